@@ -1,0 +1,121 @@
+"""Dataclass fields <-> absl flags, and what a command line prints when something is wrong.
+
+The only file of the library that knows absl.flags. A script hands `run` its settings classes and a function
+of their instances; defaults, help texts and checks come from the fields (`config.py`).
+"""
+
+import dataclasses
+import difflib
+import glob
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from absl import app, flags
+
+from albert_tf.config import Settings
+from albert_tf.errors import UserError
+
+# TensorFlow reads these when it is imported: no start-up notes about missing GPUs, and tf_keras as its Keras.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+
+FLAG_MISTAKE, INPUT_MISTAKE = 2, 1  # exit statuses
+
+
+def run(main: Callable[..., None], *settings_classes: type[Settings]) -> None:
+    """Runs a script: flags -> settings -> `main(*settings)`; ends the process.
+
+    A mistake of the user ends it with one line on standard error and status 2 (flags) or 1 (anything else);
+    a defect of the program keeps its traceback.
+
+    Args:
+      main: called with one instance of each settings class, in order.
+      settings_classes: dataclasses whose fields become flags; a field name may occur once only.
+    """
+    define_flags(settings_classes, flags.FLAGS)
+
+    def parse_and_run(argv: Sequence[str]) -> None:
+        try:
+            settings = [settings_from_flags(cls, flags.FLAGS) for cls in settings_classes]
+            for one in settings:
+                check_paths(one)
+        except UserError as error:
+            _exit_with(error, FLAG_MISTAKE)
+        try:
+            main(*settings)
+        except UserError as error:
+            _exit_with(error, INPUT_MISTAKE)
+        except KeyboardInterrupt:
+            _exit_with("interrupted", 130)
+
+    app.run(parse_and_run, flags_parser=_parse_or_exit)
+
+
+def define_flags(settings_classes: Sequence[type[Settings]], flag_values: flags.FlagValues) -> None:
+    """Defines one flag for every field of the classes."""
+    module = os.path.basename(sys.argv[0])  # or --help would not list flags that this file defines
+    for cls in settings_classes:
+        for field in dataclasses.fields(cls):
+            help_text = field.metadata["help"] + (
+                " Required." if field.metadata["required"] else ""
+            )
+            common = {"flag_values": flag_values, "module_name": module}
+            if field.metadata["choices"]:
+                flags.DEFINE_enum(
+                    field.name, field.default, list(field.metadata["choices"]), help_text, **common
+                )
+            else:
+                define = {
+                    bool: flags.DEFINE_bool,
+                    int: flags.DEFINE_integer,
+                    float: flags.DEFINE_float,
+                    str: flags.DEFINE_string,
+                }[field.type]
+                define(field.name, field.default, help_text, **common)
+
+
+def settings_from_flags(cls: type[Settings], flag_values: flags.FlagValues) -> Settings:
+    """The settings that the parsed flags give.
+
+    Raises:
+      UserError: a required flag is missing or a value is wrong; names the flag.
+    """
+    values = {field.name: flag_values[field.name].value for field in dataclasses.fields(cls)}
+    for field in dataclasses.fields(cls):
+        if field.metadata["required"] and not values[field.name]:
+            raise UserError(f"--{field.name} is required: {field.metadata['help']}")
+    return cls(**values)
+
+
+def check_paths(settings: Settings) -> None:
+    """Checks that the files which the settings name exist; remote ones (with ://) are left to TensorFlow.
+
+    Raises:
+      UserError: a path or pattern matches no file; names the flag.
+    """
+    for field in dataclasses.fields(settings):
+        if not field.metadata["input_path"]:
+            continue
+        for path in filter(None, getattr(settings, field.name).split(",")):
+            if "://" not in path and not glob.glob(path) and not os.path.exists(path):
+                raise UserError(f"--{field.name}={path}: no such file")
+
+
+def _parse_or_exit(argv: Sequence[str]) -> list[str]:
+    try:
+        rest = flags.FLAGS(argv)
+    except flags.UnrecognizedFlagError as error:
+        close = difflib.get_close_matches(error.flagname, list(flags.FLAGS), n=1)
+        hint = f"; did you mean --{close[0]}?" if close else "; --help lists the flags"
+        _exit_with(f"--{error.flagname} is not a flag of this program{hint}", FLAG_MISTAKE)
+    except flags.Error as error:
+        _exit_with(str(error).replace("\n", " "), FLAG_MISTAKE)
+    if len(rest) > 1:
+        _exit_with(f"{rest[1]!r} is not a flag; write --name=value", FLAG_MISTAKE)
+    return rest
+
+
+def _exit_with(message: object, status: int) -> None:
+    print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr)
+    sys.exit(status)

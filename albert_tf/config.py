@@ -1,0 +1,519 @@
+"""Every setting of the model, the optimiser, the run and the tasks: default, unit, help text and check, once.
+
+A field of one of these frozen dataclasses is also a command-line flag (`cli.py`). This file imports no
+TensorFlow, so that a wrong flag is refused before TensorFlow is loaded.
+"""
+
+import dataclasses
+import json
+import os
+from typing import Any, ClassVar
+
+from albert_tf.errors import UserError
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    choices: tuple[str, ...] = (),
+    minimum: float | None = None,
+    maximum: float | None = None,
+    required: bool = False,
+    input_path: bool = False,
+) -> Any:
+    """A dataclass field that carries its help text and its check.
+
+    Args:
+      default: the value when nothing is given; its type is the field's type.
+      help: one sentence, with the unit where there is one.
+      choices: the values allowed; empty allows all.
+      minimum: the least value allowed.
+      maximum: the greatest value allowed.
+      required: whether a command line must give it.
+      input_path: whether it names files that must exist (a path, a glob, or several separated by commas).
+    """
+    metadata = {
+        "help": help,
+        "choices": choices,
+        "minimum": minimum,
+        "maximum": maximum,
+        "required": required,
+        "input_path": input_path,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Base of all settings: checks every field against its own declaration.
+
+    Raises:
+      UserError: a value is of another type, not among the choices, or out of bounds; names the field.
+    """
+
+    name_prefix: ClassVar[str] = "--"
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type is float and type(value) is int:
+                value = float(value)
+                object.__setattr__(self, field.name, value)
+            self._check_field(field, value)
+
+    def _check_field(self, field: dataclasses.Field, value: Any) -> None:
+        limits = field.metadata
+        if isinstance(field.type, type) and type(value) is not field.type:
+            self.refuse(field.name, f"must be of type {field.type.__name__}, got {value!r}")
+        if limits.get("choices") and value not in limits["choices"]:
+            self.refuse(field.name, f"must be one of {', '.join(limits['choices'])}; got {value!r}")
+        if limits.get("minimum") is not None and not value >= limits["minimum"]:
+            self.refuse(field.name, f"must be at least {limits['minimum']}, got {value}")
+        if limits.get("maximum") is not None and not value <= limits["maximum"]:
+            self.refuse(field.name, f"must be at most {limits['maximum']}, got {value}")
+
+    def refuse(self, field_name: str, reason: str) -> None:
+        """Raises the `UserError` that names a field."""
+        raise UserError(f"{self.name_prefix}{field_name} {reason}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as a plain dictionary."""
+        return dataclasses.asdict(self)
+
+
+ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
+SHARING_STRATEGIES = ("all", "attention", "ffn", "none")
+
+# Keys of released configuration files that have no meaning here. They are kept, not used.
+# down_scale_factor to num_memory_blocks: albert_config.json of the released tar files; the others: Hugging Face.
+_FOREIGN_KEYS = frozenset(
+    {
+        *("down_scale_factor", "net_structure_type", "gap_size", "num_memory_blocks"),
+        *("architectures", "model_type", "pad_token_id", "bos_token_id", "eos_token_id"),
+        *("torch_dtype", "dtype", "transformers_version", "output_past", "use_cache"),
+        *("position_embedding_type", "id2label", "label2id", "problem_type", "finetuning_task"),
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AlbertConfig(Settings):
+    """The sizes of a model, under the names of the released `albert_config.json`.
+
+    The defaults are those of the original's `AlbertConfig` (modeling.py:42-57, albert-xxlarge), except
+    `vocab_size`, which the original has no default for.
+
+    Raises:
+      UserError: a value is impossible or contradicts another; names the field.
+    """
+
+    name_prefix: ClassVar[str] = ""
+
+    vocab_size: int = setting(30000, "Number of pieces in the vocabulary.", minimum=1)
+    embedding_size: int = setting(128, "Width of the embeddings, E.", minimum=1)
+    hidden_size: int = setting(4096, "Width of the encoder, D.", minimum=1)
+    num_hidden_layers: int = setting(12, "Number of layers.", minimum=1)
+    num_hidden_groups: int = setting(
+        1, "Number of groups of layers; the layers of a group share parameters.", minimum=1
+    )
+    inner_group_num: int = setting(
+        1,
+        "Number of blocks (attention and feed-forward) inside a layer, each with its own variables.",
+        minimum=1,
+    )
+    num_attention_heads: int = setting(64, "Number of attention heads, N.", minimum=1)
+    intermediate_size: int = setting(16384, "Width of the feed-forward layer, F.", minimum=1)
+    hidden_act: str = setting("gelu", "Activation; gelu is the tanh form.", choices=ACTIVATIONS)
+    hidden_dropout_prob: float = setting(
+        0.0, "Dropout after embeddings, attention and FFN.", minimum=0, maximum=0.99
+    )
+    attention_probs_dropout_prob: float = setting(
+        0.0, "Dropout on attention probabilities.", minimum=0, maximum=0.99
+    )
+    classifier_dropout_prob: float = setting(
+        0.1, "Dropout before a task's output layer.", minimum=0, maximum=0.99
+    )
+    max_position_embeddings: int = setting(512, "Longest sequence, in pieces.", minimum=1)
+    type_vocab_size: int = setting(2, "Number of segment types.", minimum=1)
+    initializer_range: float = setting(
+        0.02, "Deviation of the truncated normal start values.", minimum=0
+    )
+    layer_norm_eps: float = setting(1e-12, "Epsilon of every LayerNorm.", minimum=0)
+    share_parameters: str = setting(
+        "all", "What the layers of a group share (paper, section 4.5).", choices=SHARING_STRATEGIES
+    )
+    foreign: dict = dataclasses.field(default_factory=dict)  # kept keys of released files
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.hidden_size % self.num_attention_heads:
+            self.refuse(
+                "num_attention_heads",
+                f"must divide hidden_size {self.hidden_size}, got {self.num_attention_heads}",
+            )
+        if self.num_hidden_groups > self.num_hidden_layers:
+            self.refuse(
+                "num_hidden_groups",
+                f"must be at most num_hidden_layers {self.num_hidden_layers}, got {self.num_hidden_groups}",
+            )
+        if self.share_parameters == "none" and self.num_hidden_groups not in (
+            1,
+            self.num_hidden_layers,
+        ):
+            self.refuse(
+                "num_hidden_groups",
+                f"must be 1 or num_hidden_layers with share_parameters=none, got {self.num_hidden_groups}",
+            )
+
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head, H."""
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of blocks that an input passes: layers times inner groups."""
+        return self.num_hidden_layers * self.inner_group_num
+
+    def group_of_layer(self, layer: int) -> int:
+        """The group that a layer belongs to (original modeling.py:1091, its floating-point rule included)."""
+        return int(layer / self.num_hidden_layers * self.num_hidden_groups)
+
+    def attention_group_of_layer(self, layer: int) -> int:
+        """Which copy of the attention variables a layer uses."""
+        return (
+            self.group_of_layer(layer) if self.share_parameters in ("all", "attention") else layer
+        )
+
+    def ffn_group_of_layer(self, layer: int) -> int:
+        """Which copy of the feed-forward variables a layer uses."""
+        return self.group_of_layer(layer) if self.share_parameters in ("all", "ffn") else layer
+
+    def replace(self, **changes) -> "AlbertConfig":
+        """A copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    @classmethod
+    def from_name(cls, name: str, **changes) -> "AlbertConfig":
+        """The configuration of a named size (paper, Table 1), with some fields changed.
+
+        Raises:
+          UserError: no size has that name.
+        """
+        if name not in MODEL_SIZES:
+            raise UserError(f"model must be one of {', '.join(MODEL_SIZES)}; got {name!r}")
+        return cls(**{**MODEL_SIZES[name], **changes})
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], source: str = "configuration") -> "AlbertConfig":
+        """The configuration in a dictionary; `source` names it in errors.
+
+        Raises:
+          UserError: a key is neither a field nor a known key of released files, or a value is wrong.
+        """
+        # Hugging Face's names for what the original calls otherwise.
+        renamed = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
+        known = {field.name for field in dataclasses.fields(cls)} - {"foreign"}
+        own, foreign = {}, {}
+        for key, value in values.items():
+            if key in known:
+                own[key] = renamed.get(value, value) if key == "hidden_act" else value
+            elif key in _FOREIGN_KEYS or key.startswith("_"):
+                foreign[key] = value
+            else:
+                raise UserError(
+                    f"{source}: unknown key {key!r}; known are {', '.join(sorted(known))}"
+                )
+        try:
+            return cls(**own, foreign=foreign)
+        except UserError as error:
+            raise UserError(f"{source}: {error}") from None
+
+    @classmethod
+    def from_json_file(cls, path: str | os.PathLike) -> "AlbertConfig":
+        """Reads a configuration file, released ones included.
+
+        Raises:
+          UserError: the file does not exist, is not JSON, or holds an unknown key or an impossible value.
+        """
+        try:
+            with open(path, encoding="utf-8") as file:
+                values = json.load(file)
+        except OSError as error:
+            raise UserError(
+                f"{path}: cannot read the model's configuration ({error.strerror})"
+            ) from None
+        except ValueError as error:
+            raise UserError(f"{path}: not a JSON file ({error})") from None
+        if not isinstance(values, dict):
+            raise UserError(
+                f"{path}: expected a JSON object with the model's sizes, got {type(values).__name__}"
+            )
+        return cls.from_dict(values, source=str(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields and the kept foreign keys, as one flat dictionary."""
+        values = dataclasses.asdict(self)
+        return {**values.pop("foreign"), **values}
+
+    def to_json_string(self) -> str:
+        """The configuration as indented JSON, readable by `from_json_file`."""
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+
+def _size(embedding, hidden, layers, heads, **others) -> dict[str, Any]:
+    sizes = {
+        "vocab_size": 30000,
+        "embedding_size": embedding,
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * hidden,
+    }
+    return {**sizes, **others}
+
+
+_DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+
+# Paper, Table 1. Version 1 was trained with dropout 0.1, except xxlarge; version 2 without (google-research/albert#23).
+# BERT is the baseline of the paper: nothing shared, E = D, dropout 0.1.
+MODEL_SIZES: dict[str, dict[str, Any]] = {
+    "albert-base-v1": _size(128, 768, 12, 12, **_DROPOUT),
+    "albert-large-v1": _size(128, 1024, 24, 16, **_DROPOUT),
+    "albert-xlarge-v1": _size(128, 2048, 24, 16, **_DROPOUT),
+    "albert-xxlarge-v1": _size(128, 4096, 12, 64),
+    "albert-base-v2": _size(128, 768, 12, 12),
+    "albert-large-v2": _size(128, 1024, 24, 16),
+    "albert-xlarge-v2": _size(128, 2048, 24, 16),
+    "albert-xxlarge-v2": _size(128, 4096, 12, 64),
+    "bert-base": _size(768, 768, 12, 12, num_hidden_groups=12, share_parameters="none", **_DROPOUT),
+    "bert-large": _size(
+        1024, 1024, 24, 16, num_hidden_groups=24, share_parameters="none", **_DROPOUT
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig(Settings):
+    """The optimiser and its schedule (original optimization.py, lamb_optimizer.py; paper, section 4.1)."""
+
+    optimizer: str = setting(
+        "lamb", "Optimiser; both without bias correction.", choices=("lamb", "adamw")
+    )
+    learning_rate: float = setting(0.00176, "Peak learning rate.", minimum=0)
+    learning_rate_scaling: str = setting(
+        "none",
+        "Scales --learning_rate by (batch / --reference_batch_size), or by its square root.",
+        choices=("none", "sqrt", "linear"),
+    )
+    reference_batch_size: int = setting(
+        4096, "Batch size that --learning_rate was chosen for.", minimum=1
+    )
+    num_train_steps: int = setting(
+        125000, "Number of training steps, at the end of which the rate is 0.", minimum=1
+    )
+    num_warmup_steps: int = setting(3125, "Number of steps of linear warm-up.", minimum=0)
+    start_warmup_step: int = setting(0, "Step at which the warm-up starts.", minimum=0)
+    poly_power: float = setting(1.0, "Power of the polynomial decay.", minimum=0)
+    decay_from: str = setting(
+        "start",
+        "Where the decay is counted from: `start` is the original's (the rate falls from 0.00176 to 0.001716 when"
+        " a warm-up of 3125 of 125000 steps ends), `warmup_end` has no such step.",
+        choices=("start", "warmup_end"),
+    )
+    weight_decay_rate: float = setting(
+        0.01, "Decoupled weight decay; not on LayerNorm and biases.", minimum=0
+    )
+    beta_1: float = setting(0.9, "Decay of the first moment.", minimum=0, maximum=1)
+    beta_2: float = setting(0.999, "Decay of the second moment.", minimum=0, maximum=1)
+    optimizer_epsilon: float = setting(1e-6, "Added to the root of the second moment.", minimum=0)
+    max_gradient_norm: float = setting(
+        1.0, "Global norm that gradients are clipped to; 0 does not clip.", minimum=0
+    )
+    bias_correction: bool = setting(
+        False, "Whether to correct the moments' bias, which the original does not."
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.start_warmup_step + self.num_warmup_steps > self.num_train_steps:
+            self.refuse(
+                "num_warmup_steps",
+                f"({self.num_warmup_steps}, from --start_warmup_step={self.start_warmup_step}) must end within"
+                f" --num_train_steps={self.num_train_steps}",
+            )
+
+    def peak_learning_rate(self, train_batch_size: int) -> float:
+        """The rate at the end of the warm-up, for a global batch of this many examples."""
+        ratio = train_batch_size / self.reference_batch_size
+        return (
+            self.learning_rate
+            * {"none": 1.0, "sqrt": ratio**0.5, "linear": ratio}[self.learning_rate_scaling]
+        )
+
+
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig(Settings):
+    """How a model is trained and evaluated, whatever the task: folder, batches, devices, intervals."""
+
+    output_dir: str = setting(
+        "", "Folder of the run: checkpoints, logs, results, model.", required=True
+    )
+    overwrite_output_dir: bool = setting(
+        False,
+        "Whether to delete the run that --output_dir holds and start anew; a run is resumed otherwise.",
+    )
+    do_train: bool = setting(True, "Whether to train.")
+    do_eval: bool = setting(True, "Whether to evaluate at the end, and while training.")
+    train_batch_size: int = setting(
+        4096, "Examples in a training step, over all devices.", minimum=1
+    )
+    eval_batch_size: int = setting(
+        64, "Examples in an evaluation step, over all devices.", minimum=1
+    )
+    gradient_accumulation_steps: int = setting(
+        1,
+        "Pieces that a device's part of the batch is cut into, to save memory; changes no result.",
+        minimum=1,
+    )
+    distribution_strategy: str = setting(
+        "auto", "How the devices are used; `auto` takes what the machine has.", choices=STRATEGIES
+    )
+    num_devices: int = setting(
+        0,
+        "Devices of `mirrored`: 0 is every GPU; without a GPU, logical CPU devices are made.",
+        minimum=0,
+    )
+    tpu_name: str = setting("", "Cloud TPU's name or grpc:// address; `local` on a TPU VM.")
+    worker_hosts: str = setting(
+        "", "host:port of every worker, separated by commas, for multi_worker_mirrored."
+    )
+    task_index: int = setting(0, "Which of --worker_hosts this process is.", minimum=0)
+    mixed_precision: str = setting(
+        "float32",
+        "Precision of matrix products; norms, softmax and losses stay float32.",
+        choices=("float32", "mixed_bfloat16", "mixed_float16"),
+    )
+    recompute_activations: bool = setting(
+        False,
+        "Whether to compute each block again in the backward pass instead of keeping its activations.",
+    )
+    jit_compile: str = setting(
+        "auto",
+        "Whether XLA compiles the step: `auto` does on GPU (a TPU always does).",
+        choices=("auto", "on", "off"),
+    )
+    steps_per_loop: int = setting(
+        1000, "Most training steps that run on the device without a return.", minimum=1
+    )
+    log_every_steps: int = setting(100, "Training steps between lines of metrics.jsonl.", minimum=1)
+    save_checkpoints_steps: int = setting(5000, "Training steps between checkpoints.", minimum=1)
+    keep_checkpoint_max: int = setting(5, "Checkpoints kept, besides the best one.", minimum=1)
+    eval_every_steps: int = setting(
+        5000, "Training steps between evaluations, if there are records to evaluate on.", minimum=1
+    )
+    max_eval_steps: int = setting(
+        100, "Most steps of an evaluation; 0 evaluates all records.", minimum=0
+    )
+    stop_after_steps: int = setting(
+        0,
+        "Step to stop at before --num_train_steps, without changing the schedule; 0 does not.",
+        minimum=0,
+    )
+    seed: int = setting(12345, "Seed of start values, dropout and the order of records.", minimum=0)
+    deterministic: bool = setting(
+        False,
+        "Whether every operation is made deterministic (slower), so that equal runs are equal bit for bit.",
+    )
+    init_checkpoint: str = setting(
+        "",
+        "Model to start from: a TF1 checkpoint, a model folder or a run's folder.",
+        input_path=False,
+    )
+    warm_start_from_shallower: bool = setting(
+        False,
+        "Whether --init_checkpoint may have fewer layers or groups, whose values then start all of ours"
+        " (paper, footnote 5).",
+    )
+    hidden_dropout_prob: float = setting(
+        -1.0,
+        "Dropout after embeddings, attention and FFN; -1 leaves it as in the model's configuration.",
+        maximum=0.99,
+    )
+    attention_probs_dropout_prob: float = setting(
+        -1.0,
+        "Dropout on attention probabilities; -1 leaves it as in the model's configuration.",
+        maximum=0.99,
+    )
+    classifier_dropout_prob: float = setting(
+        -1.0,
+        "Dropout before a task's output layer; -1 leaves it as in the model's configuration.",
+        maximum=0.99,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.do_train and not self.do_eval:
+            self.refuse("do_eval", "or --do_train must be true: there is nothing to do")
+        if self.warm_start_from_shallower and not self.init_checkpoint:
+            self.refuse(
+                "warm_start_from_shallower",
+                "needs --init_checkpoint, the shallower model to start from",
+            )
+        if self.distribution_strategy == "tpu" and not self.tpu_name:
+            self.refuse(
+                "tpu_name", "must be given with --distribution_strategy=tpu (`local` on a TPU VM)"
+            )
+        if self.tpu_name and self.distribution_strategy not in ("auto", "tpu"):
+            self.refuse(
+                "tpu_name", f"contradicts --distribution_strategy={self.distribution_strategy}"
+            )
+        if self.worker_hosts and self.distribution_strategy != "multi_worker_mirrored":
+            self.refuse("worker_hosts", "needs --distribution_strategy=multi_worker_mirrored")
+        if self.task_index and self.task_index >= len(self.worker_hosts.split(",")):
+            self.refuse(
+                "task_index", f"must be below the number of --worker_hosts, got {self.task_index}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingConfig(Settings):
+    """What is pretrained on what: records, model."""
+
+    input_file: str = setting(
+        "",
+        "Training records: TFRecord files, globs or folders, separated by commas.",
+        input_path=True,
+    )
+    eval_file: str = setting(
+        "", "Held-out records for evaluation, in the form of --input_file.", input_path=True
+    )
+    model: str = setting("", "Name of the model's size.", choices=("", *MODEL_SIZES))
+    albert_config_file: str = setting(
+        "", "JSON file with the model's sizes, instead of --model.", input_path=True
+    )
+    share_parameters: str = setting(
+        "", "Replaces the model's sharing strategy.", choices=("", *SHARING_STRATEGIES)
+    )
+    spm_model_file: str = setting(
+        "",
+        "SentencePiece model of the records, to be put into the model's folder.",
+        input_path=True,
+    )
+    max_seq_length: int = setting(
+        0, "Pieces in an example; 0 takes it from the records.", minimum=0
+    )
+    max_predictions_per_seq: int = setting(
+        0, "Masked pieces in an example; 0 takes it from the records.", minimum=0
+    )
+    shuffle: bool = setting(True, "Whether training records are shuffled, anew each epoch.")
+    shuffle_buffer_examples: int = setting(10000, "Examples that are shuffled together.", minimum=1)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.model and self.albert_config_file:
+            self.refuse("model", "and --albert_config_file contradict each other: give one")
