@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from absl import app, flags
+from absl import app, flags, logging
 
 from albert_tf.config import Settings
 from albert_tf.errors import UserError
@@ -36,6 +36,8 @@ def run(main: Callable[..., None], *settings_classes: type[Settings]) -> None:
     define_flags(settings_classes, flags.FLAGS)
 
     def parse_and_run(argv: Sequence[str]) -> None:
+        if not flags.FLAGS["verbosity"].present:
+            logging.set_verbosity(logging.WARNING)  # TensorFlow's notes are for its developers
         try:
             settings = [settings_from_flags(cls, flags.FLAGS) for cls in settings_classes]
             for one in settings:

@@ -61,7 +61,7 @@ class AdamW(tf_keras.optimizers.Optimizer):
 
     Args:
       config: moments, epsilon, decay, bias correction.
-      learning_rate: a schedule or a number.
+      learning_rate: a schedule.
       released_names: released name of every variable, by `Variable.ref()`; they decide what decays.
     """
 
@@ -71,6 +71,7 @@ class AdamW(tf_keras.optimizers.Optimizer):
         # Keras would compile each update on its own with XLA; the whole step is compiled or nothing.
         super().__init__(name=name, jit_compile=False)
         self.config = config
+        self.schedule = learning_rate
         self._learning_rate = self._build_learning_rate(learning_rate)
         self._released_names = released_names
 

@@ -11,12 +11,12 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 import tensorflow as tf
-from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
@@ -39,6 +39,27 @@ class Weights:
     source: str
     config: AlbertConfig
     arrays: Mapping[str, np.ndarray]
+
+
+class LoadReport(NamedTuple):
+    """Which variables got their values from a checkpoint.
+
+    Attributes:
+      loaded: names of the variables that did.
+      initialised: names of those that keep their start values.
+      ignored: names in the checkpoint that the model has not.
+    """
+
+    loaded: list[str]
+    initialised: list[str]
+    ignored: list[str]
+
+    def describe(self, source: str) -> str:
+        """The numbers, and the names where something does not fit, in one line."""
+        parts = [f"{len(self.loaded)} loaded"]
+        for what, names in (("newly initialised", self.initialised), ("ignored", self.ignored)):
+            parts.append(f"{len(names)} {what}" + (f" ({', '.join(names)})" if names else ""))
+        return f"variables from {source}: {', '.join(parts)}"
 
 
 def load_pretrained(path: str, *, dtype=None) -> AlbertForPreTraining:
@@ -80,7 +101,7 @@ def read_weights(path: str) -> Weights:
     raise UserError(f"{path}: expected a folder with {expected}, found {len(indexes)} checkpoints")
 
 
-def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> list[str]:
+def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> LoadReport:
     """Gives variables the values that were found on disk.
 
     Args:
@@ -88,7 +109,7 @@ def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> li
       weights: what was found.
 
     Returns:
-      The names of the variables outside the encoder that keep their start values.
+      What was loaded, what keeps its start value (outside the encoder), what was ignored.
 
     Raises:
       UserError: an encoder variable was not found, or one has another shape; no variable is changed then.
@@ -110,16 +131,7 @@ def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> li
     for name, variable in found.items():
         variable.assign(weights.arrays[name])
     ignored = [name for name in weights.arrays if name not in variables]
-    logging.info(
-        "%s: %d variables loaded, %d newly initialised%s, %d ignored%s",
-        *(weights.source, len(found), len(missing), _in_brackets(missing)),
-        *(len(ignored), _in_brackets(ignored)),
-    )
-    return missing
-
-
-def _in_brackets(names: list[str]) -> str:
-    return f" ({', '.join(names)})" if names else ""
+    return LoadReport(list(found), missing, ignored)
 
 
 def stretched(weights: Weights, config: AlbertConfig) -> Weights:

@@ -1,0 +1,384 @@
+"""The schema of records, and how they are found, checked, counted, shuffled and batched.
+
+Order is a pure function of (seed, epoch), so that a run can be taken up at any example without replaying an epoch.
+"""
+
+import dataclasses
+import glob
+import gzip
+import json
+import os
+import struct
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.errors import UserError
+
+METADATA_FILE = "metadata.json"
+EXAMPLE_WEIGHTS = (
+    "example_weights"  # float [B]: 1 = a real example, 0 = padding of an evaluation's last batch
+)
+_GZIP_MAGIC = b"\x1f\x8b"
+_FILES_READ_TOGETHER = 16
+
+Schema = Mapping[str, tuple[int, tf.DType]]  # feature name -> (number of values, int64 or float32)
+
+
+def pretraining_schema(max_seq_length: int, max_predictions_per_seq: int) -> Schema:
+    """Features of a pretraining record (original create_pretraining_data.py:165-177).
+
+    `next_sentence_labels` keeps its historic name: 0 = segments in order, 1 = swapped.
+    """
+    per_piece = (max_seq_length, tf.int64)
+    per_prediction = (max_predictions_per_seq, tf.int64)
+    return {
+        "input_ids": per_piece,
+        "input_mask": per_piece,
+        "segment_ids": per_piece,
+        "masked_lm_positions": per_prediction,
+        "masked_lm_ids": per_prediction,
+        "masked_lm_weights": (max_predictions_per_seq, tf.float32),
+        "next_sentence_labels": (1, tf.int64),
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordSet:
+    """Record files that belong together.
+
+    Attributes:
+      files: paths.
+      counts: number of records in each.
+      compression: "" or "GZIP".
+      metadata: what their writer wrote beside them; empty for files made by the original's script.
+    """
+
+    files: tuple[str, ...]
+    counts: tuple[int, ...]
+    compression: str
+    metadata: Mapping
+
+    @property
+    def num_examples(self) -> int:
+        """Number of records in all files."""
+        return sum(self.counts)
+
+    def require(self, flag: str, key: str, wanted: object) -> None:
+        """Refuses records whose metadata contradicts a setting.
+
+        Raises:
+          UserError: the metadata has the key with another value.
+        """
+        found = self.metadata.get(key, wanted)
+        if found != wanted:
+            folder = os.path.dirname(self.files[0])
+            raise UserError(
+                f"--{flag}={wanted} contradicts the records in {folder}, made with {key}={found}"
+            )
+
+
+# --- Finding and checking ---
+
+
+def find_records(patterns: str, flag: str) -> RecordSet:
+    """The records that a flag names.
+
+    Args:
+      patterns: files, globs or folders, separated by commas.
+      flag: its name, for messages.
+
+    Raises:
+      UserError: nothing matches, a file is empty, truncated or no TFRecord file, or the files do not belong together.
+    """
+    files = [path for pattern in patterns.split(",") for path in _expand(pattern.strip())]
+    if not files:
+        raise UserError(f"--{flag}={patterns}: no record files there (*.tfrecord*)")
+    metadata = _common_metadata(files, flag)
+    known = {shard["file"]: shard for shard in metadata.get("shards", ())}
+    counts = [_count_records(path, known.get(os.path.basename(path)), flag) for path in files]
+    kinds = {_is_gzip(path) for path in files}
+    if len(kinds) > 1:
+        raise UserError(f"--{flag}: compressed and uncompressed files are mixed; give one kind")
+    if not sum(counts):
+        raise UserError(f"--{flag}={patterns}: the files hold no records")
+    return RecordSet(tuple(files), tuple(counts), "GZIP" if kinds == {True} else "", metadata)
+
+
+def _expand(pattern: str) -> list[str]:
+    if tf.io.gfile.isdir(pattern):
+        pattern = os.path.join(glob.escape(pattern), "*.tfrecord*")
+    return sorted(tf.io.gfile.glob(pattern))
+
+
+def _common_metadata(files: Sequence[str], flag: str) -> Mapping:
+    found = {}
+    for folder in sorted({os.path.dirname(path) for path in files}):
+        path = os.path.join(folder, METADATA_FILE)
+        if tf.io.gfile.exists(path):
+            try:
+                with tf.io.gfile.GFile(path) as file:
+                    found[folder] = json.load(file)
+            except ValueError as error:
+                raise UserError(f"--{flag}: {path} is not JSON ({error})") from None
+    if len(found) > 1:
+        first, *others = found.values()
+        for key in ("max_seq_length", "max_predictions_per_seq", "spm_sha256", "sentence_task"):
+            if any(other.get(key) != first.get(key) for other in others):
+                raise UserError(f"--{flag}: its folders were made with different {key}")
+    shards = [shard for metadata in found.values() for shard in metadata.get("shards", ())]
+    return {**next(iter(found.values()), {}), "shards": shards}
+
+
+def _is_gzip(path: str) -> bool:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return file.read(2) == _GZIP_MAGIC
+
+
+def _count_records(path: str, shard: Mapping | None, flag: str) -> int:
+    """Number of records in a file, from its metadata if the size is as written there, else by walking its frames."""
+    size = tf.io.gfile.stat(path).length
+    if shard and shard["bytes"] == size:
+        return shard["examples"]
+    if shard:
+        raise UserError(
+            f"--{flag}: {path} has {size} bytes, its {METADATA_FILE} says {shard['bytes']}:"
+            " truncated or changed; make it anew"
+        )
+    try:
+        with gzip.open(path) if _is_gzip(path) else tf.io.gfile.GFile(path, "rb") as file:
+            return _walk_frames(file, size if not _is_gzip(path) else None)
+    except (EOFError, OSError, ValueError) as error:
+        raise UserError(f"--{flag}: {path} is no whole TFRecord file ({error})") from None
+
+
+def _walk_frames(file, size: int | None) -> int:
+    """Counts TFRecord frames: length (8 bytes), its checksum (4), data, its checksum (4).
+
+    Raises:
+      ValueError: the file ends inside a frame.
+    """
+    count = 0
+    position = 0
+    while header := file.read(12):
+        length = struct.unpack("<Q", header[:8])[0] if len(header) == 12 else None
+        if length is None or (size is not None and position + 16 + length > size):
+            raise ValueError(f"record {count} at byte {position} does not end inside the file")
+        position += 16 + length
+        file.seek(position)
+        count += 1
+    return count
+
+
+def feature_lengths(record_set: RecordSet, flag: str) -> dict[str, int]:
+    """Number of values of every feature of the first record.
+
+    Raises:
+      UserError: the record is damaged or no tf.train.Example.
+    """
+    dataset = tf.data.TFRecordDataset(record_set.files[0], record_set.compression)
+    try:
+        example = tf.train.Example.FromString(next(iter(dataset)).numpy())
+    except Exception as error:  # DecodeError of protobuf, DataLossError of TensorFlow
+        reason = str(error).split("\n")[0]
+        raise UserError(f"--{flag}: {record_set.files[0]}: damaged record 0 ({reason})") from None
+    kinds = ("int64_list", "float_list", "bytes_list")
+    return {
+        name: sum(len(getattr(feature, kind).value) for kind in kinds)
+        for name, feature in example.features.feature.items()
+    }
+
+
+def damaged_files(record_set: RecordSet) -> list[str]:
+    """The files that do not read to their end, with the number of the damaged record; reads everything."""
+    found = []
+    for path in record_set.files:
+        count = 0
+        try:
+            for _ in tf.data.TFRecordDataset(path, record_set.compression):
+                count += 1
+        except tf.errors.OpError:
+            found.append(f"{path} (record {count})")
+    return found
+
+
+# --- Reading ---
+
+
+def parse_batch(serialized: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
+    """Serialised examples, string [B] -> features [B, values], int32 (a TPU's integer) or float32."""
+    features = tf.io.parse_example(
+        serialized,
+        {name: tf.io.FixedLenFeature([size], dtype) for name, (size, dtype) in schema.items()},
+    )
+    return {
+        name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
+        for name, value in features.items()
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How records are read for training.
+
+    Attributes:
+      global_batch_size: examples in a step, over all devices.
+      shuffle: whether files and examples are shuffled, anew each epoch.
+      buffer_examples: examples that are shuffled together.
+      seed: of the order.
+      first_step: step to start at; earlier examples count as read.
+    """
+
+    global_batch_size: int
+    shuffle: bool
+    buffer_examples: int
+    seed: int
+    first_step: int = 0
+
+
+def training_dataset(
+    record_set: RecordSet,
+    schema: Schema,
+    reading: Reading,
+    context: tf.distribute.InputContext | None = None,
+) -> tf.data.Dataset:
+    """An endless stream of batches of one device's size, in an order that depends on the settings alone.
+
+    With several input pipelines (workers) and enough files, each pipeline has its own files; otherwise each takes its
+    turn in the one stream.
+
+    Args:
+      record_set: what to read.
+      schema: how to parse it.
+      reading: batch size, order and start.
+      context: which pipeline of how many this is; None is the only one.
+
+    Returns:
+      Dataset of dictionaries of [B, values] tensors with static shapes.
+    """
+    context = context or tf.distribute.InputContext()
+    pipelines, index = context.num_input_pipelines, context.input_pipeline_id
+    device_batch = context.get_per_replica_batch_size(reading.global_batch_size)
+    pipeline_batch = reading.global_batch_size // pipelines
+    own_files = pipelines == 1 or len(record_set.files) >= pipelines
+    if own_files:
+        record_set = dataclasses.replace(
+            record_set,
+            files=record_set.files[index::pipelines],
+            counts=record_set.counts[index::pipelines],
+        )
+        dataset = _endless_records(record_set, reading, reading.first_step * pipeline_batch)
+    else:
+        first = reading.first_step * reading.global_batch_size
+        dataset = _endless_records(record_set, reading, first)
+        dataset = dataset.batch(pipeline_batch).shard(pipelines, index).unbatch()
+    dataset = dataset.batch(device_batch, drop_remainder=True)
+    dataset = dataset.map(
+        lambda serialized: parse_batch(serialized, schema), num_parallel_calls=tf.data.AUTOTUNE
+    )
+    return dataset.with_options(_options()).prefetch(tf.data.AUTOTUNE)
+
+
+def evaluation_dataset(
+    record_set: RecordSet,
+    schema: Schema,
+    global_batch_size: int,
+    context: tf.distribute.InputContext | None = None,
+) -> tf.data.Dataset:
+    """All records once, in order; the last batch is filled up with examples of weight 0.
+
+    Args:
+      record_set: what to read.
+      schema: how to parse it.
+      global_batch_size: examples in a step, over all devices.
+      context: which pipeline of how many this is; None is the only one.
+
+    Returns:
+      Dataset of dictionaries of [B, values] tensors with `example_weights` [B]; static shapes.
+    """
+    context = context or tf.distribute.InputContext()
+    pipelines, index = context.num_input_pipelines, context.input_pipeline_id
+    device_batch = context.get_per_replica_batch_size(global_batch_size)
+    records = tf.data.TFRecordDataset(list(record_set.files), record_set.compression)
+    padding = records.take(1).repeat(-record_set.num_examples % global_batch_size)
+    weighted = records.map(lambda record: (record, 1.0)).concatenate(
+        padding.map(lambda record: (record, 0.0))
+    )
+    if pipelines > 1:
+        weighted = weighted.batch(global_batch_size // pipelines).shard(pipelines, index).unbatch()
+
+    def parse(serialized, weights):
+        return {**parse_batch(serialized, schema), EXAMPLE_WEIGHTS: weights}
+
+    dataset = weighted.batch(device_batch, drop_remainder=True).map(
+        parse, num_parallel_calls=tf.data.AUTOTUNE
+    )
+    return dataset.with_options(_options()).prefetch(tf.data.AUTOTUNE)
+
+
+def _options() -> tf.data.Options:
+    options = tf.data.Options()
+    options.deterministic = True
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return options
+
+
+def _file_order(num_files: int, shuffle: bool, seed: int, epoch) -> tf.Tensor:
+    """Order in which an epoch takes the files, int64 [number of files]."""
+    order = tf.range(num_files, dtype=tf.int64)
+    if not shuffle:
+        return order
+    return tf.random.experimental.stateless_shuffle(order, seed=[tf.cast(seed, tf.int64), epoch])
+
+
+def _endless_records(
+    record_set: RecordSet, reading: Reading, first_example: int
+) -> tf.data.Dataset:
+    """Epoch after epoch of serialised examples, from the given one on.
+
+    An epoch takes its files in groups. A group's records are interleaved and shuffled among themselves, so that a
+    start in the middle skips whole groups unread and replays at most one.
+    """
+    num_files = len(record_set.files)
+    group_size = min(_FILES_READ_TOGETHER, num_files) if reading.shuffle else 1
+    groups_per_epoch = -(-num_files // group_size)
+    files = tf.constant(record_set.files)
+    first_group, skipped = _locate(record_set, reading, group_size, first_example)
+
+    def group_records(group):
+        epoch, group_of_epoch = group // groups_per_epoch, group % groups_per_epoch
+        order = _file_order(num_files, reading.shuffle, reading.seed, epoch)
+        chosen = order[group_of_epoch * group_size : (group_of_epoch + 1) * group_size]
+        records = tf.data.Dataset.from_tensor_slices(tf.gather(files, chosen)).interleave(
+            lambda path: tf.data.TFRecordDataset(path, record_set.compression),
+            cycle_length=group_size,
+            num_parallel_calls=tf.data.AUTOTUNE if group_size > 1 else None,
+        )
+        if reading.shuffle:
+            seed = tf.cast(reading.seed, tf.int64) + 1_000_003 * group
+            records = records.shuffle(
+                reading.buffer_examples, seed=seed, reshuffle_each_iteration=False
+            )
+        skip = tf.constant(skipped, tf.int64) * tf.cast(group == first_group, tf.int64)
+        return records.skip(skip)
+
+    groups = tf.data.Dataset.range(first_group, np.iinfo(np.int64).max)
+    return groups.flat_map(group_records)
+
+
+def _locate(
+    record_set: RecordSet, reading: Reading, group_size: int, first_example: int
+) -> tuple[int, int]:
+    """The group that holds an example, counted over all epochs, and how many examples of it come before."""
+    num_files = len(record_set.files)
+    groups_per_epoch = -(-num_files // group_size)
+    epoch, rest = divmod(first_example, record_set.num_examples)
+    order = _file_order(num_files, reading.shuffle, reading.seed, tf.constant(epoch, tf.int64))
+    counts = np.array(record_set.counts)[order.numpy()]
+    for group in range(groups_per_epoch):
+        in_group = int(counts[group * group_size : (group + 1) * group_size].sum())
+        if rest < in_group:
+            break
+        rest -= in_group
+    return epoch * groups_per_epoch + group, rest

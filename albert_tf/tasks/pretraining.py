@@ -1,0 +1,235 @@
+"""Masked LM and sentence order (paper, section 3.1; original run_pretraining.py)."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import pretrained, records
+from albert_tf.config import AlbertConfig, PretrainingConfig, RunConfig
+from albert_tf.errors import UserError
+from albert_tf.heads import AlbertForPreTraining
+from albert_tf.losses import Ratio, accuracy, cross_entropy
+from albert_tf.tasks import Features, Outputs, Task
+
+_CHANCE_EXAMPLES = 1000
+
+
+class PretrainingTask(Task):
+    """Pretrains an `AlbertForPreTraining`.
+
+    Args:
+      config: records and model.
+      run: whether to train and evaluate, and the initial checkpoint.
+
+    Raises:
+      UserError: the records, the model's configuration and the initial checkpoint do not fit together.
+    """
+
+    best_metric = "masked_lm_accuracy"
+    loss_epsilons = {"masked_lm_loss": 1e-5}  # original run_pretraining.py:335
+
+    def __init__(self, config: PretrainingConfig, run: RunConfig):
+        self.config = config
+        self.reading = {
+            "shuffle": config.shuffle,
+            "buffer_examples": config.shuffle_buffer_examples,
+        }
+        self._find_records(run)
+        self._init_weights = None
+        self.model_config = self._resolve_model_config(run)
+
+    def _find_records(self, run: RunConfig) -> None:
+        config = self.config
+        if run.do_train and not config.input_file:
+            config.refuse("input_file", "is required to train: TFRecords of pretraining examples")
+        if not run.do_train and not config.eval_file:
+            config.refuse("eval_file", "is required to evaluate: held-out TFRecords")
+        found = {}
+        if run.do_train:
+            found["input_file"] = self.train_records = records.find_records(
+                config.input_file, "input_file"
+            )
+        if run.do_eval and config.eval_file:
+            found["eval_file"] = self.eval_records = records.find_records(
+                config.eval_file, "eval_file"
+            )
+        lengths = {
+            flag: self._check_lengths(flag, record_set) for flag, record_set in found.items()
+        }
+        self.max_seq_length, max_predictions = next(iter(lengths.values()))
+        for flag, length in lengths.items():
+            if length != (self.max_seq_length, max_predictions):
+                raise UserError(
+                    f"--{flag}: its sequence length and predictions {length} differ from --input_file's"
+                )
+        if (
+            len({record_set.metadata.get("spm_sha256") for record_set in found.values()} - {None})
+            > 1
+        ):
+            raise UserError("--eval_file was made with another vocabulary than --input_file")
+        self.schema = records.pretraining_schema(self.max_seq_length, max_predictions)
+        self._all_records = found
+
+    def _check_lengths(self, flag: str, record_set: records.RecordSet) -> tuple[int, int]:
+        """Sequence length and predictions of records, which must be as the flags say, where they say it."""
+        config = self.config
+        for setting in ("max_seq_length", "max_predictions_per_seq"):
+            if wanted := getattr(config, setting):
+                record_set.require(setting, setting, wanted)
+        lengths = records.feature_lengths(record_set, flag)
+        for name in records.pretraining_schema(0, 0):
+            if name not in lengths:
+                raise UserError(
+                    f"--{flag}: {record_set.files[0]} has no feature {name!r}: no pretraining records"
+                )
+        found = lengths["input_ids"], lengths["masked_lm_positions"]
+        wanted = config.max_seq_length or found[0], config.max_predictions_per_seq or found[1]
+        if found != wanted:
+            raise UserError(
+                f"--max_seq_length={wanted[0]} --max_predictions_per_seq={wanted[1]}:"
+                f" the records of --{flag} have {found[0]} and {found[1]}"
+            )
+        return found
+
+    def _resolve_model_config(self, run: RunConfig) -> AlbertConfig:
+        config = self.config
+        if run.init_checkpoint:
+            self._init_weights = pretrained.read_weights(run.init_checkpoint)
+        changes = {"share_parameters": config.share_parameters} if config.share_parameters else {}
+        for rate in (
+            "hidden_dropout_prob",
+            "attention_probs_dropout_prob",
+            "classifier_dropout_prob",
+        ):
+            if getattr(run, rate) >= 0:
+                changes[rate] = getattr(run, rate)
+        vocab_size = next(iter(self._all_records.values())).metadata.get("vocab_size")
+        if config.albert_config_file:
+            model_config = AlbertConfig.from_json_file(config.albert_config_file)
+        elif config.model:
+            model_config = AlbertConfig.from_name(config.model)
+            if vocab_size:  # a size's name says nothing of the vocabulary: it is the records'
+                changes["vocab_size"] = vocab_size
+        elif self._init_weights:
+            model_config = self._init_weights.config
+        else:
+            config.refuse("model", "or --albert_config_file or --init_checkpoint is required")
+        model_config = dataclasses.replace(model_config, **changes)
+        self._check_fits(model_config, vocab_size)
+        if self._init_weights and run.warm_start_from_shallower:
+            self._init_weights = pretrained.stretched(self._init_weights, model_config)
+        elif self._init_weights:
+            pretrained.check_same_sizes(self._init_weights, model_config)
+        return model_config
+
+    def _check_fits(self, model_config: AlbertConfig, vocab_size: int | None) -> None:
+        if vocab_size and vocab_size != model_config.vocab_size:
+            raise UserError(
+                f"vocab_size of the model is {model_config.vocab_size}, but the records were made with a"
+                f" vocabulary of {vocab_size} pieces: change --albert_config_file or the records"
+            )
+        if self.max_seq_length > model_config.max_position_embeddings:
+            raise UserError(
+                f"max_position_embeddings of the model is {model_config.max_position_embeddings}, but the records"
+                f" have --max_seq_length={self.max_seq_length}"
+            )
+        for flag, record_set in self._all_records.items():
+            features = next(iter(self._sample(record_set, 64)))
+            largest = max(int(features["input_ids"].max()), int(features["masked_lm_ids"].max()))
+            if largest >= model_config.vocab_size:
+                raise UserError(
+                    f"--{flag}: the records hold piece {largest}, but vocab_size of the model is"
+                    f" {model_config.vocab_size}: they were made with another vocabulary"
+                )
+
+    def _sample(self, record_set: records.RecordSet, num_examples: int):
+        """The first examples, as one batch of NumPy arrays."""
+        dataset = tf.data.TFRecordDataset(list(record_set.files), record_set.compression)
+        batches = dataset.take(num_examples).batch(num_examples)
+        try:
+            return [
+                {
+                    name: value.numpy()
+                    for name, value in records.parse_batch(batch, self.schema).items()
+                }
+                for batch in batches
+            ]
+        except tf.errors.OpError as error:
+            reason = str(error).strip().split("\n")[0]
+            raise UserError(
+                f"{', '.join(records.damaged_files(record_set)) or reason}: damaged record"
+            ) from None
+
+    def settings(self) -> Mapping[str, Mapping]:
+        """The task's settings by group, for the run's config.json."""
+        return {"task": self.config.to_dict(), "model": self.model_config.to_dict()}
+
+    def build_model(
+        self, *, dtype: str, recompute_activations: bool, seed: int
+    ) -> AlbertForPreTraining:
+        """A new model, with the values of --init_checkpoint if there is one."""
+        model = AlbertForPreTraining(
+            self.model_config, dtype=dtype, recompute_activations=recompute_activations, seed=seed
+        )
+        if self._init_weights:
+            report = pretrained.assign_weights(model.named_variables(), self._init_weights)
+            print(report.describe(self._init_weights.source), flush=True)
+            self._init_weights = None
+        return model
+
+    def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
+        """Number of masked pieces and of examples."""
+        return {
+            "masked_lm_loss": tf.reduce_sum(_masked_lm_weights(features)),
+            "sentence_order_loss": tf.reduce_sum(_example_weights(features)),
+        }
+
+    def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
+        """Masked-LM and sentence-order cross entropy (original run_pretraining.py:177, equal weights)."""
+        return {
+            "masked_lm_loss": cross_entropy(*_masked_lm(outputs, features)),
+            "sentence_order_loss": cross_entropy(*_sentence_order(outputs, features)),
+        }
+
+    def metrics(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
+        """Masked-LM and sentence-order accuracy."""
+        return {
+            "masked_lm_accuracy": accuracy(*_masked_lm(outputs, features)),
+            "sentence_order_accuracy": accuracy(*_sentence_order(outputs, features)),
+        }
+
+    def save_model(self, model: AlbertForPreTraining, folder: str) -> None:
+        """Writes the model in the Hugging Face layout, with its vocabulary if it is known."""
+        pretrained.save_pretrained(model, folder, spm_model_file=self.config.spm_model_file)
+
+    def chance_levels(self) -> Mapping[str, float]:
+        """Accuracy of always giving the commonest answer of the first examples."""
+        record_set = self.eval_records or self.train_records
+        (features,) = self._sample(record_set, _CHANCE_EXAMPLES)
+        masked = features["masked_lm_ids"][features["masked_lm_weights"] > 0]
+        counts = np.bincount(masked, minlength=1)
+        swapped = features["next_sentence_labels"].mean()
+        return {
+            "masked_lm_accuracy": float(counts.max() / max(1, counts.sum())),
+            "sentence_order_accuracy": float(max(swapped, 1 - swapped)),
+        }
+
+
+def _example_weights(features: Features) -> tf.Tensor:
+    ones = tf.ones(features["next_sentence_labels"].shape[:1])
+    return features.get(records.EXAMPLE_WEIGHTS, ones)
+
+
+def _masked_lm_weights(features: Features) -> tf.Tensor:
+    return features["masked_lm_weights"] * _example_weights(features)[:, None]
+
+
+def _masked_lm(outputs: Outputs, features: Features):
+    return outputs["masked_lm_logits"], features["masked_lm_ids"], _masked_lm_weights(features)
+
+
+def _sentence_order(outputs: Outputs, features: Features):
+    labels = features["next_sentence_labels"][:, 0]
+    return outputs["sentence_order_logits"], labels, _example_weights(features)

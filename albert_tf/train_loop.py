@@ -1,0 +1,626 @@
+"""Training and evaluation of any task on any strategy: `run` is the only function that scripts call.
+
+orbit's Controller drives the outer loop; the step inside is ours. A step is the same under every strategy: each
+device takes its part of the global batch, every loss is divided once by its count over the whole batch, gradients
+are summed over devices and then clipped, so that neither devices nor gradient accumulation change the result.
+"""
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import orbit
+import tensorflow as tf
+import tf_keras
+from official.common import distribute_utils
+from orbit import controller as orbit_controller
+
+from albert_tf import optimization, records
+from albert_tf.checkpoints import (
+    EVAL_METRICS_FILE,
+    METRICS_FILE,
+    RESULTS_FILE,
+    Checkpoints,
+    RunFolder,
+    write_json,
+)
+from albert_tf.config import OptimizerConfig, RunConfig
+from albert_tf.errors import UserError
+from albert_tf.progress import Progress
+from albert_tf.tasks import Task
+
+# Settings that may change when a run is taken up again: none changes what the steps compute.
+_FREE_SETTINGS = frozenset(
+    {
+        *("output_dir", "overwrite_output_dir", "do_train", "do_eval", "stop_after_steps"),
+        *("distribution_strategy", "num_devices", "tpu_name", "worker_hosts", "task_index"),
+        *("recompute_activations", "jit_compile", "gradient_accumulation_steps", "deterministic"),
+        *("steps_per_loop", "log_every_steps", "save_checkpoints_steps", "keep_checkpoint_max"),
+        *("eval_every_steps", "eval_batch_size", "max_eval_steps", "eval_file", "spm_model_file"),
+        *(
+            "input_file",
+            "albert_config_file",
+            "init_checkpoint",
+        ),  # may have moved; contents are checked
+    }
+)
+
+# orbit prints every loop to standard output; our lines and bars say the same, once.
+orbit_controller._log = lambda message: None
+
+
+def make_strategy(run: RunConfig) -> tf.distribute.Strategy:
+    """The strategy that the settings name.
+
+    Raises:
+      UserError: the devices that it needs are not there.
+    """
+    kind = run.distribution_strategy
+    num_gpus = len(tf.config.list_physical_devices("GPU"))
+    if kind == "auto":
+        kind = "tpu" if run.tpu_name else "mirrored" if num_gpus > 1 else "one_device"
+    if kind == "mirrored" and not num_gpus:
+        return _mirrored_cpus(run.num_devices or 1)
+    if run.num_devices > num_gpus and kind == "mirrored":
+        run.refuse("num_devices", f"is {run.num_devices}, but the machine has {num_gpus} GPUs")
+    if kind == "multi_worker_mirrored" and run.worker_hosts:
+        distribute_utils.configure_cluster(run.worker_hosts, run.task_index)
+    if kind == "multi_worker_mirrored" and "TF_CONFIG" not in os.environ:
+        run.refuse("worker_hosts", "(or TF_CONFIG) must be given for multi_worker_mirrored")
+    if kind == "tpu" and not tf.config.list_logical_devices("TPU") and run.tpu_name == "local":
+        run.refuse("tpu_name", "is local, but this machine has no TPU")
+    return distribute_utils.get_distribution_strategy(
+        distribution_strategy=kind,
+        num_gpus=run.num_devices or (min(num_gpus, 1) if kind == "one_device" else num_gpus),
+        tpu_address=run.tpu_name or None,
+    )
+
+
+def _mirrored_cpus(num_devices: int) -> tf.distribute.Strategy:
+    """Mirrored over logical CPU devices: for trying the multi-device step without GPUs."""
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    with contextlib.suppress(RuntimeError):  # already made, by an earlier run in this process
+        logical = [tf.config.LogicalDeviceConfiguration()] * num_devices
+        tf.config.set_logical_device_configuration(cpu, logical)
+    devices = tf.config.list_logical_devices("CPU")[:num_devices]
+    return tf.distribute.MirroredStrategy([device.name for device in devices])
+
+
+class Accumulators(tf.Module):
+    """Sums of (sum, count) pairs over steps, as variables of the run's state.
+
+    Args:
+      names: of the ratios.
+    """
+
+    def __init__(self, names):
+        super().__init__()
+
+        def zeros(name: str) -> tf.Variable:
+            aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
+            return tf.Variable(tf.zeros([2]), trainable=False, name=name, aggregation=aggregation)
+
+        self.pairs = {name: zeros(name) for name in names}
+
+    def add(self, ratios: Mapping[str, tf.Tensor]) -> None:
+        """Adds [2] tensors of (sum, count)."""
+        for name, pair in ratios.items():
+            self.pairs[name].assign_add(pair)
+
+    def reset(self) -> None:
+        """Sets all to zero."""
+        for variable in self.pairs.values():
+            variable.assign(tf.zeros([2]))
+
+    def results(self) -> dict[str, float]:
+        """Each sum divided by its count; 0 where nothing was counted."""
+        pairs = {name: variable.numpy() for name, variable in self.pairs.items()}
+        return {name: float(pair[0] / pair[1]) if pair[1] else 0.0 for name, pair in pairs.items()}
+
+
+class Trainer(orbit.StandardTrainer):
+    """The training step of a task.
+
+    Args:
+      task: gives losses and metrics.
+      model: what is trained.
+      optimizer: ours, or a LossScaleOptimizer around it.
+      global_step: number of steps done; incremented by each.
+      accumulators: where losses and metrics are added up.
+      dataset: distributed batches.
+      run: accumulation, compilation, seed.
+      max_gradient_norm: see `OptimizerConfig`.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        model,
+        optimizer,
+        global_step: tf.Variable,
+        accumulators: Accumulators,
+        dataset,
+        run: RunConfig,
+        max_gradient_norm: float,
+    ):
+        super().__init__(dataset)
+        self.task = task
+        self.model = model
+        self.optimizer = optimizer
+        self.global_step = global_step
+        self.strategy = tf.distribute.get_strategy()
+        self.accumulators = accumulators
+        self._run = run
+        self._max_gradient_norm = max_gradient_norm
+        self._variables = model.trainable_variables
+        self._gradients_of_batch = self._batch_gradients
+        if run.jit_compile == "on" or (
+            run.jit_compile == "auto" and tf.config.list_logical_devices("GPU")
+        ):
+            self._gradients_of_batch = tf.function(self._batch_gradients, jit_compile=True)
+
+    def train_step(self, iterator):
+        """One update from the next global batch; called inside a tf.function."""
+        ratios = self.strategy.run(self._device_step, args=(next(iterator),))
+        summed = {
+            name: self.strategy.reduce(tf.distribute.ReduceOp.SUM, pair, axis=None)
+            for name, pair in ratios.items()
+        }
+        self.accumulators.add(summed)
+        self.global_step.assign_add(1)
+
+    def _device_step(self, features) -> dict[str, tf.Tensor]:
+        """What one device does: returns its own (sum, count) pairs, [2] each."""
+        context = tf.distribute.get_replica_context()
+        counts = context.all_reduce(
+            tf.distribute.ReduceOp.SUM, dict(self.task.loss_counts(features))
+        )
+        step = tf.cast(self.global_step, tf.int32)
+        seed = tf.stack([tf.constant(self._run.seed, tf.int32), step])
+        seed = tf.random.experimental.stateless_fold_in(seed, context.replica_id_in_sync_group)
+        gradients, row_square_sums, ratios = self._gradients_of_batch(features, counts, seed)
+        gradients, row_square_sums = context.all_reduce(
+            tf.distribute.ReduceOp.SUM, [gradients, row_square_sums]
+        )
+        if hasattr(self.optimizer, "get_unscaled_gradients"):
+            scale = tf.cast(self.optimizer.loss_scale, tf.float32)
+            gradients = self.optimizer.get_unscaled_gradients(gradients)
+            row_square_sums = {name: rows / scale**2 for name, rows in row_square_sums.items()}
+        clipped, _ = optimization.clip_by_global_norm(
+            gradients,
+            [row_square_sums.get(str(index)) for index in range(len(gradients))],
+            self._max_gradient_norm,
+        )
+        self.optimizer.apply_gradients(
+            zip(clipped, self._variables, strict=True), skip_gradients_aggregation=True
+        )
+        return ratios
+
+    def _batch_gradients(self, features, counts, seed):
+        """Gradients, squares of embedding rows, and (sum, count) pairs of one device's batch, in pieces if asked."""
+        pieces = self._run.gradient_accumulation_steps
+        if pieces == 1:
+            return self._piece_gradients(features, counts, seed)
+        split = {
+            name: tf.reshape(value, [pieces, value.shape[0] // pieces, *value.shape[1:]])
+            for name, value in features.items()
+        }
+
+        def piece_gradients(index):
+            piece = {name: value[index] for name, value in split.items()}
+            piece_seed = tf.random.experimental.stateless_fold_in(seed, index)
+            return self._piece_gradients(piece, counts, piece_seed)
+
+        _, totals = tf.while_loop(
+            lambda index, _: index < pieces,
+            lambda index, totals: (
+                index + 1,
+                tf.nest.map_structure(tf.add, totals, piece_gradients(index)),
+            ),
+            (tf.constant(1), piece_gradients(tf.constant(0))),
+            maximum_iterations=pieces - 1,
+        )
+        return totals
+
+    def _piece_gradients(self, features, counts, seed):
+        with tf.GradientTape() as tape:
+            outputs = self.model(features, training=True, seed=seed)
+            ratios = dict(self.task.losses(outputs, features))
+            loss = tf.add_n(
+                [
+                    ratio.sum / (counts[name] + self.task.loss_epsilons.get(name, 0.0))
+                    for name, ratio in ratios.items()
+                ]
+            )
+            if hasattr(self.optimizer, "get_scaled_loss"):
+                loss = self.optimizer.get_scaled_loss(loss)
+        gradients = tape.gradient(
+            loss, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        row_square_sums = {
+            str(index): tf.reduce_sum(tf.square(gradient.values))
+            for index, gradient in enumerate(gradients)
+            if isinstance(gradient, tf.IndexedSlices)
+        }
+        ratios.update(self.task.metrics(outputs, features))
+        pairs = {name: tf.stack(ratio) for name, ratio in ratios.items()}
+        return [tf.convert_to_tensor(gradient) for gradient in gradients], row_square_sums, pairs
+
+
+class Evaluator(orbit.StandardEvaluator):
+    """Losses and metrics of a task over held-out records.
+
+    Args:
+      task: gives losses and metrics.
+      model: what is evaluated.
+      dataset: distributed batches with `example_weights`.
+    """
+
+    def __init__(self, task: Task, model, dataset):
+        super().__init__(dataset)
+        self.task = task
+        self.model = model
+        self.strategy = tf.distribute.get_strategy()
+        self.accumulators = Accumulators(ratio_names(task, model))
+
+    def eval_begin(self):
+        """Starts from nothing."""
+        self.accumulators.reset()
+
+    def eval_step(self, iterator):
+        """Adds one global batch."""
+
+        def device_step(features):
+            outputs = self.model(features, training=False)
+            ratios = {**self.task.losses(outputs, features), **self.task.metrics(outputs, features)}
+            return {name: tf.stack(ratio) for name, ratio in ratios.items()}
+
+        pairs = self.strategy.run(device_step, args=(next(iterator),))
+        for name, pair in pairs.items():
+            summed = self.strategy.reduce(tf.distribute.ReduceOp.SUM, pair, axis=None)
+            self.accumulators.add({name: summed})
+
+    def eval_end(self):
+        """Losses and metrics over all examples, with `loss`, the sum of the losses."""
+        return with_total_loss(self.task, self.accumulators.results())
+
+
+def ratio_names(task: Task, model) -> list[str]:
+    """Names of the task's losses and metrics, found without computing anything."""
+
+    def ratios(features):
+        outputs = model(features, training=False)
+        return {**task.losses(outputs, features), **task.metrics(outputs, features)}
+
+    integer = {tf.int64: tf.int32}  # what records.parse_batch makes of it
+    specs = {
+        name: tf.TensorSpec([1, size], integer.get(dtype, dtype))
+        for name, (size, dtype) in task.schema.items()
+    }
+    return list(tf.function(ratios).get_concrete_function(specs).structured_outputs)
+
+
+def with_total_loss(results: dict[str, float]) -> dict[str, float]:
+    """The same, with `loss`, the sum of the losses, in front."""
+    total = sum(value for name, value in results.items() if name.endswith("_loss"))
+    return {"loss": total, **results}
+
+
+def run(
+    make_task: Callable[[], Task], run_config: RunConfig, optimizer_config: OptimizerConfig
+) -> dict:
+    """Trains and evaluates a task as the settings say; takes up the run that --output_dir holds.
+
+    Args:
+      make_task: gives the task; called once devices and seeds are set.
+      run_config: folder, batches, devices, intervals.
+      optimizer_config: optimiser and schedule.
+
+    Returns:
+      The contents of results.json.
+
+    Raises:
+      UserError: the settings contradict the devices, the records or what the folder holds; the disk is full; a record
+        is damaged; the loss is no longer finite.
+    """
+    strategy = make_strategy(run_config)
+    tf_keras.utils.set_random_seed(run_config.seed)
+    if run_config.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    with strategy.scope():
+        task = make_task()
+        with _explained_errors(task, run_config):
+            return Run(task, run_config, optimizer_config).complete()
+
+
+@contextlib.contextmanager
+def _explained_errors(task: Task, run_config: RunConfig) -> Iterator[None]:
+    """Turns TensorFlow's errors about the user's files and memory into one line."""
+    try:
+        yield
+    except tf.errors.DataLossError as error:
+        record_sets = filter(None, (task.train_records, task.eval_records))
+        damaged = [name for record_set in record_sets for name in records.damaged_files(record_set)]
+        raise UserError(f"damaged records: {', '.join(damaged) or _first_line(error)}") from None
+    except (tf.errors.OpError, OSError) as error:
+        reason = _first_line(error)
+        if "No space left" in reason or getattr(error, "errno", None) == errno.ENOSPC:
+            raise UserError(
+                f"--output_dir={run_config.output_dir}: no space left on the disk; make room and run the"
+                " same command again, it goes on from the newest checkpoint"
+            ) from None
+        if isinstance(error, tf.errors.ResourceExhaustedError):
+            raise UserError(
+                f"out of memory ({reason}): lower --train_batch_size, or raise"
+                " --gradient_accumulation_steps, or set --recompute_activations"
+            ) from None
+        raise
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+class Run:
+    """One run of a task: its state, its datasets, its loop.
+
+    Args:
+      task: what is trained.
+      run_config: folder, batches, devices, intervals.
+      optimizer_config: optimiser and schedule.
+
+    Raises:
+      UserError: see `run`.
+    """
+
+    def __init__(self, task: Task, run_config: RunConfig, optimizer_config: OptimizerConfig):
+        self.started = time.monotonic()
+        self.task = task
+        self.config = run_config
+        self.optimizer_config = optimizer_config
+        self.strategy = tf.distribute.get_strategy()
+        _check_batches(run_config, self.strategy.num_replicas_in_sync)
+        settings = {
+            "run": run_config.to_dict(),
+            "optimizer": optimizer_config.to_dict(),
+            **task.settings(),
+        }
+        self.folder = RunFolder(
+            run_config.output_dir,
+            settings,
+            _FREE_SETTINGS,
+            run_config.overwrite_output_dir,
+            _is_chief(self.strategy),
+        )
+        self.model = task.build_model(
+            dtype=run_config.mixed_precision,
+            recompute_activations=run_config.recompute_activations,
+            seed=run_config.seed,
+        )
+        self.global_step = orbit.utils.create_global_step()
+        self.accumulators = Accumulators(ratio_names(task, self.model))
+        adam = optimization.create_optimizer(
+            optimizer_config, run_config.train_batch_size, self.model.named_variables()
+        )
+        self.schedule = adam.schedule
+        self.optimizer = adam
+        if run_config.mixed_precision == "mixed_float16":
+            self.optimizer = tf_keras.mixed_precision.LossScaleOptimizer(adam)
+        state = {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "global_step": self.global_step,
+            "accumulators": self.accumulators,
+        }
+        self.checkpoints = Checkpoints(self.folder, state, run_config.keep_checkpoint_max)
+        if self.checkpoints.latest:
+            self.checkpoints.restore(self.checkpoints.latest)
+        self.first_step = int(self.global_step.numpy())
+        last = optimizer_config.num_train_steps
+        self.last_step = min(last, run_config.stop_after_steps or last)
+        self._last_logged = (self.first_step, time.monotonic())
+        self._eval_results: dict[str, float] = {}
+
+    def complete(self) -> dict:
+        """Trains, evaluates, writes the results and the model; returns the results."""
+        if self.folder.is_chief:
+            print(describe(self), flush=True)
+        evaluator = self._make_evaluator()
+        if self.config.do_train:
+            self._train(evaluator)
+        elif evaluator:
+            self._evaluate(self._make_controller(None, evaluator), Progress("evaluating", 1))
+        return self._finish()
+
+    def _distribute(self, make_dataset):
+        return self.strategy.distribute_datasets_from_function(make_dataset)
+
+    def _make_trainer(self) -> Trainer:
+        reading = records.Reading(
+            self.config.train_batch_size,
+            seed=self.config.seed,
+            first_step=self.first_step,
+            **self.task.reading,
+        )
+        return Trainer(
+            self.task,
+            model=self.model,
+            optimizer=self.optimizer,
+            global_step=self.global_step,
+            accumulators=self.accumulators,
+            dataset=self._distribute(
+                lambda context: records.training_dataset(
+                    self.task.train_records, self.task.schema, reading, context
+                )
+            ),
+            run=self.config,
+            max_gradient_norm=self.optimizer_config.max_gradient_norm,
+        )
+
+    def _make_evaluator(self) -> Evaluator | None:
+        if not self.task.eval_records:
+            return None
+        dataset = self._distribute(
+            lambda context: records.evaluation_dataset(
+                self.task.eval_records, self.task.schema, self.config.eval_batch_size, context
+            )
+        )
+        return Evaluator(self.task, self.model, dataset)
+
+    def _make_controller(self, trainer, evaluator, **options) -> orbit.Controller:
+        return orbit.Controller(
+            global_step=self.global_step,
+            trainer=trainer,
+            evaluator=evaluator,
+            strategy=self.strategy,
+            **options,
+        )
+
+    def _train(self, evaluator: Evaluator | None) -> None:
+        self.folder.cut_metrics(self.first_step)
+        every = self.config.eval_every_steps if evaluator else self.last_step
+        with Progress("training", self.last_step, first=self.first_step) as self._progress:
+            controller = self._make_controller(
+                self._make_trainer(),
+                evaluator,
+                steps_per_loop=self._steps_to_next_event,
+                train_actions=[self._after_steps],
+            )
+            step = self.first_step
+            while step < self.last_step:
+                step = min((step // every + 1) * every, self.last_step)
+                controller.train(step, checkpoint_at_completion=False)
+                if evaluator:
+                    self._evaluate(controller, self._progress)
+        if evaluator and not self._eval_results:  # taken up at its end
+            self._evaluate(controller, self._progress)
+
+    def _steps_to_next_event(self, step: int) -> int:
+        """How many steps run on the device without a return to Python."""
+        run = self.config
+        intervals = (run.log_every_steps, run.save_checkpoints_steps)
+        events = [(step // interval + 1) * interval for interval in intervals]
+        return min(*events, self.last_step, step + run.steps_per_loop) - step
+
+    def _after_steps(self, _outputs) -> None:
+        """Checks, logs and saves whatever is due at this step."""
+        step = int(self.global_step.numpy())
+        if step % self.config.log_every_steps == 0 or step == self.last_step:
+            self._log(step)
+        if step % self.config.save_checkpoints_steps == 0 or step == self.last_step:
+            self.checkpoints.save(step)
+
+    def _log(self, step: int) -> None:
+        results = with_total_loss(self.accumulators.results())
+        self.accumulators.reset()
+        last_step, last_time = self._last_logged
+        self._last_logged = (step, time.monotonic())
+        if not all(abs(value) < float("inf") for value in results.values()):
+            raise UserError(
+                f"the loss is {results['loss']} between steps {last_step} and {step}; the newest checkpoint"
+                f" is {self.checkpoints.latest}: lower --learning_rate or raise --num_warmup_steps"
+            )
+        examples = (step - last_step) * self.config.train_batch_size
+        values = {
+            "step": step,
+            **results,
+            "learning_rate": float(self.schedule(step - 1)),
+            "examples_per_second": round(examples / (self._last_logged[1] - last_time), 3),
+        }
+        self.folder.append_metrics(METRICS_FILE, values)
+        self.folder.write_summaries("train", step, values)
+        if self.folder.is_chief:
+            shown = {name: f"{value:.4f}" for name, value in results.items()}
+            shown["examples/s"] = f"{values['examples_per_second']:.1f}"
+            self._progress.update(step, shown)
+
+    def _evaluate(self, controller: orbit.Controller, progress: Progress) -> None:
+        batch = self.config.eval_batch_size
+        steps = -(-self.task.eval_records.num_examples // batch)
+        steps = min(steps, self.config.max_eval_steps or steps)
+        results = controller.evaluate(steps)
+        results.pop("steps_per_second")
+        self._eval_results = results
+        step = int(self.global_step.numpy())
+        self.folder.append_metrics(EVAL_METRICS_FILE, {"step": step, **results})
+        self.folder.write_summaries("eval", step, results)
+        is_best = self.config.do_train and self.checkpoints.save_if_best(
+            step, self.task.best_metric, results[self.task.best_metric]
+        )
+        if self.folder.is_chief:
+            shown = "  ".join(f"{name} {value:.4f}" for name, value in results.items())
+            progress.say(
+                f"evaluation at step {step}  {shown}{'  (best so far)' if is_best else ''}"
+            )
+
+    def _finish(self) -> dict:
+        results = {
+            "step": int(self.global_step.numpy()),
+            "num_parameters": self.model.count_params(),
+            "eval": self._eval_results,
+            "chance": self.task.chance_levels(),
+            "best": self.checkpoints.best,
+            "seconds": round(time.monotonic() - self.started, 1),
+            "steps_in_this_process": int(self.global_step.numpy()) - self.first_step,
+        }
+        if self.folder.is_chief:
+            if self.config.do_train:
+                self.task.save_model(self.model, self.folder.file("model"))
+            write_json(self.folder.file(RESULTS_FILE), results)
+            print(f"results in {self.folder.file(RESULTS_FILE)}", flush=True)
+        return results
+
+
+def _is_chief(strategy: tf.distribute.Strategy) -> bool:
+    resolver = strategy.cluster_resolver
+    return not resolver or not resolver.task_type or resolver.task_id in (None, 0)
+
+
+def _check_batches(run: RunConfig, num_devices: int) -> None:
+    pieces = num_devices * run.gradient_accumulation_steps
+    if run.train_batch_size % pieces:
+        run.refuse(
+            "train_batch_size",
+            f"must be a multiple of devices times --gradient_accumulation_steps,"
+            f" {num_devices} x {run.gradient_accumulation_steps}; got {run.train_batch_size}",
+        )
+    if run.eval_batch_size % num_devices:
+        run.refuse(
+            "eval_batch_size",
+            f"must be a multiple of {num_devices} devices, got {run.eval_batch_size}",
+        )
+
+
+def describe(run: Run) -> str:
+    """What is about to be done, in a few lines."""
+    config, optimizer, model = run.config, run.optimizer_config, run.task.model_config
+    devices = run.strategy.num_replicas_in_sync
+    per_device = config.train_batch_size // devices // config.gradient_accumulation_steps
+    peak = optimizer.peak_learning_rate(config.train_batch_size)
+    lines = {
+        "model": f"{run.model.count_params():,} parameters, {model.num_hidden_layers} layers,"
+        f" E {model.embedding_size}, D {model.hidden_size}, sharing {model.share_parameters}",
+        "strategy": f"{type(run.strategy).__name__} on {devices} device(s), {config.mixed_precision}",
+        "dropout": f"hidden {model.hidden_dropout_prob}, attention {model.attention_probs_dropout_prob},"
+        f" classifier {model.classifier_dropout_prob}",
+        "folder": config.output_dir,
+    }
+    if run.task.train_records and config.do_train:
+        examples = run.task.train_records.num_examples
+        lines["batch"] = (
+            f"{config.train_batch_size} = {devices} device(s) x {config.gradient_accumulation_steps}"
+            f" accumulated x {per_device}; {examples:,} examples,"
+            f" {optimizer.num_train_steps * config.train_batch_size / examples:.1f} epochs"
+        )
+        lines["schedule"] = (
+            f"{optimizer.optimizer}, warm-up to {peak:g} over {optimizer.num_warmup_steps} steps,"
+            f" decay to 0 at step {optimizer.num_train_steps}"
+        )
+    if run.first_step:
+        lines["resumed"] = f"at step {run.first_step}"
+    chance = {name: f"{value:.4f}" for name, value in run.task.chance_levels().items()}
+    lines["chance"] = ", ".join(f"{name} {value}" for name, value in chance.items())
+    return "\n".join(f"{name:<10}{text}" for name, text in lines.items() if text)

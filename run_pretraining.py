@@ -1,0 +1,23 @@
+"""Pretrains ALBERT on TFRecords of masked sentence-order examples.
+
+    python run_pretraining.py --input_file=records/ --eval_file=held_out/ --model=albert-base-v2 \
+        --output_dir=runs/base --train_batch_size=256 --learning_rate_scaling=sqrt
+
+A run that was stopped or killed goes on where it was when the same command is given again.
+"""
+
+from albert_tf import cli
+from albert_tf.config import OptimizerConfig, PretrainingConfig, RunConfig
+
+
+def main(run: RunConfig, optimizer: OptimizerConfig, pretraining: PretrainingConfig) -> None:
+    """Builds the task and hands it to the loop."""
+    # Here, so that a wrong flag is refused before TensorFlow is loaded.
+    from albert_tf import train_loop
+    from albert_tf.tasks.pretraining import PretrainingTask
+
+    train_loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
+
+
+if __name__ == "__main__":
+    cli.run(main, RunConfig, OptimizerConfig, PretrainingConfig)
