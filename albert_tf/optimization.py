@@ -81,6 +81,7 @@ class AdamW(tf_keras.optimizers.Optimizer):
         if getattr(self, "_built", False):
             return  # Keras builds again at the first update
         self._built = True
+        self._decayed = [is_decayed(self._released_names[v.ref()]) for v in var_list]
         self._first_moments = [self.add_variable_from_reference(v, "m") for v in var_list]
         self._second_moments = [self.add_variable_from_reference(v, "v") for v in var_list]
 
@@ -98,7 +99,7 @@ class AdamW(tf_keras.optimizers.Optimizer):
             m_hat = m / (1.0 - config.beta_1**step)
             v_hat = v / (1.0 - config.beta_2**step)
         update = m_hat / (tf.sqrt(v_hat) + config.optimizer_epsilon)
-        decayed = is_decayed(self._released_names[variable.ref()])
+        decayed = self._decayed[index]
         if decayed:
             update += config.weight_decay_rate * variable
         rate = tf.cast(self.learning_rate, tf.float32)
