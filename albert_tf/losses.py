@@ -27,7 +27,7 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> R
     Raises:
       ValueError: the shapes do not fit.
     """
-    logits, weights = _checked(logits, labels, weights)
+    logits, labels, weights = _checked(logits, labels, weights)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     return Ratio(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
 
@@ -43,13 +43,14 @@ def accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Ratio:
     Raises:
       ValueError: the shapes do not fit.
     """
-    logits, weights = _checked(logits, labels, weights)
+    logits, labels, weights = _checked(logits, labels, weights)
     hits = tf.cast(tf.argmax(logits, axis=-1, output_type=labels.dtype) == labels, tf.float32)
     return Ratio(tf.reduce_sum(hits * weights), tf.reduce_sum(weights))
 
 
-def _checked(logits, labels, weights) -> tuple[tf.Tensor, tf.Tensor]:
+def _checked(logits, labels, weights) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     logits, weights = tf.cast(logits, tf.float32), tf.cast(weights, tf.float32)
+    labels = tf.convert_to_tensor(labels)
     logits.shape[:-1].assert_is_compatible_with(labels.shape)
     labels.shape.assert_is_compatible_with(weights.shape)
-    return logits, weights
+    return logits, labels, weights

@@ -201,7 +201,7 @@ def _read_tf1(prefix: str) -> Weights:
             for name in reader.get_variable_to_shape_map()
             if not name.endswith(("/adam_m", "/adam_v")) and name != "global_step"
         }
-    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+    except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
         raise UserError(f"{prefix}: damaged TF1 checkpoint ({_first_line(error)})") from None
     return Weights(prefix, config, arrays)
 
