@@ -56,7 +56,7 @@ def run(main: Callable[..., None], *settings_classes: type[Settings]) -> None:
 
 def define_flags(settings_classes: Sequence[type[Settings]], flag_values: flags.FlagValues) -> None:
     """Defines one flag for every field of the classes."""
-    module = os.path.basename(sys.argv[0])  # or --help would not list flags that this file defines
+    module = sys.argv[0]  # or --help would not list flags that this file defines
     for cls in settings_classes:
         for field in dataclasses.fields(cls):
             help_text = field.metadata["help"] + (

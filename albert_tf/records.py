@@ -277,6 +277,8 @@ def training_dataset(
     dataset = dataset.map(
         lambda serialized: parse_batch(serialized, schema), num_parallel_calls=tf.data.AUTOTUNE
     )
+    # Said aloud, or multi-worker strategies would look for an end and lose the static shapes.
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
     return dataset.with_options(_options()).prefetch(tf.data.AUTOTUNE)
 
 

@@ -285,7 +285,7 @@ class Evaluator(orbit.StandardEvaluator):
 
     def eval_end(self):
         """Losses and metrics over all examples, with `loss`, the sum of the losses."""
-        return with_total_loss(self.task, self.accumulators.results())
+        return with_total_loss(self.accumulators.results())
 
 
 def ratio_names(task: Task, model) -> list[str]:
@@ -463,10 +463,11 @@ class Run:
     def _make_evaluator(self) -> Evaluator | None:
         if not self.task.eval_records:
             return None
+        # The number of steps is given; an endless dataset keeps its static shapes under every strategy.
         dataset = self._distribute(
             lambda context: records.evaluation_dataset(
                 self.task.eval_records, self.task.schema, self.config.eval_batch_size, context
-            )
+            ).repeat()
         )
         return Evaluator(self.task, self.model, dataset)
 

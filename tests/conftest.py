@@ -9,8 +9,16 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from absl import flags
 
-from albert_tf.config import AlbertConfig
+from albert_tf import cli
+from albert_tf.config import AlbertConfig, OptimizerConfig, PretrainingConfig, RunConfig
+
+# Two logical devices, for the multi-device step; most tests use the first alone.
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
 
 ROOT = pathlib.Path(__file__).parent.parent
 # Batch 6, length 11 and 8 predictions go with it: no two sizes are equal, so that no coincidence passes.
@@ -78,7 +86,6 @@ def random_features(num_examples: int, seed: int = 0, vocab_size: int = TINY.voc
 
 def write_records(path: pathlib.Path, features: dict) -> pathlib.Path:
     """Writes features as TFRecords with TensorFlow's own writer."""
-    import tensorflow as tf
 
     def value(row):
         if row.dtype == np.float32:
@@ -126,3 +133,23 @@ def run_script(script: str, *arguments: object, timeout: float = 240, **environm
         text=True,
         timeout=timeout,
     )
+
+
+def pretrain_here(*arguments: object) -> dict:
+    """Runs run_pretraining.py's work inside this process, without the start-up; returns its results.
+
+    Args:
+      arguments: flags, "--name=value".
+
+    Raises:
+      UserError: as the script would print it.
+    """
+    from albert_tf import train_loop
+    from albert_tf.tasks.pretraining import PretrainingTask
+
+    values = flags.FlagValues()
+    classes = (RunConfig, OptimizerConfig, PretrainingConfig)
+    cli.define_flags(classes, values)
+    values(["run_pretraining.py", *map(str, arguments)])
+    run, optimizer, pretraining = (cli.settings_from_flags(cls, values) for cls in classes)
+    return train_loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)

@@ -45,5 +45,5 @@ def test_half_precision_logits_are_summed_in_float32():
 
 
 def test_shapes_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="not compatible"):
+    with pytest.raises(ValueError, match="incompatible"):
         losses.cross_entropy(np.zeros((4, 3)), np.zeros(4, np.int32), np.ones(5))

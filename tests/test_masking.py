@@ -46,7 +46,7 @@ def documents(*sentences_of_documents):
     """Documents of sentences of pieces."""
     sentences = [sentence for document in sentences_of_documents for sentence in document]
     return masking.Documents(
-        np.array(list(itertools.chain(*sentences)), np.int32),
+        np.array(list(itertools.chain(*sentences)), np.uint16),
         np.cumsum([0, *map(len, sentences)]),
         np.cumsum([0, *map(len, sentences_of_documents)]),
     )
@@ -456,7 +456,7 @@ def test_features_of_an_unmasked_example():
 def test_features_of_a_masked_example():
     docs = documents([[600, 10], [700, 11]])
     features = masking.make_examples(
-        docs.ids.astype(np.uint16),
+        docs.ids,
         np.array([[0, 2, 2, 4, 0]]),
         np.array([SEED]),
         rule(masked_lm_prob=1.0, max_predictions_per_seq=5, ngram=2, do_permutation=True),

@@ -163,7 +163,7 @@ Ur &amp; Uruk
 
 Ur () was a city of Sumer. It lay near the coast in the 4th millennium BC.
 History.
-The city covers . Its king was Ur-Nammu, who built the ziggurat. Among the finds are:
+The city covers . has walls of brick around it. Its king was Ur-Nammu, who built the ziggurat. Among the finds are:
 
 </doc>
 <doc id="2" url="?curid=2" title="Empty">
@@ -213,22 +213,27 @@ def test_plain_text_is_one_document_a_file(tmp_path):
 
 
 def test_plain_text_with_documents_between_blank_lines(tmp_path):
-    files = {"a.txt": "A b. C d.\n\n\n \nE f. G\nh.\n"}
+    files = {"a.txt": "One is. Two is.\n\n\n \nThree is. Four\nis.\n"}
     documents = split(tmp_path, files, document_separator="blank_line")
-    assert documents == [["A b.", "C d."], ["E f.", "G h."]]
+    assert documents == [["One is.", "Two is."], ["Three is.", "Four is."]]
 
 
 def test_json_lines(tmp_path):
     records = [
         {"body": "Caf\u00e9 \ud83d\ude00 is one. Two is here.\nThird line."},
         {"body": ""},
-        {"body": "X y. Z a."},
+        {"body": "So it is. It is."},
     ]
     files = {"a.jsonl": "\n".join(json.dumps(record) for record in records) + "\n\n"}
     assert split(tmp_path, files, text_field="body") == [
         ["Café 😀 is one.", "Two is here.", "Third line."],
-        ["X y.", "Z a."],
+        ["So it is.", "It is."],
     ]
+
+
+def test_half_characters_of_json_are_replaced(tmp_path):
+    documents = split(tmp_path, {"a": '{"text": "It is \\ud83d here. Two is whole."}'})
+    assert documents == [["It is \ufffd here.", "Two is whole."]]
 
 
 def test_detects_formats():
@@ -238,7 +243,9 @@ def test_detects_formats():
 
 
 def test_drops_what_is_no_prose(tmp_path):
-    text = "HEADING\n\nA whole sentence. 17 23 42 91 x. No! Another one here.\n\n- an item\n- another"
+    text = (
+        "HEADING\n\nA whole sentence. 17 23 42 91 x. No! Another one here.\n\n- an item\n- another"
+    )
     documents = split(tmp_path, {"a.txt": text})
     assert documents == [["A whole sentence.", "Another one here."]]
 
@@ -342,7 +349,11 @@ WRONG_FILES = {
     "nested": ('<doc id="1">\n<doc id="2">\n', {}, r"a:2: <doc> inside the page .* line 1"),
     "outside": ('<doc id="1">\n</doc>\nText.', {}, r"a:3: expected a line <doc"),
     "no_json": ('{"text": "A b."}\n{"text"\n', {}, r"a:2: not JSON"),
-    "no_field": ('{"body": "A b."}\n', {}, r"a:1: expected an object with a text 'text'.*--text_field"),
+    "no_field": (
+        '{"body": "A b."}\n',
+        {},
+        r"a:1: expected an object with a text 'text'.*--text_field",
+    ),
     "no_object": ("[1]\n", {"input_format": "jsonl"}, r"a:1: expected an object"),
     "empty": ("", {}, r"no document is left"),
     "blank": ("\n \n\n", {}, r"no document is left"),
@@ -454,5 +465,6 @@ def test_real_text(tmp_path):
     documents = documents_in(tmp_path / "out.txt")
     assert len(documents) > 300
     assert all(sentence == " ".join(sentence.split()) for doc in documents for sentence in doc)
-    assert any("café" in sentence for sentence in documents[-1])
-    assert 3000 < len(documents[-1]) < 8000
+    ball = documents[-2]
+    assert any("local café." in sentence for sentence in ball)
+    assert 3000 < len(ball) < 8000

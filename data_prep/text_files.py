@@ -1,0 +1,409 @@
+"""Text files in and out: what to read, bytes that are not UTF-8, worker processes, files that are whole or absent.
+
+The corpus that the programs of this folder hand to each other is UTF-8 text with one sentence a line and a
+blank line between documents.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import glob
+import hashlib
+import itertools
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, BinaryIO
+
+import tqdm
+
+from albert_tf.config import Settings, setting
+from albert_tf.errors import UserError
+
+INVALID_UTF8_CHOICES = ("error", "replace", "windows_1252", "skip_line")
+INVALID_UTF8_HELP = (
+    "What to do with a line that is not UTF-8: stop, put U+FFFD for the bytes, read it as Windows-1252,"
+    " or leave it out."
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusSettings(Settings):
+    """Where a corpus is written, and which part of it is held out: the same flags in every program."""
+
+    output_file: str = setting(
+        "",
+        "Text file to write: one sentence a line, a blank line between documents.",
+        required=True,
+    )
+    eval_output_file: str = setting("", "Text file for the held-out documents.")
+    eval_fraction: float = setting(
+        0.0,
+        "Share of the documents that goes to --eval_output_file, chosen by a hash of the document.",
+        minimum=0,
+        maximum=0.99,
+    )
+    random_seed: int = setting(12345, "Seed of the choice of held-out documents.", minimum=0)
+    num_workers: int = setting(0, "Worker processes; 0 is one for every core.", minimum=0)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.eval_fraction and not self.eval_output_file:
+            self.refuse("eval_output_file", "must be given with --eval_fraction")
+        if self.eval_output_file and not self.eval_fraction:
+            self.refuse("eval_fraction", "must be above 0 with --eval_output_file")
+        if self.output_file and self.output_file == self.eval_output_file:
+            self.refuse(
+                "eval_output_file", f"must differ from --output_file, got {self.output_file}"
+            )
+
+
+def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
+    """The files that a flag such as --input_file names, in a fixed order, each once.
+
+    Example:
+      "books/*.txt,wiki" -> ["books/emma.txt", "books/ulysses.txt", "wiki/AA/wiki_00", ...]
+
+    Args:
+      patterns: files, globs and folders (searched through, hidden files left out), separated by commas.
+      not_among: files that the program is going to write.
+
+    Raises:
+      UserError: a pattern matches no file, or a file is about to be overwritten.
+    """
+    paths = []
+    for pattern in filter(None, patterns.split(",")):
+        # A file whose name holds [ or * is itself before it is a pattern.
+        matches = (
+            [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
+        )
+        found = [path for match in matches for path in _files_below(match)]
+        if not found:
+            raise UserError(f"--input_file={pattern}: no such file on this machine's file systems")
+        paths.extend(found)
+    written = {os.path.realpath(path) for path in not_among if path}
+    for path in paths:
+        if os.path.realpath(path) in written:
+            raise UserError(f"{path} is both read and written; give another output file")
+    return list(dict.fromkeys(paths))
+
+
+def _files_below(path: str) -> Iterator[str]:
+    if not os.path.isdir(path):
+        yield path
+        return
+    for folder, subfolders, names in os.walk(path):
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        yield from (os.path.join(folder, name) for name in sorted(names) if name[0] != ".")
+
+
+class LineReader:
+    """Reads text files line by line and keeps account of bytes that are not UTF-8."""
+
+    def __init__(self, invalid_utf8: str, *, on_progress: Callable[[int], None] | None = None):
+        """Starts with an empty account.
+
+        Args:
+          invalid_utf8: one of `INVALID_UTF8_CHOICES`.
+          on_progress: called with the number of bytes read since its last call.
+        """
+        self._invalid_utf8 = invalid_utf8
+        self._on_progress = on_progress or (lambda num_bytes: None)
+        self._num_invalid: dict[str, int] = {}
+        self._first_invalid: dict[str, str] = {}
+
+    def read(self, path: str) -> Iterator[str]:
+        """The lines of a file, without line ends and byte-order mark.
+
+        Raises:
+          UserError: the file cannot be read, or is not UTF-8 and `invalid_utf8` is "error".
+        """
+        try:
+            with open(path, "rb") as file:
+                yield from self._decode_lines(file, path)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+        if path in self._num_invalid and self._invalid_utf8 == "error":
+            raise UserError(f"{self._describe(path)}; see --invalid_utf8")
+
+    def _decode_lines(self, file: BinaryIO, path: str) -> Iterator[str]:
+        position = 0
+        for line_number, line in enumerate(file, start=1):
+            try:
+                text = line.decode("utf-8-sig" if line_number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                text = self._decode_invalid(line)
+                self._num_invalid[path] = self._num_invalid.get(path, 0) + _num_invalid(line)
+                where = f"byte {position + error.start} (line {line_number})"
+                self._first_invalid.setdefault(path, where)
+            position += len(line)
+            self._on_progress(len(line))
+            # A file that is going to be refused is still counted through, for the message.
+            refused = self._invalid_utf8 == "error" and path in self._num_invalid
+            if text is not None and not refused:
+                yield text.rstrip("\r\n")
+
+    def _decode_invalid(self, line: bytes) -> str | None:
+        if self._invalid_utf8 == "replace":
+            return line.decode("utf-8", errors="replace")
+        if self._invalid_utf8 == "windows_1252":
+            return line.decode("windows-1252", errors="replace")
+        return None
+
+    def _describe(self, path: str) -> str:
+        number = self._num_invalid[path]
+        places = "1 place" if number == 1 else f"{number:,} places, the first"
+        return f"{path}: not UTF-8 at {places} at {self._first_invalid[path]}"
+
+    def report(self) -> list[str]:
+        """One line for every file that held bytes which are not UTF-8: how many, the first, what was done."""
+        done = {"replace": "replaced", "windows_1252": "read as Windows-1252"}
+        action = done.get(self._invalid_utf8, "lines left out")
+        return [f"{self._describe(path)}: {action}" for path in self._num_invalid]
+
+
+def _num_invalid(line: bytes) -> int:
+    genuine = line.count("\ufffd".encode())
+    return line.decode("utf-8", errors="replace").count("\ufffd") - genuine
+
+
+class OutputFile:
+    """A file that appears under its name only when it is whole.
+
+    It is written beside, under `<path>.partial`, and renamed when the `with` block ends; if the block fails,
+    it is removed, and what stood under the name before stays.
+    """
+
+    def __init__(self, path: str):
+        """Names the file; `with` creates it, and its folder."""
+        self.path = path
+        self.partial_path = path + ".partial"
+        self.num_bytes = 0
+        self._file: BinaryIO | None = None
+
+    def write(self, data: bytes) -> None:
+        """Appends bytes.
+
+        Raises:
+          UserError: the disk is full, or another error of the system.
+        """
+        with self._errors_named():
+            self._file.write(data)
+        self.num_bytes += len(data)
+
+    def __enter__(self) -> "OutputFile":
+        with self._errors_named():
+            os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
+            if os.path.isdir(self.path):
+                raise IsADirectoryError(0, "it is a folder")
+            self._file = open(self.partial_path, "wb")  # noqa: SIM115 - __exit__ closes it
+        return self
+
+    def __exit__(self, error_type: type | None, *_: object) -> None:
+        try:
+            with self._errors_named():
+                self._file.close()  # writes what is left, so it may fail as well
+                if error_type is None:
+                    os.replace(self.partial_path, self.path)
+        finally:
+            with contextlib.suppress(OSError):
+                os.remove(self.partial_path)
+
+    @contextlib.contextmanager
+    def _errors_named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be written ({error.strerror})") from None
+
+
+@dataclasses.dataclass
+class Count:
+    """How much was written to one file."""
+
+    documents: int = 0
+    sentences: int = 0
+    bytes: int = 0
+
+    def __str__(self):
+        return (
+            f"{self.documents:,} documents, {self.sentences:,} sentences, {self.bytes / 1e6:.1f} MB"
+        )
+
+
+class CorpusWriter:
+    """Writes documents as sentences, to the corpus or to its held-out part; made by `corpus_writer`.
+
+    Attributes:
+      training: what went to --output_file.
+      held_out: what went to --eval_output_file.
+    """
+
+    def __init__(
+        self, settings: CorpusSettings, training_file: OutputFile, held_out_file: OutputFile | None
+    ):
+        """Takes open files; `held_out_file` is None if nothing is held out."""
+        self._settings = settings
+        self._files = (training_file, held_out_file)
+        self.training, self.held_out = Count(), Count()
+
+    def write(self, key: str, sentences: Sequence[str]) -> None:
+        """Appends one document.
+
+        Args:
+          key: what decides whether it is held out; documents with equal keys go to the same side.
+          sentences: of at least one character and without line ends, in order.
+        """
+        held_out = is_held_out(key, self._settings.eval_fraction, self._settings.random_seed)
+        count = self.held_out if held_out else self.training
+        data = "\n".join(sentences) + "\n"
+        data = ("\n" + data if count.documents else data).encode()
+        self._files[held_out].write(data)
+        count.documents += 1
+        count.sentences += len(sentences)
+        count.bytes += len(data)
+
+    def check_not_empty(self) -> None:
+        """Raises a `UserError` if a file would be empty."""
+        if not self.training.documents and not self.held_out.documents:
+            raise UserError(
+                "no document is left: the input is empty, or --min_sentences drops all of it"
+            )
+        if not self.training.documents:
+            raise UserError("every document is held out; lower --eval_fraction")
+        if self._settings.eval_fraction and not self.held_out.documents:
+            raise UserError(
+                f"none of {self.training.documents:,} documents is held out; raise --eval_fraction"
+                " or change --random_seed"
+            )
+
+    def summary(self) -> str:
+        """What was written where, in one line."""
+        text = f"{self.training} in {self._settings.output_file}"
+        if self._settings.eval_fraction:
+            text += f"; held out {self.held_out} in {self._settings.eval_output_file}"
+        return text
+
+
+@contextlib.contextmanager
+def corpus_writer(settings: CorpusSettings) -> Iterator[CorpusWriter]:
+    """A writer whose files appear when the `with` block ends well, and not otherwise.
+
+    Raises:
+      UserError: a file cannot be written, or would be empty.
+    """
+    with contextlib.ExitStack() as stack:
+        training_file = stack.enter_context(OutputFile(settings.output_file))
+        held_out_file = None
+        if settings.eval_fraction:
+            held_out_file = stack.enter_context(OutputFile(settings.eval_output_file))
+        writer = CorpusWriter(settings, training_file, held_out_file)
+        yield writer
+        writer.check_not_empty()
+
+
+def is_held_out(key: str, fraction: float, seed: int) -> bool:
+    """Whether a document is held out: the same on every machine and in every order.
+
+    Args:
+      key: the document's name or text.
+      fraction: the share of keys that is held out, 0 to 1.
+      seed: another seed holds out other documents.
+    """
+    digest = hashlib.sha256(f"{seed}\n{key}".encode("utf-8", errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:8]) < fraction * 2**64
+
+
+def ordered_map(
+    function: Callable[[Any], Any], items: Iterable[Any], *, num_workers: int
+) -> Iterator[Any]:
+    """`map` over worker processes: the results in the order of the items, few items in memory at a time.
+
+    Args:
+      function: a function of a module, or a partial of one.
+      items: what it is called with; consumed as results are.
+      num_workers: number of processes; 0 is one for every core, 1 stays in this process.
+
+    Raises:
+      UserError: a worker was killed by the system.
+    """
+    items = iter(items)
+    first_items = list(itertools.islice(items, 2))
+    items = itertools.chain(first_items, items)
+    num_workers = num_workers or os.cpu_count()
+    if num_workers == 1 or len(first_items) < 2:
+        yield from map(function, items)
+        return
+    # Not forked: a fork copies the locks of whatever threads this process has.
+    pool = ProcessPoolExecutor(
+        num_workers, multiprocessing.get_context("spawn"), initializer=_ignore_interrupts
+    )
+    try:
+        pending = collections.deque()
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) >= 3 * num_workers:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    except BrokenProcessPool:
+        raise UserError(
+            "a worker process was killed (out of memory?); try fewer --num_workers"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the workers
+
+
+class Progress:
+    """A bar on a terminal; otherwise a plain line every half minute."""
+
+    SECONDS_BETWEEN_LINES = 30
+
+    def __init__(self, total: int, *, unit: str, label: str):
+        """Starts at nothing done.
+
+        Args:
+          total: what all of it is, in `unit`.
+          unit: "B" for bytes, or the name of what is counted.
+          label: the program's name.
+        """
+        self._total, self._label, self._done = total, label, 0
+        self._next_line = time.monotonic() + self.SECONDS_BETWEEN_LINES
+        self._bar = None
+        if sys.stderr.isatty():
+            self._bar = tqdm.tqdm(total=total, unit=unit, unit_scale=True, desc=label, leave=False)
+
+    def update(self, amount: int) -> None:
+        """Adds what has been done since the last call."""
+        self._done += amount
+        if self._bar is not None:
+            self._bar.update(amount)
+        elif time.monotonic() >= self._next_line:
+            self._next_line += self.SECONDS_BETWEEN_LINES
+            print_note(self._label, f"{100 * self._done / max(1, self._total):.0f} % done")
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def print_note(label: str, message: str) -> None:
+    """Prints one line to standard error, under the program's name."""
+    print(f"{label}: {message}", file=sys.stderr, flush=True)
+
+
+def total_bytes(paths: Sequence[str]) -> int:
+    """The size of files, for a progress bar; a file that cannot be looked at counts nothing."""
+    return sum(os.path.getsize(path) for path in paths if os.path.exists(path))

@@ -1,0 +1,198 @@
+"""Corpus -> SentencePiece model: the pieces of the released model, the same bytes each time, wrong input."""
+
+import os
+import random
+import re
+
+import pytest
+import sentencepiece
+
+from albert_tf.errors import UserError
+from albert_tf.tokenization import Tokenizer
+from data_prep import train_sentencepiece
+from data_prep.train_sentencepiece import FIRST_PIECES, TrainSettings
+
+
+def make_corpus(num_sentences=600):
+    """Sentences of words that are made of syllables, in documents."""
+    generator = random.Random(5)
+    syllables = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiouéö"]
+    words = ["".join(generator.choices(syllables, k=generator.randint(1, 4))) for _ in range(400)]
+    lines = []
+    for index in range(num_sentences):
+        sentence = " ".join(generator.choices(words, k=9))
+        lines.append(f'{sentence.capitalize()} ({index}) – £{index}, €5 "x-y".')
+        lines += [""] * (index % 7 == 0)
+    return "\n".join(lines) + "\n"
+
+
+def settings_for(folder, **changes):
+    values = {
+        "input_file": str(folder / "corpus.txt"),
+        "output_prefix": str(folder / "spiece"),
+        "vocab_size": 300,
+    }
+    return TrainSettings(**{**values, **changes})
+
+
+def train(folder, corpus=None, **changes):
+    """Runs the program; returns the model's bytes."""
+    corpus = make_corpus() if corpus is None else corpus
+    (folder / "corpus.txt").write_bytes(corpus if isinstance(corpus, bytes) else corpus.encode())
+    train_sentencepiece.main(settings_for(folder, **changes))
+    return (folder / "spiece.model").read_bytes()
+
+
+def pieces(model_proto):
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model_proto)
+    return [processor.id_to_piece(id) for id in range(processor.get_piece_size())]
+
+
+def test_special_pieces_come_first_and_text_is_cleaned(tmp_path, capfd):
+    model_proto = train(tmp_path)
+    learnt = pieces(model_proto)
+    assert len(learnt) == 300
+    assert tuple(learnt[:13]) == FIRST_PIECES
+    assert tuple(learnt[:6]) == ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "(")
+    assert learnt[13] == "▁"
+    assert not re.search("[A-Zéö]", "".join(learnt[13:]))
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model_proto)
+    assert [processor.pad_id(), processor.unk_id()] == [0, 1]
+    assert [processor.bos_id(), processor.eos_id()] == [-1, -1]
+    assert all(processor.is_control(id) for id in (0, 2, 3, 4))
+    output = capfd.readouterr()
+    assert output.out == ""
+    assert len(output.err.splitlines()) == 1
+    assert "600 of 600 sentences (0 above 4,192 bytes left out) -> 300 pieces" in output.err
+
+
+def test_the_tokenizer_reads_the_model(tmp_path):
+    train(tmp_path)
+    tokenizer = Tokenizer.from_file(str(tmp_path / "spiece.model"))
+    ids = tokenizer.encode('(Badö) – "£5"')
+    assert tokenizer.unk_id not in ids
+    assert {5, 6, 7, 10, 11} <= set(ids)
+
+
+def test_vocabulary_file_is_the_one_that_sentencepiece_writes(tmp_path):
+    train(tmp_path)
+    (tmp_path / "clean.txt").write_text("a b c\n" * 10)
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "clean.txt"),
+        model_prefix=str(tmp_path / "peer"),
+        vocab_size=7,
+        minloglevel=2,
+    )
+    expected = (tmp_path / "peer.vocab").read_text("utf-8")
+    assert train_sentencepiece.vocabulary_text((tmp_path / "peer.model").read_bytes()) == expected
+    lines = (tmp_path / "spiece.vocab").read_text("utf-8").splitlines()
+    assert lines[:3] == ["<pad>\t0", "<unk>\t0", "[CLS]\t0"]
+    assert len(lines) == 300
+
+
+def test_cased_models_keep_case(tmp_path):
+    assert re.search("[A-Z]", "".join(pieces(train(tmp_path, do_lower_case=False))[13:]))
+
+
+def test_equal_seeds_give_equal_bytes(tmp_path):
+    first = train(tmp_path, input_sentence_size=300)
+    assert train(tmp_path, input_sentence_size=300) == first
+    assert train(tmp_path, input_sentence_size=300, random_seed=1) != first
+    assert train(tmp_path) != first
+
+
+def test_draws_every_item_equally_often():
+    items = [f"{index}" for index in range(10)]
+    counts = dict.fromkeys(items, 0)
+    for seed in range(4000):
+        drawn = list(train_sentencepiece.draw(iter(items), num_items=10, num_drawn=3, seed=seed))
+        assert len(drawn) == 3
+        assert drawn == sorted(drawn)
+        for item in drawn:
+            counts[item] += 1
+    # Expected 1200 each; the deviation of a binomial is 29.
+    assert all(1200 - 150 < count < 1200 + 150 for count in counts.values())
+    assert list(train_sentencepiece.draw(items, num_items=10, num_drawn=99, seed=1)) == items
+
+
+def test_long_sentences_are_left_out_and_counted(tmp_path, capsys):
+    train(tmp_path, make_corpus() + "é" * 4193 + "\n" + "word " * 900 + "\n")
+    assert "600 of 602 sentences (2 above 4,192 bytes left out)" in capsys.readouterr().err
+
+
+def test_too_large_a_vocabulary_names_the_largest(tmp_path):
+    with pytest.raises(UserError, match=r"--vocab_size=30000: .* it gives at most \d+$") as caught:
+        train(tmp_path, vocab_size=30000)
+    assert not (tmp_path / "spiece.model").exists()
+    largest = int(str(caught.value).split()[-1])
+    assert len(pieces(train(tmp_path, vocab_size=largest))) == largest
+
+
+def test_too_small_a_vocabulary_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"--vocab_size=20 is too small: .* alone are \d+;"):
+        train(tmp_path, vocab_size=20)
+    with pytest.raises(UserError, match="--vocab_size must be at least 14"):
+        settings_for(tmp_path, vocab_size=13)
+
+
+@pytest.mark.parametrize(
+    ("corpus", "message"),
+    [
+        ("", "no sentence there"),
+        ("\n  \n", "no sentence there"),
+        (b"Fine.\nA caf\xe9.\n", r"corpus\.txt: not UTF-8 at 1 place at byte 11 \(line 2\)"),
+    ],
+)
+def test_wrong_corpus(tmp_path, corpus, message):
+    with pytest.raises(UserError, match=message):
+        train(tmp_path, corpus)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt"]
+
+
+def test_an_error_while_reading_keeps_its_message(tmp_path):
+    def sentences():
+        yield "some words"
+        raise UserError("the disk is gone")
+
+    with pytest.raises(UserError, match=r"^the disk is gone$"):
+        train_sentencepiece.train(sentences(), settings_for(tmp_path))
+
+
+def test_output_that_cannot_be_written(tmp_path):
+    (tmp_path / "spiece.vocab").mkdir()
+    with pytest.raises(UserError, match="spiece.vocab: cannot be written"):
+        train(tmp_path)
+    assert not (tmp_path / "spiece.model").exists()
+    (tmp_path / "other.vocab").write_text("a\t0\n")
+    with pytest.raises(UserError, match="other.vocab is both read and written"):
+        train(tmp_path, input_file=str(tmp_path), output_prefix=str(tmp_path / "other"))
+
+
+DATA = os.environ.get("ALBERT_TEST_DATA", "")
+MODEL_PROTO = "sentencepiece.sentencepiece_model_pb2"
+
+
+@pytest.mark.skipif(not DATA, reason="ALBERT_TEST_DATA is not set")
+def test_settings_are_those_of_the_released_model(tmp_path):
+    schema = pytest.importorskip(MODEL_PROTO)
+    released, ours = schema.ModelProto(), schema.ModelProto()
+    with open(os.path.join(DATA, "vocab", "30k-clean.model"), "rb") as file:
+        released.ParseFromString(file.read())
+    ours.ParseFromString(train(tmp_path))
+
+    # Where the text came from, and how much of it; and tables that follow Unicode's version.
+    different = {
+        "input",
+        "model_prefix",
+        "vocab_size",
+        "input_sentence_size",
+        "shuffle_input_sentence",
+    }
+    different |= {"precompiled_charsmap"}
+    for name in ("trainer_spec", "normalizer_spec"):
+        for field in getattr(released, name).DESCRIPTOR.fields:
+            if field.name not in different:
+                expected = getattr(getattr(released, name), field.name)
+                assert getattr(getattr(ours, name), field.name) == expected, field.name
+    first = [(piece.piece, piece.type) for piece in released.pieces[:14]]
+    assert [(piece.piece, piece.type) for piece in ours.pieces[:14]] == first
