@@ -1,0 +1,53 @@
+# Everything sets itself up: a virtual environment in .venv, from the exact versions in requirements.lock.
+#
+#   make demo    raw text -> vocabulary -> records -> a small pretrained ALBERT, in about eight minutes on two cores
+#   make test    lint and tests
+#   make format  puts the code into the project's format
+#   make lock    writes requirements.lock anew from pyproject.toml
+#   make clean   removes the environment and the demo's files
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+export TF_CPP_MIN_LOG_LEVEL ?= 3
+
+.PHONY: demo test lint format lock setup clean
+
+demo: setup
+	@$(PYTHON) demo.py $(DEMO_FLAGS)
+
+test: lint
+	@$(PYTHON) -m pytest -q $(TEST_FLAGS)
+
+lint: setup
+	@$(PYTHON) -m ruff format --check --quiet .
+	@$(PYTHON) -m ruff check --quiet .
+
+format: setup
+	@$(PYTHON) -m ruff format .
+	@$(PYTHON) -m ruff check --fix .
+
+lock: setup
+	@$(PYTHON) -m pip install --quiet uv
+	@$(VENV)/bin/uv pip compile --quiet --universal --no-annotate --no-header \
+		--python-version 3.11 pyproject.toml --extra dev --output-file requirements.lock
+
+clean:
+	rm -rf $(VENV) demo
+
+setup: $(VENV)/ready
+
+# The first Python from 3.11 to 3.13 that can make a virtual environment.
+$(VENV)/ready: requirements.lock
+	@for python in $(USE_PYTHON) python3.11 python3.12 python3.13 python3 python; do \
+		if $$python -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+			2>/dev/null; then found=$$python; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+		echo "make: no Python from 3.11 to 3.13 with the venv module is installed;" \
+			"install one, or name it: make USE_PYTHON=/path/to/python3.12" >&2; exit 1; \
+	fi; \
+	echo "setting up $(VENV) with $$($$found --version) (about two minutes, 4 GB)"; \
+	rm -rf $(VENV) && $$found -m venv $(VENV) \
+		&& $(PYTHON) -m pip install --quiet --disable-pip-version-check --requirement requirements.lock \
+		&& $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --editable . \
+		&& touch $@
