@@ -1,8 +1,8 @@
 """The whole way of the data in one command: corpus -> vocabulary -> records -> pretraining -> evaluation.
 
 The text is the documentation inside Python's standard library and the installed packages, so that it is there on
-any machine. Every step is one of the project's own programs, printed before it runs; a step whose result is there already
-is left out, so that an interrupted demo goes on.
+any machine. Every step is one of the project's own programs, printed before it runs; a step whose result is there
+already is left out, so that an interrupted demo goes on.
 """
 
 import dataclasses

@@ -1,0 +1,129 @@
+"""Rules of the project that are not left to attention: import directions, one Keras, no setting that nobody reads."""
+
+import ast
+import dataclasses
+import pathlib
+
+import pytest
+from conftest import ROOT
+
+from albert_tf import config
+from data_prep import (
+    create_pretraining_data,
+    sample_corpus,
+    split_sentences,
+    train_sentencepiece,
+)
+
+SOURCES = [
+    *ROOT.glob("*.py"),
+    *(ROOT / "albert_tf").rglob("*.py"),
+    *(ROOT / "data_prep").rglob("*.py"),
+]
+SHARED = {"config", "errors", "progress"}  # leaves that every file may import
+# What each part may import of the library besides those (docs/architecture.md).
+ALLOWED = {
+    "albert_tf/errors.py": set(),
+    "albert_tf/config.py": set(),
+    "albert_tf/progress.py": set(),
+    "albert_tf/losses.py": set(),
+    "albert_tf/tokenization.py": set(),
+    "albert_tf/records.py": set(),
+    "albert_tf/optimization.py": set(),
+    "albert_tf/cli.py": set(),
+    "albert_tf/checkpoints.py": set(),
+    "albert_tf/modeling.py": set(),
+    "albert_tf/heads.py": {"modeling"},
+    "albert_tf/pretrained.py": {"heads", "modeling"},
+    "albert_tf/train_loop.py": {"records", "losses", "optimization", "checkpoints", "tasks"},
+    "albert_tf/tasks": {"records", "losses", "pretrained", "heads", "tasks"},
+    "data_prep": {"cli", "records", "tokenization"},
+}
+
+
+def imports(path: pathlib.Path) -> set[str]:
+    """Every module that a file imports, anywhere in it, as dotted names."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+@pytest.mark.parametrize("part", ALLOWED)
+def test_imports_go_one_way(part):
+    path = ROOT / part
+    files = list(path.rglob("*.py")) if path.is_dir() else [path]
+    assert files
+    for file in files:
+        for name in imports(file):
+            package, *rest = name.split(".")
+            if package == "albert_tf" and rest and rest[0] != "__version__":
+                assert rest[0] in ALLOWED[part] | SHARED, f"{file} imports {name}"
+            if package in ("data_prep", "experiments", "benchmarks", "tests"):
+                assert part == package, f"{file} imports {name}"
+
+
+def test_the_loop_knows_no_concrete_task():
+    assert not any(
+        "tasks.pretraining" in name for name in imports(ROOT / "albert_tf/train_loop.py")
+    )
+
+
+def test_only_cli_knows_flags_in_the_library():
+    for path in (ROOT / "albert_tf").rglob("*.py"):
+        uses_flags = any(name.startswith("absl.flags") for name in imports(path))
+        assert uses_flags == (path.name == "cli.py"), path
+
+
+def test_the_configuration_needs_no_tensorflow():
+    for name in ("config", "cli", "errors", "progress"):
+        found = imports(ROOT / f"albert_tf/{name}.py")
+        assert not any(module.startswith(("tensorflow", "tf_keras")) for module in found), name
+
+
+def test_scripts_are_short():
+    for path in ROOT.glob("run_*.py"):
+        assert len(path.read_text().splitlines()) <= 70, path
+
+
+def functions(tree: ast.AST):
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return (node for node in ast.walk(tree) if isinstance(node, kinds))
+
+
+def test_functions_are_short():
+    for path in SOURCES:
+        for function in functions(ast.parse(path.read_text())):
+            has_docstring = ast.get_docstring(function) is not None
+            first = function.body[has_docstring:][0].lineno if function.body[has_docstring:] else 0
+            assert not first or function.end_lineno - first < 60, f"{path}: {function.name}"
+            arguments = function.args.args + function.args.kwonlyargs
+            assert len([a for a in arguments if a.arg != "self"]) <= 8, f"{path}: {function.name}"
+
+
+SETTINGS = [
+    config.AlbertConfig,
+    config.OptimizerConfig,
+    config.RunConfig,
+    config.PretrainingConfig,
+    create_pretraining_data.PretrainingDataSettings,
+    sample_corpus.SampleSettings,
+    split_sentences.SplitSettings,
+    train_sentencepiece.TrainSettings,
+]
+
+
+@pytest.mark.parametrize("cls", SETTINGS, ids=lambda cls: cls.__name__)
+def test_every_setting_is_read_somewhere(cls):
+    read = set()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute):
+                read.add(node.attr)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                read.add(node.value)  # getattr(config, name)
+    unread = [field.name for field in dataclasses.fields(cls) if field.name not in read]
+    assert not unread
