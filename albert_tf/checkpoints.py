@@ -11,28 +11,42 @@ from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, first_line
 
 CONFIG_FILE, RESULTS_FILE = "config.json", "results.json"
 METRICS_FILE, EVAL_METRICS_FILE = "metrics.jsonl", "eval_metrics.jsonl"
+# What --overwrite_output_dir deletes; CONFIG_FILE stays until the new one replaces it, so that this is still a run.
+_WRITTEN_BY_RUN = (
+    *(RESULTS_FILE, METRICS_FILE, EVAL_METRICS_FILE),
+    *("checkpoints", "train", "eval", "model"),
+)
 
 
 def write_json(path: str, values: Mapping) -> None:
     """Writes a JSON file beside, then puts it in place."""
+    _write_whole(path, json.dumps(values, indent=2) + "\n")
+
+
+def _write_whole(path: str, text: str) -> None:
     temporary = path + ".writing"
-    with tf.io.gfile.GFile(temporary, "w") as file:
-        file.write(json.dumps(values, indent=2) + "\n")
-    tf.io.gfile.rename(temporary, path, overwrite=True)
+    try:
+        with tf.io.gfile.GFile(temporary, "w") as file:
+            file.write(text)
+        tf.io.gfile.rename(temporary, path, overwrite=True)
+    except tf.errors.OpError:
+        with contextlib.suppress(tf.errors.OpError):
+            tf.io.gfile.remove(temporary)
+        raise
 
 
 class RunFolder:
-    """The folder of a run.
+    """The folder of a run; nothing in it is changed before `open`.
 
     Args:
-      path: the folder; made if it does not exist.
+      path: the folder; made by `open` if it does not exist.
       settings: everything that the run is started with, by group of settings.
       free: names of settings that may differ from those of the run that the folder holds.
-      overwrite: whether to delete what the folder holds.
+      overwrite: whether `open` deletes the run that the folder holds.
       is_chief: whether this process writes; the other workers of a run only read.
 
     Raises:
@@ -44,37 +58,80 @@ class RunFolder:
     ):
         self.path = path
         self.is_chief = is_chief
+        self._settings = settings
+        self._overwrite = overwrite
         self._summary_writers = {}
-        config_path = self.file(CONFIG_FILE)
-        if overwrite and is_chief and tf.io.gfile.exists(path):
-            self._check_is_run(config_path)
-            tf.io.gfile.rmtree(path)
-        if tf.io.gfile.exists(config_path):
-            self._check_same_run(config_path, settings, free)
-        elif tf.io.gfile.exists(path) and tf.io.gfile.listdir(path) and is_chief:
-            self._check_is_run(config_path)
-        if is_chief:
-            tf.io.gfile.makedirs(path)
-            write_json(config_path, settings)
+        before = self._read_settings()
+        if before and not overwrite:
+            self._check_same_run(before, free)
+
+    def open(self) -> None:
+        """Makes the folder, or deletes the run in it if that was asked for, and writes the settings.
+
+        Raises:
+          UserError: the folder cannot be written.
+        """
+        if not self.is_chief:
+            return
+        with self.writing():
+            if self._overwrite:
+                self._delete_run()
+            tf.io.gfile.makedirs(self.path)
+            write_json(self.file(CONFIG_FILE), self._settings)
 
     def file(self, name: str) -> str:
         """The path of a file of the run."""
         return os.path.join(self.path, name)
 
-    def _check_is_run(self, config_path: str) -> None:
-        if tf.io.gfile.listdir(self.path) and not tf.io.gfile.exists(config_path):
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Turns errors of the disk into one line that names the flag."""
+        try:
+            yield
+        except (tf.errors.OpError, OSError) as error:
             raise UserError(
-                f"--output_dir={self.path} holds files that are no run (no {CONFIG_FILE}):"
+                f"--output_dir={self.path} cannot be written ({_reason(error)}): make room or choose another"
+                " folder; the same command goes on from the newest checkpoint"
+            ) from None
+
+    def _read_settings(self) -> Mapping:
+        """What the run in the folder was started with; empty if there is no run and no other file.
+
+        Raises:
+          UserError: the folder holds something else.
+        """
+        if not tf.io.gfile.exists(self.path):
+            return {}
+        if not tf.io.gfile.isdir(self.path):
+            raise UserError(f"--output_dir={self.path} is a file: choose a new or empty folder")
+        path = self.file(CONFIG_FILE)
+        if not tf.io.gfile.exists(path):
+            if self.is_chief and set(tf.io.gfile.listdir(self.path)) - {CONFIG_FILE + ".writing"}:
+                raise UserError(
+                    f"--output_dir={self.path} holds files that are no run (no {CONFIG_FILE}):"
+                    " choose a new or empty folder"
+                )
+            return {}
+        try:
+            with tf.io.gfile.GFile(path) as file:
+                settings = json.load(file)
+        except ValueError:
+            settings = None
+        # A model's folder has a config.json as well.
+        if not isinstance(settings, dict) or not {"run", "optimizer"} <= settings.keys():
+            raise UserError(
+                f"--output_dir={self.path} holds files that are no run ({CONFIG_FILE} is not a run's):"
                 " choose a new or empty folder"
             )
+        return settings
 
-    def _check_same_run(self, config_path: str, settings: Mapping, free: frozenset[str]) -> None:
-        try:
-            with tf.io.gfile.GFile(config_path) as file:
-                before = json.load(file)
-        except ValueError:
-            raise UserError(f"{config_path} is not JSON: no run can be resumed from it") from None
-        for group, values in settings.items():
+    def _delete_run(self) -> None:
+        for name in _WRITTEN_BY_RUN:
+            if tf.io.gfile.exists(self.file(name)):
+                _remove(self.file(name))
+
+    def _check_same_run(self, before: Mapping, free: frozenset[str]) -> None:
+        for group, values in self._settings.items():
             for name, value in values.items():
                 old = before.get(group, {}).get(name)
                 if name not in free and old != value:
@@ -86,7 +143,7 @@ class RunFolder:
     def append_metrics(self, name: str, values: Mapping) -> None:
         """Adds a line to a log."""
         if self.is_chief:
-            with tf.io.gfile.GFile(self.file(name), "a") as file:
+            with self.writing(), tf.io.gfile.GFile(self.file(name), "a") as file:
                 file.write(json.dumps(values) + "\n")
 
     def write_summaries(self, name: str, step: int, values: Mapping[str, float]) -> None:
@@ -95,11 +152,11 @@ class RunFolder:
             return
         if name not in self._summary_writers:
             self._summary_writers[name] = tf.summary.create_file_writer(self.file(name))
-        with self._summary_writers[name].as_default():
+        with self.writing(), self._summary_writers[name].as_default():
             for key, value in values.items():
                 if key != "step":
                     tf.summary.scalar(key, value, step=step)
-        self._summary_writers[name].flush()
+            self._summary_writers[name].flush()
 
     def cut_metrics(self, last_step: int) -> None:
         """Takes the lines after a step out of the logs: the run goes on from there."""
@@ -110,9 +167,8 @@ class RunFolder:
             with tf.io.gfile.GFile(path) as file:
                 lines = [line for line in file if line.endswith("\n")]  # a killed write has no end
             kept = [line for line in lines if json.loads(line)["step"] <= last_step]
-            with tf.io.gfile.GFile(path + ".writing", "w") as file:
-                file.write("".join(kept))
-            tf.io.gfile.rename(path + ".writing", path, overwrite=True)
+            with self.writing():
+                _write_whole(path, "".join(kept))
 
 
 class Checkpoints:
@@ -143,8 +199,9 @@ class Checkpoints:
 
     @property
     def latest(self) -> str | None:
-        """The newest checkpoint's path, or None."""
-        return tf.train.latest_checkpoint(self._folder.file("checkpoints"))
+        """The path of the newest checkpoint that is there, or None."""
+        paths = _recorded(self._folder.file("checkpoints"))
+        return next((path for path in reversed(paths) if tf.io.gfile.exists(f"{path}.index")), None)
 
     @property
     def best(self) -> Mapping | None:
@@ -162,11 +219,10 @@ class Checkpoints:
         """
         try:
             self._checkpoint.restore(path).assert_existing_objects_matched()
-        except (tf.errors.OpError, AssertionError, ValueError) as error:
-            reason = str(error).strip().split("\n")[0]
+        except (tf.errors.OpError, AssertionError, LookupError, RuntimeError, ValueError) as error:
             raise UserError(
-                f"{path}: damaged checkpoint, or of another model ({reason}); to go on from an older one,"
-                f" delete its files and its name in {self._path}/checkpoint"
+                f"{path}: damaged checkpoint, or of another model ({first_line(error)}); to go on from the one"
+                f" before, delete {path}.*"
             ) from None
 
     def save(self, step: int) -> None:
@@ -175,7 +231,7 @@ class Checkpoints:
         Raises:
           UserError: the folder cannot be written (a full disk); older checkpoints stay whole.
         """
-        with self._writing():
+        with self._writing(self._path, step):
             self._manager.save(checkpoint_number=step)
         if not self._folder.is_chief:
             tf.io.gfile.rmtree(self._path)
@@ -186,19 +242,37 @@ class Checkpoints:
         best = self.best
         if best is not None and not value > best["value"]:
             return False
-        with self._writing():
+        with self._writing(os.path.dirname(self._best_file), step):
             self._best_manager.save(checkpoint_number=step)
             if self._folder.is_chief:
                 write_json(self._best_file, {"step": step, "metric": metric, "value": value})
         return True
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self, folder: str, step: int) -> Iterator[None]:
         try:
             yield
         except (tf.errors.OpError, OSError) as error:
-            reason = str(error).strip().split("\n")[0]
+            with contextlib.suppress(tf.errors.OpError):
+                if os.path.join(folder, f"step-{step}") not in _recorded(folder):
+                    for left in tf.io.gfile.glob(os.path.join(folder, f"step-{step}[._]*")):
+                        _remove(left)
             raise UserError(
-                f"--output_dir: cannot write a checkpoint to {self._path} ({reason});"
+                f"--output_dir: cannot write a checkpoint to {folder} ({_reason(error)});"
                 f" the newest whole one is {self.latest}: make room and run the same command again"
             ) from None
+
+
+def _recorded(folder: str) -> list[str]:
+    """The checkpoints that were finished, oldest first."""
+    state = tf.train.get_checkpoint_state(folder)
+    return list(state.all_model_checkpoint_paths) if state else []
+
+
+def _remove(path: str) -> None:
+    (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
+
+
+def _reason(error: Exception) -> str:
+    """What the system says, without the name of a temporary file that TensorFlow puts in front."""
+    return first_line(error).rpartition("; ")[2]

@@ -8,6 +8,7 @@ import dataclasses
 import difflib
 import glob
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 
@@ -42,6 +43,7 @@ def run(main: Callable[..., None], *settings_classes: type[Settings]) -> None:
             settings = [settings_from_flags(cls, flags.FLAGS) for cls in settings_classes]
             for one in settings:
                 check_paths(one)
+                one.check_with({type(other): other for other in settings})
         except UserError as error:
             _exit_with(error, FLAG_MISTAKE)
         try:
@@ -99,8 +101,11 @@ def check_paths(settings: Settings) -> None:
     for field in dataclasses.fields(settings):
         if not field.metadata["input_path"]:
             continue
-        for path in filter(None, getattr(settings, field.name).split(",")):
-            if "://" not in path and not glob.glob(path) and not os.path.exists(path):
+        value = getattr(settings, field.name)
+        for path in filter(None, [value] if os.path.exists(value) else value.split(",")):
+            # The prefix of a TensorFlow checkpoint is no file, but <prefix>.index is.
+            found = os.path.exists(path) or glob.glob(path) or os.path.exists(path + ".index")
+            if "://" not in path and not found:
                 raise UserError(f"--{field.name}={path}: no such file")
 
 
@@ -112,12 +117,27 @@ def _parse_or_exit(argv: Sequence[str]) -> list[str]:
         hint = f"; did you mean --{close[0]}?" if close else "; --help lists the flags"
         _exit_with(f"--{error.flagname} is not a flag of this program{hint}", FLAG_MISTAKE)
     except flags.Error as error:
-        _exit_with(str(error).replace("\n", " "), FLAG_MISTAKE)
+        _exit_with(_explain(error), FLAG_MISTAKE)
     if len(rest) > 1:
         _exit_with(f"{rest[1]!r} is not a flag; write --name=value", FLAG_MISTAKE)
     return rest
 
 
+def _explain(error: flags.Error) -> str:
+    """absl's message; for a value that a flag cannot take, what it can take instead."""
+    message = str(error).removeprefix("ERROR:: ")
+    match = re.match(r"flag --(?P<name>\w+)=(?P<value>.*?): ", message, re.DOTALL)
+    if not match or match["name"] not in flags.FLAGS:
+        return message
+    flag = flags.FLAGS[match["name"]]
+    kinds = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+    expected = kinds.get(flag.flag_type())
+    if choices := getattr(flag.parser, "enum_values", None):
+        expected = f"one of {', '.join(filter(None, choices))}"
+    return f"--{flag.name} must be {expected}; got {match['value']!r}" if expected else message
+
+
 def _exit_with(message: object, status: int) -> None:
-    print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr)
+    line = " ".join(str(message).splitlines())
+    print(f"{os.path.basename(sys.argv[0])}: {line}", file=sys.stderr)
     sys.exit(status)

@@ -7,6 +7,7 @@ TensorFlow, so that a wrong flag is refused before TensorFlow is loaded.
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from albert_tf.errors import UserError
@@ -72,6 +73,16 @@ class Settings:
             self.refuse(field.name, f"must be at least {limits['minimum']}, got {value}")
         if limits.get("maximum") is not None and not value <= limits["maximum"]:
             self.refuse(field.name, f"must be at most {limits['maximum']}, got {value}")
+
+    def check_with(self, others: Mapping[type["Settings"], "Settings"]) -> None:
+        """Checks what must hold between these settings and others of the same command line.
+
+        Args:
+          others: all of its settings, by class.
+
+        Raises:
+          UserError: something does not hold; names the field.
+        """
 
     def refuse(self, field_name: str, reason: str) -> None:
         """Raises the `UserError` that names a field."""
@@ -218,7 +229,7 @@ class AlbertConfig(Settings):
         own, foreign = {}, {}
         for key, value in values.items():
             if key in known:
-                own[key] = renamed.get(value, value) if key == "hidden_act" else value
+                own[key] = renamed.get(str(value), value) if key == "hidden_act" else value
             elif key in _FOREIGN_KEYS or key.startswith("_"):
                 foreign[key] = value
             else:
@@ -432,7 +443,7 @@ class RunConfig(Settings):
     init_checkpoint: str = setting(
         "",
         "Model to start from: a TF1 checkpoint, a model folder or a run's folder.",
-        input_path=False,
+        input_path=True,
     )
     warm_start_from_shallower: bool = setting(
         False,
@@ -464,6 +475,16 @@ class RunConfig(Settings):
                 "warm_start_from_shallower",
                 "needs --init_checkpoint, the shallower model to start from",
             )
+        if self.overwrite_output_dir and self.init_checkpoint and self._would_delete_checkpoint():
+            self.refuse(
+                "overwrite_output_dir",
+                f"would delete --init_checkpoint={self.init_checkpoint}: choose another --output_dir",
+            )
+        if self.num_devices > 1 and self.distribution_strategy in ("one_device", "tpu"):
+            self.refuse(
+                "num_devices",
+                f"({self.num_devices}) contradicts --distribution_strategy={self.distribution_strategy}",
+            )
         if self.distribution_strategy == "tpu" and not self.tpu_name:
             self.refuse(
                 "tpu_name", "must be given with --distribution_strategy=tpu (`local` on a TPU VM)"
@@ -478,6 +499,10 @@ class RunConfig(Settings):
             self.refuse(
                 "task_index", f"must be below the number of --worker_hosts, got {self.task_index}"
             )
+
+    def _would_delete_checkpoint(self) -> bool:
+        folder, checkpoint = map(os.path.realpath, (self.output_dir, self.init_checkpoint))
+        return os.path.commonpath([folder, checkpoint]) == folder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -517,3 +542,17 @@ class PretrainingConfig(Settings):
         super().__post_init__()
         if self.model and self.albert_config_file:
             self.refuse("model", "and --albert_config_file contradict each other: give one")
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks that there is something to train or evaluate, and on what.
+
+        Raises:
+          UserError: a flag is missing; names it.
+        """
+        run = others[RunConfig]
+        if run.do_train and not self.input_file:
+            self.refuse("input_file", "is required to train: TFRecords of pretraining examples")
+        if not run.do_train and not self.eval_file:
+            self.refuse("eval_file", "is required to evaluate: held-out TFRecords")
+        if not (self.model or self.albert_config_file or run.init_checkpoint):
+            self.refuse("model", "or --albert_config_file or --init_checkpoint is required")

@@ -19,7 +19,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, first_line
 from albert_tf.heads import AlbertForPreTraining
 
 HF_WEIGHTS, HF_CONFIG, SPIECE = "model.safetensors", "config.json", "spiece.model"
@@ -92,12 +92,12 @@ def read_weights(path: str) -> Weights:
         raise UserError(f"{path}: no such model (a folder, or the prefix of a TF1 checkpoint)")
     if os.path.exists(os.path.join(path, HF_WEIGHTS)):
         return _read_hugging_face(path)
-    if os.path.exists(os.path.join(path, "model", HF_WEIGHTS)):  # a run's folder
-        return _read_hugging_face(os.path.join(path, "model"))
+    if os.path.isdir(os.path.join(path, "checkpoints")):
+        return _read_run(path)
     indexes = glob.glob(os.path.join(path, "*.ckpt*.index"))
     if len(indexes) == 1:
         return _read_tf1(indexes[0].removesuffix(".index"))
-    expected = f"{HF_WEIGHTS}, model/{HF_WEIGHTS} or one TF1 checkpoint (*.ckpt*.index)"
+    expected = f"{HF_WEIGHTS}, a run's checkpoints or one TF1 checkpoint (*.ckpt*.index)"
     raise UserError(f"{path}: expected a folder with {expected}, found {len(indexes)} checkpoints")
 
 
@@ -182,7 +182,8 @@ def check_same_sizes(weights: Weights, config: AlbertConfig, ignored: tuple[str,
         ours, theirs = getattr(config, field.name), getattr(weights.config, field.name)
         if field.name not in free and not field.name.endswith("dropout_prob") and ours != theirs:
             raise UserError(
-                f"{weights.source}: its {field.name} is {theirs}, the model's configuration says {ours}"
+                f"{weights.source}: its {field.name} is {theirs}, the model's configuration says {ours};"
+                " change --model or --albert_config_file, or give another --init_checkpoint"
             )
 
 
@@ -202,7 +203,7 @@ def _read_tf1(prefix: str) -> Weights:
             if not name.endswith(("/adam_m", "/adam_v")) and name != "global_step"
         }
     except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
-        raise UserError(f"{prefix}: damaged TF1 checkpoint ({_first_line(error)})") from None
+        raise UserError(f"{prefix}: damaged TF1 checkpoint ({first_line(error)})") from None
     return Weights(prefix, config, arrays)
 
 
@@ -218,6 +219,29 @@ def _write_tf1(model: AlbertForPreTraining, folder: str) -> None:
         )
     with _written_beside(os.path.join(folder, TF1_CONFIG)) as temporary:
         _write_text(temporary, model.config.to_json_string())
+
+
+# --- Runs ---
+
+
+def _read_run(folder: str) -> Weights:
+    """The model of a run: of its newest checkpoint, which is that of its model folder if the run was finished."""
+    try:
+        with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+            config = AlbertConfig.from_dict(json.load(file)["model"], source=folder)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{folder}: expected a run's config.json ({first_line(error)})") from None
+    checkpoint = tf.train.latest_checkpoint(os.path.join(folder, "checkpoints"))
+    if checkpoint is None:
+        raise UserError(f"{folder}: the run has no checkpoint yet")
+    model = AlbertForPreTraining(config, dtype="float32")
+    try:
+        restored = tf.train.Checkpoint(model=model).restore(checkpoint)
+        restored.assert_existing_objects_matched().expect_partial()
+    except (tf.errors.OpError, AssertionError, ValueError) as error:
+        raise UserError(f"{checkpoint}: damaged checkpoint ({first_line(error)})") from None
+    arrays = {name: variable.numpy() for name, variable in model.named_variables().items()}
+    return Weights(checkpoint, config, arrays)
 
 
 # --- Hugging Face folders ---
@@ -312,7 +336,7 @@ def _read_hugging_face(folder: str) -> Weights:
     try:
         tensors = safetensors.numpy.load_file(path)
     except (OSError, safetensors.SafetensorError) as error:
-        raise UserError(f"{path}: damaged safetensors file ({_first_line(error)})") from None
+        raise UserError(f"{path}: damaged safetensors file ({first_line(error)})") from None
     arrays = {}
     for hf_name, name in _hf_to_released(config).items():
         if hf_name in tensors:
@@ -385,17 +409,20 @@ def save_pretrained(
       spm_model_file: SentencePiece model to put beside it, if any.
 
     Raises:
-      UserError: the format is unknown.
+      UserError: the format is unknown, or the folder cannot be written.
     """
     writers = {"hf": _write_hugging_face, "tf1": _write_tf1}
     if format not in writers:
         raise UserError(f"format must be one of {', '.join(writers)}; got {format!r}")
-    os.makedirs(folder, exist_ok=True)
-    writers[format](model, folder)
-    if spm_model_file:
-        name = SPIECE if format == "hf" else "30k-clean.model"
-        with _written_beside(os.path.join(folder, name)) as temporary:
-            shutil.copyfile(spm_model_file, temporary)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        writers[format](model, folder)
+        if spm_model_file:
+            name = SPIECE if format == "hf" else "30k-clean.model"
+            with _written_beside(os.path.join(folder, name)) as temporary:
+                shutil.copyfile(spm_model_file, temporary)
+    except (OSError, safetensors.SafetensorError, tf.errors.OpError) as error:
+        raise UserError(f"{folder}: the model cannot be written ({first_line(error)})") from None
 
 
 @contextlib.contextmanager
@@ -414,7 +441,3 @@ def _written_beside(path: str) -> Iterator[str]:
 def _write_text(path: str, text: str) -> None:
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, first_line
 
 METADATA_FILE = "metadata.json"
 EXAMPLE_WEIGHTS = (
@@ -120,8 +120,12 @@ def _common_metadata(files: Sequence[str], flag: str) -> Mapping:
             try:
                 with tf.io.gfile.GFile(path) as file:
                     found[folder] = json.load(file)
-            except ValueError as error:
-                raise UserError(f"--{flag}: {path} is not JSON ({error})") from None
+            except (ValueError, tf.errors.OpError) as error:
+                raise UserError(f"--{flag}: cannot read {path} ({first_line(error)})") from None
+            if not isinstance(found[folder], dict):
+                raise UserError(
+                    f"--{flag}: {path} is not what the program that makes records writes"
+                )
     if len(found) > 1:
         first, *others = found.values()
         for key in ("max_seq_length", "max_predictions_per_seq", "spm_sha256", "sentence_task"):
@@ -138,6 +142,8 @@ def _is_gzip(path: str) -> bool:
 
 def _count_records(path: str, shard: Mapping | None, flag: str) -> int:
     """Number of records in a file, from its metadata if the size is as written there, else by walking its frames."""
+    if tf.io.gfile.isdir(path):
+        raise UserError(f"--{flag}: {path} is a folder; expected TFRecord files")
     size = tf.io.gfile.stat(path).length
     if shard and shard["bytes"] == size:
         return shard["examples"]
@@ -149,8 +155,9 @@ def _count_records(path: str, shard: Mapping | None, flag: str) -> int:
     try:
         with gzip.open(path) if _is_gzip(path) else tf.io.gfile.GFile(path, "rb") as file:
             return _walk_frames(file, size if not _is_gzip(path) else None)
-    except (EOFError, OSError, ValueError) as error:
-        raise UserError(f"--{flag}: {path} is no whole TFRecord file ({error})") from None
+    except (EOFError, OSError, ValueError, tf.errors.OpError) as error:
+        reason = first_line(error)
+        raise UserError(f"--{flag}: {path} is no whole TFRecord file ({reason})") from None
 
 
 def _walk_frames(file, size: int | None) -> int:
@@ -181,7 +188,7 @@ def feature_lengths(record_set: RecordSet, flag: str) -> dict[str, int]:
     try:
         example = tf.train.Example.FromString(next(iter(dataset)).numpy())
     except Exception as error:  # DecodeError of protobuf, DataLossError of TensorFlow
-        reason = str(error).split("\n")[0]
+        reason = first_line(error)
         raise UserError(f"--{flag}: {record_set.files[0]}: damaged record 0 ({reason})") from None
     kinds = ("int64_list", "float_list", "bytes_list")
     return {
@@ -190,16 +197,17 @@ def feature_lengths(record_set: RecordSet, flag: str) -> dict[str, int]:
     }
 
 
-def damaged_files(record_set: RecordSet) -> list[str]:
-    """The files that do not read to their end, with the number of the damaged record; reads everything."""
+def damaged_files(record_set: RecordSet, schema: Schema) -> list[str]:
+    """The files with a record that cannot be read or parsed, and the first such record; reads everything."""
     found = []
     for path in record_set.files:
         count = 0
         try:
-            for _ in tf.data.TFRecordDataset(path, record_set.compression):
+            for record in tf.data.TFRecordDataset(path, record_set.compression):
+                parse_batch(record[None], schema)
                 count += 1
-        except tf.errors.OpError:
-            found.append(f"{path} (record {count})")
+        except tf.errors.OpError as error:
+            found.append(f"{path} (record {count}: {first_line(error)})")
     return found
 
 

@@ -305,10 +305,9 @@ class Tokenizer:
 def graph_tokenizer(tokenizer: Tokenizer) -> "tf.Module":
     """The tokenizer as TensorFlow operations, for models that take strings.
 
-    Two exceptions to equality. Of two segmentations with the same score ("6" "66" and "66" "6"), sentencepiece
-    0.2.2 and later may take the other one than the library inside tensorflow-text: 54 of 687,885 lines of
-    English text; older releases agree on all. And characters that are newer than the Unicode tables of
-    Python, TensorFlow or tensorflow-text are cleaned by one and not by the other.
+    One exception to equality: characters that are newer than the Unicode tables of Python, TensorFlow or
+    tensorflow-text are cleaned by one and not by the other. (sentencepiece 0.2.2 would be another: of two
+    segmentations with the same score, "6" "66" and "66" "6", it may take the other one.)
 
     Args:
       tokenizer: the tokenizer to equal; its model becomes a part of the module and of a SavedModel of it.

@@ -27,7 +27,7 @@ from albert_tf.checkpoints import (
     write_json,
 )
 from albert_tf.config import OptimizerConfig, RunConfig
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, first_line
 from albert_tf.progress import Progress
 from albert_tf.tasks import Task
 
@@ -60,7 +60,8 @@ def make_strategy(run: RunConfig) -> tf.distribute.Strategy:
     kind = run.distribution_strategy
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     if kind == "auto":
-        kind = "tpu" if run.tpu_name else "mirrored" if num_gpus > 1 else "one_device"
+        is_mirrored = max(num_gpus, run.num_devices) > 1
+        kind = "tpu" if run.tpu_name else "mirrored" if is_mirrored else "one_device"
     if kind == "mirrored" and not num_gpus:
         return _mirrored_cpus(run.num_devices or 1)
     if run.num_devices > num_gpus and kind == "mirrored":
@@ -85,6 +86,10 @@ def _mirrored_cpus(num_devices: int) -> tf.distribute.Strategy:
         logical = [tf.config.LogicalDeviceConfiguration()] * num_devices
         tf.config.set_logical_device_configuration(cpu, logical)
     devices = tf.config.list_logical_devices("CPU")[:num_devices]
+    if len(devices) < num_devices:
+        raise UserError(
+            f"--num_devices={num_devices}: this process already has {len(devices)} CPU devices"
+        )
     return tf.distribute.MirroredStrategy([device.name for device in devices])
 
 
@@ -341,12 +346,8 @@ def _explained_errors(task: Task, run_config: RunConfig) -> Iterator[None]:
     """Turns TensorFlow's errors about the user's files and memory into one line."""
     try:
         yield
-    except tf.errors.DataLossError as error:
-        record_sets = filter(None, (task.train_records, task.eval_records))
-        damaged = [name for record_set in record_sets for name in records.damaged_files(record_set)]
-        raise UserError(f"damaged records: {', '.join(damaged) or _first_line(error)}") from None
     except (tf.errors.OpError, OSError) as error:
-        reason = _first_line(error)
+        reason = first_line(error)
         if "No space left" in reason or getattr(error, "errno", None) == errno.ENOSPC:
             raise UserError(
                 f"--output_dir={run_config.output_dir}: no space left on the disk; make room and run the"
@@ -357,11 +358,19 @@ def _explained_errors(task: Task, run_config: RunConfig) -> Iterator[None]:
                 f"out of memory ({reason}): lower --train_batch_size, or raise"
                 " --gradient_accumulation_steps, or set --recompute_activations"
             ) from None
+        # A record that the first look at the files did not come to.
+        record_sets = filter(None, (task.train_records, task.eval_records))
+        damaged = [
+            name
+            for record_set in record_sets
+            for name in records.damaged_files(record_set, task.schema)
+        ]
+        if damaged or isinstance(error, tf.errors.DataLossError):
+            raise UserError(
+                f"damaged records: {', '.join(damaged) or reason}: make the files anew, then run the same"
+                " command again"
+            ) from None
         raise
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
 
 
 class Run:
@@ -400,6 +409,9 @@ class Run:
             recompute_activations=run_config.recompute_activations,
             seed=run_config.seed,
         )
+        # Only now, when all else was found to be right, is anything written or deleted. To create a variable, the
+        # other workers wait for the chief: they look for checkpoints when it has deleted what it should.
+        self.folder.open()
         self.global_step = orbit.utils.create_global_step()
         self.accumulators = Accumulators(ratio_names(task, self.model))
         adam = optimization.create_optimizer(
@@ -568,9 +580,10 @@ class Run:
             "steps_in_this_process": int(self.global_step.numpy()) - self.first_step,
         }
         if self.folder.is_chief:
-            if self.config.do_train:
-                self.task.save_model(self.model, self.folder.file("model"))
-            write_json(self.folder.file(RESULTS_FILE), results)
+            with self.folder.writing():
+                if self.config.do_train:
+                    self.task.save_model(self.model, self.folder.file("model"))
+                write_json(self.folder.file(RESULTS_FILE), results)
             print(f"results in {self.folder.file(RESULTS_FILE)}", flush=True)
         return results
 

@@ -10,15 +10,15 @@ has the same packages.
 
 import ast
 import dataclasses
-import functools
 import hashlib
 import inspect
+import operator
 import os
 import re
 import sysconfig
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from albert_tf import cli
@@ -26,6 +26,7 @@ from albert_tf.config import setting
 from albert_tf.errors import UserError
 from data_prep import text_files
 from data_prep.split_sentences import split_paragraph
+from data_prep.workers import Workers, in_chunks
 
 LABEL = "sample_corpus"
 CHUNK_BYTES = 2_000_000  # source code sent to a worker at once
@@ -65,19 +66,16 @@ def main(settings: SampleSettings) -> None:
         settings.input_file.split(",") if settings.input_file else default_roots()
     )
     seen: set[bytes] = set()
+    num_bytes_done = 0
     with (
-        text_files.Progress(
-            sum(module.num_bytes for module in modules), unit="B", label=LABEL
-        ) as progress,
+        text_files.show_progress(LABEL, sum(map(_num_bytes, modules)), "bytes") as progress,
         text_files.corpus_writer(settings) as writer,
+        Workers(settings.num_workers, settings) as workers,
     ):
-        results = text_files.ordered_map(
-            functools.partial(_read_chunk, settings=settings),
-            _chunks(modules),
-            num_workers=settings.num_workers,
-        )
-        for documents, num_bytes in results:
-            progress.update(num_bytes)
+        chunks = in_chunks(modules, _num_bytes, CHUNK_BYTES)
+        for documents, num_bytes in workers.map(_read_chunk, chunks):
+            num_bytes_done += num_bytes
+            progress.update(num_bytes_done)
             for name, sentences in documents:
                 if _is_full(writer, settings):
                     break
@@ -86,7 +84,6 @@ def main(settings: SampleSettings) -> None:
                     writer.write(name, sentences)
             if _is_full(writer, settings):
                 break
-        results.close()  # ends the workers
     summary = f"{len(modules):,} modules -> {writer.summary()}"
     text_files.print_note(LABEL, f"{summary}; {time.monotonic() - start:.1f} s")
 
@@ -166,23 +163,14 @@ def find_modules(roots: Iterable[str]) -> list[Module]:
     return sorted(modules, key=lambda module: (module.name, module.path))
 
 
-def _chunks(modules: Iterable[Module]) -> Iterator[list[Module]]:
-    chunk, num_bytes = [], 0
-    for module in modules:
-        chunk.append(module)
-        num_bytes += module.num_bytes
-        if num_bytes >= CHUNK_BYTES:
-            yield chunk
-            chunk, num_bytes = [], 0
-    if chunk:
-        yield chunk
+_num_bytes = operator.attrgetter("num_bytes")
 
 
 # From source code to docstrings.
 
 
 def _read_chunk(
-    modules: list[Module], settings: SampleSettings
+    settings: SampleSettings, modules: list[Module]
 ) -> tuple[list[tuple[str, list[str]]], int]:
     """What a worker does: names and sentences of the documents in some modules, and the modules' size."""
     documents = []
@@ -197,7 +185,7 @@ def _read_chunk(
             ]
             if len(sentences) >= settings.min_sentences:
                 documents.append((module.name, sentences))
-    return documents, sum(module.num_bytes for module in modules)
+    return documents, sum(map(_num_bytes, modules))
 
 
 def _read(path: str) -> bytes:

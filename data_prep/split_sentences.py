@@ -8,7 +8,6 @@ Project Gutenberg, holes that templates left in a page) is dropped on the way.
 """
 
 import dataclasses
-import functools
 import html
 import json
 import re
@@ -23,6 +22,7 @@ from albert_tf import cli
 from albert_tf.config import setting
 from albert_tf.errors import UserError
 from data_prep import text_files
+from data_prep.workers import Workers, in_chunks
 
 LABEL = "split_sentences"
 FORMATS = ("auto", "text", "wikiextractor", "jsonl")
@@ -54,9 +54,7 @@ class SplitSettings(text_files.CorpusSettings):
     )
     text_field: str = setting("text", "Name of the text in a JSON line.")
     language: str = setting("en", "ISO code of the language, for its abbreviations.")
-    invalid_utf8: str = setting(
-        "error", text_files.INVALID_UTF8_HELP, choices=text_files.INVALID_UTF8_CHOICES
-    )
+    invalid_utf8: str = text_files.invalid_utf8_setting()
     drop_page_titles: bool = setting(
         True, "Whether to drop the title above a WikiExtractor page's text."
     )
@@ -92,21 +90,17 @@ def main(settings: SplitSettings) -> None:
         settings.input_file, not_among=(settings.output_file, settings.eval_output_file)
     )
     counts = Counter()
+    reader = text_files.LineReader(settings.invalid_utf8)
+    documents = (doc for path in paths for doc in read_documents(path, reader, settings, counts))
     with (
-        text_files.Progress(text_files.total_bytes(paths), unit="B", label=LABEL) as progress,
+        text_files.show_progress(LABEL, text_files.total_bytes(paths), "bytes") as progress,
         text_files.corpus_writer(settings) as writer,
+        Workers(settings.num_workers, settings) as workers,
     ):
-        reader = text_files.LineReader(settings.invalid_utf8, on_progress=progress.update)
-        documents = (
-            doc for path in paths for doc in read_documents(path, reader, settings, counts)
-        )
-        results = text_files.ordered_map(
-            functools.partial(_split_chunk, settings=settings),
-            _chunks(documents),
-            num_workers=settings.num_workers,
-        )
-        for split_documents, chunk_counts in results:
+        chunks = in_chunks(documents, _num_chars, CHUNK_CHARS)
+        for split_documents, chunk_counts in workers.map(_split_chunk, chunks):
             counts += chunk_counts
+            progress.update(reader.num_bytes)
             for key, sentences in split_documents:
                 writer.write(key, sentences)
     for line in reader.report():
@@ -285,23 +279,15 @@ def _key(lines: list[str]) -> str:
     return "\n".join(lines)[:20_000]
 
 
-def _chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    chunk, num_chars = [], 0
-    for document in documents:
-        chunk.append(document)
-        num_chars += sum(map(len, document.lines))
-        if num_chars >= CHUNK_CHARS:
-            yield chunk
-            chunk, num_chars = [], 0
-    if chunk:
-        yield chunk
+def _num_chars(document: Document) -> int:
+    return sum(map(len, document.lines))
 
 
 # Splitting: documents -> sentences.
 
 
 def _split_chunk(
-    documents: list[Document], settings: SplitSettings
+    settings: SplitSettings, documents: list[Document]
 ) -> tuple[list[tuple[str, list[str]]], Counter]:
     """What a worker does: keys and sentences of the documents that are left, and what was dropped or cut."""
     kept, counts = [], Counter()

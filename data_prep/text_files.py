@@ -1,35 +1,32 @@
-"""Text files in and out: what to read, bytes that are not UTF-8, worker processes, files that are whole or absent.
+"""Text files in and out: what to read, bytes that are not UTF-8, files that are whole or absent.
 
 The corpus that the programs of this folder hand to each other is UTF-8 text with one sentence a line and a
 blank line between documents.
 """
 
-import collections
 import contextlib
 import dataclasses
 import glob
 import hashlib
-import itertools
-import multiprocessing
 import os
-import signal
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
-
-import tqdm
 
 from albert_tf.config import Settings, setting
 from albert_tf.errors import UserError
+from albert_tf.progress import Progress
+from data_prep.workers import num_workers_setting
 
-INVALID_UTF8_CHOICES = ("error", "replace", "windows_1252", "skip_line")
-INVALID_UTF8_HELP = (
-    "What to do with a line that is not UTF-8: stop, put U+FFFD for the bytes, read it as Windows-1252,"
-    " or leave it out."
-)
+
+def invalid_utf8_setting() -> Any:
+    """The flag --invalid_utf8 of every program that reads text."""
+    return setting(
+        "error",
+        "What to do with a line that is not UTF-8: stop, put U+FFFD for the bytes, read it as Windows-1252,"
+        " or leave it out.",
+        choices=("error", "replace", "windows_1252", "skip_line"),
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +46,7 @@ class CorpusSettings(Settings):
         maximum=0.99,
     )
     random_seed: int = setting(12345, "Seed of the choice of held-out documents.", minimum=0)
-    num_workers: int = setting(0, "Worker processes; 0 is one for every core.", minimum=0)
+    num_workers: int = num_workers_setting()
 
     def __post_init__(self):
         super().__post_init__()
@@ -103,17 +100,18 @@ def _files_below(path: str) -> Iterator[str]:
 
 
 class LineReader:
-    """Reads text files line by line and keeps account of bytes that are not UTF-8."""
+    """Reads text files line by line and keeps account of bytes that are not UTF-8.
 
-    def __init__(self, invalid_utf8: str, *, on_progress: Callable[[int], None] | None = None):
-        """Starts with an empty account.
+    Args:
+      invalid_utf8: what to do with them (`invalid_utf8_setting`).
 
-        Args:
-          invalid_utf8: one of `INVALID_UTF8_CHOICES`.
-          on_progress: called with the number of bytes read since its last call.
-        """
+    Attributes:
+      num_bytes: how much was read so far.
+    """
+
+    def __init__(self, invalid_utf8: str):
+        self.num_bytes = 0
         self._invalid_utf8 = invalid_utf8
-        self._on_progress = on_progress or (lambda num_bytes: None)
         self._num_invalid: dict[str, int] = {}
         self._first_invalid: dict[str, str] = {}
 
@@ -137,23 +135,16 @@ class LineReader:
             try:
                 text = line.decode("utf-8-sig" if line_number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                text = self._decode_invalid(line)
+                text = decode_invalid(line, self._invalid_utf8)
                 self._num_invalid[path] = self._num_invalid.get(path, 0) + _num_invalid(line)
                 where = f"byte {position + error.start} (line {line_number})"
                 self._first_invalid.setdefault(path, where)
             position += len(line)
-            self._on_progress(len(line))
+            self.num_bytes += len(line)
             # A file that is going to be refused is still counted through, for the message.
             refused = self._invalid_utf8 == "error" and path in self._num_invalid
             if text is not None and not refused:
                 yield text.rstrip("\r\n")
-
-    def _decode_invalid(self, line: bytes) -> str | None:
-        if self._invalid_utf8 == "replace":
-            return line.decode("utf-8", errors="replace")
-        if self._invalid_utf8 == "windows_1252":
-            return line.decode("windows-1252", errors="replace")
-        return None
 
     def _describe(self, path: str) -> str:
         number = self._num_invalid[path]
@@ -167,6 +158,12 @@ class LineReader:
         return [f"{self._describe(path)}: {action}" for path in self._num_invalid]
 
 
+def decode_invalid(line: bytes, invalid_utf8: str) -> str | None:
+    """A line that is not UTF-8, read as `invalid_utf8_setting` says; None if it is left out."""
+    encoding = {"replace": "utf-8", "windows_1252": "windows-1252"}.get(invalid_utf8)
+    return line.decode(encoding, errors="replace") if encoding else None
+
+
 def _num_invalid(line: bytes) -> int:
     genuine = line.count("\ufffd".encode())
     return line.decode("utf-8", errors="replace").count("\ufffd") - genuine
@@ -175,14 +172,20 @@ def _num_invalid(line: bytes) -> int:
 class OutputFile:
     """A file that appears under its name only when it is whole.
 
-    It is written beside, under `<path>.partial`, and renamed when the `with` block ends; if the block fails,
-    it is removed, and what stood under the name before stays.
+    It is written elsewhere, and renamed when the `with` block ends; if the block fails, it is removed, and what
+    stood under the name before stays.
+
+    Args:
+      path: its name; the folder is made if there is none.
+      partial_path: its name until it is whole, on the same disk; `<path>.partial` if empty.
+
+    Attributes:
+      num_bytes: how much was written so far.
     """
 
-    def __init__(self, path: str):
-        """Names the file; `with` creates it, and its folder."""
+    def __init__(self, path: str, *, partial_path: str = ""):
         self.path = path
-        self.partial_path = path + ".partial"
+        self.partial_path = partial_path or path + ".partial"
         self.num_bytes = 0
         self._file: BinaryIO | None = None
 
@@ -319,84 +322,11 @@ def is_held_out(key: str, fraction: float, seed: int) -> bool:
     return int.from_bytes(digest[:8]) < fraction * 2**64
 
 
-def ordered_map(
-    function: Callable[[Any], Any], items: Iterable[Any], *, num_workers: int
-) -> Iterator[Any]:
-    """`map` over worker processes: the results in the order of the items, few items in memory at a time.
-
-    Args:
-      function: a function of a module, or a partial of one.
-      items: what it is called with; consumed as results are.
-      num_workers: number of processes; 0 is one for every core, 1 stays in this process.
-
-    Raises:
-      UserError: a worker was killed by the system.
-    """
-    items = iter(items)
-    first_items = list(itertools.islice(items, 2))
-    items = itertools.chain(first_items, items)
-    num_workers = num_workers or os.cpu_count()
-    if num_workers == 1 or len(first_items) < 2:
-        yield from map(function, items)
-        return
-    # Not forked: a fork copies the locks of whatever threads this process has.
-    pool = ProcessPoolExecutor(
-        num_workers, multiprocessing.get_context("spawn"), initializer=_ignore_interrupts
+def show_progress(description: str, total: int, unit: str, *, first: int = 0) -> Progress:
+    """Progress as the programs of this folder show it: in a log, a line on standard error every ten seconds."""
+    return Progress(
+        description, total, first=first, unit=unit, seconds_between_lines=10, file=sys.stderr
     )
-    try:
-        pending = collections.deque()
-        for item in items:
-            pending.append(pool.submit(function, item))
-            if len(pending) >= 3 * num_workers:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    except BrokenProcessPool:
-        raise UserError(
-            "a worker process was killed (out of memory?); try fewer --num_workers"
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the workers
-
-
-class Progress:
-    """A bar on a terminal; otherwise a plain line every half minute."""
-
-    SECONDS_BETWEEN_LINES = 30
-
-    def __init__(self, total: int, *, unit: str, label: str):
-        """Starts at nothing done.
-
-        Args:
-          total: what all of it is, in `unit`.
-          unit: "B" for bytes, or the name of what is counted.
-          label: the program's name.
-        """
-        self._total, self._label, self._done = total, label, 0
-        self._next_line = time.monotonic() + self.SECONDS_BETWEEN_LINES
-        self._bar = None
-        if sys.stderr.isatty():
-            self._bar = tqdm.tqdm(total=total, unit=unit, unit_scale=True, desc=label, leave=False)
-
-    def update(self, amount: int) -> None:
-        """Adds what has been done since the last call."""
-        self._done += amount
-        if self._bar is not None:
-            self._bar.update(amount)
-        elif time.monotonic() >= self._next_line:
-            self._next_line += self.SECONDS_BETWEEN_LINES
-            print_note(self._label, f"{100 * self._done / max(1, self._total):.0f} % done")
-
-    def __enter__(self) -> "Progress":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
 
 
 def print_note(label: str, message: str) -> None:

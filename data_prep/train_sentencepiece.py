@@ -19,6 +19,7 @@ import sentencepiece
 from albert_tf import cli
 from albert_tf.config import Settings, setting
 from albert_tf.errors import UserError
+from albert_tf.progress import Progress
 from albert_tf.tokenization import clean_text
 from data_prep import text_files
 
@@ -64,9 +65,7 @@ class TrainSettings(Settings):
     )
     do_lower_case: bool = setting(True, "Whether to lower-case the text; false for a cased model.")
     random_seed: int = setting(12345, "Seed of the draw of sentences.", minimum=0)
-    invalid_utf8: str = setting(
-        "error", text_files.INVALID_UTF8_HELP, choices=text_files.INVALID_UTF8_CHOICES
-    )
+    invalid_utf8: str = text_files.invalid_utf8_setting()
     verbose: bool = setting(False, "Whether to show what SentencePiece says.")
 
 
@@ -83,13 +82,12 @@ def main(settings: TrainSettings) -> None:
     if not num_sentences:
         raise UserError(f"--input_file={settings.input_file}: no sentence there, only blank lines")
     counts = Counter()
-    with text_files.Progress(
-        min(num_sentences, settings.input_sentence_size), unit=" sentences", label=LABEL
-    ) as progress:
+    num_drawn = min(num_sentences, settings.input_sentence_size)
+    with text_files.show_progress(LABEL, num_drawn, "sentences") as progress:
         sentences = draw(
             _read_sentences(paths, text_files.LineReader(settings.invalid_utf8)),
             num_items=num_sentences,
-            num_drawn=settings.input_sentence_size,
+            num_drawn=num_drawn,
             seed=settings.random_seed,
         )
         model_proto = train(_cleaned(sentences, settings, progress, counts), settings)
@@ -109,9 +107,12 @@ def main(settings: TrainSettings) -> None:
 
 def _count_sentences(paths: Sequence[str], settings: TrainSettings) -> int:
     """Reads all of the corpus once, so that what is wrong with it shows before the training."""
-    with text_files.Progress(text_files.total_bytes(paths), unit="B", label=LABEL) as progress:
-        reader = text_files.LineReader(settings.invalid_utf8, on_progress=progress.update)
-        num_sentences = sum(1 for _ in _read_sentences(paths, reader))
+    reader = text_files.LineReader(settings.invalid_utf8)
+    num_sentences = 0
+    with text_files.show_progress(LABEL, text_files.total_bytes(paths), "bytes") as progress:
+        for _ in _read_sentences(paths, reader):
+            num_sentences += 1
+            progress.update(reader.num_bytes)
     for line in reader.report():
         text_files.print_note(LABEL, line)
     return num_sentences
@@ -141,13 +142,10 @@ def draw(items: Iterable[str], *, num_items: int, num_drawn: int, seed: int) -> 
 
 
 def _cleaned(
-    sentences: Iterable[str],
-    settings: TrainSettings,
-    progress: text_files.Progress,
-    counts: Counter,
+    sentences: Iterable[str], settings: TrainSettings, progress: Progress, counts: Counter
 ) -> Iterator[str]:
-    for sentence in sentences:
-        progress.update(1)
+    for num_read, sentence in enumerate(sentences, start=1):
+        progress.update(num_read)
         text = clean_text(sentence, do_lower_case=settings.do_lower_case)
         is_long = len(text.encode()) > MAX_SENTENCE_BYTES
         counts["long" if is_long else "used"] += 1

@@ -1,14 +1,17 @@
 """What tests share: a tiny configuration whose sizes all differ, and records made from random ids."""
 
+import io
 import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import pytest
+import sentencepiece
 import tensorflow as tf
 from absl import flags
 
@@ -47,6 +50,12 @@ def real_data() -> pathlib.Path:
     if not os.environ.get("ALBERT_TEST_DATA"):
         pytest.skip("ALBERT_TEST_DATA is not set")
     return pathlib.Path(os.environ["ALBERT_TEST_DATA"]).resolve()
+
+
+@pytest.fixture(scope="session")
+def released_model_file(real_data) -> str:
+    """The SentencePiece model of the released checkpoints."""
+    return str(real_data / "vocab" / "30k-clean.model")
 
 
 @pytest.fixture(scope="session")
@@ -153,3 +162,44 @@ def pretrain_here(*arguments: object) -> dict:
     values(["run_pretraining.py", *map(str, arguments)])
     run, optimizer, pretraining = (cli.settings_from_flags(cls, values) for cls in classes)
     return train_loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
+
+
+def train_spm(path: pathlib.Path, sentences: Iterable[str], **changes: object) -> str:
+    """Trains a small SentencePiece model that has ALBERT's control pieces; returns its path.
+
+    Args:
+      path: the file to write.
+      sentences: what to learn from.
+      changes: other or changed arguments of the trainer.
+    """
+    settings = {
+        "character_coverage": 1.0,
+        "pad_id": 0,
+        "unk_id": 1,
+        "bos_id": -1,
+        "eos_id": -1,
+        "pad_piece": "<pad>",
+        "unk_piece": "<unk>",
+        "control_symbols": ["[CLS]", "[SEP]", "[MASK]"],
+        "minloglevel": 2,
+        "num_threads": 1,
+    }
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences), model_writer=model, **settings | changes
+    )
+    path.write_bytes(model.getvalue())
+    return str(path)
+
+
+def write_files(folder: pathlib.Path, files: Mapping[str, str | bytes]) -> None:
+    """Writes files, by their names, and the folders in them."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def documents_in(path: pathlib.Path) -> list[list[str]]:
+    """The sentences of each document of a corpus file."""
+    return [document.splitlines() for document in path.read_text("utf-8").split("\n\n")]

@@ -12,17 +12,15 @@ import time
 
 import numpy as np
 import pytest
-import sentencepiece
 import tensorflow as tf
+from conftest import ROOT, train_spm
 
 from albert_tf.errors import UserError
 from albert_tf.tokenization import Tokenizer
 from data_prep import create_pretraining_data as program
-from data_prep import record_writer
+from data_prep import record_writer, text_blocks
 
 MODULE = "data_prep.create_pretraining_data"
-ROOT = pathlib.Path(__file__).parents[1]
-REAL_DATA = os.environ.get("ALBERT_TEST_DATA", "")
 
 
 def made_up_text(num_documents, seed, num_sentences=(2, 12)):
@@ -44,21 +42,8 @@ def made_up_text(num_documents, seed, num_sentences=(2, 12)):
 
 @pytest.fixture(scope="session")
 def spm_model_file(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("spm")
-    text_file = folder / "text.txt"
-    text_file.write_text(made_up_text(200, seed=1).lower())
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(text_file),
-        model_prefix=str(folder / "spiece"),
-        vocab_size=200,
-        pad_id=0,
-        unk_id=1,
-        bos_id=-1,
-        eos_id=-1,
-        control_symbols="[CLS],[SEP],[MASK]",
-        minloglevel=2,
-    )
-    return str(folder / "spiece.model")
+    path = tmp_path_factory.mktemp("spm") / "spiece.model"
+    return train_spm(path, made_up_text(200, seed=1).lower().splitlines(), vocab_size=200)
 
 
 @pytest.fixture(scope="session")
@@ -293,8 +278,8 @@ def test_workers_change_nothing(make):
 
 def test_many_blocks_and_parts_hold_the_same_documents(make, monkeypatch):
     whole = metadata_of(make("whole"))["counts"]
-    monkeypatch.setattr(program, "BLOCK_BYTES", 2000)
-    monkeypatch.setattr(program, "BLOCK_DOCUMENTS", 3)
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(text_blocks, "BLOCK_DOCUMENTS", 3)
     monkeypatch.setattr(program, "PART_BYTES", 40_000)
     monkeypatch.setattr(program, "UNITS_OF_PART", 3)
     folder = make("blocks", num_shards=2, dupe_factor=5, compression="gzip")
@@ -308,6 +293,12 @@ def test_many_blocks_and_parts_hold_the_same_documents(make, monkeypatch):
     sizes = [shard["examples"] for shard in metadata["shards"]]
     assert max(sizes) < 1.3 * min(sizes)
     assert gzip.decompress(records_of(folder)[0].read_bytes())
+
+
+def test_counts_of_joined_parts_may_be_zero(make, monkeypatch):
+    monkeypatch.setattr(program, "PART_BYTES", 40_000)
+    counts = metadata_of(make(num_shards=1, sentence_task="none"))["counts"]
+    assert counts["label_1"] == 0 and counts["label_0"] == counts["examples"]
 
 
 def test_examples_are_shuffled(make, text_file, spm_model_file):
@@ -431,21 +422,23 @@ def test_a_very_long_line_is_one_sentence(make):
 
 
 def test_lines_beyond_the_limit_are_cut_between_characters(tmp_path, monkeypatch):
-    monkeypatch.setattr(program, "MOST_LINE_BYTES", 8)
+    monkeypatch.setattr(text_blocks, "MOST_LINE_BYTES", 8)
     path = tmp_path / "text.txt"
     path.write_text("aaaaaaaé1234567\nb\n", encoding="utf-8")
-    lines = [line.decode() for block in program.read_blocks([str(path)]) for line in block.lines]
+    lines = [
+        line.decode() for block in text_blocks.read_blocks([str(path)]) for line in block.lines
+    ]
     assert lines == ["aaaaaaaé", "1234567", "b", ""]
 
 
 def test_blocks_end_with_documents_unless_these_are_too_long(tmp_path, monkeypatch):
-    monkeypatch.setattr(program, "BLOCK_BYTES", 10)
-    monkeypatch.setattr(program, "BLOCK_DOCUMENTS", 2)
-    monkeypatch.setattr(program, "MOST_BLOCK_BYTES", 35)
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 10)
+    monkeypatch.setattr(text_blocks, "BLOCK_DOCUMENTS", 2)
+    monkeypatch.setattr(text_blocks, "MOST_BLOCK_BYTES", 35)
     paths = [tmp_path / "a", tmp_path / "b"]
     paths[0].write_text("one two\n\nthree four\n\nfive\n")
     paths[1].write_text("six\n" + "seven eight nine\n" * 3)
-    blocks = list(program.read_blocks(map(str, paths)))
+    blocks = list(text_blocks.read_blocks(map(str, paths)))
     assert [block.lines for block in blocks] == [
         [b"one two", b"", b"three four", b""],
         [b"five", b"", b"six", b"seven eight nine", b"seven eight nine"],
@@ -455,6 +448,19 @@ def test_blocks_end_with_documents_unless_these_are_too_long(tmp_path, monkeypat
     assert blocks[1].place_of(0) == f"{paths[0]}, line 5"
     assert blocks[1].place_of(3) == f"{paths[1]}, line 2"
     assert blocks[2].place_of(0) == f"{paths[1]}, line 4"
+
+
+@pytest.mark.parametrize(
+    ("invalid_utf8", "expected"),
+    [
+        ("replace", ["a", "\ufffd", "b"]),
+        ("windows_1252", ["a", "é", "b"]),
+        ("skip_line", ["a", "b"]),
+    ],
+)
+def test_lines_that_are_not_utf8_are_read_as_asked(invalid_utf8, expected):
+    texts, numbers, invalid = text_blocks.decode_lines([b"a", b"\xe9", b"b"], invalid_utf8)
+    assert texts == expected and set(numbers) == {0} and invalid == [1]
 
 
 def test_the_end_of_a_file_ends_a_document(make, tmp_path):
@@ -467,7 +473,7 @@ def test_the_end_of_a_file_ends_a_document(make, tmp_path):
 
 def test_white_space_of_any_kind_ends_a_document():
     lines = ["a", " \t", "b", "\u3000", "", "c"]
-    texts, numbers, invalid = program.decode_lines([line.encode() for line in lines])
+    texts, numbers, invalid = text_blocks.decode_lines([line.encode() for line in lines], "error")
     assert texts == ["a", "b", "c"] and len(set(numbers)) == 3 and not invalid
 
 
@@ -543,13 +549,19 @@ def test_other_settings_in_an_unfinished_folder(make, monkeypatch):
         make(ngram=2)
 
 
-def test_a_full_disk(make, monkeypatch, tmp_path):
-    def full(features):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(record_writer, "encode_examples", full)
-    with pytest.raises(UserError, match=r"records: cannot write \(No space left on device\)"):
-        make()
+def test_a_full_disk(make, tmp_path):
+    resource = pytest.importorskip("resource")
+    make("whole")  # compiles, which writes files too
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # No file may grow beyond so many bytes: what a full disk looks like to a program.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
+    try:
+        with pytest.raises(
+            UserError, match=r"records/pretraining.*: cannot be written \(File too large\)"
+        ):
+            make()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not records_of(tmp_path / "records")
     assert not list((tmp_path / "records").rglob("*.tmp"))
 
@@ -591,12 +603,11 @@ def test_tensorflow_is_not_imported():
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
-@pytest.mark.skipif(not REAL_DATA, reason="needs ALBERT_TEST_DATA")
-def test_real_text(make):
-    books = pathlib.Path(REAL_DATA) / "text" / "gutenberg"
+def test_real_text(make, real_data, released_model_file):
+    books = real_data / "text" / "gutenberg"
     folder = make(
         input_file=f"{books}/austen-*.txt",
-        spm_model_file=str(pathlib.Path(REAL_DATA) / "vocab" / "30k-clean.model"),
+        spm_model_file=released_model_file,
         invalid_utf8="replace",
         max_seq_length=512,
         max_predictions_per_seq=77,

@@ -156,7 +156,8 @@ def test_a_flipped_bit_is_found(records_file):
     data[40] ^= 1
     records_file.write_bytes(data)
     record_set = records.find_records(str(records_file), "input_file")
-    assert records.damaged_files(record_set) == [f"{records_file} (record 0)"]
+    (damaged,) = records.damaged_files(record_set, records.pretraining_schema(LENGTH, PREDICTIONS))
+    assert damaged.startswith(f"{records_file} (record 0: corrupted record")
     with pytest.raises(UserError, match="damaged record 0"):
         records.feature_lengths(record_set, "input_file")
 

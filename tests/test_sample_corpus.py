@@ -3,6 +3,7 @@
 import textwrap
 
 import pytest
+from conftest import documents_in, write_files
 
 from albert_tf.errors import UserError
 from data_prep import sample_corpus
@@ -132,18 +133,10 @@ def settings_for(folder, **changes):
     return SampleSettings(**{**values, **changes})
 
 
-def write(folder, files):
-    for name, content in files.items():
-        path = folder / "in" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-
-
 def sample(folder, files, **changes):
-    write(folder, files)
+    write_files(folder / "in", files)
     sample_corpus.main(settings_for(folder, **changes))
-    text = (folder / "out.txt").read_text("utf-8")
-    return [document.splitlines() for document in text.split("\n\n")]
+    return documents_in(folder / "out.txt")
 
 
 def module(name, num_sentences=5):
@@ -243,7 +236,9 @@ def test_repetitions_are_dropped(tmp_path):
 
 
 def test_workers_and_chunks_do_not_change_the_output(tmp_path, monkeypatch):
-    write(tmp_path, {f"m{index:02}.py": module(f"m{index % 35}") for index in range(40)})
+    write_files(
+        tmp_path / "in", {f"m{index:02}.py": module(f"m{index % 35}") for index in range(40)}
+    )
     outputs = []
     for num_workers, chunk_bytes in ((1, 1_000_000), (1, 300), (3, 1000)):
         monkeypatch.setattr(sample_corpus, "CHUNK_BYTES", chunk_bytes)
@@ -259,7 +254,7 @@ def test_documents_of_a_module_are_held_out_together(tmp_path):
     }
     evaluation = tmp_path / "eval.txt"
     training = sample(tmp_path, files, eval_fraction=0.3, eval_output_file=str(evaluation))
-    held_out = [document.splitlines() for document in evaluation.read_text().split("\n\n")]
+    held_out = documents_in(evaluation)
     assert len(training) + len(held_out) == 120
     training_names, held_out_names = (
         {sentence.split()[-7] for document in side for sentence in document}

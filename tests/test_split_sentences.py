@@ -1,19 +1,19 @@
 """Documents -> sentences: hand-made documents first, then formats, invariants, wrong input, real data."""
 
 import json
+import operator
 import os
-import pathlib
 import subprocess
 import sys
 from collections import Counter
 
 import pytest
+from conftest import ROOT, documents_in, write_files
 
 from albert_tf.errors import UserError
 from data_prep import split_sentences, text_files
 from data_prep.split_sentences import Document, SplitSettings
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from data_prep.workers import Workers
 
 
 def settings_for(folder, **changes):
@@ -25,22 +25,11 @@ def settings_for(folder, **changes):
     return SplitSettings(**{**values, **changes})
 
 
-def write(folder, files):
-    for name, content in files.items():
-        path = folder / "in" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-
-
 def split(folder, files, **changes):
     """Runs the program on files; returns what it wrote, as a list of documents."""
-    write(folder, files)
+    write_files(folder / "in", files)
     split_sentences.main(settings_for(folder, **changes))
     return documents_in(folder / "out.txt")
-
-
-def documents_in(path):
-    return [document.splitlines() for document in path.read_text("utf-8").split("\n\n") if document]
 
 
 # The splitter.
@@ -267,7 +256,7 @@ def test_cuts_long_documents_and_says_so(tmp_path, capsys):
 
 
 def test_parts_of_a_cut_document_have_one_key(tmp_path):
-    write(tmp_path, {"a.txt": "Some words here.\n" * 100 + "Other words.\n" * 50})
+    write_files(tmp_path / "in", {"a.txt": "Some words here.\n" * 100 + "Other words.\n" * 50})
     settings = settings_for(tmp_path, max_document_chars=1000)
     reader = text_files.LineReader("error")
     path = str(tmp_path / "in" / "a.txt")
@@ -288,7 +277,7 @@ def many_pages(num_pages):
 
 
 def test_workers_and_chunks_do_not_change_the_output(tmp_path, monkeypatch):
-    write(tmp_path, {"wiki_00": many_pages(300), "wiki_01": PAGES})
+    write_files(tmp_path / "in", {"wiki_00": many_pages(300), "wiki_01": PAGES})
     changes = {"eval_fraction": 0.3, "eval_output_file": str(tmp_path / "eval.txt")}
     outputs = []
     for num_workers, chunk_chars in ((1, 1_000_000), (1, 500), (3, 2000)):
@@ -405,7 +394,7 @@ def test_output_that_cannot_be_written(tmp_path):
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path):
     resource = pytest.importorskip("resource")
-    write(tmp_path, {"wiki_00": many_pages(400)})
+    write_files(tmp_path / "in", {"wiki_00": many_pages(400)})
     command = [sys.executable, "-m", "data_prep.split_sentences", f"--input_file={tmp_path / 'in'}"]
     process = subprocess.run(
         [*command, f"--output_file={tmp_path / 'out.txt'}", "--num_workers=1"],
@@ -423,22 +412,25 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path):
 
 
 def test_a_worker_that_dies_is_one_line():
-    with pytest.raises(UserError, match="a worker process was killed"):
-        list(text_files.ordered_map(os._exit, [1, 1, 1], num_workers=2))
+    with (
+        Workers(2, os._exit) as workers,
+        pytest.raises(UserError, match="a worker process was killed"),
+    ):
+        list(workers.map(operator.call, [1, 1, 1]))
 
 
 # Files.
 
 
 def test_expands_paths_in_order_and_once(tmp_path):
-    write(tmp_path, {"b": "", "a": "", "c/d": "", ".hidden": "", "e,f": ""})
+    write_files(tmp_path / "in", {"b": "", "a": "", "c/d": "", ".hidden": "", "e,f": ""})
     folder = str(tmp_path / "in")
     paths = text_files.expand_paths(f"{folder}/b,{folder}/[ab],{folder}")
     assert [os.path.relpath(path, folder) for path in paths] == ["b", "a", "e,f", "c/d"]
 
 
 def test_replacement_characters_of_the_text_itself_are_not_counted(tmp_path):
-    write(tmp_path, {"a": "\ufffd".encode() + b"\xff\n"})
+    write_files(tmp_path / "in", {"a": "\ufffd".encode() + b"\xff\n"})
     reader = text_files.LineReader("replace")
     assert list(reader.read(str(tmp_path / "in" / "a"))) == ["\ufffd\ufffd"]
     assert "at 1 place at byte 3 (line 1)" in reader.report()[0]
@@ -453,13 +445,10 @@ def test_document_to_sentences_without_files(tmp_path):
 
 # Real data.
 
-DATA = os.environ.get("ALBERT_TEST_DATA", "")
 
-
-@pytest.mark.skipif(not DATA, reason="ALBERT_TEST_DATA is not set")
-def test_real_text(tmp_path):
-    wikipedia = os.path.join(DATA, "text", "wikipedia", "wiki_00")
-    books = os.path.join(DATA, "text", "gutenberg", "chesterton-b*.txt")
+def test_real_text(tmp_path, real_data):
+    wikipedia = real_data / "text" / "wikipedia" / "wiki_00"
+    books = real_data / "text" / "gutenberg" / "chesterton-b*.txt"
     changes = {"input_file": f"{wikipedia},{books}", "invalid_utf8": "windows_1252"}
     split_sentences.main(settings_for(tmp_path, num_workers=2, **changes))
     documents = documents_in(tmp_path / "out.txt")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -224,3 +225,13 @@ def test_a_loss_that_is_not_finite_stops_the_run(pretrain, tmp_path):
     with pytest.raises(UserError, match="the loss is nan between steps .* lower --learning_rate"):
         pretrain("--learning_rate=1e30", "--save_checkpoints_steps=1", "--optimizer=adamw")
     assert os.path.exists(tmp_path / "run" / "checkpoints" / "step-1.index")
+
+
+def test_an_unfinished_run_can_be_loaded(pretrain):
+    folder = pretrain("--stop_after_steps=2")
+    finished = load_pretrained(folder / "model")
+    shutil.rmtree(folder / "model")
+    loaded = load_pretrained(folder)
+    assert loaded.config.hidden_size == TINY.hidden_size
+    for a, b in zip(finished.get_weights(), loaded.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)

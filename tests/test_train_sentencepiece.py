@@ -1,6 +1,5 @@
 """Corpus -> SentencePiece model: the pieces of the released model, the same bytes each time, wrong input."""
 
-import os
 import random
 import re
 
@@ -168,15 +167,13 @@ def test_output_that_cannot_be_written(tmp_path):
         train(tmp_path, input_file=str(tmp_path), output_prefix=str(tmp_path / "other"))
 
 
-DATA = os.environ.get("ALBERT_TEST_DATA", "")
 MODEL_PROTO = "sentencepiece.sentencepiece_model_pb2"
 
 
-@pytest.mark.skipif(not DATA, reason="ALBERT_TEST_DATA is not set")
-def test_settings_are_those_of_the_released_model(tmp_path):
+def test_settings_are_those_of_the_released_model(tmp_path, released_model_file):
     schema = pytest.importorskip(MODEL_PROTO)
     released, ours = schema.ModelProto(), schema.ModelProto()
-    with open(os.path.join(DATA, "vocab", "30k-clean.model"), "rb") as file:
+    with open(released_model_file, "rb") as file:
         released.ParseFromString(file.read())
     ours.ParseFromString(train(tmp_path))
 

@@ -8,10 +8,11 @@ import tensorflow as tf
 
 from albert_tf import pretrained, records
 from albert_tf.config import AlbertConfig, PretrainingConfig, RunConfig
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, first_line
 from albert_tf.heads import AlbertForPreTraining
 from albert_tf.losses import Ratio, accuracy, cross_entropy
 from albert_tf.tasks import Features, Outputs, Task
+from albert_tf.tokenization import Tokenizer
 
 _CHANCE_EXAMPLES = 1000
 
@@ -42,10 +43,7 @@ class PretrainingTask(Task):
 
     def _find_records(self, run: RunConfig) -> None:
         config = self.config
-        if run.do_train and not config.input_file:
-            config.refuse("input_file", "is required to train: TFRecords of pretraining examples")
-        if not run.do_train and not config.eval_file:
-            config.refuse("eval_file", "is required to evaluate: held-out TFRecords")
+        config.check_with({RunConfig: run})
         found = {}
         if run.do_train:
             found["input_file"] = self.train_records = records.find_records(
@@ -112,10 +110,8 @@ class PretrainingTask(Task):
             model_config = AlbertConfig.from_name(config.model)
             if vocab_size:  # a size's name says nothing of the vocabulary: it is the records'
                 changes["vocab_size"] = vocab_size
-        elif self._init_weights:
-            model_config = self._init_weights.config
         else:
-            config.refuse("model", "or --albert_config_file or --init_checkpoint is required")
+            model_config = self._init_weights.config
         model_config = dataclasses.replace(model_config, **changes)
         self._check_fits(model_config, vocab_size)
         if self._init_weights and run.warm_start_from_shallower:
@@ -143,6 +139,20 @@ class PretrainingTask(Task):
                     f"--{flag}: the records hold piece {largest}, but vocab_size of the model is"
                     f" {model_config.vocab_size}: they were made with another vocabulary"
                 )
+        if self.config.spm_model_file:
+            self._check_vocabulary(model_config)
+
+    def _check_vocabulary(self, model_config: AlbertConfig) -> None:
+        flag = f"--spm_model_file={self.config.spm_model_file}"
+        vocabulary = Tokenizer.from_file(self.config.spm_model_file)
+        if vocabulary.vocab_size > model_config.vocab_size:
+            raise UserError(
+                f"{flag}: has {vocabulary.vocab_size} pieces, but vocab_size of the model is"
+                f" {model_config.vocab_size}"
+            )
+        for name, record_set in self._all_records.items():
+            if record_set.metadata.get("spm_sha256", vocabulary.sha256) != vocabulary.sha256:
+                raise UserError(f"{flag}: the records of --{name} were made with another one")
 
     def _sample(self, record_set: records.RecordSet, num_examples: int):
         """The first examples, as one batch of NumPy arrays."""
@@ -157,9 +167,9 @@ class PretrainingTask(Task):
                 for batch in batches
             ]
         except tf.errors.OpError as error:
-            reason = str(error).strip().split("\n")[0]
+            reason = first_line(error)
             raise UserError(
-                f"{', '.join(records.damaged_files(record_set)) or reason}: damaged record"
+                f"damaged records: {', '.join(records.damaged_files(record_set, self.schema)) or reason}"
             ) from None
 
     def settings(self) -> Mapping[str, Mapping]:

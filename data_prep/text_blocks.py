@@ -1,0 +1,108 @@
+"""A corpus -> blocks of whole documents, which worker processes decode.
+
+The corpus is UTF-8 text with one sentence a line and a blank line between documents; the end of a file ends a
+document. Reading is what a single process does for all workers, so that it handles bytes and no more.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, NamedTuple
+
+from albert_tf.errors import UserError
+from data_prep.text_files import decode_invalid
+
+# A block ends with a document once it has this much text. It must have several documents, for a random B
+# to have others to come from; long ones make a block larger, up to the limit, where they are cut in two.
+BLOCK_BYTES = 1 << 20
+BLOCK_DOCUMENTS = 16
+LARGE_BLOCK_BYTES = 3 << 20
+MOST_BLOCK_BYTES = 8 << 20
+MOST_LINE_BYTES = 4 << 20
+
+
+class TextBlock(NamedTuple):
+    """Some lines of the input, and where they come from."""
+
+    index: int
+    lines: list[bytes]
+    sources: list[tuple[int, str, int]]  # from this line on, this file, which it is line n of
+    was_cut: bool
+
+    def place_of(self, line: int) -> str:
+        """The file and line number, for messages."""
+        first, path, number = [source for source in self.sources if source[0] <= line][-1]
+        return f"{path}, line {number + line - first}"
+
+
+def read_blocks(files: Iterable[str]) -> Iterator[TextBlock]:
+    """Cuts files into blocks, between documents unless they are too long.
+
+    Raises:
+      UserError: a file cannot be read.
+    """
+    index, lines, sources, num_bytes, num_blank = 0, [], [], 0, 0
+    for path in files:
+        sources.append((len(lines), path, 1))
+        for number, line in enumerate(_read_lines(path), start=1):
+            lines.append(line)
+            num_bytes += len(line)
+            is_blank = not line or line.isspace()
+            num_blank += is_blank
+            is_large = num_blank >= BLOCK_DOCUMENTS or num_bytes >= LARGE_BLOCK_BYTES
+            is_full = is_blank and num_bytes >= BLOCK_BYTES and is_large
+            if is_full or num_bytes >= MOST_BLOCK_BYTES:
+                yield TextBlock(index, lines, sources, was_cut=not is_full)
+                index, lines, num_bytes, num_blank = index + 1, [], 0, 0
+                sources = [(0, path, number + 1)]
+        lines.append(b"")
+        num_blank += 1
+    yield TextBlock(index, lines, sources, was_cut=False)
+
+
+def _read_lines(path: str) -> Iterator[bytes]:
+    """The lines of a file; one of more than `MOST_LINE_BYTES` in pieces."""
+    try:
+        with open(path, "rb") as file:
+            while line := file.readline(MOST_LINE_BYTES):
+                if len(line) == MOST_LINE_BYTES:
+                    line += _rest_of_character(file)
+                yield line.rstrip(b"\n")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _rest_of_character(file: BinaryIO) -> bytes:
+    rest = b""
+    while len(rest) < 3 and file.peek(1)[:1] and file.peek(1)[0] & 0xC0 == 0x80:
+        rest += file.read(1)
+    return rest
+
+
+def decode_lines(lines: list[bytes], invalid_utf8: str) -> tuple[list[str], list[int], list[int]]:
+    """Splits lines into documents.
+
+    Example:
+      [b"One.", b"Two.", b"", b"Three."] -> ["One.", "Two.", "Three."], [0, 0, 1], []
+
+    Args:
+      lines: of a block.
+      invalid_utf8: what to do with those that are not UTF-8 (`text_files.invalid_utf8_setting`).
+
+    Returns:
+      The sentences, the number of each one's document, and the indices of lines that are not UTF-8.
+    """
+    texts, document_numbers, invalid_lines = [], [], []
+    document = 0
+    for index, line in enumerate(lines):
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            invalid_lines.append(index)
+            text = decode_invalid(line, invalid_utf8)
+            if text is None:
+                continue
+        if text and not text.isspace():
+            texts.append(text)
+            document_numbers.append(document)
+        else:
+            document += 1
+    return texts, document_numbers, invalid_lines
