@@ -495,6 +495,9 @@ class RunConfig(Settings):
             )
         if self.worker_hosts and self.distribution_strategy != "multi_worker_mirrored":
             self.refuse("worker_hosts", "needs --distribution_strategy=multi_worker_mirrored")
+        hosts = filter(None, self.worker_hosts.split(","))
+        if wrong := [host for host in hosts if not host.rpartition(":")[2].isdigit()]:
+            self.refuse("worker_hosts", f"must be host:port of every worker, got {wrong[0]!r}")
         if self.task_index and self.task_index >= len(self.worker_hosts.split(",")):
             self.refuse(
                 "task_index", f"must be below the number of --worker_hosts, got {self.task_index}"

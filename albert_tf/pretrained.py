@@ -6,10 +6,8 @@ model is filled from that, strictly: an encoder variable without a value is an e
 
 import contextlib
 import dataclasses
-import glob
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -21,6 +19,9 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError, first_line
 from albert_tf.heads import AlbertForPreTraining
+
+# Not the file functions of Python: models may lie on gs:// and the like.
+gfile = tf.io.gfile
 
 HF_WEIGHTS, HF_CONFIG, SPIECE = "model.safetensors", "config.json", "spiece.model"
 TF1_CONFIG, TF1_CHECKPOINT = "albert_config.json", "model.ckpt-best"
@@ -86,17 +87,17 @@ def read_weights(path: str) -> Weights:
     """
     path = str(path).rstrip("/")
     prefix = path.removesuffix(".index")
-    if os.path.exists(prefix + ".index"):
+    if gfile.exists(prefix + ".index"):
         return _read_tf1(prefix)
-    if not os.path.isdir(path):
+    if not gfile.isdir(path):
         raise UserError(f"{path}: no such model (a folder, or the prefix of a TF1 checkpoint)")
-    if os.path.exists(os.path.join(path, HF_WEIGHTS)):
+    if gfile.exists(os.path.join(path, HF_WEIGHTS)):
         return _read_hugging_face(path)
-    if os.path.isdir(os.path.join(path, "checkpoints")):
+    if gfile.isdir(os.path.join(path, "checkpoints")):
         return _read_run(path)
-    indexes = glob.glob(os.path.join(path, "*.ckpt*.index"))
+    indexes = [name for name in gfile.listdir(path) if ".ckpt" in name and name.endswith(".index")]
     if len(indexes) == 1:
-        return _read_tf1(indexes[0].removesuffix(".index"))
+        return _read_tf1(os.path.join(path, indexes[0].removesuffix(".index")))
     expected = f"{HF_WEIGHTS}, a run's checkpoints or one TF1 checkpoint (*.ckpt*.index)"
     raise UserError(f"{path}: expected a folder with {expected}, found {len(indexes)} checkpoints")
 
@@ -192,9 +193,9 @@ def check_same_sizes(weights: Weights, config: AlbertConfig, ignored: tuple[str,
 
 def _read_tf1(prefix: str) -> Weights:
     config_path = os.path.join(os.path.dirname(prefix), TF1_CONFIG)
-    if not os.path.exists(config_path):
+    if not gfile.exists(config_path):
         raise UserError(f"{prefix}: expected {TF1_CONFIG} beside the checkpoint, found none")
-    config = AlbertConfig.from_json_file(config_path)
+    config = AlbertConfig.from_dict(_read_json(config_path), source=config_path)
     try:
         reader = tf.train.load_checkpoint(prefix)
         arrays = {
@@ -217,8 +218,7 @@ def _write_tf1(model: AlbertForPreTraining, folder: str) -> None:
             shape_and_slices=[""] * len(variables),
             tensors=[tf.convert_to_tensor(variable) for variable in variables.values()],
         )
-    with _written_beside(os.path.join(folder, TF1_CONFIG)) as temporary:
-        _write_text(temporary, model.config.to_json_string())
+    _write_whole(os.path.join(folder, TF1_CONFIG), model.config.to_json_string().encode())
 
 
 # --- Runs ---
@@ -227,9 +227,9 @@ def _write_tf1(model: AlbertForPreTraining, folder: str) -> None:
 def _read_run(folder: str) -> Weights:
     """The model of a run: of its newest checkpoint, which is that of its model folder if the run was finished."""
     try:
-        with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
-            config = AlbertConfig.from_dict(json.load(file)["model"], source=folder)
-    except (OSError, ValueError, KeyError) as error:
+        values = _read_json(os.path.join(folder, "config.json"))["model"]
+        config = AlbertConfig.from_dict(values, source=folder)
+    except KeyError as error:
         raise UserError(f"{folder}: expected a run's config.json ({first_line(error)})") from None
     checkpoint = tf.train.latest_checkpoint(os.path.join(folder, "checkpoints"))
     if checkpoint is None:
@@ -323,19 +323,16 @@ def _hf_to_released(config: AlbertConfig) -> dict[str, str]:
 
 def _read_hugging_face(folder: str) -> Weights:
     path = os.path.join(folder, HF_CONFIG)
-    try:
-        with open(path, encoding="utf-8") as file:
-            values = json.load(file)
-        own = values.pop("albert_tf", {})
-    except (OSError, ValueError, AttributeError) as error:
-        raise UserError(f"{path}: cannot read the model's configuration ({error})") from None
+    values = _read_json(path)
+    own = values.pop("albert_tf", {})
     if values.get("model_type", "albert") != "albert":
         raise UserError(f"{path}: model_type is {values['model_type']!r}, expected 'albert'")
     config = AlbertConfig.from_dict({**values, **own}, source=path)
     path = os.path.join(folder, HF_WEIGHTS)
     try:
-        tensors = safetensors.numpy.load_file(path)
-    except (OSError, safetensors.SafetensorError) as error:
+        with gfile.GFile(path, "rb") as file:
+            tensors = safetensors.numpy.load(file.read())
+    except (tf.errors.OpError, safetensors.SafetensorError) as error:
         raise UserError(f"{path}: damaged safetensors file ({first_line(error)})") from None
     arrays = {}
     for hf_name, name in _hf_to_released(config).items():
@@ -371,8 +368,8 @@ def _write_hugging_face(model: AlbertForPreTraining, folder: str) -> None:
     if config.embedding_size == config.hidden_size:
         tensors[f"{_HF_PROJECTION}.weight"] = np.eye(config.hidden_size, dtype=np.float32)
         tensors[f"{_HF_PROJECTION}.bias"] = np.zeros([config.hidden_size], np.float32)
-    with _written_beside(os.path.join(folder, HF_WEIGHTS)) as temporary:
-        safetensors.numpy.save_file(tensors, temporary, metadata={"format": "pt"})
+    data = safetensors.numpy.save(tensors, metadata={"format": "pt"})
+    _write_whole(os.path.join(folder, HF_WEIGHTS), data)
     values = {
         "architectures": ["AlbertForPreTraining"],
         "model_type": "albert",
@@ -389,8 +386,7 @@ def _write_hugging_face(model: AlbertForPreTraining, folder: str) -> None:
         },
     }
     del values["share_parameters"]
-    with _written_beside(os.path.join(folder, HF_CONFIG)) as temporary:
-        _write_text(temporary, json.dumps(values, indent=2) + "\n")
+    _write_whole(os.path.join(folder, HF_CONFIG), json.dumps(values, indent=2).encode() + b"\n")
 
 
 # --- Writing ---
@@ -415,12 +411,12 @@ def save_pretrained(
     if format not in writers:
         raise UserError(f"format must be one of {', '.join(writers)}; got {format!r}")
     try:
-        os.makedirs(folder, exist_ok=True)
+        gfile.makedirs(folder)
         writers[format](model, folder)
         if spm_model_file:
             name = SPIECE if format == "hf" else "30k-clean.model"
-            with _written_beside(os.path.join(folder, name)) as temporary:
-                shutil.copyfile(spm_model_file, temporary)
+            with gfile.GFile(spm_model_file, "rb") as file:
+                _write_whole(os.path.join(folder, name), file.read())
     except (OSError, safetensors.SafetensorError, tf.errors.OpError) as error:
         raise UserError(f"{folder}: the model cannot be written ({first_line(error)})") from None
 
@@ -429,15 +425,33 @@ def save_pretrained(
 def _written_beside(path: str) -> Iterator[str]:
     """A temporary path whose files (path and path.*) take the place of the final ones when all went well."""
     temporary = f"{path}.writing-{os.getpid()}"
+    folder, start = os.path.split(temporary)
+
+    def written() -> list[str]:
+        return [name for name in gfile.listdir(folder) if name.startswith(start)]
+
     try:
         yield temporary
-        for written in glob.glob(glob.escape(temporary) + "*"):
-            os.replace(written, path + written.removeprefix(temporary))
+        for name in written():
+            gfile.rename(
+                os.path.join(folder, name), path + name.removeprefix(start), overwrite=True
+            )
     finally:
-        for left in glob.glob(glob.escape(temporary) + "*"):
-            os.remove(left)
+        for name in written():
+            gfile.remove(os.path.join(folder, name))
 
 
-def _write_text(path: str, text: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+def _write_whole(path: str, data: bytes) -> None:
+    with _written_beside(path) as temporary, gfile.GFile(temporary, "wb") as file:
+        file.write(data)
+
+
+def _read_json(path: str) -> dict:
+    try:
+        with gfile.GFile(path) as file:
+            values = json.load(file)
+    except (tf.errors.OpError, ValueError) as error:
+        raise UserError(f"{path}: cannot read it ({first_line(error)})") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: expected a JSON object, got {type(values).__name__}")
+    return values

@@ -72,11 +72,26 @@ def make_strategy(run: RunConfig) -> tf.distribute.Strategy:
         run.refuse("worker_hosts", "(or TF_CONFIG) must be given for multi_worker_mirrored")
     if kind == "tpu" and not tf.config.list_logical_devices("TPU") and run.tpu_name == "local":
         run.refuse("tpu_name", "is local, but this machine has no TPU")
-    return distribute_utils.get_distribution_strategy(
-        distribution_strategy=kind,
-        num_gpus=run.num_devices or (min(num_gpus, 1) if kind == "one_device" else num_gpus),
-        tpu_address=run.tpu_name or None,
-    )
+    with _explained_connection(run, kind):
+        return distribute_utils.get_distribution_strategy(
+            distribution_strategy=kind,
+            num_gpus=run.num_devices or (min(num_gpus, 1) if kind == "one_device" else num_gpus),
+            tpu_address=run.tpu_name or None,
+        )
+
+
+@contextlib.contextmanager
+def _explained_connection(run: RunConfig, kind: str) -> Iterator[None]:
+    """Turns errors about a TPU or other workers into one line that names the flag."""
+    try:
+        yield
+    except (tf.errors.OpError, OSError, RuntimeError, ValueError) as error:
+        reason = first_line(error)
+        if kind == "tpu":
+            run.refuse("tpu_name", f"{run.tpu_name!r} cannot be reached ({reason})")
+        if kind == "multi_worker_mirrored":
+            run.refuse("worker_hosts", f"{run.worker_hosts!r} cannot be used ({reason})")
+        raise
 
 
 def _mirrored_cpus(num_devices: int) -> tf.distribute.Strategy:

@@ -300,10 +300,7 @@ def _make_job(settings: PretrainingDataSettings, tokenizer: Tokenizer, work: Wor
         single_segment=settings.single_segment,
     )
     masking_rule = masking.masking_rule(
-        is_word_start,
-        cls_id=tokenizer.cls_id,
-        sep_id=tokenizer.sep_id,
-        mask_id=tokenizer.mask_id,
+        masking.Vocabulary(is_word_start, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id),
         masked_lm_prob=settings.masked_lm_prob,
         max_predictions_per_seq=settings.max_predictions_per_seq,
         ngram=settings.ngram,

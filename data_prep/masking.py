@@ -69,6 +69,15 @@ class MaskingRule(NamedTuple):
     mask_id: int
 
 
+class Vocabulary(NamedTuple):
+    """What masking must know of the pieces."""
+
+    is_word_start: np.ndarray  # bool [vocab_size], which pieces start a word
+    cls_id: int  # [CLS] and [SEP] are never masked
+    sep_id: int
+    mask_id: int
+
+
 def pair_rule(
     is_word_start: np.ndarray,
     *,
@@ -100,11 +109,8 @@ def pair_rule(
 
 
 def masking_rule(
-    is_word_start: np.ndarray,
+    vocabulary: Vocabulary,
     *,
-    cls_id: int,
-    sep_id: int,
-    mask_id: int,
     masked_lm_prob: float = 0.15,
     max_predictions_per_seq: int = 20,
     ngram: int = 3,
@@ -115,10 +121,7 @@ def masking_rule(
     """The rule that settings describe.
 
     Args:
-      is_word_start: bool [vocab_size], which pieces start a word.
-      cls_id: id of [CLS], never masked.
-      sep_id: id of [SEP], never masked.
-      mask_id: id of [MASK].
+      vocabulary: the pieces.
       masked_lm_prob: share of the pieces to predict, [CLS] and [SEP] counted among the pieces.
       max_predictions_per_seq: most pieces to predict.
       ngram: most words in a span.
@@ -136,10 +139,7 @@ def masking_rule(
         ngram_cumulative=np.cumsum(chances / chances.sum()),
         whole_words=do_whole_word_mask,
         permute=do_permutation,
-        is_word_start=is_word_start,
-        cls_id=cls_id,
-        sep_id=sep_id,
-        mask_id=mask_id,
+        **vocabulary._asdict(),
     )
 
 
@@ -542,7 +542,18 @@ def _permute_in_place(ids, labels, positions, state):
 
 # --- Examples.
 
-_SEQUENCE_FEATURES = ("input_ids", "input_mask", "segment_ids", "token_boundary")
+
+class Features(NamedTuple):
+    """The original's features of B examples, of L pieces and P predictions each."""
+
+    input_ids: np.ndarray  # int32 [B, L], as the next three
+    input_mask: np.ndarray
+    segment_ids: np.ndarray
+    token_boundary: np.ndarray
+    masked_lm_positions: np.ndarray  # int32 [B, P]
+    masked_lm_ids: np.ndarray  # int32 [B, P]
+    masked_lm_weights: np.ndarray  # float32 [B, P]
+    next_sentence_labels: np.ndarray  # int32 [B, 1], 0 for A and B in order, 1 otherwise
 
 
 def make_examples(
@@ -563,62 +574,46 @@ def make_examples(
       max_seq_length: length L; the number of predictions P is `rule.max_predictions`, doubled when permuting.
 
     Returns:
-      The original's features by name: `input_ids`, `input_mask`, `segment_ids`, `token_boundary` int32
-      [examples, L]; `masked_lm_positions`, `masked_lm_ids` int32 and `masked_lm_weights` float32
-      [examples, P]; `next_sentence_labels` int32 [examples, 1], 0 for A and B in order, 1 otherwise.
+      `Features`, by name.
 
     Source: create_pretraining_data.py:119-186, 345-383.
     """
-    num_examples = len(pairs)
-    num_slots = rule.max_predictions * (1 + rule.permute)
-    sequences = [np.zeros((num_examples, max_seq_length), np.int32) for _ in _SEQUENCE_FEATURES]
-    positions = np.zeros((num_examples, num_slots), np.int32)
-    labels = np.zeros((num_examples, num_slots), np.int32)
-    weights = np.zeros((num_examples, num_slots), np.float32)
-    _fill_examples(ids, pairs, seeds, rule, *sequences, positions, labels, weights)
-    return {
-        **dict(zip(_SEQUENCE_FEATURES, sequences, strict=True)),
-        "masked_lm_positions": positions,
-        "masked_lm_ids": labels,
-        "masked_lm_weights": weights,
-        "next_sentence_labels": pairs[:, LABEL:].astype(np.int32),
-    }
+    per_piece = (len(pairs), max_seq_length)
+    per_prediction = (len(pairs), rule.max_predictions * (1 + rule.permute))
+    features = Features(
+        *(np.zeros(per_piece, np.int32) for _ in range(4)),
+        masked_lm_positions=np.zeros(per_prediction, np.int32),
+        masked_lm_ids=np.zeros(per_prediction, np.int32),
+        masked_lm_weights=np.zeros(per_prediction, np.float32),
+        next_sentence_labels=pairs[:, LABEL:].astype(np.int32),
+    )
+    _fill_examples(ids, pairs, seeds, rule, features)
+    return features._asdict()
 
 
 @numba.njit(cache=True)
-def _fill_examples(
-    ids,
-    pairs,
-    seeds,
-    rule,
-    input_ids,
-    input_mask,
-    segment_ids,
-    token_boundary,
-    positions,
-    labels,
-    weights,
-):
+def _fill_examples(ids, pairs, seeds, rule, features):
+    input_ids = features.input_ids
     max_seq_length = input_ids.shape[1]
     label_at = np.empty(max_seq_length, np.int32)
     for row in range(len(pairs)):
         state = _new_stream(seeds[row])
         pair = pairs[row].copy()
         truncate_pair(pair, max_seq_length - 3, state)
-        length = _join_segments(ids, pair, rule, input_ids[row], segment_ids[row])
-        input_mask[row, :length] = 1
+        length = _join_segments(ids, pair, rule, input_ids[row], features.segment_ids[row])
+        features.input_mask[row, :length] = 1
         for position in range(length):
             piece = input_ids[row, position]
             special = piece == rule.cls_id or piece == rule.sep_id
-            token_boundary[row, position] = special or rule.is_word_start[piece]
+            features.token_boundary[row, position] = special or rule.is_word_start[piece]
         label_at[:length] = -1
         _mask_in_place(input_ids[row, :length], label_at[:length], rule, state)
         slot = 0
         for position in range(length):
             if label_at[position] >= 0:
-                positions[row, slot] = position
-                labels[row, slot] = label_at[position]
-                weights[row, slot] = 1.0
+                features.masked_lm_positions[row, slot] = position
+                features.masked_lm_ids[row, slot] = label_at[position]
+                features.masked_lm_weights[row, slot] = 1.0
                 slot += 1
 
 

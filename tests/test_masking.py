@@ -16,10 +16,8 @@ SEED = masking.combine_seeds(7)
 
 
 def rule(**changes):
-    is_word_start = np.arange(VOCAB_SIZE) >= FIRST_START
-    defaults = {"max_predictions_per_seq": 77}
-    ids = {"cls_id": CLS, "sep_id": SEP, "mask_id": MASK}
-    return masking.masking_rule(is_word_start, **ids, **{**defaults, **changes})
+    vocabulary = masking.Vocabulary(np.arange(VOCAB_SIZE) >= FIRST_START, CLS, SEP, MASK)
+    return masking.masking_rule(vocabulary, **{"max_predictions_per_seq": 77, **changes})
 
 
 def pair_rule(**changes):

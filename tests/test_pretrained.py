@@ -44,13 +44,13 @@ def test_saving_leaves_nothing_half_written(tmp_path, monkeypatch):
     save_pretrained(AlbertForPreTraining(TINY, seed=1), tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-    def full_disk(tensors, path, metadata):
-        with open(path, "wb") as file:
-            file.write(b"half")
-        raise OSError(28, "No space left on device")
+    def full_disk(file, data):
+        write(file, data[: len(data) // 2])
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
-    monkeypatch.setattr(safetensors.numpy, "save_file", full_disk)
-    with pytest.raises(OSError, match="No space"):
+    write = tf.io.gfile.GFile.write
+    monkeypatch.setattr(tf.io.gfile.GFile, "write", full_disk)
+    with pytest.raises(UserError, match="No space"):
         save_pretrained(AlbertForPreTraining(TINY, seed=2), tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
