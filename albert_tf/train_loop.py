@@ -373,18 +373,19 @@ def _explained_errors(task: Task, run_config: RunConfig) -> Iterator[None]:
                 f"out of memory ({reason}): lower --train_batch_size, or raise"
                 " --gradient_accumulation_steps, or set --recompute_activations"
             ) from None
-        # A record that the first look at the files did not come to.
-        record_sets = filter(None, (task.train_records, task.eval_records))
-        damaged = [
-            name
-            for record_set in record_sets
-            for name in records.damaged_files(record_set, task.schema)
-        ]
-        if damaged or isinstance(error, tf.errors.DataLossError):
-            raise UserError(
-                f"damaged records: {', '.join(damaged) or reason}: make the files anew, then run the same"
-                " command again"
-            ) from None
+        if isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError)):
+            # A record that the first look at the files did not come to?
+            record_sets = filter(None, (task.train_records, task.eval_records))
+            damaged = [
+                name
+                for record_set in record_sets
+                for name in records.damaged_files(record_set, task.schema)
+            ]
+            if damaged or isinstance(error, tf.errors.DataLossError):
+                raise UserError(
+                    f"damaged records: {', '.join(damaged) or reason}: make the files anew, then run the"
+                    " same command again"
+                ) from None
         raise
 
 
@@ -429,19 +430,13 @@ class Run:
         self.folder.open()
         self.global_step = orbit.utils.create_global_step()
         self.accumulators = Accumulators(ratio_names(task, self.model))
-        adam = optimization.create_optimizer(
-            optimizer_config, run_config.train_batch_size, self.model.named_variables()
-        )
-        self.schedule = adam.schedule
-        self.optimizer = adam
-        if run_config.mixed_precision == "mixed_float16":
-            self.optimizer = tf_keras.mixed_precision.LossScaleOptimizer(adam)
         state = {
             "model": self.model,
-            "optimizer": self.optimizer,
             "global_step": self.global_step,
             "accumulators": self.accumulators,
         }
+        if run_config.do_train:
+            state["optimizer"] = self._make_optimizer()
         self.checkpoints = Checkpoints(self.folder, state, run_config.keep_checkpoint_max)
         if self.checkpoints.latest:
             self.checkpoints.restore(self.checkpoints.latest)
@@ -450,6 +445,15 @@ class Run:
         self.last_step = min(last, run_config.stop_after_steps or last)
         self._last_logged = (self.first_step, time.monotonic())
         self._eval_results: dict[str, float] = {}
+
+    def _make_optimizer(self):
+        self.optimizer = optimization.create_optimizer(
+            self.optimizer_config, self.config.train_batch_size, self.model.named_variables()
+        )
+        self.schedule = self.optimizer.schedule
+        if self.config.mixed_precision == "mixed_float16":
+            self.optimizer = tf_keras.mixed_precision.LossScaleOptimizer(self.optimizer)
+        return self.optimizer
 
     def complete(self) -> dict:
         """Trains, evaluates, writes the results and the model; returns the results."""
@@ -610,7 +614,7 @@ def _is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 def _check_batches(run: RunConfig, num_devices: int) -> None:
     pieces = num_devices * run.gradient_accumulation_steps
-    if run.train_batch_size % pieces:
+    if run.do_train and run.train_batch_size % pieces:
         run.refuse(
             "train_batch_size",
             f"must be a multiple of devices times --gradient_accumulation_steps,"

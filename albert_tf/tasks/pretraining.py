@@ -174,7 +174,18 @@ class PretrainingTask(Task):
 
     def settings(self) -> Mapping[str, Mapping]:
         """The task's settings by group, for the run's config.json."""
-        return {"task": self.config.to_dict(), "model": self.model_config.to_dict()}
+        # The files may move between two parts of a run, but they must hold the same.
+        held = self.train_records or self.eval_records
+        found = {
+            "num_files": len(held.files),
+            "num_examples": held.num_examples,
+            "spm_sha256": held.metadata.get("spm_sha256"),
+        }
+        return {
+            "task": self.config.to_dict(),
+            "model": self.model_config.to_dict(),
+            "records": found,
+        }
 
     def build_model(
         self, *, dtype: str, recompute_activations: bool, seed: int
