@@ -62,7 +62,8 @@ class RunFolder:
         self._overwrite = overwrite
         self._summary_writers = {}
         before = self._read_settings()
-        if before and not overwrite:
+        # A run that never came to a checkpoint has nothing to go on from, nor to lose.
+        if before and not overwrite and _recorded(self.file("checkpoints")):
             self._check_same_run(before, free)
 
     def open(self) -> None:
@@ -145,6 +146,14 @@ class RunFolder:
         if self.is_chief:
             with self.writing(), tf.io.gfile.GFile(self.file(name), "a") as file:
                 file.write(json.dumps(values) + "\n")
+
+    def logged(self, name: str, step: int) -> dict[str, float] | None:
+        """The line of a log for a step, without the step itself; None if there is none."""
+        if not tf.io.gfile.exists(self.file(name)):
+            return None
+        with tf.io.gfile.GFile(self.file(name)) as file:
+            found = [values for line in file if (values := json.loads(line))["step"] == step]
+        return {key: found[-1][key] for key in found[-1] if key != "step"} if found else None
 
     def write_summaries(self, name: str, step: int, values: Mapping[str, float]) -> None:
         """Adds values to TensorBoard's curves of this name ("train" or "eval")."""

@@ -49,6 +49,8 @@ _FREE_SETTINGS = frozenset(
 
 # orbit prints every loop to standard output; our lines and bars say the same, once.
 orbit_controller._log = lambda message: None
+# Notes on deprecated functions that orbit and tf-models-official call.
+tf.get_logger().setLevel("ERROR")
 
 
 def make_strategy(run: RunConfig) -> tf.distribute.Strategy:
@@ -463,7 +465,8 @@ class Run:
         if self.config.do_train:
             self._train(evaluator)
         elif evaluator:
-            self._evaluate(self._make_controller(None, evaluator), Progress("evaluating", 1))
+            controller = self._make_controller(None, evaluator)
+            self._eval_results = self._evaluate(controller, Progress("evaluating", 1))
         return self._finish()
 
     def _distribute(self, make_dataset):
@@ -522,13 +525,15 @@ class Run:
                 train_actions=[self._after_steps],
             )
             step = self.first_step
+            if evaluator and step and (step % every == 0 or step == self.last_step):
+                # A kill may have come between this checkpoint and its evaluation.
+                logged = self.folder.logged(EVAL_METRICS_FILE, step)
+                self._eval_results = logged or self._evaluate(controller, self._progress)
             while step < self.last_step:
                 step = min((step // every + 1) * every, self.last_step)
                 controller.train(step, checkpoint_at_completion=False)
                 if evaluator:
-                    self._evaluate(controller, self._progress)
-        if evaluator and not self._eval_results:  # taken up at its end
-            self._evaluate(controller, self._progress)
+                    self._eval_results = self._evaluate(controller, self._progress)
 
     def _steps_to_next_event(self, step: int) -> int:
         """How many steps run on the device without a return to Python."""
@@ -569,13 +574,12 @@ class Run:
             shown["examples/s"] = f"{values['examples_per_second']:.1f}"
             self._progress.update(step, shown)
 
-    def _evaluate(self, controller: orbit.Controller, progress: Progress) -> None:
+    def _evaluate(self, controller: orbit.Controller, progress: Progress) -> dict[str, float]:
         batch = self.config.eval_batch_size
         steps = -(-self.task.eval_records.num_examples // batch)
         steps = min(steps, self.config.max_eval_steps or steps)
         results = controller.evaluate(steps)
         results.pop("steps_per_second")
-        self._eval_results = results
         step = int(self.global_step.numpy())
         self.folder.append_metrics(EVAL_METRICS_FILE, {"step": step, **results})
         self.folder.write_summaries("eval", step, results)
@@ -587,6 +591,7 @@ class Run:
             progress.say(
                 f"evaluation at step {step}  {shown}{'  (best so far)' if is_best else ''}"
             )
+        return results
 
     def _finish(self) -> dict:
         results = {

@@ -235,3 +235,21 @@ def test_an_unfinished_run_can_be_loaded(pretrain):
     assert loaded.config.hidden_size == TINY.hidden_size
     for a, b in zip(finished.get_weights(), loaded.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_an_evaluation_lost_by_a_kill_is_made_up_for_and_none_is_made_twice(pretrain, records_file):
+    flags = [f"--eval_file={records_file}", "--eval_every_steps=3", "--save_checkpoints_steps=3"]
+    folder = pretrain(*flags, "--stop_after_steps=3")
+    before = (folder / "eval_metrics.jsonl").read_text()
+    (folder / "eval_metrics.jsonl").unlink()  # as if killed just before it
+    pretrain(*flags, "--stop_after_steps=3")
+    assert (folder / "eval_metrics.jsonl").read_text() == before
+    pretrain(*flags)
+    pretrain(*flags)
+    assert [line["step"] for line in log(folder, "eval_metrics.jsonl")] == [3, 6]
+    results = json.loads((folder / "results.json").read_text())
+    assert results["eval"] == {
+        name: value
+        for name, value in log(folder, "eval_metrics.jsonl")[-1].items()
+        if name != "step"
+    }

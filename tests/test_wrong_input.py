@@ -4,12 +4,11 @@ import json
 import os
 import pathlib
 import random
-import resource
 import shutil
-import signal
 import struct
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 import safetensors.numpy
@@ -282,7 +281,7 @@ def vocabulary(corpus) -> pathlib.Path:
 def program_on(tmp_path, vocabulary):
     """A function that runs a data program on a text; all that it writes is below `out`."""
 
-    def run(program: str, text: bytes | pathlib.Path, *flags, **options):
+    def run(program: str, text: bytes | pathlib.Path, *flags, before: Sequence[str] = ()):
         path = text
         if isinstance(text, bytes):
             path = tmp_path / "text.txt"
@@ -302,7 +301,7 @@ def program_on(tmp_path, vocabulary):
             )
         command = [sys.executable, *program.split(), f"--input_file={path}", *outputs[program]]
         return subprocess.run(
-            [*command, *flags], cwd=ROOT, capture_output=True, text=True, timeout=240, **options
+            [*before, *command, *flags], cwd=ROOT, capture_output=True, text=True, timeout=240
         )
 
     return run
@@ -738,14 +737,18 @@ def test_a_machine_without_a_tpu(refused):
 # --- A full disk
 
 
-def limited(num_bytes: int):
-    """Lets a child process write no file beyond a size: fails as a full disk does, wherever tests run."""
+def limited(num_bytes: int) -> list[str]:
+    """A command that runs another, whose files cannot grow beyond a size: as on a full disk, wherever tests run.
 
-    def prepare():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, num_bytes))
-
-    return prepare
+    A process with TensorFlow's threads must not set the limit between fork and exec.
+    """
+    code = (
+        "import os, resource, signal, sys;"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({num_bytes}, {num_bytes}));"
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    return [sys.executable, "-c", code]
 
 
 @pytest.fixture
@@ -782,7 +785,7 @@ def test_a_data_program_and_a_file_that_cannot_grow(program, program_on, corpus,
     before = snapshot(tmp_path / "out")
     if program == CREATE:  # would say that all is there already
         shutil.rmtree(tmp_path / "out")
-    line = the_line(program_on(program, corpus, preexec_fn=limited(6000)))
+    line = the_line(program_on(program, corpus, before=limited(6000)))
     assert str(tmp_path / "out") in line and "cannot be written (File too large)" in line
     if program == CREATE:  # it goes on from the text that it has read
         assert {path.name for path in (tmp_path / "out").iterdir()} == {".unfinished"}
@@ -819,12 +822,8 @@ def test_a_run_and_a_checkpoint_that_cannot_grow(run_flags, tmp_path):
     flags = run_flags(tmp_path / "run")
     pretrain_here(*flags, "--stop_after_steps=2")
     before = snapshot(tmp_path / "run" / "checkpoints")
-    command = [sys.executable, "run_pretraining.py", *flags]
-    line = the_line(
-        subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, preexec_fn=limited(30_000)
-        )
-    )
+    command = [*limited(30_000), sys.executable, "run_pretraining.py", *flags]
+    line = the_line(subprocess.run(command, cwd=ROOT, capture_output=True, text=True))
     assert line.startswith("run_pretraining.py: --output_dir: cannot write a checkpoint to")
     assert "File too large" in line and line.endswith("make room and run the same command again")
     assert snapshot(tmp_path / "run" / "checkpoints") == before
