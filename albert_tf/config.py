@@ -435,7 +435,12 @@ class RunConfig(Settings):
         "Step to stop at before --num_train_steps, without changing the schedule; 0 does not.",
         minimum=0,
     )
-    seed: int = setting(12345, "Seed of start values, dropout and the order of records.", minimum=0)
+    seed: int = setting(
+        12345,
+        "Seed of start values, dropout and the order of records.",
+        minimum=0,
+        maximum=2**31 - 1,
+    )
     deterministic: bool = setting(
         False,
         "Whether every operation is made deterministic (slower), so that equal runs are equal bit for bit.",
