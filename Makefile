@@ -1,6 +1,6 @@
 # Everything sets itself up: a virtual environment in .venv, from the exact versions in requirements.lock.
 #
-#   make demo    raw text -> vocabulary -> records -> a small pretrained ALBERT, in about eight minutes on two cores
+#   make demo    raw text -> vocabulary -> records -> a small pretrained ALBERT, in about seven minutes on two cores
 #   make test    lint and tests
 #   make format  puts the code into the project's format
 #   make lock    writes requirements.lock anew from pyproject.toml
