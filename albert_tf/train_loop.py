@@ -447,6 +447,7 @@ class Run:
         self.last_step = min(last, run_config.stop_after_steps or last)
         self._last_logged = (self.first_step, time.monotonic())
         self._eval_results: dict[str, float] = {}
+        self.chance = task.chance_levels()
 
     def _make_optimizer(self):
         self.optimizer = optimization.create_optimizer(
@@ -598,7 +599,7 @@ class Run:
             "step": int(self.global_step.numpy()),
             "num_parameters": self.model.count_params(),
             "eval": self._eval_results,
-            "chance": self.task.chance_levels(),
+            "chance": self.chance,
             "best": self.checkpoints.best,
             "seconds": round(time.monotonic() - self.started, 1),
             "steps_in_this_process": int(self.global_step.numpy()) - self.first_step,
@@ -659,6 +660,6 @@ def describe(run: Run) -> str:
         )
     if run.first_step:
         lines["resumed"] = f"at step {run.first_step}"
-    chance = {name: f"{value:.4f}" for name, value in run.task.chance_levels().items()}
+    chance = {name: f"{value:.4f}" for name, value in run.chance.items()}
     lines["chance"] = ", ".join(f"{name} {value}" for name, value in chance.items())
     return "\n".join(f"{name:<10}{text}" for name, text in lines.items() if text)
