@@ -45,6 +45,7 @@ from albert_tf import cli
 from albert_tf.config import Settings, setting
 from albert_tf.errors import UserError
 from albert_tf.tokenization import WORD_START_RULES, Tokenizer
+from albert_tf.workers import Workers, num_workers_setting
 from data_prep import masking, record_writer
 from data_prep.record_folder import METADATA_FILE, RecordFolder, WorkFolder, read_json, write_json
 from data_prep.text_blocks import MOST_BLOCK_BYTES, TextBlock, decode_lines, read_blocks
@@ -55,7 +56,6 @@ from data_prep.text_files import (
     show_progress,
     total_bytes,
 )
-from data_prep.workers import Workers, num_workers_setting
 
 LABEL = "create_pretraining_data"
 

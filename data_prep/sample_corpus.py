@@ -24,9 +24,9 @@ from typing import NamedTuple
 from albert_tf import cli
 from albert_tf.config import setting
 from albert_tf.errors import UserError
+from albert_tf.workers import Workers, in_chunks
 from data_prep import text_files
 from data_prep.split_sentences import split_paragraph
-from data_prep.workers import Workers, in_chunks
 
 LABEL = "sample_corpus"
 CHUNK_BYTES = 2_000_000  # source code sent to a worker at once

@@ -21,8 +21,8 @@ import sentencex
 from albert_tf import cli
 from albert_tf.config import setting
 from albert_tf.errors import UserError
+from albert_tf.workers import Workers, in_chunks
 from data_prep import text_files
-from data_prep.workers import Workers, in_chunks
 
 LABEL = "split_sentences"
 FORMATS = ("auto", "text", "wikiextractor", "jsonl")

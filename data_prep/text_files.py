@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from albert_tf.config import Settings, setting
 from albert_tf.errors import UserError
 from albert_tf.progress import Progress
-from data_prep.workers import num_workers_setting
+from albert_tf.workers import num_workers_setting
 
 
 def invalid_utf8_setting() -> Any:

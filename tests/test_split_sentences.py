@@ -11,9 +11,9 @@ import pytest
 from conftest import ROOT, documents_in, write_files
 
 from albert_tf.errors import UserError
+from albert_tf.workers import Workers
 from data_prep import split_sentences, text_files
 from data_prep.split_sentences import Document, SplitSettings
-from data_prep.workers import Workers
 
 
 def settings_for(folder, **changes):
