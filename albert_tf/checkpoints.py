@@ -18,7 +18,7 @@ METRICS_FILE, EVAL_METRICS_FILE = "metrics.jsonl", "eval_metrics.jsonl"
 # What --overwrite_output_dir deletes; CONFIG_FILE stays until the new one replaces it, so that this is still a run.
 _WRITTEN_BY_RUN = (
     *(RESULTS_FILE, METRICS_FILE, EVAL_METRICS_FILE),
-    *("checkpoints", "train", "eval", "model"),
+    *("checkpoints", "train", "eval", "model", "predictions"),
 )
 
 
@@ -27,11 +27,11 @@ def write_json(path: str, values: Mapping) -> None:
     _write_whole(path, json.dumps(values, indent=2) + "\n")
 
 
-def _write_whole(path: str, text: str) -> None:
+def _write_whole(path: str, content: str | bytes) -> None:
     temporary = path + ".writing"
     try:
-        with tf.io.gfile.GFile(temporary, "w") as file:
-            file.write(text)
+        with tf.io.gfile.GFile(temporary, "wb") as file:
+            file.write(content)
         tf.io.gfile.rename(temporary, path, overwrite=True)
     except tf.errors.OpError:
         with contextlib.suppress(tf.errors.OpError):
@@ -63,11 +63,15 @@ class RunFolder:
         self._summary_writers = {}
         before = self._read_settings()
         # A run that never came to a checkpoint has nothing to go on from, nor to lose.
-        if before and not overwrite and _recorded(self.file("checkpoints")):
+        self._is_taken_up = bool(before and not overwrite and _recorded(self.file("checkpoints")))
+        if self._is_taken_up:
             self._check_same_run(before, free)
 
-    def open(self) -> None:
+    def open(self, trains: bool) -> None:
         """Makes the folder, or deletes the run in it if that was asked for, and writes the settings.
+
+        Args:
+          trains: false leaves the settings of the run in the folder as they are.
 
         Raises:
           UserError: the folder cannot be written.
@@ -78,7 +82,8 @@ class RunFolder:
             if self._overwrite:
                 self._delete_run()
             tf.io.gfile.makedirs(self.path)
-            write_json(self.file(CONFIG_FILE), self._settings)
+            if trains or not self._is_taken_up:
+                write_json(self.file(CONFIG_FILE), self._settings)
 
     def file(self, name: str) -> str:
         """The path of a file of the run."""
@@ -141,19 +146,35 @@ class RunFolder:
                         " choose another folder, or --overwrite_output_dir to start anew"
                     )
 
+    def write_files(self, files: Mapping[str, str | bytes]) -> None:
+        """Writes files by their paths inside the folder."""
+        if not self.is_chief:
+            return
+        with self.writing():
+            for name, content in files.items():
+                tf.io.gfile.makedirs(os.path.dirname(self.file(name)))
+                _write_whole(self.file(name), content)
+
+    def read_json(self, name: str) -> dict:
+        """A JSON file of the run; empty if there is none."""
+        if not tf.io.gfile.exists(self.file(name)):
+            return {}
+        with tf.io.gfile.GFile(self.file(name)) as file:
+            return json.load(file)
+
     def append_metrics(self, name: str, values: Mapping) -> None:
         """Adds a line to a log."""
         if self.is_chief:
             with self.writing(), tf.io.gfile.GFile(self.file(name), "a") as file:
                 file.write(json.dumps(values) + "\n")
 
-    def logged(self, name: str, step: int) -> dict[str, float] | None:
-        """The line of a log for a step, without the step itself; None if there is none."""
+    def logged(self, name: str) -> dict[int, dict[str, float]]:
+        """The lines of a log by their step."""
         if not tf.io.gfile.exists(self.file(name)):
-            return None
+            return {}
         with tf.io.gfile.GFile(self.file(name)) as file:
-            found = [values for line in file if (values := json.loads(line))["step"] == step]
-        return {key: found[-1][key] for key in found[-1] if key != "step"} if found else None
+            lines = [json.loads(line) for line in file]
+        return {line.pop("step"): line for line in lines}
 
     def write_summaries(self, name: str, step: int, values: Mapping[str, float]) -> None:
         """Adds values to TensorBoard's curves of this name ("train" or "eval")."""
@@ -211,6 +232,11 @@ class Checkpoints:
         """The path of the newest checkpoint that is there, or None."""
         paths = _recorded(self._folder.file("checkpoints"))
         return next((path for path in reversed(paths) if tf.io.gfile.exists(f"{path}.index")), None)
+
+    @property
+    def best_path(self) -> str | None:
+        """The path of the best checkpoint, or None."""
+        return self._best_manager.latest_checkpoint
 
     @property
     def best(self) -> Mapping | None:

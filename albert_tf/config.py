@@ -6,8 +6,9 @@ TensorFlow, so that a wrong flag is refused before TensorFlow is loaded.
 
 import dataclasses
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from albert_tf.errors import UserError
@@ -187,6 +188,21 @@ class AlbertConfig(Settings):
         """Number of blocks that an input passes: layers times inner groups."""
         return self.num_hidden_layers * self.inner_group_num
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of a classifier's outputs, in order; two unnamed ones if the configuration has none."""
+        names = self.foreign.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+        return tuple(names[key] for key in sorted(names, key=int))
+
+    def with_labels(self, labels: Sequence[str], task_name: str) -> "AlbertConfig":
+        """The same sizes for a classifier with these outputs, under the keys of Hugging Face."""
+        kept = {
+            "id2label": {str(index): label for index, label in enumerate(labels)},
+            "label2id": {label: index for index, label in enumerate(labels)},
+            "finetuning_task": task_name,
+        }
+        return self.replace(foreign={**self.foreign, **kept})
+
     def group_of_layer(self, layer: int) -> int:
         """The group that a layer belongs to (original modeling.py:1091, its floating-point rule included)."""
         return int(layer / self.num_hidden_layers * self.num_hidden_groups)
@@ -348,6 +364,9 @@ class OptimizerConfig(Settings):
 
     def __post_init__(self):
         super().__post_init__()
+        self._check_warmup()
+
+    def _check_warmup(self) -> None:
         if self.start_warmup_step + self.num_warmup_steps > self.num_train_steps:
             self.refuse(
                 "num_warmup_steps",
@@ -430,6 +449,11 @@ class RunConfig(Settings):
     max_eval_steps: int = setting(
         100, "Most steps of an evaluation; 0 evaluates all records.", minimum=0
     )
+    early_stopping_evaluations: int = setting(
+        0,
+        "Evaluations without a new best one after which training stops; 0 never stops early.",
+        minimum=0,
+    )
     stop_after_steps: int = setting(
         0,
         "Step to stop at before --num_train_steps, without changing the schedule; 0 does not.",
@@ -473,7 +497,7 @@ class RunConfig(Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.do_train and not self.do_eval:
+        if not self.has_work():
             self.refuse("do_eval", "or --do_train must be true: there is nothing to do")
         if self.warm_start_from_shallower and not self.init_checkpoint:
             self.refuse(
@@ -508,13 +532,44 @@ class RunConfig(Settings):
                 "task_index", f"must be below the number of --worker_hosts, got {self.task_index}"
             )
 
+    def has_work(self) -> bool:
+        """Whether anything is asked for."""
+        return self.do_train or self.do_eval
+
     def _would_delete_checkpoint(self) -> bool:
         folder, checkpoint = map(os.path.realpath, (self.output_dir, self.init_checkpoint))
         return os.path.commonpath([folder, checkpoint]) == folder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingConfig(Settings):
+class ModelChoice(Settings):
+    """Which model is built, where --init_checkpoint does not say it; the base of the tasks' settings."""
+
+    model: str = setting("", "Name of the model's size.", choices=("", *MODEL_SIZES))
+    albert_config_file: str = setting(
+        "", "JSON file with the model's sizes, instead of --model.", input_path=True
+    )
+    share_parameters: str = setting(
+        "", "Replaces the model's sharing strategy.", choices=("", *SHARING_STRATEGIES)
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.model and self.albert_config_file:
+            self.refuse("model", "and --albert_config_file contradict each other: give one")
+
+    def check_model(self, run: RunConfig) -> None:
+        """Checks that some flag names a model.
+
+        Raises:
+          UserError: none does.
+        """
+        if not (self.model or self.albert_config_file or run.init_checkpoint):
+            self.refuse("model", "or --albert_config_file or --init_checkpoint is required")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingConfig(ModelChoice):
     """What is pretrained on what: records, model."""
 
     input_file: str = setting(
@@ -524,13 +579,6 @@ class PretrainingConfig(Settings):
     )
     eval_file: str = setting(
         "", "Held-out records for evaluation, in the form of --input_file.", input_path=True
-    )
-    model: str = setting("", "Name of the model's size.", choices=("", *MODEL_SIZES))
-    albert_config_file: str = setting(
-        "", "JSON file with the model's sizes, instead of --model.", input_path=True
-    )
-    share_parameters: str = setting(
-        "", "Replaces the model's sharing strategy.", choices=("", *SHARING_STRATEGIES)
     )
     spm_model_file: str = setting(
         "",
@@ -546,11 +594,6 @@ class PretrainingConfig(Settings):
     shuffle: bool = setting(True, "Whether training records are shuffled, anew each epoch.")
     shuffle_buffer_examples: int = setting(10000, "Examples that are shuffled together.", minimum=1)
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.model and self.albert_config_file:
-            self.refuse("model", "and --albert_config_file contradict each other: give one")
-
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
         """Checks that there is something to train or evaluate, and on what.
 
@@ -562,5 +605,307 @@ class PretrainingConfig(Settings):
             self.refuse("input_file", "is required to train: TFRecords of pretraining examples")
         if not run.do_train and not self.eval_file:
             self.refuse("eval_file", "is required to evaluate: held-out TFRecords")
-        if not (self.model or self.albert_config_file or run.init_checkpoint):
-            self.refuse("model", "or --albert_config_file or --init_checkpoint is required")
+        self.check_model(run)
+
+
+def changed(cls: type[Settings], name: str, default: Any, **metadata: Any) -> Any:
+    """A field of a subclass that repeats its base class's, with another default, and other bounds or help if given."""
+    (field,) = (field for field in dataclasses.fields(cls) if field.name == name)
+    return dataclasses.field(default=default, metadata={**field.metadata, **metadata})
+
+
+# --- Fine-tuning ---
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningRunConfig(RunConfig):
+    """How a model is fine-tuned, whatever the task."""
+
+    do_predict: bool = setting(False, "Whether to write predictions for data without labels.")
+    train_batch_size: int = changed(RunConfig, "train_batch_size", 32)
+    log_every_steps: int = changed(RunConfig, "log_every_steps", 50)
+    keep_checkpoint_max: int = changed(RunConfig, "keep_checkpoint_max", 1)
+    max_eval_steps: int = changed(RunConfig, "max_eval_steps", 0)
+    eval_every_steps: int = changed(
+        RunConfig,
+        "eval_every_steps",
+        0,
+        minimum=0,
+        help="Training steps between evaluations; 0 is a tenth of the training.",
+    )
+    save_checkpoints_steps: int = changed(
+        RunConfig,
+        "save_checkpoints_steps",
+        0,
+        minimum=0,
+        help="Training steps between checkpoints; 0 is --eval_every_steps.",
+    )
+
+    def has_work(self) -> bool:
+        """Whether anything is asked for."""
+        return self.do_train or self.do_eval or self.do_predict
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningOptimizerConfig(OptimizerConfig):
+    """The optimiser of fine-tuning (paper, appendix A.4); what is left open follows from model and data."""
+
+    optimizer: str = changed(OptimizerConfig, "optimizer", "adamw")
+    learning_rate: float = changed(
+        OptimizerConfig,
+        "learning_rate",
+        0.0,
+        help="Peak learning rate; 0 takes one for the model's width: 3e-5 up to D = 768, 2e-5 up to 1024, 1e-5 up"
+        " to 2048, 5e-6 above; ten times as much from random weights.",
+    )
+    num_train_steps: int = changed(
+        OptimizerConfig,
+        "num_train_steps",
+        0,
+        minimum=0,
+        help="Number of training steps, at the end of which the rate is 0; 0 takes --num_train_epochs.",
+    )
+    num_warmup_steps: int = changed(
+        OptimizerConfig,
+        "num_warmup_steps",
+        -1,
+        minimum=-1,
+        help="Number of steps of linear warm-up; -1 takes --warmup_proportion of the training.",
+    )
+    num_train_epochs: float = setting(
+        3.0, "Passes through the training data, without --num_train_steps.", minimum=0.001
+    )
+    warmup_proportion: float = setting(
+        0.1, "Share of the training that is warm-up.", minimum=0, maximum=1
+    )
+
+    def resolved(
+        self, num_examples: int, train_batch_size: int, hidden_size: int, is_random: bool
+    ) -> OptimizerConfig:
+        """The settings with everything that was left open filled in.
+
+        Args:
+          num_examples: of the training data.
+          train_batch_size: examples in a step.
+          hidden_size: D of the model.
+          is_random: whether the model starts from random weights.
+
+        Raises:
+          UserError: the warm-up is longer than the training.
+        """
+        values = self.to_dict()
+        epochs, proportion = values.pop("num_train_epochs"), values.pop("warmup_proportion")
+        if not self.num_train_steps:
+            values["num_train_steps"] = max(1, round(epochs * num_examples / train_batch_size))
+        if self.num_warmup_steps < 0:
+            values["num_warmup_steps"] = int(proportion * values["num_train_steps"])
+        if not self.learning_rate:
+            rate = next(rate for width, rate in _FINE_TUNING_RATES if hidden_size <= width)
+            values["learning_rate"] = rate * (10 if is_random else 1)
+        return OptimizerConfig(**values)
+
+    def _check_warmup(self) -> None:
+        if self.num_train_steps:
+            super()._check_warmup()
+
+
+# Larger models collapse at rates that suit the smaller ones (google-research/albert#197, keras-hub#831).
+_FINE_TUNING_RATES = ((768, 3e-5), (1024, 2e-5), (2048, 1e-5), (math.inf, 5e-6))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningConfig(ModelChoice):
+    """What all fine-tuning tasks have in common."""
+
+    spm_model_file: str = setting(
+        "",
+        "SentencePiece model of the vocabulary; by default the one in --init_checkpoint's folder.",
+        input_path=True,
+    )
+    do_lower_case: bool = setting(True, "Whether text is lower-cased; false for a cased model.")
+    max_seq_length: int = setting(128, "Most pieces of a sequence; longer text is cut.", minimum=8)
+    length_buckets: int = setting(
+        0,
+        "Lengths that batches are padded to: 1 pads every batch to --max_seq_length; 0 is 4, and 1 on a TPU.",
+        minimum=0,
+        maximum=64,
+    )
+    feature_cache_dir: str = setting(
+        "", "Folder where features are kept for further runs; without it they are made anew."
+    )
+    num_workers: int = setting(
+        0, "Processes that make features; 0 is one for every core.", minimum=0
+    )
+    preset: str = setting(
+        "",
+        "Fills every setting that is not given: `paper` is Table 14, `readme` the original's README.",
+        choices=("", "paper", "readme"),
+    )
+    num_runs: int = setting(
+        1, "Runs with the seeds --seed, --seed + 1, ..., each in a folder of its own.", minimum=1
+    )
+    restart_collapsed: int = setting(
+        0,
+        "Times that a run which predicts one class for everything is started again, with another seed.",
+        minimum=0,
+    )
+    ensemble: str = setting(
+        "",
+        "Folders of finished runs, separated by commas, whose predictions are averaged; nothing is trained.",
+        input_path=True,
+    )
+    ensemble_selection: str = setting(
+        "greedy",
+        "Members of an ensemble: `all`, or `greedy`, which adds members as long as the dev score gets better.",
+        choices=("greedy", "all"),
+    )
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks that there is something to do and a model to do it with.
+
+        Raises:
+          UserError: a flag is missing or contradicts another; names it.
+        """
+        run = others[FineTuningRunConfig]
+        if self.ensemble:
+            return
+        has_run = os.path.isdir(os.path.join(run.output_dir, "checkpoints"))
+        if run.do_train or not has_run:
+            self.check_model(run)
+            if not run.do_train and not run.init_checkpoint:
+                run.refuse("init_checkpoint", "is required without --do_train: a fine-tuned model")
+            if not run.init_checkpoint and not self.spm_model_file:
+                self.refuse("spm_model_file", "is required without --init_checkpoint")
+        if self.num_runs > 1 and not run.do_train:
+            self.refuse("num_runs", f"({self.num_runs}) needs --do_train")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierConfig(FineTuningConfig):
+    """A GLUE task, or a classification or regression task of the user's own."""
+
+    task_name: str = setting(
+        "",
+        "GLUE task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI or AX; `tsv` for files of your own.",
+        required=True,
+    )
+    data_dir: str = setting(
+        "",
+        "Folder of GLUE's files or of the task's; `tfds` downloads them by tensorflow-datasets.",
+    )
+    train_file: str = setting("", "Training data of --task_name=tsv.", input_path=True)
+    eval_file: str = setting("", "Development data of --task_name=tsv.", input_path=True)
+    predict_file: str = setting(
+        "",
+        "Data to predict for with --do_predict, with or without labels; a GLUE task's test data by default.",
+        input_path=True,
+    )
+    text_columns: str = setting(
+        "", "One or two column names with the text, separated by commas, of --task_name=tsv."
+    )
+    label_column: str = setting("label", "Column with the label or score of --task_name=tsv.")
+    id_column: str = setting("", "Column that predictions are named by; the row number without.")
+    kind: str = setting(
+        "classification",
+        "What --task_name=tsv predicts: a label, or a score.",
+        choices=("classification", "regression"),
+    )
+    pair_ranking: bool = setting(
+        False,
+        "Whether QNLI and WNLI rank the candidates of a question or sentence against each other (paper, appendix).",
+    )
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks that the data is named.
+
+        Raises:
+          UserError: a flag is missing; names it.
+        """
+        super().check_with(others)
+        run = others[FineTuningRunConfig]
+        if self.task_name != "tsv":
+            if not self.data_dir:
+                self.refuse("data_dir", f"is required: the folder of {self.task_name}")
+            if self.data_dir != "tfds" and not os.path.isdir(self.data_dir):
+                self.refuse("data_dir", f"={self.data_dir}: no such folder")
+            if self.train_file or self.eval_file:
+                self.refuse("train_file", "and --eval_file belong to --task_name=tsv")
+            return
+        if not self.text_columns:
+            self.refuse("text_columns", "is required with --task_name=tsv")
+        if len(self.text_columns.split(",")) > 2:
+            self.refuse("text_columns", f"must be one or two names, got {self.text_columns!r}")
+        for wanted, name in (
+            (run.do_train, "train_file"),
+            (run.do_eval and not run.do_train, "eval_file"),
+            (run.do_predict, "predict_file"),
+        ):
+            if wanted and not getattr(self, name) and not self.ensemble:
+                self.refuse(name, "is required with --task_name=tsv")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadConfig(FineTuningConfig):
+    """SQuAD 1.1 or 2.0."""
+
+    version: str = setting("2.0", "1.1: every question has an answer; 2.0.", choices=("1.1", "2.0"))
+    train_file: str = setting("", "SQuAD's JSON file to train on.", input_path=True)
+    eval_file: str = setting("", "SQuAD's JSON file to evaluate on.", input_path=True)
+    predict_file: str = setting(
+        "", "JSON file with questions to answer; needs no answers.", input_path=True
+    )
+    max_seq_length: int = changed(FineTuningConfig, "max_seq_length", 384)
+    doc_stride: int = setting(128, "Pieces from the start of a window to the next.", minimum=1)
+    max_query_length: int = setting(64, "Most pieces of a question.", minimum=1)
+    max_answer_length: int = setting(30, "Most pieces of an answer.", minimum=1)
+    n_best_size: int = setting(20, "Answers of a question in nbest_predictions.json.", minimum=1)
+    null_threshold: str = setting(
+        "best",
+        "SQuAD 2.0: answers whose null odds are above it are left empty: a number, or `best`, the one that was best on"
+        " the evaluated file, saved with the model.",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.null_threshold != "best":
+            try:
+                float(self.null_threshold)
+            except ValueError:
+                self.refuse(
+                    "null_threshold", f"must be `best` or a number, got {self.null_threshold!r}"
+                )
+        if self.max_query_length + 3 >= self.max_seq_length:
+            self.refuse(
+                "max_query_length",
+                f"({self.max_query_length}) leaves no room for text in --max_seq_length={self.max_seq_length}",
+            )
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks that the files are named.
+
+        Raises:
+          UserError: a flag is missing; names it.
+        """
+        super().check_with(others)
+        run = others[FineTuningRunConfig]
+        if run.do_train and not self.train_file and not self.ensemble:
+            self.refuse("train_file", "is required to train")
+        if run.do_eval and not run.do_train and not self.eval_file:
+            self.refuse("eval_file", "is required to evaluate")
+        if run.do_predict and not self.predict_file and not self.ensemble:
+            self.refuse("predict_file", "is required with --do_predict")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RaceConfig(FineTuningConfig):
+    """RACE: reading comprehension with four options."""
+
+    data_dir: str = setting(
+        "",
+        "Folder of the RACE archive, with train/, dev/ and test/.",
+        required=True,
+        input_path=True,
+    )
+    level: str = setting("all", "Which schools' passages.", choices=("all", "middle", "high"))
+    max_seq_length: int = changed(FineTuningConfig, "max_seq_length", 512)
+    max_qa_length: int = setting(128, "Most pieces of question and option.", minimum=1)

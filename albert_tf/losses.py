@@ -32,6 +32,32 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> R
     return Ratio(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
 
 
+def squared_error(predictions: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> Ratio:
+    """Weighted sum of squared differences, and the sum of the weights.
+
+    Args:
+      predictions: float [...].
+      targets: float [...].
+      weights: float [...]; 0 leaves an item out.
+    """
+    errors = tf.square(tf.cast(predictions, tf.float32) - tf.cast(targets, tf.float32))
+    return Ratio(tf.reduce_sum(errors * weights), tf.reduce_sum(weights))
+
+
+def binary_cross_entropy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Ratio:
+    """Weighted sum of the negative log probabilities of yes-or-no labels, and the sum of the weights.
+
+    Args:
+      logits: float [...]; larger = 1.
+      labels: 0 or 1 [...].
+      weights: float [...]; 0 leaves an item out.
+    """
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(
+        labels=tf.cast(labels, tf.float32), logits=tf.cast(logits, tf.float32)
+    )
+    return Ratio(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
+
+
 def accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Ratio:
     """Weighted number of items whose largest logit is the label's, and the sum of the weights.
 

@@ -42,12 +42,18 @@ class Initializers:
 
 
 def dense(
-    input_width: int, width: int, initializers: Initializers, dtype, activation=None
+    input_width: int,
+    width: int,
+    initializers: Initializers,
+    dtype,
+    activation=None,
+    use_bias: bool = True,
 ) -> tf_keras.layers.Dense:
     """A dense layer whose variables exist already."""
     layer = tf_keras.layers.Dense(
         width,
         activation=activation,
+        use_bias=use_bias,
         kernel_initializer=initializers.truncated_normal(),
         dtype=dtype,
     )

@@ -287,7 +287,7 @@ def training_dataset(
     )
     # Said aloud, or multi-worker strategies would look for an end and lose the static shapes.
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-    return dataset.with_options(_options()).prefetch(tf.data.AUTOTUNE)
+    return dataset.with_options(reading_options()).prefetch(tf.data.AUTOTUNE)
 
 
 def evaluation_dataset(
@@ -324,10 +324,11 @@ def evaluation_dataset(
     dataset = weighted.batch(device_batch, drop_remainder=True).map(
         parse, num_parallel_calls=tf.data.AUTOTUNE
     )
-    return dataset.with_options(_options()).prefetch(tf.data.AUTOTUNE)
+    return dataset.with_options(reading_options()).prefetch(tf.data.AUTOTUNE)
 
 
-def _options() -> tf.data.Options:
+def reading_options() -> tf.data.Options:
+    """Elements in their order, and no dataset cut apart for workers behind our back."""
     options = tf.data.Options()
     options.deterministic = True
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF

@@ -11,13 +11,14 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 
+import numpy as np
 import orbit
 import tensorflow as tf
 import tf_keras
 from official.common import distribute_utils
 from orbit import controller as orbit_controller
 
-from albert_tf import optimization, records
+from albert_tf import optimization
 from albert_tf.checkpoints import (
     EVAL_METRICS_FILE,
     METRICS_FILE,
@@ -27,9 +28,10 @@ from albert_tf.checkpoints import (
     write_json,
 )
 from albert_tf.config import OptimizerConfig, RunConfig
+from albert_tf.data import EXAMPLE_INDEX, Data
 from albert_tf.errors import UserError, first_line
 from albert_tf.progress import Progress
-from albert_tf.tasks import Task
+from albert_tf.tasks import Predictions, Task
 
 # Settings that may change when a run is taken up again: none changes what the steps compute.
 _FREE_SETTINGS = frozenset(
@@ -226,10 +228,7 @@ class Trainer(orbit.StandardTrainer):
         pieces = self._run.gradient_accumulation_steps
         if pieces == 1:
             return self._piece_gradients(features, counts, seed)
-        split = {
-            name: tf.reshape(value, [pieces, value.shape[0] // pieces, *value.shape[1:]])
-            for name, value in features.items()
-        }
+        split = {name: tf.stack(tf.split(value, pieces)) for name, value in features.items()}
 
         def piece_gradients(index):
             piece = {name: value[index] for name, value in split.items()}
@@ -273,55 +272,100 @@ class Trainer(orbit.StandardTrainer):
 
 
 class Evaluator(orbit.StandardEvaluator):
-    """Losses and metrics of a task over held-out records.
+    """Losses, metrics and predictions of a task over one data set.
 
     Args:
-      task: gives losses and metrics.
+      task: gives losses, metrics and predictions.
       model: what is evaluated.
-      dataset: distributed batches with `example_weights`.
+      data: the data set.
+      batch_size: examples in a step, over all devices.
+      has_labels: whether there is something to compare with; predictions only if not.
     """
 
-    def __init__(self, task: Task, model, dataset):
-        super().__init__(dataset)
+    def __init__(self, task: Task, model, data: Data, *, batch_size: int, has_labels: bool):
+        self.strategy = tf.distribute.get_strategy()
+        super().__init__(
+            self.strategy.distribute_datasets_from_function(
+                lambda context: data.evaluation_dataset(batch_size, context)
+            )
+        )
         self.task = task
         self.model = model
-        self.strategy = tf.distribute.get_strategy()
-        self.accumulators = Accumulators(ratio_names(task, model))
+        self.num_examples = data.num_examples
+        self.num_steps = data.evaluation_steps(batch_size)
+        self.predictions: Predictions = {}
+        self._has_labels = has_labels
+        names = ratio_names(task, model, data) if has_labels else []
+        self.accumulators = Accumulators(names)
 
     def eval_begin(self):
-        """Starts from nothing."""
+        """Starts from nothing; the state is a list of what the steps return."""
         self.accumulators.reset()
+        return []
 
     def eval_step(self, iterator):
-        """Adds one global batch."""
+        """Adds one global batch; returns the predictions for it."""
 
         def device_step(features):
             outputs = self.model(features, training=False)
+            kept = dict(self.task.predictions(outputs, features))
+            if kept:
+                kept[EXAMPLE_INDEX] = features[EXAMPLE_INDEX]
+            if not self._has_labels:
+                return {}, kept
             ratios = {**self.task.losses(outputs, features), **self.task.metrics(outputs, features)}
-            return {name: tf.stack(ratio) for name, ratio in ratios.items()}
+            return {name: tf.stack(ratio) for name, ratio in ratios.items()}, kept
 
-        pairs = self.strategy.run(device_step, args=(next(iterator),))
+        pairs, kept = self.strategy.run(device_step, args=(next(iterator),))
         for name, pair in pairs.items():
             summed = self.strategy.reduce(tf.distribute.ReduceOp.SUM, pair, axis=None)
             self.accumulators.add({name: summed})
+        return {name: self.strategy.gather(value, axis=0) for name, value in kept.items()}
 
-    def eval_end(self):
+    def eval_reduce(self, state, step_outputs):
+        """Collects the predictions of a step."""
+        return [*state, {name: value.numpy() for name, value in step_outputs.items()}]
+
+    def eval_end(self, state):
         """Losses and metrics over all examples, with `loss`, the sum of the losses."""
-        return with_total_loss(self.accumulators.results())
+        self.predictions = collected(state, self.num_examples)
+        results = with_total_loss(self.accumulators.results()) if self._has_labels else {}
+        return {**results, **(self.task.evaluate(self.predictions) if self._has_labels else {})}
 
 
-def ratio_names(task: Task, model) -> list[str]:
+def collected(steps: list[Mapping[str, np.ndarray]], num_examples: int) -> Predictions:
+    """Predictions of batches in the order of the examples.
+
+    Args:
+      steps: what each step gave, [B, ...], with the examples' indices; -1 is no example.
+      num_examples: n.
+
+    Returns:
+      Arrays [n, ...] by name; where a second axis differs from step to step, rows end in NaN.
+    """
+    found = {}
+    for name in set(steps[0] if steps else ()) - {EXAMPLE_INDEX}:
+        shape = np.max([step[name].shape[1:] for step in steps], axis=0).astype(int)
+        first = steps[0][name]
+        is_ragged = any(step[name].shape[1:] != first.shape[1:] for step in steps)
+        array = np.full((num_examples, *shape), np.nan if is_ragged else 0, first.dtype)
+        for step in steps:
+            is_real = step[EXAMPLE_INDEX] >= 0
+            values = step[name][is_real]
+            inside = tuple(slice(0, size) for size in values.shape[1:])
+            array[(step[EXAMPLE_INDEX][is_real], *inside)] = values
+        found[name] = array
+    return found
+
+
+def ratio_names(task: Task, model, data: Data) -> list[str]:
     """Names of the task's losses and metrics, found without computing anything."""
 
     def ratios(features):
         outputs = model(features, training=False)
         return {**task.losses(outputs, features), **task.metrics(outputs, features)}
 
-    integer = {tf.int64: tf.int32}  # what records.parse_batch makes of it
-    specs = {
-        name: tf.TensorSpec([1, size], integer.get(dtype, dtype))
-        for name, (size, dtype) in task.schema.items()
-    }
+    specs = dict(data.spec(1))
     return list(tf.function(ratios).get_concrete_function(specs).structured_outputs)
 
 
@@ -377,12 +421,7 @@ def _explained_errors(task: Task, run_config: RunConfig) -> Iterator[None]:
             ) from None
         if isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError)):
             # A record that the first look at the files did not come to?
-            record_sets = filter(None, (task.train_records, task.eval_records))
-            damaged = [
-                name
-                for record_set in record_sets
-                for name in records.damaged_files(record_set, task.schema)
-            ]
+            damaged = [file for data in task.data for file in data.damage()]
             if damaged or isinstance(error, tf.errors.DataLossError):
                 raise UserError(
                     f"damaged records: {', '.join(damaged) or reason}: make the files anew, then run the"
@@ -406,22 +445,10 @@ class Run:
     def __init__(self, task: Task, run_config: RunConfig, optimizer_config: OptimizerConfig):
         self.started = time.monotonic()
         self.task = task
-        self.config = run_config
-        self.optimizer_config = optimizer_config
         self.strategy = tf.distribute.get_strategy()
-        _check_batches(run_config, self.strategy.num_replicas_in_sync)
-        settings = {
-            "run": run_config.to_dict(),
-            "optimizer": optimizer_config.to_dict(),
-            **task.settings(),
-        }
-        self.folder = RunFolder(
-            run_config.output_dir,
-            settings,
-            _FREE_SETTINGS,
-            run_config.overwrite_output_dir,
-            _is_chief(self.strategy),
-        )
+        self.config, self.optimizer_config = task.resolve(run_config, optimizer_config)
+        _check_batches(self.config, self.strategy.num_replicas_in_sync)
+        self.folder = self._make_folder()
         self.model = task.build_model(
             dtype=run_config.mixed_precision,
             recompute_activations=run_config.recompute_activations,
@@ -429,25 +456,44 @@ class Run:
         )
         # Only now, when all else was found to be right, is anything written or deleted. To create a variable, the
         # other workers wait for the chief: they look for checkpoints when it has deleted what it should.
-        self.folder.open()
-        self.global_step = orbit.utils.create_global_step()
-        self.accumulators = Accumulators(ratio_names(task, self.model))
-        state = {
-            "model": self.model,
-            "global_step": self.global_step,
-            "accumulators": self.accumulators,
-        }
-        if run_config.do_train:
-            state["optimizer"] = self._make_optimizer()
-        self.checkpoints = Checkpoints(self.folder, state, run_config.keep_checkpoint_max)
-        if self.checkpoints.latest:
-            self.checkpoints.restore(self.checkpoints.latest)
-        self.first_step = int(self.global_step.numpy())
-        last = optimizer_config.num_train_steps
+        self.folder.open(trains=run_config.do_train)
+        self._make_state()
+        last = self.optimizer_config.num_train_steps
         self.last_step = min(last, run_config.stop_after_steps or last)
         self._last_logged = (self.first_step, time.monotonic())
         self._eval_results: dict[str, float] = {}
         self.chance = task.chance_levels()
+
+    def _make_folder(self) -> RunFolder:
+        settings = {
+            "run": self.config.to_dict(),
+            "optimizer": self.optimizer_config.to_dict(),
+            **self.task.settings(),
+        }
+        free = _FREE_SETTINGS
+        if not self.config.do_train:  # all that must fit is the model
+            groups = [group for name, group in settings.items() if name != "model"]
+            free = free.union(*groups)
+        is_chief = _is_chief(self.strategy)
+        return RunFolder(
+            self.config.output_dir, settings, free, self.config.overwrite_output_dir, is_chief
+        )
+
+    def _make_state(self) -> None:
+        """What a checkpoint holds, and its values if the folder has one."""
+        self.global_step = orbit.utils.create_global_step()
+        state = {"model": self.model, "global_step": self.global_step}
+        if self.config.do_train:
+            names = ratio_names(self.task, self.model, self.task.train_data)
+            self.accumulators = state["accumulators"] = Accumulators(names)
+            state["optimizer"] = self._make_optimizer()
+        self.checkpoints = Checkpoints(self.folder, state, self.config.keep_checkpoint_max)
+        path = self.checkpoints.latest
+        if not self.config.do_train and self.task.keeps == "best":
+            path = self.checkpoints.best_path or path
+        if path:
+            self.checkpoints.restore(path)
+        self.first_step = int(self.global_step.numpy())
 
     def _make_optimizer(self):
         self.optimizer = optimization.create_optimizer(
@@ -459,52 +505,63 @@ class Run:
         return self.optimizer
 
     def complete(self) -> dict:
-        """Trains, evaluates, writes the results and the model; returns the results."""
+        """Trains, evaluates, predicts, writes the results and the model; returns the results."""
         if self.folder.is_chief:
             print(describe(self), flush=True)
-        evaluator = self._make_evaluator()
+        evaluator = self._make_evaluator(self.task.eval_data)
         if self.config.do_train:
             self._train(evaluator)
         elif evaluator:
             controller = self._make_controller(None, evaluator)
             self._eval_results = self._evaluate(controller, Progress("evaluating", 1))
-        return self._finish()
+        last = self._eval_results
+        if self.config.do_train and self.task.keeps == "best" and self.checkpoints.best:
+            self._return_to_best(evaluator)
+        if self.task.predict_data:
+            self._predict()
+        return self._finish(evaluator, last)
 
-    def _distribute(self, make_dataset):
-        return self.strategy.distribute_datasets_from_function(make_dataset)
+    def _return_to_best(self, evaluator: Evaluator) -> None:
+        """Puts the best checkpoint's state back, with its predictions."""
+        if self.checkpoints.best["step"] == int(self.global_step.numpy()):
+            return
+        self.checkpoints.restore(self.checkpoints.best_path)
+        controller = self._make_controller(None, evaluator)
+        self._eval_results = controller.evaluate(evaluator.num_steps)
+        self._eval_results.pop("steps_per_second")
+
+    def _predict(self) -> None:
+        predictor = self._make_evaluator(self.task.predict_data, has_labels=False)
+        self._make_controller(None, predictor).evaluate(predictor.num_steps)
+        files = self.task.prediction_files(predictor.predictions)
+        self.folder.write_files(files)
+        if self.folder.is_chief:
+            print(f"predictions in {', '.join(map(self.folder.file, files))}", flush=True)
 
     def _make_trainer(self) -> Trainer:
-        reading = records.Reading(
-            self.config.train_batch_size,
-            seed=self.config.seed,
-            first_step=self.first_step,
-            **self.task.reading,
-        )
         return Trainer(
             self.task,
             model=self.model,
             optimizer=self.optimizer,
             global_step=self.global_step,
             accumulators=self.accumulators,
-            dataset=self._distribute(
-                lambda context: records.training_dataset(
-                    self.task.train_records, self.task.schema, reading, context
+            dataset=self.strategy.distribute_datasets_from_function(
+                lambda context: self.task.train_data.training_dataset(
+                    self.config.train_batch_size,
+                    seed=self.config.seed,
+                    first_step=self.first_step,
+                    context=context,
                 )
             ),
             run=self.config,
             max_gradient_norm=self.optimizer_config.max_gradient_norm,
         )
 
-    def _make_evaluator(self) -> Evaluator | None:
-        if not self.task.eval_records:
+    def _make_evaluator(self, data: Data | None, has_labels: bool = True) -> Evaluator | None:
+        if not data:
             return None
-        # The number of steps is given; an endless dataset keeps its static shapes under every strategy.
-        dataset = self._distribute(
-            lambda context: records.evaluation_dataset(
-                self.task.eval_records, self.task.schema, self.config.eval_batch_size, context
-            ).repeat()
-        )
-        return Evaluator(self.task, self.model, dataset)
+        batch_size = self.config.eval_batch_size
+        return Evaluator(self.task, self.model, data, batch_size=batch_size, has_labels=has_labels)
 
     def _make_controller(self, trainer, evaluator, **options) -> orbit.Controller:
         return orbit.Controller(
@@ -528,13 +585,24 @@ class Run:
             step = self.first_step
             if evaluator and step and (step % every == 0 or step == self.last_step):
                 # A kill may have come between this checkpoint and its evaluation.
-                logged = self.folder.logged(EVAL_METRICS_FILE, step)
-                self._eval_results = logged or self._evaluate(controller, self._progress)
-            while step < self.last_step:
+                logged = self.folder.logged(EVAL_METRICS_FILE).get(step)
+                done = step == self.last_step or self._stops_early()
+                if not logged or (done and self.task.keeps == "best"):  # its predictions are wanted
+                    logged = self._evaluate(controller, self._progress)
+                self._eval_results = logged
+            while step < self.last_step and not self._stops_early():
                 step = min((step // every + 1) * every, self.last_step)
                 controller.train(step, checkpoint_at_completion=False)
                 if evaluator:
                     self._eval_results = self._evaluate(controller, self._progress)
+
+    def _stops_early(self) -> bool:
+        """Whether the last evaluations were all no better than one before."""
+        patience, best = self.config.early_stopping_evaluations, self.checkpoints.best
+        if not patience or not best:
+            return False
+        later = [step for step in self.folder.logged(EVAL_METRICS_FILE) if step > best["step"]]
+        return len(later) >= patience
 
     def _steps_to_next_event(self, step: int) -> int:
         """How many steps run on the device without a return to Python."""
@@ -576,8 +644,7 @@ class Run:
             self._progress.update(step, shown)
 
     def _evaluate(self, controller: orbit.Controller, progress: Progress) -> dict[str, float]:
-        batch = self.config.eval_batch_size
-        steps = -(-self.task.eval_records.num_examples // batch)
+        steps = controller.evaluator.num_steps
         steps = min(steps, self.config.max_eval_steps or steps)
         results = controller.evaluate(steps)
         results.pop("steps_per_second")
@@ -594,7 +661,13 @@ class Run:
             )
         return results
 
-    def _finish(self) -> dict:
+    def _finish(self, evaluator: Evaluator | None, last: Mapping[str, float]) -> dict:
+        """Writes the results, the model and the files about the evaluation.
+
+        Args:
+          evaluator: what was evaluated last, or None.
+          last: results of the last step, where those of another one are kept.
+        """
         results = {
             "step": int(self.global_step.numpy()),
             "num_parameters": self.model.count_params(),
@@ -602,9 +675,16 @@ class Run:
             "chance": self.chance,
             "best": self.checkpoints.best,
             "seconds": round(time.monotonic() - self.started, 1),
-            "steps_in_this_process": int(self.global_step.numpy()) - self.first_step,
+            "steps_in_this_process": self._last_logged[0] - self.first_step,
         }
+        if self.task.keeps == "best":
+            results["last"] = last
+        if not self.config.do_train:  # what the training has written stays
+            new = {"eval": self._eval_results} if evaluator else {}
+            results = {**results, **self.folder.read_json(RESULTS_FILE), **new}
         if self.folder.is_chief:
+            if evaluator:
+                self.folder.write_files(self.task.evaluation_files(evaluator.predictions))
             with self.folder.writing():
                 if self.config.do_train:
                     self.task.save_model(self.model, self.folder.file("model"))
@@ -647,8 +727,8 @@ def describe(run: Run) -> str:
         f" classifier {model.classifier_dropout_prob}",
         "folder": config.output_dir,
     }
-    if run.task.train_records and config.do_train:
-        examples = run.task.train_records.num_examples
+    if run.task.train_data and config.do_train:
+        examples = run.task.train_data.num_examples
         lines["batch"] = (
             f"{config.train_batch_size} = {devices} device(s) x {config.gradient_accumulation_steps}"
             f" accumulated x {per_device}; {examples:,} examples,"

@@ -1,6 +1,5 @@
 """Masked LM and sentence order (paper, section 3.1; original run_pretraining.py)."""
 
-import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
@@ -8,10 +7,12 @@ import tensorflow as tf
 
 from albert_tf import pretrained, records
 from albert_tf.config import AlbertConfig, PretrainingConfig, RunConfig
+from albert_tf.data import RecordData
 from albert_tf.errors import UserError, first_line
 from albert_tf.heads import AlbertForPreTraining
 from albert_tf.losses import Ratio, accuracy, cross_entropy
 from albert_tf.tasks import Features, Outputs, Task
+from albert_tf.tasks.model_choice import chosen_config
 from albert_tf.tokenization import Tokenizer
 
 _CHANCE_EXAMPLES = 1000
@@ -33,10 +34,6 @@ class PretrainingTask(Task):
 
     def __init__(self, config: PretrainingConfig, run: RunConfig):
         self.config = config
-        self.reading = {
-            "shuffle": config.shuffle,
-            "buffer_examples": config.shuffle_buffer_examples,
-        }
         self._find_records(run)
         self._init_weights = None
         self.model_config = self._resolve_model_config(run)
@@ -46,13 +43,9 @@ class PretrainingTask(Task):
         config.check_with({RunConfig: run})
         found = {}
         if run.do_train:
-            found["input_file"] = self.train_records = records.find_records(
-                config.input_file, "input_file"
-            )
+            found["input_file"] = records.find_records(config.input_file, "input_file")
         if run.do_eval and config.eval_file:
-            found["eval_file"] = self.eval_records = records.find_records(
-                config.eval_file, "eval_file"
-            )
+            found["eval_file"] = records.find_records(config.eval_file, "eval_file")
         lengths = {
             flag: self._check_lengths(flag, record_set) for flag, record_set in found.items()
         }
@@ -69,6 +62,13 @@ class PretrainingTask(Task):
             raise UserError("--eval_file was made with another vocabulary than --input_file")
         self.schema = records.pretraining_schema(self.max_seq_length, max_predictions)
         self._all_records = found
+        data = {
+            flag: RecordData(
+                record_set, self.schema, config.shuffle, config.shuffle_buffer_examples
+            )
+            for flag, record_set in found.items()
+        }
+        self.train_data, self.eval_data = data.get("input_file"), data.get("eval_file")
 
     def _check_lengths(self, flag: str, record_set: records.RecordSet) -> tuple[int, int]:
         """Sequence length and predictions of records, which must be as the flags say, where they say it."""
@@ -95,24 +95,8 @@ class PretrainingTask(Task):
         config = self.config
         if run.init_checkpoint:
             self._init_weights = pretrained.read_weights(run.init_checkpoint)
-        changes = {"share_parameters": config.share_parameters} if config.share_parameters else {}
-        for rate in (
-            "hidden_dropout_prob",
-            "attention_probs_dropout_prob",
-            "classifier_dropout_prob",
-        ):
-            if getattr(run, rate) >= 0:
-                changes[rate] = getattr(run, rate)
         vocab_size = next(iter(self._all_records.values())).metadata.get("vocab_size")
-        if config.albert_config_file:
-            model_config = AlbertConfig.from_json_file(config.albert_config_file)
-        elif config.model:
-            model_config = AlbertConfig.from_name(config.model)
-            if vocab_size:  # a size's name says nothing of the vocabulary: it is the records'
-                changes["vocab_size"] = vocab_size
-        else:
-            model_config = self._init_weights.config
-        model_config = dataclasses.replace(model_config, **changes)
+        model_config = chosen_config(config, run, self._init_weights, vocab_size)
         self._check_fits(model_config, vocab_size)
         if self._init_weights and run.warm_start_from_shallower:
             self._init_weights = pretrained.stretched(self._init_weights, model_config)
@@ -175,7 +159,7 @@ class PretrainingTask(Task):
     def settings(self) -> Mapping[str, Mapping]:
         """The task's settings by group, for the run's config.json."""
         # The files may move between two parts of a run, but they must hold the same.
-        held = self.train_records or self.eval_records
+        held = next(iter(self._all_records.values()))
         found = {
             "num_files": len(held.files),
             "num_examples": held.num_examples,
@@ -227,7 +211,7 @@ class PretrainingTask(Task):
 
     def chance_levels(self) -> Mapping[str, float]:
         """Accuracy of always giving the commonest answer of the first examples."""
-        record_set = self.eval_records or self.train_records
+        record_set = self._all_records.get("eval_file") or self._all_records["input_file"]
         (features,) = self._sample(record_set, _CHANCE_EXAMPLES)
         masked = features["masked_lm_ids"][features["masked_lm_weights"] > 0]
         counts = np.bincount(masked, minlength=1)
