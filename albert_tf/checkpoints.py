@@ -27,6 +27,14 @@ def write_json(path: str, values: Mapping) -> None:
     _write_whole(path, json.dumps(values, indent=2) + "\n")
 
 
+def write_files(folder: str, files: Mapping[str, str | bytes]) -> None:
+    """Writes files by their paths inside a folder, each beside, then puts it in place."""
+    for name, content in files.items():
+        path = os.path.join(folder, name)
+        tf.io.gfile.makedirs(os.path.dirname(path))
+        _write_whole(path, content)
+
+
 def _write_whole(path: str, content: str | bytes) -> None:
     temporary = path + ".writing"
     try:
@@ -148,12 +156,9 @@ class RunFolder:
 
     def write_files(self, files: Mapping[str, str | bytes]) -> None:
         """Writes files by their paths inside the folder."""
-        if not self.is_chief:
-            return
-        with self.writing():
-            for name, content in files.items():
-                tf.io.gfile.makedirs(os.path.dirname(self.file(name)))
-                _write_whole(self.file(name), content)
+        if self.is_chief:
+            with self.writing():
+                write_files(self.path, files)
 
     def read_json(self, name: str) -> dict:
         """A JSON file of the run; empty if there is none."""

@@ -10,7 +10,8 @@ import glob
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from absl import app, flags, logging
 
@@ -24,7 +25,11 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 FLAG_MISTAKE, INPUT_MISTAKE = 2, 1  # exit statuses
 
 
-def run(main: Callable[..., None], *settings_classes: type[Settings]) -> None:
+def run(
+    main: Callable[..., None],
+    *settings_classes: type[Settings],
+    defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+) -> None:
     """Runs a script: flags -> settings -> `main(*settings)`; ends the process.
 
     A mistake of the user ends it with one line on standard error and status 2 (flags) or 1 (anything else);
@@ -33,6 +38,7 @@ def run(main: Callable[..., None], *settings_classes: type[Settings]) -> None:
     Args:
       main: called with one instance of each settings class, in order.
       settings_classes: dataclasses whose fields become flags; a field name may occur once only.
+      defaults: gives, from the values of all flags, those of flags that were not given.
     """
     define_flags(settings_classes, flags.FLAGS)
 
@@ -40,6 +46,8 @@ def run(main: Callable[..., None], *settings_classes: type[Settings]) -> None:
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # TensorFlow's notes are for its developers
         try:
+            if defaults:
+                _fill(defaults, flags.FLAGS)
             settings = [settings_from_flags(cls, flags.FLAGS) for cls in settings_classes]
             for one in settings:
                 check_paths(one)
@@ -54,6 +62,16 @@ def run(main: Callable[..., None], *settings_classes: type[Settings]) -> None:
             _exit_with("interrupted", 130)
 
     app.run(parse_and_run, flags_parser=_parse_or_exit)
+
+
+def _fill(
+    defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]], flag_values: flags.FlagValues
+) -> None:
+    """Gives flags that are not on the command line other values than their defaults."""
+    values = {name: flag_values[name].value for name in flag_values}
+    for name, value in defaults(values).items():
+        if not flag_values[name].present:
+            flag_values[name].value = value
 
 
 def define_flags(settings_classes: Sequence[type[Settings]], flag_values: flags.FlagValues) -> None:

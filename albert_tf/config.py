@@ -625,7 +625,13 @@ class FineTuningRunConfig(RunConfig):
     train_batch_size: int = changed(RunConfig, "train_batch_size", 32)
     log_every_steps: int = changed(RunConfig, "log_every_steps", 50)
     keep_checkpoint_max: int = changed(RunConfig, "keep_checkpoint_max", 1)
-    max_eval_steps: int = changed(RunConfig, "max_eval_steps", 0)
+    max_eval_steps: int = changed(
+        RunConfig,
+        "max_eval_steps",
+        0,
+        maximum=0,
+        help="0: every example is evaluated, or the metrics would be wrong.",
+    )
     eval_every_steps: int = changed(
         RunConfig,
         "eval_every_steps",

@@ -18,13 +18,17 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError, first_line
-from albert_tf.heads import AlbertForPreTraining
+from albert_tf.heads import MODEL_CLASSES, AlbertForPreTraining, AlbertModel
 
 # Not the file functions of Python: models may lie on gs:// and the like.
 gfile = tf.io.gfile
 
 HF_WEIGHTS, HF_CONFIG, SPIECE = "model.safetensors", "config.json", "spiece.model"
-TF1_CONFIG, TF1_CHECKPOINT = "albert_config.json", "model.ckpt-best"
+TF1_CONFIG, TF1_CHECKPOINT, TF1_SPIECE = (
+    "albert_config.json",
+    "model.ckpt-best",
+    "30k-clean.model",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,11 +39,18 @@ class Weights:
       source: where it was found, for messages.
       config: its sizes.
       arrays: float arrays by released variable name.
+      model_class: name of the class in `heads.py` that they are of.
     """
 
     source: str
     config: AlbertConfig
     arrays: Mapping[str, np.ndarray]
+    model_class: str = "AlbertForPreTraining"
+
+    def without_head(self) -> "Weights":
+        """The encoder alone."""
+        arrays = {name: array for name, array in self.arrays.items() if name.startswith("bert/")}
+        return dataclasses.replace(self, arrays=arrays)
 
 
 class LoadReport(NamedTuple):
@@ -63,8 +74,8 @@ class LoadReport(NamedTuple):
         return f"variables from {source}: {', '.join(parts)}"
 
 
-def load_pretrained(path: str, *, dtype=None) -> AlbertForPreTraining:
-    """The model that a path holds.
+def load_pretrained(path: str, *, dtype=None) -> AlbertModel:
+    """The model that a path holds: an `AlbertForPreTraining`, or the class that was fine-tuned.
 
     Args:
       path: a Hugging Face folder, a run's folder, a TF1 checkpoint's prefix, or a folder with one.
@@ -74,9 +85,20 @@ def load_pretrained(path: str, *, dtype=None) -> AlbertForPreTraining:
       UserError: the path holds no model that is recognised, or an encoder variable is missing or mis-shaped.
     """
     weights = read_weights(path)
-    model = AlbertForPreTraining(weights.config, dtype=dtype)
+    model = MODEL_CLASSES[weights.model_class](weights.config, dtype=dtype)
     assign_weights(model.named_variables(), weights)
     return model
+
+
+def vocabulary_beside(path: str) -> str:
+    """The SentencePiece model in the folder of a model, of a run or of a TF1 checkpoint; "" if there is none."""
+    path = str(path).rstrip("/")
+    folders = (path, os.path.join(path, "model")) if gfile.isdir(path) else (os.path.dirname(path),)
+    for folder in folders:
+        for name in (SPIECE, TF1_SPIECE):
+            if gfile.exists(os.path.join(folder, name)):
+                return os.path.join(folder, name)
+    return ""
 
 
 def read_weights(path: str) -> Weights:
@@ -208,7 +230,7 @@ def _read_tf1(prefix: str) -> Weights:
     return Weights(prefix, config, arrays)
 
 
-def _write_tf1(model: AlbertForPreTraining, folder: str) -> None:
+def _write_tf1(model: AlbertModel, folder: str) -> None:
     variables = model.named_variables()
     prefix = os.path.join(folder, TF1_CHECKPOINT)
     with _written_beside(prefix) as temporary:
@@ -225,23 +247,29 @@ def _write_tf1(model: AlbertForPreTraining, folder: str) -> None:
 
 
 def _read_run(folder: str) -> Weights:
-    """The model of a run: of its newest checkpoint, which is that of its model folder if the run was finished."""
+    """The model of a run: of its newest checkpoint, or the model folder of a finished fine-tuning run (its best)."""
+    settings = _read_json(os.path.join(folder, "config.json"))
     try:
-        values = _read_json(os.path.join(folder, "config.json"))["model"]
-        config = AlbertConfig.from_dict(values, source=folder)
+        config = AlbertConfig.from_dict(settings["model"], source=folder)
     except KeyError as error:
         raise UserError(f"{folder}: expected a run's config.json ({first_line(error)})") from None
+    model_class = settings.get("head", {}).get("model_class", AlbertForPreTraining.__name__)
+    model_folder = os.path.join(folder, "model")
+    if model_class != AlbertForPreTraining.__name__ and gfile.exists(
+        os.path.join(model_folder, HF_WEIGHTS)
+    ):
+        return _read_hugging_face(model_folder)
     checkpoint = tf.train.latest_checkpoint(os.path.join(folder, "checkpoints"))
     if checkpoint is None:
         raise UserError(f"{folder}: the run has no checkpoint yet")
-    model = AlbertForPreTraining(config, dtype="float32")
+    model = MODEL_CLASSES[model_class](config, dtype="float32")
     try:
         restored = tf.train.Checkpoint(model=model).restore(checkpoint)
         restored.assert_existing_objects_matched().expect_partial()
     except (tf.errors.OpError, AssertionError, ValueError) as error:
         raise UserError(f"{checkpoint}: damaged checkpoint ({first_line(error)})") from None
     arrays = {name: variable.numpy() for name, variable in model.named_variables().items()}
-    return Weights(checkpoint, config, arrays)
+    return Weights(checkpoint, config, arrays, model_class)
 
 
 # --- Hugging Face folders ---
@@ -283,6 +311,13 @@ _HF_NAMES = {
     "cls/seq_relationship/output_weights": "sop_classifier.classifier.weight",
     "cls/seq_relationship/output_bias": "sop_classifier.classifier.bias",
 }
+_HF_HEAD_NAMES = {
+    "output_weights": "classifier.weight",
+    "output_bias": "classifier.bias",
+    "cls/squad/output_weights": "qa_outputs.weight",
+    "cls/squad/output_bias": "qa_outputs.bias",
+}
+_OWN_PREFIX = "albert_tf."  # of tensors that no model of theirs has
 _HF_PROJECTION = "albert.encoder.embedding_hidden_mapping_in"
 
 
@@ -298,7 +333,7 @@ def _hf_num_groups(config: AlbertConfig) -> int:
 
 def _hf_to_released(config: AlbertConfig) -> dict[str, str]:
     """Hugging Face name -> released name, for every tensor that their model of this configuration has."""
-    names = {theirs: ours for ours, theirs in _HF_NAMES.items()}
+    names = {theirs: ours for ours, theirs in (_HF_NAMES | _HF_HEAD_NAMES).items()}
     num_groups = _hf_num_groups(config)
     for group in range(num_groups):
         # The first layer of a group of theirs tells which of our copies it holds.
@@ -327,7 +362,8 @@ def _read_hugging_face(folder: str) -> Weights:
     own = values.pop("albert_tf", {})
     if values.get("model_type", "albert") != "albert":
         raise UserError(f"{path}: model_type is {values['model_type']!r}, expected 'albert'")
-    config = AlbertConfig.from_dict({**values, **own}, source=path)
+    sizes = {name: value for name, value in own.items() if name != "model_class"}
+    config = AlbertConfig.from_dict({**values, **sizes}, source=path)
     path = os.path.join(folder, HF_WEIGHTS)
     try:
         with gfile.GFile(path, "rb") as file:
@@ -339,9 +375,19 @@ def _read_hugging_face(folder: str) -> Weights:
         if hf_name in tensors:
             array = tensors[hf_name].astype(np.float32)
             arrays[name] = array.T if name.endswith("/kernel") else array
+    for hf_name, array in tensors.items():
+        if hf_name.startswith(_OWN_PREFIX):
+            arrays[hf_name.removeprefix(_OWN_PREFIX)] = array.astype(np.float32)
     if config.embedding_size == config.hidden_size:
         _drop_identity_projection(arrays, path)
-    return Weights(folder, config, arrays)
+    return Weights(folder, config, arrays, own.get("model_class") or _class_of(values))
+
+
+def _class_of(hf_config: Mapping) -> str:
+    """Name of our class for a model of theirs."""
+    theirs = (hf_config.get("architectures") or [""])[0]
+    ours = [name for name, cls in MODEL_CLASSES.items() if cls.hf_architecture == theirs]
+    return ours[0] if ours and theirs else AlbertForPreTraining.__name__
 
 
 def _drop_identity_projection(arrays: dict[str, np.ndarray], path: str) -> None:
@@ -358,22 +404,25 @@ def _drop_identity_projection(arrays: dict[str, np.ndarray], path: str) -> None:
         )
 
 
-def _write_hugging_face(model: AlbertForPreTraining, folder: str) -> None:
+def _write_hugging_face(model: AlbertModel, folder: str) -> None:
     config, variables = model.config, model.named_variables()
-    tensors = {}
+    tensors, written = {}, set()
     for hf_name, name in _hf_to_released(config).items():
         if name in variables:
             array = variables[name].numpy()
             tensors[hf_name] = np.ascontiguousarray(array.T if name.endswith("/kernel") else array)
+            written.add(name)
+    for name in variables.keys() - written:
+        tensors[_OWN_PREFIX + name] = variables[name].numpy()
     if config.embedding_size == config.hidden_size:
         tensors[f"{_HF_PROJECTION}.weight"] = np.eye(config.hidden_size, dtype=np.float32)
         tensors[f"{_HF_PROJECTION}.bias"] = np.zeros([config.hidden_size], np.float32)
     data = safetensors.numpy.save(tensors, metadata={"format": "pt"})
     _write_whole(os.path.join(folder, HF_WEIGHTS), data)
     values = {
-        "architectures": ["AlbertForPreTraining"],
-        "model_type": "albert",
         **config.to_dict(),
+        "architectures": [model.hf_architecture] if model.hf_architecture else [],
+        "model_type": "albert",
         "hidden_act": {"gelu": "gelu_new"}.get(config.hidden_act, config.hidden_act),
         "num_hidden_groups": _hf_num_groups(config),
         "pad_token_id": 0,
@@ -383,6 +432,7 @@ def _write_hugging_face(model: AlbertForPreTraining, folder: str) -> None:
         "albert_tf": {
             "share_parameters": config.share_parameters,
             "num_hidden_groups": config.num_hidden_groups,
+            "model_class": type(model).__name__,
         },
     }
     del values["share_parameters"]
@@ -393,7 +443,7 @@ def _write_hugging_face(model: AlbertForPreTraining, folder: str) -> None:
 
 
 def save_pretrained(
-    model: AlbertForPreTraining, folder: str, format: str = "hf", spm_model_file: str = ""
+    model: AlbertModel, folder: str, format: str = "hf", spm_model_file: str = ""
 ) -> None:
     """Writes a model as a folder that `load_pretrained` reads.
 
@@ -414,7 +464,7 @@ def save_pretrained(
         gfile.makedirs(folder)
         writers[format](model, folder)
         if spm_model_file:
-            name = SPIECE if format == "hf" else "30k-clean.model"
+            name = SPIECE if format == "hf" else TF1_SPIECE
             with gfile.GFile(spm_model_file, "rb") as file:
                 _write_whole(os.path.join(folder, name), file.read())
     except (OSError, safetensors.SafetensorError, tf.errors.OpError) as error:

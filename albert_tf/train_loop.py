@@ -41,11 +41,11 @@ _FREE_SETTINGS = frozenset(
         *("recompute_activations", "jit_compile", "gradient_accumulation_steps", "deterministic"),
         *("steps_per_loop", "log_every_steps", "save_checkpoints_steps", "keep_checkpoint_max"),
         *("eval_every_steps", "eval_batch_size", "max_eval_steps", "eval_file", "spm_model_file"),
-        *(
-            "input_file",
-            "albert_config_file",
-            "init_checkpoint",
-        ),  # may have moved; contents are checked
+        # May have moved; the contents are checked.
+        *("input_file", "albert_config_file", "init_checkpoint", "data_dir", "train_file"),
+        *("do_predict", "predict_file", "feature_cache_dir", "num_workers", "preset", "num_runs"),
+        *("restart_collapsed", "ensemble", "ensemble_selection", "early_stopping_evaluations"),
+        *("null_threshold", "n_best_size"),
     }
 )
 
@@ -330,7 +330,7 @@ class Evaluator(orbit.StandardEvaluator):
         """Losses and metrics over all examples, with `loss`, the sum of the losses."""
         self.predictions = collected(state, self.num_examples)
         results = with_total_loss(self.accumulators.results()) if self._has_labels else {}
-        return {**results, **(self.task.evaluate(self.predictions) if self._has_labels else {})}
+        return {**results, **(self.task.evaluate([self.predictions]) if self._has_labels else {})}
 
 
 def collected(steps: list[Mapping[str, np.ndarray]], num_examples: int) -> Predictions:
@@ -533,7 +533,7 @@ class Run:
     def _predict(self) -> None:
         predictor = self._make_evaluator(self.task.predict_data, has_labels=False)
         self._make_controller(None, predictor).evaluate(predictor.num_steps)
-        files = self.task.prediction_files(predictor.predictions)
+        files = self.task.prediction_files([predictor.predictions])
         self.folder.write_files(files)
         if self.folder.is_chief:
             print(f"predictions in {', '.join(map(self.folder.file, files))}", flush=True)
@@ -679,12 +679,17 @@ class Run:
         }
         if self.task.keeps == "best":
             results["last"] = last
+        if evaluator and (words := self.task.collapsed([evaluator.predictions])):
+            results["collapsed"] = words
+            print(
+                f"COLLAPSED: {words}; another --seed, a lower --learning_rate or more warm-up may help"
+            )
         if not self.config.do_train:  # what the training has written stays
             new = {"eval": self._eval_results} if evaluator else {}
             results = {**results, **self.folder.read_json(RESULTS_FILE), **new}
         if self.folder.is_chief:
             if evaluator:
-                self.folder.write_files(self.task.evaluation_files(evaluator.predictions))
+                self.folder.write_files(self.task.evaluation_files([evaluator.predictions]))
             with self.folder.writing():
                 if self.config.do_train:
                     self.task.save_model(self.model, self.folder.file("model"))

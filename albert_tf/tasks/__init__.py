@@ -5,7 +5,7 @@ finishes them into final numbers and files; the loop does the rest. A further be
 """
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -77,15 +77,19 @@ class Task(abc.ABC):
         """What is kept of each example, [B, ...], to be finished over the whole data set."""
         return {}
 
-    def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
-        """Final numbers of the predictions for `eval_data`."""
+    def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
+        """Final numbers for `eval_data`, of one model's predictions, or of several models', which are averaged."""
         return {}
 
-    def evaluation_files(self, predictions: Predictions) -> Files:
+    def collapsed(self, members: Sequence[Predictions]) -> str:
+        """In words, what shows that the model gives the same answer to everything; "" if it does not."""
+        return ""
+
+    def evaluation_files(self, members: Sequence[Predictions]) -> Files:
         """Files about the predictions for `eval_data`."""
         return {}
 
-    def prediction_files(self, predictions: Predictions) -> Files:
+    def prediction_files(self, members: Sequence[Predictions]) -> Files:
         """Files with the answers for `predict_data`."""
         return {}
 

@@ -1,0 +1,226 @@
+"""Classification and regression of one text or two: GLUE, and a user's own files (original run_classifier.py)."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.config import ClassifierConfig, FineTuningRunConfig
+from albert_tf.features import glue, tsv
+from albert_tf.features.table import FeatureTable
+from albert_tf.features.text_pairs import PairSettings, TextExample, make_pair_features
+from albert_tf.heads import AlbertForSequenceClassification
+from albert_tf.losses import Ratio, cross_entropy, squared_error
+from albert_tf.tasks import Features, Files, Outputs, Predictions, metrics
+from albert_tf.tasks.finetuning import FineTuningTask, averaged, example_weights
+
+OWN_FILES = "tsv"
+_FILE_FLAGS = {"train": "train_file", "eval": "eval_file", "predict": "predict_file"}
+_GLUE_SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
+_WORST = 20
+
+
+class ClassificationTask(FineTuningTask):
+    """One GLUE task, or a task of the user's own.
+
+    Args:
+      config: settings of the task.
+      run: what is asked for, and the model to start from.
+
+    Raises:
+      UserError: the files, the model and the flags do not fit together.
+    """
+
+    model_class = AlbertForSequenceClassification
+
+    def __init__(self, config: ClassifierConfig, run: FineTuningRunConfig):
+        self.glue = None
+        if config.task_name != OWN_FILES:
+            self.glue = glue.find_task(config.task_name, flag="task_name")
+        # AX has no labels of its own: a model of MNLI answers it.
+        is_diagnostic = self.glue is not None and not self.glue.label_column
+        self.task_name = "mnli" if is_diagnostic else config.task_name.lower().replace("-", "")
+        self.is_regression = self.glue.is_regression if self.glue else config.kind == "regression"
+        self.label_column = "label_scores" if self.is_regression else "label_ids"
+        self.metric_names = self._metric_names()
+        self.best_metric = self.metric_names[0]
+        super().__init__(config, run)
+
+    def _metric_names(self) -> tuple[str, ...]:
+        if self.glue:
+            return self.glue.metrics
+        return ("pearson", "spearman") if self.is_regression else ("accuracy", "macro_f1")
+
+    # --- Reading ---
+
+    def _read(self) -> None:
+        config = self.config
+        if self.is_regression:
+            self.labels = ("score",)
+        elif self.glue:
+            self.labels = self.glue.labels
+        elif self.run.do_train and not self.labels:
+            self.labels = tsv.find_labels(
+                config.train_file, label_column=config.label_column, flag="train_file"
+            )
+        self.examples = {
+            split: self._read_split(split)
+            for split, wanted in (
+                ("train", self.run.do_train),
+                ("eval", self.run.do_eval),
+                ("predict", self.run.do_predict),
+            )
+            if wanted
+        }
+
+    def _read_split(self, split: str) -> list[TextExample] | None:
+        config = self.config
+        path = getattr(config, _FILE_FLAGS[split])
+        if self.glue and path:
+            return glue.read_glue_file(
+                self.glue, path, "test", source=f"--{_FILE_FLAGS[split]}={path}"
+            )
+        if self.glue:
+            if split == "eval" and not self.glue.label_column:
+                return None
+            return glue.read_glue(self.glue, config.data_dir, _GLUE_SPLITS[split], flag="data_dir")
+        if not path:
+            return None
+        is_labelled = split != "predict"
+        return tsv.read_own(
+            path,
+            text_columns=config.text_columns.split(","),
+            label_column=config.label_column if is_labelled else "",
+            id_column=config.id_column,
+            labels=self.labels if is_labelled and not self.is_regression else None,
+            kind=config.kind,
+            flag=_FILE_FLAGS[split],
+        )
+
+    def _features(self, split: str) -> FeatureTable | None:
+        examples = self.examples.get(split)
+        if examples is None:
+            return None
+        settings = PairSettings(self.tokenizer, self.config.max_seq_length)
+        return self._build_table(
+            make_pair_features, settings, examples, f"{self.task_name} {split}"
+        )
+
+    # --- Training ---
+
+    def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
+        """Cross entropy, or the squared error of a score (original classifier_utils.py:779-830)."""
+        weights = example_weights(features)
+        labels = features[self.label_column][:, 0]
+        if self.is_regression:
+            return {"label_loss": squared_error(outputs["logits"][:, 0], labels, weights)}
+        return {"label_loss": cross_entropy(outputs["logits"], labels, weights)}
+
+    def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
+        """Probabilities [B, C], or scores [B, 1]."""
+        if self.is_regression:
+            return {"scores": outputs["logits"]}
+        return {"probabilities": tf.nn.softmax(outputs["logits"])}
+
+    # --- Results ---
+
+    def _answers(self, members: Sequence[Predictions]) -> np.ndarray:
+        """Scores, float [examples], or indices of labels, int [examples]."""
+        if self.is_regression:
+            return averaged(members, "scores")[:, 0]
+        return np.argmax(averaged(members, "probabilities"), axis=1)
+
+    def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
+        """Every metric of the task, for all examples and, where there are several groups, for each group.
+
+        The first metric of a task with groups is that of its first group (MNLI: matched, as in the paper).
+        """
+        answers, labels = self._answers(members), self._column("eval", self.label_column)
+        groups = np.array([example.group for example in self.examples["eval"]])
+        names = list(dict.fromkeys(groups))
+        results = {}
+        for metric in self.metric_names:
+            for name in names:
+                of_group = groups == name
+                key = metric if name == names[0] else f"{metric}_{name}"
+                results[key] = metrics.METRICS[metric](answers[of_group], labels[of_group])
+        return results
+
+    def collapsed(self, members: Sequence[Predictions]) -> str:
+        """Says so if every prediction is the same."""
+        answers = self._answers(members)
+        if self.is_regression:
+            is_same, what = np.ptp(answers) < 1e-3, f"the score {answers[0]:.3f}"
+        else:
+            is_same, what = len(set(answers)) == 1, f"the label {self.labels[answers[0]]!r}"
+        if not is_same or len(set(self._column("eval", self.label_column))) == 1:
+            return ""
+        return f"the model predicts {what} for all of the {len(answers):,} examples"
+
+    def chance_levels(self) -> Mapping[str, float]:
+        """Accuracy of always giving the commonest label."""
+        if not self.eval_data or "accuracy" not in self.metric_names:
+            return {}
+        groups = [example.group for example in self.examples["eval"]]
+        labels = self._column("eval", "label_ids")[np.array(groups) == groups[0]]
+        return {"accuracy": float(np.bincount(labels).max() / len(labels))}
+
+    def evaluation_files(self, members: Sequence[Predictions]) -> Files:
+        """A table of confusions and the worst errors, and the raw predictions."""
+        return {
+            "predictions/eval_errors.txt": self._error_report(members),
+            **self._raw_file(members, "eval"),
+        }
+
+    def _error_report(self, members: Sequence[Predictions]) -> str:
+        labels, answers = self._column("eval", self.label_column), self._answers(members)
+        if self.is_regression:
+            parts = []
+            worst = metrics.worst_score_errors(answers, labels, _WORST)
+            said = [f"predicted {answers[i]:.2f}, true {labels[i]:.2f}" for i in worst]
+        else:
+            probabilities = averaged(members, "probabilities")
+            table = metrics.confusion_table(answers, labels, len(self.labels))
+            parts = [metrics.format_confusion(table, self.labels)]
+            worst = metrics.worst_errors(probabilities, labels, _WORST)
+            said = [
+                f"predicted {self.labels[answers[i]]} ({probabilities[i].max():.3f}),"
+                f" true {self.labels[labels[i]]}"
+                for i in worst
+            ]
+        parts.append(f"The {len(worst)} worst errors of {len(labels):,} examples\n")
+        for index, words in zip(worst, said, strict=True):
+            example = self.examples["eval"][index]
+            texts = [text for text in (example.text_a, example.text_b) if text]
+            parts.append("\n".join([f"row {example.row}: {words}", *(f"  {t}" for t in texts)]))
+        return "\n".join(parts) + "\n"
+
+    def prediction_files(self, members: Sequence[Predictions]) -> Files:
+        """Readable answers with probabilities, the leaderboard's file of a GLUE task, and the raw predictions."""
+        examples, answers = self.examples["predict"], self._answers(members)
+        found = {
+            "predictions/predictions.tsv": self._readable(members),
+            **self._raw_file(members, "predict"),
+        }
+        if not self.glue:
+            return found
+        for group in dict.fromkeys(example.group for example in examples):
+            chosen = [i for i, example in enumerate(examples) if example.group == group]
+            name, text = glue.submission_tsv(
+                self.glue, group, [examples[i].id for i in chosen], answers[chosen]
+            )
+            found[f"predictions/{name}"] = text
+        return found
+
+    def _readable(self, members: Sequence[Predictions]) -> str:
+        answers = self._answers(members)
+        ids = [example.id for example in self.examples["predict"]]
+        if self.is_regression:
+            rows = [f"{id}\t{score:.4f}" for id, score in zip(ids, answers, strict=True)]
+            return "\n".join(["id\tscore", *rows]) + "\n"
+        probabilities = averaged(members, "probabilities")
+        rows = [
+            "\t".join([id, self.labels[answer], *(f"{value:.4f}" for value in row)])
+            for id, answer, row in zip(ids, answers, probabilities, strict=True)
+        ]
+        return "\n".join(["\t".join(["id", "prediction", *self.labels]), *rows]) + "\n"
