@@ -742,6 +742,11 @@ class FineTuningConfig(ModelChoice):
     num_workers: int = setting(
         0, "Processes that make features; 0 is one for every core.", minimum=0
     )
+    train_records: str = setting(
+        "",
+        "Folder that data_prep/create_finetuning_data.py wrote; training reads it instead of the task's own files.",
+        input_path=True,
+    )
     preset: str = setting(
         "",
         "Fills every setting that is not given: `paper` is Table 14, `readme` the original's README.",
@@ -832,7 +837,9 @@ class ClassifierConfig(FineTuningConfig):
         if self.task_name != "tsv":
             if not self.data_dir:
                 self.refuse("data_dir", f"is required: the folder of {self.task_name}")
-            if self.data_dir != "tfds" and not os.path.isdir(self.data_dir):
+            if not (
+                self.data_dir == "tfds" or "://" in self.data_dir or os.path.isdir(self.data_dir)
+            ):
                 self.refuse("data_dir", f"={self.data_dir}: no such folder")
             if self.train_file or self.eval_file:
                 self.refuse("train_file", "and --eval_file belong to --task_name=tsv")
@@ -842,7 +849,7 @@ class ClassifierConfig(FineTuningConfig):
         if len(self.text_columns.split(",")) > 2:
             self.refuse("text_columns", f"must be one or two names, got {self.text_columns!r}")
         for wanted, name in (
-            (run.do_train, "train_file"),
+            (run.do_train and not self.train_records, "train_file"),
             (run.do_eval and not run.do_train, "eval_file"),
             (run.do_predict, "predict_file"),
         ):
@@ -894,7 +901,7 @@ class SquadConfig(FineTuningConfig):
         """
         super().check_with(others)
         run = others[FineTuningRunConfig]
-        if run.do_train and not self.train_file and not self.ensemble:
+        if run.do_train and not (self.train_file or self.train_records or self.ensemble):
             self.refuse("train_file", "is required to train")
         if run.do_eval and not run.do_train and not self.eval_file:
             self.refuse("eval_file", "is required to evaluate")

@@ -63,10 +63,20 @@ class RecordData(Data):
       schema: how to parse them.
       shuffle: whether training takes them in another order, anew each epoch.
       buffer_examples: examples that are shuffled together.
+      choices: C; where there are several, sequences are [B, C, L].
     """
 
-    def __init__(self, record_set: RecordSet, schema: Schema, shuffle: bool, buffer_examples: int):
+    def __init__(
+        self,
+        record_set: RecordSet,
+        schema: Schema,
+        shuffle: bool,
+        buffer_examples: int,
+        *,
+        choices: int = 1,
+    ):
         self.record_set = record_set
+        self._choices = choices
         self.schema = schema
         self.num_examples = record_set.num_examples
         self._order = {"shuffle": shuffle, "buffer_examples": buffer_examples}
@@ -75,14 +85,28 @@ class RecordData(Data):
         """See `Data`."""
         integer = {tf.int64: tf.int32}  # what records.parse_batch makes of it
         return {
-            name: tf.TensorSpec([batch_size, size], integer.get(dtype, dtype))
+            name: tf.TensorSpec([batch_size, *self._shape(size)], integer.get(dtype, dtype))
             for name, (size, dtype) in self.schema.items()
         }
+
+    def _shape(self, size: int) -> tuple[int, ...]:
+        """Shape of one example's feature: a column's is shorter than the number of choices."""
+        is_sequence = self._choices > 1 and size >= self._choices
+        return (self._choices, size // self._choices) if is_sequence else (size,)
 
     def training_dataset(self, batch_size, *, seed, first_step, context):
         """See `Data`."""
         reading = records.Reading(batch_size, seed=seed, first_step=first_step, **self._order)
-        return records.training_dataset(self.record_set, self.schema, reading, context)
+        dataset = records.training_dataset(self.record_set, self.schema, reading, context)
+        if self._choices == 1:
+            return dataset
+        shapes = {name: self._shape(size) for name, (size, _) in self.schema.items()}
+        return dataset.map(
+            lambda batch: {
+                name: tf.reshape(value, [value.shape[0], *shapes[name]])
+                for name, value in batch.items()
+            }
+        )
 
     def evaluation_dataset(self, batch_size, context):
         """See `Data`."""

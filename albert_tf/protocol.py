@@ -21,7 +21,6 @@ from albert_tf.tasks.finetuning import (
     EVAL_PREDICTIONS,
     PREDICTIONS,
     FineTuningTask,
-    table_sha256,
 )
 
 
@@ -206,7 +205,7 @@ def _read_predictions(folder: str, name: str, task: FineTuningTask, split: str) 
         raise UserError(
             f"--ensemble: {path} cannot be read; finish that run, with --{flag} ({type(error).__name__})"
         ) from None
-    if str(found.pop("table_sha256")) != table_sha256(task.tables[split]):
+    if str(found.pop("table_sha256")) != task.tables[split].sha256():
         raise UserError(
             f"--ensemble: {path} was made for other data or with another vocabulary or --max_seq_length"
         )

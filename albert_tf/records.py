@@ -44,6 +44,29 @@ def pretraining_schema(max_seq_length: int, max_predictions_per_seq: int) -> Sch
     }
 
 
+# Columns of fine-tuning features that hold floats.
+_FLOAT_COLUMNS = frozenset({"label_scores"})
+
+
+def feature_schema(
+    columns: Mapping[str, int], names: Sequence[str], sequence_values: int
+) -> Schema:
+    """Features of a fine-tuning record.
+
+    Args:
+      columns: number of values of each column, by name; other names are sequences.
+      names: the features wanted.
+      sequence_values: values of a sequence feature, choices x length.
+    """
+    return {
+        name: (
+            columns.get(name, sequence_values),
+            tf.float32 if name in _FLOAT_COLUMNS else tf.int64,
+        )
+        for name in names
+    }
+
+
 @dataclasses.dataclass(frozen=True)
 class RecordSet:
     """Record files that belong together.
@@ -104,6 +127,18 @@ def find_records(patterns: str, flag: str) -> RecordSet:
     if not sum(counts):
         raise UserError(f"--{flag}={patterns}: the files hold no records")
     return RecordSet(tuple(files), tuple(counts), "GZIP" if kinds == {True} else "", metadata)
+
+
+def find_feature_records(folder: str, flag: str) -> RecordSet:
+    """The fine-tuning records in a folder.
+
+    Raises:
+      UserError: see `find_records`; or they are not what data_prep/create_finetuning_data.py writes.
+    """
+    found = find_records(folder, flag)
+    if "table_sha256" not in found.metadata:
+        raise UserError(f"--{flag}={folder}: not written by data_prep.create_finetuning_data")
+    return found
 
 
 def _expand(pattern: str) -> list[str]:

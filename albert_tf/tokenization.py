@@ -131,7 +131,7 @@ class Tokenizer:
         Raises:
           UserError: the file cannot be read, is no SentencePiece model, or lacks a special piece.
         """
-        return cls(_read_bytes(path), do_lower_case=do_lower_case, source=path)
+        return cls(read_bytes(path), do_lower_case=do_lower_case, source=path)
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without special pieces.
@@ -415,7 +415,12 @@ def _check_is_text(text: object) -> None:
         raise TypeError(f"text must be str, got {type(text).__name__}; decode bytes as UTF-8 first")
 
 
-def _read_bytes(path: str) -> bytes:
+def read_bytes(path: str) -> bytes:
+    """The content of a file; a path with :// is read through TensorFlow.
+
+    Raises:
+      UserError: it cannot be read.
+    """
     if "://" in path:
         import tensorflow as tf
 

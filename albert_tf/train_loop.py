@@ -370,9 +370,11 @@ def ratio_names(task: Task, model, data: Data) -> list[str]:
 
 
 def with_total_loss(results: dict[str, float]) -> dict[str, float]:
-    """The same, with `loss`, the sum of the losses, in front."""
-    total = sum(value for name, value in results.items() if name.endswith("_loss"))
-    return {"loss": total, **results}
+    """The same, with `loss`, the sum of the losses, in front; a single loss has that name alone."""
+    losses = {name: value for name, value in results.items() if name.endswith("_loss")}
+    parts = {} if len(losses) == 1 else losses
+    others = {name: value for name, value in results.items() if name not in losses}
+    return {"loss": sum(losses.values()), **parts, **others}
 
 
 def run(
@@ -517,6 +519,8 @@ class Run:
         last = self._eval_results
         if self.config.do_train and self.task.keeps == "best" and self.checkpoints.best:
             self._return_to_best(evaluator)
+        if evaluator:
+            self.folder.write_files(self.task.evaluation_files([evaluator.predictions]))
         if self.task.predict_data:
             self._predict()
         return self._finish(evaluator, last)
@@ -655,7 +659,8 @@ class Run:
             step, self.task.best_metric, results[self.task.best_metric]
         )
         if self.folder.is_chief:
-            shown = "  ".join(f"{name} {value:.4f}" for name, value in results.items())
+            names = self.task.shown_metrics or results
+            shown = "  ".join(f"{name} {results[name]:.4f}" for name in names if name in results)
             progress.say(
                 f"evaluation at step {step}  {shown}{'  (best so far)' if is_best else ''}"
             )
@@ -688,8 +693,6 @@ class Run:
             new = {"eval": self._eval_results} if evaluator else {}
             results = {**results, **self.folder.read_json(RESULTS_FILE), **new}
         if self.folder.is_chief:
-            if evaluator:
-                self.folder.write_files(self.task.evaluation_files([evaluator.predictions]))
             with self.folder.writing():
                 if self.config.do_train:
                     self.task.save_model(self.model, self.folder.file("model"))

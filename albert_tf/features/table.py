@@ -6,14 +6,19 @@ can be taken up at any step.
 """
 
 import dataclasses
+import hashlib
 import io
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from albert_tf.tokenization import read_bytes
+
 # What a sequence is filled up with, where it is not 0.
 PADDING = {"p_mask": 1}
-_FILE_VERSION = 1
+_FILE_VERSION = 2
+_HASH_BYTES = hashlib.sha256().digest_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,14 +41,26 @@ class FeatureTable:
     choices: int = 1
 
     def __post_init__(self):
+        splits = self.row_splits
+        ascends = (
+            splits.ndim == 1 and len(splits) and splits[0] == 0 and np.all(np.diff(splits) >= 0)
+        )
+        if not ascends or (len(splits) - 1) % self.choices:
+            raise ValueError(
+                f"row_splits must ascend from 0, with {self.choices} sequences an example; got {splits}"
+            )
         for name, values in self.sequences.items():
             if values.shape != (self.row_splits[-1],) or values.dtype != np.int32:
                 raise ValueError(
                     f"{name} must be int32 [{self.row_splits[-1]}], got {values.dtype} {values.shape}"
                 )
         for name, values in self.columns.items():
-            if values.ndim != 2 or len(values) != len(self):
-                raise ValueError(f"{name} must be [{len(self)}, values], got {values.shape}")
+            is_number = values.dtype in (np.int32, np.float32)
+            if not is_number or values.ndim != 2 or len(values) != len(self):
+                raise ValueError(
+                    f"{name} must be int32 or float32 [{len(self)}, values],"
+                    f" got {values.dtype} {values.shape}"
+                )
 
     def __len__(self) -> int:
         return (len(self.row_splits) - 1) // self.choices
@@ -71,7 +88,7 @@ class FeatureTable:
           Sequences int32 [B, L], or [B, C, L] where an example has several, with `input_mask` (1 = a piece);
           columns [B, values].
         """
-        rows = (np.asarray(examples)[:, None] * self.choices + np.arange(self.choices)).ravel()
+        rows = self._rows_of(examples)
         starts, ends = self.row_splits[rows], self.row_splits[rows + 1]
         positions = starts[:, None] + np.arange(length)
         is_piece = positions < ends[:, None]
@@ -88,16 +105,21 @@ class FeatureTable:
 
     def select(self, examples: np.ndarray) -> "FeatureTable":
         """The table of some examples, in the order given."""
-        rows = (np.asarray(examples)[:, None] * self.choices + np.arange(self.choices)).ravel()
-        pieces = [np.arange(self.row_splits[row], self.row_splits[row + 1]) for row in rows]
-        taken = np.concatenate([np.zeros(0, np.int64), *pieces])
+        rows = self._rows_of(examples)
         lengths = np.diff(self.row_splits)[rows]
+        row_splits = _row_splits(lengths)
+        shifts = self.row_splits[rows] - row_splits[:-1]
+        taken = np.arange(row_splits[-1]) + np.repeat(shifts, lengths)
         return FeatureTable(
-            np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            row_splits,
             {name: values[taken] for name, values in self.sequences.items()},
             {name: values[examples] for name, values in self.columns.items()},
             self.choices,
         )
+
+    def _rows_of(self, examples: np.ndarray) -> np.ndarray:
+        """Indices of the examples' sequences."""
+        return (np.asarray(examples)[:, None] * self.choices + np.arange(self.choices)).ravel()
 
     @classmethod
     def from_rows(
@@ -115,27 +137,25 @@ class FeatureTable:
           sequences: name -> for each sequence its values.
           columns: name -> for each example a number or a list of numbers; floats make a float32 column.
           choices: sequences of an example.
+
+        Raises:
+          ValueError: the sequences of two names are not of the same lengths.
         """
-        rows = next(iter(sequences.values()))
-        row_splits = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
-        flat = {
-            name: np.fromiter((value for row in rows for value in row), np.int32)
-            for name, rows in sequences.items()
-        }
+        lengths = {name: [len(row) for row in rows] for name, rows in sequences.items()}
+        first, *others = lengths
+        for name in others:
+            if lengths[name] != lengths[first]:
+                raise ValueError(f"{name} and {first} must have sequences of the same lengths")
+        flat = {name: _joined(rows) for name, rows in sequences.items()}
         fixed = {name: _as_column(values) for name, values in columns.items()}
-        return cls(row_splits, flat, fixed, choices)
+        return cls(_row_splits(lengths[first]), flat, fixed, choices)
 
     @classmethod
     def concatenate(cls, tables: Sequence["FeatureTable"]) -> "FeatureTable":
         """One table of several, which must have the same names; at least one."""
         first = tables[0]
-        offsets = np.cumsum([0, *(table.row_splits[-1] for table in tables)])
-        splits = [
-            table.row_splits[1:] + offset
-            for table, offset in zip(tables, offsets[:-1], strict=True)
-        ]
         return cls(
-            np.concatenate([[0], *splits]).astype(np.int64),
+            _row_splits(np.concatenate([np.diff(table.row_splits) for table in tables])),
             {
                 name: np.concatenate([table.sequences[name] for table in tables])
                 for name in first.sequences
@@ -148,38 +168,70 @@ class FeatureTable:
         )
 
     def to_bytes(self) -> bytes:
-        """The table as the bytes of an .npz file."""
+        """The table as the bytes of an .npz file, followed by their hash."""
         arrays = {"row_splits": self.row_splits, "choices": np.array([self.choices, _FILE_VERSION])}
-        arrays.update({f"sequence/{name}": values for name, values in self.sequences.items()})
+        arrays.update(
+            {f"sequence/{name}": _narrow(values) for name, values in self.sequences.items()}
+        )
         arrays.update({f"column/{name}": values for name, values in self.columns.items()})
         file = io.BytesIO()
         np.savez(file, **arrays)
+        # An .npz file guards its arrays against damage, but not the list of them.
+        file.write(hashlib.sha256(file.getbuffer()).digest())
         return file.getvalue()
+
+    def sha256(self) -> str:
+        """Hexadecimal hash of the contents."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
 
     @classmethod
     def from_file(cls, path: str) -> "FeatureTable":
-        """Reads what `to_bytes` gave.
+        """Reads what `to_bytes` gave; a path with :// is read through TensorFlow.
 
         Raises:
-          ValueError: the file is damaged or of another version.
-          OSError: it cannot be read.
+          ValueError: the file is damaged or of another version; as a UserError, it cannot be read.
         """
-        with np.load(path, allow_pickle=False) as arrays:
-            if "choices" not in arrays or arrays["choices"][1] != _FILE_VERSION:
-                raise ValueError("not a table of this version")
-            named = {"sequence": {}, "column": {}}
-            for name in arrays.files:
-                kind, _, rest = name.partition("/")
-                if rest:
-                    named[kind][rest] = arrays[name]
-            choices = int(arrays["choices"][0])
-            return cls(arrays["row_splits"], named["sequence"], named["column"], choices)
+        content = read_bytes(path)
+        end = max(0, len(content) - _HASH_BYTES)
+        if hashlib.sha256(memoryview(content)[:end]).digest() != content[end:]:
+            raise ValueError("not a whole table")
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        choices, version = arrays["choices"].tolist()
+        if version != _FILE_VERSION:
+            raise ValueError(f"a table of version {version}, must be {_FILE_VERSION}")
+        named = {"sequence": {}, "column": {}}
+        for name, values in arrays.items():
+            kind, _, rest = name.partition("/")
+            if rest:
+                named[kind][rest] = values
+        sequences = {name: values.astype(np.int32) for name, values in named["sequence"].items()}
+        return cls(arrays["row_splits"], sequences, named["column"], choices)
+
+
+def _row_splits(lengths: Sequence[int]) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))])
+
+
+def _joined(rows: Sequence[Sequence[int]]) -> np.ndarray:
+    """The values of all rows, int32; either way is many times slower with rows of the other kind."""
+    if len(rows) and isinstance(rows[0], np.ndarray):
+        return np.concatenate(rows).astype(np.int32)
+    return np.fromiter(itertools.chain.from_iterable(rows), np.int32)
+
+
+def _narrow(values: np.ndarray) -> np.ndarray:
+    """The same numbers in the smallest type that holds them, for a file of a quarter or half the size."""
+    for dtype in (np.uint8, np.uint16):
+        if values.size and values.min() >= 0 and values.max() <= np.iinfo(dtype).max:
+            return values.astype(dtype)
+    return values
 
 
 def _as_column(values: Sequence) -> np.ndarray:
     array = np.asarray(values)
-    array = array.astype(np.float32 if array.dtype.kind == "f" else np.int32)
-    return array.reshape(len(array), -1)
+    array = array.astype(np.float32 if array.dtype.kind == "f" and array.size else np.int32)
+    return array if array.ndim == 2 else array.reshape(len(array), 1)
 
 
 # --- Which examples make up which batch ---
@@ -199,7 +251,14 @@ class Batch:
 
 
 def bucket_of(lengths: np.ndarray, buckets: Sequence[int]) -> np.ndarray:
-    """Index of the shortest bucket that holds each example, int64 [examples]; buckets ascend."""
+    """Index of the shortest bucket that holds each example, int64 [examples]; buckets ascend.
+
+    Raises:
+      ValueError: an example is longer than the last bucket.
+    """
+    lengths = np.asarray(lengths)
+    if lengths.size and lengths.max() > buckets[-1]:
+        raise ValueError(f"an example has {lengths.max()} pieces, the longest bucket {buckets[-1]}")
     return np.searchsorted(np.asarray(buckets), lengths, side="left")
 
 
@@ -212,61 +271,97 @@ def training_batches(
 ) -> Iterator[Batch]:
     """An endless stream of batches; each epoch has every example once, in a new order.
 
-    What does not fill a batch of its bucket goes on to the next longer one, and what is left of the longest bucket
-    comes first in the next epoch, so that no example is dropped or repeated.
+    What does not fill a batch of its bucket is filled up from the next shorter one. An epoch leaves the examples over
+    that do not fill a batch at all, of its shortest ones. They come in the next epoch, so that no example is dropped,
+    repeated, or put off for longer than that.
 
     Args:
-      lengths: of the examples, int [examples].
+      lengths: of the examples, int [examples]; at least one.
       buckets: ascending lengths to pad to; the last holds every example.
       batch_size: examples in a batch.
       seed: of the order.
-      shuffle: whether there is an order other than the table's.
+      shuffle: whether there is an order other than the table's, from long to short.
+
+    Raises:
+      ValueError: there are no examples, or one is longer than the last bucket.
     """
+    if not len(lengths):
+        raise ValueError("there are no examples to make batches of")
     bucket = bucket_of(lengths, buckets)
     left = np.zeros(0, np.int64)
-    epoch = 0
-    while True:
+    for epoch in itertools.count():
         rng = np.random.default_rng([seed, epoch])
         order = rng.permutation(len(lengths)) if shuffle else np.arange(len(lengths))
-        order = np.concatenate([left, order])
-        batches = []
-        left = np.zeros(0, np.int64)
-        for index, length in enumerate(buckets):
-            waiting = np.concatenate([left, order[bucket[order] == index]])
-            whole = len(waiting) // batch_size * batch_size
-            batches += [
-                Batch(examples, length) for examples in waiting[:whole].reshape(-1, batch_size)
-            ]
-            left = waiting[whole:]
+        waiting = np.concatenate([left, _long_to_short(order, bucket)])
+        whole = len(waiting) // batch_size * batch_size
+        left = waiting[whole:]
+        batches = _cut(_long_to_short(waiting[:whole], bucket), bucket, buckets, batch_size)
         if shuffle:
             batches = [batches[index] for index in rng.permutation(len(batches))]
         yield from batches
-        epoch += 1
 
 
 def evaluation_batches(lengths: np.ndarray, buckets: Sequence[int], batch_size: int) -> list[Batch]:
-    """Batches that hold every example once; a bucket's last one is filled up with -1."""
+    """Batches that hold every example once, from long to short; the last is filled up with -1.
+
+    Raises:
+      ValueError: an example is longer than the last bucket.
+    """
     bucket = bucket_of(lengths, buckets)
-    batches = []
-    for index, length in enumerate(buckets):
-        of_bucket = np.flatnonzero(bucket == index)
-        filled = np.concatenate([of_bucket, np.full(-len(of_bucket) % batch_size, -1)])
-        batches += [Batch(examples, length) for examples in filled.reshape(-1, batch_size)]
-    return batches
+    order = _long_to_short(np.arange(len(bucket)), bucket)
+    filled = np.concatenate([order, np.full(-len(order) % batch_size, -1)])
+    return _cut(filled, bucket, buckets, batch_size)
+
+
+def _long_to_short(examples: np.ndarray, bucket: np.ndarray) -> np.ndarray:
+    """The examples ordered by their buckets, the longest first; those of a bucket keep their order."""
+    return examples[np.argsort(-bucket[examples].astype(np.int16), kind="stable")]
+
+
+def _cut(
+    examples: np.ndarray, bucket: np.ndarray, buckets: Sequence[int], batch_size: int
+) -> list[Batch]:
+    """Batches of examples that are ordered from long to short, each as long as its first example's bucket."""
+    rows = examples.reshape(-1, batch_size)
+    return [Batch(row, buckets[index]) for row, index in zip(rows, bucket[rows[:, 0]], strict=True)]
 
 
 def lengths_to_pad_to(lengths: Iterable[int], max_length: int, num_buckets: int) -> tuple[int, ...]:
-    """A few lengths, multiples of 8 below `max_length`, that hold about as many examples each.
+    """A few lengths, multiples of 8 below `max_length`, chosen so that the examples need the least padding.
+
+    The longest of them holds the longest example. `max_length` comes last, for what is longer in other data.
 
     Example:
-      ([3, 5, 9, 12, 30, 31], 64, 3) -> (8, 24, 64)
+      ([3, 5, 9, 12, 30, 31], 64, 2) -> (16, 32, 64)
 
     Args:
-      lengths: of the examples.
+      lengths: of the examples, at most `max_length`.
       max_length: the longest bucket.
-      num_buckets: most buckets; 1 pads everything to `max_length`.
+      num_buckets: most buckets besides `max_length`; 1 pads everything to `max_length`.
     """
-    shares = np.arange(1, num_buckets) / num_buckets
-    inner = np.quantile(np.fromiter(lengths, np.int64), shares) if num_buckets > 1 else []
-    rounded = {int(-(-length // 8) * 8) for length in inner}
-    return (*sorted(length for length in rounded if length < max_length), max_length)
+    rounded = -(-np.fromiter(lengths, np.int64) // 8) * 8
+    if num_buckets == 1 or not rounded.size:
+        return (max_length,)
+    bounds, counts = np.unique(np.minimum(rounded, max_length), return_counts=True)
+    chosen = bounds[_bounds_of_least_padding(bounds, counts, num_buckets)].tolist()
+    return (*(length for length in chosen if length < max_length), max_length)
+
+
+def _bounds_of_least_padding(bounds: np.ndarray, counts: np.ndarray, num_buckets: int) -> list[int]:
+    """Indices of the chosen among ascending `bounds`, the last included; `counts` examples need each of them."""
+    num_below = np.cumsum(counts)
+    # pieces[i, j]: of the examples longer than bound i and up to bound j, if they are all padded to bound j.
+    pieces = ((num_below - num_below[:, None]) * bounds).astype(np.float64)
+    pieces[np.tri(len(bounds), dtype=bool)] = np.inf
+    least = num_below * bounds  # with a single bucket, up to each bound
+    previous = []  # for two buckets, three, ...: the bound before each bound, or the bound itself
+    for _ in range(num_buckets - 1):
+        with_one_more = least[:, None] + pieces
+        best = np.argmin(with_one_more, axis=0)
+        fewest = with_one_more[best, np.arange(len(bounds))]
+        previous.append(np.where(fewest < least, best, np.arange(len(bounds))))
+        least = np.minimum(fewest, least)
+    chosen = [len(bounds) - 1]
+    for before in reversed(previous):
+        chosen.append(int(before[chosen[-1]]))
+    return sorted(set(chosen))

@@ -31,6 +31,7 @@ class Task(abc.ABC):
       eval_data: what is evaluated on, or None.
       predict_data: what predictions are wanted for, or None.
       best_metric: the metric that the best checkpoint has most of.
+      shown_metrics: what a line about an evaluation says; everything if empty.
       keeps: which checkpoint is evaluated, predicts and becomes the model at the end, "last" or "best".
       loss_epsilons: what is added to the global count that a loss is divided by; 0 where a loss has no entry.
     """
@@ -39,6 +40,7 @@ class Task(abc.ABC):
     eval_data: Data | None = None
     predict_data: Data | None = None
     best_metric: str
+    shown_metrics: tuple[str, ...] = ()
     keeps: str = "last"
     loss_epsilons: Mapping[str, float] = {}
 

@@ -6,17 +6,13 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import ClassifierConfig, FineTuningRunConfig
-from albert_tf.features import glue, tsv
-from albert_tf.features.table import FeatureTable
-from albert_tf.features.text_pairs import PairSettings, TextExample, make_pair_features
+from albert_tf.features import glue
+from albert_tf.features.sources import TextSource
 from albert_tf.heads import AlbertForSequenceClassification
 from albert_tf.losses import Ratio, cross_entropy, squared_error
 from albert_tf.tasks import Features, Files, Outputs, Predictions, metrics
 from albert_tf.tasks.finetuning import FineTuningTask, averaged, example_weights
 
-OWN_FILES = "tsv"
-_FILE_FLAGS = {"train": "train_file", "eval": "eval_file", "predict": "predict_file"}
-_GLUE_SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
 _WORST = 20
 
 
@@ -32,79 +28,20 @@ class ClassificationTask(FineTuningTask):
     """
 
     model_class = AlbertForSequenceClassification
+    source_class = TextSource
+    source: TextSource
 
     def __init__(self, config: ClassifierConfig, run: FineTuningRunConfig):
-        self.glue = None
-        if config.task_name != OWN_FILES:
-            self.glue = glue.find_task(config.task_name, flag="task_name")
-        # AX has no labels of its own: a model of MNLI answers it.
-        is_diagnostic = self.glue is not None and not self.glue.label_column
-        self.task_name = "mnli" if is_diagnostic else config.task_name.lower().replace("-", "")
-        self.is_regression = self.glue.is_regression if self.glue else config.kind == "regression"
-        self.label_column = "label_scores" if self.is_regression else "label_ids"
+        super().__init__(config, run)
+        self.is_regression = self.source.is_regression
+        self.label_column = self.source.label_columns[0]
         self.metric_names = self._metric_names()
         self.best_metric = self.metric_names[0]
-        super().__init__(config, run)
 
     def _metric_names(self) -> tuple[str, ...]:
-        if self.glue:
-            return self.glue.metrics
+        if self.source.glue:
+            return self.source.glue.metrics
         return ("pearson", "spearman") if self.is_regression else ("accuracy", "macro_f1")
-
-    # --- Reading ---
-
-    def _read(self) -> None:
-        config = self.config
-        if self.is_regression:
-            self.labels = ("score",)
-        elif self.glue:
-            self.labels = self.glue.labels
-        elif self.run.do_train and not self.labels:
-            self.labels = tsv.find_labels(
-                config.train_file, label_column=config.label_column, flag="train_file"
-            )
-        self.examples = {
-            split: self._read_split(split)
-            for split, wanted in (
-                ("train", self.run.do_train),
-                ("eval", self.run.do_eval),
-                ("predict", self.run.do_predict),
-            )
-            if wanted
-        }
-
-    def _read_split(self, split: str) -> list[TextExample] | None:
-        config = self.config
-        path = getattr(config, _FILE_FLAGS[split])
-        if self.glue and path:
-            return glue.read_glue_file(
-                self.glue, path, "test", source=f"--{_FILE_FLAGS[split]}={path}"
-            )
-        if self.glue:
-            if split == "eval" and not self.glue.label_column:
-                return None
-            return glue.read_glue(self.glue, config.data_dir, _GLUE_SPLITS[split], flag="data_dir")
-        if not path:
-            return None
-        is_labelled = split != "predict"
-        return tsv.read_own(
-            path,
-            text_columns=config.text_columns.split(","),
-            label_column=config.label_column if is_labelled else "",
-            id_column=config.id_column,
-            labels=self.labels if is_labelled and not self.is_regression else None,
-            kind=config.kind,
-            flag=_FILE_FLAGS[split],
-        )
-
-    def _features(self, split: str) -> FeatureTable | None:
-        examples = self.examples.get(split)
-        if examples is None:
-            return None
-        settings = PairSettings(self.tokenizer, self.config.max_seq_length)
-        return self._build_table(
-            make_pair_features, settings, examples, f"{self.task_name} {split}"
-        )
 
     # --- Training ---
 
@@ -136,7 +73,7 @@ class ClassificationTask(FineTuningTask):
         The first metric of a task with groups is that of its first group (MNLI: matched, as in the paper).
         """
         answers, labels = self._answers(members), self._column("eval", self.label_column)
-        groups = np.array([example.group for example in self.examples["eval"]])
+        groups = np.array([example.group for example in self.items["eval"]])
         names = list(dict.fromkeys(groups))
         results = {}
         for metric in self.metric_names:
@@ -161,7 +98,7 @@ class ClassificationTask(FineTuningTask):
         """Accuracy of always giving the commonest label."""
         if not self.eval_data or "accuracy" not in self.metric_names:
             return {}
-        groups = [example.group for example in self.examples["eval"]]
+        groups = [example.group for example in self.items["eval"]]
         labels = self._column("eval", "label_ids")[np.array(groups) == groups[0]]
         return {"accuracy": float(np.bincount(labels).max() / len(labels))}
 
@@ -190,31 +127,31 @@ class ClassificationTask(FineTuningTask):
             ]
         parts.append(f"The {len(worst)} worst errors of {len(labels):,} examples\n")
         for index, words in zip(worst, said, strict=True):
-            example = self.examples["eval"][index]
+            example = self.items["eval"][index]
             texts = [text for text in (example.text_a, example.text_b) if text]
             parts.append("\n".join([f"row {example.row}: {words}", *(f"  {t}" for t in texts)]))
         return "\n".join(parts) + "\n"
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
         """Readable answers with probabilities, the leaderboard's file of a GLUE task, and the raw predictions."""
-        examples, answers = self.examples["predict"], self._answers(members)
+        examples, answers = self.items["predict"], self._answers(members)
         found = {
             "predictions/predictions.tsv": self._readable(members),
             **self._raw_file(members, "predict"),
         }
-        if not self.glue:
+        if not self.source.glue:
             return found
         for group in dict.fromkeys(example.group for example in examples):
             chosen = [i for i, example in enumerate(examples) if example.group == group]
             name, text = glue.submission_tsv(
-                self.glue, group, [examples[i].id for i in chosen], answers[chosen]
+                self.source.glue, group, [examples[i].id for i in chosen], answers[chosen]
             )
             found[f"predictions/{name}"] = text
         return found
 
     def _readable(self, members: Sequence[Predictions]) -> str:
         answers = self._answers(members)
-        ids = [example.id for example in self.examples["predict"]]
+        ids = [example.id for example in self.items["predict"]]
         if self.is_regression:
             rows = [f"{id}\t{score:.4f}" for id, score in zip(ids, answers, strict=True)]
             return "\n".join(["id\tscore", *rows]) + "\n"

@@ -1,12 +1,9 @@
 """What all fine-tuning tasks share: the model and its new head, the vocabulary, features, the model's folder."""
 
-import abc
 import dataclasses
-import functools
-import hashlib
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -19,28 +16,32 @@ from albert_tf.config import (
     FineTuningRunConfig,
     OptimizerConfig,
 )
-from albert_tf.data import TableData
+from albert_tf.data import RecordData, TableData
 from albert_tf.errors import UserError
-from albert_tf.features import prepare
+from albert_tf.features.sources import Source
 from albert_tf.features.table import FeatureTable, lengths_to_pad_to
 from albert_tf.heads import AlbertModel
-from albert_tf.records import EXAMPLE_WEIGHTS
+from albert_tf.records import EXAMPLE_WEIGHTS, feature_schema, find_feature_records
 from albert_tf.tasks import Features, Files, Predictions, Task
 from albert_tf.tasks.model_choice import chosen_config
 from albert_tf.tokenization import Tokenizer
 
 EVAL_PREDICTIONS, PREDICTIONS = "predictions/eval.npz", "predictions/predict.npz"
-_EXAMPLES_A_CALL = 500
+_SHUFFLED_RECORDS = 10_000
 
 
 class FineTuningTask(Task):
-    """A task that starts from a pretrained encoder; read by its subclasses from top to bottom.
-
-    A subclass reads its files and names its labels in `_read`, and makes features in `_features`.
+    """A task that starts from a pretrained encoder.
 
     Args:
       config: settings of the task.
       run: what is asked for, and the model to start from.
+
+    Attributes:
+      source: the task's data.
+      items: what was read, by split.
+      tables: features by split.
+      labels: names of the model's outputs.
 
     Raises:
       UserError: the model, the vocabulary, the flags and the files do not fit together.
@@ -48,34 +49,40 @@ class FineTuningTask(Task):
 
     keeps = "best"
     model_class: type[AlbertModel]
-    task_name: str  # of config.json's finetuning_task
-    model_inputs: tuple[str, ...] = ("input_ids", "segment_ids")
-    label_column: str = "label_ids"
+    source_class: type[Source]
 
     def __init__(self, config: FineTuningConfig, run: FineTuningRunConfig):
         self.config = config
         self.run = run
-        source = self._source()
-        self._weights = pretrained.read_weights(source) if source else None
-        self.tokenizer = self._load_vocabulary(source)
-        self.labels = tuple(self._weights.config.labels) if self._has_head() else ()
+        self.source = self.source_class(config)
+        self.task_name = self.source.task_name
+        origin = self._origin()
+        self._weights = pretrained.read_weights(origin) if origin else None
+        self.tokenizer = self._load_vocabulary(origin)
         self._read()
         self.model_config = self._resolve_config()
         self._make_data()
 
-    # --- What a subclass says ---
-
-    @abc.abstractmethod
     def _read(self) -> None:
-        """Reads the files of the splits that are wanted, and sets `labels` if the model brings none."""
-
-    @abc.abstractmethod
-    def _features(self, split: str) -> FeatureTable | None:
-        """The features of "train", "eval" or "predict"; None if it is not wanted."""
+        """Reads the files of the splits that are wanted."""
+        if not self.source.labels and self._has_head():
+            self.source.labels = tuple(self._weights.config.labels)
+        wanted = {
+            "train": self.run.do_train and not self.config.train_records,
+            "eval": self.run.do_eval,
+            "predict": self.run.do_predict,
+        }
+        self._records = None
+        if self.run.do_train and self.config.train_records:
+            self._records = find_feature_records(self.config.train_records, "train_records")
+            self.source.labels = tuple(self._records.metadata["labels"])
+        found = {split: self.source.read(split) for split in wanted if wanted[split]}
+        self.items = {split: items for split, items in found.items() if items is not None}
+        self.labels = self.source.labels
 
     # --- Model ---
 
-    def _source(self) -> str:
+    def _origin(self) -> str:
         """Where the weights are: the initial checkpoint, or the run itself where nothing is trained."""
         has_run = os.path.isdir(os.path.join(self.run.output_dir, "checkpoints"))
         return (
@@ -89,12 +96,12 @@ class FineTuningTask(Task):
             return False
         return weights.config.foreign.get("finetuning_task") == self.task_name
 
-    def _load_vocabulary(self, source: str) -> Tokenizer:
+    def _load_vocabulary(self, origin: str) -> Tokenizer:
         config = self.config
-        path = config.spm_model_file or (source and pretrained.vocabulary_beside(source))
+        path = config.spm_model_file or (origin and pretrained.vocabulary_beside(origin))
         if not path:
             config.refuse(
-                "spm_model_file", f"is required: there is no spiece.model beside {source}"
+                "spm_model_file", f"is required: there is no spiece.model beside {origin}"
             )
         self.spm_model_file = path
         return Tokenizer.from_file(path, do_lower_case=config.do_lower_case)
@@ -103,7 +110,7 @@ class FineTuningTask(Task):
         config, tokenizer = self.config, self.tokenizer
         if not self.run.do_train and not self._has_head():
             raise UserError(
-                f"{self._source()}: has no head for {self.task_name}; fine-tune it with --do_train first"
+                f"{self._origin()}: has no head for {self.task_name}; fine-tune it with --do_train first"
             )
         chosen = chosen_config(config, self.run, self._weights, tokenizer.vocab_size)
         if tokenizer.vocab_size != chosen.vocab_size:
@@ -148,58 +155,43 @@ class FineTuningTask(Task):
     # --- Data ---
 
     def _make_data(self) -> None:
-        self.tables = {split: self._features(split) for split in ("train", "eval", "predict")}
-        data = {}
-        for split, table in self.tables.items():
-            if table is not None and not len(table):
-                raise UserError(f"{self.task_name}: there is no example to {split} on")
-            if table is not None:
-                data[split] = TableData(table, self._names(table), self._buckets(table))
+        self.tables = {
+            split: self.source.features(split, items, self.tokenizer)
+            for split, items in self.items.items()
+        }
+        data = {
+            split: TableData(table, self.source.names(split), self._buckets(table))
+            for split, table in self.tables.items()
+        }
+        if self._records:
+            data["train"] = self._record_data()
         self.train_data, self.eval_data = data.get("train"), data.get("eval")
         self.predict_data = data.get("predict")
 
-    def _names(self, table: FeatureTable) -> list[str]:
-        wanted = (*self.model_inputs, self.label_column)
-        return [name for name in wanted if name in {*table.sequences, *table.columns}]
+    def _record_data(self) -> RecordData:
+        """Training data of --train_records, which must have been made for this model and these settings."""
+        record_set = self._records
+        record_set.require("max_seq_length", "max_seq_length", self.config.max_seq_length)
+        for name, wanted in (
+            ("task_name", self.task_name),
+            ("spm_sha256", self.tokenizer.sha256),
+            ("do_lower_case", self.tokenizer.do_lower_case),
+        ):
+            if record_set.metadata[name] != wanted:
+                raise UserError(
+                    f"--train_records={self.config.train_records}: were made with"
+                    f" {name}={record_set.metadata[name]!r}, expected {wanted!r}"
+                )
+        choices, length = record_set.metadata["choices"], self.config.max_seq_length
+        names = ["input_mask", *self.source.names("train")]
+        schema = feature_schema(record_set.metadata["columns"], names, choices * length)
+        return RecordData(record_set, schema, True, _SHUFFLED_RECORDS, choices=choices)
 
     def _buckets(self, table: FeatureTable) -> tuple[int, ...]:
         """The lengths that batches are padded to."""
         on_tpu = bool(tf.config.list_logical_devices("TPU"))
         num_buckets = self.config.length_buckets or (1 if on_tpu else 4)
         return lengths_to_pad_to(table.lengths, self.config.max_seq_length, num_buckets)
-
-    def _build_table(
-        self, function: Callable, settings, items: Sequence, description: str
-    ) -> FeatureTable:
-        """The features of items, from the cache if they are there.
-
-        Args:
-          function: `function(settings, items)` makes a table.
-          settings: a dataclass of the featuriser, with its tokenizer.
-          items: dataclasses of texts and labels.
-          description: what messages call them.
-        """
-        fields = {
-            field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)
-        }
-        tokenizer = fields.pop("tokenizer")
-        key = {
-            "function": function.__qualname__,
-            "settings": fields,
-            "vocabulary": tokenizer.sha256,
-            "do_lower_case": tokenizer.do_lower_case,
-            "items": hashlib.sha256(repr(items).encode("utf-8", "surrogatepass")).hexdigest(),
-        }
-        make = functools.partial(
-            prepare.build,
-            function,
-            settings,
-            items,
-            description=f"features of {description}",
-            num_workers=self.config.num_workers,
-            chunk_size=_EXAMPLES_A_CALL,
-        )
-        return prepare.cached(self.config.feature_cache_dir, key, make, description=description)
 
     # --- Loop ---
 
@@ -208,9 +200,10 @@ class FineTuningTask(Task):
         held = {"task": self.config.to_dict(), "model": self.model_config.to_dict()}
         held["head"] = {"model_class": self.model_class.__name__}
         held["data"] = {"spm_sha256": self.tokenizer.sha256}
-        if self.train_data:
-            held["data"]["train_sha256"] = table_sha256(self.tables["train"])
-            held["data"]["num_train_examples"] = self.train_data.num_examples
+        if self._records:
+            held["data"]["train_sha256"] = self._records.metadata["table_sha256"]
+        elif self.train_data:
+            held["data"]["train_sha256"] = self.tables["train"].sha256()
         return held
 
     def resolve(
@@ -247,7 +240,7 @@ class FineTuningTask(Task):
         """The predictions themselves, for ensembles; none for an ensemble."""
         if len(members) > 1:
             return {}
-        arrays = {**members[0], "table_sha256": np.array(table_sha256(self.tables[split]))}
+        arrays = {**members[0], "table_sha256": np.array(self.tables[split].sha256())}
         file = io.BytesIO()
         np.savez_compressed(file, **arrays)
         return {EVAL_PREDICTIONS if split == "eval" else PREDICTIONS: file.getvalue()}
@@ -262,8 +255,3 @@ def example_weights(features: Features) -> tf.Tensor:
 def averaged(members: Sequence[Predictions], name: str) -> np.ndarray:
     """Mean over the members of an ensemble."""
     return np.mean([member[name] for member in members], axis=0)
-
-
-def table_sha256(table: FeatureTable) -> str:
-    """Hash of a table's contents."""
-    return hashlib.sha256(table.to_bytes()).hexdigest()

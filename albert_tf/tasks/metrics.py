@@ -1,0 +1,152 @@
+"""Metrics of classification and regression, and what shows where a model is wrong.
+
+Each metric is a function of (predictions, labels), two arrays of as many values, and always gives a number: 0 where its
+formula has none, as of a single example, or of predictions that are all equal.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+import scipy.stats
+import sklearn.metrics
+
+
+def _defined(score: Callable[[], float], labels: np.ndarray, least: int) -> float:
+    """What `score` gives; 0 if it is not a finite number or there are fewer than `least` examples."""
+    if len(labels) < least:
+        return 0.0
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        # scikit-learn and scipy warn where the formula has no value, which is an ordinary thing early in a training.
+        warnings.simplefilter("ignore")
+        value = float(score())
+    return value if np.isfinite(value) else 0.0
+
+
+def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Share of the predicted labels that are right; int [examples] both."""
+    return _defined(lambda: sklearn.metrics.accuracy_score(labels, predictions), labels, 1)
+
+
+def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Matthews correlation of two labels or more (R_K); int [examples] both."""
+    return _defined(lambda: sklearn.metrics.matthews_corrcoef(labels, predictions), labels, 1)
+
+
+def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """F1 of label 1 against all others; int [examples] both."""
+    found, wanted = np.asarray(predictions) == 1, np.asarray(labels) == 1
+    return _defined(lambda: sklearn.metrics.f1_score(wanted, found, zero_division=0), labels, 1)
+
+
+def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Mean of the F1 of every label that occurs, predicted or true; int [examples] both."""
+    return _defined(
+        lambda: sklearn.metrics.f1_score(labels, predictions, average="macro", zero_division=0),
+        labels,
+        1,
+    )
+
+
+def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Pearson correlation of scores; float [examples] both."""
+    return _correlation(scipy.stats.pearsonr, predictions, labels)
+
+
+def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Spearman correlation of scores; float [examples] both."""
+    return _correlation(scipy.stats.spearmanr, predictions, labels)
+
+
+def _correlation(function: Callable, predictions: np.ndarray, labels: np.ndarray) -> float:
+    predictions, labels = np.asarray(predictions, np.float64), np.asarray(labels, np.float64)
+    if not np.all(np.isfinite(predictions)):
+        return 0.0
+    return _defined(lambda: function(predictions, labels).statistic, labels, 2)
+
+
+Metric = Callable[[np.ndarray, np.ndarray], float]
+
+METRICS: Mapping[str, Metric] = MappingProxyType(
+    {
+        function.__name__: function
+        for function in (accuracy, matthews, f1, macro_f1, pearson, spearman)
+    }
+)
+
+
+# --- Where a model is wrong ---
+
+
+def confusion_table(predictions: np.ndarray, labels: np.ndarray, num_labels: int) -> np.ndarray:
+    """How often each label was predicted for each.
+
+    Args:
+      predictions: int [examples].
+      labels: int [examples].
+      num_labels: C.
+
+    Returns:
+      int64 [C, C]; row: the true label, column: the predicted one.
+    """
+    pairs = np.asarray(labels, np.int64) * num_labels + np.asarray(predictions, np.int64)
+    return np.bincount(pairs, minlength=num_labels**2).reshape(num_labels, num_labels)
+
+
+def format_confusion(table: np.ndarray, names: Sequence[str]) -> str:
+    """A confusion table as text, with the share of each true label that was found and of each prediction that is right.
+
+    Args:
+      table: int [C, C], from `confusion_table`.
+      names: the C labels.
+
+    Returns:
+      Lines, each ended.
+    """
+    right = np.diag(table)
+    rows = [["true \\ predicted", *names, "recall"]]
+    for name, counts, num_right in zip(names, table, right, strict=True):
+        rows.append([name, *(f"{n:,}" for n in counts), _percent(num_right, counts.sum())])
+    precisions = map(_percent, right, table.sum(axis=0))
+    rows.append(["precision", *precisions, _percent(right.sum(), table.sum())])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *others in rows:
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *cells]) + "\n")
+    return "".join(lines)
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def worst_errors(probabilities: np.ndarray, labels: np.ndarray, count: int = 20) -> np.ndarray:
+    """The examples whose wrong label the model was surest of.
+
+    Args:
+      probabilities: float [examples, C].
+      labels: int [examples].
+      count: most examples wanted.
+
+    Returns:
+      int64 [at most count], their indices, the surest first; equally sure ones in their order.
+    """
+    wrong = np.flatnonzero(np.argmax(probabilities, axis=1) != labels)
+    order = np.argsort(-np.max(probabilities[wrong], axis=1), kind="stable")
+    return wrong[order[:count]]
+
+
+def worst_score_errors(scores: np.ndarray, labels: np.ndarray, count: int = 20) -> np.ndarray:
+    """The examples whose score is furthest off.
+
+    Args:
+      scores: float [examples], predicted.
+      labels: float [examples], true.
+      count: most examples wanted.
+
+    Returns:
+      int64 [at most count], their indices, the largest absolute error first; equal ones in their order.
+    """
+    return np.argsort(-np.abs(scores - labels), kind="stable")[:count]

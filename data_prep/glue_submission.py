@@ -1,0 +1,237 @@
+"""Predictions of runs -> the zip file that the GLUE leaderboard takes; every file in it is checked.
+
+    python -m data_prep.glue_submission --runs=runs/cola,runs/mnli --output_file=submission.zip --fill_missing
+    python -m data_prep.glue_submission --check=submission.zip
+
+A run with --do_predict leaves `predictions/CoLA.tsv` or the like in its folder. A submission holds the answers to all
+eleven test sets; what no run answers can be filled with a constant, so that a single task can be scored.
+"""
+
+import dataclasses
+import glob
+import io
+import math
+import os
+import zipfile
+from collections.abc import Mapping
+
+from albert_tf import cli
+from albert_tf.config import Settings, setting
+from albert_tf.errors import UserError
+from albert_tf.features.glue import (
+    GLUE_TASKS,
+    SCORE_RANGE,
+    SUBMISSION_FOLDER,
+    SUBMISSION_HEADER,
+    GlueTask,
+    LeaderboardFile,
+)
+from data_prep import text_files
+
+LABEL = "glue_submission"
+
+# Every file of a submission: its name -> its task, and what is expected of it.
+FILES: Mapping[str, tuple[GlueTask, LeaderboardFile]] = {
+    file.name: (task, file) for task in GLUE_TASKS.values() for file in task.leaderboard.values()
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SubmissionSettings(Settings):
+    """What is collected, or checked."""
+
+    runs: str = setting(
+        "", "Folders of finished runs, or globs, separated by commas.", input_path=True
+    )
+    output_file: str = setting("", "Zip file to write.")
+    fill_missing: bool = setting(
+        False, "Whether to answer test sets that no run has answered with a constant."
+    )
+    check: str = setting("", "Zip file to check; nothing is written.", input_path=True)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.check:
+            for name in ("runs", "output_file", "fill_missing"):
+                if getattr(self, name):
+                    self.refuse(name, "and --check contradict each other: give one")
+        elif not self.runs:
+            self.refuse("runs", "is required: folders of finished runs; or --check")
+        elif not self.output_file:
+            self.refuse("output_file", "is required: the zip file to write")
+
+
+def main(settings: SubmissionSettings) -> None:
+    """Collects and writes a submission, or checks one.
+
+    Raises:
+      UserError: a file is missing, there twice, or not as the leaderboard wants it; or the zip cannot be read or
+        written.
+    """
+    if settings.check:
+        contents = _read_zip(settings.check)
+        _check_all(contents, settings.check)
+        text_files.print_note(LABEL, f"{settings.check}: all {len(contents)} files are valid")
+        return
+    contents = collect(settings.runs)
+    missing = [name for name in FILES if name not in contents]
+    if missing and not settings.fill_missing:
+        raise UserError(
+            f"--runs: no run has {SUBMISSION_FOLDER}/{', '.join(missing)}; give further runs,"
+            " or --fill_missing to answer with a constant"
+        )
+    contents.update({name: constant_answers(name) for name in missing})
+    _check_all(contents, settings.output_file)
+    with text_files.OutputFile(settings.output_file) as output:
+        output.write(_zipped(contents))
+    if missing:
+        filled = ", ".join(f"{name} ({FILES[name][1].constant_answer})" for name in missing)
+        text_files.print_note(LABEL, f"answered with a constant: {filled}")
+    text_files.print_note(LABEL, f"{len(contents)} files -> {settings.output_file}")
+
+
+def collect(runs: str) -> dict[str, bytes]:
+    """The leaderboard's files in the folders of runs, by name, each checked.
+
+    Args:
+      runs: folders or globs, separated by commas.
+
+    Raises:
+      UserError: a folder has none, or two folders have the same, or a file is wrong.
+    """
+    contents, paths = {}, {}
+    for run in _folders(runs):
+        names = [name for name in FILES if os.path.isfile(_path(run, name))]
+        if not names:
+            raise UserError(
+                f"--runs: {run} has no predictions for a GLUE test set; run it with --do_predict"
+            )
+        for name in names:
+            path = _path(run, name)
+            if name in paths:
+                raise UserError(f"--runs: {paths[name]} and {path} answer the same; drop one run")
+            paths[name] = path
+            contents[name] = _read(path)
+            check_answers(name, contents[name], path)
+    return contents
+
+
+def _folders(patterns: str) -> list[str]:
+    folders = []
+    for pattern in filter(None, patterns.split(",")):
+        found = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
+        folders += [os.path.normpath(folder) for folder in found]
+    return list(dict.fromkeys(folders))
+
+
+def _path(run: str, name: str) -> str:
+    return os.path.join(run, SUBMISSION_FOLDER, name)
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def constant_answers(name: str) -> bytes:
+    """A file with the same answer to every example."""
+    _, file = FILES[name]
+    rows = [f"{index}\t{file.constant_answer}" for index in range(file.num_rows)]
+    return ("\n".join([SUBMISSION_HEADER, *rows]) + "\n").encode()
+
+
+# --- Checking ---
+
+
+def _check_all(contents: Mapping[str, bytes], source: str) -> None:
+    for name in contents:
+        if name not in FILES:
+            raise UserError(f"{source}: holds {name!r}; expected only {', '.join(FILES)}")
+    missing = [name for name in FILES if name not in contents]
+    if missing:
+        raise UserError(f"{source}: lacks {', '.join(missing)}")
+    for name, content in contents.items():
+        check_answers(name, content, f"{source}: {name}")
+
+
+def check_answers(name: str, content: bytes, source: str) -> None:
+    """Checks one file: header, indices from 0 on without gaps, answers, number of rows.
+
+    Args:
+      name: one of `FILES`, whose rules hold.
+      content: of the file.
+      source: what messages call it.
+
+    Raises:
+      UserError: something is wrong; names the row.
+    """
+    task, file = FILES[name]
+    try:
+        header, *rows = content.decode().split("\n")
+    except UnicodeDecodeError:
+        raise UserError(f"{source}: is not UTF-8") from None
+    if header.removesuffix("\r") != SUBMISSION_HEADER:
+        raise UserError(f"{source}:1: expected the header {SUBMISSION_HEADER!r}, got {header!r}")
+    if rows and not rows[-1]:
+        rows.pop()
+    for index, row in enumerate(rows):
+        fields = row.removesuffix("\r").split("\t")
+        place = f"{source}:{index + 2}"
+        if len(fields) != 2:
+            raise UserError(f"{place}: expected 2 columns, got {len(fields)}")
+        if fields[0] != str(index):
+            raise UserError(f"{place}: expected index {index}, got {fields[0]!r}")
+        _check_answer(task, fields[1], place)
+    if len(rows) != file.num_rows:
+        raise UserError(
+            f"{source}: expected {file.num_rows:,} rows, got {len(rows):,}; is it the whole test set?"
+        )
+
+
+def _check_answer(task: GlueTask, answer: str, place: str) -> None:
+    if task.is_regression:
+        least, most = SCORE_RANGE
+        if not least <= _number(answer) <= most:
+            raise UserError(f"{place}: expected a number from {least} to {most}, got {answer!r}")
+    elif answer not in task.labels:
+        raise UserError(f"{place}: expected {' or '.join(task.labels)}, got {answer!r}")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+# --- The zip ---
+
+
+def _read_zip(path: str) -> dict[str, bytes]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            if len(set(names)) != len(names):
+                raise UserError(f"{path}: holds a file twice")
+            return {name: archive.read(name) for name in names}
+    except (OSError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path}: is no readable zip file ({error})") from None
+
+
+def _zipped(contents: Mapping[str, bytes]) -> bytes:
+    """A flat archive; equal contents give equal bytes."""
+    output = io.BytesIO()
+    with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in FILES:
+            entry = zipfile.ZipInfo(name)  # dated 1980
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, contents[name])
+    return output.getvalue()
+
+
+if __name__ == "__main__":
+    cli.run(main, SubmissionSettings)

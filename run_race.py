@@ -1,0 +1,26 @@
+"""Fine-tunes ALBERT on RACE, from the plain archive (train/, dev/ and test/, each with middle/ and high/).
+
+python run_race.py --data_dir=RACE --init_checkpoint=albert_base --output_dir=runs/race --preset=paper
+"""
+
+from albert_tf import cli, presets
+from albert_tf.config import FineTuningOptimizerConfig, FineTuningRunConfig, RaceConfig
+
+
+def main(run: FineTuningRunConfig, optimizer: FineTuningOptimizerConfig, race: RaceConfig) -> None:
+    """Hands the task to the protocol."""
+    # Here, so that a wrong flag is refused before TensorFlow is loaded.
+    from albert_tf import protocol
+    from albert_tf.tasks.race import RaceTask
+
+    protocol.fine_tune(RaceTask, race, run, optimizer)
+
+
+if __name__ == "__main__":
+    cli.run(
+        main,
+        FineTuningRunConfig,
+        FineTuningOptimizerConfig,
+        RaceConfig,
+        defaults=presets.for_race,
+    )
