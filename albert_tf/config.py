@@ -834,6 +834,8 @@ class ClassifierConfig(FineTuningConfig):
         """
         super().check_with(others)
         run = others[FineTuningRunConfig]
+        if self.pair_ranking and self.train_records:
+            self.refuse("pair_ranking", "and --train_records contradict each other")
         if self.task_name != "tsv":
             if not self.data_dir:
                 self.refuse("data_dir", f"is required: the folder of {self.task_name}")

@@ -189,9 +189,9 @@ class AlbertForSequenceClassification(AlbertModel):
         )
 
     def call(self, inputs, training=False, seed=None):
-        """`logits` [B, C] float32; arguments as of `AlbertEncoder.call`."""
+        """`logits` [B, C] float32; or [B, 2, C] of pairs of sequences that are ranked, [B, 2, L]."""
         seed = _training_seed(training, seed)
-        pooled = self.encoder(inputs, training=training, seed=seed)["pooled_output"]
+        pooled = _pooled(self.encoder, inputs, training, seed)
         return {"logits": self.head(pooled, seed=modeling.fold_seed(seed, _HEAD_SITE))}
 
     def _head_variables(self):
@@ -212,15 +212,9 @@ class AlbertForMultipleChoice(AlbertModel):
     def call(self, inputs, training=False, seed=None):
         """`logits` [B, C] float32, from `input_ids`, `input_mask` and `segment_ids` [B, C, L]."""
         seed = _training_seed(training, seed)
-        shape = tf.shape(inputs["input_ids"])
-        flat = {
-            name: tf.reshape(inputs[name], [-1, *_static_or(inputs[name], shape)[2:]])
-            for name in ("input_ids", "input_mask", "segment_ids")
-            if name in inputs
-        }
-        pooled = self.encoder(flat, training=training, seed=seed)["pooled_output"]
-        scores = self.head(pooled, seed=modeling.fold_seed(seed, _HEAD_SITE))
-        return {"logits": tf.reshape(scores, _static_or(inputs["input_ids"], shape)[:2])}
+        pooled_BCD = _pooled(self.encoder, inputs, training, seed)
+        scores_BC1 = self.head(pooled_BCD, seed=modeling.fold_seed(seed, _HEAD_SITE))
+        return {"logits": scores_BC1[:, :, 0]}
 
     def _head_variables(self):
         return self.head.named_variables()
@@ -352,6 +346,19 @@ def _training_seed(training: bool, seed):
     if not training:
         return None
     return modeling.new_seed() if seed is None else seed
+
+
+def _pooled(encoder, inputs, training: bool, seed):
+    """The pooled output of sequences [B, L] or [B, C, L]: [B, D] or [B, C, D]."""
+    first = inputs["input_ids"]
+    shape = _static_or(first, tf.shape(first))
+    flat = {
+        name: tf.reshape(inputs[name], [-1, shape[-1]])
+        for name in ("input_ids", "input_mask", "segment_ids")
+        if name in inputs
+    }
+    pooled = encoder(flat, training=training, seed=seed)["pooled_output"]
+    return tf.reshape(pooled, [*shape[:-1], encoder.config.hidden_size])
 
 
 def _masked(logits, mask):

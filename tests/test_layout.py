@@ -9,7 +9,9 @@ from conftest import ROOT
 
 from albert_tf import config
 from data_prep import (
+    create_finetuning_data,
     create_pretraining_data,
+    glue_submission,
     sample_corpus,
     split_sentences,
     train_sentencepiece,
@@ -122,7 +124,9 @@ SETTINGS = [
     config.ClassifierConfig,
     config.SquadConfig,
     config.RaceConfig,
+    create_finetuning_data.FineTuningDataSettings,
     create_pretraining_data.PretrainingDataSettings,
+    glue_submission.SubmissionSettings,
     sample_corpus.SampleSettings,
     split_sentences.SplitSettings,
     train_sentencepiece.TrainSettings,

@@ -69,6 +69,13 @@ def test_questions_are_read(tmp_path):
     )
 
 
+def test_the_order_is_that_of_the_names(tmp_path):
+    names = [str(number) for number in range(40)]
+    files = {f"train/high/{name}.txt": json.dumps(BIRD) for name in names}
+    found = [question.id for question in read(tmp_path, files, level="high") if not question.number]
+    assert found == [f"high/{name}.txt/0" for name in sorted(names)]
+
+
 @pytest.mark.parametrize(
     "level, expected",
     [("middle", ["middle"]), ("high", ["high", "high"]), ("all", ["middle", "high", "high"])],

@@ -41,7 +41,7 @@ def names_in(folder: str) -> list[str]:
 
 
 def names_below(folder: str) -> list[str]:
-    """The files in a folder and the folders below, by their paths from it, sorted; hidden ones are left out.
+    """The files in a folder and the folders below, by their paths from it, in a fixed order; no hidden ones.
 
     Raises:
       OSError: it does not exist or cannot be read.
@@ -50,7 +50,7 @@ def names_below(folder: str) -> list[str]:
     for name in names_in(folder):
         path = f"{folder}/{name}"
         found += [f"{name}/{below}" for below in names_below(path)] if is_folder(path) else [name]
-    return sorted(found)
+    return found
 
 
 def is_folder(path: str) -> bool:

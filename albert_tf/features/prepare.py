@@ -95,19 +95,24 @@ def cached(
     Raises:
       UserError: `make` has raised it.
     """
-    readable = json.dumps({**key, "made_by": _made_by()}, indent=2, sort_keys=True) + "\n"
-    path = f"{folder.rstrip('/')}/{hashlib.sha256(readable.encode()).hexdigest()[:32]}"
-    if folder and (table := _read(f"{path}.npz")) is not None:
+    if not folder:
+        return _made(make, description)
+    readable_key = json.dumps({**key, "made_by": _made_by()}, indent=2, sort_keys=True) + "\n"
+    path = f"{folder.rstrip('/')}/{hashlib.sha256(readable_key.encode()).hexdigest()[:32]}"
+    table = _read(f"{path}.npz")
+    if table is not None:
         print(f"features of {description}: {len(table):,} examples from {path}.npz", flush=True)
         return table
+    table = _made(make, description)
+    _write(path, table, readable_key)
+    return table
+
+
+def _made(make: Callable[[], FeatureTable], description: str) -> FeatureTable:
     started = time.monotonic()
     table = make()
-    print(
-        f"features of {description}: {len(table):,} examples made in {time.monotonic() - started:.1f} s",
-        flush=True,
-    )
-    if folder:
-        _write(path, table, readable)
+    taken = time.monotonic() - started
+    print(f"features of {description}: {len(table):,} examples made in {taken:.1f} s", flush=True)
     return table
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from albert_tf.config import ClassifierConfig, FineTuningConfig, RaceConfig, SquadConfig
-from albert_tf.features import glue, prepare, race, squad, tsv
+from albert_tf.features import glue, pair_ranking, prepare, race, squad, tsv
 from albert_tf.features.table import FeatureTable
 from albert_tf.features.text_pairs import PairSettings, TextExample, make_pair_features
 from albert_tf.tokenization import Tokenizer
@@ -105,6 +105,8 @@ class TextSource(Source):
         self.task_name = config.task_name.lower().replace("-", "")
         if self.glue and not self.glue.label_column:
             self.task_name = "mnli"  # AX has no training data: a model of MNLI answers it
+        if config.pair_ranking and self.task_name not in pair_ranking.POSITIVE_LABELS:
+            config.refuse("pair_ranking", f"is for QNLI and WNLI, not {config.task_name}")
         if self.is_regression:
             self.labels = ("score",)
             self.label_columns = ("label_scores",)
@@ -136,6 +138,19 @@ class TextSource(Source):
             kind=config.kind,
             flag=flag,
         )
+
+    def features(self, split, items, tokenizer):
+        """See `Source`; with --pair_ranking, an example of the training data is a pair of rows."""
+        table = super().features(split, items, tokenizer)
+        if split != "train" or not self.config.pair_ranking:
+            return table
+        pairs = pair_ranking.pair_up(
+            [item.text_a for item in items],
+            table.columns["label_ids"][:, 0],
+            pair_ranking.POSITIVE_LABELS[self.task_name],
+            seed=0,
+        )
+        return pair_ranking.paired_table(table, pairs)
 
     def featuriser(self, tokenizer):
         """See `Source`."""

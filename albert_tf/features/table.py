@@ -271,16 +271,15 @@ def training_batches(
 ) -> Iterator[Batch]:
     """An endless stream of batches; each epoch has every example once, in a new order.
 
-    What does not fill a batch of its bucket is filled up from the next shorter one. An epoch leaves the examples over
-    that do not fill a batch at all, of its shortest ones. They come in the next epoch, so that no example is dropped,
-    repeated, or put off for longer than that.
+    A bucket's last batch is filled up from the next shorter bucket. The last examples of an epoch's order that do not
+    fill a batch at all come in the next epoch, so that no example is dropped, repeated, or put off for longer.
 
     Args:
       lengths: of the examples, int [examples]; at least one.
       buckets: ascending lengths to pad to; the last holds every example.
       batch_size: examples in a batch.
       seed: of the order.
-      shuffle: whether there is an order other than the table's, from long to short.
+      shuffle: whether examples and batches come in a random order; otherwise in the table's, long batches first.
 
     Raises:
       ValueError: there are no examples, or one is longer than the last bucket.
@@ -292,7 +291,7 @@ def training_batches(
     for epoch in itertools.count():
         rng = np.random.default_rng([seed, epoch])
         order = rng.permutation(len(lengths)) if shuffle else np.arange(len(lengths))
-        waiting = np.concatenate([left, _long_to_short(order, bucket)])
+        waiting = np.concatenate([left, order])
         whole = len(waiting) // batch_size * batch_size
         left = waiting[whole:]
         batches = _cut(_long_to_short(waiting[:whole], bucket), bucket, buckets, batch_size)

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import ClassifierConfig, FineTuningRunConfig
-from albert_tf.features import glue
+from albert_tf.features import glue, pair_ranking
 from albert_tf.features.sources import TextSource
 from albert_tf.heads import AlbertForSequenceClassification
 from albert_tf.losses import Ratio, cross_entropy, squared_error
@@ -48,10 +48,27 @@ class ClassificationTask(FineTuningTask):
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
         """Cross entropy, or the squared error of a score (original classifier_utils.py:779-830)."""
         weights = example_weights(features)
+        if features["input_ids"].shape.rank == 3:
+            return {"label_loss": self._ranking_loss(outputs, features)}
         labels = features[self.label_column][:, 0]
         if self.is_regression:
             return {"label_loss": squared_error(outputs["logits"][:, 0], labels, weights)}
         return {"label_loss": cross_entropy(outputs["logits"], labels, weights)}
+
+    def _ranking_loss(self, outputs: Outputs, features: Features) -> Ratio:
+        """Cross entropy of which row of a pair has the answer, and of the labels of both, half each."""
+        weights = example_weights(features)
+        scores_B2 = self._score(outputs["logits"])
+        first_is_best = tf.zeros_like(features["label_ids"][:, 0])
+        ranking = cross_entropy(scores_B2, first_is_best, weights)
+        both = tf.stack([weights, weights], axis=1)
+        labels = cross_entropy(outputs["logits"], features["label_ids"], both)
+        return Ratio(0.5 * ranking.sum + 0.25 * labels.sum, ranking.count)
+
+    def _score(self, logits):
+        """How much more likely the answer is here than not, as a difference of logits [..., 2]."""
+        positive = pair_ranking.POSITIVE_LABELS[self.task_name]
+        return logits[..., positive] - logits[..., 1 - positive]
 
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
         """Probabilities [B, C], or scores [B, 1]."""
@@ -61,11 +78,17 @@ class ClassificationTask(FineTuningTask):
 
     # --- Results ---
 
-    def _answers(self, members: Sequence[Predictions]) -> np.ndarray:
+    def _answers(self, members: Sequence[Predictions], split: str = "eval") -> np.ndarray:
         """Scores, float [examples], or indices of labels, int [examples]."""
         if self.is_regression:
             return averaged(members, "scores")[:, 0]
-        return np.argmax(averaged(members, "probabilities"), axis=1)
+        probabilities = averaged(members, "probabilities")
+        if not self.config.pair_ranking:
+            return np.argmax(probabilities, axis=1)
+        positive = pair_ranking.POSITIVE_LABELS[self.task_name]
+        questions = [example.text_a for example in self.items[split]]
+        scores = self._score(np.log(np.maximum(probabilities, np.finfo(np.float32).tiny)))
+        return np.where(pair_ranking.is_best(questions, scores), positive, 1 - positive)
 
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
         """Every metric of the task, for all examples and, where there are several groups, for each group.
@@ -134,7 +157,7 @@ class ClassificationTask(FineTuningTask):
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
         """Readable answers with probabilities, the leaderboard's file of a GLUE task, and the raw predictions."""
-        examples, answers = self.items["predict"], self._answers(members)
+        examples, answers = self.items["predict"], self._answers(members, "predict")
         found = {
             "predictions/predictions.tsv": self._readable(members),
             **self._raw_file(members, "predict"),
@@ -150,7 +173,7 @@ class ClassificationTask(FineTuningTask):
         return found
 
     def _readable(self, members: Sequence[Predictions]) -> str:
-        answers = self._answers(members)
+        answers = self._answers(members, "predict")
         ids = [example.id for example in self.items["predict"]]
         if self.is_regression:
             rows = [f"{id}\t{score:.4f}" for id, score in zip(ids, answers, strict=True)]

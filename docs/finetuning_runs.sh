@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# The runs of docs/finetuning.md: a small pretrained model, and the same model from random weights, on eight tasks.
+#
+#   docs/finetuning_runs.sh DATA PRETRAINED RUNS [pretrained|random] [task ...]
+#
+# DATA holds glue/, squad/{train,dev}-v{1.1,2.0}.json and race/; PRETRAINED is a run of run_pretraining.py, with its
+# spiece.model and small.json beside it. Runs that are finished are not run again.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+data=$1 pretrained=$2 runs=$3
+kinds=${4:-pretrained random}
+shift $(($# < 4 ? $# : 4))
+tasks=${*:-CoLA MRPC RTE STS-B SST-2 squad1.1 squad2.0 race}
+
+for task in $tasks; do
+  for kind in $kinds; do
+    folder=$runs/$task/$kind
+    [ -e "$folder/results.json" ] && continue
+    model="--init_checkpoint=$pretrained"
+    [ "$kind" = random ] && model="--albert_config_file=$(dirname "$pretrained")/small.json"
+    common="$model --spm_model_file=$(dirname "$pretrained")/spiece.model --output_dir=$folder
+      --learning_rate=3e-4 --train_batch_size=32 --eval_batch_size=128 --feature_cache_dir=$runs/features
+      --log_every_steps=100"
+    glue="run_classifier.py --task_name=$task --data_dir=$data/glue"
+    squad="--train_file=$data/squad/train-v${task#squad}.json --eval_file=$data/squad/dev-v${task#squad}.json"
+    case $task in
+      CoLA) program="$glue --max_seq_length=64 --num_train_epochs=5 --num_runs=5" ;;
+      SST-2) program="$glue --max_seq_length=64 --num_train_epochs=2 --num_runs=3" ;;
+      MRPC | RTE | STS-B) program="$glue --max_seq_length=128 --num_train_epochs=5 --num_runs=5" ;;
+      squad*) program="run_squad.py --version=${task#squad} $squad --max_seq_length=128 --doc_stride=64
+        --max_query_length=32 --num_train_epochs=2" ;;
+      race) program="run_race.py --data_dir=$data/race --max_seq_length=128 --max_qa_length=48
+        --num_train_epochs=3 --eval_every_steps=200" ;;
+    esac
+    echo "=== $task, $kind"
+    # shellcheck disable=SC2086
+    python $program $common
+  done
+done
