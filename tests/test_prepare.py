@@ -298,47 +298,6 @@ def test_two_processes_may_write_the_same_file(tmp_path):
     assert len(FeatureTable.from_file(str(tmp_path / "table.npz"))) == 1
 
 
-# Hashes.
-
-
-def test_the_hash_of_a_file(tmp_path):
-    (tmp_path / "abc").write_bytes(b"abc")
-    expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert prepare.file_sha256(str(tmp_path / "abc")) == expected
-    with pytest.raises(UserError, match="none: cannot be read"):
-        prepare.file_sha256(str(tmp_path / "none"))
-
-
-FOLDER = {"high/1.txt": "one", "high/2.txt": "two", "middle/1.txt": "three"}
-
-
-def hash_of(folder, files) -> str:
-    write_files(folder, files)
-    return prepare.folder_sha256(str(folder))
-
-
-@pytest.mark.parametrize(
-    "files",
-    [
-        {**FOLDER, "middle/1.txt": "four"},
-        {**FOLDER, "middle/3.txt": ""},
-        {"high/1.txt": "two", "high/2.txt": "one", "middle/1.txt": "three"},
-        {"high/1.txt": "one", "high/2.txt": "two", "middle/4.txt": "three"},
-        {"high/1.txt": "one", "high/2.txt": "twothree", "middle/1.txt": ""},
-    ],
-)
-def test_the_hash_of_a_folder_tells_every_change(tmp_path, files):
-    assert hash_of(tmp_path / "one", FOLDER) != hash_of(tmp_path / "two", files)
-
-
-def test_the_hash_of_a_folder_does_not_depend_on_its_place(tmp_path):
-    backwards = dict(reversed(FOLDER.items()))
-    same = hash_of(tmp_path / "one", FOLDER)
-    assert hash_of(tmp_path / "two", {**backwards, ".DS_Store": "hidden"}) == same
-    with pytest.raises(UserError, match="none: cannot be read"):
-        prepare.folder_sha256(str(tmp_path / "none"))
-
-
 def test_no_tensorflow_is_loaded():
     program = "import sys; from albert_tf.features import prepare, race, table\nassert 'tensorflow' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0

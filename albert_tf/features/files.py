@@ -40,19 +40,6 @@ def names_in(folder: str) -> list[str]:
     return sorted(name for name in names if not name.startswith("."))
 
 
-def names_below(folder: str) -> list[str]:
-    """The files in a folder and the folders below, by their paths from it, in a fixed order; no hidden ones.
-
-    Raises:
-      OSError: it does not exist or cannot be read.
-    """
-    found = []
-    for name in names_in(folder):
-        path = f"{folder}/{name}"
-        found += [f"{name}/{below}" for below in names_below(path)] if is_folder(path) else [name]
-    return found
-
-
 def is_folder(path: str) -> bool:
     """Whether there is a folder of this name."""
     if "://" not in path:

@@ -1,8 +1,8 @@
 """QNLI and WNLI as a ranking: of the candidates for one question or sentence, the best is the answer.
 
 The paper's test submissions have it from RoBERTa and XLNet (appendix; section 4.9). A question of QNLI stands in
-several rows, each with another sentence; a sentence of WNLI in several rows, each with another reading of its pronoun. In
-training each row with the answer is compared with a row without; when the model is asked, the rows compete.
+several rows, each with another sentence; a sentence of WNLI in several rows, each with another reading of its
+pronoun. In training each row with the answer is compared with a row without; when the model is asked, they compete.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ def pair_up(questions: Sequence[str], labels: np.ndarray, positive: int, seed: i
     """
     rows_of = {}
     for row, question in enumerate(questions):
-        rows_of.setdefault(question, ([], []))[labels[row] != positive].append(row)
+        rows_of.setdefault(question, ([], []))[int(labels[row] != positive)].append(row)
     pairs = [
         (yes, no) for yes_rows, no_rows in rows_of.values() for yes in yes_rows for no in no_rows
     ]

@@ -12,7 +12,6 @@ from typing import Any
 import sentencepiece
 
 from albert_tf import tokenization
-from albert_tf.errors import UserError
 from albert_tf.features import files
 from albert_tf.features.table import FeatureTable
 from albert_tf.progress import Progress
@@ -88,7 +87,7 @@ def cached(
 
     Args:
       folder: made if it does not exist; empty: nothing is kept.
-      key: everything else that the features depend on: settings, hashes of files (`file_sha256`); JSON values.
+      key: everything else that the features depend on: settings, a hash of the data; JSON values.
       make: makes the features.
       description: what the printed line calls them.
 
@@ -146,30 +145,3 @@ def _write(path: str, table: FeatureTable, readable_key: str) -> None:
             f"{path}.npz cannot be written, so these features are not kept: {error.strerror}",
             flush=True,
         )
-
-
-def file_sha256(path: str) -> str:
-    """Hexadecimal hash of a file's content; a path with :// is read through TensorFlow.
-
-    Raises:
-      UserError: it cannot be read.
-    """
-    return hashlib.sha256(tokenization.read_bytes(path)).hexdigest()
-
-
-def folder_sha256(folder: str) -> str:
-    """Hexadecimal hash of the names and contents of all files in a folder and below, but hidden ones.
-
-    Raises:
-      UserError: the folder or a file cannot be read.
-    """
-    found = hashlib.sha256()
-    try:
-        names = files.names_below(folder)
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be read ({error.strerror})") from error
-    for name in names:
-        # No two different folders give the same bytes: a name ends in a byte that it cannot hold.
-        found.update(name.encode("utf-8", "surrogateescape") + b"\0")
-        found.update(bytes.fromhex(file_sha256(f"{folder}/{name}")))
-    return found.hexdigest()

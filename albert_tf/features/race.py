@@ -46,7 +46,7 @@ class RaceQuestion:
     question: str
     options: tuple[str, ...]
     answer: int | None
-    file: str
+    file: str = dataclasses.field(repr=False)  # features do not depend on it
     number: int
 
 
@@ -97,7 +97,7 @@ def read_race(
 
     Source: race_utils.py:98-155 (`read_examples`).
     """
-    folder = split_folder(data_dir, split, flag)
+    folder = _split_folder(data_dir, split, flag)
     questions = []
     for name in LEVELS if level == "all" else (level,):
         for path in _passage_files(f"{folder}/{name}", flag):
@@ -110,7 +110,7 @@ def read_race(
     return questions
 
 
-def split_folder(data_dir: str, split: str, flag: str) -> str:
+def _split_folder(data_dir: str, split: str, flag: str) -> str:
     """The folder of a split, whose files are all that `read_race` reads.
 
     Raises:

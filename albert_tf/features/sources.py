@@ -131,7 +131,7 @@ class TextSource(Source):
         is_labelled = split != "predict"
         return tsv.read_own(
             path,
-            text_columns=config.text_columns.split(","),
+            text_columns=[name.strip() for name in config.text_columns.split(",")],
             label_column=config.label_column if is_labelled else "",
             id_column=config.id_column,
             labels=self.labels if is_labelled and not self.is_regression else None,

@@ -239,10 +239,18 @@ def find_labels(path: str, *, label_column: str, flag: str) -> tuple[str, ...]:
         raise UserError(
             f"{table.source}: expected two labels or more in column {label_column!r}, got only {only!r}"
         )
+    return tuple(sorted(labels, key=_number_and_label if all(map(_is_number, labels)) else None))
+
+
+def _number_and_label(label: str) -> tuple[float, str]:
+    return float(label), label
+
+
+def _is_number(label: str) -> bool:
     try:
-        return tuple(sorted(labels, key=lambda label: (float(label), label)))
+        return math.isfinite(float(label))
     except ValueError:
-        return tuple(sorted(labels))
+        return False
 
 
 def _whole_rows(table: TsvTable) -> Iterator[tuple[int, list[str]]]:

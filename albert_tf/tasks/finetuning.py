@@ -4,6 +4,7 @@ import dataclasses
 import io
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -28,6 +29,7 @@ from albert_tf.tokenization import Tokenizer
 
 EVAL_PREDICTIONS, PREDICTIONS = "predictions/eval.npz", "predictions/predict.npz"
 _SHUFFLED_RECORDS = 10_000
+_LABEL_KEYS = ("id2label", "label2id", "finetuning_task")
 
 
 class FineTuningTask(Task):
@@ -197,7 +199,7 @@ class FineTuningTask(Task):
 
     def settings(self) -> Mapping[str, Mapping]:
         """The task's settings by group, for the run's config.json."""
-        held = {"task": self.config.to_dict(), "model": self.model_config.to_dict()}
+        held = {"task": self.config.to_dict(), "model": _comparable(self.model_config)}
         held["head"] = {"model_class": self.model_class.__name__}
         held["data"] = {"spm_sha256": self.tokenizer.sha256}
         if self._records:
@@ -244,6 +246,12 @@ class FineTuningTask(Task):
         file = io.BytesIO()
         np.savez_compressed(file, **arrays)
         return {EVAL_PREDICTIONS if split == "eval" else PREDICTIONS: file.getvalue()}
+
+
+def _comparable(config: AlbertConfig) -> dict[str, Any]:
+    """The sizes and the labels, without what else a released file says: a finished run's own file says other things."""
+    kept = {name: value for name, value in config.foreign.items() if name in _LABEL_KEYS}
+    return config.replace(foreign=kept).to_dict()
 
 
 def example_weights(features: Features) -> tf.Tensor:
