@@ -791,6 +791,17 @@ class FineTuningConfig(ModelChoice):
             self.refuse("num_runs", f"({self.num_runs}) needs --do_train")
 
 
+GLUE_TASK_NAMES = (*("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "AX"),)
+OWN_TASK = "tsv"
+RANKED_TASKS = ("qnli", "wnli")
+
+
+def task_key(name: str) -> str:
+    """A task's name without case, hyphens and underscores: "STS-B" is "stsb", AX's folder "diagnostic" is "ax"."""
+    key = name.strip().lower().replace("-", "").replace("_", "")
+    return "ax" if key == "diagnostic" else key
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassifierConfig(FineTuningConfig):
     """A GLUE task, or a classification or regression task of the user's own."""
@@ -826,6 +837,21 @@ class ClassifierConfig(FineTuningConfig):
         "Whether QNLI and WNLI rank the candidates of a question or sentence against each other (paper, appendix).",
     )
 
+    def __post_init__(self):
+        super().__post_init__()
+        known = (*GLUE_TASK_NAMES, OWN_TASK)
+        if self.task_key not in map(task_key, known):
+            self.refuse("task_name", f"must be one of {', '.join(known)}; got {self.task_name!r}")
+        if self.pair_ranking and self.task_key not in RANKED_TASKS:
+            self.refuse("pair_ranking", f"is for QNLI and WNLI, not {self.task_name}")
+        if self.pair_ranking and self.train_records:
+            self.refuse("pair_ranking", "and --train_records contradict each other")
+
+    @property
+    def task_key(self) -> str:
+        """The task's name as models and presets know it."""
+        return task_key(self.task_name)
+
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
         """Checks that the data is named.
 
@@ -834,9 +860,7 @@ class ClassifierConfig(FineTuningConfig):
         """
         super().check_with(others)
         run = others[FineTuningRunConfig]
-        if self.pair_ranking and self.train_records:
-            self.refuse("pair_ranking", "and --train_records contradict each other")
-        if self.task_name != "tsv":
+        if self.task_key != OWN_TASK:
             if not self.data_dir:
                 self.refuse("data_dir", f"is required: the folder of {self.task_name}")
             if not (

@@ -1,7 +1,8 @@
 """What the loop reads: record files, or a table of features, as batches.
 
 Both give training batches that are a function of (seed, step), so that a run can be taken up at any step, and
-evaluation batches that hold every example once. With several input pipelines (workers), each gives its part of every batch.
+evaluation batches that hold every example once. With several input pipelines (workers), each gives its part of a
+batch.
 """
 
 import abc

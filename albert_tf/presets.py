@@ -8,6 +8,7 @@ leaves out. Imports no TensorFlow.
 from collections.abc import Mapping
 from typing import Any
 
+from albert_tf.config import task_key
 from albert_tf.errors import UserError
 
 _EVERY = 100  # steps between evaluated checkpoints, run_glue.sh; QNLI 200
@@ -58,7 +59,7 @@ README: Mapping[str, Mapping[str, Any]] = {
 
 def for_classifier(flags: Mapping[str, Any]) -> Mapping[str, Any]:
     """What --preset fills in for run_classifier.py."""
-    return _chosen(flags, flags["task_name"].lower().replace("-", ""), "task_name")
+    return _chosen(flags, task_key(flags["task_name"]), "task_name")
 
 
 def for_squad(flags: Mapping[str, Any]) -> Mapping[str, Any]:

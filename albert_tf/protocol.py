@@ -79,7 +79,7 @@ def _several(task_class, config, run, optimizer) -> dict:
         **summary,
         "seconds": round(sum(entry["seconds"] for entry in [*runs, *collapsed]), 1),
     }
-    if tf.io.gfile.exists(run.output_dir):
+    if run.task_index == 0:  # of several workers, one writes
         write_json(os.path.join(run.output_dir, RESULTS_FILE), report)
     print(table(runs, summary), flush=True)
     print(f"results in {os.path.join(run.output_dir, RESULTS_FILE)}", flush=True)

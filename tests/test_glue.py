@@ -12,9 +12,11 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from conftest import ROOT, write_files
 
+from albert_tf.config import GLUE_TASK_NAMES, RANKED_TASKS
 from albert_tf.errors import UserError
 from albert_tf.features import glue
 from albert_tf.features.glue import GLUE_TASKS, find_task, read_glue, submission_tsv
+from albert_tf.features.pair_ranking import POSITIVE_LABELS
 from albert_tf.features.text_pairs import TextExample
 from albert_tf.tasks.metrics import METRICS
 
@@ -429,3 +431,8 @@ def test_constant_answers_are_the_most_frequent(real_data):
 def test_nothing_here_imports_tensorflow():
     check = "import data_prep.glue_submission, sys; assert 'tensorflow' not in sys.modules"
     subprocess.run([sys.executable, "-c", check], cwd=ROOT, check=True, timeout=60)
+
+
+def test_the_names_of_the_tasks_stand_in_the_settings_too():
+    assert tuple(GLUE_TASKS) == GLUE_TASK_NAMES
+    assert set(POSITIVE_LABELS) == set(RANKED_TASKS)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf.config import task_key
 from albert_tf.errors import UserError, first_line
 from albert_tf.features import files
 from albert_tf.features.text_pairs import TextExample
@@ -206,9 +207,7 @@ def find_task(name: str, *, flag: str) -> GlueTask:
     Raises:
       UserError: there is no such task.
     """
-    tasks = {task.name.lower().replace("-", ""): task for task in _TASKS}
-    tasks["diagnostic"] = tasks["ax"]
-    task = tasks.get(name.strip().lower().replace("-", "").replace("_", ""))
+    task = {task_key(task.name): task for task in _TASKS}.get(task_key(name))
     if task is None:
         raise UserError(f"--{flag} must be one of {', '.join(GLUE_TASKS)}; got {name!r}")
     return task

@@ -10,14 +10,19 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from albert_tf.config import ClassifierConfig, FineTuningConfig, RaceConfig, SquadConfig
+from albert_tf.config import (
+    OWN_TASK,
+    ClassifierConfig,
+    FineTuningConfig,
+    RaceConfig,
+    SquadConfig,
+)
 from albert_tf.features import glue, pair_ranking, prepare, race, squad, tsv
 from albert_tf.features.table import FeatureTable
 from albert_tf.features.text_pairs import PairSettings, TextExample, make_pair_features
 from albert_tf.tokenization import Tokenizer
 
 SPLITS = ("train", "eval", "predict")
-OWN_FILES = "tsv"  # the task name of a user's own files
 _FILE_FLAGS = {"train": "train_file", "eval": "eval_file", "predict": "predict_file"}
 _OFFICIAL_SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
 _ITEMS_A_CALL = 500
@@ -99,14 +104,12 @@ class TextSource(Source):
 
     def __init__(self, config: ClassifierConfig):
         super().__init__(config)
-        is_own = config.task_name == OWN_FILES
+        is_own = config.task_key == OWN_TASK
         self.glue = None if is_own else glue.find_task(config.task_name, flag="task_name")
         self.is_regression = config.kind == "regression" if is_own else self.glue.is_regression
-        self.task_name = config.task_name.lower().replace("-", "")
+        self.task_name = config.task_key
         if self.glue and not self.glue.label_column:
             self.task_name = "mnli"  # AX has no training data: a model of MNLI answers it
-        if config.pair_ranking and self.task_name not in pair_ranking.POSITIVE_LABELS:
-            config.refuse("pair_ranking", f"is for QNLI and WNLI, not {config.task_name}")
         if self.is_regression:
             self.labels = ("score",)
             self.label_columns = ("label_scores",)
