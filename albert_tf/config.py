@@ -780,7 +780,8 @@ class FineTuningConfig(ModelChoice):
         run = others[FineTuningRunConfig]
         if self.ensemble:
             return
-        has_run = os.path.isdir(os.path.join(run.output_dir, "checkpoints"))
+        folder = os.path.join(run.output_dir, "checkpoints")
+        has_run = os.path.isdir(folder) or "://" in folder
         if run.do_train or not has_run:
             self.check_model(run)
             if not run.do_train and not run.init_checkpoint:

@@ -86,10 +86,9 @@ class FineTuningTask(Task):
 
     def _origin(self) -> str:
         """Where the weights are: the initial checkpoint, or the run itself where nothing is trained."""
-        has_run = os.path.isdir(os.path.join(self.run.output_dir, "checkpoints"))
-        return (
-            self.run.output_dir if not self.run.do_train and has_run else self.run.init_checkpoint
-        )
+        run = self.run
+        has_run = tf.io.gfile.isdir(os.path.join(run.output_dir, "checkpoints"))
+        return run.output_dir if has_run and not run.do_train else run.init_checkpoint
 
     def _has_head(self) -> bool:
         """Whether the weights have a head of this task."""
@@ -110,9 +109,11 @@ class FineTuningTask(Task):
 
     def _resolve_config(self) -> AlbertConfig:
         config, tokenizer = self.config, self.tokenizer
-        if not self.run.do_train and not self._has_head():
+        has_head = self._has_head() and tuple(self._weights.config.labels) == tuple(self.labels)
+        if not self.run.do_train and not has_head:
             raise UserError(
-                f"{self._origin()}: has no head for {self.task_name}; fine-tune it with --do_train first"
+                f"{self._origin()}: has no head for {self.task_name} with the outputs"
+                f" {', '.join(self.labels)}; fine-tune it with --do_train first"
             )
         chosen = chosen_config(config, self.run, self._weights, tokenizer.vocab_size)
         if tokenizer.vocab_size != chosen.vocab_size:
@@ -128,9 +129,7 @@ class FineTuningTask(Task):
             )
         if self._weights:
             pretrained.check_same_sizes(self._weights, chosen)
-            same_labels = tuple(self._weights.config.labels) == tuple(self.labels)
-            if not (self._has_head() and same_labels):
-                self._weights = self._weights.without_head()
+            self._weights = self._weights if has_head else self._weights.without_head()
         return chosen.with_labels(self.labels, self.task_name)
 
     def build_model(self, *, dtype: str, recompute_activations: bool, seed: int) -> AlbertModel:
