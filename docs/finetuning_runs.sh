@@ -4,11 +4,12 @@
 #   docs/finetuning_runs.sh DATA PRETRAINED RUNS [pretrained|random] [task ...]
 #
 # DATA holds glue/, squad/{train,dev}-v{1.1,2.0}.json and race/; PRETRAINED is a run of run_pretraining.py, with its
-# spiece.model and small.json beside it. Runs that are finished are not run again.
+# spiece.model and small.json beside it. Each of the GLUE tasks is run with $SEEDS seeds (5). Finished runs are kept.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 data=$1 pretrained=$2 runs=$3
 kinds=${4:-pretrained random}
+seeds=${SEEDS:-5}
 shift $(($# < 4 ? $# : 4))
 tasks=${*:-CoLA MRPC RTE STS-B SST-2 squad1.1 squad2.0 race}
 
@@ -24,9 +25,9 @@ for task in $tasks; do
     glue="run_classifier.py --task_name=$task --data_dir=$data/glue"
     squad="--train_file=$data/squad/train-v${task#squad}.json --eval_file=$data/squad/dev-v${task#squad}.json"
     case $task in
-      CoLA) program="$glue --max_seq_length=64 --num_train_epochs=5 --num_runs=5" ;;
-      SST-2) program="$glue --max_seq_length=64 --num_train_epochs=2 --num_runs=3" ;;
-      MRPC | RTE | STS-B) program="$glue --max_seq_length=128 --num_train_epochs=5 --num_runs=5" ;;
+      CoLA) program="$glue --max_seq_length=64 --num_train_epochs=3 --num_runs=$seeds" ;;
+      SST-2) program="$glue --max_seq_length=64 --num_train_epochs=1 --num_runs=$seeds" ;;
+      MRPC | RTE | STS-B) program="$glue --max_seq_length=128 --num_train_epochs=5 --num_runs=$seeds" ;;
       squad*) program="run_squad.py --version=${task#squad} $squad --max_seq_length=128 --doc_stride=64
         --max_query_length=32 --num_train_epochs=2" ;;
       race) program="run_race.py --data_dir=$data/race --max_seq_length=128 --max_qa_length=48
