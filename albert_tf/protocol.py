@@ -4,7 +4,6 @@ Scripts call `fine_tune`. One run is `train_loop.run`; what stands here is what 
 """
 
 import dataclasses
-import json
 import os
 import statistics
 from collections.abc import Mapping, Sequence
@@ -151,13 +150,13 @@ def _ensemble(task_class, config, run) -> dict:
         chosen = chosen_greedily(task, members, alone)
     predictions = [members[folder] for folder in chosen]
     results = {"members": chosen, "alone": alone, "eval": task.evaluate(predictions)}
-    files = dict(task.evaluation_files(predictions))
-    if task.predict_data:
-        found = [_read_predictions(folder, PREDICTIONS, task, "predict") for folder in chosen]
-        files.update(task.prediction_files(found))
-    files[RESULTS_FILE] = json.dumps(results, indent=2) + "\n"
     try:
-        write_files(run.output_dir, files)
+        # In this order: the answers of SQuAD 2.0 take the threshold that the evaluation has written.
+        write_files(run.output_dir, task.evaluation_files(predictions))
+        if task.predict_data:
+            found = [_read_predictions(folder, PREDICTIONS, task, "predict") for folder in chosen]
+            write_files(run.output_dir, task.prediction_files(found))
+        write_json(os.path.join(run.output_dir, RESULTS_FILE), results)
     except (tf.errors.OpError, OSError) as error:
         run.refuse("output_dir", f"={run.output_dir} cannot be written ({first_line(error)})")
     for name, value in results["eval"].items():

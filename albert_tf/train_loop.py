@@ -648,6 +648,7 @@ class Run:
             self._progress.update(step, shown)
 
     def _evaluate(self, controller: orbit.Controller, progress: Progress) -> dict[str, float]:
+        started = time.monotonic()
         steps = controller.evaluator.num_steps
         steps = min(steps, self.config.max_eval_steps or steps)
         results = controller.evaluate(steps)
@@ -664,6 +665,9 @@ class Run:
             progress.say(
                 f"evaluation at step {step}  {shown}{'  (best so far)' if is_best else ''}"
             )
+        # What examples_per_second is measured from: an evaluation is no training.
+        last_step, last_time = self._last_logged
+        self._last_logged = (last_step, last_time + time.monotonic() - started)
         return results
 
     def _finish(self, evaluator: Evaluator | None, last: Mapping[str, float]) -> dict:
@@ -690,8 +694,12 @@ class Run:
                 f"COLLAPSED: {words}; another --seed, a lower --learning_rate or more warm-up may help"
             )
         if not self.config.do_train:  # what the training has written stays
-            new = {"eval": self._eval_results} if evaluator else {}
-            results = {**results, **self.folder.read_json(RESULTS_FILE), **new}
+            new = {name: results[name] for name in ("eval", "collapsed") if name in results}
+            results = {
+                **results,
+                **self.folder.read_json(RESULTS_FILE),
+                **(new if evaluator else {}),
+            }
         if self.folder.is_chief:
             with self.folder.writing():
                 if self.config.do_train:
