@@ -130,8 +130,8 @@ def table(runs: Sequence[Mapping], summary: Mapping) -> str:
 def _ensemble(task_class, config, run) -> dict:
     """Averages the predictions that finished runs have left; trains nothing."""
     folders = [folder.rstrip("/") for folder in config.ensemble.split(",")]
-    if run.output_dir.rstrip("/") in folders:
-        run.refuse("output_dir", "is one of --ensemble's members: choose another folder")
+    if tf.io.gfile.exists(os.path.join(run.output_dir, "checkpoints")):
+        run.refuse("output_dir", f"={run.output_dir} holds a run: choose another for the ensemble")
     # The first member's model stands for its labels and vocabulary; no weight is used.
     run = dataclasses.replace(run, do_train=False, init_checkpoint=folders[0])
     task = task_class(config, run)

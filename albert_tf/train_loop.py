@@ -55,17 +55,29 @@ orbit_controller._log = lambda message: None
 tf.get_logger().setLevel("ERROR")
 
 
+# Two strategies over the same devices number their collective operations alike, and the devices mix them up.
+_strategies: dict[tuple, tf.distribute.Strategy] = {}
+
+
 def make_strategy(run: RunConfig) -> tf.distribute.Strategy:
-    """The strategy that the settings name.
+    """The strategy that the settings name; all runs of a process over the same devices share one.
 
     Raises:
       UserError: the devices that it needs are not there.
     """
     kind = run.distribution_strategy
-    num_gpus = len(tf.config.list_physical_devices("GPU"))
     if kind == "auto":
+        num_gpus = len(tf.config.list_physical_devices("GPU"))
         is_mirrored = max(num_gpus, run.num_devices) > 1
         kind = "tpu" if run.tpu_name else "mirrored" if is_mirrored else "one_device"
+    devices = (kind, run.num_devices, run.tpu_name, run.worker_hosts, run.task_index)
+    if devices not in _strategies:
+        _strategies[devices] = _new_strategy(run, kind)
+    return _strategies[devices]
+
+
+def _new_strategy(run: RunConfig, kind: str) -> tf.distribute.Strategy:
+    num_gpus = len(tf.config.list_physical_devices("GPU"))
     if kind == "mirrored" and not num_gpus:
         return _mirrored_cpus(run.num_devices or 1)
     if run.num_devices > num_gpus and kind == "mirrored":

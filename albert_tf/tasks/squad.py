@@ -45,6 +45,7 @@ class SquadTask(FineTuningTask):
         self.has_null = config.version == "2.0"
         self.model_class = AlbertForSpanOrNone if self.has_null else AlbertForSpan
         self._last_answers = None
+        self._known_spans = []
         super().__init__(config, run)
         self.questions = {
             split: [question for _, question in items] for split, items in self.items.items()
@@ -92,6 +93,16 @@ class SquadTask(FineTuningTask):
         return found[0] if len(found) == 1 else squad_answers.combine(found)
 
     def _spans_of(self, member: Predictions, split: str) -> squad_answers.Spans:
+        """Candidate answers of one model; kept while members of an ensemble are chosen."""
+        for known_split, known, spans in self._known_spans:
+            if known is member and known_split == split:
+                return spans
+        spans = self._find_spans(member, split)
+        if self.config.ensemble:
+            self._known_spans.append((split, member, spans))
+        return spans
+
+    def _find_spans(self, member: Predictions, split: str) -> squad_answers.Spans:
         config, table = self.config, self.tables[split]
         if self.has_null:
             return squad_answers.candidate_spans_v2(
