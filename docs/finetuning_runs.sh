@@ -27,11 +27,12 @@ for task in $tasks; do
     case $task in
       CoLA) program="$glue --max_seq_length=64 --num_train_epochs=3 --num_runs=$seeds" ;;
       SST-2) program="$glue --max_seq_length=64 --num_train_epochs=1 --num_runs=$seeds" ;;
-      MRPC | RTE | STS-B) program="$glue --max_seq_length=128 --num_train_epochs=5 --num_runs=$seeds" ;;
+      RTE) program="$glue --max_seq_length=128 --num_train_epochs=5 --num_runs=$seeds" ;;
+      MRPC | STS-B) program="$glue --max_seq_length=128 --num_train_epochs=4 --num_runs=$seeds" ;;
       squad*) program="run_squad.py --version=${task#squad} $squad --max_seq_length=128 --doc_stride=64
-        --max_query_length=32 --num_train_epochs=2" ;;
+        --max_query_length=32 --num_train_epochs=1 --eval_every_steps=250" ;;
       race) program="run_race.py --data_dir=$data/race --max_seq_length=128 --max_qa_length=48
-        --num_train_epochs=3 --eval_every_steps=200" ;;
+        --num_train_epochs=1 --eval_every_steps=66" ;;
     esac
     echo "=== $task, $kind"
     # shellcheck disable=SC2086

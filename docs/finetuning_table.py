@@ -5,8 +5,10 @@ python docs/finetuning_table.py RUNS
 
 import json
 import pathlib
+import statistics
 import sys
 
+KINDS = ("pretrained", "random")
 METRICS = {
     "CoLA": ["matthews", "accuracy"],
     "SST-2": ["accuracy"],
@@ -19,38 +21,44 @@ METRICS = {
 }
 
 
-def cells(results: dict, names: list[str]) -> list[str]:
-    """Median and spread of each metric, the number of runs, and the seconds of all."""
-    runs = results.get("runs", [results])
+def finished_runs(folder: pathlib.Path) -> list[dict]:
+    """Results of a folder of seeds, or of a single run."""
+    paths = sorted(folder.glob("seed_*/results.json")) or [folder / "results.json"]
+    return [json.loads(path.read_text()) for path in paths if path.exists()]
+
+
+def cells(runs: list[dict], names: list[str]) -> tuple[str, str]:
+    """Median and range of each metric; number of seeds and seconds."""
     found = []
     for name in names:
         values = sorted(run["eval"][name] for run in runs)
-        median, digits = values[len(values) // 2], 1 if values[-1] > 1.5 else 3
-        spread = f" ({values[0]:.{digits}f} to {values[-1]:.{digits}f})" if len(runs) > 1 else ""
-        found.append(f"{median:.{digits}f}{spread}")
-    return [" / ".join(found), str(len(runs)), f"{results['seconds']:.0f} s"]
+        digits = 1 if name in ("exact_match", "exact", "f1_threshold_0") or values[-1] > 1 else 3
+        text = f"{statistics.median(values):.{digits}f}"
+        if len(values) > 1:
+            text += f" ({values[0]:.{digits}f} to {values[-1]:.{digits}f})"
+        found.append(text)
+    return "; ".join(
+        found
+    ), f"{len(runs)} x {statistics.fmean(run['seconds'] for run in runs):.0f} s"
 
 
 def main(folder: str) -> None:
     """One row a task."""
-    print("| task | metric | chance | pretrained | random weights | seeds | time |")
-    print("|---|---|---|---|---|---|---|")
+    print("| task | metric | chance | pretrained | random weights | seeds, time of a run |")
+    print("|---|---|---|---|---|---|")
     for task, names in METRICS.items():
-        found = {}
-        for kind in ("pretrained", "random"):
-            path = pathlib.Path(folder, task, kind, "results.json")
-            if path.exists():
-                found[kind] = json.loads(path.read_text())
-        if not found:
+        found = {kind: finished_runs(pathlib.Path(folder, task, kind)) for kind in KINDS}
+        if not any(found.values()):
             continue
-        rows = {kind: cells(results, names) for kind, results in found.items()}
-        any_run = next(iter(found.values()))
-        chance = any_run.get("runs", [any_run])[0]["chance"].get("accuracy")
-        shown = [rows[kind][0] if kind in rows else "not run" for kind in ("pretrained", "random")]
-        seeds = "/".join(row[1] for row in rows.values())
-        times = " / ".join(row[2] for row in rows.values())
+        chance = next(runs for runs in found.values() if runs)[0]["chance"].get("accuracy")
+        shown = {
+            kind: cells(runs, names) if runs else ("not run", "-") for kind, runs in found.items()
+        }
+        numbers, times = zip(*shown.values(), strict=True)
         said = f"{chance:.3f}" if chance else "-"
-        print(f"| {task} | {' / '.join(names)} | {said} | {' | '.join(shown)} | {seeds} | {times} |")
+        print(
+            f"| {task} | {', '.join(names)} | {said} | {' | '.join(numbers)} | {', '.join(times)} |"
+        )
 
 
 if __name__ == "__main__":
