@@ -86,8 +86,9 @@ class Settings:
         """
 
     def refuse(self, field_name: str, reason: str) -> None:
-        """Raises the `UserError` that names a field."""
-        raise UserError(f"{self.name_prefix}{field_name} {reason}")
+        """Raises the `UserError` that names a field; a reason may begin with its value, "=value ..."."""
+        space = "" if reason.startswith("=") else " "
+        raise UserError(f"{self.name_prefix}{field_name}{space}{reason}")
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as a plain dictionary."""

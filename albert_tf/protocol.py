@@ -149,13 +149,15 @@ def _ensemble(task_class, config, run) -> dict:
     if config.ensemble_selection == "greedy":
         chosen = chosen_greedily(task, members, alone)
     predictions = [members[folder] for folder in chosen]
+    unlabelled = []
+    if task.predict_data:
+        unlabelled = [_read_predictions(folder, PREDICTIONS, task, "predict") for folder in chosen]
     results = {"members": chosen, "alone": alone, "eval": task.evaluate(predictions)}
     try:
         # In this order: the answers of SQuAD 2.0 take the threshold that the evaluation has written.
         write_files(run.output_dir, task.evaluation_files(predictions))
-        if task.predict_data:
-            found = [_read_predictions(folder, PREDICTIONS, task, "predict") for folder in chosen]
-            write_files(run.output_dir, task.prediction_files(found))
+        if unlabelled:
+            write_files(run.output_dir, task.prediction_files(unlabelled))
         write_json(os.path.join(run.output_dir, RESULTS_FILE), results)
     except (tf.errors.OpError, OSError) as error:
         run.refuse("output_dir", f"={run.output_dir} cannot be written ({first_line(error)})")

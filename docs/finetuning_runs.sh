@@ -32,7 +32,7 @@ for task in $tasks; do
       squad*) program="run_squad.py --version=${task#squad} $squad --max_seq_length=128 --doc_stride=64
         --max_query_length=32 --num_train_epochs=1 --eval_every_steps=250" ;;
       race) program="run_race.py --data_dir=$data/race --max_seq_length=128 --max_qa_length=48
-        --num_train_epochs=1 --eval_every_steps=66" ;;
+        --num_train_epochs=1 --eval_every_steps=1000" ;;
     esac
     echo "=== $task, $kind"
     # shellcheck disable=SC2086

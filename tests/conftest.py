@@ -1,11 +1,15 @@
-"""What tests share: a tiny configuration whose sizes all differ, and records made from random ids."""
+"""What tests share: a tiny configuration whose sizes all differ, records of random ids, small data of every task."""
 
+import contextlib
+import dataclasses
+import functools
 import io
+import json
 import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -15,8 +19,19 @@ import sentencepiece
 import tensorflow as tf
 from absl import flags
 
-from albert_tf import cli
-from albert_tf.config import AlbertConfig, OptimizerConfig, PretrainingConfig, RunConfig
+from albert_tf import cli, presets
+from albert_tf.config import (
+    AlbertConfig,
+    ClassifierConfig,
+    FineTuningOptimizerConfig,
+    FineTuningRunConfig,
+    OptimizerConfig,
+    PretrainingConfig,
+    RaceConfig,
+    RunConfig,
+    Settings,
+    SquadConfig,
+)
 
 # Two logical devices, for the multi-device step; most tests use the first alone.
 tf.config.set_logical_device_configuration(
@@ -144,6 +159,24 @@ def run_script(script: str, *arguments: object, timeout: float = 240, **environm
     )
 
 
+def the_line(process) -> str:
+    """What a program that failed printed: one line, no traceback."""
+    assert process.returncode != 0
+    # On a busy machine, a line of progress may come before.
+    lines = [line for line in process.stderr.splitlines() if not line.endswith(" left")]
+    assert len(lines) == 1 and "Traceback" not in lines[0], process.stderr
+    return lines[0]
+
+
+@pytest.fixture(scope="session")
+def no_tensorflow(tmp_path_factory) -> dict[str, str]:
+    """An environment in which the import of TensorFlow fails."""
+    folder = tmp_path_factory.mktemp("stub")
+    (folder / "tensorflow").mkdir()
+    (folder / "tensorflow" / "__init__.py").write_text("raise SystemExit('TensorFlow imported')\n")
+    return {"PYTHONPATH": str(folder)}
+
+
 def pretrain_here(*arguments: object) -> dict:
     """Runs run_pretraining.py's work inside this process, without the start-up; returns its results.
 
@@ -156,12 +189,24 @@ def pretrain_here(*arguments: object) -> dict:
     from albert_tf import train_loop
     from albert_tf.tasks.pretraining import PretrainingTask
 
-    values = flags.FlagValues()
     classes = (RunConfig, OptimizerConfig, PretrainingConfig)
-    cli.define_flags(classes, values)
-    values(["run_pretraining.py", *map(str, arguments)])
-    run, optimizer, pretraining = (cli.settings_from_flags(cls, values) for cls in classes)
+    run, optimizer, pretraining = settings_here("run_pretraining.py", classes, arguments)
     return train_loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
+
+
+def settings_here(
+    script: str,
+    classes: Sequence[type[Settings]],
+    arguments: Iterable[object],
+    defaults: Callable[[Mapping], Mapping] | None = None,
+) -> list[Settings]:
+    """The settings that a script makes of its command line, before it checks them with each other."""
+    values = flags.FlagValues()
+    cli.define_flags(classes, values)
+    values([script, *map(str, arguments)])
+    if defaults:
+        cli._fill(defaults, values)
+    return [cli.settings_from_flags(cls, values) for cls in classes]
 
 
 def train_spm(path: pathlib.Path, sentences: Iterable[str], **changes: object) -> str:
@@ -203,3 +248,284 @@ def write_files(folder: pathlib.Path, files: Mapping[str, str | bytes]) -> None:
 def documents_in(path: pathlib.Path) -> list[list[str]]:
     """The sentences of each document of a corpus file."""
     return [document.splitlines() for document in path.read_text("utf-8").split("\n\n")]
+
+
+# --- Fine-tuning ---
+
+RUNNERS = {
+    "classifier": (ClassifierConfig, presets.for_classifier),
+    "squad": (SquadConfig, presets.for_squad),
+    "race": (RaceConfig, presets.for_race),
+}
+
+
+def fine_tuning_settings(runner: str, *arguments: object) -> list[Settings]:
+    """The settings that run_<runner>.py makes of its command line, checked as there: run, optimiser, task."""
+    task_config, defaults = RUNNERS[runner]
+    classes = (FineTuningRunConfig, FineTuningOptimizerConfig, task_config)
+    settings = settings_here(f"run_{runner}.py", classes, arguments, defaults)
+    for one in settings:
+        cli.check_paths(one)
+        one.check_with({type(other): other for other in settings})
+    return settings
+
+
+def fine_tuning_task(runner: str):
+    """The class of the task of run_<runner>.py."""
+    from albert_tf.tasks.classification import ClassificationTask
+    from albert_tf.tasks.race import RaceTask
+    from albert_tf.tasks.squad import SquadTask
+
+    return {"classifier": ClassificationTask, "squad": SquadTask, "race": RaceTask}[runner]
+
+
+def fine_tune_here(runner: str, *arguments: object) -> dict:
+    """Runs the work of run_<runner>.py inside this process, without the start-up; returns its results.
+
+    Args:
+      runner: "classifier", "squad" or "race".
+      arguments: flags, "--name=value".
+
+    Raises:
+      UserError: as the script would print it.
+    """
+    from albert_tf import protocol
+
+    run, optimizer, config = fine_tuning_settings(runner, *arguments)
+    return protocol.fine_tune(fine_tuning_task(runner), config, run, optimizer)
+
+
+def make_task(runner: str, *arguments: object):
+    """The task of run_<runner>.py as the loop gets it."""
+    run, _, config = fine_tuning_settings(runner, *arguments, "--output_dir=unused")
+    return fine_tuning_task(runner)(config, run)
+
+
+NAMES = "anna bert carl dora emil fran gert hana ivan jane"
+WORDS = (
+    f"{NAMES} good bad fine red blue green cat dog bird house tree river who where what when is was in the a of"
+    " saw met left came to from and then with near under small large old new . ? _"
+)
+
+
+def sentence(rng: np.random.Generator, least: int, most: int) -> str:
+    """Random words, as many as is drawn between two numbers."""
+    return " ".join(rng.choice(WORDS.split()[:-3], rng.integers(least, most + 1))) + " ."
+
+
+@pytest.fixture(scope="session")
+def tiny_pretrained(tmp_path_factory) -> pathlib.Path:
+    """A pretrained model's folder: a tiny configuration with 64 positions, random weights, a vocabulary of words."""
+    from albert_tf import save_pretrained
+    from albert_tf.heads import AlbertForPreTraining
+    from albert_tf.tokenization import Tokenizer
+
+    folder = tmp_path_factory.mktemp("pretrained")
+    spm = train_spm(
+        folder / "words.model",
+        [WORDS] * 3,
+        model_type="word",
+        vocab_size=99,
+        hard_vocab_limit=False,
+    )
+    # Start values ten times as large as usual, so that outputs differ from example to example.
+    config = TINY.replace(
+        vocab_size=Tokenizer.from_file(spm).vocab_size,
+        max_position_embeddings=64,
+        num_hidden_layers=1,  # building graphs is what takes the time here
+        initializer_range=0.2,
+    )
+    save_pretrained(AlbertForPreTraining(config, seed=4), folder / "model", spm_model_file=spm)
+    return folder / "model"
+
+
+def label_of(text: str) -> int:
+    """0, 1 or 2, which of the words good, bad and fine a text has most of; the first of equals."""
+    return int(np.argmax([text.split().count(word) for word in ("good", "bad", "fine")]))
+
+
+def glue_files(rng: np.random.Generator) -> dict[str, str]:
+    """MRPC and STS-B, in their official columns."""
+    found = {}
+    sizes = {"train": 22, "dev": 13, "test": 9}
+    start = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
+    for split, size in sizes.items():
+        is_test = split == "test"
+        mrpc = (
+            ["index\t#1 ID\t#2 ID\t#1 String\t#2 String"]
+            if is_test
+            else ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
+        )
+        stsb = [start if is_test else f"{start}\tscore"]
+        for row in range(size):
+            first, second = sentence(rng, 2, 14), sentence(rng, 2, 14)
+            label = row if is_test else int(label_of(first) == label_of(second))
+            mrpc.append(f"{label}\t{row}\t{row}\t{first}\t{second}")
+            score = "" if is_test else f"\t{rng.uniform(0, 5):.3f}"
+            stsb.append(f"{row}\tg\tf\t2012\t{row}\tn\tm\t{first}\t{second}{score}")
+        found[f"glue/MRPC/{split}.tsv"] = "\n".join(mrpc) + "\n"
+        found[f"glue/STS-B/{split}.tsv"] = "\n".join(stsb) + "\n"
+    return found
+
+
+def tsv_files(rng: np.random.Generator) -> dict[str, str]:
+    """A task of one's own with three labels; the file to predict for has none."""
+    found = {}
+    for split, size in {"train": 23, "dev": 12, "test": 7}.items():
+        lines = ["name\treview" + ("" if split == "test" else "\tmood")]
+        for row in range(size):
+            text = sentence(rng, 1, 30)
+            mood = "" if split == "test" else "\t" + ("good", "bad", "fine")[label_of(text)]
+            lines.append(f"{split}-{row}\t{text}{mood}")
+        found[f"tsv/{split}.tsv"] = "\n".join(lines) + "\n"
+    return found
+
+
+def squad_files(rng: np.random.Generator) -> dict[str, str]:
+    """SQuAD 1.1 and 2.0 with two articles each, and questions without answers."""
+    found = {}
+    for version in ("1.1", "2.0"):
+        for split in ("train", "dev"):
+            articles = [
+                {
+                    "title": f"Title {number}",
+                    "paragraphs": [
+                        squad_paragraph(rng, version, f"{split}-{number}-{length}", length)
+                        for length in lengths
+                    ],
+                }
+                for number, lengths in enumerate([(11, 70), (33,)])
+            ]
+            found[f"squad/{split}-v{version}.json"] = json.dumps(
+                {"version": version, "data": articles}
+            )
+    plain = squad_paragraph(rng, "2.0", "plain", 45)
+    for question in plain["qas"]:
+        del question["answers"], question["is_impossible"]
+    found["squad/questions.json"] = json.dumps({"data": [{"paragraphs": [plain]}]})
+    return found
+
+
+def squad_paragraph(rng: np.random.Generator, version: str, id: str, length: int) -> dict:
+    """A context of so many words with three questions; the last is impossible in SQuAD 2.0."""
+    context = sentence(rng, length, length)
+    words = context.split()
+    questions = []
+    for number in range(3):
+        first = int(rng.integers(0, len(words) - 3))
+        text = " ".join(words[first : first + int(rng.integers(1, 4))])
+        answer = {"text": text, "answer_start": len(" ".join(words[:first])) + bool(first)}
+        question = {
+            "id": f"{id}-{number}",
+            "question": f"who is {words[first]} ?",
+            "answers": [answer],
+        }
+        if version == "2.0":
+            question["is_impossible"] = number == 2
+            question["answers"] = [] if number == 2 else [answer]
+        questions.append(question)
+    return {"context": context, "qas": questions}
+
+
+def race_files(rng: np.random.Generator) -> dict[str, str]:
+    """RACE's three splits, passages of middle and of high schools."""
+    found = {}
+    for split, numbers in {"train": (2, 3), "dev": (2, 1), "test": (1, 1)}.items():
+        for level, count in zip(("middle", "high"), numbers, strict=True):
+            for number in range(count):
+                passage = {
+                    "id": f"{level}{number}.txt",
+                    "article": sentence(rng, 3, 60),
+                    "questions": [
+                        f"{sentence(rng, 2, 5)} _ {sentence(rng, 1, 2)}",
+                        sentence(rng, 2, 9),
+                    ],
+                    "options": [[sentence(rng, 1, 6) for _ in range(4)] for _ in range(2)],
+                    "answers": list(rng.choice(list("ABCD"), 2)),
+                }
+                if split == "test":
+                    del passage["answers"]
+                found[f"RACE/{split}/{level}/{number}.txt"] = json.dumps(passage)
+    return found
+
+
+@pytest.fixture(scope="session")
+def task_files(tmp_path_factory) -> pathlib.Path:
+    """A folder with small made-up data of every fine-tuning task: glue, tsv, squad, RACE."""
+    folder = tmp_path_factory.mktemp("tasks")
+    for make in (glue_files, tsv_files, squad_files, race_files):
+        write_files(folder, make(np.random.default_rng(3)))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def task_flags(task_files, tiny_pretrained) -> dict[str, tuple[str, list[str]]]:
+    """Runner and flags of every task: data, the tiny model, twelve short steps."""
+    tsv, squad = task_files / "tsv", task_files / "squad"
+    glue = [f"--data_dir={task_files / 'glue'}", "--max_seq_length=33"]
+    windows = ["--max_seq_length=40", "--doc_stride=13", "--max_query_length=9"]
+    windows += ["--max_answer_length=6", f"--predict_file={squad / 'questions.json'}"]
+    own = [f"--train_file={tsv / 'train.tsv'}", f"--eval_file={tsv / 'dev.tsv'}"]
+    own += [f"--predict_file={tsv / 'test.tsv'}", "--text_columns=review", "--label_column=mood"]
+    own += ["--id_column=name", "--max_seq_length=33"]
+    passages = [f"--data_dir={task_files / 'RACE'}", "--max_seq_length=48", "--max_qa_length=17"]
+    data = {
+        "mrpc": ("classifier", ["--task_name=MRPC", *glue]),
+        "stsb": ("classifier", ["--task_name=STS-B", *glue]),
+        "tsv": ("classifier", ["--task_name=tsv", *own]),
+        "race": ("race", passages),
+    }
+    for version in ("1.1", "2.0"):
+        named = {"train": f"train-v{version}.json", "eval": f"dev-v{version}.json"}
+        files = [f"--{split}_file={squad / name}" for split, name in named.items()]
+        data[f"squad{version}"] = ("squad", [f"--version={version}", *files, *windows])
+    common = [f"--init_checkpoint={tiny_pretrained}", "--train_batch_size=6"]
+    common += ["--num_train_steps=12", "--eval_batch_size=6", "--eval_every_steps=4"]
+    common += ["--save_checkpoints_steps=3", "--learning_rate=0.01", "--log_every_steps=1"]
+    common += ["--num_workers=1"]
+    return {name: (runner, [*flags, *common]) for name, (runner, flags) in data.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class FinishedRun:
+    """A run of `fine_tune_here`.
+
+    Attributes:
+      runner: "classifier", "squad" or "race".
+      flags: all but --output_dir.
+      folder: of the run.
+      results: what it returned.
+      output: what it printed.
+    """
+
+    runner: str
+    flags: list[str]
+    folder: pathlib.Path
+    results: dict
+    output: str
+
+
+@pytest.fixture(scope="session")
+def finished(task_flags, tmp_path_factory) -> Callable[[str], FinishedRun]:
+    """A function that gives the finished run of a task, with predictions; made once, so change nothing in its folder.
+
+    It has dropout wherever there can be any, so that a run that is taken up must draw the same again. The run of
+    MRPC is the first of three with a seed of its own each; its folder stands in theirs.
+    """
+
+    @functools.cache
+    def run(task: str) -> FinishedRun:
+        runner, flags = task_flags[task]
+        flags = [*flags, "--do_predict", "--deterministic", "--hidden_dropout_prob=0.1"]
+        flags += ["--attention_probs_dropout_prob=0.1", "--seed=40"]
+        folder = tmp_path_factory.mktemp(task) / "run"
+        several = ["--num_runs=3"] if task == "mrpc" else []
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            results = fine_tune_here(runner, *flags, *several, f"--output_dir={folder}")
+        if several:
+            folder = folder / "seed_40"
+            results = json.loads((folder / "results.json").read_text())
+        return FinishedRun(runner, flags, folder, results, output.getvalue())
+
+    return run

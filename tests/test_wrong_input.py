@@ -21,6 +21,7 @@ from conftest import (
     pretrain_here,
     random_features,
     run_script,
+    the_line,
     write_records,
 )
 from official.common import distribute_utils
@@ -33,28 +34,10 @@ CREATE = "-m data_prep.create_pretraining_data"
 SENTENCES = ["The cat sat on the mat.", "A dog ran to the old house.", "It was late, and cold."]
 
 
-def the_line(process) -> str:
-    """What a program that failed printed: one line, no traceback."""
-    assert process.returncode != 0
-    # On a busy machine, a line of progress may come before.
-    lines = [line for line in process.stderr.splitlines() if not line.endswith(" left")]
-    assert len(lines) == 1 and "Traceback" not in lines[0], process.stderr
-    return lines[0]
-
-
 def snapshot(folder: pathlib.Path) -> dict[str, bytes]:
     """Every file below a folder, with its content."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
-
-
-@pytest.fixture(scope="session")
-def no_tensorflow(tmp_path_factory) -> dict[str, str]:
-    """An environment in which the import of TensorFlow fails."""
-    folder = tmp_path_factory.mktemp("stub")
-    (folder / "tensorflow").mkdir()
-    (folder / "tensorflow" / "__init__.py").write_text("raise SystemExit('TensorFlow imported')\n")
-    return {"PYTHONPATH": str(folder)}
 
 
 @pytest.fixture
