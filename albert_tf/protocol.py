@@ -80,7 +80,7 @@ def _several(task_class, config, run, optimizer) -> dict:
     }
     if run.task_index == 0:  # of several workers, one writes
         write_json(os.path.join(run.output_dir, RESULTS_FILE), report)
-    print(table(runs, summary), flush=True)
+    print(table(runs, summary, task_class.shown_metrics), flush=True)
     print(f"results in {os.path.join(run.output_dir, RESULTS_FILE)}", flush=True)
     return report
 
@@ -111,12 +111,13 @@ def summarised(runs: Sequence[Mapping]) -> dict:
     }
 
 
-def table(runs: Sequence[Mapping], summary: Mapping) -> str:
-    """The numbers of several runs, one row a run, as text."""
-    names = list(summary["median"])
+def table(runs: Sequence[Mapping], summary: Mapping, shown: Sequence[str] = ()) -> str:
+    """The numbers of several runs, one row a run, as text: those in `shown`, or all."""
+    names = [name for name in shown or summary["median"] if name in summary["median"]]
     rows = [[f"seed {run['seed']}", *(run["eval"][name] for name in names)] for run in runs]
     for statistic in ("median", "mean", "standard_deviation"):
-        rows.append([statistic.replace("_", " "), *summary[statistic].values()])
+        values = [summary[statistic][name] for name in names]
+        rows.append([statistic.replace("_", " "), *values])
     width = max(len(name) for name in [*names, "standard deviation"]) + 2
     lines = ["".join(f"{name:>{width}}" for name in ["", *names])]
     for title, *numbers in rows:
