@@ -142,7 +142,7 @@ def summary(folder: str, seconds: float) -> str:
             f"The model is in {folder}/run/model. What to type next:",
             f"  .venv/bin/tensorboard --logdir={folder}/run                its curves",
             "  .venv/bin/python run_pretraining.py --help              every setting",
-            "  README.md, 'On your own text'                           the same five commands on your files",
+            "  README.md, 'Pretrain on your own text'                  the same five commands on your files",
         ]
     )
 
