@@ -11,9 +11,13 @@ from albert_tf.features.sources import TextSource
 from albert_tf.heads import AlbertForSequenceClassification
 from albert_tf.losses import Ratio, cross_entropy, squared_error
 from albert_tf.tasks import Features, Files, Outputs, Predictions, metrics
-from albert_tf.tasks.finetuning import FineTuningTask, averaged, example_weights
-
-_WORST = 20
+from albert_tf.tasks.finetuning import (
+    FineTuningTask,
+    answer_rows,
+    averaged,
+    commonest_share,
+    example_weights,
+)
 
 
 class ClassificationTask(FineTuningTask):
@@ -123,7 +127,7 @@ class ClassificationTask(FineTuningTask):
             return {}
         groups = [example.group for example in self.items["eval"]]
         labels = self._column("eval", "label_ids")[np.array(groups) == groups[0]]
-        return {"accuracy": float(np.bincount(labels).max() / len(labels))}
+        return {"accuracy": commonest_share(labels)}
 
     def evaluation_files(self, members: Sequence[Predictions]) -> Files:
         """A table of confusions and the worst errors, and the raw predictions."""
@@ -136,13 +140,13 @@ class ClassificationTask(FineTuningTask):
         labels, answers = self._column("eval", self.label_column), self._answers(members)
         if self.is_regression:
             parts = []
-            worst = metrics.worst_score_errors(answers, labels, _WORST)
+            worst = metrics.worst_score_errors(answers, labels)
             said = [f"predicted {answers[i]:.2f}, true {labels[i]:.2f}" for i in worst]
         else:
             probabilities = averaged(members, "probabilities")
             table = metrics.confusion_table(answers, labels, len(self.labels))
             parts = [metrics.format_confusion(table, self.labels)]
-            worst = metrics.worst_errors(probabilities, labels, _WORST)
+            worst = metrics.worst_errors(probabilities, labels)
             said = [
                 f"predicted {self.labels[answers[i]]} ({probabilities[i].max():.3f}),"
                 f" true {self.labels[labels[i]]}"
@@ -178,9 +182,4 @@ class ClassificationTask(FineTuningTask):
         if self.is_regression:
             rows = [f"{id}\t{score:.4f}" for id, score in zip(ids, answers, strict=True)]
             return "\n".join(["id\tscore", *rows]) + "\n"
-        probabilities = averaged(members, "probabilities")
-        rows = [
-            "\t".join([id, self.labels[answer], *(f"{value:.4f}" for value in row)])
-            for id, answer, row in zip(ids, answers, probabilities, strict=True)
-        ]
-        return "\n".join(["\t".join(["id", "prediction", *self.labels]), *rows]) + "\n"
+        return answer_rows(ids, self.labels, answers, averaged(members, "probabilities"))

@@ -259,6 +259,29 @@ def example_weights(features: Features) -> tf.Tensor:
     return features.get(EXAMPLE_WEIGHTS, ones)
 
 
+def commonest_share(labels: np.ndarray) -> float:
+    """Share of the most frequent of some labels, int [examples]: what a guess without a model reaches."""
+    return float(np.bincount(labels).max() / len(labels))
+
+
+def answer_rows(
+    ids: Sequence[str], labels: Sequence[str], answers: np.ndarray, probabilities: np.ndarray
+) -> str:
+    """Answers as a table with tabs: id, label, and the probability of every label.
+
+    Args:
+      ids: of the examples.
+      labels: names of the outputs.
+      answers: int [examples], indices of labels.
+      probabilities: float [examples, C].
+    """
+    rows = [
+        "\t".join([id, labels[answer], *(f"{value:.4f}" for value in row)])
+        for id, answer, row in zip(ids, answers, probabilities, strict=True)
+    ]
+    return "\n".join(["\t".join(["id", "prediction", *labels]), *rows]) + "\n"
+
+
 def averaged(members: Sequence[Predictions], name: str) -> np.ndarray:
     """Mean over the members of an ensemble."""
     return np.mean([member[name] for member in members], axis=0)

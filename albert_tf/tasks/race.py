@@ -9,9 +9,13 @@ from albert_tf.features.sources import RaceSource
 from albert_tf.heads import AlbertForMultipleChoice
 from albert_tf.losses import Ratio, cross_entropy
 from albert_tf.tasks import Features, Files, Outputs, Predictions, metrics
-from albert_tf.tasks.finetuning import FineTuningTask, averaged, example_weights
-
-_WORST = 20
+from albert_tf.tasks.finetuning import (
+    FineTuningTask,
+    answer_rows,
+    averaged,
+    commonest_share,
+    example_weights,
+)
 
 
 class RaceTask(FineTuningTask):
@@ -64,8 +68,7 @@ class RaceTask(FineTuningTask):
         """Accuracy of always choosing the commonest option."""
         if not self.eval_data:
             return {}
-        labels = self._column("eval", "label_ids")
-        return {"accuracy": float(np.bincount(labels).max() / len(labels))}
+        return {"accuracy": commonest_share(self._column("eval", "label_ids"))}
 
     def evaluation_files(self, members: Sequence[Predictions]) -> Files:
         """A table of confusions and the worst errors, and the raw predictions."""
@@ -83,7 +86,7 @@ class RaceTask(FineTuningTask):
                 metrics.confusion_table(choices, labels, len(self.labels)), self.labels
             )
         ]
-        worst = metrics.worst_errors(probabilities, labels, _WORST)
+        worst = metrics.worst_errors(probabilities, labels)
         parts.append(f"The {len(worst)} worst errors of {len(labels):,} questions\n")
         for index in worst:
             question = self.items["eval"][index]
@@ -97,12 +100,7 @@ class RaceTask(FineTuningTask):
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
         """The option chosen for each question, with probabilities, and the raw predictions."""
+        ids = [question.id for question in self.items["predict"]]
         probabilities = averaged(members, "probabilities")
-        rows = [
-            "\t".join([question.id, self.labels[choice], *(f"{value:.4f}" for value in row)])
-            for question, choice, row in zip(
-                self.items["predict"], self._choices(members), probabilities, strict=True
-            )
-        ]
-        text = "\n".join(["\t".join(["id", "prediction", *self.labels]), *rows]) + "\n"
+        text = answer_rows(ids, self.labels, self._choices(members), probabilities)
         return {"predictions/predictions.tsv": text, **self._raw_file(members, "predict")}
