@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
 
+from albert_tf import files
 from albert_tf.errors import UserError, first_line
 
 CONFIG_FILE, RESULTS_FILE = "config.json", "results.json"
@@ -24,27 +25,14 @@ _WRITTEN_BY_RUN = (
 
 def write_json(path: str, values: Mapping) -> None:
     """Writes a JSON file beside, then puts it in place."""
-    _write_whole(path, json.dumps(values, indent=2) + "\n")
+    files.write_bytes(path, (json.dumps(values, indent=2) + "\n").encode())
 
 
-def write_files(folder: str, files: Mapping[str, str | bytes]) -> None:
+def write_files(folder: str, contents: Mapping[str, str | bytes]) -> None:
     """Writes files by their paths inside a folder, each beside, then puts it in place."""
-    for name, content in files.items():
-        path = os.path.join(folder, name)
-        tf.io.gfile.makedirs(os.path.dirname(path))
-        _write_whole(path, content)
-
-
-def _write_whole(path: str, content: str | bytes) -> None:
-    temporary = path + ".writing"
-    try:
-        with tf.io.gfile.GFile(temporary, "wb") as file:
-            file.write(content)
-        tf.io.gfile.rename(temporary, path, overwrite=True)
-    except tf.errors.OpError:
-        with contextlib.suppress(tf.errors.OpError):
-            tf.io.gfile.remove(temporary)
-        raise
+    for name, content in contents.items():
+        content = content.encode() if isinstance(content, str) else content
+        files.write_bytes(os.path.join(folder, name), content)
 
 
 class RunFolder:
@@ -154,11 +142,11 @@ class RunFolder:
                         " choose another folder, or --overwrite_output_dir to start anew"
                     )
 
-    def write_files(self, files: Mapping[str, str | bytes]) -> None:
+    def write_files(self, contents: Mapping[str, str | bytes]) -> None:
         """Writes files by their paths inside the folder."""
         if self.is_chief:
             with self.writing():
-                write_files(self.path, files)
+                write_files(self.path, contents)
 
     def read_json(self, name: str) -> dict:
         """A JSON file of the run; empty if there is none."""
@@ -203,7 +191,7 @@ class RunFolder:
                 lines = [line for line in file if line.endswith("\n")]  # a killed write has no end
             kept = [line for line in lines if json.loads(line)["step"] <= last_step]
             with self.writing():
-                _write_whole(path, "".join(kept))
+                files.write_bytes(path, "".join(kept).encode())
 
 
 class Checkpoints:

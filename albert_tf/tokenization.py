@@ -19,6 +19,7 @@ import numpy as np
 import sentencepiece
 
 from albert_tf.errors import UserError
+from albert_tf.files import read_bytes
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -413,26 +414,6 @@ def _ends_in_digit_comma(piece: str) -> bool:
 def _check_is_text(text: object) -> None:
     if not isinstance(text, str):
         raise TypeError(f"text must be str, got {type(text).__name__}; decode bytes as UTF-8 first")
-
-
-def read_bytes(path: str) -> bytes:
-    """The content of a file; a path with :// is read through TensorFlow.
-
-    Raises:
-      UserError: it cannot be read.
-    """
-    if "://" in path:
-        import tensorflow as tf
-
-        try:
-            return tf.io.read_file(path).numpy()
-        except tf.errors.OpError as error:
-            raise UserError(f"{path}: cannot be read ({error.message.splitlines()[0]})") from error
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def _load_processor(model_proto: bytes, source: str) -> sentencepiece.SentencePieceProcessor:

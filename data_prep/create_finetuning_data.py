@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf import __version__, cli
+from albert_tf import __version__, cli, files
 from albert_tf.config import (
     ClassifierConfig,
     FineTuningConfig,
@@ -25,7 +25,6 @@ from albert_tf.config import (
     setting,
 )
 from albert_tf.errors import UserError
-from albert_tf.features import files
 from albert_tf.features.sources import RaceSource, Source, SquadSource, TextSource
 from albert_tf.features.table import FeatureTable
 from albert_tf.progress import Progress

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf import files
 from albert_tf.config import task_key
 from albert_tf.errors import UserError, first_line
-from albert_tf.features import files
 from albert_tf.features.text_pairs import TextExample
 from albert_tf.features.tsv import parse_label, parse_score, read_tsv
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import sentencepiece
 
-from albert_tf import tokenization
-from albert_tf.features import files
+from albert_tf import files, tokenization
 from albert_tf.features.table import FeatureTable
 from albert_tf.progress import Progress
 from albert_tf.workers import Workers, in_chunks

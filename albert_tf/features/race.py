@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.features import files
 from albert_tf.features.table import FeatureTable
-from albert_tf.tokenization import Tokenizer, read_bytes
+from albert_tf.files import read_bytes
+from albert_tf.tokenization import Tokenizer
 
 LEVELS = ("middle", "high")
 ANSWERS = "ABCD"

@@ -18,7 +18,8 @@ import numpy as np
 
 from albert_tf.errors import UserError
 from albert_tf.features.table import FeatureTable
-from albert_tf.tokenization import Tokenizer, read_bytes
+from albert_tf.files import read_bytes
+from albert_tf.tokenization import Tokenizer
 
 VERSIONS = ("1.1", "2.0")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from albert_tf.tokenization import read_bytes
+from albert_tf.files import read_bytes
 
 # What a sequence is filled up with, where it is not 0.
 PADDING = {"p_mask": 1}

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from albert_tf.errors import UserError
 from albert_tf.features.text_pairs import TextExample
-from albert_tf.tokenization import read_bytes
+from albert_tf.files import read_bytes
 
 KINDS = ("classification", "regression")
 _NAMES_SHOWN = 20  # labels or columns in one message

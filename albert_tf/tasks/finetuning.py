@@ -99,7 +99,7 @@ class FineTuningTask(Task):
 
     def _load_vocabulary(self, origin: str) -> Tokenizer:
         config = self.config
-        path = config.spm_model_file or (origin and pretrained.vocabulary_beside(origin))
+        path = config.spm_model_file or (self._weights and self._weights.vocabulary)
         if not path:
             config.refuse(
                 "spm_model_file", f"is required: there is no spiece.model beside {origin}"

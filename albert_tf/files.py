@@ -1,10 +1,49 @@
 """Folders and whole files, here or on a remote file system.
 
-TensorFlow is imported for paths with :// only. (`tokenization.read_bytes` reads.)
+TensorFlow is imported for paths with :// only.
 """
 
+import json
 import os
 import uuid
+
+from albert_tf.errors import UserError, first_line
+
+
+def read_bytes(path: str) -> bytes:
+    """The content of a file; a path with :// is read through TensorFlow.
+
+    Raises:
+      UserError: it cannot be read.
+    """
+    if "://" in path:
+        import tensorflow as tf
+
+        try:
+            return tf.io.read_file(path).numpy()
+        except tf.errors.OpError as error:
+            raise UserError(f"{path}: cannot be read ({error.message.splitlines()[0]})") from error
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def read_json(path: str) -> dict:
+    """The object in a JSON file.
+
+    Raises:
+      UserError: it cannot be read, is not JSON, or holds something else than an object.
+    """
+    content = read_bytes(path)
+    try:
+        values = json.loads(content)
+    except ValueError as error:
+        raise UserError(f"{path}: is not JSON ({first_line(error)})") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: expected a JSON object, got {type(values).__name__}")
+    return values
 
 
 def write_bytes(path: str, content: bytes) -> None:

@@ -1,0 +1,52 @@
+"""Folders of runs, as the training scripts write them."""
+
+import os
+
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import UserError, first_line
+from albert_tf.formats import hugging_face
+from albert_tf.formats.weights import Weights
+from albert_tf.heads import MODEL_CLASSES, AlbertForPreTraining
+
+gfile = tf.io.gfile
+
+
+def read(folder: str) -> Weights:
+    """The model of a run: of its newest checkpoint, or the model folder of a finished fine-tuning run (its best).
+
+    Raises:
+      UserError: the folder holds no run's settings, has no checkpoint yet, or a damaged one.
+    """
+    settings = files.read_json(os.path.join(folder, "config.json"))
+    try:
+        config = AlbertConfig.from_dict(settings["model"], source=folder)
+    except KeyError as error:
+        raise UserError(f"{folder}: expected a run's config.json ({first_line(error)})") from None
+    model_class = settings.get("head", {}).get("model_class", AlbertForPreTraining.__name__)
+    model_folder = os.path.join(folder, "model")
+    if model_class != AlbertForPreTraining.__name__ and gfile.exists(
+        os.path.join(model_folder, hugging_face.WEIGHTS)
+    ):
+        return hugging_face.read(model_folder)
+    checkpoint = tf.train.latest_checkpoint(os.path.join(folder, "checkpoints"))
+    if checkpoint is None:
+        raise UserError(f"{folder}: the run has no checkpoint yet")
+    model = MODEL_CLASSES[model_class](config, dtype="float32")
+    try:
+        restored = tf.train.Checkpoint(model=model).restore(checkpoint)
+        restored.assert_existing_objects_matched().expect_partial()
+    except (tf.errors.OpError, AssertionError, ValueError) as error:
+        raise UserError(f"{checkpoint}: damaged checkpoint ({first_line(error)})") from None
+    arrays = {name: variable.numpy() for name, variable in model.named_variables().items()}
+    vocabulary = os.path.join(model_folder, hugging_face.VOCABULARY)
+    return Weights(
+        checkpoint,
+        config,
+        arrays,
+        model_class,
+        vocabulary if gfile.exists(vocabulary) else "",
+        settings.get("task", {}).get("do_lower_case"),
+    )
