@@ -18,8 +18,11 @@ from albert_tf.tokenization import (
     Tokenizer,
     _clean_in_graph,
     _clean_with_origins,
+    _clean_with_origins_in_graph,
     clean_text,
+    decode_in_graph,
     graph_tokenizer,
+    graph_tokenizer_with_offsets,
     is_word_start,
 )
 
@@ -514,6 +517,116 @@ def test_graph_survives_saving(tokenizer, graph, tmp_path):
     assert in_graph(loaded, LINES) == [tokenizer.encode(line) for line in LINES]
 
 
+# Offsets inside the graph.
+
+
+@pytest.fixture(scope="session")
+def graph_with_offsets(tokenizer):
+    return graph_tokenizer_with_offsets(tokenizer)
+
+
+def offsets_in_graph(graph, texts):
+    """For each text its ids, and the (start, end) of each, as `encode_with_offsets` gives them."""
+    import tensorflow as tf
+
+    lines = [text if isinstance(text, bytes) else text.encode() for text in texts]
+    columns = (
+        column.to_list() for column in graph.encode_with_offsets(tf.constant(lines, tf.string))
+    )
+    return [
+        (ids, list(zip(starts, ends, strict=True)))
+        for ids, starts, ends in zip(*columns, strict=True)
+    ]
+
+
+def mixed_lines(count, seed=0):
+    """Lines of all that is hard to count, in any order."""
+    parts = [
+        *"abcXYZ 019,,.(€)–´▁中가한😀İΣςẞ½ﬁＣ™…",
+        "\u0301",
+        "\u0344",
+        "\u200b",
+        "\u00ad",
+        "\ufeff",
+    ]
+    parts += ["\u00a0", "\u3000", "\t", "\n", "\0", "\ufffe", "1999,", "[CLS]", "the cat", "👩‍👩‍👧"]
+    rng = np.random.default_rng(seed)
+    return ["".join(rng.choice(parts, rng.integers(0, 25))) for _ in range(count)]
+
+
+def test_offsets_in_graph_equal_python(tokenizer, graph_with_offsets):
+    lines = [*LINES, *mixed_lines(500)]
+    expected = [tokenizer.encode_with_offsets(line) for line in lines]
+    assert any(tokenizer.unk_id in ids for ids, _ in expected)
+    assert any(start == end for _, spans in expected for start, end in spans)
+    assert offsets_in_graph(graph_with_offsets, lines) == expected
+    assert offsets_in_graph(graph_with_offsets, []) == []
+    assert offsets_in_graph(graph_with_offsets, [""]) == [([], [])]
+
+
+def test_offsets_in_graph_count_invalid_bytes_as_characters(tokenizer, graph_with_offsets):
+    rng = np.random.default_rng(0)
+    parts = [
+        b"a",
+        b" ",
+        b"1,",
+        *(bytes([byte]) for byte in b"\xc3\xa9\xe2\x96\x81\xf0\x9f\x98\xed\xa0\xff"),
+    ]
+    lines = [b"".join(rng.choice(parts, rng.integers(0, 12))) for _ in range(500)]
+    texts = [line.decode(errors="replace") for line in lines]
+    assert sum("\ufffd" in text for text in texts) > 100
+    expected = [tokenizer.encode_with_offsets(text) for text in texts]
+    assert offsets_in_graph(graph_with_offsets, lines) == expected
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"user_defined_symbols": ["sat on", "<sep>", "½", "("], "split_by_whitespace": False},
+        {"normalization_rule_name": "nmt_nfkc_cf", "treat_whitespace_as_suffix": True},
+        {
+            "normalization_rule_name": "identity",
+            "remove_extra_whitespaces": False,
+            "add_dummy_prefix": False,
+        },
+    ],
+    ids=["symbols", "folding", "identity"],
+)
+def test_offsets_in_graph_follow_the_models_normaliser(tmp_path, changes):
+    tokenizer = Tokenizer.from_file(train(tmp_path / "spiece.model", **changes))
+    lines = [*LINES, "the cat sat on<sep>the mat<sep>", *mixed_lines(300, seed=1)]
+    expected = [tokenizer.encode_with_offsets(line) for line in lines]
+    assert offsets_in_graph(graph_tokenizer_with_offsets(tokenizer), lines) == expected
+
+
+def test_origins_in_graph_of_every_character_equal_python():
+    import tensorflow as tf
+
+    codes = [*range(0xD800), *range(0xE000, 0x2FFFF)]
+    chars = [chr(code) for code in codes if unicodedata.category(chr(code)) != "Cn"]
+    texts = [f"a{''.join(chars[k : k + 40])} {chars[k]}b" for k in range(0, len(chars), 40)]
+    cleaned, starts, ends = _clean_with_origins_in_graph(decode_in_graph(tf.constant(texts)), False)
+    for text, *found in zip(texts, cleaned.numpy(), starts.to_list(), ends.to_list(), strict=True):
+        expected, origins = _clean_with_origins(text, False)
+        assert found[0].decode() == expected
+        assert list(zip(*found[1:], strict=True)) == origins
+
+
+def test_offsets_in_graph_need_a_model_without_byte_fallback(tmp_path):
+    path = train(tmp_path / "bytes.model", byte_fallback=True, vocab_size=400)
+    with pytest.raises(UserError, match="byte_fallback"):
+        graph_tokenizer_with_offsets(Tokenizer.from_file(path))
+
+
+def test_offsets_in_graph_survive_saving(tokenizer, graph_with_offsets, tmp_path):
+    import tensorflow as tf
+
+    tf.saved_model.save(graph_with_offsets, str(tmp_path / "saved"))
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    assert offsets_in_graph(loaded, LINES) == list(map(tokenizer.encode_with_offsets, LINES))
+    assert in_graph(loaded, LINES) == [tokenizer.encode(line) for line in LINES]
+
+
 # Real text with the released vocabulary.
 
 
@@ -550,6 +663,12 @@ def test_real_lines_in_graph_equal_python(released_model_file, real_lines):
     tokenizer = Tokenizer.from_file(released_model_file)
     expected = [tokenizer.encode(line) for line in real_lines]
     assert in_graph(graph_tokenizer(tokenizer), real_lines) == expected
+
+
+def test_offsets_of_real_lines_in_graph_equal_python(released_model_file, real_lines):
+    tokenizer = Tokenizer.from_file(released_model_file)
+    expected = list(map(tokenizer.encode_with_offsets, real_lines))
+    assert offsets_in_graph(graph_tokenizer_with_offsets(tokenizer), real_lines) == expected
 
 
 def test_released_vocabulary(released_model_file):
