@@ -6,6 +6,7 @@ of their instances; defaults, help texts and checks come from the fields (`confi
 
 import dataclasses
 import difflib
+import functools
 import glob
 import os
 import re
@@ -15,6 +16,7 @@ from typing import Any
 
 from absl import app, flags, logging
 
+from albert_tf import files
 from albert_tf.config import Settings
 from albert_tf.errors import UserError
 
@@ -29,6 +31,7 @@ def run(
     main: Callable[..., None],
     *settings_classes: type[Settings],
     defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    positional: str = "",
 ) -> None:
     """Runs a script: flags -> settings -> `main(*settings)`; ends the process.
 
@@ -39,6 +42,7 @@ def run(
       main: called with one instance of each settings class, in order.
       settings_classes: dataclasses whose fields become flags; a field name may occur once only.
       defaults: gives, from the values of all flags, those of flags that were not given.
+      positional: name of the flag that may be given without its name.
     """
     define_flags(settings_classes, flags.FLAGS)
 
@@ -61,7 +65,7 @@ def run(
         except KeyboardInterrupt:
             _exit_with("interrupted", 130)
 
-    app.run(parse_and_run, flags_parser=_parse_or_exit)
+    app.run(parse_and_run, flags_parser=functools.partial(_parse_or_exit, positional=positional))
 
 
 def _fill(
@@ -111,7 +115,7 @@ def settings_from_flags(cls: type[Settings], flag_values: flags.FlagValues) -> S
 
 
 def check_paths(settings: Settings) -> None:
-    """Checks that the files which the settings name exist; remote ones (with ://) are left to TensorFlow.
+    """Checks that the files which the settings name exist; remote ones (with ://, or hf:) are left to their readers.
 
     Raises:
       UserError: a path or pattern matches no file; names the flag.
@@ -123,11 +127,12 @@ def check_paths(settings: Settings) -> None:
         for path in filter(None, [value] if os.path.exists(value) else value.split(",")):
             # The prefix of a TensorFlow checkpoint is no file, but <prefix>.index is.
             found = os.path.exists(path) or glob.glob(path) or os.path.exists(path + ".index")
-            if "://" not in path and not found:
+            is_remote = "://" in path or path.startswith(files.HUB_PREFIX)
+            if not is_remote and not found:
                 raise UserError(f"--{field.name}={path}: no such file")
 
 
-def _parse_or_exit(argv: Sequence[str]) -> list[str]:
+def _parse_or_exit(argv: Sequence[str], positional: str = "") -> list[str]:
     try:
         rest = flags.FLAGS(argv)
     except flags.UnrecognizedFlagError as error:
@@ -136,6 +141,8 @@ def _parse_or_exit(argv: Sequence[str]) -> list[str]:
         _exit_with(f"--{error.flagname} is not a flag of this program{hint}", FLAG_MISTAKE)
     except flags.Error as error:
         _exit_with(_explain(error), FLAG_MISTAKE)
+    if positional and len(rest) == 2 and not flags.FLAGS[positional].present:
+        flags.FLAGS[positional].value = rest.pop()
     if len(rest) > 1:
         _exit_with(f"{rest[1]!r} is not a flag; write --name=value", FLAG_MISTAKE)
     return rest

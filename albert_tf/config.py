@@ -99,13 +99,33 @@ ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 SHARING_STRATEGIES = ("all", "attention", "ffn", "none")
 
 # Keys of released configuration files that have no meaning here. They are kept, not used.
-# down_scale_factor to num_memory_blocks: albert_config.json of the released tar files; the others: Hugging Face.
+# down_scale_factor to layers_to_keep: of the released models; the others: what versions 2 to 5 of the transformers
+# library write for an ALBERT, the settings of text generation among them.
 _FOREIGN_KEYS = frozenset(
     {
         *("down_scale_factor", "net_structure_type", "gap_size", "num_memory_blocks"),
-        *("architectures", "model_type", "pad_token_id", "bos_token_id", "eos_token_id"),
-        *("torch_dtype", "dtype", "transformers_version", "output_past", "use_cache"),
-        *("position_embedding_type", "id2label", "label2id", "problem_type", "finetuning_task"),
+        *("layers_to_keep",),
+        *("architectures", "model_type", "transformers_version", "torch_dtype", "dtype"),
+        *("torchscript", "use_bfloat16", "tf_legacy_loss"),
+        *("pad_token_id", "bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id"),
+        *("mask_token_id", "unk_token_id"),
+        *("id2label", "label2id", "num_labels", "problem_type", "finetuning_task"),
+        *("task_specific_params", "tokenizer_class", "prefix"),
+        *("position_embedding_type", "tie_word_embeddings", "pruned_heads"),
+        *("chunk_size_feed_forward", "gradient_checkpointing"),
+        *("attn_implementation", "output_attentions", "output_hidden_states", "output_past"),
+        *("use_cache", "return_dict"),
+        *("is_decoder", "is_encoder_decoder", "add_cross_attention"),
+        *("cross_attention_hidden_size", "tie_encoder_decoder"),
+        *("decoder_start_token_id",),
+        *("bad_words_ids", "begin_suppress_tokens", "diversity_penalty", "do_sample"),
+        *("early_stopping", "encoder_no_repeat_ngram_size"),
+        *("exponential_decay_length_penalty", "forced_bos_token_id", "forced_eos_token_id"),
+        *("length_penalty", "max_length", "min_length"),
+        *("no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences"),
+        *("output_scores", "remove_invalid_values"),
+        *("repetition_penalty", "return_dict_in_generate", "suppress_tokens", "temperature"),
+        *("top_k", "top_p", "typical_p"),
     }
 )
 
@@ -241,7 +261,7 @@ class AlbertConfig(Settings):
           UserError: a key is neither a field nor a known key of released files, or a value is wrong.
         """
         # Hugging Face's names for what the original calls otherwise.
-        renamed = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
+        renamed = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu"}
         known = {field.name for field in dataclasses.fields(cls)} - {"foreign"}
         own, foreign = {}, {}
         for key, value in values.items():

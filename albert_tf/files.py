@@ -9,6 +9,8 @@ import uuid
 
 from albert_tf.errors import UserError, first_line
 
+HUB_PREFIX = "hf:"  # of a model's name on the Hugging Face hub, where a path could stand
+
 
 def read_bytes(path: str) -> bytes:
     """The content of a file; a path with :// is read through TensorFlow.

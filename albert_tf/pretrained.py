@@ -15,9 +15,18 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError, first_line
-from albert_tf.formats import hugging_face, run, tf1
+from albert_tf.formats import (
+    hub_names,
+    hugging_face,
+    keras_hub,
+    model_card,
+    model_garden,
+    run,
+    tf1,
+    tf_hub,
+)
 from albert_tf.formats.weights import Weights, belongs_to_ffn
-from albert_tf.heads import MODEL_CLASSES, AlbertModel
+from albert_tf.heads import MODEL_CLASSES, AlbertForPreTraining, AlbertModel
 
 # Not the file functions of Python: models may lie on gs:// and the like.
 gfile = tf.io.gfile
@@ -33,44 +42,65 @@ def load_pretrained(path: str, *, dtype=None) -> AlbertModel:
     Raises:
       UserError: the path holds no model that is recognised, or an encoder variable is missing or mis-shaped.
     """
-    return build_model(read_weights(path), dtype=dtype)
+    model, _ = build_model(read_weights(path), dtype=dtype)
+    return model
 
 
-def build_model(weights: Weights, *, dtype=None) -> AlbertModel:
-    """The model of what was found on disk.
+def build_model(weights: Weights, *, dtype=None) -> tuple[AlbertModel, "LoadReport"]:
+    """The model of what was found on disk, and where its values are from.
 
     Raises:
-      UserError: an encoder variable is missing or mis-shaped.
+      UserError: a variable of the encoder or of a fine-tuned head is missing, or one is mis-shaped.
     """
     model = MODEL_CLASSES[weights.model_class](weights.config, dtype=dtype)
-    assign_weights(model.named_variables(), weights)
-    return model
+    report = assign_weights(model.named_variables(), weights)
+    missing = [name for name in report.initialised if name not in weights.left_out]
+    if missing and not isinstance(model, AlbertForPreTraining):
+        raise UserError(
+            f"{weights.source}: is {weights.model_class} by its configuration, but has no values for its head,"
+            f" {missing[0]} the first"
+        )
+    return model, report
 
 
 def read_weights(path: str) -> Weights:
     """Configuration, arrays and vocabulary of a model.
 
     Args:
-      path: a Hugging Face folder, a run's folder, a TF1 checkpoint's prefix, or a folder with one.
+      path: a Hugging Face folder or its name (`hf:albert/albert-base-v2`), a keras-hub preset, a TF-Hub module, an
+        export of ours, a run's folder, or a checkpoint's prefix (TF1, TF Model Garden, a run's) or a folder with one.
 
     Raises:
       UserError: the path does not exist or holds nothing that is recognised; a file is damaged.
     """
     path = str(path).rstrip("/")
+    if path.startswith(files.HUB_PREFIX):
+        return hugging_face.read(hub_names.fetched(path))
     prefix = path.removesuffix(".index")
     if gfile.exists(prefix + ".index"):
-        return tf1.read(prefix)
+        return _read_checkpoint(prefix)
     if not gfile.isdir(path):
-        raise UserError(f"{path}: no such model (a folder, or the prefix of a TF1 checkpoint)")
-    if gfile.exists(os.path.join(path, hugging_face.WEIGHTS)):
+        raise UserError(f"{path}: no such model (a folder, or the prefix of a checkpoint)")
+    if hugging_face.is_model(path):
         return hugging_face.read(path)
+    for format in (keras_hub, tf_hub):
+        if format.recognises(path):
+            return format.read(path)
     if gfile.isdir(os.path.join(path, "checkpoints")):
         return run.read(path)
-    indexes = [name for name in gfile.listdir(path) if ".ckpt" in name and name.endswith(".index")]
+    indexes = [name for name in gfile.listdir(path) if name.endswith(".index")]
     if len(indexes) == 1:
-        return tf1.read(os.path.join(path, indexes[0].removesuffix(".index")))
-    expected = f"{hugging_face.WEIGHTS}, a run's checkpoints or one TF1 checkpoint (*.ckpt*.index)"
+        return _read_checkpoint(os.path.join(path, indexes[0].removesuffix(".index")))
+    known = f"{hugging_face.WEIGHTS}, {keras_hub.WEIGHTS}, {tf_hub.GRAPH}"
+    expected = f"{known}, a run's checkpoints or one checkpoint (*.index)"
     raise UserError(f"{path}: expected a folder with {expected}, found {len(indexes)} checkpoints")
+
+
+def _read_checkpoint(prefix: str) -> Weights:
+    run_folder = run.folder_of(prefix)
+    if run_folder:
+        return run.read(run_folder, prefix)
+    return (model_garden if model_garden.recognises(prefix) else tf1).read(prefix)
 
 
 # --- Filling models ---
@@ -90,11 +120,18 @@ class LoadReport(NamedTuple):
     ignored: list[str]
 
     def describe(self, source: str) -> str:
-        """The numbers, and the names where something does not fit, in one line."""
-        parts = [f"{len(self.loaded)} loaded"]
-        for what, names in (("newly initialised", self.initialised), ("ignored", self.ignored)):
-            parts.append(f"{len(names)} {what}" + (f" ({', '.join(names)})" if names else ""))
-        return f"variables from {source}: {', '.join(parts)}"
+        """A table with the numbers of variables, and the names of those that are not in both."""
+        encoder = sum(name.startswith("bert/") for name in self.loaded)
+        heads = len(self.loaded) - encoder
+        rows = {
+            "loaded": (len(self.loaded), f"{encoder} of the encoder, {heads} of heads"),
+            "newly initialised": (len(self.initialised), ", ".join(self.initialised)),
+            "ignored": (len(self.ignored), ", ".join(self.ignored)),
+        }
+        lines = [
+            f"  {what:<18}{number:>4}  {names}".rstrip() for what, (number, names) in rows.items()
+        ]
+        return "\n".join([f"variables from {source}", *lines])
 
 
 def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> LoadReport:
@@ -108,14 +145,24 @@ def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> Lo
       What was loaded, what keeps its start value (outside the encoder), what was ignored.
 
     Raises:
-      UserError: an encoder variable was not found, or one has another shape; no variable is changed then.
+      UserError: an encoder variable was not found, one is not the model's, or a variable has another shape; no
+        variable is changed then.
     """
     missing = [name for name in variables if name not in weights.arrays]
-    missing_encoder = [name for name in missing if name.startswith("bert/")]
+    missing_encoder = [
+        name for name in missing if name.startswith("bert/") and name not in weights.left_out
+    ]
     if missing_encoder:
         raise UserError(
             f"{weights.source}: {len(missing_encoder)} of the encoder's variables are not in it,"
             f" {missing_encoder[0]} the first"
+        )
+    ignored = [name for name in weights.arrays if name not in variables]
+    unknown = [name for name in ignored if name.startswith("bert/")]
+    if unknown:
+        raise UserError(
+            f"{weights.source}: {len(unknown)} variables of its encoder are not in the model, {unknown[0]} the"
+            " first; the configuration beside it does not describe it"
         )
     found = {name: variable for name, variable in variables.items() if name in weights.arrays}
     for name, variable in found.items():
@@ -126,7 +173,6 @@ def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> Lo
             )
     for name, variable in found.items():
         variable.assign(weights.arrays[name])
-    ignored = [name for name in weights.arrays if name not in variables]
     return LoadReport(list(found), missing, ignored)
 
 
@@ -188,7 +234,9 @@ def save_pretrained(
     format: str = "hf",
     spm_model_file: str = "",
     *,
+    do_lower_case: bool = True,
     task: Mapping[str, Any] | None = None,
+    card: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     """Writes a model as a folder that `load_pretrained` reads.
 
@@ -198,7 +246,9 @@ def save_pretrained(
       format: "hf", the Hugging Face layout (config.json, model.safetensors), or "tf1", the released one
         (albert_config.json, model.ckpt-best.*).
       spm_model_file: SentencePiece model to put beside it, if any.
+      do_lower_case: whether the vocabulary is of lower-cased text.
       task: settings of the task that the model was fine-tuned for, such as `max_seq_length`.
+      card: what the folder's README.md says besides the sizes, as rows by title ("Data", "Training", "Results").
 
     Raises:
       UserError: the format is unknown, or the folder cannot be written.
@@ -209,11 +259,19 @@ def save_pretrained(
     try:
         gfile.makedirs(folder)
         if format == "hf":
-            hugging_face.write(model, folder, task or {})
+            hugging_face.write(
+                model,
+                folder,
+                task or {},
+                spm_model_file=spm_model_file,
+                do_lower_case=do_lower_case,
+            )
+            text = model_card.model_card(model, model_card.title_of(folder), card or {})
+            files.write_bytes(os.path.join(folder, model_card.FILE), text.encode())
         else:
             tf1.write(model, folder)
-        if spm_model_file:
-            name = hugging_face.VOCABULARY if format == "hf" else tf1.VOCABULARY
-            files.write_bytes(os.path.join(folder, name), files.read_bytes(spm_model_file))
+            if spm_model_file:
+                content = files.read_bytes(spm_model_file)
+                files.write_bytes(os.path.join(folder, tf1.VOCABULARY), content)
     except (OSError, safetensors.SafetensorError, tf.errors.OpError) as error:
         raise UserError(f"{folder}: the model cannot be written ({first_line(error)})") from None

@@ -1,6 +1,8 @@
 """The schema of records, and how they are found, checked, counted, shuffled and batched.
 
 Order is a pure function of (seed, epoch), so that a run can be taken up at any example without replaying an epoch.
+Every example that is read comes with its number, epoch * examples in an epoch + place among them, which does not
+depend on the order: what is drawn for an example is a function of it.
 """
 
 import dataclasses
@@ -9,11 +11,12 @@ import gzip
 import json
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from albert_tf import compact_records
 from albert_tf.errors import UserError, first_line
 
 METADATA_FILE = "metadata.json"
@@ -22,6 +25,9 @@ EXAMPLE_WEIGHTS = (
 )
 _GZIP_MAGIC = b"\x1f\x8b"
 _FILES_READ_TOGETHER = 16
+# "original" is what "full" was called at first; files of the original's script say nothing.
+_FULL, _COMPACT = ("full", "original"), "compact"
+EVALUATION_SEED = 0  # of masks that are drawn while reading: the same ones in every run
 
 Schema = Mapping[str, tuple[int, tf.DType]]  # feature name -> (number of values, int64 or float32)
 
@@ -88,6 +94,16 @@ class RecordSet:
         """Number of records in all files."""
         return sum(self.counts)
 
+    @property
+    def is_compact(self) -> bool:
+        """Whether the records are those of `compact_records`."""
+        return self.metadata.get("record_format") == _COMPACT
+
+    @property
+    def is_masked_anew(self) -> bool:
+        """Whether the records hold unmasked pieces, which reading masks."""
+        return self.metadata.get("masking") == "dynamic"
+
     def require(self, flag: str, key: str, wanted: object) -> None:
         """Refuses records whose metadata contradicts a setting.
 
@@ -119,8 +135,8 @@ def find_records(patterns: str, flag: str) -> RecordSet:
     if not files:
         raise UserError(f"--{flag}={patterns}: no record files there (*.tfrecord*)")
     metadata = _common_metadata(files, flag)
-    known = {shard["file"]: shard for shard in metadata.get("shards", ())}
-    counts = [_count_records(path, known.get(os.path.basename(path)), flag) for path in files]
+    known = {shard["file"]: shard for shard in metadata["shards"]}
+    counts = [_count_records(path, known.get(_whole_path(path)), flag) for path in files]
     kinds = {_is_gzip(path) for path in files}
     if len(kinds) > 1:
         raise UserError(f"--{flag}: compressed and uncompressed files are mixed; give one kind")
@@ -149,7 +165,8 @@ def _expand(pattern: str) -> list[str]:
 
 def _common_metadata(files: Sequence[str], flag: str) -> Mapping:
     found = {}
-    for folder in sorted({os.path.dirname(path) for path in files}):
+    folders = sorted({os.path.dirname(path) for path in files})
+    for folder in folders:
         path = os.path.join(folder, METADATA_FILE)
         if tf.io.gfile.exists(path):
             try:
@@ -161,13 +178,47 @@ def _common_metadata(files: Sequence[str], flag: str) -> Mapping:
                 raise UserError(
                     f"--{flag}: {path} is not what the program that makes records writes"
                 )
-    if len(found) > 1:
-        first, *others = found.values()
-        for key in ("max_seq_length", "max_predictions_per_seq", "spm_sha256", "sentence_task"):
-            if any(other.get(key) != first.get(key) for other in others):
-                raise UserError(f"--{flag}: its folders were made with different {key}")
-    shards = [shard for metadata in found.values() for shard in metadata.get("shards", ())]
+    _check_agreement(found, folders, flag)
+    # Files of different folders may have the same names.
+    shards = [
+        {**shard, "file": _whole_path(os.path.join(folder, shard["file"]))}
+        for folder, metadata in found.items()
+        for shard in metadata.get("shards", ())
+    ]
     return {**next(iter(found.values()), {}), "shards": shards}
+
+
+def _whole_path(path: str) -> str:
+    """A path as joined of folder and name: a glob's may hold `//`."""
+    return os.path.join(os.path.dirname(path), os.path.basename(path))
+
+
+def _check_agreement(found: Mapping[str, Mapping], folders: Sequence[str], flag: str) -> None:
+    """Checks the metadata of folders that are read together.
+
+    Args:
+      found: folder -> metadata, where there is any.
+      folders: all folders.
+      flag: for messages.
+
+    Raises:
+      UserError: the records differ in what must be equal, or are of an unknown format.
+    """
+    formats = {folder: found.get(folder, {}).get("record_format", "full") for folder in folders}
+    for folder, record_format in formats.items():
+        if record_format not in (*_FULL, _COMPACT):
+            raise UserError(
+                f"--{flag}: {folder} holds records of the format {record_format!r}, which this version does not know"
+            )
+    if len({record_format == _COMPACT for record_format in formats.values()}) > 1:
+        raise UserError(f"--{flag}: full and compact records are mixed; give one kind")
+    first, *others = found.values() if found else ({},)
+    for key in ("max_seq_length", "max_predictions_per_seq", "spm_sha256", "sentence_task"):
+        if any(other.get(key) != first.get(key) for other in others):
+            raise UserError(f"--{flag}: its folders were made with different {key}")
+    masks = compact_records.mask_settings(first)
+    if any(compact_records.mask_settings(other) != masks for other in others):
+        raise UserError(f"--{flag}: its folders were made with different settings of masks")
 
 
 def _is_gzip(path: str) -> bool:
@@ -232,14 +283,49 @@ def feature_lengths(record_set: RecordSet, flag: str) -> dict[str, int]:
     }
 
 
+def pretraining_lengths(
+    record_set: RecordSet, flag: str, max_predictions_per_seq: int = 0
+) -> tuple[int, int]:
+    """L and P of pretraining records.
+
+    Args:
+      record_set: the records.
+      flag: what names them, for messages.
+      max_predictions_per_seq: most masked pieces if reading masks; 0 is what the metadata says.
+
+    Raises:
+      UserError: they are no pretraining records.
+    """
+    metadata = record_set.metadata
+    if record_set.is_compact:
+        predictions = record_set.is_masked_anew and max_predictions_per_seq
+        slots = compact_records.num_slots(
+            metadata, predictions or metadata["max_predictions_per_seq"]
+        )
+        return metadata["max_seq_length"], slots
+    lengths = feature_lengths(record_set, flag)
+    if "pieces" in lengths:
+        folder = os.path.dirname(record_set.files[0])
+        raise UserError(
+            f"--{flag}: compact records need the {METADATA_FILE} that was written with them, in {folder}"
+        )
+    for name in pretraining_schema(0, 0):
+        if name not in lengths:
+            raise UserError(
+                f"--{flag}: {record_set.files[0]} has no feature {name!r}: no pretraining records"
+            )
+    return lengths["input_ids"], lengths["masked_lm_positions"]
+
+
 def damaged_files(record_set: RecordSet, schema: Schema) -> list[str]:
     """The files with a record that cannot be read or parsed, and the first such record; reads everything."""
+    parse = parser(record_set, schema, EVALUATION_SEED)
     found = []
     for path in record_set.files:
         count = 0
         try:
             for record in tf.data.TFRecordDataset(path, record_set.compression):
-                parse_batch(record[None], schema)
+                parse(tf.constant([count], tf.int64), record[None])
                 count += 1
         except tf.errors.OpError as error:
             found.append(f"{path} (record {count}: {first_line(error)})")
@@ -261,6 +347,43 @@ def parse_batch(serialized: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
     }
 
 
+def parser(
+    record_set: RecordSet, schema: Schema, seed: int
+) -> Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
+    """The function that parses the records of a set, whatever their format.
+
+    Args:
+      record_set: the records.
+      schema: the features wanted.
+      seed: of the masks, if reading masks.
+
+    Returns:
+      A function of the numbers of B examples, int64 [B], and of the serialised examples, string [B]; gives features
+      [B, values], int32 or float32.
+    """
+    if not record_set.is_compact:
+        return lambda _numbers, serialized: parse_batch(serialized, schema)
+    max_seq_length, slots = schema["input_ids"][0], schema["masked_lm_positions"][0]
+    if record_set.is_masked_anew:
+        metadata = record_set.metadata
+        return compact_records.dynamic_parser(metadata, max_seq_length, slots, seed)
+    return compact_records.static_parser(max_seq_length, slots)
+
+
+def first_batches(record_set: RecordSet, schema: Schema, batch_size: int) -> tf.data.Dataset:
+    """All records in order, in batches of which the last may be smaller, as `evaluation_dataset` parses them."""
+    return (
+        _ordered_records(record_set)
+        .batch(batch_size)
+        .map(parser(record_set, schema, EVALUATION_SEED))
+    )
+
+
+def _ordered_records(record_set: RecordSet) -> tf.data.Dataset:
+    """The numbers and serialised examples of a first epoch, in order."""
+    return tf.data.TFRecordDataset(list(record_set.files), record_set.compression).enumerate()
+
+
 @dataclasses.dataclass(frozen=True)
 class Reading:
     """How records are read for training.
@@ -269,7 +392,7 @@ class Reading:
       global_batch_size: examples in a step, over all devices.
       shuffle: whether files and examples are shuffled, anew each epoch.
       buffer_examples: examples that are shuffled together.
-      seed: of the order.
+      seed: of the order, and of the masks if reading masks.
       first_step: step to start at; earlier examples count as read.
     """
 
@@ -306,19 +429,14 @@ def training_dataset(
     pipeline_batch = reading.global_batch_size // pipelines
     own_files = pipelines == 1 or len(record_set.files) >= pipelines
     if own_files:
-        record_set = dataclasses.replace(
-            record_set,
-            files=record_set.files[index::pipelines],
-            counts=record_set.counts[index::pipelines],
-        )
-        dataset = _endless_records(record_set, reading, reading.first_step * pipeline_batch)
+        files = slice(index, None, pipelines)
+        dataset = _endless_records(record_set, files, reading, reading.first_step * pipeline_batch)
     else:
         first = reading.first_step * reading.global_batch_size
-        dataset = _endless_records(record_set, reading, first)
+        dataset = _endless_records(record_set, slice(None), reading, first)
         dataset = dataset.batch(pipeline_batch).shard(pipelines, index).unbatch()
-    dataset = dataset.batch(device_batch, drop_remainder=True)
-    dataset = dataset.map(
-        lambda serialized: parse_batch(serialized, schema), num_parallel_calls=tf.data.AUTOTUNE
+    dataset = dataset.batch(device_batch, drop_remainder=True).map(
+        parser(record_set, schema, reading.seed), num_parallel_calls=tf.data.AUTOTUNE
     )
     # Said aloud, or multi-worker strategies would look for an end and lose the static shapes.
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
@@ -345,16 +463,17 @@ def evaluation_dataset(
     context = context or tf.distribute.InputContext()
     pipelines, index = context.num_input_pipelines, context.input_pipeline_id
     device_batch = context.get_per_replica_batch_size(global_batch_size)
-    records = tf.data.TFRecordDataset(list(record_set.files), record_set.compression)
+    records = _ordered_records(record_set)
     padding = records.take(1).repeat(-record_set.num_examples % global_batch_size)
-    weighted = records.map(lambda record: (record, 1.0)).concatenate(
-        padding.map(lambda record: (record, 0.0))
+    weighted = tf.data.Dataset.zip(records, _repeated(1.0)).concatenate(
+        tf.data.Dataset.zip(padding, _repeated(0.0))
     )
     if pipelines > 1:
         weighted = weighted.batch(global_batch_size // pipelines).shard(pipelines, index).unbatch()
+    parse_records = parser(record_set, schema, EVALUATION_SEED)
 
-    def parse(serialized, weights):
-        return {**parse_batch(serialized, schema), EXAMPLE_WEIGHTS: weights}
+    def parse(numbered, weights):
+        return {**parse_records(*numbered), EXAMPLE_WEIGHTS: weights}
 
     dataset = weighted.batch(device_batch, drop_remainder=True).map(
         parse, num_parallel_calls=tf.data.AUTOTUNE
@@ -370,6 +489,10 @@ def reading_options() -> tf.data.Options:
     return options
 
 
+def _repeated(value: float) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensors(value).repeat()
+
+
 def _file_order(num_files: int, shuffle: bool, seed: int, epoch) -> tf.Tensor:
     """Order in which an epoch takes the files, int64 [number of files]."""
     order = tf.range(num_files, dtype=tf.int64)
@@ -379,25 +502,33 @@ def _file_order(num_files: int, shuffle: bool, seed: int, epoch) -> tf.Tensor:
 
 
 def _endless_records(
-    record_set: RecordSet, reading: Reading, first_example: int
+    record_set: RecordSet, chosen: slice, reading: Reading, first_example: int
 ) -> tf.data.Dataset:
-    """Epoch after epoch of serialised examples, from the given one on.
+    """Epoch after epoch of the serialised examples of some files, with their numbers, from the given one on.
 
     An epoch takes its files in groups. A group's records are interleaved and shuffled among themselves, so that a
     start in the middle skips whole groups unread and replays at most one.
     """
-    num_files = len(record_set.files)
+    counts = record_set.counts[chosen]
+    num_files = len(counts)
     group_size = min(_FILES_READ_TOGETHER, num_files) if reading.shuffle else 1
     groups_per_epoch = -(-num_files // group_size)
-    files = tf.constant(record_set.files)
-    first_group, skipped = _locate(record_set, reading, group_size, first_example)
+    files = tf.constant(record_set.files[chosen])
+    # Places among the examples of all files, whichever are read here.
+    first_places = tf.constant(np.cumsum([0, *record_set.counts])[:-1][chosen], tf.int64)
+    first_group, skipped = _locate(counts, reading, group_size, first_example)
+
+    def file_records(path, first_number):
+        return tf.data.TFRecordDataset(path, record_set.compression).enumerate(first_number)
 
     def group_records(group):
         epoch, group_of_epoch = group // groups_per_epoch, group % groups_per_epoch
         order = _file_order(num_files, reading.shuffle, reading.seed, epoch)
-        chosen = order[group_of_epoch * group_size : (group_of_epoch + 1) * group_size]
-        records = tf.data.Dataset.from_tensor_slices(tf.gather(files, chosen)).interleave(
-            lambda path: tf.data.TFRecordDataset(path, record_set.compression),
+        group_files = order[group_of_epoch * group_size : (group_of_epoch + 1) * group_size]
+        first_numbers = tf.gather(first_places, group_files) + epoch * record_set.num_examples
+        sources = (tf.gather(files, group_files), first_numbers)
+        records = tf.data.Dataset.from_tensor_slices(sources).interleave(
+            file_records,
             cycle_length=group_size,
             num_parallel_calls=tf.data.AUTOTUNE if group_size > 1 else None,
         )
@@ -414,16 +545,16 @@ def _endless_records(
 
 
 def _locate(
-    record_set: RecordSet, reading: Reading, group_size: int, first_example: int
+    counts: Sequence[int], reading: Reading, group_size: int, first_example: int
 ) -> tuple[int, int]:
     """The group that holds an example, counted over all epochs, and how many examples of it come before."""
-    num_files = len(record_set.files)
+    num_files = len(counts)
     groups_per_epoch = -(-num_files // group_size)
-    epoch, rest = divmod(first_example, record_set.num_examples)
+    epoch, rest = divmod(first_example, sum(counts))
     order = _file_order(num_files, reading.shuffle, reading.seed, tf.constant(epoch, tf.int64))
-    counts = np.array(record_set.counts)[order.numpy()]
+    counts_in_order = np.array(counts)[order.numpy()]
     for group in range(groups_per_epoch):
-        in_group = int(counts[group * group_size : (group + 1) * group_size].sum())
+        in_group = int(counts_in_order[group * group_size : (group + 1) * group_size].sum())
         if rest < in_group:
             break
         rest -= in_group

@@ -715,10 +715,29 @@ class Run:
         if self.folder.is_chief:
             with self.folder.writing():
                 if self.config.do_train:
-                    self.task.save_model(self.model, self.folder.file("model"))
+                    history = self._history(results)
+                    self.task.save_model(self.model, self.folder.file("model"), history)
                 write_json(self.folder.file(RESULTS_FILE), results)
             print(f"results in {self.folder.file(RESULTS_FILE)}", flush=True)
         return results
+
+    def _history(self, results: Mapping) -> dict[str, dict]:
+        """What the model card says of the training and the evaluation."""
+        config, optimizer = self.config, self.optimizer_config
+        training = {
+            "steps": results["step"],
+            "batch, examples": config.train_batch_size,
+            "optimizer": optimizer.optimizer,
+            "peak learning rate": optimizer.peak_learning_rate(config.train_batch_size),
+            "warm-up steps": optimizer.num_warmup_steps,
+            "numbers": config.mixed_precision,
+            "seed": config.seed,
+        }
+        measured = {}
+        for name, value in results["eval"].items():
+            chance = f" (chance {self.chance[name]:.4f})" if name in self.chance else ""
+            measured[name] = f"{value:.4f}{chance}"
+        return {"Training": training, "Results": measured}
 
 
 def _is_chief(strategy: tf.distribute.Strategy) -> bool:

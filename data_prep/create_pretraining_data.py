@@ -4,7 +4,8 @@
         --spm_model_file=30k-clean.model
 
 Input: UTF-8 text, one sentence a line, a blank line between documents; the end of a file ends a document.
-Output: shards of records with the original's features, and `metadata.json` with every setting and count.
+Output: shards of records, with the original's features or smaller (`record_formats.py`), and `metadata.json` with every
+setting and count.
 
 The original keeps the whole corpus as Python strings, and so needs 25 times its size in memory. Here memory
 is the same for any corpus, about 200 MB for each process, in two steps that both run on all cores:
@@ -48,6 +49,7 @@ from albert_tf.tokenization import WORD_START_RULES, Tokenizer
 from albert_tf.workers import Workers, num_workers_setting
 from data_prep import masking, record_writer
 from data_prep.record_folder import METADATA_FILE, RecordFolder, WorkFolder, read_json, write_json
+from data_prep.record_formats import RECORD_MAKERS
 from data_prep.text_blocks import MOST_BLOCK_BYTES, TextBlock, decode_lines, read_blocks
 from data_prep.text_files import (
     expand_paths,
@@ -118,7 +120,20 @@ class PretrainingDataSettings(Settings):
     max_predictions_per_seq: int = setting(20, "Most masked pieces in an example.", minimum=1)
     random_seed: int = setting(12345, "Seed of pairs, masks and order.", minimum=0)
     dupe_factor: int = setting(
-        40, "Passes through the text, each with other pairs and masks.", minimum=1
+        40,
+        "Passes through the text, each with other pairs and masks; 1 if it is not given with --masking=dynamic.",
+        minimum=1,
+    )
+    record_format: str = setting(
+        "full",
+        "full: the original's features, padded; compact: a fifth to a third of the bytes, for training with this"
+        " project alone. compact if it is not given with --masking=dynamic.",
+        choices=("full", "compact"),
+    )
+    masking: str = setting(
+        "static",
+        "static: pieces are masked here; dynamic: training masks them, anew each epoch, by the settings given here.",
+        choices=("static", "dynamic"),
     )
     masked_lm_prob: float = setting(
         0.15, "Share of the pieces that are masked.", minimum=0, maximum=1
@@ -127,7 +142,9 @@ class PretrainingDataSettings(Settings):
         0.1, "Chance that a document is cut into shorter examples.", minimum=0, maximum=1
     )
     num_shards: int = setting(
-        0, "Files in --output_dir; 0 makes as many as get about 128 MiB each.", minimum=0
+        0,
+        "Files in --output_dir; 0 makes as many as get about 128 MiB of full records each.",
+        minimum=0,
     )
     compression: str = setting("none", "Compression of the records.", choices=("none", "gzip"))
     invalid_utf8: str = invalid_utf8_setting()
@@ -142,6 +159,8 @@ class PretrainingDataSettings(Settings):
             object.__setattr__(self, "sentence_task", task)
         if bool(self.output_dir) == bool(self.output_file):
             self.refuse("output_dir", "or --output_file must be given, and not both")
+        if self.masking == "dynamic" and self.record_format != "compact":
+            self.refuse("masking", "=dynamic needs --record_format=compact")
         if self.output_file and self.num_shards:
             self.refuse("num_shards", "contradicts --output_file, which names every file")
         if len({os.path.dirname(path) for path in self.output_files}) > 1:
@@ -278,6 +297,7 @@ def _identity(
 ) -> dict[str, Any]:
     """What must be equal for a run to go on; the beginning of the metadata."""
     described = settings.to_dict()
+    is_dynamic = settings.masking == "dynamic"
     return {
         **{key: described[key] for key in described if key not in _NOT_IN_METADATA},
         "requested_shards": settings.num_shards,
@@ -285,28 +305,30 @@ def _identity(
         "vocab_size": tokenizer.vocab_size,
         "spm_sha256": tokenizer.sha256,
         "input_files": [{"file": path, "bytes": os.path.getsize(path)} for path in files],
-        "record_format": "original",
+        **({"vocabulary": _vocabulary(settings, tokenizer).to_json()} if is_dynamic else {}),
         "version": albert_tf.__version__,
     }
 
 
+def _vocabulary(settings: PretrainingDataSettings, tokenizer: Tokenizer) -> masking.Vocabulary:
+    """What masking must know of the pieces; a reader that masks finds it in the metadata."""
+    return masking.Vocabulary(
+        tokenizer.word_starts(settings.word_start_rule),
+        *(tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id),
+    )
+
+
 def _make_job(settings: PretrainingDataSettings, tokenizer: Tokenizer, work: WorkFolder) -> Job:
-    is_word_start = tokenizer.word_starts(settings.word_start_rule)
+    vocabulary = _vocabulary(settings, tokenizer)
     pair_rule = masking.pair_rule(
-        is_word_start,
+        vocabulary.is_word_start,
         max_seq_length=settings.max_seq_length,
         short_seq_prob=settings.short_seq_prob,
         sentence_task=settings.sentence_task,
         single_segment=settings.single_segment,
     )
     masking_rule = masking.masking_rule(
-        masking.Vocabulary(is_word_start, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id),
-        masked_lm_prob=settings.masked_lm_prob,
-        max_predictions_per_seq=settings.max_predictions_per_seq,
-        ngram=settings.ngram,
-        favor_shorter_ngram=settings.favor_shorter_ngram,
-        do_whole_word_mask=settings.do_whole_word_mask,
-        do_permutation=settings.do_permutation,
+        vocabulary, **{name: getattr(settings, name) for name in masking.RULE_SETTINGS}
     )
     return Job(settings, tokenizer, work, pair_rule, masking_rule)
 
@@ -462,6 +484,7 @@ def plan_parts(settings: PretrainingDataSettings, text_counts: dict[str, Any]) -
             f"--input_file={settings.input_file}: no document has two sentences, or one of two words"
         )
     num_slots = settings.max_predictions_per_seq * (1 + settings.do_permutation)
+    # Of full records: compact ones get smaller files of as many examples, because these take the memory.
     example_bytes = 300 + 5 * settings.max_seq_length + 9 * num_slots  # of varints and names, about
     small_parts = min(MOST_SMALL_PARTS, math.ceil(num_examples / SMALL_PART_EXAMPLES))
     wanted = max(small_parts, math.ceil(num_examples * example_bytes / PART_BYTES))
@@ -546,20 +569,22 @@ def build_part(job: Job, part: Part) -> dict[str, Any]:
     ids, pairs, seeds = _plan_examples(job, part)
     order = masking.shuffled(len(pairs), masking.combine_seeds(settings.random_seed, part.index, 1))
     compressor = zlib.compressobj(wbits=31) if settings.compression == "gzip" else None
+    make_records = RECORD_MAKERS[settings.record_format, settings.masking]
     counts = dict.fromkeys(("examples", "pieces", "masked_pieces", "label_0", "label_1"), 0)
     with job.work.writing(part.path, counts) as file:
         for start in range(0, len(order), BATCH_EXAMPLES):
             rows = order[start : start + BATCH_EXAMPLES]
-            features = masking.make_examples(
+            sequences = masking.join_pairs(
                 ids,
                 pairs[rows],
                 seeds[rows],
                 job.masking_rule,
                 max_seq_length=settings.max_seq_length,
             )
-            records = record_writer.encode_examples(features).data
+            batch = make_records(sequences, job.masking_rule)
+            records = record_writer.encode_examples(batch.features, batch.lengths).data
             file.write(compressor.compress(records) if compressor else records)
-            _count(features, counts)
+            _count(sequences, batch.num_masked, counts)
         if compressor:
             file.write(compressor.flush())
     return counts
@@ -593,15 +618,21 @@ def _load_block(job: Job, block: int) -> masking.Documents:
         return masking.Documents(*(np.load(file) for _ in masking.Documents._fields))
 
 
-def _count(features: Mapping[str, np.ndarray], counts: dict[str, Any]) -> None:
-    num_examples = len(features["input_ids"])
-    num_changed = int(features["next_sentence_labels"].sum())
+def _count(sequences: masking.Sequences, num_masked: int, counts: dict[str, Any]) -> None:
+    num_examples = len(sequences.input_ids)
+    num_changed = int(sequences.labels.sum())
     counts["examples"] += num_examples
-    counts["pieces"] += int(features["input_mask"].sum())
-    counts["masked_pieces"] += int(features["masked_lm_weights"].sum())
+    counts["pieces"] += int(sequences.num_pieces.sum())
+    counts["masked_pieces"] += num_masked
     counts["label_0"] += num_examples - num_changed
     counts["label_1"] += num_changed
 
 
+def dynamic_defaults(flags: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What flags that are not given are with --masking=dynamic: masks need no passes of their own."""
+    is_dynamic = flags["masking"] == "dynamic"
+    return {"record_format": "compact", "dupe_factor": 1} if is_dynamic else {}
+
+
 if __name__ == "__main__":
-    cli.run(main, PretrainingDataSettings)
+    cli.run(main, PretrainingDataSettings, defaults=dynamic_defaults)

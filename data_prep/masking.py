@@ -1,14 +1,13 @@
-"""N-gram masking and sentence pairs: pure functions of (pieces, rule, seed).
+"""Sentence pairs and the examples made of them: pure functions of (pieces, rule, seed).
 
-What the original decides with Python lists of strings is decided here on arrays of ids, compiled by numba.
-Every function draws from a stream of its own, which its seed alone determines, so that an example is the
-same whichever process makes it, and in whatever order.
-
-Two steps make an example:
+Masks are the other half of an example. They lie in `albert_tf/masking.py`, because training can mask too; this module
+gives its functions along, so that data preparation finds both here. What is said there holds for both: arrays of
+ids, compiled by numba, random numbers from a stream of each function's own.
 
 1. `plan_pairs` walks through documents and decides which sentences form a pair (segments A and B) and
    whether it is swapped. A pair is five numbers, not a copy of its pieces.
-2. `make_examples` cuts pairs to length, adds [CLS] and [SEP], and masks.
+2. `join_pairs` cuts pairs to length and adds [CLS] and [SEP].
+3. `mask_batch` masks.
 
 Source: create_pretraining_data.py of the original; line numbers below are those of its commit b772393.
 """
@@ -18,14 +17,36 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
+from albert_tf.masking import (
+    RULE_SETTINGS,
+    MaskingRule,
+    Vocabulary,
+    below,
+    combine,
+    combine_seeds,
+    mask_batch,
+    masking_rule,
+    new_stream,
+    shuffled,
+    uniform,
+)
+
+# What lies in albert_tf/masking.py and is wanted here.
+__all__ = [
+    "RULE_SETTINGS",
+    "MaskingRule",
+    "Vocabulary",
+    "combine_seeds",
+    "mask_batch",
+    "masking_rule",
+    "shuffled",
+]
+
 SENTENCE_TASKS = ("sop", "nsp", "none")
 _SOP, _NSP, _NONE = range(3)
 
 # Columns of a table of pairs: where the segments lie in the array of ids, and the label.
 A_START, A_END, B_START, B_END, LABEL = range(5)
-
-# What has been decided about a piece.
-_FREE, _MASKED, _PERMUTED = range(3)
 
 
 class Documents(NamedTuple):
@@ -53,29 +74,6 @@ class PairRule(NamedTuple):
     task: int
     split_single_sentences: bool
     is_word_start: np.ndarray  # bool [vocab_size]
-
-
-class MaskingRule(NamedTuple):
-    """How pieces are masked; made by `masking_rule`."""
-
-    masked_lm_prob: float
-    max_predictions: int
-    ngram_cumulative: np.ndarray  # float64 [ngram], chance that a span has at most 1, 2, ... words
-    whole_words: bool
-    permute: bool
-    is_word_start: np.ndarray  # bool [vocab_size]
-    cls_id: int
-    sep_id: int
-    mask_id: int
-
-
-class Vocabulary(NamedTuple):
-    """What masking must know of the pieces."""
-
-    is_word_start: np.ndarray  # bool [vocab_size], which pieces start a word
-    cls_id: int  # [CLS] and [SEP] are never masked
-    sep_id: int
-    mask_id: int
 
 
 def pair_rule(
@@ -108,101 +106,6 @@ def pair_rule(
     )
 
 
-def masking_rule(
-    vocabulary: Vocabulary,
-    *,
-    masked_lm_prob: float = 0.15,
-    max_predictions_per_seq: int = 20,
-    ngram: int = 3,
-    favor_shorter_ngram: bool = True,
-    do_whole_word_mask: bool = True,
-    do_permutation: bool = False,
-) -> MaskingRule:
-    """The rule that settings describe.
-
-    Args:
-      vocabulary: the pieces.
-      masked_lm_prob: share of the pieces to predict, [CLS] and [SEP] counted among the pieces.
-      max_predictions_per_seq: most pieces to predict.
-      ngram: most words in a span.
-      favor_shorter_ngram: whether a span of n words has a chance proportional to 1/n (paper, section 4.1),
-        or the same chances in reverse.
-      do_whole_word_mask: whether the words of a span are whole words, or single pieces.
-      do_permutation: whether as many pieces again change places among themselves and are predicted too.
-    """
-    chances = 1.0 / np.arange(1, ngram + 1)
-    if not favor_shorter_ngram:
-        chances = chances[::-1]
-    return MaskingRule(
-        masked_lm_prob=masked_lm_prob,
-        max_predictions=max_predictions_per_seq,
-        ngram_cumulative=np.cumsum(chances / chances.sum()),
-        whole_words=do_whole_word_mask,
-        permute=do_permutation,
-        **vocabulary._asdict(),
-    )
-
-
-# --- Random numbers: splitmix64 (Steele, Lea and Flood, 2014), whose state is an array of one number.
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
-_SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
-_SHIFT_TO_53_BITS = np.uint64(11)
-
-
-@numba.njit(cache=True)
-def _scramble(number):
-    number = (number ^ (number >> _SHIFT_1)) * _MIX_1
-    number = (number ^ (number >> _SHIFT_2)) * _MIX_2
-    return number ^ (number >> _SHIFT_3)
-
-
-@numba.njit(cache=True)
-def _combine(seed, number):
-    return _scramble(_scramble(np.uint64(seed) + _GOLDEN) ^ np.uint64(number))
-
-
-@numba.njit(cache=True)
-def _new_stream(seed):
-    state = np.empty(1, np.uint64)
-    state[0] = seed
-    return state
-
-
-@numba.njit(cache=True)
-def _uniform(state):
-    """A number in [0, 1)."""
-    state[0] += _GOLDEN
-    return np.float64(_scramble(state[0]) >> _SHIFT_TO_53_BITS) * 2.0**-53
-
-
-@numba.njit(cache=True)
-def _below(state, bound):
-    """An integer in [0, bound)."""
-    return np.int64(_uniform(state) * bound)
-
-
-def combine_seeds(*numbers: int) -> np.uint64:
-    """One seed out of several numbers: (1, 2) and (2, 1) give unrelated ones."""
-    seed = np.uint64(0)
-    for number in numbers:
-        seed = np.uint64(_combine(seed, np.uint64(number)))
-    return seed
-
-
-@numba.njit(cache=True)
-def shuffled(count, seed):
-    """The numbers 0 to count - 1 in random order, int64 [count]."""
-    order = np.arange(count)
-    state = _new_stream(seed)
-    for last in range(count - 1, 0, -1):
-        other = _below(state, last + 1)
-        order[last], order[other] = order[other], order[last]
-    return order
-
-
 # --- Sentence pairs.
 
 
@@ -224,7 +127,7 @@ def plan_pairs(
 
     Returns:
       pairs: int64 [pairs, 5], in the order of the text; A and B may still be too long together.
-      seeds: uint64 [pairs], what `make_examples` needs for each.
+      seeds: uint64 [pairs], what `join_pairs` needs for each.
       num_dropped: sentences of a single word that could not be split.
 
     Source: create_pretraining_data.py:256-385.
@@ -240,12 +143,12 @@ def plan_pairs(
 def _plan_documents(documents, rule, seed, pairs, seeds):
     count, num_dropped = 0, 0
     for document in range(documents.document_offsets.size - 1):
-        document_seed = _combine(seed, document)
+        document_seed = combine(seed, document)
         first = count
         count, dropped = _plan_document(documents, document, rule, document_seed, pairs, count)
         num_dropped += dropped
         for index in range(first, count):
-            seeds[index] = _combine(document_seed, index - first)
+            seeds[index] = combine(document_seed, index - first)
     return count, num_dropped
 
 
@@ -254,10 +157,10 @@ def _plan_document(documents, document, rule, seed, pairs, count):
     offsets = documents.sentence_offsets
     chunk = documents.document_offsets[document]
     end = documents.document_offsets[document + 1]
-    state = _new_stream(seed)
+    state = new_stream(seed)
     target = rule.max_pieces
-    if _uniform(state) < rule.short_seq_prob:
-        target = 2 + _below(state, rule.max_pieces - 1)
+    if uniform(state) < rule.short_seq_prob:
+        target = 2 + below(state, rule.max_pieces - 1)
     num_dropped = 0
     sentence = chunk
     while sentence < end:
@@ -283,8 +186,8 @@ def _plan_document(documents, document, rule, seed, pairs, count):
 def _pair_of_chunk(documents, document, chunk, end, target, rule, state, pair):
     """Makes a pair of sentences `chunk` to `end`; returns the first sentence that it does not use."""
     offsets = documents.sentence_offsets
-    middle = chunk + 1 + _below(state, end - chunk - 1)
-    changed = rule.task != _NONE and _uniform(state) < 0.5
+    middle = chunk + 1 + below(state, end - chunk - 1)
+    changed = rule.task != _NONE and uniform(state) < 0.5
     if changed and rule.task == _NSP:
         _set_segment(pair, A_START, offsets[chunk], offsets[middle])
         _take_random_b(documents, document, target, state, pair)
@@ -305,7 +208,7 @@ def _pair_of_sentence(documents, document, sentence, target, rule, state, pair):
     middle = _random_word_start(documents.ids, start, end, rule.is_word_start, state)
     if middle == start:
         return False
-    changed = rule.task != _NONE and _uniform(state) < 0.5
+    changed = rule.task != _NONE and uniform(state) < 0.5
     if changed and rule.task == _NSP:
         _take_random_b(documents, document, target, state, pair)
     else:
@@ -332,12 +235,12 @@ def _take_random_b(documents, document, target, state, pair):
     num_documents = documents.document_offsets.size - 1
     other = document
     for _ in range(10):  # as the original: the same document, if ten draws find no other
-        other = _below(state, num_documents)
+        other = below(state, num_documents)
         if other != document:
             break
     first = documents.document_offsets[other]
     last = documents.document_offsets[other + 1] - 1
-    sentence = first + _below(state, last + 1 - first)
+    sentence = first + below(state, last + 1 - first)
     start = documents.sentence_offsets[sentence]
     wanted = target - (pair[A_END] - pair[A_START])
     while sentence < last and documents.sentence_offsets[sentence + 1] - start < wanted:
@@ -354,7 +257,7 @@ def _random_word_start(ids, start, end, is_word_start, state):
         num_places += is_word_start[ids[index]]
     if num_places == 0:
         return start
-    skipped = _below(state, num_places)
+    skipped = below(state, num_places)
     for index in range(start + 1, end):
         if is_word_start[ids[index]]:
             if skipped == 0:
@@ -377,7 +280,7 @@ def truncate_pair(pair, max_pieces, state):
     length_a = pair[A_END] - pair[A_START]
     length_b = pair[B_END] - pair[B_START]
     while length_a + length_b > max_pieces:
-        at_front = _uniform(state) < 0.5
+        at_front = uniform(state) < 0.5
         if length_a > length_b:
             pair[A_START if at_front else A_END] += 1 if at_front else -1
             length_a -= 1
@@ -386,250 +289,74 @@ def truncate_pair(pair, max_pieces, state):
             length_b -= 1
 
 
-# --- Masking.
-
-
-def mask(
-    ids: np.ndarray, rule: MaskingRule, seed: np.uint64
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Masks spans of words.
-
-    Spans of one to n words are taken from random places until `masked_lm_prob` of all pieces are masked; a
-    span that would exceed this number is shortened by words, and left out if even its first word exceeds it
-    or if it overlaps another. Each masked piece becomes [MASK] with a chance of 80 %, stays with 10 %, and
-    becomes a piece drawn from the whole vocabulary with 10 %.
-
-    Args:
-      ids: int32 [length], with [CLS] and [SEP], which are never masked.
-      rule: the rule.
-      seed: of this example.
-
-    Returns:
-      output_ids: int32 [length].
-      positions: int32 [predictions], ascending.
-      labels: int32 [predictions], what to predict there.
-
-    Source: create_pretraining_data.py:430-598.
-    """
-    output_ids = np.array(ids, np.int32)
-    labels = np.full(output_ids.size, -1, np.int32)
-    _mask_in_place(output_ids, labels, rule, _new_stream(np.uint64(seed)))
-    positions = np.flatnonzero(labels >= 0).astype(np.int32)
-    return output_ids, positions, labels[positions]
-
-
-@numba.njit(cache=True)
-def _mask_in_place(ids, labels, rule, state):
-    """Masks `ids` and sets `labels`, -1 elsewhere, where something is to be predicted."""
-    if rule.masked_lm_prob == 0:
-        return
-    positions, word_offsets = find_words(ids, rule)
-    # np.rint rounds halves to even, as Python's round does.
-    num_wanted = max(1, np.int64(np.rint(ids.size * rule.masked_lm_prob)))
-    num_wanted = min(rule.max_predictions, num_wanted)
-    fate = np.zeros(positions.size, np.uint8)
-    choose_spans(word_offsets, rule.ngram_cumulative, num_wanted, fate, _MASKED, state)
-    for index in range(positions.size):
-        if fate[index] == _MASKED:
-            position = positions[index]
-            labels[position] = ids[position]
-            ids[position] = _masked_piece(ids[position], rule, state)
-    if rule.permute:
-        choose_spans(word_offsets, rule.ngram_cumulative, num_wanted, fate, _PERMUTED, state)
-        _permute_in_place(ids, labels, positions[fate == _PERMUTED], state)
-
-
-@numba.njit(cache=True)
-def find_words(ids, rule):
-    """Splits an example into words.
-
-    The first piece opens a word whatever it is. A piece behind [SEP] that does not start a word belongs to
-    the last word in front of it, as in the original.
-
-    Args:
-      ids: int32 [length], with [CLS] and [SEP].
-      rule: the masking rule.
-
-    Returns:
-      positions: int64 [pieces], where the pieces other than [CLS] and [SEP] are.
-      word_offsets: int64 [words + 1], where each word starts in `positions`, and the end.
-
-    Source: create_pretraining_data.py:434-455.
-    """
-    positions = np.empty(ids.size, np.int64)
-    word_offsets = np.empty(ids.size + 1, np.int64)
-    num_pieces, num_words = 0, 0
-    for position in range(ids.size):
-        piece = ids[position]
-        if piece == rule.cls_id or piece == rule.sep_id:
-            continue
-        if num_words == 0 or not rule.whole_words or rule.is_word_start[piece]:
-            word_offsets[num_words] = num_pieces
-            num_words += 1
-        positions[num_pieces] = position
-        num_pieces += 1
-    word_offsets[num_words] = num_pieces
-    return positions[:num_pieces], word_offsets[: num_words + 1]
-
-
-@numba.njit(cache=True)
-def choose_spans(word_offsets, ngram_cumulative, num_wanted, fate, mark, state):
-    """Marks random spans of whole words, at most `num_wanted` pieces in all.
-
-    Args:
-      word_offsets: int64 [words + 1].
-      ngram_cumulative: float64 [ngram].
-      num_wanted: pieces to mark.
-      fate: uint8 [pieces], set to `mark`; pieces that are not 0 are left alone.
-      mark: the value to set.
-      state: the stream to draw from, uint64 [1].
-
-    Returns:
-      The number of pieces marked; smaller than `num_wanted` when no word fits the rest.
-
-    Source: create_pretraining_data.py:482-541.
-    """
-    num_words = word_offsets.size - 1
-    order = np.arange(num_words)
-    num_chosen = 0
-    for turn in range(num_words):
-        if num_chosen >= num_wanted:
-            break
-        # Shuffles as far as needed only: few of the words get a turn.
-        drawn = turn + _below(state, num_words - turn)
-        word = order[drawn]
-        order[drawn] = order[turn]
-        start = word_offsets[word]
-        length = 1 + np.searchsorted(ngram_cumulative[:-1], _uniform(state), side="right")
-        room = start + num_wanted - num_chosen
-        # At the end of the text a span has fewer words than were drawn.
-        while length > 1 and word_offsets[min(word + length, num_words)] > room:
-            length -= 1
-        end = word_offsets[min(word + length, num_words)]
-        if end > room or _any_marked(fate, start, end):
-            continue
-        fate[start:end] = mark
-        num_chosen += end - start
-    return num_chosen
-
-
-@numba.njit(cache=True)
-def _any_marked(fate, start, end):
-    for index in range(start, end):  # noqa: SIM110, any() of a generator is not compiled
-        if fate[index]:
-            return True
-    return False
-
-
-@numba.njit(cache=True)
-def _masked_piece(piece, rule, state):
-    if _uniform(state) < 0.8:
-        return rule.mask_id
-    if _uniform(state) < 0.5:
-        return piece
-    return _below(state, rule.is_word_start.size)
-
-
-@numba.njit(cache=True)
-def _permute_in_place(ids, labels, positions, state):
-    """Lets the pieces at some positions change places; the label is what stood there."""
-    for position in positions:
-        labels[position] = ids[position]
-    for last in range(positions.size - 1, 0, -1):
-        here, there = positions[last], positions[_below(state, last + 1)]
-        ids[here], ids[there] = ids[there], ids[here]
-
-
 # --- Examples.
 
 
-class Features(NamedTuple):
-    """The original's features of B examples, of L pieces and P predictions each."""
+class Sequences(NamedTuple):
+    """B examples that are not masked, of up to L pieces: [CLS] A [SEP] B [SEP]."""
 
-    input_ids: np.ndarray  # int32 [B, L], as the next three
-    input_mask: np.ndarray
-    segment_ids: np.ndarray
-    token_boundary: np.ndarray
-    masked_lm_positions: np.ndarray  # int32 [B, P]
-    masked_lm_ids: np.ndarray  # int32 [B, P]
-    masked_lm_weights: np.ndarray  # float32 [B, P]
-    next_sentence_labels: np.ndarray  # int32 [B, 1], 0 for A and B in order, 1 otherwise
+    input_ids: np.ndarray  # int32 [B, L], filled up with 0
+    num_pieces: np.ndarray  # int32 [B], how many of the L are pieces
+    first_b: np.ndarray  # int32 [B], where segment B begins
+    labels: np.ndarray  # int32 [B, 1], 0 for A and B in order, 1 otherwise
+    mask_seeds: np.ndarray  # uint64 [B]
 
 
-def make_examples(
+def join_pairs(
     ids: np.ndarray,
     pairs: np.ndarray,
     seeds: np.ndarray,
     rule: MaskingRule,
     *,
     max_seq_length: int,
-) -> dict[str, np.ndarray]:
-    """The features of some pairs: cut to length, with [CLS] and [SEP], masked, padded with 0.
+) -> Sequences:
+    """The pieces of some pairs, cut to length, with [CLS] and [SEP].
 
     Args:
       ids: uint16 or int32 [pieces], what the pairs point into.
       pairs: int64 [examples, 5], from `plan_pairs`.
       seeds: uint64 [examples], from `plan_pairs`.
-      rule: the masking rule.
-      max_seq_length: length L; the number of predictions P is `rule.max_predictions`, doubled when permuting.
-
-    Returns:
-      `Features`, by name.
+      rule: knows the special pieces.
+      max_seq_length: length L.
 
     Source: create_pretraining_data.py:119-186, 345-383.
     """
-    per_piece = (len(pairs), max_seq_length)
-    per_prediction = (len(pairs), rule.max_predictions * (1 + rule.permute))
-    features = Features(
-        *(np.zeros(per_piece, np.int32) for _ in range(4)),
-        masked_lm_positions=np.zeros(per_prediction, np.int32),
-        masked_lm_ids=np.zeros(per_prediction, np.int32),
-        masked_lm_weights=np.zeros(per_prediction, np.float32),
-        next_sentence_labels=pairs[:, LABEL:].astype(np.int32),
+    num_examples = len(pairs)
+    sequences = Sequences(
+        input_ids=np.zeros((num_examples, max_seq_length), np.int32),
+        num_pieces=np.empty(num_examples, np.int32),
+        first_b=np.empty(num_examples, np.int32),
+        labels=pairs[:, LABEL:].astype(np.int32),
+        mask_seeds=np.empty(num_examples, np.uint64),
     )
-    _fill_examples(ids, pairs, seeds, rule, features)
-    return features._asdict()
+    _fill_sequences(ids, pairs, seeds, rule.cls_id, rule.sep_id, sequences)
+    return sequences
 
 
 @numba.njit(cache=True)
-def _fill_examples(ids, pairs, seeds, rule, features):
-    input_ids = features.input_ids
-    max_seq_length = input_ids.shape[1]
-    label_at = np.empty(max_seq_length, np.int32)
+def _fill_sequences(ids, pairs, seeds, cls_id, sep_id, sequences):
+    max_seq_length = sequences.input_ids.shape[1]
     for row in range(len(pairs)):
-        state = _new_stream(seeds[row])
+        state = new_stream(seeds[row])
         pair = pairs[row].copy()
         truncate_pair(pair, max_seq_length - 3, state)
-        length = _join_segments(ids, pair, rule, input_ids[row], features.segment_ids[row])
-        features.input_mask[row, :length] = 1
-        for position in range(length):
-            piece = input_ids[row, position]
-            special = piece == rule.cls_id or piece == rule.sep_id
-            features.token_boundary[row, position] = special or rule.is_word_start[piece]
-        label_at[:length] = -1
-        _mask_in_place(input_ids[row, :length], label_at[:length], rule, state)
-        slot = 0
-        for position in range(length):
-            if label_at[position] >= 0:
-                features.masked_lm_positions[row, slot] = position
-                features.masked_lm_ids[row, slot] = label_at[position]
-                features.masked_lm_weights[row, slot] = 1.0
-                slot += 1
+        sequences.mask_seeds[row] = state[0]
+        first_b = pair[A_END] - pair[A_START] + 2
+        sequences.first_b[row] = first_b
+        sequences.num_pieces[row] = first_b + pair[B_END] - pair[B_START] + 1
+        _join_segments(ids, pair, cls_id, sep_id, sequences.input_ids[row])
 
 
 @numba.njit(cache=True)
-def _join_segments(ids, pair, rule, input_ids, segment_ids):
-    """Writes [CLS] A [SEP] B [SEP]; returns its length."""
+def _join_segments(ids, pair, cls_id, sep_id, input_ids):
+    """Writes [CLS] A [SEP] B [SEP]."""
     length_a = pair[A_END] - pair[A_START]
     length_b = pair[B_END] - pair[B_START]
     first_b = length_a + 2
-    length = first_b + length_b + 1
-    input_ids[0] = rule.cls_id
+    input_ids[0] = cls_id
     for index in range(length_a):
         input_ids[1 + index] = ids[pair[A_START] + index]
-    input_ids[first_b - 1] = rule.sep_id
+    input_ids[first_b - 1] = sep_id
     for index in range(length_b):
         input_ids[first_b + index] = ids[pair[B_START] + index]
-    input_ids[length - 1] = rule.sep_id
-    segment_ids[first_b:length] = 1
-    return length
+    input_ids[first_b + length_b] = sep_id

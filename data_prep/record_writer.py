@@ -10,6 +10,8 @@ checksum is CRC-32C, rotated and shifted ("masked"). The Example is a protocol b
 (field 2) or an int64_list (field 3), whose values (field 1) are packed.
 """
 
+from collections.abc import Mapping
+
 import numba
 import numpy as np
 
@@ -18,12 +20,16 @@ _LONGEST_VARINT = 10
 _FRAME_BYTES = 16
 
 
-def encode_examples(features: dict[str, np.ndarray]) -> np.ndarray:
+def encode_examples(
+    features: Mapping[str, np.ndarray], lengths: Mapping[str, np.ndarray] | None = None
+) -> np.ndarray:
     """The records of a batch, one after the other.
 
     Args:
       features: name -> int32 or float32 [examples, values]; integers have 64 bits in the record, as all integers
         of tf.train.Example.
+      lengths: name -> integers [examples], how many of a feature's values each record gets, from the first on; all
+        of those of features that are not named here.
 
     Returns:
       uint8 [bytes], to be appended to a TFRecord file.
@@ -39,6 +45,10 @@ def encode_examples(features: dict[str, np.ndarray]) -> np.ndarray:
     names = [name.encode() for name in features]
     # One array for all features, whatever their number and names, or each set of them would be compiled anew.
     values = np.concatenate([array.view(np.int32) for array in features.values()], axis=1)
+    widths = np.array([array.shape[1] for array in features.values()])
+    used = np.tile(widths, (len(values), 1))
+    for name, lengths_of_name in (lengths or {}).items():
+        used[:, list(features).index(name)] = lengths_of_name
     bytes_of_names = sum(len(name) + 8 * _LONGEST_VARINT for name in names)
     most_bytes = _FRAME_BYTES + bytes_of_names + _LONGEST_VARINT * values.shape[1]
     output = np.empty(len(values) * most_bytes, np.uint8)
@@ -46,7 +56,8 @@ def encode_examples(features: dict[str, np.ndarray]) -> np.ndarray:
         np.frombuffer(b"".join(names), np.uint8),
         np.cumsum([0, *map(len, names)]),
         values,
-        np.cumsum([0, *(array.shape[1] for array in features.values())]),
+        np.cumsum([0, *widths])[:-1],
+        used,
         np.array([array.dtype == np.float32 for array in features.values()]),
         _CRC_TABLES,
         output,
@@ -55,11 +66,12 @@ def encode_examples(features: dict[str, np.ndarray]) -> np.ndarray:
 
 
 @numba.njit(cache=True)
-def _encode_records(names, name_offsets, values, value_offsets, is_float, crc_tables, output):
+def _encode_records(names, name_offsets, values, firsts, used, is_float, crc_tables, output):
     end = 0
     for row in range(len(values)):
+        lasts = firsts + used[row]
         # Lengths stand in front, so they must be known first.
-        value_bytes = _values_bytes(values[row], value_offsets, is_float)
+        value_bytes = _values_bytes(values[row], firsts, lasts, is_float)
         example_bytes = 0
         for feature in range(is_float.size):
             name_bytes = name_offsets[feature + 1] - name_offsets[feature]
@@ -72,7 +84,7 @@ def _encode_records(names, name_offsets, values, value_offsets, is_float, crc_ta
             name = names[name_offsets[feature] : name_offsets[feature + 1]]
             list_tag = _TAG_2 if is_float[feature] else _TAG_3
             end = _put_entry_start(output, end, name, value_bytes[feature], list_tag)
-            of_feature = values[row, value_offsets[feature] : value_offsets[feature + 1]]
+            of_feature = values[row, firsts[feature] : lasts[feature]]
             end = _put_values(output, end, of_feature, is_float[feature])
         checksum = _masked_crc(output[example_start:end], crc_tables)
         end = _put_little_endian(output, end, checksum, 4)
@@ -80,11 +92,11 @@ def _encode_records(names, name_offsets, values, value_offsets, is_float, crc_ta
 
 
 @numba.njit(cache=True)
-def _values_bytes(values, value_offsets, is_float):
+def _values_bytes(values, firsts, lasts, is_float):
     """Bytes of the values of each feature, int64 [features]."""
     sizes = np.empty(is_float.size, np.int64)
     for feature in range(is_float.size):
-        of_feature = values[value_offsets[feature] : value_offsets[feature + 1]]
+        of_feature = values[firsts[feature] : lasts[feature]]
         sizes[feature] = 4 * of_feature.size if is_float[feature] else _varints_bytes(of_feature)
     return sizes
 

@@ -164,9 +164,10 @@ def test_records_that_contradict_the_flags_are_refused(write, task_flags, tmp_pa
     )
     line = refused(task_flags, "stsb", folder)
     assert "were made with task_name='mrpc', expected 'stsb'" in line
-    line = refused(task_flags, "mrpc", folder, "--do_lower_case=false")
-    assert "were made with do_lower_case=True, expected False" in line
     metadata = json.loads((folder / "metadata.json").read_text())
+    (folder / "metadata.json").write_text(json.dumps({**metadata, "do_lower_case": False}))
+    line = refused(task_flags, "mrpc", folder)
+    assert "were made with do_lower_case=False, expected True" in line
     (folder / "metadata.json").write_text(json.dumps({**metadata, "spm_sha256": "0" * 64}))
     line = refused(task_flags, "mrpc", folder)
     assert f"were made with spm_sha256='{'0' * 64}', expected" in line

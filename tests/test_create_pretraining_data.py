@@ -147,6 +147,18 @@ def test_a_record_is_what_tensorflow_writes_and_reads(tmp_path):
         assert len(record) == expected.ByteSize()
 
 
+def test_records_get_as_many_values_as_their_lengths_say(tmp_path):
+    values = np.arange(1, 13, dtype=np.int32).reshape(3, 4)
+    features = {"some": values, "all": values * 1000}
+    path = tmp_path / "r.tfrecord"
+    encoded = record_writer.encode_examples(features, {"some": np.array([3, 0, 4])})
+    path.write_bytes(encoded.tobytes())
+    for row, record in enumerate(tf.data.TFRecordDataset(str(path)).as_numpy_iterator()):
+        found = tf.train.Example.FromString(record).features.feature
+        assert list(found["some"].int64_list.value) == values[row, : (3, 0, 4)[row]].tolist()
+        assert list(found["all"].int64_list.value) == (values[row] * 1000).tolist()
+
+
 def test_other_types_are_refused():
     with pytest.raises(TypeError, match="ids"):
         record_writer.encode_examples({"ids": np.zeros((1, 1), np.int64)})
@@ -194,7 +206,8 @@ def test_metadata_counts_what_the_records_hold(make, text_file, spm_model_file):
     assert metadata["spm_sha256"] == tokenizer.sha256 and metadata["vocab_size"] == 200
     assert metadata["max_seq_length"] == 64 and metadata["max_predictions_per_seq"] == 10
     assert metadata["sentence_task"] == "sop" and metadata["do_permutation"] is False
-    assert metadata["compression"] == "none" and metadata["record_format"] == "original"
+    assert metadata["compression"] == "none" and metadata["record_format"] == "full"
+    assert metadata["masking"] == "static" and "vocabulary" not in metadata
     names = [f"pretraining-{shard:05d}-of-00003.tfrecord" for shard in range(3)]
     assert [shard["file"] for shard in metadata["shards"]] == names
     assert set(contents(folder)) == {*names, "metadata.json"}
@@ -332,12 +345,12 @@ def test_an_interrupted_run_goes_on(make, monkeypatch, capsys):
     expected = contents(make("whole", num_shards=4))
     encode, num_calls = record_writer.encode_examples, 0
 
-    def interrupted(features):
+    def interrupted(features, lengths):
         nonlocal num_calls
         num_calls += 1
         if num_calls == 3:
             raise KeyboardInterrupt
-        return encode(features)
+        return encode(features, lengths)
 
     monkeypatch.setattr(record_writer, "encode_examples", interrupted)
     monkeypatch.setattr(program, "BATCH_EXAMPLES", 64)
@@ -539,7 +552,7 @@ def test_the_output_folder_is_a_file(make, tmp_path):
 
 
 def test_other_settings_in_an_unfinished_folder(make, monkeypatch):
-    def interrupted(features):
+    def interrupted(features, lengths):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(record_writer, "encode_examples", interrupted)
@@ -576,6 +589,7 @@ def test_a_full_disk(make, tmp_path):
         ({"output_dir": "", "output_file": "a/x,a/x"}, "twice"),
         ({"output_dir": "", "output_file": "x", "num_shards": 2}, "--num_shards contradicts"),
         ({"max_seq_length": 4}, "--max_seq_length must be at least 5"),
+        ({"masking": "dynamic"}, "--masking=dynamic needs --record_format=compact"),
     ],
 )
 def test_contradictory_settings(make, changes, message):

@@ -87,7 +87,7 @@ def test_a_run_leaves_what_it_promises(task, finished):
     assert list(evaluations(run.folder)) == [4, 8, 12]
     assert json.loads((run.folder / "results.json").read_text()) == run.results
     assert {path.name for path in (run.folder / "predictions").iterdir()} == FILES[task]
-    assert f"a new head for {task}" in run.output
+    assert f"  head: a new one for {task}\n" in run.output
     assert (run.folder / "model" / "spiece.model").exists()
     config = json.loads((run.folder / "config.json").read_text())
     assert config["run"]["train_batch_size"] == 6 and config["model"]["finetuning_task"] == task

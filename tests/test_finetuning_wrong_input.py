@@ -8,7 +8,7 @@ import pytest
 import safetensors.numpy
 from conftest import fine_tune_here, make_task, run_script, the_line, train_spm
 
-from albert_tf import UserError
+from albert_tf import UserError, load_pretrained, save_pretrained
 
 
 @pytest.fixture
@@ -208,10 +208,30 @@ def test_a_vocabulary_that_is_not_the_models(refused, tiny_pretrained, tmp_path)
         vocab_size=20,
         hard_vocab_limit=False,
     )
+    own = tiny_pretrained / "spiece.model"
     line = refused("tsv", f"--spm_model_file={other}")
+    assert line == (
+        f"--spm_model_file={other}: is not the vocabulary that came with the model, {own}; leave the flag out"
+    )
+
+    model = tmp_path / "model"
+    shutil.copytree(tiny_pretrained, model)
+    (model / "spiece.model").unlink()
+    line = refused("tsv", f"--init_checkpoint={model}", f"--spm_model_file={other}")
     assert line.startswith(f"{other}: has ") and "but the model's vocab_size is " in line
     assert line.endswith(
         "give the vocabulary that the model was pretrained with (--spm_model_file)"
+    )
+
+
+def test_a_cased_vocabulary_for_a_model_without_case(refused, tiny_pretrained, tmp_path):
+    model = load_pretrained(tiny_pretrained)
+    save_pretrained(
+        model, tmp_path, spm_model_file=str(tiny_pretrained / "spiece.model"), do_lower_case=False
+    )
+    line = refused("tsv", f"--init_checkpoint={tmp_path}")
+    assert line == (
+        f"--do_lower_case is true, but the model in {tmp_path} was trained with false"
     )
 
 

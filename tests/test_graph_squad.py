@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 from conftest import TINY, train_spm
 
-from albert_tf import graph_squad
 from albert_tf.errors import UserError
 from albert_tf.features.squad import (
     SquadQuestion,
@@ -16,8 +15,9 @@ from albert_tf.features.squad import (
     make_windows,
     read_squad,
 )
-from albert_tf.graph_squad import GraphSquad, _best_window
 from albert_tf.heads import AlbertForSpan, AlbertForSpanOrNone
+from albert_tf.serving import graph_squad
+from albert_tf.serving.graph_squad import GraphSquad, _best_window
 from albert_tf.tasks import squad_answers
 from albert_tf.tokenization import Tokenizer
 

@@ -316,7 +316,9 @@ def test_what_is_saved_is_loaded(name, changes, tmp_path):
     model, features = make(cls, **changes), features_for(cls)
     save_pretrained(model, tmp_path / "model")
     loaded = load_pretrained(tmp_path / "model")
-    assert type(loaded) is cls and loaded.config.labels == LABELS
+    assert type(loaded) is cls
+    if cls.hf_architecture not in ("AlbertForPreTraining", "AlbertForQuestionAnswering"):
+        assert loaded.config.labels == LABELS  # theirs have as many outputs as labels, ours always two
     for key, value in model(features).items():
         if key != "all_layers":
             np.testing.assert_array_equal(loaded(features)[key], value, err_msg=key)

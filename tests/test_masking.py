@@ -2,12 +2,15 @@
 
 import collections
 import itertools
+import json
 import random
+import zlib
 
 import numpy as np
 import pytest
 
-from data_prep import masking
+from albert_tf.masking import find_words, seeds_of
+from data_prep import masking, record_formats
 
 CLS, SEP, MASK = 2, 3, 4
 VOCAB_SIZE = 1000
@@ -18,6 +21,16 @@ SEED = masking.combine_seeds(7)
 def rule(**changes):
     vocabulary = masking.Vocabulary(np.arange(VOCAB_SIZE) >= FIRST_START, CLS, SEP, MASK)
     return masking.masking_rule(vocabulary, **{"max_predictions_per_seq": 77, **changes})
+
+
+def mask(ids, masking_rule, seed):
+    """Masks one example; returns its pieces, the positions to predict and what stood there."""
+    input_ids = np.array([ids], np.int32)
+    predictions = masking.mask_batch(
+        input_ids, np.array([len(ids)], np.int32), np.array([seed], np.uint64), masking_rule
+    )
+    count = predictions.counts[0]
+    return input_ids[0], predictions.positions[0, :count], predictions.ids[0, :count]
 
 
 def pair_rule(**changes):
@@ -60,26 +73,26 @@ def segments(docs, pair):
 
 def test_words_begin_at_start_pieces():
     ids = np.array([CLS, 600, 10, 11, 700, SEP, 800, 12, SEP], np.int32)
-    positions, offsets = masking.find_words(ids, rule())
+    positions, offsets = find_words(ids, rule())
     assert positions.tolist() == [1, 2, 3, 4, 6, 7]
     assert offsets.tolist() == [0, 3, 4, 6]
 
 
 def test_a_continuation_behind_sep_belongs_to_the_word_before_it():
     ids = np.array([CLS, 600, SEP, 10, 700, SEP], np.int32)
-    positions, offsets = masking.find_words(ids, rule())
+    positions, offsets = find_words(ids, rule())
     assert positions.tolist() == [1, 3, 4]
     assert offsets.tolist() == [0, 2, 3]
 
 
 def test_the_first_piece_opens_a_word_whatever_it_is():
-    _, offsets = masking.find_words(np.array([CLS, 10, 11, 700, SEP], np.int32), rule())
+    _, offsets = find_words(np.array([CLS, 10, 11, 700, SEP], np.int32), rule())
     assert offsets.tolist() == [0, 2, 3]
 
 
 def test_without_whole_words_each_piece_is_one():
     ids = np.array([CLS, 600, 10, 11, SEP], np.int32)
-    _, offsets = masking.find_words(ids, rule(do_whole_word_mask=False))
+    _, offsets = find_words(ids, rule(do_whole_word_mask=False))
     assert offsets.tolist() == [0, 1, 2, 3]
 
 
@@ -88,7 +101,7 @@ def test_without_whole_words_each_piece_is_one():
 
 def test_everything_is_predicted_at_rate_one():
     ids = sequence(*words_of_lengths([1, 2, 3, 1]))
-    output, positions, labels = masking.mask(ids, rule(masked_lm_prob=1.0, ngram=1), SEED)
+    output, positions, labels = mask(ids, rule(masked_lm_prob=1.0, ngram=1), SEED)
     assert positions.tolist() == [1, 2, 3, 4, 5, 6, 7]
     assert labels.tolist() == ids[1:-1].tolist()
     assert output[0] == CLS and output[-1] == SEP
@@ -96,9 +109,7 @@ def test_everything_is_predicted_at_rate_one():
 
 def test_nothing_is_predicted_at_rate_zero():
     ids = sequence(*words_of_lengths([1, 2, 3, 1]))
-    output, positions, labels = masking.mask(
-        ids, rule(masked_lm_prob=0.0, do_permutation=True), SEED
-    )
+    output, positions, labels = mask(ids, rule(masked_lm_prob=0.0, do_permutation=True), SEED)
     assert output.tolist() == ids.tolist()
     assert positions.size == labels.size == 0
 
@@ -109,25 +120,25 @@ def test_nothing_is_predicted_at_rate_zero():
 )
 def test_number_of_predictions_rounds_halves_to_even_and_has_bounds(length, probability, wanted):
     ids = sequence(*words_of_lengths([1] * (length - 2)))
-    _, positions, _ = masking.mask(ids, rule(masked_lm_prob=probability), SEED)
+    _, positions, _ = mask(ids, rule(masked_lm_prob=probability), SEED)
     assert len(positions) == wanted
 
 
 def test_a_word_that_exceeds_the_number_is_left_alone():
     ids = sequence(*words_of_lengths([9]))
-    _, positions, _ = masking.mask(ids, rule(masked_lm_prob=0.5), SEED)
+    _, positions, _ = mask(ids, rule(masked_lm_prob=0.5), SEED)
     assert positions.size == 0
 
 
 def test_an_example_without_words():
-    _, positions, _ = masking.mask(np.array([CLS, SEP, SEP], np.int32), rule(), SEED)
+    _, positions, _ = mask(np.array([CLS, SEP, SEP], np.int32), rule(), SEED)
     assert positions.size == 0
 
 
 def test_the_seed_alone_decides():
     ids = sequence(*words_of_lengths([1] * 100))
-    first, again = (masking.mask(ids, rule(), SEED)[0].tolist() for _ in range(2))
-    other = masking.mask(ids, rule(), masking.combine_seeds(8))[0].tolist()
+    first, again = (mask(ids, rule(), SEED)[0].tolist() for _ in range(2))
+    other = mask(ids, rule(), masking.combine_seeds(8))[0].tolist()
     assert first == again != other
 
 
@@ -154,7 +165,7 @@ def sequence_of_512():
 
 
 def mask_many(count, masking_rule, ids):
-    return [masking.mask(ids, masking_rule, masking.combine_seeds(11, i)) for i in range(count)]
+    return [mask(ids, masking_rule, masking.combine_seeds(11, i)) for i in range(count)]
 
 
 def test_shares_of_masked_pieces_and_of_their_replacements():
@@ -184,7 +195,7 @@ def test_labels_are_the_masked_pieces_and_others_stay():
 
 def test_words_are_never_split():
     ids = sequence_of_512()
-    all_positions, offsets = masking.find_words(ids, rule())
+    all_positions, offsets = find_words(ids, rule())
     for _, positions, _ in mask_many(50, rule(), ids):
         masked = np.isin(all_positions, positions)
         for start, end in zip(offsets, offsets[1:], strict=False):
@@ -237,7 +248,7 @@ def restated_mask(words, length, rng):
 
 def test_choice_of_pieces_equals_a_plain_restatement_in_distribution():
     ids = sequence_of_512()
-    places, offsets = masking.find_words(ids, rule())
+    places, offsets = find_words(ids, rule())
     words = [places[a:b].tolist() for a, b in zip(offsets, offsets[1:], strict=False)]
     rng = random.Random(3)
     theirs = [restated_mask(words, 512, rng) for _ in range(4000)]
@@ -275,7 +286,7 @@ def test_permutation_alone_keeps_the_pieces():
     ids = sequence(*words_of_lengths([1] * 20))
     found = False
     for seed in range(200):
-        output, positions, _ = masking.mask(
+        output, positions, _ = mask(
             ids,
             rule(masked_lm_prob=0.15, do_permutation=True, ngram=1),
             masking.combine_seeds(seed),
@@ -437,31 +448,59 @@ def test_equal_segments_are_cut_in_turn():
     assert (pair[1] - pair[0], pair[3] - pair[2]) == (13, 12)
 
 
+def full_features(docs, pair, masking_rule):
+    """The original's features of one example."""
+    sequences = masking.join_pairs(
+        docs.ids, np.array([pair]), np.array([SEED]), masking_rule, max_seq_length=9
+    )
+    batch = record_formats.full_records(sequences, masking_rule)
+    assert batch.num_masked == batch.features["masked_lm_weights"].sum() and not batch.lengths
+    return {name: values.tolist() for name, values in batch.features.items()}
+
+
 def test_features_of_an_unmasked_example():
     docs = documents([[600, 10], [700, 11]])
-    pairs = np.array([[0, 2, 2, 4, 1]])
-    features = masking.make_examples(
-        docs.ids, pairs, np.array([SEED]), rule(masked_lm_prob=0.0), max_seq_length=9
-    )
-    assert features["input_ids"].tolist() == [[CLS, 600, 10, SEP, 700, 11, SEP, 0, 0]]
-    assert features["input_mask"].tolist() == [[1, 1, 1, 1, 1, 1, 1, 0, 0]]
-    assert features["segment_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1, 0, 0]]
-    assert features["token_boundary"].tolist() == [[1, 1, 0, 1, 1, 0, 1, 0, 0]]
-    assert features["next_sentence_labels"].tolist() == [[1]]
-    assert features["masked_lm_weights"].sum() == 0
+    features = full_features(docs, [0, 2, 2, 4, 1], rule(masked_lm_prob=0.0))
+    assert features["input_ids"] == [[CLS, 600, 10, SEP, 700, 11, SEP, 0, 0]]
+    assert features["input_mask"] == [[1, 1, 1, 1, 1, 1, 1, 0, 0]]
+    assert features["segment_ids"] == [[0, 0, 0, 0, 1, 1, 1, 0, 0]]
+    assert features["token_boundary"] == [[1, 1, 0, 1, 1, 0, 1, 0, 0]]
+    assert features["next_sentence_labels"] == [[1]]
+    assert features["masked_lm_weights"] == [[0.0] * 77]
 
 
 def test_features_of_a_masked_example():
     docs = documents([[600, 10], [700, 11]])
-    features = masking.make_examples(
-        docs.ids,
-        np.array([[0, 2, 2, 4, 0]]),
-        np.array([SEED]),
+    features = full_features(
+        docs,
+        [0, 2, 2, 4, 0],
         rule(masked_lm_prob=1.0, max_predictions_per_seq=5, ngram=2, do_permutation=True),
-        max_seq_length=9,
     )
     # All four pieces are masked, so that none is left to permute, and 6 of twice 5 slots stay empty.
-    assert features["masked_lm_positions"].tolist() == [[1, 2, 4, 5, 0, 0, 0, 0, 0, 0]]
-    assert features["masked_lm_ids"].tolist() == [[600, 10, 700, 11, 0, 0, 0, 0, 0, 0]]
-    assert features["masked_lm_weights"].tolist() == [[1, 1, 1, 1, 0, 0, 0, 0, 0, 0]]
-    assert features["token_boundary"].tolist() == [[1, 1, 0, 1, 1, 0, 1, 0, 0]]
+    assert features["masked_lm_positions"] == [[1, 2, 4, 5, 0, 0, 0, 0, 0, 0]]
+    assert features["masked_lm_ids"] == [[600, 10, 700, 11, 0, 0, 0, 0, 0, 0]]
+    assert features["masked_lm_weights"] == [[1, 1, 1, 1, 0, 0, 0, 0, 0, 0]]
+    assert features["token_boundary"] == [[1, 1, 0, 1, 1, 0, 1, 0, 0]]
+
+
+# --- Across versions and processes.
+
+
+def test_masks_are_those_of_earlier_versions():
+    # A run on records that training masks may be taken up by a later version, which must mask as this one does.
+    ids = sequence_of_512()
+    output, positions, _ = mask(ids, rule(do_permutation=True), SEED)
+    assert [zlib.crc32(array.tobytes()) for array in (output, positions)] == [
+        2700468912,
+        4172166130,
+    ]
+    seeds = seeds_of(12345, np.array([0, 1, 2**40]))
+    assert seeds.tolist() == [5512004751721937425, 14365232997448226786, 145614433691485890]
+
+
+def test_a_vocabulary_survives_json():
+    starts = np.random.default_rng(1).random(1003) < 0.5
+    vocabulary = masking.Vocabulary(starts, 7, 8, 9)
+    again = masking.Vocabulary.from_json(json.loads(json.dumps(vocabulary.to_json())), 1003)
+    assert again[1:] == vocabulary[1:]
+    np.testing.assert_array_equal(again.is_word_start, starts)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import resource
 
 import numpy as np
@@ -82,7 +83,7 @@ def test_missing_heads_are_reported_not_refused(tmp_path):
     report = pretrained.assign_weights(model.named_variables(), weights)
     assert len(report.loaded) == len(source.encoder.named_variables())
     assert len(report.initialised) == 7
-    assert "7 newly initialised (cls/predictions" in report.describe("here")
+    assert re.search(r"newly initialised +7  cls/predictions", report.describe("here"))
 
 
 def test_a_wrong_shape_is_named_and_nothing_is_loaded(tmp_path):
@@ -170,4 +171,4 @@ def test_optimiser_slots_of_tf1_checkpoints_are_left_out(tmp_path):
     weights = weights_of(tmp_path)
     report = pretrained.assign_weights(AlbertForPreTraining(TINY).named_variables(), weights)
     assert report.ignored == ["extra"]
-    assert "1 ignored (extra)" in report.describe("here")
+    assert re.search(r"ignored +1  extra$", report.describe("here"))

@@ -409,6 +409,19 @@ def test_a_vocabulary_that_the_records_were_not_made_with(refused, records_file,
     assert line.endswith("spm.model: the records of --input_file were made with another one")
 
 
+def test_records_of_another_vocabulary_than_the_checkpoints(
+    refused, records_file, vocabulary, tmp_path
+):
+    with_metadata(records_file, 60, spm_sha256="a")
+    model = tmp_path / "model"
+    save_pretrained(AlbertForPreTraining(TINY), model, spm_model_file=str(vocabulary))
+    line = refused(f"--init_checkpoint={model}")
+    assert line == (
+        f"--input_file: the records were made with another vocabulary than {model / 'spiece.model'}, that of"
+        " --init_checkpoint; make them with it, or give another checkpoint"
+    )
+
+
 def test_a_truncated_record_file(refused, records_file):
     records_file.write_bytes(records_file.read_bytes()[:-5])
     line = refused()

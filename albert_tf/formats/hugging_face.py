@@ -1,4 +1,4 @@
-"""Hugging Face folders: `config.json`, `model.safetensors`, `spiece.model`."""
+"""Hugging Face folders: `config.json`, `model.safetensors` or `pytorch_model.bin`, `spiece.model`, tokenizer files."""
 
 import json
 import os
@@ -8,14 +8,25 @@ from typing import Any
 import numpy as np
 import safetensors
 import safetensors.numpy
+from absl import logging
 
 from albert_tf import files
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError, first_line
+from albert_tf.formats import tokenizer_files, torch_file
 from albert_tf.formats.weights import Weights, belongs_to_ffn, check_identity_projection
-from albert_tf.heads import MODEL_CLASSES, AlbertForPreTraining, AlbertModel
+from albert_tf.heads import (
+    MODEL_CLASSES,
+    AlbertForPreTraining,
+    AlbertForSequenceClassification,
+    AlbertForSpan,
+    AlbertModel,
+)
 
 WEIGHTS, CONFIG, VOCABULARY = "model.safetensors", "config.json", "spiece.model"
+TORCH_WEIGHTS = "pytorch_model.bin"
+_INDEX = ".index.json"  # beside weights in several files
+WEIGHT_FILES = (WEIGHTS, WEIGHTS + _INDEX, TORCH_WEIGHTS, TORCH_WEIGHTS + _INDEX)  # best first
 
 # Released name inside a block -> Hugging Face's. "kernel" matrices are transposed there.
 _BLOCK_NAMES = {
@@ -36,8 +47,9 @@ _BLOCK_NAMES = {
     "LayerNorm_1/gamma": "full_layer_layer_norm.weight",
     "LayerNorm_1/beta": "full_layer_layer_norm.bias",
 }
+_WORD_TABLE = "albert.embeddings.word_embeddings.weight"
 _NAMES = {
-    "bert/embeddings/word_embeddings": "albert.embeddings.word_embeddings.weight",
+    "bert/embeddings/word_embeddings": _WORD_TABLE,
     "bert/embeddings/token_type_embeddings": "albert.embeddings.token_type_embeddings.weight",
     "bert/embeddings/position_embeddings": "albert.embeddings.position_embeddings.weight",
     "bert/embeddings/LayerNorm/gamma": "albert.embeddings.LayerNorm.weight",
@@ -62,6 +74,16 @@ _HEAD_NAMES = {
 }
 _OWN_PREFIX = "albert_tf."  # of tensors that no model of theirs has
 _PROJECTION = "albert.encoder.embedding_hidden_mapping_in"
+_POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
+# Their classes without the pooler; without a head that ours have.
+_WITHOUT_POOLER = (
+    "AlbertForMaskedLM",
+    "AlbertForQuestionAnswering",
+    "AlbertForTokenClassification",
+)
+# Numbers of positions and zeros, which old versions kept beside the parameters.
+_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+_FLOAT_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}  # of safetensors
 
 
 def _num_groups(config: AlbertConfig) -> int:
@@ -99,8 +121,26 @@ def _released_names(config: AlbertConfig) -> dict[str, str]:
     return names
 
 
+def is_model(folder: str) -> bool:
+    """Whether a folder holds weights under the names of this layout."""
+    return any(files.exists(os.path.join(folder, name)) for name in WEIGHT_FILES)
+
+
+def shard_names(folder: str) -> list[str]:
+    """The files that the weights in a folder are spread over; none if they are in one.
+
+    Raises:
+      UserError: the index of the files is damaged.
+    """
+    path = _weights_path(folder)
+    return sorted(set(_places(path).values())) if path.endswith(_INDEX) else []
+
+
 def read(folder: str) -> Weights:
     """The model in a folder.
+
+    `AlbertModel`, `AlbertForMaskedLM` and classes that have no counterpart, such as `AlbertForTokenClassification`,
+    become an `AlbertForPreTraining`; a head that it has not keeps its name, so that it is reported as ignored.
 
     Raises:
       UserError: a file is missing, damaged or of another kind of model; names it.
@@ -110,65 +150,212 @@ def read(folder: str) -> Weights:
     own = values.pop("albert_tf", {})
     if values.get("model_type", "albert") != "albert":
         raise UserError(f"{path}: model_type is {values['model_type']!r}, expected 'albert'")
+    if not isinstance(own, dict) or not isinstance(values.get("id2label") or {}, dict):
+        raise UserError(f"{path}: expected objects under albert_tf and id2label")
+    if values.get("position_embedding_type", "absolute") != "absolute":
+        kind = values["position_embedding_type"]
+        raise UserError(f"{path}: position_embedding_type is {kind!r}, expected 'absolute'")
     sizes = {name: own[name] for name in ("share_parameters", "num_hidden_groups") if name in own}
     config = AlbertConfig.from_dict({**values, **sizes}, source=path)
+    if values.get("hidden_act") == "gelu":
+        logging.warning(
+            "%s: hidden_act gelu is the exact form in transformers, but the tanh form here, as in the original;"
+            " outputs may differ from transformers' in the fourth digit",
+            path,
+        )
+    architecture = (values.get("architectures") or [""])[0]
+    model_class = _class_of(architecture, own)
     path, tensors = _read_tensors(folder)
-    arrays = _released_arrays(tensors, config)
+    arrays = _released_arrays(_in_full(tensors, path), config, model_class, path)
     if config.embedding_size == config.hidden_size:
         check_identity_projection(arrays, path, _PROJECTION)
+    has_pooler = architecture not in _WITHOUT_POOLER or any(name in arrays for name in _POOLER)
     vocabulary = os.path.join(folder, VOCABULARY)
     return Weights(
         folder,
         config,
         arrays,
-        own.get("model_class") or _class_of(values),
+        model_class,
         vocabulary if files.exists(vocabulary) else "",
+        _do_lower_case(folder),
         task=own.get("task", {}),
+        left_out=() if has_pooler else _POOLER,
     )
 
 
+def _class_of(architecture: Any, own: Mapping) -> str:
+    """Name of our class for a model of theirs, or of ours if the folder's own section fits the rest of it."""
+    ours = {name: cls.hf_architecture for name, cls in MODEL_CLASSES.items()}
+    if ours.get(own.get("model_class")) == architecture:
+        return own["model_class"]
+    names = [name for name, theirs in ours.items() if theirs and theirs == architecture]
+    return names[0] if names else AlbertForPreTraining.__name__
+
+
+def _do_lower_case(folder: str) -> bool | None:
+    """What the tokenizer's settings say of case; None if they say nothing."""
+    path = os.path.join(folder, tokenizer_files.SETTINGS)
+    value = files.read_json(path).get("do_lower_case") if files.exists(path) else None
+    if value not in (True, False, None):
+        raise UserError(f"{path}: do_lower_case is {value!r}, expected true or false")
+    return value
+
+
+# --- Tensors of files ---
+
+
 def _read_tensors(folder: str) -> tuple[str, dict[str, np.ndarray]]:
-    """The path of the file with the tensors, and the tensors by Hugging Face name."""
-    path = os.path.join(folder, WEIGHTS)
+    """The path of the file with the tensors or their index, and the tensors by Hugging Face name."""
+    path = _weights_path(folder)
+    return path, _read_shards(path) if path.endswith(_INDEX) else _read_file(path)
+
+
+def _weights_path(folder: str) -> str:
+    """The best file that there is."""
+    for name in WEIGHT_FILES:
+        if files.exists(os.path.join(folder, name)):
+            return os.path.join(folder, name)
+    raise UserError(f"{folder}: expected one of {', '.join(WEIGHT_FILES)}, found none")
+
+
+def _read_file(path: str) -> dict[str, np.ndarray]:
+    if not path.endswith(".safetensors"):
+        return torch_file.read(path)
     try:
-        return path, safetensors.numpy.load(files.read_bytes(path))
+        tensors = safetensors.deserialize(files.read_bytes(path))
     except safetensors.SafetensorError as error:
         raise UserError(f"{path}: damaged safetensors file ({first_line(error)})") from None
-
-
-def _released_arrays(
-    tensors: Mapping[str, np.ndarray], config: AlbertConfig
-) -> dict[str, np.ndarray]:
-    """Float32 arrays under the released names; a tensor that has none keeps its own."""
-    released = _released_names(config)
+    # Not safetensors.numpy, which knows no bfloat16.
     arrays = {}
-    for hf_name, tensor in tensors.items():
-        name = released.get(hf_name, hf_name).removeprefix(_OWN_PREFIX)
-        array = tensor.astype(np.float32)
-        arrays[name] = array.T if name.endswith("/kernel") and hf_name in released else array
+    while tensors:  # each is let go of once it is converted
+        name, tensor = tensors.pop()
+        shape, dtype = tensor["shape"], tensor["dtype"]
+        if dtype == "BF16":
+            bits = np.frombuffer(tensor["data"], np.uint16).reshape(shape)
+            arrays[name] = torch_file.float32_of_bfloat16(bits)
+        elif dtype in _FLOAT_DTYPES:
+            arrays[name] = np.frombuffer(tensor["data"], _FLOAT_DTYPES[dtype]).reshape(shape)
+        elif not name.endswith(_BUFFERS):
+            raise UserError(f"{path}: {name} is of type {dtype}, expected floating-point numbers")
     return arrays
 
 
-def _class_of(hf_config: Mapping) -> str:
-    """Name of our class for a model of theirs."""
-    theirs = (hf_config.get("architectures") or [""])[0]
-    ours = [name for name, cls in MODEL_CLASSES.items() if cls.hf_architecture == theirs]
-    return ours[0] if ours and theirs else AlbertForPreTraining.__name__
+def _read_shards(path: str) -> dict[str, np.ndarray]:
+    """The tensors of all the files that an index names."""
+    places = _places(path)
+    tensors = {}
+    for file in sorted(set(places.values())):
+        tensors.update(_read_file(os.path.join(os.path.dirname(path), file)))
+    if missing := [name for name in places if name not in tensors]:
+        raise UserError(f"{path}: {missing[0]} is not in {places[missing[0]]}, where it should be")
+    return tensors
 
 
-def write(model: AlbertModel, folder: str, task: Mapping[str, Any]) -> None:
-    """Writes a model's configuration and tensors.
+def _places(index: str) -> dict[str, str]:
+    """The file that each tensor is in, as an index says it."""
+    places = files.read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(file, str) for file in places.values()):
+        raise UserError(f"{index}: expected the names of files under weight_map")
+    for file in places.values():
+        if os.path.basename(file) != file:
+            raise UserError(f"{index}: names {file!r}, which is not in its own folder")
+    return places
+
+
+# --- From their names to the released ones ---
+
+
+def _in_full(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
+    """The tensors under the names that `AlbertForPreTraining` has today, without second copies and buffers."""
+    renamed = {}
+    for name, tensor in tensors.items():
+        if name.startswith(("embeddings.", "encoder.", "pooler.")):  # a saved AlbertModel
+            name = f"albert.{name}"
+        if "LayerNorm" in name or "layer_norm" in name:
+            name = name.replace(".gamma", ".weight").replace(".beta", ".bias")
+        if not name.endswith(_BUFFERS):
+            renamed[name] = tensor
+    _drop_copy(renamed, "predictions.decoder.weight", _WORD_TABLE, path)
+    if "predictions.bias" not in renamed and "predictions.decoder.bias" in renamed:
+        renamed["predictions.bias"] = renamed["predictions.decoder.bias"]
+    _drop_copy(renamed, "predictions.decoder.bias", "predictions.bias", path)
+    return renamed
+
+
+def _drop_copy(tensors: dict[str, np.ndarray], copy: str, name: str, path: str) -> None:
+    if copy in tensors and not np.array_equal(tensors.pop(copy), tensors.get(name)):
+        raise UserError(f"{path}: {copy} differs from {name}; here they are one and the same")
+
+
+def _released_arrays(
+    tensors: Mapping[str, np.ndarray], config: AlbertConfig, model_class: str, path: str
+) -> dict[str, np.ndarray]:
+    """Float32 arrays under the released names; a tensor that has none keeps its own."""
+    released = _released_names(config)
+    if model_class == AlbertForPreTraining.__name__:
+        released = {name: own for name, own in released.items() if own not in _HEAD_NAMES}
+    arrays = {}
+    for hf_name, tensor in tensors.items():
+        if hf_name.startswith("albert.") and hf_name not in released:
+            raise UserError(f"{path}: {hf_name} is of no ALBERT of the sizes that {CONFIG} says")
+        name = released.get(hf_name, hf_name).removeprefix(_OWN_PREFIX)
+        array = tensor.astype(np.float32, copy=False)
+        array = array.T if name.endswith("/kernel") and hf_name in released else array
+        if name in arrays and not np.array_equal(arrays[name], array):
+            raise UserError(
+                f"{path}: {hf_name} differs from that of another layer, though {CONFIG} says under albert_tf"
+                f" that they share it (share_parameters {config.share_parameters}); take albert_tf out of it"
+            )
+        arrays[name] = array
+    return arrays
+
+
+# --- Writing ---
+
+
+def write(
+    model: AlbertModel,
+    folder: str,
+    task: Mapping[str, Any],
+    *,
+    spm_model_file: str = "",
+    do_lower_case: bool = True,
+) -> None:
+    """Writes a model's configuration, tensors and tokenizer.
 
     Args:
       model: what to write.
       folder: exists; files of the same names are replaced once the new ones are whole.
       task: settings of the task that it was fine-tuned for; empty for none.
+      spm_model_file: SentencePiece model that its text is tokenised with; "" for none.
+      do_lower_case: whether that text is lower-cased.
 
     Raises:
       OSError: a file cannot be written.
+      UserError: the SentencePiece model cannot be read.
     """
+    contents = {}
+    if spm_model_file:
+        contents[VOCABULARY] = files.read_bytes(spm_model_file)
+        contents |= tokenizer_files.tokenizer_files(
+            contents[VOCABULARY],
+            do_lower_case=do_lower_case,
+            max_length=model.config.max_position_embeddings,
+            source=spm_model_file,
+        )
+    contents[WEIGHTS] = safetensors.numpy.save(_their_tensors(model), metadata={"format": "pt"})
+    contents[CONFIG] = json.dumps(_their_config(model, task), indent=2).encode() + b"\n"
+    for name, content in contents.items():
+        files.write_bytes(os.path.join(folder, name), content)
+
+
+def _their_tensors(model: AlbertModel) -> dict[str, np.ndarray]:
+    """The variables under Hugging Face's names, as the class of theirs has them."""
     config, variables = model.config, model.named_variables()
     tensors, written = {}, set()
+    if isinstance(model, AlbertForSpan):  # theirs has no pooler, and ours does not use it
+        written.update(_POOLER)
+        variables = {name: value for name, value in variables.items() if name not in _POOLER}
     for hf_name, name in _released_names(config).items():
         if name in variables:
             array = variables[name].numpy()
@@ -179,18 +366,22 @@ def write(model: AlbertModel, folder: str, task: Mapping[str, Any]) -> None:
     if config.embedding_size == config.hidden_size:
         tensors[f"{_PROJECTION}.weight"] = np.eye(config.hidden_size, dtype=np.float32)
         tensors[f"{_PROJECTION}.bias"] = np.zeros([config.hidden_size], np.float32)
-    data = safetensors.numpy.save(tensors, metadata={"format": "pt"})
-    files.write_bytes(os.path.join(folder, WEIGHTS), data)
+    return tensors
+
+
+def _their_config(model: AlbertModel, task: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration as the class of theirs reads it, with a section of ours for what it cannot say."""
+    config = model.config
     values = {
         **config.to_dict(),
         "architectures": [model.hf_architecture] if model.hf_architecture else [],
         "model_type": "albert",
+        "dtype": "float32",
         "hidden_act": {"gelu": "gelu_new"}.get(config.hidden_act, config.hidden_act),
         "num_hidden_groups": _num_groups(config),
         "pad_token_id": 0,
         "bos_token_id": 2,
         "eos_token_id": 3,
-        # What their configuration cannot say.
         "albert_tf": {
             "share_parameters": config.share_parameters,
             "num_hidden_groups": config.num_hidden_groups,
@@ -198,5 +389,15 @@ def write(model: AlbertModel, folder: str, task: Mapping[str, Any]) -> None:
             **({"task": dict(task)} if task else {}),
         },
     }
-    del values["share_parameters"]
-    files.write_bytes(os.path.join(folder, CONFIG), json.dumps(values, indent=2).encode() + b"\n")
+    for key in ("share_parameters", "torch_dtype", "problem_type"):
+        values.pop(key, None)
+    has_two = len(values.get("id2label") or {}) == 2
+    if isinstance(model, AlbertForPreTraining | AlbertForSpan) and not has_two:
+        # Theirs would give as many scores of the order of sentences, or at each position, as there are labels.
+        values.pop("id2label", None)
+        values.pop("label2id", None)
+    if isinstance(model, AlbertForSequenceClassification):
+        # Without it, pipelines squeeze the number that a regression gives.
+        is_regression = len(config.labels) == 1
+        values["problem_type"] = "regression" if is_regression else "single_label_classification"
+    return values

@@ -1,6 +1,7 @@
 """Folders of runs, as the training scripts write them."""
 
 import os
+import re
 
 import tensorflow as tf
 
@@ -14,8 +15,19 @@ from albert_tf.heads import MODEL_CLASSES, AlbertForPreTraining
 gfile = tf.io.gfile
 
 
-def read(folder: str) -> Weights:
+def folder_of(checkpoint: str) -> str:
+    """The folder of the run that a checkpoint is of; "" if it is of none."""
+    match = re.fullmatch(r"(?:(.*)/)?checkpoints(?:/best)?/[^/]+", checkpoint)
+    folder = (match[1] or ".") if match else ""
+    return folder if folder and gfile.exists(os.path.join(folder, "config.json")) else ""
+
+
+def read(folder: str, checkpoint: str = "") -> Weights:
     """The model of a run: of its newest checkpoint, or the model folder of a finished fine-tuning run (its best).
+
+    Args:
+      folder: the run's.
+      checkpoint: prefix of one of its checkpoints, to be read instead.
 
     Raises:
       UserError: the folder holds no run's settings, has no checkpoint yet, or a damaged one.
@@ -27,18 +39,17 @@ def read(folder: str) -> Weights:
         raise UserError(f"{folder}: expected a run's config.json ({first_line(error)})") from None
     model_class = settings.get("head", {}).get("model_class", AlbertForPreTraining.__name__)
     model_folder = os.path.join(folder, "model")
-    if model_class != AlbertForPreTraining.__name__ and gfile.exists(
-        os.path.join(model_folder, hugging_face.WEIGHTS)
-    ):
+    is_finished = gfile.exists(os.path.join(model_folder, hugging_face.WEIGHTS))
+    if is_finished and not checkpoint and model_class != AlbertForPreTraining.__name__:
         return hugging_face.read(model_folder)
-    checkpoint = tf.train.latest_checkpoint(os.path.join(folder, "checkpoints"))
+    checkpoint = checkpoint or tf.train.latest_checkpoint(os.path.join(folder, "checkpoints"))
     if checkpoint is None:
         raise UserError(f"{folder}: the run has no checkpoint yet")
     model = MODEL_CLASSES[model_class](config, dtype="float32")
     try:
         restored = tf.train.Checkpoint(model=model).restore(checkpoint)
         restored.assert_existing_objects_matched().expect_partial()
-    except (tf.errors.OpError, AssertionError, ValueError) as error:
+    except (tf.errors.OpError, AssertionError, IndexError, ValueError) as error:
         raise UserError(f"{checkpoint}: damaged checkpoint ({first_line(error)})") from None
     arrays = {name: variable.numpy() for name, variable in model.named_variables().items()}
     vocabulary = os.path.join(model_folder, hugging_face.VOCABULARY)

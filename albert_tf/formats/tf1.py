@@ -4,6 +4,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
@@ -31,19 +32,28 @@ def read(prefix: str) -> Weights:
     if not gfile.exists(config_path):
         raise UserError(f"{prefix}: expected {CONFIG} beside the checkpoint, found none")
     config = AlbertConfig.from_dict(files.read_json(config_path), source=config_path)
+    arrays = read_arrays(prefix)
+    vocabulary = os.path.join(os.path.dirname(prefix), VOCABULARY)
+    return Weights(
+        prefix, config, arrays, vocabulary=vocabulary if gfile.exists(vocabulary) else ""
+    )
+
+
+def read_arrays(prefix: str) -> dict[str, np.ndarray]:
+    """The variables of a checkpoint by name, without those of the optimiser.
+
+    Raises:
+      UserError: the checkpoint is damaged.
+    """
     try:
         reader = tf.train.load_checkpoint(prefix)
-        arrays = {
+        return {
             name: reader.get_tensor(name)
             for name in reader.get_variable_to_shape_map()
             if not name.endswith(("/adam_m", "/adam_v")) and name != "global_step"
         }
     except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
         raise UserError(f"{prefix}: damaged TF1 checkpoint ({first_line(error)})") from None
-    vocabulary = os.path.join(os.path.dirname(prefix), VOCABULARY)
-    return Weights(
-        prefix, config, arrays, vocabulary=vocabulary if gfile.exists(vocabulary) else ""
-    )
 
 
 def write(model: AlbertModel, folder: str) -> None:

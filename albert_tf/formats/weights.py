@@ -22,6 +22,8 @@ class Weights:
       vocabulary: path of the SentencePiece model that came with it; "" if none did.
       do_lower_case: whether its text is lower-cased; None if nothing says so.
       task: settings of the task that it was fine-tuned for, such as `max_seq_length`; empty if it was for none.
+      left_out: names of encoder variables that models of its kind do not have, such as the pooler of one that marks
+        spans; they keep their start values.
     """
 
     source: str
@@ -31,6 +33,7 @@ class Weights:
     vocabulary: str = ""
     do_lower_case: bool | None = None
     task: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
     def without_head(self) -> "Weights":
         """The encoder alone."""

@@ -96,8 +96,14 @@ class Task(abc.ABC):
         return {}
 
     @abc.abstractmethod
-    def save_model(self, model, folder: str) -> None:
-        """Writes the finished model's folder."""
+    def save_model(self, model, folder: str, history: Mapping[str, Mapping]) -> None:
+        """Writes the finished model's folder.
+
+        Args:
+          model: what `build_model` gave.
+          folder: where to.
+          history: what the model card says of the training, "Training" and "Results", as rows by name.
+        """
 
     def chance_levels(self) -> Mapping[str, float]:
         """What a guess without a model reaches, by metric."""

@@ -105,7 +105,25 @@ class FineTuningTask(Task):
                 "spm_model_file", f"is required: there is no spiece.model beside {origin}"
             )
         self.spm_model_file = path
-        return Tokenizer.from_file(path, do_lower_case=config.do_lower_case)
+        tokenizer = Tokenizer.from_file(path, do_lower_case=config.do_lower_case)
+        if self._weights:
+            self._check_is_the_models(tokenizer)
+        return tokenizer
+
+    def _check_is_the_models(self, tokenizer: Tokenizer) -> None:
+        """Checks the vocabulary and its case against what came with the model, which shapes cannot show."""
+        own, is_lower_case = self._weights.vocabulary, self._weights.do_lower_case
+        if own and Tokenizer.from_file(own).sha256 != tokenizer.sha256:
+            self.config.refuse(
+                "spm_model_file",
+                f"={self.spm_model_file}: is not the vocabulary that came with the model, {own}; leave the flag out",
+            )
+        if is_lower_case is not None and is_lower_case != tokenizer.do_lower_case:
+            self.config.refuse(
+                "do_lower_case",
+                f"is {str(tokenizer.do_lower_case).lower()}, but the model in {self._weights.source} was trained"
+                f" with {str(is_lower_case).lower()}",
+            )
 
     def _resolve_config(self) -> AlbertConfig:
         config, tokenizer = self.config, self.tokenizer
@@ -143,15 +161,45 @@ class FineTuningTask(Task):
         )
         if self._weights:
             report = pretrained.assign_weights(model.named_variables(), self._weights)
-            head = f"a new head for {self.task_name}" if report.initialised else "its own head"
-            print(f"{report.describe(self._weights.source)}; {head}", flush=True)
+            head = f"a new one for {self.task_name}" if report.initialised else "its own"
+            print(f"{report.describe(self._weights.source)}\n  head: {head}", flush=True)
         else:
             print("no --init_checkpoint: the model starts from random weights", flush=True)
         return model
 
-    def save_model(self, model: AlbertModel, folder: str) -> None:
-        """Writes the model in the Hugging Face layout, with its vocabulary."""
-        pretrained.save_pretrained(model, folder, spm_model_file=self.spm_model_file)
+    def save_model(
+        self, model: AlbertModel, folder: str, history: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Writes the model in the Hugging Face layout, with its vocabulary and what it needs to be used."""
+        data = {"task": self.task_name, **self._files_trained_on()}
+        data["training examples"] = self.train_data.num_examples
+        pretrained.save_pretrained(
+            model,
+            folder,
+            spm_model_file=self.spm_model_file,
+            do_lower_case=self.config.do_lower_case,
+            task=self.task_settings(),
+            card={"Data": data, **history},
+        )
+
+    def task_settings(self) -> dict[str, Any]:
+        """What whoever uses the finished model has to know of its features, such as `max_seq_length`."""
+        _, settings = self.source.featuriser(self.tokenizer)
+        fields = dataclasses.fields(settings)
+        return {
+            field.name: getattr(settings, field.name)
+            for field in fields
+            if field.name != "tokenizer"
+        }
+
+    def _files_trained_on(self) -> dict[str, str]:
+        """Names of files and folders without where they lie."""
+        found = {name: getattr(self.config, name, "") for name in ("data_dir", "train_file")}
+        return {
+            name.replace("_", " "): os.path.basename(path.rstrip("/"))
+            for name, path in found.items()
+            if path
+        }
 
     # --- Data ---
 

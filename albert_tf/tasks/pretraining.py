@@ -1,11 +1,12 @@
 """Masked LM and sentence order (paper, section 3.1; original run_pretraining.py)."""
 
+import os
 from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import pretrained, records
+from albert_tf import compact_records, pretrained, records
 from albert_tf.config import AlbertConfig, PretrainingConfig, RunConfig
 from albert_tf.data import RecordData
 from albert_tf.errors import UserError, first_line
@@ -16,6 +17,12 @@ from albert_tf.tasks.model_choice import chosen_config
 from albert_tf.tokenization import Tokenizer
 
 _CHANCE_EXAMPLES = 1000
+# What the model card says of the records, from their metadata.json.
+_DATA_OF_CARD = (
+    *("text", "documents", "sentences", "examples", "dupe_factor", "max_seq_length"),
+    *("max_predictions_per_seq", "masked_lm_prob", "ngram", "short_seq_prob", "sentence_task"),
+    *("single_segment", "do_lower_case"),
+)
 
 
 class PretrainingTask(Task):
@@ -46,6 +53,7 @@ class PretrainingTask(Task):
             found["input_file"] = records.find_records(config.input_file, "input_file")
         if run.do_eval and config.eval_file:
             found["eval_file"] = records.find_records(config.eval_file, "eval_file")
+        self._check_host(found, run)
         lengths = {
             flag: self._check_lengths(flag, record_set) for flag, record_set in found.items()
         }
@@ -70,20 +78,28 @@ class PretrainingTask(Task):
         }
         self.train_data, self.eval_data = data.get("input_file"), data.get("eval_file")
 
+    def _check_host(self, found: Mapping[str, records.RecordSet], run: RunConfig) -> None:
+        """Refuses records that reading masks where another machine reads them, which has no Python of ours."""
+        for flag, record_set in found.items():
+            if record_set.is_masked_anew and run.tpu_name not in ("", "local"):
+                raise UserError(
+                    f"--{flag}: records made with --masking=dynamic are masked in this process, not on the hosts of"
+                    f" --tpu_name={run.tpu_name}; make them with --masking=static"
+                )
+
     def _check_lengths(self, flag: str, record_set: records.RecordSet) -> tuple[int, int]:
         """Sequence length and predictions of records, which must be as the flags say, where they say it."""
         config = self.config
-        for setting in ("max_seq_length", "max_predictions_per_seq"):
+        # Where training masks, it may mask more or less than the records' settings say.
+        settings = ("max_seq_length", "max_predictions_per_seq")[: 2 - record_set.is_masked_anew]
+        for setting in settings:
             if wanted := getattr(config, setting):
                 record_set.require(setting, setting, wanted)
-        lengths = records.feature_lengths(record_set, flag)
-        for name in records.pretraining_schema(0, 0):
-            if name not in lengths:
-                raise UserError(
-                    f"--{flag}: {record_set.files[0]} has no feature {name!r}: no pretraining records"
-                )
-        found = lengths["input_ids"], lengths["masked_lm_positions"]
-        wanted = config.max_seq_length or found[0], config.max_predictions_per_seq or found[1]
+        found = records.pretraining_lengths(record_set, flag, config.max_predictions_per_seq)
+        slots = config.max_predictions_per_seq * (
+            1 + record_set.metadata.get("do_permutation", False)
+        )
+        wanted = config.max_seq_length or found[0], slots or found[1]
         if found != wanted:
             raise UserError(
                 f"--max_seq_length={wanted[0]} --max_predictions_per_seq={wanted[1]}:"
@@ -98,11 +114,26 @@ class PretrainingTask(Task):
         vocab_size = next(iter(self._all_records.values())).metadata.get("vocab_size")
         model_config = chosen_config(config, run, self._init_weights, vocab_size)
         self._check_fits(model_config, vocab_size)
+        if self._init_weights:
+            self._check_is_the_checkpoints()
         if self._init_weights and run.warm_start_from_shallower:
             self._init_weights = pretrained.stretched(self._init_weights, model_config)
         elif self._init_weights:
             pretrained.check_same_sizes(self._init_weights, model_config)
         return model_config
+
+    def _check_is_the_checkpoints(self) -> None:
+        """Checks that the records were made with the vocabulary of the initial checkpoint, where both are known."""
+        vocabulary = self._init_weights.vocabulary
+        if not vocabulary:
+            return
+        known = Tokenizer.from_file(vocabulary).sha256
+        for flag, record_set in self._all_records.items():
+            if record_set.metadata.get("spm_sha256", known) != known:
+                raise UserError(
+                    f"--{flag}: the records were made with another vocabulary than {vocabulary}, that of"
+                    " --init_checkpoint; make them with it, or give another checkpoint"
+                )
 
     def _check_fits(self, model_config: AlbertConfig, vocab_size: int | None) -> None:
         if vocab_size and vocab_size != model_config.vocab_size:
@@ -140,16 +171,9 @@ class PretrainingTask(Task):
 
     def _sample(self, record_set: records.RecordSet, num_examples: int):
         """The first examples, as one batch of NumPy arrays."""
-        dataset = tf.data.TFRecordDataset(list(record_set.files), record_set.compression)
-        batches = dataset.take(num_examples).batch(num_examples)
+        batches = records.first_batches(record_set, self.schema, num_examples).take(1)
         try:
-            return [
-                {
-                    name: value.numpy()
-                    for name, value in records.parse_batch(batch, self.schema).items()
-                }
-                for batch in batches
-            ]
+            return [{name: value.numpy() for name, value in batch.items()} for batch in batches]
         except tf.errors.OpError as error:
             reason = first_line(error)
             raise UserError(
@@ -164,6 +188,7 @@ class PretrainingTask(Task):
             "num_files": len(held.files),
             "num_examples": held.num_examples,
             "spm_sha256": held.metadata.get("spm_sha256"),
+            "masking": compact_records.mask_settings(held.metadata) or "static",
         }
         return {
             "task": self.config.to_dict(),
@@ -205,9 +230,26 @@ class PretrainingTask(Task):
             "sentence_order_accuracy": accuracy(*_sentence_order(outputs, features)),
         }
 
-    def save_model(self, model: AlbertForPreTraining, folder: str) -> None:
+    def save_model(
+        self, model: AlbertForPreTraining, folder: str, history: Mapping[str, Mapping]
+    ) -> None:
         """Writes the model in the Hugging Face layout, with its vocabulary if it is known."""
-        pretrained.save_pretrained(model, folder, spm_model_file=self.config.spm_model_file)
+        metadata = self._all_records["input_file"].metadata
+        texts = [os.path.basename(entry["file"]) for entry in metadata.get("input_files", [])]
+        known = {**metadata, **metadata.get("counts", {}), "text": ", ".join(texts)}
+        known["examples"] = self.train_data.num_examples
+        data = {
+            name.replace("_", " "): known[name]
+            for name in _DATA_OF_CARD
+            if known.get(name, "") != ""
+        }
+        pretrained.save_pretrained(
+            model,
+            folder,
+            spm_model_file=self.config.spm_model_file,
+            do_lower_case=metadata.get("do_lower_case", True),
+            card={"Data": data, **history},
+        )
 
     def chance_levels(self) -> Mapping[str, float]:
         """Accuracy of always giving the commonest answer of the first examples."""

@@ -187,25 +187,36 @@ class SquadTask(FineTuningTask):
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
         """The answers to the questions of --predict_file."""
         answers, null_odds = self._answers(members, "predict")
-        threshold = self._threshold(members) if self.has_null else math.inf
+        threshold = math.inf
+        if self.has_null:
+            threshold, origin = self._threshold()
+            print(f"null threshold {threshold:.4f} {origin}", flush=True)
         return {
             **self._answer_files("", "predict", answers, null_odds, threshold),
             **self._raw_file(members, "predict"),
         }
 
-    def _threshold(self, members: Sequence[Predictions]) -> float:
-        """The one given, or the best one of the run's or the initial checkpoint's evaluation; 0 without any."""
+    def task_settings(self):
+        """See `FineTuningTask`; with what answers are chosen by."""
+        config = self.config
+        chosen_by = {
+            "max_answer_length": config.max_answer_length,
+            "n_best_size": config.n_best_size,
+        }
+        if self.has_null:
+            chosen_by["null_threshold"], _ = self._threshold()
+        return {**super().task_settings(), **chosen_by}
+
+    def _threshold(self) -> tuple[float, str]:
+        """The one given, or the best one of the run's or the initial checkpoint's evaluation; and where it is from."""
         if self.config.null_threshold != "best":
-            return float(self.config.null_threshold)
+            return float(self.config.null_threshold), "from --null_threshold"
         for folder in (self.run.output_dir, self.run.init_checkpoint):
             path = f"{folder}/{THRESHOLD_FILE}"
             if folder and tf.io.gfile.exists(path):
                 with tf.io.gfile.GFile(path) as file:
-                    threshold = json.load(file)["null_threshold"]
-                print(f"null threshold {threshold:.4f} from {path}", flush=True)
-                return threshold
-        print("null threshold 0: there is no evaluation that chose one; see --null_threshold")
-        return 0.0
+                    return json.load(file)["null_threshold"], f"from {path}"
+        return 0.0, "as there is no evaluation that chose one; see --null_threshold"
 
     def _answer_files(self, prefix: str, split: str, answers, null_odds, threshold) -> Files:
         questions = self.questions[split]

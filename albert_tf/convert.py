@@ -1,0 +1,67 @@
+"""A model in one layout -> the same model in another.
+
+python -m albert_tf.convert albert_base --output_dir=albert_base_hf
+python -m albert_tf.convert hf:albert/albert-base-v2 --output_dir=albert_base_tf1 --format=tf1
+"""
+
+import dataclasses
+
+from albert_tf import cli
+from albert_tf.config import Settings, setting
+from albert_tf.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConvertSettings(Settings):
+    """What is read, and what is written."""
+
+    model: str = setting(
+        "",
+        "The model: a model's or run's folder, a TF1 checkpoint, a hub module, or hf:NAME. The name of the flag may be"
+        " left out.",
+        required=True,
+        input_path=True,
+    )
+    output_dir: str = setting("", "Folder to write to; must not hold a model yet.", required=True)
+    format: str = setting(
+        "hf",
+        "hf: config.json, model.safetensors, spiece.model and tokenizer files; tf1: albert_config.json,"
+        " model.ckpt-best.* and 30k-clean.model under the original's names.",
+        choices=("hf", "tf1"),
+    )
+    spm_model_file: str = setting(
+        "", "Its SentencePiece model, if none came with it.", input_path=True
+    )
+
+
+def main(settings: ConvertSettings) -> None:
+    """Reads, says what was found, writes."""
+    from albert_tf import files, pretrained  # TensorFlow
+
+    taken = [
+        name
+        for name in ("config.json", "albert_config.json")
+        if files.exists(f"{settings.output_dir}/{name}")
+    ]
+    if taken:
+        raise UserError(f"--output_dir={settings.output_dir}: holds a model already ({taken[0]})")
+    weights = pretrained.read_weights(settings.model)
+    model, report = pretrained.build_model(weights)
+    print(report.describe(weights.source))
+    pretrained.save_pretrained(
+        model,
+        settings.output_dir,
+        settings.format,
+        settings.spm_model_file or weights.vocabulary,
+        do_lower_case=weights.do_lower_case is not False,
+        task=weights.task,
+    )
+    vocabulary = "with" if settings.spm_model_file or weights.vocabulary else "without"
+    print(
+        f"{type(model).__name__}, {model.count_params():,} parameters, {vocabulary} vocabulary,"
+        f" in {settings.output_dir}"
+    )
+
+
+if __name__ == "__main__":
+    cli.run(main, ConvertSettings, positional="model")

@@ -1,0 +1,227 @@
+"""A model -> what serves it: a SavedModel that takes strings, in TensorFlow Serving's layout, or a TFLite file.
+
+    python -m albert_tf.export runs/mrpc --output_dir=served/mrpc
+
+What is written, and how it is asked, is in docs/serving.md.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from albert_tf import cli, files
+from albert_tf.config import Settings, setting
+from albert_tf.errors import UserError, first_line
+
+# TensorFlow is imported by the functions that need it, so that a wrong flag is refused before.
+
+CONFIG, EXPORT, VOCABULARY = "albert_config.json", "export.json", "spiece.model"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportSettings(Settings):
+    """What is exported, and in which form."""
+
+    model: str = setting(
+        "",
+        "What to export: a model's or run's folder, a TF1 checkpoint, a hub module, or hf:NAME.",
+        required=True,
+        input_path=True,
+    )
+    output_dir: str = setting(
+        "",
+        "Folder to write to; a SavedModel stands in its subfolder --version, a TFLite file in itself.",
+        required=True,
+    )
+    format: str = setting(
+        "saved_model",
+        "A SavedModel that takes strings, or a TFLite file that takes ids.",
+        choices=("saved_model", "tflite"),
+    )
+    version: int = setting(1, "Version of a SavedModel; a server takes the highest.", minimum=1)
+    overwrite: bool = setting(False, "Whether what is there already is replaced.")
+    max_seq_length: int = setting(
+        0,
+        "Most pieces of a sequence; 0 takes what the model was fine-tuned with, or its longest.",
+        minimum=0,
+    )
+    do_lower_case: str = setting(
+        "auto",
+        "Whether text is lower-cased; auto takes what the model's folder says, true if it says nothing.",
+        choices=("auto", "true", "false"),
+    )
+    spm_model_file: str = setting(
+        "", "SentencePiece model of the vocabulary; by default the model's own.", input_path=True
+    )
+    dtype: str = setting(
+        "float32",
+        "What a SavedModel computes in; its variables and outputs are float32 in any case.",
+        choices=("float32", "bfloat16"),
+    )
+    warmup: bool = setting(True, "Whether a SavedModel gets requests for a server to warm up with.")
+    quantization: str = setting(
+        "none",
+        "What the weights of a TFLite file are: float32, or int8 with float activations.",
+        choices=("none", "dynamic_int8"),
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.max_seq_length and self.max_seq_length < 4:
+            self.refuse("max_seq_length", f"must be 0 or at least 4, got {self.max_seq_length}")
+        foreign = {
+            "saved_model": {"quantization": "none"},
+            "tflite": {"version": 1, "dtype": "float32"},
+        }[self.format]
+        for name, default in foreign.items():
+            value = getattr(self, name)
+            if value != default:
+                self.refuse(name, f"={value} contradicts --format={self.format}")
+
+
+def export_model(model: str, output_dir: str, **options: Any) -> str:
+    """Writes a model in a form that serves it.
+
+    Args:
+      model: what `pretrained.read_weights` takes.
+      output_dir: folder to write to.
+      options: the other fields of `ExportSettings`.
+
+    Returns:
+      The path of the SavedModel's folder, or of the TFLite file.
+
+    Raises:
+      UserError: an option is wrong, the model cannot be read, lacks its head or a vocabulary, or the output is there
+        already.
+    """
+    return main(ExportSettings(model=model, output_dir=output_dir, **options))
+
+
+def main(settings: ExportSettings) -> str:
+    """See `export_model`."""
+    from albert_tf import pretrained, usage
+
+    name = str(settings.version) if settings.format == "saved_model" else "model.tflite"
+    path = os.path.join(settings.output_dir, name)
+    if files.exists(path) and not settings.overwrite:
+        raise UserError(
+            f"{path}: is there already; give another --version or --output_dir, or --overwrite"
+        )
+    weights = pretrained.read_weights(settings.model)
+    task = usage.task_settings_of(weights, settings.max_seq_length)
+    if settings.format == "tflite":
+        _export_tflite(path, settings, weights, task)
+    else:
+        _export_saved_model(path, settings, weights, task)
+    return path
+
+
+def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapping) -> None:
+    import tensorflow as tf
+
+    from albert_tf import pretrained, usage
+    from albert_tf.serving import signatures, warmup
+
+    lower = {"auto": None, "true": True, "false": False}[settings.do_lower_case]
+    tokenizer = usage.tokenizer_of(weights, settings.spm_model_file, lower)
+    dtype = {"bfloat16": "mixed_bfloat16"}.get(settings.dtype, settings.dtype)
+    model, report = pretrained.build_model(weights, dtype=dtype)
+    missing = report.initialised
+    root, functions = signatures.servable(model, tokenizer, task, missing=missing)
+    about = {
+        "model_class": weights.model_class,
+        "do_lower_case": tokenizer.do_lower_case,
+        "dtype": settings.dtype,
+        "task": dict(task),
+        "without_values": missing,
+    }
+    model_name = os.path.basename(os.path.abspath(settings.output_dir))
+    with written_folder(path) as folder, tempfile.TemporaryDirectory() as assets:
+        _write_assets(assets, model.config, about, tokenizer.model_proto)
+        root.assets = {
+            name: tf.saved_model.Asset(os.path.join(assets, name)) for name in os.listdir(assets)
+        }
+        info = signatures.tokenization_info(root.assets[VOCABULARY], tokenizer.do_lower_case)
+        functions["tokenization_info"] = info
+        tf.saved_model.save(root, folder, signatures=functions)
+        if settings.warmup:
+            file = os.path.join(folder, warmup.FILE)
+            warmup.write(file, model_name, functions, task["max_seq_length"])
+    print(f"{path}: {type(model).__name__}, signatures {', '.join(sorted(functions))}")
+
+
+def _write_assets(folder: str, config, about: Mapping[str, Any], model_proto: bytes) -> None:
+    """The files that come with a model, for programs that read it and not run it."""
+    files.write_bytes(os.path.join(folder, CONFIG), config.to_json_string().encode())
+    files.write_bytes(os.path.join(folder, EXPORT), (json.dumps(about, indent=2) + "\n").encode())
+    if model_proto:
+        files.write_bytes(os.path.join(folder, VOCABULARY), model_proto)
+
+
+def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) -> None:
+    from albert_tf import pretrained
+    from albert_tf.serving import tflite
+
+    model, _ = pretrained.build_model(weights, dtype="float32")
+    content = tflite.convert(model, task["max_seq_length"], settings.quantization)
+    difference = tflite.largest_difference(content, model, task["max_seq_length"])
+    if settings.quantization == "none" and not difference <= tflite.TOLERANCE:
+        raise UserError(
+            f"{path}: not written, as its outputs differ from the model's by up to {difference:.1e}"
+            f" (at most {tflite.TOLERANCE:.0e} is right); export --format=saved_model"
+        )
+    vocabulary = settings.spm_model_file or weights.vocabulary
+    about = {
+        "model_class": weights.model_class,
+        "quantization": settings.quantization,
+        "task": dict(task),
+    }
+    proto = files.read_bytes(vocabulary) if vocabulary else b""
+    try:
+        _write_assets(settings.output_dir, model.config, about, proto)
+        files.write_bytes(path, content)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({first_line(error)})") from None
+    print(
+        f"{path}: {type(model).__name__}, {len(content):,} bytes, length {task['max_seq_length']};"
+        f" outputs differ from the model's by up to {difference:.1e}"
+    )
+
+
+@contextlib.contextmanager
+def written_folder(path: str) -> Iterator[str]:
+    """A folder to write to, which gets its name once it is whole; what had the name goes then.
+
+    Its first name is none that a server takes for a version.
+
+    Raises:
+      UserError: it cannot be written.
+    """
+    import tensorflow as tf
+
+    gfile = tf.io.gfile
+    parent, name = os.path.split(path)
+    fresh, old = (
+        os.path.join(parent, f".{name}.{what}-{uuid.uuid4().hex}") for what in ("writing", "old")
+    )
+    try:
+        gfile.makedirs(fresh)
+        yield fresh
+        if gfile.exists(path):
+            gfile.rename(path, old)
+        gfile.rename(fresh, path)
+    except (OSError, tf.errors.OpError) as error:
+        raise UserError(f"{path}: cannot be written ({first_line(error)})") from None
+    finally:
+        for folder in (fresh, old):
+            if gfile.exists(folder):
+                gfile.rmtree(folder)
+
+
+if __name__ == "__main__":
+    cli.run(main, ExportSettings, positional="model")

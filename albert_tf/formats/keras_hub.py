@@ -1,0 +1,275 @@
+"""keras-hub presets: `config.json`, `model.weights.h5`, `assets/tokenizer/vocabulary.spm`; with a head, `task.json`."""
+
+import io
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import h5py
+import numpy as np
+from absl import logging
+
+from albert_tf import files
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import UserError, first_line
+from albert_tf.formats.torch_file import float32_of_bfloat16
+from albert_tf.formats.weights import Weights, check_identity_projection
+
+CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.weights.h5", "assets/tokenizer/vocabulary.spm"
+TASK, TASK_WEIGHTS = "task.json", "task.weights.h5"
+
+# Their field -> ours.
+_FIELDS = {
+    "vocabulary_size": "vocab_size",
+    "embedding_dim": "embedding_size",
+    "hidden_dim": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_groups": "num_hidden_groups",
+    "num_inner_repetitions": "inner_group_num",
+    "num_heads": "num_attention_heads",
+    "intermediate_dim": "intermediate_size",
+    "max_sequence_length": "max_position_embeddings",
+    "num_segments": "type_vocab_size",
+}
+
+# A layer, by its name and by its class with a number, as their files call it -> its parts -> prefix and names, in the
+# order of the file, of the variables that each has in the released checkpoints.
+_Layers = Mapping[tuple[str, str], Mapping[str, tuple[str, tuple[str, ...]]]]
+_DENSE, _NORM = ("kernel", "bias"), ("gamma", "beta")
+_BACKBONE: _Layers = {
+    ("token_embedding", "reversible_embedding"): {"": ("bert/embeddings/", ("word_embeddings",))},
+    ("segment_embedding", "embedding"): {"": ("bert/embeddings/", ("token_type_embeddings",))},
+    ("position_embedding", "position_embedding"): {
+        "": ("bert/embeddings/", ("position_embeddings",))
+    },
+    ("embeddings_layer_norm", "layer_normalization"): {"": ("bert/embeddings/LayerNorm/", _NORM)},
+    ("embedding_projection", "dense"): {"": ("bert/encoder/embedding_hidden_mapping_in/", _DENSE)},
+    ("pooled_dense", "dense_1"): {"": ("bert/pooler/dense/", _DENSE)},
+}
+_BLOCK = {
+    "_self_attention_layer/query_dense": ("attention_1/self/query/", _DENSE),
+    "_self_attention_layer/key_dense": ("attention_1/self/key/", _DENSE),
+    "_self_attention_layer/value_dense": ("attention_1/self/value/", _DENSE),
+    "_self_attention_layer/output_dense": ("attention_1/output/dense/", _DENSE),
+    "_self_attention_layer_norm": ("LayerNorm/", _NORM),
+    "_feedforward_intermediate_dense": ("ffn_1/intermediate/dense/", _DENSE),
+    "_feedforward_output_dense": ("ffn_1/intermediate/output/dense/", _DENSE),
+    "_feedforward_layer_norm": ("LayerNorm_1/", _NORM),
+}
+_MASKED_LM_HEAD: _Layers = {
+    ("mlm_head", "masked_lm_head"): {
+        "": ("cls/predictions/", ("output_bias",)),
+        "_intermediate_dense": ("cls/predictions/transform/dense/", _DENSE),
+        "_intermediate_layer_norm": ("cls/predictions/transform/LayerNorm/", _NORM),
+    }
+}
+_CLASSIFIER_HEAD: _Layers = {("logits", "dense"): {"": ("", ("output_weights", "output_bias"))}}
+
+# Of the masked-LM head alone (their layers/modeling/masked_lm_head.py); everywhere else it is 1e-12, as here.
+_MASKED_LM_EPSILON = 1e-5
+
+
+def recognises(folder: str) -> bool:
+    """Whether a folder holds a preset, of whatever model."""
+    return all(files.exists(os.path.join(folder, name)) for name in (CONFIG, WEIGHTS))
+
+
+def read(folder: str) -> Weights:
+    """The model of a preset: its backbone, with the head of an AlbertMaskedLM or AlbertTextClassifier if it has one.
+
+    A preset does not say what its text is: its tokenizer lowers no case, though the released vocabularies want it.
+
+    Raises:
+      UserError: a file is missing, damaged or of another kind of model; names it.
+    """
+    path = os.path.join(folder, CONFIG)
+    config = _config(path)
+    path = os.path.join(folder, WEIGHTS)
+    arrays = _arrays(path, {**_BACKBONE, **_blocks(config)})
+    _check_num_heads(arrays, config, path)
+    arrays = {name: _as_matrix(name, array) for name, array in arrays.items()}
+    if config.embedding_size == config.hidden_size:
+        check_identity_projection(arrays, path, "embedding_projection")
+    vocabulary = os.path.join(folder, VOCABULARY)
+    found = vocabulary if files.exists(vocabulary) else ""
+    model_class, config, head = _head(folder, config)
+    return Weights(folder, config, {**arrays, **head}, model_class, found)
+
+
+def _config(path: str) -> AlbertConfig:
+    """The sizes in a preset's configuration.
+
+    Raises:
+      UserError: it is of another model, or of an ALBERT that cannot be had here.
+    """
+    class_name, values = _class_and_values(path)
+    if class_name != "AlbertBackbone":
+        raise UserError(f"{path}: class_name is {class_name!r}, expected 'AlbertBackbone'")
+    missing = [field for field in _FIELDS if field not in values]
+    if missing:
+        raise UserError(f"{path}: expected the sizes of a backbone, {missing[0]} is missing")
+    rate = values.get("dropout", 0.0)
+    rates = {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
+    sizes = {ours: values[theirs] for theirs, ours in _FIELDS.items()}
+    config = AlbertConfig.from_dict({**sizes, **rates}, source=path)
+    layers, groups = config.num_hidden_layers, config.num_hidden_groups
+    # Theirs are equal parts of the layers; the original's rule is theirs but for rounding, as with 44 layers.
+    if any(config.group_of_layer(layer) != layer * groups // layers for layer in range(layers)):
+        raise UserError(
+            f"{path}: {layers} layers fall into {groups} groups otherwise than here; give fewer groups"
+        )
+    return config
+
+
+def _class_and_values(path: str) -> tuple[Any, dict[str, Any]]:
+    """The class that Keras saved, and its arguments."""
+    values = files.read_json(path)
+    if not isinstance(values.get("config"), dict):
+        raise UserError(f"{path}: expected the class_name and config of a keras-hub object")
+    return values.get("class_name"), values["config"]
+
+
+def _blocks(config: AlbertConfig) -> _Layers:
+    """The blocks of every group."""
+    layers = {}
+    for group in range(config.num_hidden_groups):
+        for inner in range(config.inner_group_num):
+            number = f"_{len(layers)}" if layers else ""
+            prefix = f"bert/encoder/transformer/group_{group}/inner_group_{inner}/"
+            layers[f"group_{group}_inner_layer_{inner}", f"transformer_encoder{number}"] = {
+                part: (prefix + ours, variables) for part, (ours, variables) in _BLOCK.items()
+            }
+    return layers
+
+
+# --- Heads ---
+
+
+def _head(folder: str, config: AlbertConfig) -> tuple[str, AlbertConfig, dict[str, np.ndarray]]:
+    """The class of a preset's model, its configuration with what the head adds, and the head's arrays.
+
+    Raises:
+      UserError: the head is of a kind that there is none of here.
+    """
+    path, weights_path = os.path.join(folder, TASK), os.path.join(folder, TASK_WEIGHTS)
+    if not files.exists(path):
+        return "AlbertForPreTraining", config, {}
+    class_name, values = _class_and_values(path)
+    if class_name == "AlbertMaskedLM":
+        logging.warning(
+            "%s: the masked-LM head of keras-hub normalises with epsilon %g, here it is %g; its logits differ a little",
+            path,
+            _MASKED_LM_EPSILON,
+            config.layer_norm_eps,
+        )
+        return "AlbertForPreTraining", config, _arrays(weights_path, _MASKED_LM_HEAD)
+    if class_name not in ("AlbertTextClassifier", "AlbertClassifier"):
+        raise UserError(
+            f"{path}: class_name is {class_name!r}, expected AlbertTextClassifier or AlbertMaskedLM;"
+            f" without {TASK}, the backbone alone is read"
+        )
+    # A softmax on the logits changes no answer: it is what probabilities are made with here.
+    if values.get("activation", "linear") not in ("linear", "softmax"):
+        raise UserError(
+            f"{path}: activation is {values['activation']!r}, expected linear or softmax; the classifiers here"
+            " have no other"
+        )
+    arrays = _arrays(weights_path, _CLASSIFIER_HEAD)
+    arrays["output_weights"] = arrays["output_weights"].T
+    labels = {str(index): f"LABEL_{index}" for index in range(len(arrays["output_bias"]))}
+    config = AlbertConfig.from_dict(
+        {
+            **config.to_dict(),
+            "classifier_dropout_prob": values.get("dropout", config.classifier_dropout_prob),
+            "id2label": labels,
+        },
+        source=path,
+    )
+    return "AlbertForSequenceClassification", config, arrays
+
+
+# --- The files of Keras 3 ---
+
+
+def _arrays(path: str, layers: _Layers) -> dict[str, np.ndarray]:
+    """Float32 arrays of some layers of a weights file, under the released names.
+
+    Raises:
+      UserError: the file is missing or damaged, a layer is not in it, or a variable is no float array.
+    """
+    arrays = {}
+    try:
+        with h5py.File(io.BytesIO(files.read_bytes(path)), "r") as file:
+            # The second name is that of Keras 2.13.
+            root = _member(file, "layers" if "layers" in file else "_layer_checkpoint_dependencies")
+            for (name, kind), parts in layers.items():
+                layer = _layer(root, name, kind)
+                for part, (prefix, variables) in parts.items():
+                    group = _member(layer, f"{part}/vars".removeprefix("/"))
+                    if len(group) != len(variables):
+                        raise ValueError(f"{group.name} has {len(group)} variables")
+                    for number, variable in enumerate(variables):
+                        arrays[prefix + variable] = _array(_member(group, str(number)))
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+        raise UserError(
+            f"{path}: damaged, or not the weights of a keras-hub ALBERT ({first_line(error)})"
+        ) from None
+    return arrays
+
+
+def _layer(root: h5py.Group, name: str, kind: str) -> h5py.Group:
+    """A layer by its name; in files that have no names, by its class and number."""
+    names = {
+        child: _member(root, f"{child}/vars").attrs.get("name")
+        for child in root
+        if "vars" in _member(root, child)
+    }
+    if any(names.values()):
+        found = [child for child, own_name in names.items() if own_name == name]
+        if len(found) != 1:
+            raise ValueError(f"{len(found)} layers of the name {name}")
+        kind = found[0]
+    return _member(root, kind)
+
+
+def _member(group: h5py.Group, path: str) -> h5py.Group | h5py.Dataset:
+    """What stands under a path in the file itself: a link could lead to another file."""
+    for name in path.split("/"):
+        is_group = isinstance(group, h5py.Group)
+        if not is_group or not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            raise ValueError(f"{group.name} has no {name}")
+        group = group[name]
+    return group
+
+
+def _array(dataset: h5py.Dataset) -> np.ndarray:
+    if not isinstance(dataset, h5py.Dataset):
+        raise ValueError(f"{dataset.name} is no array")
+    if dataset.external or dataset.is_virtual:
+        raise ValueError(f"{dataset.name} lies in another file")
+    if dataset.attrs.get("dtype") == "bfloat16":
+        return float32_of_bfloat16(dataset[()].view(np.uint16))
+    if dataset.dtype.kind != "f":
+        raise ValueError(f"{dataset.name} is {dataset.dtype}, expected floats")
+    return dataset[()].astype(np.float32)
+
+
+def _check_num_heads(arrays: Mapping[str, np.ndarray], config: AlbertConfig, path: str) -> None:
+    """Raises `UserError` if the kernels [D, N, H] have another number of heads than the configuration."""
+    for name, array in arrays.items():
+        if name.endswith("/self/query/kernel") and array.shape[1:2] != (
+            config.num_attention_heads,
+        ):
+            raise UserError(
+                f"{path}: {name} has shape {list(array.shape)}, but num_heads in {CONFIG} is"
+                f" {config.num_attention_heads}"
+            )
+
+
+def _as_matrix(name: str, array: np.ndarray) -> np.ndarray:
+    """Attention kernels [D, N, H] and [N, H, D] -> [D, D], biases [N, H] -> [D]; the rest as it is."""
+    if "/attention_1/self/" in name and array.ndim > 1:
+        return array.reshape([array.shape[0], -1] if name.endswith("/kernel") else -1)
+    if name.endswith("/attention_1/output/dense/kernel"):
+        return array.reshape(-1, array.shape[-1])
+    return array

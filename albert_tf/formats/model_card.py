@@ -1,0 +1,116 @@
+"""The `README.md` of a model folder: what the model is, what it was trained on, how well it does, what it cannot do."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from albert_tf.heads import AlbertModel
+
+FILE = "README.md"
+
+_KINDS = {
+    "AlbertForPreTraining": (
+        "a pretrained encoder with masked-LM and sentence-order heads",
+        "fill-mask",
+    ),
+    "AlbertForSequenceClassification": ("a text classifier", "text-classification"),
+    "AlbertForMultipleChoice": ("a reader that chooses one of several answers", "multiple-choice"),
+    "AlbertForSpan": ("a reader that finds the answer in a text", "question-answering"),
+    "AlbertForSpanOrNone": (
+        "a reader that finds the answer in a text, or says that there is none",
+        "",
+    ),
+}
+_LIMITS = {
+    "AlbertForPreTraining": "It completes text and orders sentences; for a task of your own, fine-tune it first.",
+    "AlbertForSequenceClassification": "It gives one of its labels to any text, also to text unlike its training data.",
+    "AlbertForMultipleChoice": "It chooses one of the options even if none is right.",
+    "AlbertForSpan": "It gives a part of the text as the answer even if the text does not answer the question.",
+    "AlbertForSpanOrNone": "Its head is not one of transformers'; albert_tf runs it.",
+}
+
+
+def model_card(model: AlbertModel, name: str, sections: Mapping[str, Mapping[str, Any]]) -> str:
+    """The card, in Markdown with the header that model hubs read.
+
+    Args:
+      model: what the card is about.
+      name: its title.
+      sections: what is known of it, as tables by title: "Data", "Training", "Results", "Task".
+    """
+    kind = type(model).__name__
+    what, pipeline = _KINDS[kind]
+    header = ["library_name: transformers", *([f"pipeline_tag: {pipeline}"] if pipeline else [])]
+    known = {title: rows for title, rows in sections.items() if rows}
+    parts = [
+        "\n".join(["---", *header, "tags: [albert]", "---"]),
+        f"# {name}",
+        f"ALBERT ([paper](https://arxiv.org/abs/1909.11942)): {what}, written by albert_tf.",
+        "## Sizes",
+        _table(_sizes(model)),
+        *(part for title, rows in known.items() for part in (f"## {title}", _table(rows))),
+        "## Limits",
+        _limits(kind, known),
+        "## Use",
+        _usage(kind, name),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _sizes(model: AlbertModel) -> dict[str, Any]:
+    config = model.config
+    return {
+        "parameters": model.count_params(),
+        "layers": config.num_hidden_layers,
+        "groups of layers": config.num_hidden_groups,
+        "shared by the layers of a group": config.share_parameters,
+        "width of the embeddings, E": config.embedding_size,
+        "width of the encoder, D": config.hidden_size,
+        "attention heads": config.num_attention_heads,
+        "width of the feed-forward layer, F": config.intermediate_size,
+        "vocabulary, V": config.vocab_size,
+        "longest sequence, pieces": config.max_position_embeddings,
+    }
+
+
+def _limits(kind: str, sections: Mapping[str, Mapping[str, Any]]) -> str:
+    sentences = [_LIMITS[kind]]
+    if "Results" not in sections:
+        sentences.append("How well it does was not measured.")
+    if "Data" not in sections:
+        sentences.append("What it was trained on is not recorded here.")
+    sentences.append(
+        "It repeats what its training text holds, errors and prejudice among it, and was not checked for either."
+    )
+    return " ".join(sentences)
+
+
+def _usage(kind: str, name: str) -> str:
+    if kind == "AlbertForPreTraining":
+        code = [
+            "from albert_tf import load_pretrained",
+            "",
+            f'model = load_pretrained("{name}")',
+            'outputs = model({"input_ids": [[2, 13, 3]]})  # [CLS], a piece, [SEP]',
+        ]
+        return "\n".join(["```python", *code, "```"])
+    return "\n".join(["```", f"python -m albert_tf.predict --model={name}", "```"])
+
+
+def _table(rows: Mapping[str, Any]) -> str:
+    return "\n".join(
+        ["| | |", "|---|---|", *(f"| {name} | {_shown(value)} |" for name, value in rows.items())]
+    )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value).replace("|", "\\|").replace("\n", " ")
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def title_of(folder: str) -> str:
+    """A name for the model in a folder: the folder's, or that of the run whose `model` it is."""
+    path = os.path.normpath(folder) if "://" not in folder else folder.rstrip("/")
+    parent, name = os.path.split(path)
+    return os.path.basename(parent) if name == "model" and parent else name

@@ -1,0 +1,294 @@
+"""TF Model Garden's checkpoints of an `AlbertEncoder`, alone or inside a pretrainer, with its configuration beside.
+
+They are object-based, as all of `tf.train.Checkpoint`: their keys are paths through the objects that were saved, which
+differ from program to program. The names of the variables themselves do not, and the object graph in the checkpoint has
+them; the Garden's own converter goes by them too (official/nlp/tools/tf2_albert_encoder_checkpoint_converter.py).
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import yaml
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+from albert_tf import files
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import UserError, first_line
+from albert_tf.formats import tf1
+from albert_tf.formats.weights import Weights
+
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+# The Garden's layer -> released name.
+_BLOCK = "bert/encoder/transformer/group_0/inner_group_0/"
+_LAYERS = {
+    "embeddings/layer_norm": "bert/embeddings/LayerNorm",
+    "embedding_projection": "bert/encoder/embedding_hidden_mapping_in",
+    "transformer/self_attention/query": _BLOCK + "attention_1/self/query",
+    "transformer/self_attention/key": _BLOCK + "attention_1/self/key",
+    "transformer/self_attention/value": _BLOCK + "attention_1/self/value",
+    "transformer/self_attention/attention_output": _BLOCK + "attention_1/output/dense",
+    "transformer/self_attention_layer_norm": _BLOCK + "LayerNorm",
+    "transformer/intermediate": _BLOCK + "ffn_1/intermediate/dense",
+    "transformer/output": _BLOCK + "ffn_1/intermediate/output/dense",
+    "transformer/output_layer_norm": _BLOCK + "LayerNorm_1",
+    "pooler_transform": "bert/pooler/dense",
+    "cls/predictions/transform/dense": "cls/predictions/transform/dense",
+    "cls/predictions/transform/LayerNorm": "cls/predictions/transform/LayerNorm",
+}
+_NAMES = {
+    "word_embeddings/embeddings": "bert/embeddings/word_embeddings",
+    "position_embedding/embeddings": "bert/embeddings/position_embeddings",
+    "type_embeddings/embeddings": "bert/embeddings/token_type_embeddings",
+    "cls/predictions/output_bias/bias": "cls/predictions/output_bias",
+    **{
+        f"{theirs}/{variable}": f"{ours}/{variable}"
+        for theirs, ours in _LAYERS.items()
+        for variable in (("gamma", "beta") if "norm" in theirs.lower() else ("kernel", "bias"))
+    },
+}
+QUERY = "transformer/self_attention/query/kernel"
+_OPTIONAL = (
+    "embedding_projection/",
+    "cls/",
+)  # what an encoder with E = D, or without a head, has not
+
+# Their field (official/nlp/configs/encoders.py, AlbertEncoderConfig) -> ours.
+_FIELDS = {
+    "embedding_width": "embedding_size",
+    "num_layers": "num_hidden_layers",
+    "hidden_activation": "hidden_act",
+    "dropout_rate": "hidden_dropout_prob",
+    "attention_dropout_rate": "attention_probs_dropout_prob",
+}
+_RELEASED_CONFIGS = (tf1.CONFIG, "bert_config.json")
+
+
+def recognises(prefix: str) -> bool:
+    """Whether there is an object-based checkpoint of this prefix; a damaged one is not."""
+    try:
+        return tf.train.load_checkpoint(prefix).has_tensor(OBJECT_GRAPH)
+    except (tf.errors.OpError, RuntimeError, ValueError, IndexError):
+        return False
+
+
+def read(prefix: str) -> Weights:
+    """The model of a checkpoint.
+
+    Args:
+      prefix: path of the checkpoint without ".index". Beside it stand the configuration (`albert_config.json`,
+        `bert_config.json`, or a YAML or JSON file with the parameters of an experiment or an encoder) and, perhaps,
+        one SentencePiece model.
+
+    Returns:
+      The encoder, and the masked-LM head if it was saved; heads for other tasks keep their keys.
+
+    Raises:
+      UserError: the configuration is missing, wrong or does not fit; the checkpoint is damaged or of something else.
+    """
+    variables = read_variables(prefix)
+    arrays = released_arrays(variables, prefix)
+    path, config = _config_beside(prefix)
+    num_heads = num_heads_of(variables)
+    if num_heads != config.num_attention_heads:
+        raise UserError(
+            f"{path}: num_attention_heads is {config.num_attention_heads}, but {prefix} has {num_heads}"
+        )
+    for field in ("num_hidden_groups", "inner_group_num"):
+        if getattr(config, field) != 1:
+            raise UserError(
+                f"{path}: {field} is {getattr(config, field)}, but an AlbertEncoder has 1"
+            )
+    return Weights(prefix, config, arrays, vocabulary=only_vocabulary(os.path.dirname(prefix)))
+
+
+def read_variables(prefix: str) -> dict[str, np.ndarray]:
+    """The float variables of an object-based checkpoint, without those of optimisers.
+
+    Returns:
+      Float32 arrays by name of the variable, or by its key in the checkpoint where several have that name.
+
+    Raises:
+      UserError: the checkpoint is damaged.
+    """
+    with _opened(prefix) as (reader, graph):
+        keys = {}
+        for key, name in _names_by_key(graph).items():
+            if not key.startswith("optimizer/") and "/.OPTIMIZER_SLOT/" not in key:
+                keys.setdefault(name, []).append(key)
+        unique = {
+            name if len(same) == 1 else key.removesuffix(_VALUE): key
+            for name, same in keys.items()
+            for key in same
+        }
+        return _arrays(reader, unique)
+
+
+def read_dictionary(prefix: str, attribute: str) -> dict[str, np.ndarray]:
+    """The float variables in a dictionary that the saved object has as an attribute.
+
+    Returns:
+      Float32 arrays by their keys in the dictionary.
+
+    Raises:
+      UserError: the checkpoint is damaged, or its object has no such dictionary.
+    """
+    with _opened(prefix) as (reader, graph):
+        children = {child.local_name: child.node_id for child in graph.nodes[0].children}
+        if attribute not in children:
+            raise ValueError(f"its object has no {attribute}")
+        keys = {}
+        for child in graph.nodes[children[attribute]].children:
+            for value in graph.nodes[child.node_id].attributes:
+                keys[child.local_name] = value.checkpoint_key
+        return _arrays(reader, keys)
+
+
+@contextlib.contextmanager
+def _opened(prefix: str) -> Iterator[tuple[Any, trackable_object_graph_pb2.TrackableObjectGraph]]:
+    """A checkpoint's reader and the graph of the objects in it; errors become `UserError`."""
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        content = reader.get_tensor(OBJECT_GRAPH)
+        yield reader, trackable_object_graph_pb2.TrackableObjectGraph.FromString(content)
+    except UserError:
+        raise
+    except (tf.errors.OpError, RuntimeError, ValueError, IndexError, DecodeError) as error:
+        raise UserError(f"{prefix}: damaged TF2 checkpoint ({first_line(error)})") from None
+
+
+def _names_by_key(graph: trackable_object_graph_pb2.TrackableObjectGraph) -> dict[str, str]:
+    """The names of all variables, by key in the checkpoint."""
+    return {
+        value.checkpoint_key: value.full_name for node in graph.nodes for value in node.attributes
+    }
+
+
+def _arrays(reader: Any, keys: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """Float32 arrays of those variables that hold floats, by the names that are given to their keys."""
+    types = reader.get_variable_to_dtype_map()
+    return {
+        name: reader.get_tensor(key).astype(np.float32)
+        for name, key in keys.items()
+        if key not in types or types[key].is_floating
+    }
+
+
+def released_arrays(variables: Mapping[str, np.ndarray], source: str) -> dict[str, np.ndarray]:
+    """An encoder's variables under the released names, its attention in matrices.
+
+    Args:
+      variables: by their own name, with or without a scope before it.
+      source: the file, for the message.
+
+    Returns:
+      Float32 arrays; a variable that has no released name keeps its own.
+
+    Raises:
+      UserError: a variable of the encoder is missing, or is there for more than one encoder.
+    """
+    arrays = {}
+    for name, array in variables.items():
+        known = without_scope(name)
+        # What is left over is of other heads; "bert/" would say that it is of the encoder.
+        released = _NAMES.get(known, known.removeprefix("bert/"))
+        if released in arrays:
+            raise UserError(
+                f"{source}: holds more than one variable {known}: which model is meant?"
+            )
+        arrays[released] = _as_matrix(known, array)
+    missing = [theirs for theirs, ours in _NAMES.items() if ours not in arrays]
+    missing = [name for name in missing if not name.startswith(_OPTIONAL)]
+    if missing:
+        raise UserError(
+            f"{source}: is no AlbertEncoder of the TF Model Garden: it has no variable {missing[0]}, but"
+            f" {len(variables)} others{_some_of(variables)}"
+        )
+    return arrays
+
+
+def num_heads_of(variables: Mapping[str, np.ndarray]) -> int:
+    """The number of attention heads, N, that the query's kernel [D, N, H] shows; 0 if it does not."""
+    for name, array in variables.items():
+        if without_scope(name) == QUERY and array.ndim == 3:
+            return array.shape[1]
+    return 0
+
+
+def only_vocabulary(folder: str) -> str:
+    """The path of the SentencePiece model in a folder; "" if there is none, or more than one."""
+    try:
+        names = files.names_in(folder or ".")
+    except OSError:
+        return ""
+    found = [name for name in names if name.endswith((".model", ".spm"))]
+    return os.path.join(folder, found[0]) if len(found) == 1 else ""
+
+
+def without_scope(name: str) -> str:
+    """The Garden's name of a variable inside another model, as "bert/cls/predictions/..."; other names as they are."""
+    parts = name.split("/")
+    endings = ("/".join(parts[start:]) for start in range(len(parts)))
+    return next((ending for ending in endings if ending in _NAMES), name)
+
+
+def _as_matrix(name: str, array: np.ndarray) -> np.ndarray:
+    """Attention kernels [D, N, H] and [N, H, D] -> [D, D], biases [N, H] -> [D]; the rest as it is."""
+    if name.endswith("attention_output/kernel") and array.ndim == 3:
+        return array.reshape(-1, array.shape[-1])
+    if name.startswith("transformer/self_attention/") and array.ndim == 3:
+        return array.reshape(array.shape[0], -1)
+    is_bias = name.startswith("transformer/self_attention/") and array.ndim == 2
+    return array.reshape(-1) if is_bias else array
+
+
+def _some_of(names: Mapping) -> str:
+    return "".join(f", {name}" for name in sorted(names)[:3])
+
+
+def _config_beside(prefix: str) -> tuple[str, AlbertConfig]:
+    """The configuration of a checkpoint, and the path of its file."""
+    folder = os.path.dirname(prefix)
+    for name in _RELEASED_CONFIGS:
+        path = os.path.join(folder, name)
+        if files.exists(path):
+            return path, _config(files.read_json(path), path)
+    for name in files.names_in(folder or "."):
+        path = os.path.join(folder, name)
+        for section in _encoder_sections(path):
+            renamed = {_FIELDS.get(field, field): value for field, value in section.items()}
+            return path, _config(renamed, path)
+    raise UserError(
+        f"{prefix}: expected {tf1.CONFIG} or the YAML file of an ALBERT encoder beside the checkpoint, found none"
+    )
+
+
+def _encoder_sections(path: str) -> Iterator[Mapping[str, Any]]:
+    """The parameters of ALBERT encoders in a YAML or JSON file, however deep."""
+    read = {"json": json.loads, "yaml": yaml.safe_load, "yml": yaml.safe_load}
+    kind = path.rpartition(".")[2]
+    try:
+        levels = [read[kind](files.read_bytes(path))] if kind in read else []
+    except (ValueError, yaml.YAMLError, RecursionError):
+        return  # a file of another program
+    visited = set()  # a level may stand in many places of a YAML file
+    while levels:
+        level = levels.pop()
+        if isinstance(level, Mapping) and id(level) not in visited:
+            visited.add(id(level))
+            if level.get("type") == "albert" and isinstance(level.get("albert"), Mapping):
+                yield level["albert"]
+            levels.extend(level.values())
+
+
+def _config(values: Mapping[str, Any], path: str) -> AlbertConfig:
+    if "num_hidden_layers" not in values:
+        raise UserError(f"{path}: has no number of layers, which no variable's shape shows; add it")
+    return AlbertConfig.from_dict(dict(values), source=path)

@@ -1,0 +1,346 @@
+"""TF-Hub modules: the TF1 format (google/albert_base), TF2 SavedModels (tensorflow/albert_en_base), our own exports.
+
+Nothing of a module is run: its graph is parsed as a protocol buffer, its variables are read as a checkpoint. A module
+without a configuration shows its sizes in the shapes of its variables and in its graph: the number of layers, the
+number of heads, the activation and the epsilon, which no shape shows.
+"""
+
+import itertools
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow.core.framework import node_def_pb2
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+
+from albert_tf import files
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import UserError, first_line
+from albert_tf.formats import model_garden, tf1
+from albert_tf.formats.weights import Weights
+from albert_tf.heads import MODEL_CLASSES, AlbertForPreTraining
+
+GRAPH, VARIABLES, ASSETS = "saved_model.pb", "variables/variables", "assets"
+EXPORT = "export.json"  # among the assets of our own exports: what they are
+
+_TANH_FORM = np.float32(0.044715)  # of gelu; a number that nothing else in a graph has
+# Operations of activations that are not had here; Erf is of the exact gelu.
+_OTHER_ACTIVATIONS = {
+    *("Erf", "Erfc", "Elu", "Selu", "Sigmoid", "Softplus", "Softsign", "Relu6", "LeakyRelu")
+}
+_Nodes = Iterable[node_def_pb2.NodeDef]
+_MOST_NODES = 100_000  # that a call of a model may run: a crafted graph could have no end
+
+# Field -> the variable, and the axis of it, that show its value.
+_BLOCK = "bert/encoder/transformer/group_0/inner_group_0/"
+_SIZES = {
+    "vocab_size": ("bert/embeddings/word_embeddings", 0),
+    "embedding_size": ("bert/embeddings/word_embeddings", 1),
+    "max_position_embeddings": ("bert/embeddings/position_embeddings", 0),
+    "type_vocab_size": ("bert/embeddings/token_type_embeddings", 0),
+    "intermediate_size": (_BLOCK + "ffn_1/intermediate/dense/kernel", 1),
+    "hidden_size": ("bert/pooler/dense/kernel", 0),
+}
+_NOT_IN_SHAPES = ("num_hidden_layers", "num_attention_heads", "hidden_act", "layer_norm_eps")
+
+
+def recognises(folder: str) -> bool:
+    """Whether a folder holds a SavedModel, of whatever model."""
+    return files.exists(os.path.join(folder, GRAPH))
+
+
+def read(folder: str) -> Weights:
+    """The model of a module.
+
+    Args:
+      folder: the unpacked module. An `albert_config.json` in it or among its assets says the sizes, and must agree with
+        the variables and the graph; without one, they are taken from these, with dropout rates of 0.
+
+    Raises:
+      UserError: the module is damaged or holds another model; a size is neither in a configuration nor to be seen.
+    """
+    meta_graph = _meta_graph(os.path.join(folder, GRAPH))
+    prefix = os.path.join(folder, VARIABLES)
+    if not files.exists(prefix + ".index"):
+        raise UserError(f"{folder}: expected a module's {VARIABLES}.index, found none")
+    if files.exists(os.path.join(folder, ASSETS, EXPORT)):
+        return _read_own(folder, prefix, meta_graph)
+    if model_garden.recognises(prefix):
+        variables = model_garden.read_variables(prefix)
+        arrays = model_garden.released_arrays(variables, folder)
+        seen = _seen_in_shapes(arrays, folder)
+        seen |= _seen_in_functions(meta_graph, model_garden.num_heads_of(variables), folder)
+        # No variable says so; the Garden means it where there is a SentencePiece model (tools/export_tfhub_lib.py).
+        do_lower_case = True
+    else:
+        arrays = _tf1_arrays(prefix)
+        seen = _seen_in_shapes(arrays, folder)
+        seen |= _seen_in_graph(meta_graph.graph_def.node, seen["hidden_size"], folder)
+        do_lower_case = _do_lower_case(meta_graph)
+    config = _config(folder, seen)
+    vocabulary = model_garden.only_vocabulary(os.path.join(folder, ASSETS))
+    return Weights(folder, config, arrays, vocabulary=vocabulary, do_lower_case=do_lower_case)
+
+
+def _meta_graph(path: str) -> meta_graph_pb2.MetaGraphDef:
+    """The graph of a module; of the two of the TF1 format, the one without the tag for training.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    try:
+        saved_model = saved_model_pb2.SavedModel.FromString(files.read_bytes(path))
+    except DecodeError as error:
+        raise UserError(f"{path}: damaged SavedModel ({first_line(error)})") from None
+    graphs = sorted(saved_model.meta_graphs, key=lambda graph: "train" in graph.meta_info_def.tags)
+    if not graphs:
+        raise UserError(f"{path}: damaged SavedModel (it holds no graph)")
+    return graphs[0]
+
+
+def _read_own(folder: str, prefix: str, meta_graph: meta_graph_pb2.MetaGraphDef) -> Weights:
+    """What `export.py` wrote: the variables under their released names, the settings as assets.
+
+    Raises:
+      UserError: a file is missing or damaged.
+    """
+    assets = os.path.join(folder, ASSETS)
+    about = files.read_json(os.path.join(assets, EXPORT))
+    path = os.path.join(assets, tf1.CONFIG)
+    config = AlbertConfig.from_dict(files.read_json(path), source=path)
+    if about.get("model_class") not in MODEL_CLASSES or not isinstance(about.get("task"), dict):
+        raise UserError(f"{os.path.join(assets, EXPORT)}: expected the settings of an export")
+    without = _parts_without_values(meta_graph, about["model_class"])
+    arrays = model_garden.read_dictionary(prefix, "weights")
+    return Weights(
+        folder,
+        config,
+        {name: array for name, array in arrays.items() if not name.startswith(without)},
+        about["model_class"],
+        model_garden.only_vocabulary(assets),
+        about.get("do_lower_case"),
+        about["task"],
+        left_out=tuple(name for name in arrays if name.startswith(without)),
+    )
+
+
+def _parts_without_values(
+    meta_graph: meta_graph_pb2.MetaGraphDef, model_class: str
+) -> tuple[str, ...]:
+    """Starts of the names of variables that hold start values only: the export offers nothing that they go into."""
+    signatures = meta_graph.signature_def
+    offered = {
+        "cls/predictions/": "mlm" in signatures,
+        "cls/seq_relationship/": "sop" in signatures,
+    }
+    if model_class != AlbertForPreTraining.__name__:
+        offered = {}
+    offered["bert/pooler/"] = (
+        "tokens" not in signatures or "pooled_output" in signatures["tokens"].outputs
+    )
+    return tuple(start for start, is_offered in offered.items() if not is_offered)
+
+
+def _tf1_arrays(prefix: str) -> dict[str, np.ndarray]:
+    """The variables of a module in the TF1 format, which has the released names already."""
+    return {name.removeprefix("module/"): array for name, array in tf1.read_arrays(prefix).items()}
+
+
+def _do_lower_case(meta_graph: meta_graph_pb2.MetaGraphDef) -> bool | None:
+    """What the signature `tokenization_info` of the TF1 format says; None if there is none."""
+    if "tokenization_info" not in meta_graph.signature_def:
+        return None
+    outputs = meta_graph.signature_def["tokenization_info"].outputs
+    if "do_lower_case" not in outputs:
+        return None
+    name = outputs["do_lower_case"].name.removesuffix(":0")
+    values = [value for other, value in _constants(meta_graph.graph_def.node) if other == name]
+    return bool(values[0].item()) if values and values[0].size == 1 else None
+
+
+# --- The sizes of a module ---
+
+
+def _config(folder: str, seen: Mapping[str, Any]) -> AlbertConfig:
+    """The configuration that came with a module, or what is seen of it.
+
+    Raises:
+      UserError: it contradicts what is seen; there is none, and a size is not seen.
+    """
+    for path in (os.path.join(folder, tf1.CONFIG), os.path.join(folder, ASSETS, tf1.CONFIG)):
+        if files.exists(path):
+            config = AlbertConfig.from_dict(files.read_json(path), source=path)
+            for field, value in seen.items():
+                if getattr(config, field) != value:
+                    raise UserError(
+                        f"{path}: {field} is {getattr(config, field)!r}, but the module has {value!r}"
+                    )
+            return config
+    unseen = [field for field in _NOT_IN_SHAPES if field not in seen]
+    if unseen:
+        raise UserError(
+            f"{folder}: its graph does not show {unseen[0]}; put the model's {tf1.CONFIG} into the folder"
+        )
+    return AlbertConfig.from_dict(dict(seen), source=folder)
+
+
+def _seen_in_shapes(arrays: Mapping[str, np.ndarray], source: str) -> dict[str, int]:
+    """The sizes that the shapes and names of the variables show.
+
+    Raises:
+      UserError: they are not those of an ALBERT.
+    """
+    seen = {}
+    for field, (name, axis) in _SIZES.items():
+        if name not in arrays or arrays[name].ndim != 2:
+            others = "".join(f", {other}" for other in sorted(arrays)[:3])
+            raise UserError(
+                f"{source}: is no ALBERT: it has no matrix {name}, but {len(arrays)} variables{others}"
+            )
+        seen[field] = arrays[name].shape[axis]
+    for field, part in (("num_hidden_groups", "/group_"), ("inner_group_num", "/inner_group_")):
+        found = {re.search(part + r"(\d+)/", name) for name in arrays if part in name}
+        seen[field] = len({match[1] for match in found if match})
+    return seen
+
+
+def _seen_in_graph(nodes: _Nodes, hidden_size: int, source: str) -> dict[str, Any]:
+    """What the nodes of the original's graph show (original modeling.py: the names are those of its scopes).
+
+    Raises:
+      UserError: its activation is not had here, or its LayerNorms differ in epsilon.
+    """
+    layers = {re.search(r"/transformer/.*/layer_(\d+)/", node.name) for node in nodes}
+    num_layers = len({match[1] for match in layers if match})
+    # The query's kernel, a matrix [D, D], is given the shape [D, N, H].
+    num_heads = {
+        int(value[1])
+        for name, value in _constants(nodes)
+        if "/attention_1/self/query/" in name and value.shape == (3,)
+        if value[0] == value[1] * value[2] == hidden_size
+    }
+    ffn = [node for node in nodes if "/ffn_1/intermediate/dense/" in node.name]
+    seen = _seen_epsilon(nodes, source) | _seen_activation(ffn, source)
+    if num_layers:
+        seen["num_hidden_layers"] = num_layers
+    if len(num_heads) == 1:
+        seen["num_attention_heads"] = num_heads.pop()
+    return seen
+
+
+def _seen_in_functions(
+    meta_graph: meta_graph_pb2.MetaGraphDef, num_heads: int, source: str
+) -> dict[str, Any]:
+    """What a call of the Garden's encoder shows.
+
+    Raises:
+      UserError: its activation is not had here, its LayerNorms differ in epsilon, or the graph is damaged.
+    """
+    nodes, num_layers = [], 0
+    for node, variable in _executed(meta_graph, source):
+        nodes.append(node)
+        # Each layer reads each of the shared variables once.
+        is_query = model_garden.without_scope(variable) == model_garden.QUERY
+        num_layers += is_query and node.op == "ReadVariableOp"
+    # The pooler has a tanh in any case.
+    pooler = next((node for node in nodes if node.op == "Tanh"), None)
+    seen = _seen_epsilon(nodes, source)
+    seen |= _seen_activation([node for node in nodes if node is not pooler], source)
+    if num_layers:
+        seen["num_hidden_layers"] = num_layers
+    if num_heads:
+        seen["num_attention_heads"] = num_heads
+    return seen
+
+
+def _executed(
+    meta_graph: meta_graph_pb2.MetaGraphDef, source: str
+) -> Iterator[tuple[node_def_pb2.NodeDef, str]]:
+    """The nodes that a call of the default signature runs, each with the variable that it is given first, if any."""
+    nodes = {node.name: node for node in meta_graph.graph_def.node}
+    functions = {f.signature.name: f for f in meta_graph.graph_def.library.function}
+    variables = {
+        name: node.attr["shared_name"].s.decode(errors="replace") or name
+        for name, node in nodes.items()
+        if node.op == "VarHandleOp"
+    }
+
+    def run(calls: _Nodes, bound: Mapping[str, str]):
+        for node in calls:
+            yield node, bound.get(node.input[0], "") if node.input else ""
+            function = functions.get(node.attr["f"].func.name) if "f" in node.attr else None
+            if function:
+                arguments = zip(function.signature.input_arg, node.input, strict=False)
+                inside = {arg.name: bound[name] for arg, name in arguments if name in bound}
+                yield from run(function.node_def, inside)
+
+    outputs = meta_graph.signature_def["serving_default"].outputs.values()
+    starts = {output.name.split(":")[0] for output in outputs}
+    executed = run([nodes[name] for name in sorted(starts) if name in nodes], variables)
+    try:
+        yield from itertools.islice(executed, _MOST_NODES)
+        is_endless = next(executed, None) is not None
+    except RecursionError:
+        is_endless = True
+    if is_endless:
+        raise UserError(f"{source}: damaged SavedModel (its functions call each other without end)")
+
+
+def _seen_activation(nodes: _Nodes, source: str) -> dict[str, str]:
+    """The activation that some nodes compute; nothing if there are no nodes.
+
+    Raises:
+      UserError: it is not had here.
+    """
+    counts = Counter(node.op for node in nodes)
+    others = sorted(_OTHER_ACTIVATIONS & counts.keys())
+    if others:
+        raise UserError(
+            f"{source}: its activation has the operation {others[0]}, but those here are gelu in the tanh form, relu,"
+            " tanh and linear"
+        )
+    if any(value.size == 1 and value.item() == _TANH_FORM for _, value in _constants(nodes)):
+        return {"hidden_act": "gelu"}
+    found = [name for name, op in (("relu", "Relu"), ("tanh", "Tanh")) if counts[op]]
+    return {"hidden_act": (found or ["linear"])[0]} if counts else {}
+
+
+def _seen_epsilon(nodes: _Nodes, source: str) -> dict[str, float]:
+    """The epsilon of the LayerNorms; nothing if there is none.
+
+    Raises:
+      UserError: they have more than one.
+    """
+    found = {
+        value.item()
+        for name, value in _constants(nodes)
+        if re.search(r"/batchnorm(_\d+)?/add/y$", name) and value.size == 1
+    }
+    # What Keras computes a LayerNorm with if its epsilon is not tiny.
+    found |= {node.attr["epsilon"].f for node in nodes if node.op.startswith("FusedBatchNorm")}
+    if len(found) > 1:
+        raise UserError(
+            f"{source}: its LayerNorms have the epsilons {sorted(found)}, those here have one"
+        )
+    # As a decimal number: 1e-12, not the float32 nearest to it.
+    decimals = [float(np.format_float_scientific(np.float32(value))) for value in found]
+    return {"layer_norm_eps": decimals[0]} if decimals else {}
+
+
+def _constants(nodes: _Nodes) -> Iterator[tuple[str, np.ndarray]]:
+    """The constants of up to three numbers, by name of their node."""
+    for node in nodes:
+        if node.op != "Const":
+            continue
+        tensor = node.attr["value"].tensor
+        size = np.prod([dim.size for dim in tensor.tensor_shape.dim] or [1])
+        if 1 <= size <= 3 and tensor.dtype != tf.string.as_datatype_enum:
+            try:
+                yield node.name, tf.make_ndarray(tensor)
+            except (TypeError, ValueError):
+                continue  # damaged; what it would have shown is missed

@@ -1,0 +1,430 @@
+"""Weights that `torch.save` wrote (`pytorch_model.bin`), read without torch and without running anything of them.
+
+Such a file holds a pickle, a small program that says which tensors there are, and their values. Python's own reader of
+pickles calls whatever function the program names. The interpreter here knows the instructions that a table of tensors
+needs and the names below, makes plain records of them, and refuses everything else.
+
+Two layouts: a zip archive of stored members (torch 1.6 and newer), and several pickles with the values behind them.
+"""
+
+import io
+import math
+import mmap
+import os
+import pickletools
+import zipfile
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from albert_tf import files
+from albert_tf.errors import UserError, first_line
+
+_ZIP_START = b"PK\x03\x04"
+_PICKLE_START = b"\x80"
+_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
+_MAX_INSTRUCTIONS = 1_000_000  # a tensor takes about 40
+_MAX_DIMENSIONS = 32  # NumPy's own limit before version 2
+
+_BFLOAT16 = "BFloat16Storage"
+_DTYPES = {
+    "FloatStorage": np.dtype("<f4"),
+    "DoubleStorage": np.dtype("<f8"),
+    "HalfStorage": np.dtype("<f2"),
+    _BFLOAT16: np.dtype("<u2"),  # the upper half of a float32
+    "LongStorage": np.dtype("<i8"),
+    "IntStorage": np.dtype("<i4"),
+    "ShortStorage": np.dtype("<i2"),
+    "CharStorage": np.dtype("i1"),
+    "ByteStorage": np.dtype("u1"),
+    "BoolStorage": np.dtype("?"),
+}
+
+
+class _Global(NamedTuple):
+    """A function or class that a pickle names."""
+
+    module: str
+    name: str
+
+
+_ORDERED_DICT = _Global("collections", "OrderedDict")
+_TENSOR = _Global("torch._utils", "_rebuild_tensor")
+_TENSOR_V2 = _Global("torch._utils", "_rebuild_tensor_v2")
+_PARAMETER = _Global("torch._utils", "_rebuild_parameter")
+_ALLOWED = {
+    *(_ORDERED_DICT, _TENSOR, _TENSOR_V2, _PARAMETER),
+    *(_Global("torch", name) for name in _DTYPES),
+}
+
+
+class _Storage(NamedTuple):
+    """Values in a row, which tensors are views of."""
+
+    key: str
+    type_name: str
+    num_values: int
+
+    @property
+    def num_bytes(self) -> int:
+        return self.num_values * _DTYPES[self.type_name].itemsize
+
+
+class _Tensor(NamedTuple):
+    """What the pickle says of a tensor; the counts are of values."""
+
+    storage: Any
+    offset: Any
+    shape: Any
+    strides: Any
+
+
+class _Refused(Exception):
+    """What is wrong with a file, for a message that begins with its name."""
+
+
+def read(path: str) -> dict[str, np.ndarray]:
+    """The tensors in a file.
+
+    Args:
+      path: of a file with names and tensors and nothing else, as `torch.save(model.state_dict(), path)` writes it;
+        paths with :// are read through TensorFlow.
+
+    Returns:
+      Arrays by name, in the types of the file, except that bfloat16 comes as float32. They are views that cannot be
+      written to; tensors that share their values in the file share them here.
+
+    Raises:
+      UserError: the file cannot be read, is damaged, of another kind, or asks for code to be run.
+    """
+    try:
+        with io.BytesIO(files.read_bytes(path)) if "://" in path else open(path, "rb") as file:
+            is_zip = file.read(len(_ZIP_START)) == _ZIP_START
+            return _read_zip(file) if is_zip else _read_legacy(file)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except _Refused as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def float32_of_bfloat16(bits: np.ndarray) -> np.ndarray:
+    """Float32 values of bfloat16 ones that are given as uint16 arrays of any shape."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+# --- The two layouts ---
+
+
+def _read_zip(file) -> dict[str, np.ndarray]:
+    size = file.seek(0, os.SEEK_END)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            # Stored members that do not overlap are no longer than the file: a small one cannot fill the memory.
+            if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+                raise _Refused("has compressed members, which torch.save does not write")
+            if sum(member.file_size for member in members) > size:
+                raise _Refused("damaged: its members claim to be longer than the file")
+            pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+            if len(pickles) != 1:
+                raise _Refused("no file of torch.save: a zip archive without data.pkl")
+            folder = pickles[0].removesuffix("data.pkl")
+            order = b"little"
+            if folder + "byteorder" in archive.namelist():
+                order = archive.read(folder + "byteorder")
+            if order not in (b"little", b"big"):
+                raise _Refused("damaged: its byte order is neither little nor big")
+            tensors = _tensors(_run(io.BytesIO(archive.read(pickles[0]))))
+            return _arrays(
+                tensors,
+                {key: archive.read(f"{folder}data/{key}") for key in _storages(tensors)},
+                order.decode(),
+            )
+    except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError, RuntimeError) as error:
+        raise _Refused(f"damaged zip archive ({first_line(error)})") from None
+
+
+def _read_legacy(file) -> dict[str, np.ndarray]:
+    # Mapped, so that a length which a pickle claims is not set aside before it is read.
+    in_memory = isinstance(file, io.BytesIO)
+    if not file.seek(0, os.SEEK_END):
+        raise _Refused("is empty")
+    file.seek(0)
+    stream = file if in_memory else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    content = memoryview(file.getbuffer() if in_memory else stream)
+    if content[:1] != _PICKLE_START or _run(stream) != _LEGACY_MAGIC:
+        raise _Refused(f"no file of torch.save: it begins with {bytes(content[:12])!r}")
+    _run(stream)  # version of the layout
+    _run(stream)  # the machine that wrote it; values are little-endian whatever it was
+    tensors = _tensors(_run(stream))
+    storages, keys = _storages(tensors), _run(stream)
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise _Refused("damaged: there is no list of storages behind the tensors")
+    if sorted(keys) != sorted(storages):
+        raise _Refused("damaged: its list of storages does not fit its tensors")
+    data, start = {}, stream.tell()
+    for key in keys:
+        # The number of values stands before them.
+        end = start + 8 + storages[key].num_bytes
+        number = int.from_bytes(content[start : start + 8], "little")
+        if end > len(content) or number != storages[key].num_values:
+            raise _Refused(f"damaged: the values of storage {key[:20]!r} are not all there")
+        data[key] = content[start + 8 : end]
+        start = end
+    return _arrays(tensors, data, "little")
+
+
+# --- From records to arrays ---
+
+
+def _tensors(loaded: Any) -> dict[str, _Tensor]:
+    """What the pickle gave, if it is names and sound tensors."""
+    if not isinstance(loaded, dict):
+        raise _Refused(f"expected names and tensors, got {type(loaded).__name__}")
+    for name, tensor in loaded.items():
+        if not isinstance(name, str) or not isinstance(tensor, _Tensor):
+            what = name[:60] if isinstance(name, str) else "a number"
+            raise _Refused(
+                f"expected names and tensors alone, found {what!r}; save model.state_dict()"
+            )
+        _check(name, tensor)
+    return loaded
+
+
+def _check(name: str, tensor: _Tensor) -> None:
+    """Raises `_Refused` if a tensor is no view of its storage."""
+    storage, offset, shape, strides = tensor
+    sound = (
+        isinstance(storage, _Storage) and isinstance(shape, tuple) and isinstance(strides, tuple)
+    )
+    if not (sound and len(shape) == len(strides) <= _MAX_DIMENSIONS):
+        raise _Refused(f"damaged: the tensor {name[:60]!r} has no storage, shape and strides")
+    if not all(type(number) is int and number >= 0 for number in (offset, *shape, *strides)):
+        raise _Refused(f"damaged: the tensor {name[:60]!r} has a size, stride or offset below 0")
+    end = offset
+    if 0 not in shape:
+        end += 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    # More values than the storage has: it would repeat them, as no parameter does, and could fill the memory.
+    if max(end, math.prod(shape)) > storage.num_values:
+        raise _Refused(
+            f"damaged: the tensor {name[:60]!r} does not fit into the {storage.num_values} values of its storage"
+        )
+
+
+def _storages(tensors: Mapping[str, _Tensor]) -> dict[str, _Storage]:
+    """The storages of tensors by key."""
+    storages = {}
+    for tensor in tensors.values():
+        storage = tensor.storage
+        if storages.setdefault(storage.key, storage) != storage:
+            raise _Refused(f"damaged: it describes storage {storage.key[:20]!r} in two ways")
+    return storages
+
+
+def _arrays(tensors: Mapping[str, _Tensor], data: Mapping[str, Any], order: str) -> dict:
+    """Views of the bytes of each storage."""
+    values = {}
+    for key, storage in _storages(tensors).items():
+        if len(data[key]) != storage.num_bytes:
+            raise _Refused(
+                f"damaged: storage {key[:20]!r} has {len(data[key])} bytes, not {storage.num_bytes}"
+            )
+        dtype = _DTYPES[storage.type_name].newbyteorder("<" if order == "little" else ">")
+        values[key] = np.frombuffer(data[key], dtype)
+        if storage.type_name == _BFLOAT16:
+            values[key] = float32_of_bfloat16(values[key])
+    return {name: _view(tensor, values[tensor.storage.key]) for name, tensor in tensors.items()}
+
+
+def _view(tensor: _Tensor, values: np.ndarray) -> np.ndarray:
+    strides = [stride * values.itemsize for stride in tensor.strides]
+    return np.lib.stride_tricks.as_strided(
+        values[tensor.offset :], tensor.shape, strides, writeable=False
+    )
+
+
+# --- The interpreter ---
+
+
+def _run(stream) -> Any:
+    """What a pickle leaves; the stream stands behind it then."""
+    machine = _Machine()
+    try:
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
+            if opcode.name == "STOP":
+                return machine.stack.pop()
+            if count > _MAX_INSTRUCTIONS:
+                raise _Refused(f"its pickle has more than {_MAX_INSTRUCTIONS:,} instructions")
+            machine.do(opcode.name, argument)
+    except (ValueError, LookupError, TypeError) as error:
+        raise _Refused(f"damaged pickle ({first_line(error)})") from None
+    raise AssertionError  # genops itself complains of a pickle without STOP
+
+
+class _Machine:
+    """Stack and memory of the interpreter: numbers, strings, containers, and the records above; nothing is called."""
+
+    def __init__(self):
+        self.stack: list = []
+        self._marks: list[int] = []
+        self._memory: dict[int, Any] = {}
+
+    def do(self, name: str, argument: Any) -> None:
+        """One instruction, by its name in `pickletools`."""
+        if name in _PUSHING:
+            self.stack.append(argument)
+        elif name in _MAKING:
+            self.stack.append(_MAKING[name]())
+        elif name in _REMEMBERING:
+            self._memory[len(self._memory) if argument is None else argument] = self.stack[-1]
+        elif name in _RECALLING:
+            self.stack.append(self._memory[argument])
+        elif method := _METHODS.get(name):
+            method(self, argument)
+        elif name not in ("PROTO", "FRAME"):
+            raise _Refused(
+                f"its pickle has the instruction {name}, which no table of tensors needs"
+            )
+
+    def _pop_marked(self) -> list:
+        """What was pushed since the last mark."""
+        mark = self._marks.pop()
+        values = self.stack[mark:]
+        del self.stack[mark:]
+        return values
+
+    def _mark(self, _) -> None:
+        self._marks.append(len(self.stack))
+
+    def _tuple(self, _) -> None:
+        self.stack.append(tuple(self._pop_marked()))
+
+    def _list(self, _) -> None:
+        self.stack.append(self._pop_marked())
+
+    def _append(self, _) -> None:
+        value = self.stack.pop()
+        self._extend([value])
+
+    def _appends(self, _) -> None:
+        self._extend(self._pop_marked())
+
+    def _extend(self, values: list) -> None:
+        if not isinstance(self.stack[-1], list):
+            raise TypeError("something is appended to what is no list")
+        self.stack[-1].extend(values)
+
+    def _dict(self, _) -> None:
+        items = self._pop_marked()
+        self.stack.append({})
+        self._set(items)
+
+    def _set_item(self, _) -> None:
+        items = [self.stack.pop(-2), self.stack.pop()]
+        self._set(items)
+
+    def _set_items(self, _) -> None:
+        self._set(self._pop_marked())
+
+    def _set(self, items: list) -> None:
+        """Keys and values in turn, for the dictionary on top; keys are such that their hash costs nothing."""
+        keys, values = items[::2], items[1::2]
+        if not isinstance(self.stack[-1], dict) or not all(type(key) in (str, int) for key in keys):
+            raise TypeError("a dictionary with names or numbers as keys was expected")
+        self.stack[-1].update(zip(keys, values, strict=True))
+
+    def _tuple_of(self, number: int) -> None:
+        if len(self.stack) < number:
+            raise IndexError("the stack is empty")
+        values = tuple(self.stack[-number:])
+        del self.stack[-number:]
+        self.stack.append(values)
+
+    def _global(self, argument: str) -> None:
+        self._name(*argument.split(" ", 1))
+
+    def _stack_global(self, _) -> None:
+        name = self.stack.pop()
+        self._name(self.stack.pop(), name)
+
+    def _name(self, module: Any, name: Any) -> None:
+        if not isinstance(module, str) or not isinstance(name, str):
+            raise TypeError("a name that is no string")
+        if (module, name) not in _ALLOWED:
+            raise _Refused(
+                f"asks for {f'{module}.{name}'[:80]!r}, which no table of tensors needs; nothing of it was run"
+            )
+        self.stack.append(_Global(module, name))
+
+    def _storage(self, _) -> None:
+        kind, storage_type, key, _, num_values, *view = self.stack.pop()
+        sound = (
+            kind == "storage"
+            and isinstance(storage_type, _Global)
+            and storage_type.name in _DTYPES
+            and isinstance(key, str)
+            and type(num_values) is int
+            and 0 <= num_values < 2**60
+            and view in ([], [None])
+        )
+        if not sound:
+            raise TypeError("a storage is described in a way that is unknown")
+        self.stack.append(_Storage(key, storage_type.name, num_values))
+
+    def _reduce(self, _) -> None:
+        """A function with its arguments: makes the record that stands for the result."""
+        arguments, function = self.stack.pop(), self.stack.pop()
+        if not isinstance(function, _Global) or not isinstance(arguments, tuple):
+            raise TypeError("a call of what is no function")
+        if function == _ORDERED_DICT:
+            self.stack.append({})
+            for pair in arguments[0] if arguments else []:
+                self._set(list(pair))
+        elif function in (_TENSOR, _TENSOR_V2):
+            self.stack.append(_Tensor(*arguments[:4]))
+        elif function == _PARAMETER:
+            self.stack.append(arguments[0])
+        else:
+            raise TypeError(f"a call of {function.name}")
+
+    def _build(self, _) -> None:
+        """Attributes of an object: those that torch gives its table of tensors are not needed."""
+        self.stack.pop()
+        if not isinstance(self.stack[-1], dict):
+            raise TypeError("attributes of what has none")
+
+
+_PUSHING = {
+    *("INT", "LONG", "LONG1", "LONG4", "BININT", "BININT1", "BININT2", "FLOAT", "BINFLOAT"),
+    *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+    *("STRING", "BINSTRING", "SHORT_BINSTRING"),
+}
+_MAKING = {
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    "EMPTY_TUPLE": tuple,
+    "EMPTY_LIST": list,
+    "EMPTY_DICT": dict,
+}
+_REMEMBERING = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
+_RECALLING = {"GET", "BINGET", "LONG_BINGET"}
+_METHODS = {
+    "MARK": _Machine._mark,
+    "TUPLE": _Machine._tuple,
+    "TUPLE1": lambda machine, _: machine._tuple_of(1),
+    "TUPLE2": lambda machine, _: machine._tuple_of(2),
+    "TUPLE3": lambda machine, _: machine._tuple_of(3),
+    "LIST": _Machine._list,
+    "APPEND": _Machine._append,
+    "APPENDS": _Machine._appends,
+    "DICT": _Machine._dict,
+    "SETITEM": _Machine._set_item,
+    "SETITEMS": _Machine._set_items,
+    "GLOBAL": _Machine._global,
+    "STACK_GLOBAL": _Machine._stack_global,
+    "BINPERSID": _Machine._storage,
+    "REDUCE": _Machine._reduce,
+    "BUILD": _Machine._build,
+}

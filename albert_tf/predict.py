@@ -1,0 +1,178 @@
+"""Lines on standard input -> answers of a model as JSON lines; or a conversation.
+
+    python -m albert_tf.predict runs/mrpc/model < pairs.txt > answers.jsonl
+    python -m albert_tf.predict albert_base --interactive
+
+A line is a text, two texts with a tab between them, or a JSON object: {"text_a": ..., "text_b": ...},
+{"question": ..., "context": ...} for SQuAD, {"article": ..., "question": ..., "options": [...]} for RACE. What else an
+object has, such as an id, comes back with the answer. A pretrained model fills "[MASK]", tells whether two texts
+are in order, and embeds any other text.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from albert_tf import cli
+from albert_tf.config import Settings, setting
+from albert_tf.errors import UserError
+
+if TYPE_CHECKING:
+    from albert_tf.predictors import Item, Predictor
+
+# What a question is asked for, name by name, in a conversation.
+_ASKED = {
+    "ChoicePredictor": ("article", "question", "option A", "option B", "option C", "option D"),
+    "SpanPredictor": ("context", "question"),
+    "SpanOrNonePredictor": ("context", "question"),
+}
+_BATCHES_AT_A_TIME = 8  # sequences of like length come together among so many batches
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictSettings(Settings):
+    """What answers, and how."""
+
+    model: str = setting(
+        "",
+        "The model: a model's or run's folder, a TF1 checkpoint, a hub module, or hf:NAME. The name of the flag may be"
+        " left out.",
+        required=True,
+        input_path=True,
+    )
+    spm_model_file: str = setting(
+        "", "Its SentencePiece model, if none came with it.", input_path=True
+    )
+    do_lower_case: str = setting(
+        "auto",
+        "Whether text is lower-cased; `auto` takes what the model's folder says, true if it says nothing.",
+        choices=("auto", "true", "false"),
+    )
+    max_seq_length: int = setting(
+        0,
+        "Most pieces of a sequence; 0 takes what the model was fine-tuned with, or its longest.",
+        minimum=0,
+    )
+    batch_size: int = setting(32, "Sequences that the model gets at a time.", minimum=1)
+    interactive: bool = setting(
+        False, "Whether to ask for texts, and answer each for a person to read."
+    )
+
+
+def main(settings: PredictSettings) -> None:
+    """Answers the lines of standard input, or talks."""
+    from albert_tf.predictors import load_predictor  # TensorFlow
+
+    predictor = load_predictor(
+        settings.model,
+        spm_model_file=settings.spm_model_file,
+        do_lower_case={"auto": None, "true": True, "false": False}[settings.do_lower_case],
+        max_seq_length=settings.max_seq_length,
+        batch_size=settings.batch_size,
+    )
+    if settings.interactive:
+        converse(predictor)
+        return
+    if sys.stdin.isatty():
+        print(f"reading lines, each {predictor.expects}; end with ctrl-D", file=sys.stderr)
+    lines_at_a_time = settings.batch_size * _BATCHES_AT_A_TIME
+    with contextlib.suppress(BrokenPipeError):
+        for answer in answers(predictor, sys.stdin, lines_at_a_time):
+            print(json.dumps(answer, ensure_ascii=False), flush=True)
+
+
+def answers(
+    predictor: "Predictor", lines: Iterable[str], lines_at_a_time: int
+) -> Iterator[dict[str, Any]]:
+    """The answers to lines, in their order; empty lines are left out.
+
+    Args:
+      predictor: what answers.
+      lines: see the top of this file.
+      lines_at_a_time: how many are read before they are answered.
+
+    Raises:
+      UserError: a line is not what is expected; names its number. The lines before it are answered first.
+    """
+    numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    while chunk := list(itertools.islice(numbered, lines_at_a_time)):
+        items, mistake = [], None
+        for number, line in chunk:
+            try:
+                item = parse(line.rstrip("\r\n"))
+                predictor.check(item)
+            except UserError as error:
+                mistake = UserError(f"line {number}: {error}")
+                break
+            items.append(item)
+        for item, answer in zip(items, predictor.predict(items) if items else [], strict=True):
+            yield {**_other_keys(item), **answer}
+        if mistake:
+            raise mistake
+
+
+def parse(line: str) -> "Item":
+    """A line's text, or the object in it if it begins with a brace.
+
+    Raises:
+      UserError: it begins with a brace and is not JSON.
+    """
+    if not line.lstrip().startswith("{"):
+        return line
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise UserError(f"begins with a brace, but is not a JSON object ({error})") from None
+
+
+def _other_keys(item: "Item") -> dict[str, Any]:
+    """What an object has besides texts."""
+    if not isinstance(item, Mapping):
+        return {}
+    texts = ("text", "text_a", "text_b", "question", "context", "article", "options")
+    return {key: value for key, value in item.items() if key not in texts}
+
+
+def converse(predictor: "Predictor") -> None:
+    """Asks for items and shows the answers, until the input ends."""
+    asked = _ASKED.get(type(predictor).__name__, ())
+    print(f"Enter {predictor.expects if not asked else ', '.join(asked)}; ctrl-D ends.")
+    with contextlib.suppress(EOFError):
+        while True:
+            try:
+                item = _ask(asked)
+                predictor.check(item)
+                (answer,) = predictor.predict([item])
+            except UserError as error:
+                print(error)
+                continue
+            print(predictor.shown(answer), end="\n\n", flush=True)
+
+
+def _ask(names: tuple[str, ...]) -> "Item":
+    """An item from a person: one line, or a line for every name."""
+    if not names:
+        return parse(_line("> "))
+    values: dict[str, Any] = {}
+    for name in names:
+        value = _line(f"{name}: ")
+        if name.startswith("option"):
+            values.setdefault("options", []).append(value)
+        else:
+            values[name] = value
+    return values
+
+
+def _line(prompt: str) -> str:
+    """A line that is not empty."""
+    while not (line := input(prompt)).strip():
+        pass
+    return line
+
+
+if __name__ == "__main__":
+    cli.run(main, PredictSettings, positional="model")

@@ -1,0 +1,301 @@
+"""What an exported model can be asked: named functions of plain tensors, batch first, by the kind of model.
+
+Texts come as strings; `tokens`, `mlm`, `sop` and `tokenization_info` are those of the original's hub modules
+(export_to_tfhub.py). docs/serving.md lists all of them. Shape legend: `modeling.py`; K pieces for a mask.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf import heads
+from albert_tf.config import AlbertConfig
+from albert_tf.heads import AlbertModel
+from albert_tf.serving.graph_squad import GraphSquad
+from albert_tf.serving.graph_text import GraphText
+from albert_tf.tokenization import Tokenizer
+
+DEFAULT = "serving_default"  # the signature that a server takes if none is named
+NUM_FILLINGS = 5  # K, as in the pipeline of transformers
+TOKENS = ("input_ids", "input_mask", "segment_ids")
+
+Signatures = dict[str, Callable]
+
+
+def servable(
+    model: AlbertModel,
+    tokenizer: Tokenizer,
+    task: Mapping[str, Any],
+    *,
+    missing: Collection[str] = (),
+) -> tuple[tf.train.Checkpoint, Signatures]:
+    """A model as `tf.saved_model.save` takes it, without Keras.
+
+    Args:
+      model: what is saved.
+      tokenizer: its vocabulary.
+      task: settings of the features: `max_seq_length`, and what else the kind of model wants.
+      missing: released names of variables that have no trained values; what depends on them is left out.
+
+    Returns:
+      The object to save, a reusable SavedModel as TF-Hub defines it: loaded, it can be called on a dictionary of ids
+      with `training`, has `trainable_variables`, and `weights` by their released names. And its signatures.
+    """
+    parts = _parts_without(missing)
+    signatures = {"tokens": _tokens(model, parts)}
+    if isinstance(model, heads.AlbertForSpan | heads.AlbertForSpanOrNone):
+        text = GraphSquad(tokenizer, task, isinstance(model, heads.AlbertForSpanOrNone))
+        signatures[DEFAULT] = _answer(model, text)
+    else:
+        text = GraphText(tokenizer, task["max_seq_length"])
+    if isinstance(model, heads.AlbertForPreTraining):
+        signatures |= _pretraining(model, text, tokenizer, parts)
+    elif isinstance(model, heads.AlbertForSequenceClassification):
+        signatures |= _classify(model, text)
+    elif isinstance(model, heads.AlbertForMultipleChoice):
+        signatures[DEFAULT] = _choose(model, text, task["max_qa_length"])
+
+    root = tf.train.Checkpoint()
+    root.weights = model.named_variables()
+    root.variables = list(root.weights.values())
+    root.trainable_variables = list(root.variables)
+    root.regularization_losses = []
+    root.text = text  # holds the vocabulary
+    root.__call__ = _callable(model, parts)
+    return root, signatures
+
+
+def _parts_without(missing: Collection[str]) -> set[str]:
+    """Which parts that some models on disk lack have all their values."""
+    prefixes = {
+        "pooler": ("bert/pooler",),
+        "mlm": ("cls/predictions",),
+        "sop": ("bert/pooler", "cls/seq_relationship"),
+    }
+    return {
+        part
+        for part, starts in prefixes.items()
+        if not any(name.startswith(starts) for name in missing)
+    }
+
+
+def _signature(*specs: tf.TensorSpec) -> Callable:
+    """Makes a graph function; without autograph, which our code needs nowhere."""
+    return tf.function(input_signature=specs, autograph=False)
+
+
+def _strings(*names: str) -> list[tf.TensorSpec]:
+    return [tf.TensorSpec([None], tf.string, name=name) for name in names]
+
+
+def _ints(*names: str, rank: int = 2) -> list[tf.TensorSpec]:
+    return [tf.TensorSpec([None] * rank, tf.int32, name=name) for name in names]
+
+
+def _checked(config: AlbertConfig, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """The features; running the graph fails with a clear message if they are none of this model.
+
+    A processor would refuse ids out of range by itself, a GPU would read zeros.
+    """
+    shape, limit = tf.shape(features["input_ids"]), config.max_position_embeddings
+    rules = {
+        f"input_ids is longer than the {limit} positions of the model: cut it": shape[-1] <= limit
+    }
+    for name in TOKENS[1:]:
+        is_same = tf.reduce_all(tf.shape(features[name]) == shape)
+        rules[f"{name} must have the shape of input_ids"] = is_same
+    for name, most in (("input_ids", config.vocab_size), ("segment_ids", config.type_vocab_size)):
+        is_known = tf.reduce_all((features[name] >= 0) & (features[name] < most))
+        rules[f"{name} must be from 0 to {most - 1}"] = is_known
+    checks = [tf.debugging.Assert(holds, [message]) for message, holds in rules.items()]
+    with tf.control_dependencies(checks):
+        return {name: tf.identity(tensor) for name, tensor in features.items()}
+
+
+# --- Ids ---
+
+
+def _encoded(model: AlbertModel, parts: set[str], *ids: tf.Tensor) -> dict[str, tf.Tensor]:
+    outputs = model.encoder(_checked(model.config, dict(zip(TOKENS, ids, strict=True))))
+    return _embeddings(outputs, parts)
+
+
+def _embeddings(outputs: Mapping[str, tf.Tensor], parts: set[str]) -> dict[str, tf.Tensor]:
+    names = ("sequence_output", "pooled_output") if "pooler" in parts else ("sequence_output",)
+    return {name: outputs[name] for name in names}
+
+
+def _tokens(model: AlbertModel, parts: set[str]) -> Callable:
+    @_signature(*_ints(*TOKENS))
+    def tokens(input_ids, input_mask, segment_ids):
+        return _encoded(model, parts, input_ids, input_mask, segment_ids)
+
+    return tokens
+
+
+def _callable(model: AlbertModel, parts: set[str]) -> Callable:
+    """The model with all its outputs as a function of ids and `training`, traced for both."""
+    unwanted = {"all_layers"}
+    unwanted |= set() if "pooler" in parts else {"pooled_output"}
+    unwanted |= set() if "sop" in parts else {"sentence_order_logits"}
+
+    @tf.function(autograph=False)
+    def call(inputs, training=False):
+        outputs = dict(model(_checked(model.config, inputs), training=training))
+        return {name: tensor for name, tensor in outputs.items() if name not in unwanted}
+
+    rank = 3 if isinstance(model, heads.AlbertForMultipleChoice) else 2
+    names = {False: TOKENS, True: TOKENS}
+    if isinstance(model, heads.AlbertForSpanOrNone):
+        names = {False: (*TOKENS, "p_mask"), True: (*TOKENS, "p_mask", "start_positions")}
+    for training in (False, True):
+        specs = _ints(*names[training], rank=rank)
+        call.get_concrete_function({spec.name: spec for spec in specs}, training=training)
+    return call
+
+
+def tokenization_info(vocabulary: tf.saved_model.Asset, do_lower_case: bool) -> Callable:
+    """The signature of the hub modules that says how texts become ids: `vocab_file` and `do_lower_case`."""
+
+    @_signature()
+    def info():
+        return {
+            "vocab_file": tf.identity(vocabulary.asset_path),
+            "do_lower_case": tf.constant(do_lower_case),
+        }
+
+    return info
+
+
+# --- Pretraining ---
+
+
+def _pretraining(
+    model: heads.AlbertForPreTraining, text: GraphText, tokenizer: Tokenizer, parts: set[str]
+) -> Signatures:
+    signatures = {"embed": _embed(model, text, parts)}
+    signatures[DEFAULT] = signatures["embed"]
+    if "mlm" in parts:
+        signatures["mlm"] = _mlm(model, parts)
+        signatures["fill_mask"] = _fill_mask(model, text, tokenizer)
+    if "sop" in parts:
+        signatures["sop"] = _sop(model, parts)
+        signatures["sentence_order"] = _sentence_order(model, text)
+    return signatures
+
+
+def _mlm(model: heads.AlbertForPreTraining, parts: set[str]) -> Callable:
+    @_signature(*_ints(*TOKENS, "mlm_positions"))
+    def mlm(input_ids, input_mask, segment_ids, mlm_positions):
+        outputs = _encoded(model, parts, input_ids, input_mask, segment_ids)
+        return {**outputs, "mlm_logits": _masked_lm_logits(model, outputs, mlm_positions)}
+
+    return mlm
+
+
+def _masked_lm_logits(model, outputs, positions_BP):
+    table_VE = model.encoder.embeddings.word_embeddings
+    return model.masked_lm_head(outputs["sequence_output"], table_VE, positions_BP)
+
+
+def _sop(model: heads.AlbertForPreTraining, parts: set[str]) -> Callable:
+    @_signature(*_ints(*TOKENS))
+    def sop(input_ids, input_mask, segment_ids):
+        outputs = _encoded(model, parts, input_ids, input_mask, segment_ids)
+        logits = model.sentence_order_head(outputs["pooled_output"])
+        return {**outputs, "sop_logits": logits, "sop_log_probs": tf.nn.log_softmax(logits)}
+
+    return sop
+
+
+def _embed(model: AlbertModel, text: GraphText, parts: set[str]) -> Callable:
+    @_signature(*_strings("texts"))
+    def embed(texts):
+        features = text.pairs(texts, tf.zeros_like(texts))
+        outputs = _embeddings(model.encoder(features), parts)
+        mask_BL1 = tf.cast(features["input_mask"], tf.float32)[:, :, None]
+        total_BD = tf.reduce_sum(outputs.pop("sequence_output") * mask_BL1, axis=1)
+        return {**outputs, "mean_embedding": total_BD / tf.reduce_sum(mask_BL1, axis=1)}
+
+    return embed
+
+
+def _fill_mask(
+    model: heads.AlbertForPreTraining, text: GraphText, tokenizer: Tokenizer
+) -> Callable:
+    all_pieces = [tokenizer.id_to_piece(id) for id in range(tokenizer.vocab_size)]
+
+    @_signature(*_strings("texts"))
+    def fill_mask(texts):
+        features, positions = text.masked(texts)
+        positions_BP = positions.to_tensor()
+        outputs = model.encoder(features)
+        logits_BPV = _masked_lm_logits(model, outputs, positions_BP)
+        best_BPK = tf.nn.top_k(tf.nn.softmax(logits_BPV), min(NUM_FILLINGS, len(all_pieces)))
+        is_mask_BP1 = tf.sequence_mask(positions.row_lengths())[:, :, None]
+        pieces_BPK = tf.gather(tf.constant(all_pieces), best_BPK.indices)
+        return {
+            "pieces": tf.where(is_mask_BP1, pieces_BPK, ""),
+            "probabilities": tf.where(is_mask_BP1, best_BPK.values, 0.0),
+        }
+
+    return fill_mask
+
+
+def _sentence_order(model: heads.AlbertForPreTraining, text: GraphText) -> Callable:
+    @_signature(*_strings("text_a", "text_b"))
+    def sentence_order(text_a, text_b):
+        logits = model(text.pairs(text_a, text_b))["sentence_order_logits"]
+        probabilities = tf.nn.softmax(logits)
+        return {"in_order": probabilities[:, 0], "swapped": probabilities[:, 1]}
+
+    return sentence_order
+
+
+# --- Tasks ---
+
+
+def _classify(model: heads.AlbertForSequenceClassification, text: GraphText) -> Signatures:
+    labels = model.config.labels
+
+    @_signature(*_strings("text_a", "text_b"))
+    def classify_pairs(text_a, text_b):
+        logits = model(text.pairs(text_a, text_b))["logits"]
+        if len(labels) == 1:
+            return {"score": logits[:, 0]}
+        return {
+            "logits": logits,
+            "probabilities": tf.nn.softmax(logits),
+            "label": tf.gather(tf.constant(labels), tf.argmax(logits, axis=-1)),
+        }
+
+    @_signature(*_strings("texts"))
+    def classify(texts):
+        return classify_pairs(texts, tf.zeros_like(texts))
+
+    return {DEFAULT: classify_pairs, "classify": classify}
+
+
+def _choose(model: heads.AlbertForMultipleChoice, text: GraphText, max_qa_length: int) -> Callable:
+    options_spec = tf.TensorSpec([None, None], tf.string, name="options")
+
+    @_signature(*_strings("context", "question"), options_spec)
+    def choose(context, question, options):
+        features = text.choices(context, question, options, max_qa_length=max_qa_length)
+        logits = model(features)["logits"]
+        return {
+            "logits": logits,
+            "probabilities": tf.nn.softmax(logits),
+            "answer": tf.argmax(logits, axis=-1, output_type=tf.int32),
+        }
+
+    return choose
+
+
+def _answer(model: AlbertModel, squad: GraphSquad) -> Callable:
+    @_signature(*_strings("question", "context"))
+    def answer(question, context):
+        return squad(model, question, context)
+
+    return answer

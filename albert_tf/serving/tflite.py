@@ -1,0 +1,113 @@
+"""Encoders and classifiers as TFLite files, which run on phones: ids in, one sequence of a fixed length.
+
+Texts are for the caller to tokenise, as SentencePiece is none of TFLite's own operations.
+"""
+
+import contextlib
+import os
+import warnings
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import heads
+from albert_tf.errors import UserError
+from albert_tf.heads import AlbertModel
+from albert_tf.serving.signatures import TOKENS
+
+TOLERANCE = 1e-4  # of the outputs of a float32 file
+_NUM_TRIALS = 4
+
+
+def convert(model: AlbertModel, length: int, quantization: str) -> bytes:
+    """The content of a TFLite file.
+
+    Args:
+      model: an `AlbertForPreTraining`, of which the encoder is taken, or an `AlbertForSequenceClassification`.
+      length: L, of the sequences that it takes; shorter ones are filled up, with `input_mask` 0.
+      quantization: "none", or "dynamic_int8" for weights of a byte each and float activations.
+
+    Returns:
+      A model whose signature `serving_default` maps `input_ids`, `input_mask` and `segment_ids`, int32 [1, L], to
+      `sequence_output` [1, L, D] and `pooled_output` [1, D], or to `logits` [1, C]; float32.
+
+    Raises:
+      UserError: the model is of another kind.
+    """
+    function = tf.function(_outputs_of(model), autograph=False)
+    specs = {name: tf.TensorSpec([1, length], tf.int32, name=name) for name in TOKENS}
+    root = tf.train.Checkpoint(weights=model.named_variables())
+    converter = tf.lite.TFLiteConverter.from_concrete_functions(
+        [function.get_concrete_function(**specs)], root
+    )
+    if quantization == "dynamic_int8":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    with _silent():
+        return converter.convert()
+
+
+def _outputs_of(model: AlbertModel) -> Callable[..., dict[str, tf.Tensor]]:
+    """The model as a function of ids, by name."""
+    match model:
+        case heads.AlbertForSequenceClassification():
+            return lambda **features: model(features)
+        case heads.AlbertForPreTraining():
+            names = ("sequence_output", "pooled_output")
+            return lambda **features: {
+                name: value for name, value in model.encoder(features).items() if name in names
+            }
+    raise UserError(
+        f"--format=tflite is for encoders and classifiers, not for an {type(model).__name__};"
+        " export --format=saved_model"
+    )
+
+
+def largest_difference(content: bytes, model: AlbertModel, length: int) -> float:
+    """How far a file's outputs are from its model's, on sequences of random pieces and lengths.
+
+    Args:
+      content: of the file.
+      model: that it was made of.
+      length: L, of its sequences.
+    """
+    rng = np.random.default_rng(0)
+    run, outputs_of = runner(content), _outputs_of(model)
+    largest = 0.0
+    for _ in range(_NUM_TRIALS):
+        mask = (np.arange(length) < rng.integers(2, length + 1)).astype(np.int32)[None]
+        ids = rng.integers(0, model.config.vocab_size, mask.shape).astype(np.int32) * mask
+        segments = (np.arange(length) > length // 2).astype(np.int32)[None] * mask
+        features = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+        expected, found = outputs_of(**features), run(**features)
+        for name, array in expected.items():
+            # Unlike max, it keeps what is no number.
+            largest = np.maximum(largest, np.max(np.abs(found[name] - array.numpy())))
+    return float(largest)
+
+
+def runner(content: bytes) -> Callable[..., dict[str, np.ndarray]]:
+    """A file's signature as a function of arrays, by name."""
+    with warnings.catch_warnings():
+        # TensorFlow's interpreter says that it will move to a package of its own.
+        warnings.filterwarnings("ignore", "(?s).*tf.lite.Interpreter is deprecated")
+        interpreter = tf.lite.Interpreter(model_content=content)
+
+    def run(**features: np.ndarray) -> dict[str, np.ndarray]:
+        with _silent():
+            return interpreter.get_signature_runner()(**features)
+
+    return run
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Takes away what TFLite's C++ code prints on standard error, which no log level reaches."""
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

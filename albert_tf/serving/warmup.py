@@ -1,0 +1,99 @@
+"""Requests that a server runs when it loads a model, so that the first user does not wait for TensorFlow.
+
+TensorFlow Serving reads them from `assets.extra/tf_serving_warmup_requests`: TFRecords of PredictionLog. Of that
+message (tensorflow/serving, tensorflow_serving/apis: prediction_log.proto, predict.proto, model.proto) five fields
+are wanted, which are written here as bytes; its package is not needed.
+"""
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.serving.signatures import Signatures
+
+FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
+BATCH_SIZES = (1, 8)
+SHORT = 4  # pieces of the shorter requests
+NUM_OPTIONS = 2
+
+# Field numbers.
+_PREDICT_LOG, _REQUEST = 6, 1  # PredictionLog, PredictLog
+_MODEL_SPEC, _INPUTS = 1, 2  # PredictRequest
+_NAME, _SIGNATURE_NAME = 1, 3  # ModelSpec
+_KEY, _VALUE = 1, 2  # an entry of a map
+
+
+def write(path: str, model_name: str, signatures: Signatures, max_seq_length: int) -> int:
+    """Writes requests to every signature: batch 1 and 8, short and longest.
+
+    Args:
+      path: the file to write.
+      model_name: what the server calls the model.
+      signatures: functions by name, with plain tensors as arguments.
+      max_seq_length: L, pieces of the longest sequence.
+
+    Returns:
+      How many.
+    """
+    tf.io.gfile.makedirs(os.path.dirname(path))
+    number = 0
+    with tf.io.TFRecordWriter(path) as writer:
+        for name, function in signatures.items():
+            for inputs in requests(function, max_seq_length):
+                writer.write(prediction_log(model_name, name, inputs))
+                number += 1
+    return number
+
+
+def requests(function, max_seq_length: int) -> Iterator[dict[str, np.ndarray]]:
+    """Arguments for a signature: batch 1 and 8, short and longest; one without if it takes none."""
+    specs = function.input_signature
+    if not specs:
+        yield {}
+        return
+    for batch, length in itertools.product(BATCH_SIZES, (SHORT, max_seq_length)):
+        yield {spec.name: _argument(spec, batch, length) for spec in specs}
+
+
+def _argument(spec: tf.TensorSpec, batch: int, length: int) -> np.ndarray:
+    """A text with a piece a word and more, or ids that every model has."""
+    if spec.dtype == tf.string:
+        shape = [batch, NUM_OPTIONS] if spec.shape.rank == 2 else [batch]
+        return np.full(shape, b"a " * length, object)
+    # Logits of all pieces at every position would take more memory than the rest.
+    return np.ones([batch, 1 if spec.name == "mlm_positions" else length], np.int32)
+
+
+def prediction_log(model_name: str, signature_name: str, inputs: Mapping[str, np.ndarray]) -> bytes:
+    """A serialized PredictionLog with a request to a signature.
+
+    Args:
+      model_name: of the server's.
+      signature_name: of the model's.
+      inputs: arguments by name.
+    """
+    model_spec = _field(_NAME, model_name.encode()) + _field(
+        _SIGNATURE_NAME, signature_name.encode()
+    )
+    request = _field(_MODEL_SPEC, model_spec)
+    for name, array in inputs.items():
+        tensor = tf.make_tensor_proto(array).SerializeToString()
+        request += _field(_INPUTS, _field(_KEY, name.encode()) + _field(_VALUE, tensor))
+    return _field(_PREDICT_LOG, _field(_REQUEST, request))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field of bytes, text or a message: its number and wire type 2, the length, the content."""
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    """A number in groups of seven bits, the lowest first; all but the last have the highest bit set."""
+    groups = []
+    while number > 0x7F:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*groups, number])

@@ -1,0 +1,138 @@
+"""How fast an exported model answers over HTTP: latency and throughput by batch size, as a Markdown table.
+
+    python -m benchmarks.serving --model_dir=served/mrpc --input_file=texts.txt --output_file=serving.md
+
+It starts docs/serve.py on a free port of this machine, asks it for a bounded time, and ends it; with --url it asks
+a server that runs already, such as TensorFlow Serving.
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import http.client
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+import time
+import urllib.parse
+from collections.abc import Iterator
+
+import numpy as np
+
+from albert_tf import cli, files
+from albert_tf.config import Settings, setting
+from albert_tf.errors import UserError
+
+SERVER = pathlib.Path(__file__).parent.parent / "docs" / "serve.py"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServingSettings(Settings):
+    """What is asked, and for how long."""
+
+    model_dir: str = setting(
+        "", "Folder of an exported classifier, with its versions.", input_path=True
+    )
+    url: str = setting("", "A running server instead, as http://127.0.0.1:8501/v1/models/mrpc.")
+    input_file: str = setting(
+        "", "Texts, one a line, a second one behind a tab.", required=True, input_path=True
+    )
+    output_file: str = setting("", "Markdown file to write the table to, besides printing it.")
+    batch_sizes: str = setting("1,8,32", "Texts in a request, several separated by commas.")
+    clients: int = setting(1, "Requests that are under way at a time.", minimum=1, maximum=64)
+    seconds: float = setting(10.0, "Seconds for each batch size.", minimum=0.1, maximum=600)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if bool(self.model_dir) == bool(self.url):
+            self.refuse("model_dir", "or --url must be given, and not both")
+        if not all(size.isdecimal() and int(size) for size in self.batch_sizes.split(",")):
+            self.refuse("batch_sizes", f"must be numbers above 0, got {self.batch_sizes!r}")
+
+
+def main(settings: ServingSettings) -> None:
+    """Measures every batch size, and prints the table."""
+    lines = files.read_bytes(settings.input_file).decode().splitlines()
+    rows = [(*line.split("\t", 1), "")[:2] for line in lines if line.strip()]
+    if not rows:
+        raise UserError(f"{settings.input_file}: holds no text")
+    instances = [{"text_a": text_a, "text_b": text_b} for text_a, text_b in rows]
+    table = [
+        f"{platform.machine()}, {os.cpu_count()} processors, {settings.clients} client(s),"
+        f" {settings.seconds:g} s each\n",
+        "| batch | requests | texts a second | p50, ms | p95, ms |",
+        "|---|---|---|---|---|",
+    ]
+    with _server(settings) as url:
+        for batch_size in map(int, settings.batch_sizes.split(",")):
+            seconds, elapsed = measure(url, instances, batch_size, settings)
+            p50, p95 = 1000 * np.percentile(seconds, [50, 95])
+            rate = len(seconds) * batch_size / elapsed
+            row = f"| {batch_size} | {len(seconds)} | {rate:.1f} | {p50:.1f} | {p95:.1f} |"
+            table.append(row)
+    text = "\n".join(table) + "\n"
+    print(text, end="")
+    if settings.output_file:
+        files.write_bytes(settings.output_file, text.encode())
+
+
+def measure(
+    url: str, instances: list[dict], batch_size: int, settings: ServingSettings
+) -> tuple[list[float], float]:
+    """Seconds of each request, and of all together; the first request of each client is not counted."""
+
+    def ask_for_a_while(client: int) -> list[float]:
+        parts = urllib.parse.urlsplit(url)
+        connection = http.client.HTTPConnection(parts.netloc)
+        found: list[float] = []
+        end = None
+        position = client * batch_size
+        while end is None or time.monotonic() < end:
+            indices = range(position, position + batch_size)
+            batch = [instances[index % len(instances)] for index in indices]
+            begin = time.monotonic()
+            _predict(connection, parts.path, batch)
+            if end is None:
+                end = time.monotonic() + settings.seconds
+            else:
+                found.append(time.monotonic() - begin)
+            position += settings.clients * batch_size
+        return found
+
+    with concurrent.futures.ThreadPoolExecutor(settings.clients) as pool:
+        found = list(pool.map(ask_for_a_while, range(settings.clients)))
+    elapsed = max(map(sum, found))
+    return [seconds for one in found for seconds in one], elapsed
+
+
+def _predict(connection: http.client.HTTPConnection, path: str, batch: list[dict]) -> None:
+    connection.request("POST", f"{path}:predict", json.dumps({"instances": batch}))
+    response = connection.getresponse()
+    content = response.read()
+    if response.status != 200:
+        raise UserError(f"the server answers {response.status}: {content[:300].decode()}")
+
+
+@contextlib.contextmanager
+def _server(settings: ServingSettings) -> Iterator[str]:
+    """The URL of the model on a server, started for the purpose unless there is one."""
+    if settings.url:
+        yield settings.url
+        return
+    command = [sys.executable, str(SERVER), settings.model_dir, "0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}  # it logs every request
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        try:
+            url = process.stdout.readline().strip()
+            if not url:
+                raise UserError(f"--model_dir={settings.model_dir}: the server did not start")
+            yield url
+        finally:
+            process.terminate()
+
+
+if __name__ == "__main__":
+    cli.run(main, ServingSettings)

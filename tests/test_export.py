@@ -1,0 +1,672 @@
+"""Exported models: what their signatures give, alone in a process; layout, warm-up, fine-tuning, refusals, a server."""
+
+import contextlib
+import functools
+import importlib.util
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import ROOT, TINY, settings_here, train_spm
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from test_pretrained import files_at_most
+
+from albert_tf import UserError, heads, load_pretrained, save_pretrained
+from albert_tf.export import ExportSettings, export_model
+from albert_tf.features.race import RaceQuestion, RaceSettings, make_race_features
+from albert_tf.features.text_pairs import PairSettings, TextExample, make_pair_features
+from albert_tf.serving import warmup
+from albert_tf.serving.signatures import TOKENS
+from albert_tf.tokenization import Tokenizer
+
+LENGTH = 29  # positions of the models
+CONFIG = TINY.replace(
+    max_position_embeddings=LENGTH,
+    num_hidden_layers=1,  # building graphs is what takes the time here
+    initializer_range=0.3,  # so that outputs differ from text to text
+    hidden_dropout_prob=0.1,
+)
+SENTENCES = ["the cat sat on a mat, late.", "a dog ran to the old house (1999), it was cold - why?"]
+WORDS = " ".join(SENTENCES).split()
+LABELS = {"pairs": ("yes", "no", "perhaps"), "score": ("similarity",)}
+CLASSES = {
+    "pretrained": heads.AlbertForPreTraining,
+    "pairs": heads.AlbertForSequenceClassification,
+    "score": heads.AlbertForSequenceClassification,
+    "choices": heads.AlbertForMultipleChoice,
+    "span": heads.AlbertForSpan,
+    "span_or_none": heads.AlbertForSpanOrNone,
+}
+SQUAD = {"doc_stride": 5, "max_query_length": 7, "max_answer_length": 4, "n_best_size": 6}
+TASKS = {
+    "pretrained": {},
+    "pairs": {"max_seq_length": 13},
+    "score": {},
+    "choices": {"max_seq_length": 19, "max_qa_length": 6},
+    "span": {"max_seq_length": 23, **SQUAD},
+    "span_or_none": {"max_seq_length": 23, **SQUAD, "null_threshold": 50.0},
+}
+
+
+@pytest.fixture(scope="module")
+def spm(tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("spm") / "spiece.model"
+    return train_spm(path, SENTENCES * 9, vocab_size=60, hard_vocab_limit=False)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(spm) -> Tokenizer:
+    return Tokenizer.from_file(spm)
+
+
+@pytest.fixture(scope="module")
+def sources(spm, tokenizer, tmp_path_factory):
+    """A function that gives the folder of a model of a kind."""
+    folder = tmp_path_factory.mktemp("models")
+
+    @functools.cache
+    def source(kind: str) -> str:
+        config = CONFIG.replace(vocab_size=tokenizer.vocab_size)
+        if kind in LABELS:
+            config = config.with_labels(LABELS[kind], kind)
+        model = CLASSES[kind](config, seed=5)
+        if kind == "pairs":
+            # So that different texts get different labels.
+            features = pair_features(tokenizer, random_texts(1, 40), random_texts(2, 40), 13)
+            model.head.output_bias.assign(-tf.reduce_mean(model(features)["logits"], axis=0))
+        path = str(folder / kind)
+        save_pretrained(model, path, spm_model_file=spm, task=TASKS[kind])
+        return path
+
+    return source
+
+
+@pytest.fixture(scope="module")
+def exported(sources, tmp_path_factory):
+    """A function that gives the version's folder of an exported model of a kind; change nothing in it."""
+    folder = tmp_path_factory.mktemp("exported")
+
+    @functools.cache
+    def export(kind: str) -> pathlib.Path:
+        return pathlib.Path(export_model(sources(kind), str(folder / kind)))
+
+    return export
+
+
+@pytest.fixture(scope="module")
+def served(exported):
+    """A function that gives the loaded export of a kind."""
+    return functools.cache(lambda kind: tf.saved_model.load(str(exported(kind))))
+
+
+def run(command: list[str], **options) -> subprocess.CompletedProcess:
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def random_texts(seed: int, number: int, most: int = 12) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, rng.integers(0, most))) for _ in range(number)]
+
+
+def random_ids(batch: int, length: int, vocab_size: int) -> dict[str, tf.Tensor]:
+    rng = np.random.default_rng(batch)
+    mask = np.arange(length)[None] < rng.integers(1, length + 1, [batch, 1])
+    ids = {
+        "input_ids": rng.integers(0, vocab_size, mask.shape) * mask,
+        "input_mask": mask,
+        "segment_ids": rng.integers(0, 2, mask.shape),
+    }
+    return {name: tf.constant(values, tf.int32) for name, values in ids.items()}
+
+
+def whole(table) -> dict[str, np.ndarray]:
+    """A table of features as one batch."""
+    length = int(table.lengths.max())
+    return table.batch(np.arange(len(table)), length, ["input_ids", "segment_ids"])
+
+
+def assert_close(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
+
+
+# --- Signatures ---
+
+
+def test_tokens_are_the_encoder_at_any_batch_and_length(served, sources, tokenizer):
+    encoder = load_pretrained(sources("pairs")).encoder
+    tokens = served("pairs").signatures["tokens"]
+    for batch, length in ((1, 1), (3, 7), (2, LENGTH)):
+        features = random_ids(batch, length, tokenizer.vocab_size)
+        outputs, expected = tokens(**features), encoder(features)
+        assert outputs.keys() == {"sequence_output", "pooled_output"}
+        for name, array in outputs.items():
+            assert_close(array, expected[name])
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"length": LENGTH + 1}, f"longer than the {LENGTH} positions"),
+        ({"input_ids": 999}, "input_ids must be from 0 to"),
+        ({"input_ids": -1}, "input_ids must be from 0 to"),
+        ({"segment_ids": 2}, "segment_ids must be from 0 to 1"),
+        ({"input_mask": 1}, "input_mask must have the shape of input_ids"),
+    ],
+    ids=str,
+)
+def test_tokens_that_are_none_are_refused(served, tokenizer, changes, message):
+    features = random_ids(2, changes.get("length", 9), tokenizer.vocab_size)
+    for name, value in changes.items() - {("length", LENGTH + 1)}:
+        shape = [2, 1] if name == "input_mask" else [2, 9]  # a mask would be broadcast
+        features[name] = tf.fill(shape, value)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        served("pairs").signatures["tokens"](**features)
+
+
+def pair_features(tokenizer, texts_a, texts_b, length):
+    pairs = zip(texts_a, texts_b, strict=True)
+    examples = [TextExample(str(row), *pair) for row, pair in enumerate(pairs)]
+    return whole(make_pair_features(PairSettings(tokenizer, length), examples))
+
+
+def test_pairs_of_texts_are_classified(served, sources, tokenizer):
+    texts_a, texts_b = random_texts(1, 40), random_texts(2, 40)
+    features = pair_features(tokenizer, texts_a, texts_b, TASKS["pairs"]["max_seq_length"])
+    assert features["input_ids"].shape[1] == TASKS["pairs"]["max_seq_length"]  # some are cut
+    logits = load_pretrained(sources("pairs"))(features)["logits"].numpy()
+    classify = served("pairs").signatures["serving_default"]
+    outputs = classify(text_a=tf.constant(texts_a), text_b=tf.constant(texts_b))
+    assert_close(outputs["logits"], logits)
+    assert_close(outputs["probabilities"], tf.nn.softmax(logits))
+    expected = [LABELS["pairs"][index] for index in logits.argmax(axis=-1)]
+    assert len(set(expected)) > 1
+    assert [label.decode() for label in outputs["label"].numpy()] == expected
+    one = classify(text_a=tf.constant(texts_a[:1]), text_b=tf.constant(texts_b[:1]))
+    assert_close(one["logits"], logits[:1])
+
+    alone = classify(text_a=tf.constant(texts_a), text_b=tf.fill([len(texts_a)], ""))
+    outputs = served("pairs").signatures["classify"](texts=tf.constant(texts_a))
+    assert outputs.keys() == alone.keys()
+    assert_close(outputs["logits"], alone["logits"])
+
+
+def test_a_regression_has_a_score(served, sources, tokenizer):
+    texts_a, texts_b = random_texts(3, 5), random_texts(4, 5)
+    features = pair_features(tokenizer, texts_a, texts_b, LENGTH)
+    expected = load_pretrained(sources("score"))(features)["logits"][:, 0]
+    classify = served("score").signatures["serving_default"]
+    outputs = classify(text_a=tf.constant(texts_a), text_b=tf.constant(texts_b))
+    assert outputs.keys() == {"score"}
+    assert_close(outputs["score"], expected)
+
+
+@pytest.mark.parametrize("num_options", [1, 3, 4])
+def test_options_are_chosen_from(served, sources, tokenizer, num_options):
+    contexts, questions = random_texts(5, 7), ["why _ ?", "a _ , the _ .", *random_texts(6, 5)]
+    options = np.array(random_texts(7, 7 * 4, 4)).reshape(7, 4)
+    settings = RaceSettings(tokenizer, **TASKS["choices"])
+    rows = zip(contexts, questions, options, strict=True)
+    features = make_race_features(
+        settings, [RaceQuestion("", "", *row[:2], tuple(row[2]), None, "", 0) for row in rows]
+    )
+    features = {name: array[:, :num_options] for name, array in whole(features).items()}
+    logits = load_pretrained(sources("choices"))(features)["logits"].numpy()
+    outputs = served("choices").signatures["serving_default"](
+        context=tf.constant(contexts),
+        question=tf.constant(questions),
+        options=tf.constant(options[:, :num_options]),
+    )
+    assert_close(outputs["logits"], logits)
+    assert_close(outputs["probabilities"], tf.nn.softmax(logits))
+    assert outputs["answer"].numpy().tolist() == logits.argmax(axis=-1).tolist()
+
+
+@pytest.mark.parametrize("kind", ["span", "span_or_none"])
+def test_questions_are_answered_in_characters_of_the_context(served, kind):
+    contexts = [" ".join(random_texts(seed, 3)) + " Café" for seed in range(9)]
+    questions = random_texts(8, 9)
+    outputs = served(kind).signatures["serving_default"](
+        question=tf.constant(questions), context=tf.constant(contexts)
+    )
+    rows = zip(contexts, *(outputs[name].numpy() for name in ("start", "end", "text")), strict=True)
+    for context, start, end, text in rows:
+        assert context[start:end] == text.decode()
+    assert any(outputs["text"].numpy())
+    assert (kind == "span_or_none") == ("null_odds" in outputs)
+
+
+def test_the_hub_modules_signatures(served, sources, tokenizer):
+    model, signatures = load_pretrained(sources("pretrained")), served("pretrained").signatures
+    features = random_ids(3, 11, tokenizer.vocab_size)
+    positions = tf.constant([[0, 10], [5, 5], [1, 2]])
+    expected = model({**features, "masked_lm_positions": positions})
+    mlm = signatures["mlm"](**features, mlm_positions=positions)
+    assert mlm.keys() == {"sequence_output", "pooled_output", "mlm_logits"}
+    assert_close(mlm["mlm_logits"], expected["masked_lm_logits"])
+    sop = signatures["sop"](**features)
+    assert_close(sop["pooled_output"], expected["pooled_output"])
+    assert_close(sop["sop_logits"], expected["sentence_order_logits"])
+    assert_close(sop["sop_log_probs"], tf.nn.log_softmax(expected["sentence_order_logits"]))
+
+
+def test_texts_are_embedded(served, sources, tokenizer):
+    texts = ["the cat sat", "the dog", "a mat, " * 40]
+    model, outputs = (
+        load_pretrained(sources("pretrained")),
+        served("pretrained").signatures["embed"](texts=tf.constant(texts)),
+    )
+    for row, text in enumerate(texts):
+        ids = [2, *tokenizer.encode(text)[: LENGTH - 2], 3]
+        expected = model({"input_ids": tf.constant([ids])})
+        assert_close(outputs["pooled_output"][row], expected["pooled_output"][0])
+        mean = tf.reduce_mean(expected["sequence_output"][0], axis=0)
+        assert_close(outputs["mean_embedding"][row], mean)
+
+
+def test_masks_are_filled(served, sources, tokenizer):
+    model = load_pretrained(sources("pretrained"))
+    outputs = served("pretrained").signatures["fill_mask"](
+        texts=tf.constant(["the [MASK] sat on [MASK].", "a [MASK]", "no mask"])
+    )
+    assert outputs["pieces"].shape == outputs["probabilities"].shape == [3, 2, 5]
+    ids = [2, *tokenizer.encode("a"), 4, 3]
+    inputs = {"input_ids": tf.constant([ids]), "masked_lm_positions": tf.constant([[len(ids) - 2]])}
+    probabilities = tf.nn.softmax(model(inputs)["masked_lm_logits"])[0, 0].numpy()
+    best = probabilities.argsort()[::-1][:5]
+    pieces = [piece.decode() for piece in outputs["pieces"][1, 0].numpy()]
+    assert pieces == [tokenizer.id_to_piece(id) for id in best]
+    assert_close(outputs["probabilities"][1, 0], probabilities[best])
+    assert not np.any(outputs["probabilities"][1, 1])
+    assert not np.any(outputs["probabilities"][2])
+    assert set(outputs["pieces"][2].numpy().ravel()) == {b""}
+
+
+def test_the_order_of_two_texts(served, sources, tokenizer):
+    texts_a, texts_b = random_texts(1, 4), random_texts(2, 4)
+    features = pair_features(tokenizer, texts_a, texts_b, LENGTH)
+    logits = load_pretrained(sources("pretrained"))(features)["sentence_order_logits"]
+    outputs = served("pretrained").signatures["sentence_order"](
+        text_a=tf.constant(texts_a), text_b=tf.constant(texts_b)
+    )
+    found = tf.stack([outputs["in_order"], outputs["swapped"]], axis=1)
+    assert_close(found, tf.nn.softmax(logits))
+
+
+# --- What is written ---
+
+ALONE = """
+import json, sys
+import numpy as np
+for name in ("albert_tf", "tf_keras", "sentencepiece", "official"):
+    sys.modules[name] = None  # importing it fails
+import tensorflow as tf
+import tensorflow_text
+folder, requests = sys.argv[1:]
+model = tf.saved_model.load(folder)
+for name, columns in json.loads(requests).items():
+    outputs = model.signatures[name](**{key: tf.constant(value) for key, value in columns.items()})
+    values = {key: np.asarray(value.numpy()).tolist() for key, value in outputs.items()}
+    print(json.dumps({"signature": name, **values}, default=bytes.decode))
+"""
+
+
+def test_it_is_all_in_one_folder_and_needs_tensorflow_alone(exported, served, tmp_path):
+    shutil.copytree(exported("pairs"), tmp_path / "moved")
+    columns = {"text_a": ["the cat", "a dog ran " * 9], "text_b": ["", "why?"]}
+    ids = {name: [[1, 1, 1]] for name in TOKENS}
+    requests = {"serving_default": columns, "tokens": ids, "tokenization_info": {}}
+    command = [sys.executable, "-c", ALONE, str(tmp_path / "moved"), json.dumps(requests)]
+    others = {"TF_USE_LEGACY_KERAS": "0"}  # tensorflow_text imports TensorFlow's own Keras
+    done = run(command, cwd=tmp_path, env={**os.environ, **others})
+    assert done.returncode == 0, done.stderr
+    pairs, tokens, info = map(json.loads, done.stdout.splitlines())
+    expected = served("pairs").signatures["serving_default"](
+        **{name: tf.constant(texts) for name, texts in columns.items()}
+    )
+    assert_close(pairs["logits"], expected["logits"])
+    assert np.shape(tokens["sequence_output"]) == (1, 3, CONFIG.hidden_size)
+    assert info["vocab_file"] == str(tmp_path / "moved/assets/spiece.model")
+    assert info["do_lower_case"] is True
+
+
+def test_variables_have_their_released_names(exported, served, sources):
+    expected = load_pretrained(sources("span_or_none")).named_variables()
+    weights = served("span_or_none").weights
+    assert weights.keys() == expected.keys()
+    for name, variable in expected.items():
+        np.testing.assert_array_equal(weights[name], variable, err_msg=name)
+    prefix = str(exported("span_or_none") / "variables/variables")
+    stored = {key.split("/.ATTRIBUTES")[0] for key, _ in tf.train.list_variables(prefix)}
+    names = {"weights/" + name.replace("/", ".S") for name in expected}
+    assert stored == names | {"_CHECKPOINTABLE_OBJECT_GRAPH", "save_counter"}
+
+
+def test_what_comes_with_it(exported, spm):
+    assets = exported("span_or_none") / "assets"
+    assert (assets / "spiece.model").read_bytes() == pathlib.Path(spm).read_bytes()
+    config = json.loads((assets / "albert_config.json").read_text())
+    assert config["num_attention_heads"] == CONFIG.num_attention_heads
+    about = json.loads((assets / "export.json").read_text())
+    assert about["task"] == TASKS["span_or_none"]
+    assert about["model_class"] == "AlbertForSpanOrNone"
+    assert about["without_values"] == []
+
+
+def test_what_is_exported_can_be_loaded_again(exported, sources):
+    model, expected = load_pretrained(str(exported("pairs"))), load_pretrained(sources("pairs"))
+    assert model.config == expected.config
+    for name, variable in expected.named_variables().items():
+        np.testing.assert_array_equal(model.named_variables()[name], variable, err_msg=name)
+
+
+@functools.cache
+def prediction_log_class():
+    """PredictionLog of tensorflow-serving-api; without that package, made of the published fields."""
+    try:
+        from tensorflow_serving.apis import prediction_log_pb2
+    except ImportError:
+        return own_prediction_log_class()
+    return prediction_log_pb2.PredictionLog
+
+
+def own_prediction_log_class():
+    file = descriptor_pb2.FileDescriptorProto(name="log.proto", package="t", syntax="proto3")
+    file.dependency.append("tensorflow/core/framework/tensor.proto")
+    messages = {
+        "Spec": {"name": (1, ""), "signature_name": (3, "")},
+        "Request": {"model_spec": (1, ".t.Spec"), "inputs": (2, ".t.Request.InputsEntry")},
+        "Predict": {"request": (1, ".t.Request")},
+        "Log": {"predict_log": (6, ".t.Predict")},
+    }
+    entry = {"key": (1, ""), "value": (2, ".tensorflow.TensorProto")}
+
+    def add(message, fields):
+        for name, (number, type_name) in fields.items():
+            kind = {"type": 11, "type_name": type_name} if type_name else {"type": 9}
+            label = 3 if name == "inputs" else 1
+            message.field.add(name=name, number=number, label=label, **kind)
+
+    for name, fields in messages.items():
+        message = file.message_type.add(name=name)
+        add(message, fields)
+        if name == "Request":
+            nested = message.nested_type.add(name="InputsEntry")
+            nested.options.map_entry = True
+            add(nested, entry)
+    pool = descriptor_pool.Default()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("t.Log"))
+
+
+@pytest.mark.parametrize("kind", ["pretrained", "choices", "span_or_none"])
+def test_warm_up_requests_can_be_answered(exported, served, kind):
+    path = exported(kind) / "assets.extra/tf_serving_warmup_requests"
+    asked = {}
+    for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+        request = prediction_log_class().FromString(record).predict_log.request
+        assert request.model_spec.name == kind
+        name = request.model_spec.signature_name
+        inputs = {key: tf.constant(tf.make_ndarray(value)) for key, value in request.inputs.items()}
+        served(kind).signatures[name](**inputs)
+        shapes = asked.setdefault(name, set())
+        shapes.update(tuple(tensor.shape) for key, tensor in inputs.items() if key == "input_ids")
+    assert asked.keys() == served(kind).signatures.keys()
+    length = TASKS[kind].get("max_seq_length", LENGTH)
+    assert asked["tokens"] == {(1, 4), (8, 4), (1, length), (8, length)}
+
+
+def test_the_longest_warm_up_text_fills_the_model(tokenizer):
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
+    def function(texts):
+        return {"same": texts}
+
+    *_, last = warmup.requests(function, LENGTH)
+    assert last["texts"].shape == (8,)
+    assert len(tokenizer.encode(last["texts"][0].decode())) >= LENGTH
+
+
+def test_bfloat16_is_near(sources, tmp_path, served):
+    path = export_model(sources("pairs"), str(tmp_path), dtype="bfloat16", warmup=False)
+    assert not (tmp_path / "1/assets.extra").exists()
+    texts = {"text_a": tf.constant(random_texts(1, 9)), "text_b": tf.constant(random_texts(2, 9))}
+    model = tf.saved_model.load(path)
+    found = model.signatures["serving_default"](**texts)["logits"]
+    expected = served("pairs").signatures["serving_default"](**texts)["logits"]
+    assert found.dtype == tf.float32
+    assert {variable.dtype for variable in model.trainable_variables} == {tf.float32}
+    difference = np.max(np.abs(found - expected))
+    assert 1e-5 < difference < 0.1 * np.max(np.abs(expected))
+
+
+def test_a_session_runs_it_as_tensorflow_serving_does(exported, served):
+    texts = {"question": ["why?", "a cat"], "context": ["it was late. the cat sat", "dog"]}
+    path = str(exported("span"))
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        graph = tf.compat.v1.saved_model.load(session, ["serve"], path).signature_def
+        signature = graph["serving_default"]
+        feeds = {signature.inputs[name].name: values for name, values in texts.items()}
+        names = {name: info.name for name, info in signature.outputs.items()}
+        found = session.run(names, feeds)
+    columns = {name: tf.constant(values) for name, values in texts.items()}
+    expected = served("span").signatures["serving_default"](**columns)
+    assert found["text"].tolist() == expected["text"].numpy().tolist()
+    assert_close(found["score"], expected["score"])
+
+
+# --- Fine-tuning what was exported ---
+
+
+def test_a_loaded_export_can_be_fine_tuned(exported, tokenizer):
+    model = tf.saved_model.load(str(exported("pairs")))
+    features = random_ids(8, 11, tokenizer.vocab_size)
+    labels = tf.constant([0, 1, 2, 0, 1, 2, 0, 1])
+
+    def loss(training):
+        logits = model(features, training=training)["logits"]
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+
+    assert float(loss(True)) != float(loss(True))  # dropout
+    assert float(loss(False)) == float(loss(False))
+    before = float(loss(False))
+    for _ in range(5):
+        with tf.GradientTape() as tape:
+            value = loss(True)
+        variables = model.trainable_variables
+        gradients = tape.gradient(value, variables)
+        assert all(gradient is not None for gradient in gradients)
+        for variable, gradient in zip(variables, gradients, strict=True):
+            variable.assign_sub(0.05 * tf.convert_to_tensor(gradient))
+    assert float(loss(False)) < before - 0.1
+    texts = {"text_a": tf.constant(["the cat"]), "text_b": tf.constant([""])}
+    fresh = tf.saved_model.load(str(exported("pairs")))
+    tuned, old = (m.signatures["serving_default"](**texts)["logits"] for m in (model, fresh))
+    assert np.max(np.abs(tuned - old)) > 0.01  # signatures use the same variables
+
+
+def test_every_kind_can_be_called(served, tokenizer):
+    features = random_ids(2, 9, tokenizer.vocab_size)
+    several = {name: tf.stack([value] * 3, axis=1) for name, value in features.items()}
+    p_mask = {"p_mask": tf.zeros([2, 9], tf.int32)}
+    starts = {"start_positions": tf.ones([2, 1], tf.int32)}
+    for training in (False, True):
+        assert served("pretrained")(features, training=training)["pooled_output"].shape == [2, 20]
+        assert served("score")(features, training=training)["logits"].shape == [2, 1]
+        assert served("choices")(several, training=training)["logits"].shape == [2, 3]
+        assert served("span")(features, training=training)["end_logits"].shape == [2, 9]
+        others = {**p_mask, **(starts if training else {})}
+        outputs = served("span_or_none")({**features, **others}, training=training)
+        assert outputs["start_log_probs"].shape == [2, 9]
+        assert ("end_log_probs" in outputs) == training
+
+
+# --- What is refused ---
+
+
+def test_an_encoder_alone_has_no_heads_signatures(spm, tokenizer, tmp_path):
+    config = CONFIG.replace(vocab_size=tokenizer.vocab_size)
+    model = heads.AlbertForPreTraining(config)
+    model.named_variables = model.encoder.named_variables
+    save_pretrained(model, str(tmp_path / "model"), spm_model_file=spm)
+    path = export_model(str(tmp_path / "model"), str(tmp_path / "out"), warmup=False)
+    served = tf.saved_model.load(path)
+    names = {"embed", "serving_default", "tokenization_info", "tokens"}
+    assert set(served.signatures) == names
+    outputs = served({name: tf.ones([1, 3], tf.int32) for name in TOKENS}, training=False)
+    assert outputs.keys() == {"sequence_output", "pooled_output"}
+
+
+def test_a_pooler_without_values_is_left_out(served):
+    """The Hugging Face layout of a SQuAD model has none."""
+    outputs = served("span").signatures["tokens"](
+        **{name: tf.ones([1, 3], tf.int32) for name in TOKENS}
+    )
+    assert outputs.keys() == {"sequence_output"}
+
+
+def test_a_task_without_its_head_is_refused(spm, tokenizer, tmp_path):
+    config = CONFIG.replace(vocab_size=tokenizer.vocab_size)
+    model = heads.AlbertForMultipleChoice(config)
+    model.named_variables = model.encoder.named_variables
+    save_pretrained(model, str(tmp_path / "model"), spm_model_file=spm)
+    with pytest.raises(UserError, match="AlbertForMultipleChoice .* has no values for its head"):
+        export_model(str(tmp_path / "model"), str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_version_that_is_there_is_refused_or_replaced(sources, tmp_path):
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/old").write_text("old")
+    with pytest.raises(UserError, match="7: is there already; give another --version"):
+        export_model(sources("score"), str(tmp_path), version=7)
+    assert (tmp_path / "7/old").read_text() == "old"
+    export_model(sources("score"), str(tmp_path), version=7, overwrite=True, warmup=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["7"]
+    assert (tmp_path / "7/saved_model.pb").exists() and not (tmp_path / "7/old").exists()
+
+
+def test_nothing_is_left_half_written(sources, tmp_path):
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1/old").write_text("old")
+    with files_at_most(1000), pytest.raises(UserError, match="1: cannot be written"):
+        export_model(sources("score"), str(tmp_path), overwrite=True)
+    assert [path.name for path in tmp_path.rglob("*")] == ["1", "old"]
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--model="], "--model is required"),
+        (["--output_dir="], "--output_dir is required"),
+        (["--format=tflite", "--dtype=bfloat16"], "--dtype=bfloat16 contradicts"),
+        (["--format=tflite", "--version=2"], "--version=2 contradicts --format=tflite"),
+        (["--quantization=dynamic_int8"], "contradicts --format=saved_model"),
+        (["--max_seq_length=3"], "--max_seq_length must be 0 or at least 4, got 3"),
+        (["--version=0"], "--version must be at least 1, got 0"),
+    ],
+    ids=str,
+)
+def test_wrong_flags_are_named(flags, message):
+    with pytest.raises(UserError, match=message):
+        settings_here("export.py", [ExportSettings], ["--model=m", "--output_dir=o", *flags])
+
+
+def test_a_length_above_the_models_is_refused(sources, tmp_path):
+    with pytest.raises(UserError, match=f"--max_seq_length={LENGTH + 1} is above"):
+        export_model(sources("pairs"), str(tmp_path / "out"), max_seq_length=LENGTH + 1)
+
+
+def test_the_command_refuses_before_tensorflow_is_loaded(tmp_path):
+    blocked = "import sys, runpy; sys.modules['tensorflow'] = None; sys.argv = sys.argv[1:]; "
+    code = blocked + "runpy.run_module('albert_tf.export', run_name='__main__')"
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "export.py",
+        "--model=nowhere",
+        f"--output_dir={tmp_path}",
+    ]
+    done = run(command, cwd=ROOT)
+    assert done.returncode == 2
+    assert done.stderr.strip().endswith("--model=nowhere: no such file")
+    assert len(done.stderr.splitlines()) == 1
+
+
+# --- The example server ---
+
+
+@pytest.fixture(scope="module")
+def server(exported):
+    """A function that sends a request to the example server: (path, JSON or None) -> (status, JSON)."""
+    spec = importlib.util.spec_from_file_location("serve", ROOT / "docs/serve.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    running = module.make_server(str(exported("pairs").parent), 0)
+    thread = threading.Thread(target=running.serve_forever)
+    thread.start()
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def ask(path, content=None):
+        data = None if content is None else json.dumps(content).encode()
+        with contextlib.ExitStack() as stack:
+            try:
+                url = f"http://127.0.0.1:{running.server_port}/v1/models/{path}"
+                response = stack.enter_context(opener.open(url, data))
+            except urllib.error.HTTPError as error:
+                response = stack.enter_context(error)
+            return response.status, json.load(response)
+
+    yield ask
+    running.shutdown()
+    thread.join()
+    running.server_close()
+
+
+def test_the_server_answers_rows_and_columns(server, served):
+    columns = {"text_a": ["the cat", "a dog"], "text_b": ["", "why?"]}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    status, by_row = server("pairs:predict", {"instances": rows})
+    assert status == 200
+    status, by_column = server("pairs:predict", {"inputs": columns})
+    assert status == 200
+    expected = served("pairs").signatures["serving_default"](
+        **{name: tf.constant(texts) for name, texts in columns.items()}
+    )
+    assert_close(by_column["outputs"]["logits"], expected["logits"])
+    assert by_column["outputs"]["label"] == [label.decode() for label in expected["label"].numpy()]
+    for index, row in enumerate(by_row["predictions"]):
+        assert row == {name: values[index] for name, values in by_column["outputs"].items()}
+
+
+def test_the_server_tells_its_state(server):
+    status, found = server("pairs")
+    assert status == 200
+    (version,) = found["model_version_status"]
+    assert (version["version"], version["state"]) == ("1", "AVAILABLE")
+
+
+@pytest.mark.parametrize(
+    "path, content, status, message",
+    [
+        ("other:predict", {}, 404, "expected /v1/models/pairs:predict"),
+        ("other", None, 404, "expected /v1/models/pairs"),
+        ("pairs:predict", {}, 400, "inputs"),
+        ("pairs:predict", {"instances": [{"text_a": "x"}]}, 400, "text_b"),
+        ("pairs:predict", {"signature_name": "x", "inputs": {}}, 400, "x"),
+        ("pairs:predict", {"inputs": {"text_a": [1], "text_b": ["x"]}}, 400, "TypeError"),
+    ],
+)
+def test_the_server_goes_on_after_wrong_requests(server, path, content, status, message):
+    found_status, found = server(path, content)
+    assert found_status == status
+    assert message in found["error"]
+    assert server("pairs")[0] == 200

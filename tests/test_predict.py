@@ -1,0 +1,260 @@
+"""Answers of finished models: those of the runners, line by line, and for a person to read."""
+
+import io
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT, TINY, WORDS, train_spm
+
+from albert_tf import UserError, load_pretrained, predict, predictors, save_pretrained
+from albert_tf.features.masked_text import encode_masked, ids_within_word
+from albert_tf.heads import AlbertForSpan
+from albert_tf.tokenization import Tokenizer
+
+
+def answers_to(folder, items, **settings) -> list[dict]:
+    predictor = predictors.load_predictor(str(folder), **settings)
+    lines = [item if isinstance(item, str) else json.dumps(item) for item in items]
+    return list(predict.answers(predictor, lines, lines_at_a_time=4))
+
+
+def rows_of(path) -> list[dict[str, str]]:
+    header, *lines = path.read_text().splitlines()
+    return [dict(zip(header.split("\t"), line.split("\t"), strict=True)) for line in lines]
+
+
+# --- The same answers as the runners'
+
+
+def test_labels_are_the_runners(finished, task_files):
+    run = finished("tsv")
+    items = [
+        {"text_a": row["review"], "name": row["name"]}
+        for row in rows_of(task_files / "tsv" / "test.tsv")
+    ]
+    expected = rows_of(run.folder / "predictions" / "predictions.tsv")
+    for answer, wanted in zip(answers_to(run.folder, items, batch_size=3), expected, strict=True):
+        assert (answer["name"], answer["label"]) == (wanted["id"], wanted["prediction"])
+        for label, probability in answer["probabilities"].items():
+            assert probability == pytest.approx(float(wanted[label]), abs=6e-5)
+
+
+def test_scores_are_the_runners(finished, task_files):
+    run = finished("stsb")
+    lines = (task_files / "glue" / "STS-B" / "test.tsv").read_text().splitlines()[1:]
+    pairs = ["\t".join(line.split("\t")[-2:]) for line in lines]
+    expected = [float(row["score"]) for row in rows_of(run.folder / "predictions/predictions.tsv")]
+    found = [answer["score"] for answer in answers_to(run.folder / "model", pairs)]
+    np.testing.assert_allclose(found, expected, atol=6e-5)
+
+
+def test_choices_are_the_runners(finished, task_files):
+    run = finished("race")
+    expected = {row["id"]: row for row in rows_of(run.folder / "predictions/predictions.tsv")}
+    items = []
+    for path in sorted((task_files / "RACE" / "test").rglob("*.txt")):
+        passage = json.loads(path.read_text())
+        for number, question in enumerate(passage["questions"]):
+            id = f"{path.parent.name}/{path.name}/{number}"
+            options = passage["options"][number]
+            items.append(
+                {"id": id, "article": passage["article"], "question": question, "options": options}
+            )
+    assert len(items) == len(expected)
+    for item, answer in zip(items, answers_to(run.folder, items), strict=True):
+        wanted = expected[item["id"]]
+        assert answer["answer"] == wanted["prediction"]
+        assert answer["option"] == item["options"]["ABCD".index(answer["answer"])]
+        assert answer["probability"] == pytest.approx(float(wanted[answer["answer"]]), abs=6e-5)
+
+
+@pytest.mark.parametrize("version", ["1.1", "2.0"])
+def test_spans_are_the_runners(version, finished, task_files):
+    run = finished(f"squad{version}")
+    (article,) = json.loads((task_files / "squad" / "questions.json").read_text())["data"]
+    items = [
+        {"id": question["id"], "question": question["question"], "context": paragraph["context"]}
+        for paragraph in article["paragraphs"]
+        for question in paragraph["qas"]
+    ]
+    best = json.loads((run.folder / "predictions" / "nbest_predictions.json").read_text())
+    expected = json.loads((run.folder / "predictions" / "predictions.json").read_text())
+    for item, answer in zip(items, answers_to(run.folder, items), strict=True):
+        id = answer["id"]
+        assert answer["answer"] == expected[id]
+        assert answer["answer"] == item["context"][answer["start"] : answer["end"]]
+        assert answer["probability"] == pytest.approx(best[id][0]["probability"], abs=1e-5)
+        if version == "2.0":
+            odds = json.loads((run.folder / "predictions" / "null_odds.json").read_text())
+            assert answer["null_odds"] == pytest.approx(odds[id], abs=1e-5)
+
+
+# --- Pretrained models
+
+
+def test_masks_are_filled_from_the_masked_lm_head(tiny_pretrained):
+    (answer,) = answers_to(tiny_pretrained, ["anna [MASK] met carl [MASK] ."])
+    tokenizer = Tokenizer.from_file(str(tiny_pretrained / "spiece.model"))
+    words = tokenizer.encode("anna met carl .")
+    assert len(words) == 4 and tokenizer.unk_id not in words
+    ids = [2, words[0], 4, *words[1:3], 4, words[3], 3]
+    outputs = load_pretrained(tiny_pretrained)(
+        {"input_ids": np.array([ids]), "masked_lm_positions": np.array([[2, 5]])}
+    )
+    for row, candidates in zip(
+        outputs["masked_lm_logits"][0].numpy(), answer["masks"], strict=True
+    ):
+        best = [tokenizer.piece_to_id(entry["piece"]) for entry in candidates]
+        assert best == np.argsort(-row, kind="stable")[:5].tolist()
+        odds = np.log(candidates[0]["probability"] / candidates[1]["probability"])
+        assert odds == pytest.approx(row[best[0]] - row[best[1]], abs=1e-4)
+    first, second = (masks[0]["piece"].removeprefix("▁") for masks in answer["masks"])
+    assert answer["text"].split() == f"anna {first} met carl {second} .".split()
+
+
+def test_kinds_of_lines_may_be_mixed_and_padding_changes_nothing(tiny_pretrained):
+    lines = [
+        "anna saw a cat .",
+        "anna [MASK] .",
+        "bert met carl .\tthen dora left .",
+        f"{WORDS} {WORDS}",
+    ]
+    mixed = answers_to(tiny_pretrained, lines)
+    assert [sorted(answer) for answer in mixed] == [
+        *(["embedding"], ["masks", "text"], ["in_order"], ["embedding"]),
+    ]
+    alone = [answers_to(tiny_pretrained, [line], batch_size=1)[0] for line in lines]
+    assert len(mixed[0]["embedding"]) == TINY.hidden_size
+    for index in (0, 3):
+        np.testing.assert_allclose(mixed[index]["embedding"], alone[index]["embedding"], atol=1e-5)
+    assert mixed[2]["in_order"] == pytest.approx(alone[2]["in_order"], abs=1e-5)
+    assert mixed[0]["embedding"] != mixed[3]["embedding"]
+
+
+@pytest.fixture(scope="module")
+def unigram(tmp_path_factory) -> Tokenizer:
+    texts = ["a cat is unable to stay enable the cable.", "cable cats, stable."] * 9
+    path = tmp_path_factory.mktemp("unigram") / "spm.model"
+    train_spm(path, texts, vocab_size=40, hard_vocab_limit=False)
+    return Tokenizer.from_file(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a [MASK] cat", ["a ", None, " cat"]),
+        ("a [MASK].", ["a ", None, "."]),
+        ("[MASK][MASK] ,", [None, None, " ,"]),
+        ("un[MASK]", ["un", None]),
+        ("[MASK]\u3000a", [None, " a"]),
+    ],
+)
+def test_a_part_behind_a_mask_goes_on_within_the_word_without_space(unigram, text, parts):
+    pieces = list(map(unigram.id_to_piece, encode_masked(unigram, text)))
+    expected = []
+    for part in parts:
+        if part is None:
+            expected.append("[MASK]")
+        else:
+            found = list(map(unigram.id_to_piece, unigram.encode(part)))
+            is_glued = bool(expected) and not part.startswith(" ")
+            expected += [piece for piece in found if piece != "▁"] if is_glued else found
+    assert pieces == expected
+
+
+def test_pieces_within_words(unigram):
+    within = ids_within_word(unigram)
+    assert within[unigram.piece_to_id("▁")] == -1
+    known = {unigram.id_to_piece(id): id for id in range(unigram.vocab_size)}
+    both = [piece for piece in known if piece.startswith("▁") and piece[1:] in known]
+    assert both
+    assert all(within[known[piece]] == known[piece[1:]] for piece in both)
+    only = [
+        piece for piece in known if piece[:1] == "▁" and piece != "▁" and piece[1:] not in known
+    ]
+    assert only and all(within[known[piece]] == known[piece] for piece in only)
+
+
+# --- What goes in
+
+
+def test_a_wrong_line_is_named_after_the_answers_before_it(finished):
+    predictor = predictors.load_predictor(str(finished("squad1.1").folder))
+    lines = ['{"question": "who ?", "context": "anna saw bert ."}', "", '{"question": "who ?"}']
+    found = predict.answers(predictor, lines, lines_at_a_time=2)
+    assert next(found)["answer"] in "anna saw bert ."
+    with pytest.raises(UserError) as error:
+        next(found)
+    assert str(error.value).startswith('line 3: expected {"question": ..., "context": ...}; got')
+
+
+@pytest.mark.parametrize("line", ["{not json", '{"text": 7}', "a\tb\tc"])
+def test_what_is_no_text_is_refused(tiny_pretrained, line):
+    predictor = predictors.load_predictor(str(tiny_pretrained))
+    with pytest.raises(UserError, match="^line 1: ") as error:
+        list(predict.answers(predictor, [line], lines_at_a_time=1))
+    assert "\n" not in str(error.value)
+
+
+def test_a_mask_beyond_the_longest_sequence_is_refused(tiny_pretrained):
+    with pytest.raises(UserError, match=r"\[MASK\] stands behind the first 9 pieces"):
+        answers_to(tiny_pretrained, ["anna " * 20 + "[MASK]"], max_seq_length=9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_seq_length": 65}, "--max_seq_length=65 is above max_position_embeddings"),
+        ({"spm_model_file": "other"}, "but vocab_size of the model .* name the vocabulary"),
+    ],
+)
+def test_settings_that_do_not_fit_the_model(tiny_pretrained, tmp_path, changes, message):
+    if "spm_model_file" in changes:
+        changes = {"spm_model_file": train_spm(tmp_path / "o.model", ["a b"] * 3, vocab_size=8)}
+    with pytest.raises(UserError, match=message):
+        predictors.load_predictor(str(tiny_pretrained), **changes)
+
+
+def test_a_model_without_vocabulary(tmp_path):
+    save_pretrained(AlbertForSpan(TINY), tmp_path)
+    with pytest.raises(UserError, match="no vocabulary came with this model; .*--spm_model_file"):
+        predictors.load_predictor(str(tmp_path))
+
+
+# --- The command
+
+
+def test_the_command_answers_standard_input(tiny_pretrained):
+    process = subprocess.run(
+        [sys.executable, "-m", "albert_tf.predict", str(tiny_pretrained), "--batch_size=2"],
+        input="anna [MASK] .\nbert met carl .\tdora left .\n{}\n",
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=300,
+    )
+    assert process.returncode == 1
+    assert [sorted(json.loads(line)) for line in process.stdout.splitlines()] == [
+        *(["masks", "text"], ["in_order"])
+    ]
+    (line,) = process.stderr.splitlines()
+    assert line.startswith("predict.py: line 3: expected a text with [MASK] to fill")
+
+
+def test_a_conversation(finished, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO("anna saw bert in a tree .\n\nwho ?\n"))
+    predict.converse(predictors.load_predictor(str(finished("squad1.1").folder)))
+    shown = capsys.readouterr().out
+    assert shown.startswith("Enter context, question; ctrl-D ends.")
+    assert shown.rstrip().splitlines()[-2].endswith(")") or "(" in shown
+
+
+def test_a_conversation_goes_on_after_a_mistake(tiny_pretrained, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO("a\tb\tc\nanna [MASK] .\nanna .\tbert .\n"))
+    predict.converse(predictors.load_predictor(str(tiny_pretrained)))
+    shown = capsys.readouterr().out
+    assert "expected a text with [MASK] to fill" in shown
+    assert "in order" in shown and shown.count("#") > 5
