@@ -1,36 +1,28 @@
 """A model in one layout -> the same model in another.
 
-python -m albert_tf.convert albert_base --output_dir=albert_base_hf
-python -m albert_tf.convert hf:albert/albert-base-v2 --output_dir=albert_base_tf1 --format=tf1
+    python -m albert_tf.convert albert_base --output_dir=albert_base_hf
+    python -m albert_tf.convert hf:albert/albert-base-v2 --output_dir=albert_base_tf1 --format=tf1
+
+docs/models.md lists the layouts.
 """
 
 import dataclasses
 
 from albert_tf import cli
-from albert_tf.config import Settings, setting
+from albert_tf.config import ModelSource, setting
 from albert_tf.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConvertSettings(Settings):
+class ConvertSettings(ModelSource):
     """What is read, and what is written."""
 
-    model: str = setting(
-        "",
-        "The model: a model's or run's folder, a TF1 checkpoint, a hub module, or hf:NAME. The name of the flag may be"
-        " left out.",
-        required=True,
-        input_path=True,
-    )
     output_dir: str = setting("", "Folder to write to; must not hold a model yet.", required=True)
     format: str = setting(
         "hf",
         "hf: config.json, model.safetensors, spiece.model and tokenizer files; tf1: albert_config.json,"
         " model.ckpt-best.* and 30k-clean.model under the original's names.",
         choices=("hf", "tf1"),
-    )
-    spm_model_file: str = setting(
-        "", "Its SentencePiece model, if none came with it.", input_path=True
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from albert_tf import cli, files
-from albert_tf.config import Settings, setting
+from albert_tf.config import ModelUse, setting
 from albert_tf.errors import UserError, first_line
 
 # TensorFlow is imported by the functions that need it, so that a wrong flag is refused before.
@@ -24,15 +24,9 @@ CONFIG, EXPORT, VOCABULARY = "albert_config.json", "export.json", "spiece.model"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportSettings(Settings):
+class ExportSettings(ModelUse):
     """What is exported, and in which form."""
 
-    model: str = setting(
-        "",
-        "What to export: a model's or run's folder, a TF1 checkpoint, a hub module, or hf:NAME.",
-        required=True,
-        input_path=True,
-    )
     output_dir: str = setting(
         "",
         "Folder to write to; a SavedModel stands in its subfolder --version, a TFLite file in itself.",
@@ -45,19 +39,6 @@ class ExportSettings(Settings):
     )
     version: int = setting(1, "Version of a SavedModel; a server takes the highest.", minimum=1)
     overwrite: bool = setting(False, "Whether what is there already is replaced.")
-    max_seq_length: int = setting(
-        0,
-        "Most pieces of a sequence; 0 takes what the model was fine-tuned with, or its longest.",
-        minimum=0,
-    )
-    do_lower_case: str = setting(
-        "auto",
-        "Whether text is lower-cased; auto takes what the model's folder says, true if it says nothing.",
-        choices=("auto", "true", "false"),
-    )
-    spm_model_file: str = setting(
-        "", "SentencePiece model of the vocabulary; by default the model's own.", input_path=True
-    )
     dtype: str = setting(
         "float32",
         "What a SavedModel computes in; its variables and outputs are float32 in any case.",
@@ -72,8 +53,6 @@ class ExportSettings(Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.max_seq_length and self.max_seq_length < 4:
-            self.refuse("max_seq_length", f"must be 0 or at least 4, got {self.max_seq_length}")
         foreign = {
             "saved_model": {"quantization": "none"},
             "tflite": {"version": 1, "dtype": "float32"},
@@ -127,8 +106,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
     from albert_tf import pretrained, usage
     from albert_tf.serving import signatures, warmup
 
-    lower = {"auto": None, "true": True, "false": False}[settings.do_lower_case]
-    tokenizer = usage.tokenizer_of(weights, settings.spm_model_file, lower)
+    tokenizer = usage.tokenizer_of(weights, settings.spm_model_file, settings.lower_case)
     dtype = {"bfloat16": "mixed_bfloat16"}.get(settings.dtype, settings.dtype)
     model, report = pretrained.build_model(weights, dtype=dtype)
     missing = report.initialised

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from albert_tf import cli
-from albert_tf.config import Settings, setting
+from albert_tf.config import ModelUse, setting
 from albert_tf.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,29 +34,9 @@ _BATCHES_AT_A_TIME = 8  # sequences of like length come together among so many b
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictSettings(Settings):
+class PredictSettings(ModelUse):
     """What answers, and how."""
 
-    model: str = setting(
-        "",
-        "The model: a model's or run's folder, a TF1 checkpoint, a hub module, or hf:NAME. The name of the flag may be"
-        " left out.",
-        required=True,
-        input_path=True,
-    )
-    spm_model_file: str = setting(
-        "", "Its SentencePiece model, if none came with it.", input_path=True
-    )
-    do_lower_case: str = setting(
-        "auto",
-        "Whether text is lower-cased; `auto` takes what the model's folder says, true if it says nothing.",
-        choices=("auto", "true", "false"),
-    )
-    max_seq_length: int = setting(
-        0,
-        "Most pieces of a sequence; 0 takes what the model was fine-tuned with, or its longest.",
-        minimum=0,
-    )
     batch_size: int = setting(32, "Sequences that the model gets at a time.", minimum=1)
     interactive: bool = setting(
         False, "Whether to ask for texts, and answer each for a person to read."
@@ -70,7 +50,7 @@ def main(settings: PredictSettings) -> None:
     predictor = load_predictor(
         settings.model,
         spm_model_file=settings.spm_model_file,
-        do_lower_case={"auto": None, "true": True, "false": False}[settings.do_lower_case],
+        do_lower_case=settings.lower_case,
         max_seq_length=settings.max_seq_length,
         batch_size=settings.batch_size,
     )

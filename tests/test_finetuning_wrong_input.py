@@ -230,9 +230,7 @@ def test_a_cased_vocabulary_for_a_model_without_case(refused, tiny_pretrained, t
         model, tmp_path, spm_model_file=str(tiny_pretrained / "spiece.model"), do_lower_case=False
     )
     line = refused("tsv", f"--init_checkpoint={tmp_path}")
-    assert line == (
-        f"--do_lower_case is true, but the model in {tmp_path} was trained with false"
-    )
+    assert line == (f"--do_lower_case is true, but the model in {tmp_path} was trained with false")
 
 
 def test_no_vocabulary_beside_the_model(refused, tiny_pretrained, tmp_path):

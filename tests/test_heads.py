@@ -318,7 +318,8 @@ def test_what_is_saved_is_loaded(name, changes, tmp_path):
     loaded = load_pretrained(tmp_path / "model")
     assert type(loaded) is cls
     if cls.hf_architecture not in ("AlbertForPreTraining", "AlbertForQuestionAnswering"):
-        assert loaded.config.labels == LABELS  # theirs have as many outputs as labels, ours always two
+        # (Theirs have as many outputs as labels; the others' heads always have two.)
+        assert loaded.config.labels == LABELS
     for key, value in model(features).items():
         if key != "all_layers":
             np.testing.assert_array_equal(loaded(features)[key], value, err_msg=key)

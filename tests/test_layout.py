@@ -18,6 +18,8 @@ from data_prep import (
 )
 
 SOURCES = [
+    *(ROOT / "benchmarks").rglob("*.py"),
+    *(ROOT / "docs").rglob("*.py"),
     *ROOT.glob("*.py"),
     *(ROOT / "albert_tf").rglob("*.py"),
     *(ROOT / "data_prep").rglob("*.py"),

@@ -321,8 +321,6 @@ def _seen_epsilon(nodes: _Nodes, source: str) -> dict[str, float]:
         for name, value in _constants(nodes)
         if re.search(r"/batchnorm(_\d+)?/add/y$", name) and value.size == 1
     }
-    # What Keras computes a LayerNorm with if its epsilon is not tiny.
-    found |= {node.attr["epsilon"].f for node in nodes if node.op.startswith("FusedBatchNorm")}
     if len(found) > 1:
         raise UserError(
             f"{source}: its LayerNorms have the epsilons {sorted(found)}, those here have one"

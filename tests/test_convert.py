@@ -1,0 +1,51 @@
+"""The command that turns one layout into another."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import TINY, run_script, the_line
+
+from albert_tf import AlbertForPreTraining, UserError, convert, load_pretrained, save_pretrained
+from albert_tf.heads import AlbertForSpan
+
+
+def settings(model, folder, **changes) -> convert.ConvertSettings:
+    return convert.ConvertSettings(model=str(model), output_dir=str(folder), **changes)
+
+
+def test_there_and_back_again(tiny_pretrained, tmp_path, capsys):
+    convert.main(settings(tiny_pretrained, tmp_path / "tf1", format="tf1"))
+    shown = capsys.readouterr().out
+    assert "newly initialised    0\n" in shown and "ignored              0\n" in shown
+    assert shown.endswith(f"parameters, with vocabulary, in {tmp_path / 'tf1'}\n")
+    convert.main(settings(tmp_path / "tf1", tmp_path / "hf"))
+    old, new = load_pretrained(tiny_pretrained), load_pretrained(tmp_path / "hf")
+    for name, variable in old.named_variables().items():
+        np.testing.assert_array_equal(new.named_variables()[name], variable, err_msg=name)
+    vocabularies = [tiny_pretrained / "spiece.model", tmp_path / "tf1" / "30k-clean.model"]
+    vocabularies.append(tmp_path / "hf" / "spiece.model")
+    assert len({path.read_bytes() for path in vocabularies}) == 1
+
+
+def test_what_a_task_needs_goes_along(tmp_path):
+    task = {"max_seq_length": 33, "doc_stride": 7}
+    model = AlbertForSpan(TINY, seed=2)
+    save_pretrained(model, tmp_path / "old", task=task, do_lower_case=False)
+    convert.main(settings(tmp_path / "old", tmp_path / "new"))
+    config = json.loads((tmp_path / "new" / "config.json").read_text())
+    assert config["albert_tf"]["task"] == task
+    assert type(load_pretrained(tmp_path / "new")) is AlbertForSpan
+
+
+def test_another_model_is_not_overwritten(tmp_path):
+    save_pretrained(AlbertForPreTraining(TINY, seed=1), tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(UserError, match=r"holds a model already \(config.json\)"):
+        convert.main(settings(tmp_path, tmp_path))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_path_that_does_not_exist_is_refused_before_tensorflow(no_tensorflow):
+    process = run_script("-m albert_tf.convert", "nowhere", "--output_dir=x", **no_tensorflow)
+    assert the_line(process).endswith("--model=nowhere: no such file")
