@@ -269,7 +269,7 @@ def save_pretrained(
             text = model_card.model_card(model, model_card.title_of(folder), card or {})
             files.write_bytes(os.path.join(folder, model_card.FILE), text.encode())
         else:
-            tf1.write(model, folder)
+            tf1.write(model, folder, task or {}, do_lower_case=do_lower_case)
             if spm_model_file:
                 content = files.read_bytes(spm_model_file)
                 files.write_bytes(os.path.join(folder, tf1.VOCABULARY), content)

@@ -9,6 +9,7 @@ from conftest import BATCH, LENGTH, TINY, make_task, random_features
 
 from albert_tf import heads, load_pretrained, save_pretrained
 from albert_tf.errors import UserError
+from albert_tf.pretrained import read_weights
 
 LABELS = ("no", "perhaps", "yes")
 CHOICES = 5
@@ -329,11 +330,14 @@ def test_what_is_saved_is_loaded(name, changes, tmp_path):
 def test_the_released_layout_keeps_every_variable(name, tmp_path):
     cls = heads.MODEL_CLASSES[name]
     model = make(cls)
-    save_pretrained(model, tmp_path, format="tf1")
+    save_pretrained(model, tmp_path, format="tf1", task={"max_seq_length": 9}, do_lower_case=False)
     reader = tf.train.load_checkpoint(str(tmp_path / "model.ckpt-best"))
     assert set(reader.get_variable_to_shape_map()) == set(model.named_variables())
     for key, variable in model.named_variables().items():
         np.testing.assert_array_equal(reader.get_tensor(key), variable, err_msg=key)
+    weights = read_weights(str(tmp_path))
+    assert (weights.model_class, weights.task) == (name, {"max_seq_length": 9})
+    assert weights.do_lower_case is False and weights.config.labels == LABELS
 
 
 @ALL

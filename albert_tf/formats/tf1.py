@@ -1,8 +1,10 @@
 """TF1 checkpoints, as the original released them: `albert_config.json`, `model.ckpt-best.*`, `30k-clean.model`."""
 
 import contextlib
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -11,11 +13,12 @@ from albert_tf import files
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError, first_line
 from albert_tf.formats.weights import Weights
-from albert_tf.heads import AlbertModel
+from albert_tf.heads import AlbertForPreTraining, AlbertModel
 
 # Not the file functions of Python: models may lie on gs:// and the like.
 gfile = tf.io.gfile
 
+_OWN_KEY = "_albert_tf"  # in the configuration, what the original does not ask for; it ignores keys
 CONFIG, CHECKPOINT, VOCABULARY = "albert_config.json", "model.ckpt-best", "30k-clean.model"
 
 
@@ -31,11 +34,17 @@ def read(prefix: str) -> Weights:
     config_path = os.path.join(os.path.dirname(prefix), CONFIG)
     if not gfile.exists(config_path):
         raise UserError(f"{prefix}: expected {CONFIG} beside the checkpoint, found none")
-    config = AlbertConfig.from_dict(files.read_json(config_path), source=config_path)
-    arrays = read_arrays(prefix)
+    values = files.read_json(config_path)
+    own = values.pop(_OWN_KEY, {})
     vocabulary = os.path.join(os.path.dirname(prefix), VOCABULARY)
     return Weights(
-        prefix, config, arrays, vocabulary=vocabulary if gfile.exists(vocabulary) else ""
+        prefix,
+        AlbertConfig.from_dict(values, source=config_path),
+        read_arrays(prefix),
+        own.get("model_class", AlbertForPreTraining.__name__),
+        vocabulary if gfile.exists(vocabulary) else "",
+        own.get("do_lower_case"),
+        own.get("task", {}),
     )
 
 
@@ -56,12 +65,16 @@ def read_arrays(prefix: str) -> dict[str, np.ndarray]:
         raise UserError(f"{prefix}: damaged TF1 checkpoint ({first_line(error)})") from None
 
 
-def write(model: AlbertModel, folder: str) -> None:
+def write(
+    model: AlbertModel, folder: str, task: Mapping[str, Any], *, do_lower_case: bool = True
+) -> None:
     """Writes a model's variables under the original's names, and its configuration.
 
     Args:
       model: what to write.
       folder: exists; files of the same names are replaced once the new ones are whole.
+      task: settings of the task that it was fine-tuned for; empty for none.
+      do_lower_case: whether its vocabulary is of lower-cased text.
 
     Raises:
       OSError, tf.errors.OpError: a file cannot be written.
@@ -75,7 +88,10 @@ def write(model: AlbertModel, folder: str) -> None:
             shape_and_slices=[""] * len(variables),
             tensors=[tf.convert_to_tensor(variable) for variable in variables.values()],
         )
-    files.write_bytes(os.path.join(folder, CONFIG), model.config.to_json_string().encode())
+    own = {"model_class": type(model).__name__, "do_lower_case": do_lower_case, "task": dict(task)}
+    values = {**model.config.to_dict(), _OWN_KEY: own}
+    content = json.dumps(values, indent=2) + "\n"
+    files.write_bytes(os.path.join(folder, CONFIG), content.encode())
 
 
 @contextlib.contextmanager

@@ -1,0 +1,209 @@
+"""What is measured on, made once and kept in --work_dir: a corpus, a vocabulary, records, models.
+
+Each is made by the project's own programs in a process of its own, before the first measurement that needs it.
+"""
+
+import contextlib
+import functools
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+
+from albert_tf import files
+from albert_tf.errors import UserError
+from benchmarks.measure import BenchSettings, Measurement, Values
+
+TEXT, VOCABULARY, MODEL, EXPORT = "input.text", "input.vocabulary", "input.model", "input.export"
+RECORDS = {
+    (length, kind): f"input.records.{length}.{kind}"
+    for length in (512, 128)
+    for kind in ("full", "compact", "dynamic")
+}
+# How records of each kind are asked for.
+_RECORD_FLAGS: Mapping[str, tuple[str, ...]] = {
+    "full": (),
+    "compact": ("--record_format=compact",),
+    "dynamic": ("--masking=dynamic",),
+}
+_VOCABULARY_SIZE = 30000
+_RECORDS_MEGABYTES = 5
+
+
+def predictions_of(length: int) -> int:
+    """P of sequences of a length: the 15 % of the paper (77 of 512)."""
+    return max(1, round(0.15 * length))
+
+
+def text_path(settings: BenchSettings) -> str:
+    """The corpus, one sentence a line, a blank line between documents."""
+    return str(settings.work / "text.txt")
+
+
+def vocabulary_path(settings: BenchSettings) -> str:
+    """The SentencePiece model."""
+    return settings.spm_model_file or str(settings.work / "vocabulary.model")
+
+
+def records_path(settings: BenchSettings, length: int, kind: str) -> str:
+    """A folder of pretraining records."""
+    return str(settings.work / f"records_{length}_{kind}")
+
+
+def model_path(settings: BenchSettings) -> str:
+    """A classifier of the size albert-base with random weights, in the Hugging Face layout."""
+    return str(settings.work / "classifier")
+
+
+def export_path(settings: BenchSettings) -> str:
+    """The same as a SavedModel, with its versions."""
+    return str(settings.work / "export")
+
+
+def run_module(module: str, *flags: str) -> None:
+    """Runs a program of the project.
+
+    Raises:
+      UserError: it fails; the line that it printed.
+    """
+    done = subprocess.run([sys.executable, "-m", module, *flags], capture_output=True, text=True)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise UserError(f"{module}: {lines[-1] if lines else f'ended with {done.returncode}'}")
+
+
+def cut_text(settings: BenchSettings, megabytes: float) -> tuple[str, int]:
+    """A file with so much of the corpus, in whole documents; a corpus that is shorter is repeated.
+
+    Returns:
+      Its path, and how many times the corpus began.
+    """
+    path = settings.work / f"text_{megabytes:g}MB.txt"
+    wanted = int(1e6 * megabytes)
+    passes = -(-wanted // os.path.getsize(text_path(settings)))
+    if not path.exists():
+        files.write_bytes(str(path), b"".join(_documents_of(text_path(settings), wanted)))
+    return str(path), passes
+
+
+def _documents_of(path: str, wanted: int) -> Iterator[bytes]:
+    """Documents of a file, again and again, until there are so many bytes."""
+    size = 0
+    for _ in itertools.count():
+        with open(path, "rb") as file:
+            for line in file:
+                yield line
+                size += len(line)
+                if size >= wanted and not line.strip():
+                    return
+        yield b"\n"
+
+
+# --- Making them ---
+
+
+def make_text(settings: BenchSettings) -> Values:
+    """Copies --text_file, or collects documentation."""
+    path = text_path(settings)
+    with _made(path) as partial:
+        if settings.text_file:
+            from data_prep.text_files import expand_paths
+
+            with open(partial, "wb") as output:
+                for source in expand_paths(settings.text_file):
+                    with open(source, "rb") as file:
+                        shutil.copyfileobj(file, output)
+                    output.write(b"\n")
+        else:
+            megabytes = 2 if settings.quick else 0
+            flags = (f"--output_file={partial}", f"--max_megabytes={megabytes}")
+            run_module("data_prep.sample_corpus", *flags)
+    return {"bytes": os.path.getsize(path)}
+
+
+def make_vocabulary(settings: BenchSettings) -> Values:
+    """Trains a SentencePiece model, smaller than the released one where there is too little text for it."""
+    if settings.spm_model_file:
+        return {"path": settings.spm_model_file}
+    text, _ = cut_text(settings, 2 if settings.quick else 10)
+    with _made(vocabulary_path(settings)) as partial:
+        prefix = partial.removesuffix(".model")
+        for size in (_VOCABULARY_SIZE, 8000, 2000):
+            flags = (f"--input_file={text}", f"--output_prefix={prefix}", f"--vocab_size={size}")
+            try:
+                run_module("data_prep.train_sentencepiece", *flags)
+                break
+            except UserError:
+                if size == 2000:
+                    raise
+    return {"vocab_size": size}
+
+
+def make_records(settings: BenchSettings, *, length: int, kind: str) -> Values:
+    """Makes pretraining records."""
+    text, _ = cut_text(settings, 1 if settings.quick else _RECORDS_MEGABYTES)
+    folder = records_path(settings, length, kind)
+    dupe_factor = () if kind == "dynamic" else ("--dupe_factor=4",)
+    run_module(
+        "data_prep.create_pretraining_data",
+        f"--input_file={text}",
+        f"--output_dir={folder}",
+        f"--spm_model_file={vocabulary_path(settings)}",
+        f"--max_seq_length={length}",
+        f"--max_predictions_per_seq={predictions_of(length)}",
+        "--num_shards=4",
+        *dupe_factor,
+        *_RECORD_FLAGS[kind],
+    )
+    metadata = files.read_json(os.path.join(folder, "metadata.json"))
+    num_bytes = sum(shard["bytes"] for shard in metadata["shards"])
+    return {"bytes": num_bytes, "examples": metadata["counts"]["examples"]}
+
+
+def make_model(settings: BenchSettings) -> Values:
+    """Writes a classifier with random weights."""
+    from albert_tf import AlbertConfig, Tokenizer, save_pretrained
+    from albert_tf.heads import AlbertForSequenceClassification
+
+    vocabulary = vocabulary_path(settings)
+    vocab_size = Tokenizer.from_file(vocabulary).vocab_size
+    config = AlbertConfig.from_name("albert-base-v2", vocab_size=vocab_size)
+    model = AlbertForSequenceClassification(config.with_labels(("no", "yes"), "mrpc"), seed=1)
+    save_pretrained(model, model_path(settings), spm_model_file=vocabulary)
+    return {"parameters": model.count_params()}
+
+
+def make_export(settings: BenchSettings) -> Values:
+    """Exports that classifier."""
+    from albert_tf.export import export_model
+
+    path = export_path(settings)
+    export_model(model_path(settings), path, max_seq_length=512, overwrite=True)
+    return {"path": path}
+
+
+@contextlib.contextmanager
+def _made(path: str) -> Iterator[str]:
+    """A name to write to, which becomes the path's when the file is whole; with the path's ending."""
+    stem, ending = os.path.splitext(path)
+    partial = f"{stem}.partial{ending}"
+    yield partial
+    os.replace(partial, path)
+
+
+INPUTS = (
+    Measurement(TEXT, make_text),
+    Measurement(VOCABULARY, make_vocabulary, inputs=(TEXT,)),
+    *(
+        Measurement(
+            name,
+            functools.partial(make_records, length=length, kind=kind),
+            inputs=(TEXT, VOCABULARY),
+        )
+        for (length, kind), name in RECORDS.items()
+    ),
+    Measurement(MODEL, make_model, inputs=(VOCABULARY,)),
+    Measurement(EXPORT, make_export, inputs=(MODEL,)),
+)

@@ -1,0 +1,127 @@
+"""What the machine can do at most: matrix products of the model's shapes, SentencePiece, the disk."""
+
+import functools
+import os
+
+from benchmarks import measure
+from benchmarks.inputs import TEXT, VOCABULARY, text_path, vocabulary_path
+from benchmarks.measure import BenchSettings, Measurement, Values
+
+# D and F of albert-base.
+HIDDEN, INNER = 768, 3072
+# Rows are pieces of a batch: 8 x 512 and 16 x 128.
+ROWS = (4096, 2048)
+_DISK_BYTES = {False: 512 << 20, True: 64 << 20}  # by --quick
+_SENTENCEPIECE_BYTES = 8 << 20
+
+
+def matrix_products(settings: BenchSettings, *, dtype: str) -> Values:
+    """Rate of TensorFlow's matrix products at the shapes of albert-base's dense layers.
+
+    Returns:
+      By number of rows: for each product, forward ("x W") and backward ("x^T dy", "dy W^T"), its seconds and its rate,
+      floating-point operations a second; and `rate`, that of all forward products of a layer together.
+    """
+    import tensorflow as tf
+
+    widths = {
+        "query, key, value": (HIDDEN, 3 * HIDDEN),
+        "attention output": (HIDDEN, HIDDEN),
+        "intermediate": (HIDDEN, INNER),
+        "output": (INNER, HIDDEN),
+    }
+    generator = tf.random.Generator.from_seed(1)
+
+    def normal(*shape: int):
+        return tf.cast(generator.normal(shape), dtype)
+
+    found = {}
+    for rows in ROWS:
+        products = {}
+        for name, (width_in, width_out) in widths.items():
+            x, kernel, dy = (
+                normal(rows, width_in),
+                normal(width_in, width_out),
+                normal(rows, width_out),
+            )
+            calls = {
+                "x W": functools.partial(tf.matmul, x, kernel),
+                "x^T dy": functools.partial(tf.matmul, x, dy, transpose_a=True),
+                "dy W^T": functools.partial(tf.matmul, dy, kernel, transpose_b=True),
+            }
+            for direction, call in calls.items():
+                timing = measure.repeated(call, settings.seconds / 24, warm_up=2, least=5)
+                flops = 2 * rows * width_in * width_out
+                rate = flops / timing["median"]
+                products[f"{name}, {direction}"] = {**timing, "flops": flops, "rate": rate}
+        forward = [product for name, product in products.items() if name.endswith("x W")]
+        rate = sum(one["flops"] for one in forward) / sum(one["median"] for one in forward)
+        found[str(rows)] = {"rate": rate, "products": products}
+    return found
+
+
+def sentencepiece(settings: BenchSettings) -> Values:
+    """Rate at which SentencePiece alone cuts clean sentences into ids, on one core.
+
+    Returns:
+      The seconds of a pass through the text, and `bytes_a_second`.
+    """
+    import sentencepiece as library
+
+    with open(text_path(settings), "rb") as file:
+        lines = file.read(_SENTENCEPIECE_BYTES).decode("utf-8", "ignore").lower().splitlines()
+    lines = [line for line in lines if line]
+    processor = library.SentencePieceProcessor(model_file=vocabulary_path(settings))
+    call = functools.partial(processor.encode, lines, num_threads=1)
+    timing = measure.repeated(call, settings.seconds / 3)
+    num_bytes = sum(len(line.encode()) + 1 for line in lines)
+    return {**timing, "bytes_a_second": num_bytes / timing["median"]}
+
+
+def disk(settings: BenchSettings) -> Values:
+    """Rate at which a file in --work_dir is written, until the disk has it, and read when it is not in memory.
+
+    Returns:
+      The seconds of `write` and `read`, with `bytes_a_second` of each.
+    """
+    num_bytes = _DISK_BYTES[settings.quick]
+    path = settings.work / "disk.bin"
+    block = os.urandom(4 << 20)
+
+    def write() -> None:
+        with open(path, "wb") as file:
+            for _ in range(num_bytes // len(block)):
+                file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read() -> None:
+        with open(path, "rb", buffering=0) as file:
+            if hasattr(os, "posix_fadvise"):  # or it would come from memory
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            while file.read(4 << 20):
+                pass
+
+    found = {}
+    try:
+        for name, call in (("write", write), ("read", read)):
+            timing = measure.repeated(call, settings.seconds / 3)
+            found[name] = {**timing, "bytes_a_second": num_bytes / timing["median"]}
+    finally:
+        path.unlink(missing_ok=True)
+    return found
+
+
+def _products(name: str, dtype: str, in_quick: bool) -> Measurement:
+    function = functools.partial(matrix_products, dtype=dtype)
+    return Measurement(f"{name}.{dtype}", function, in_quick=in_quick)
+
+
+MEASUREMENTS = (
+    _products("matrix_products", "float32", True),
+    _products("matrix_products", "bfloat16", True),
+    Measurement("sentencepiece", sentencepiece, inputs=(TEXT, VOCABULARY), in_quick=True),
+    Measurement("disk", disk, in_quick=True),
+)
+# Once more at the end: whether the machine has become slower meanwhile.
+AGAIN = (_products("matrix_products_again", "float32", False),)
