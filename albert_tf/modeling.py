@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 import tf_keras
 
+from albert_tf import fused
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 
@@ -93,11 +94,15 @@ class LayerNorm(tf_keras.layers.Layer):
         self.gamma = self.add_weight("gamma", [width], initializer="ones")
         self.beta = self.add_weight("beta", [width], initializer="zeros")
 
-    def call(self, tensor):
-        """[..., width] of any float type -> [..., width] float32."""
-        mean, variance = tf.nn.moments(tensor, axes=[-1], keepdims=True)
-        return tf.nn.batch_normalization(
-            tensor, mean, variance, self.beta, self.gamma, self.epsilon
+    def call(self, tensor, residual=None, training=False):
+        """[..., width] of any float type, with a residual [..., width] added or without -> [..., width] float32."""
+        if residual is None:
+            mean, variance = tf.nn.moments(tensor, axes=[-1], keepdims=True)
+            return tf.nn.batch_normalization(
+                tensor, mean, variance, self.beta, self.gamma, self.epsilon
+            )
+        return fused.residual_norm(
+            tensor, residual, self.gamma, self.beta, self.epsilon, training=training
         )
 
     def named_variables(self) -> dict[str, tf.Variable]:
@@ -158,34 +163,37 @@ class AttentionBlock(tf_keras.layers.Layer):
         self.output_dense = dense(width, width, initializers, self.dtype_policy)
         self.layer_norm = LayerNorm(width, config.layer_norm_eps)
 
-    def call(self, hidden_BLD, adder_B11M, seed=None):
-        """Hidden states [B, L, D] and what is added to the scores [B, 1, 1, M] -> [B, L, D]."""
-        query_BLNH, key_BMNH, value_BMNH = self._project(hidden_BLD)
-        scores_BNLM = tf.einsum("BLNH,BMNH->BNLM", query_BLNH, key_BMNH)
-        scores_BNLM = tf.cast(scores_BNLM, tf.float32) * self.config.head_size**-0.5
-        probabilities_BNLM = tf.nn.softmax(scores_BNLM + adder_B11M)
-        probabilities_BNLM = dropout(
-            tf.cast(probabilities_BNLM, self.compute_dtype),
-            self.config.attention_probs_dropout_prob,
-            fold_seed(seed, 0),
-        )
-        context_BLNH = tf.einsum("BNLM,BMNH->BLNH", probabilities_BNLM, value_BMNH)
-        context_BLD = tf.reshape(context_BLNH, tf.shape(hidden_BLD))
-        output_BLD = self.output_dense(context_BLD)
-        output_BLD = dropout(output_BLD, self.config.hidden_dropout_prob, fold_seed(seed, 1))
-        return self.layer_norm(output_BLD + hidden_BLD)
+    def call(self, hidden_BLD, adder_B11M, seed=None, training=False):
+        """Hidden states [B, L, D] and what is added to the scores [B, 1, 1, M] -> [B, L, D] float32."""
+        shape_BLD = tf.shape(hidden_BLD)
+        hidden_XD = tf.reshape(hidden_BLD, [-1, self.config.hidden_size])
+        query_BNLH, key_BNMH, value_BNMH = self._project(hidden_XD, shape_BLD)
+        rate = self.config.attention_probs_dropout_prob
+        if training and not rate:
+            context_BNLH = fused.attention(query_BNLH, key_BNMH, value_BNMH, adder_B11M)
+        else:
+            scores_BNLM = tf.matmul(query_BNLH, key_BNMH, transpose_b=True)
+            probabilities_BNLM = tf.nn.softmax(tf.cast(scores_BNLM, tf.float32) + adder_B11M)
+            probabilities_BNLM = tf.cast(probabilities_BNLM, self.compute_dtype)
+            probabilities_BNLM = dropout(probabilities_BNLM, rate, fold_seed(seed, 0))
+            context_BNLH = tf.matmul(probabilities_BNLM, value_BNMH)
+        context_BLNH = tf.transpose(context_BNLH, [0, 2, 1, 3])
+        output_XD = self.output_dense(tf.reshape(context_BLNH, tf.shape(hidden_XD)))
+        output_XD = dropout(output_XD, self.config.hidden_dropout_prob, fold_seed(seed, 1))
+        return tf.reshape(self.layer_norm(output_XD, hidden_XD, training=training), shape_BLD)
 
-    def _project(self, hidden_BLD):
-        """Query, key and value [B, L, N, H] each, in one matrix product."""
-        layers = (self.query, self.key, self.value)
+    def _project(self, hidden_XD, shape_BLD):
+        """Query, scaled for the scores, key and value [B, N, L, H] each, in one matrix product."""
+        config, layers = self.config, (self.query, self.key, self.value)
         kernel = tf.concat([layer.kernel for layer in layers], axis=-1)
         bias = tf.concat([layer.bias for layer in layers], axis=-1)
-        all_three = tf.einsum("BLD,DK->BLK", hidden_BLD, tf.cast(kernel, self.compute_dtype))
+        all_three = tf.matmul(hidden_XD, tf.cast(kernel, self.compute_dtype))
         all_three = tf.nn.bias_add(all_three, tf.cast(bias, self.compute_dtype))
-        shape_BLNH = tf.concat(
-            [tf.shape(hidden_BLD)[:2], [self.config.num_attention_heads, self.config.head_size]], 0
-        )
-        return [tf.reshape(part, shape_BLNH) for part in tf.split(all_three, 3, axis=-1)]
+        shape = [*tf.unstack(shape_BLD)[:2], 3, config.num_attention_heads, config.head_size]
+        all_three = tf.transpose(tf.reshape(all_three, shape), [2, 0, 3, 1, 4])
+        query_BNLH, key_BNMH, value_BNMH = tf.unstack(all_three)
+        scale = tf.cast(config.head_size**-0.5, self.compute_dtype)
+        return query_BNLH * scale, key_BNMH, value_BNMH
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """The variables under their released names."""
@@ -208,17 +216,24 @@ class FeedForwardBlock(tf_keras.layers.Layer):
         super().__init__(dtype=dtype, name=name)
         self.config = config
         hidden, inner = config.hidden_size, config.intermediate_size
-        self.intermediate = dense(
-            hidden, inner, initializers, self.dtype_policy, ACTIVATIONS[config.hidden_act]
-        )
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.intermediate = dense(hidden, inner, initializers, self.dtype_policy)
         self.output_dense = dense(inner, hidden, initializers, self.dtype_policy)
         self.layer_norm = LayerNorm(hidden, config.layer_norm_eps)
 
-    def call(self, hidden_BLD, seed=None):
-        """[B, L, D] -> [B, L, D]."""
-        output_BLD = self.output_dense(self.intermediate(hidden_BLD))
-        output_BLD = dropout(output_BLD, self.config.hidden_dropout_prob, seed)
-        return self.layer_norm(output_BLD + hidden_BLD)
+    def call(self, hidden_BLD, seed=None, training=False):
+        """[B, L, D] -> [B, L, D] float32."""
+        hidden_XD = tf.reshape(hidden_BLD, [-1, self.config.hidden_size])
+        inner_XF = fused.bias_activation(
+            tf.matmul(hidden_XD, tf.cast(self.intermediate.kernel, self.compute_dtype)),
+            tf.cast(self.intermediate.bias, self.compute_dtype),
+            self.activation,
+            training=training,
+        )
+        output_XD = self.output_dense(inner_XF)
+        output_XD = dropout(output_XD, self.config.hidden_dropout_prob, seed)
+        normed_XD = self.layer_norm(output_XD, hidden_XD, training=training)
+        return tf.reshape(normed_XD, tf.shape(hidden_BLD))
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """The variables under their released names."""
@@ -315,7 +330,7 @@ class AlbertEncoder(tf_keras.Model):
             hidden = self.projection(hidden)
         # Added before the softmax, -10000 takes a padding position out (original modeling.py:806-834).
         adder_B11M = (1.0 - tf.cast(input_mask, tf.float32))[:, None, None, :] * -10000.0
-        all_layers = self._run_blocks(hidden, adder_B11M, seed)
+        all_layers = self._run_blocks(hidden, adder_B11M, seed, training)
         sequence_output = all_layers[-1]
         pooled_output = tf.cast(self.pooler(sequence_output[:, 0]), tf.float32)
         return {
@@ -324,7 +339,7 @@ class AlbertEncoder(tf_keras.Model):
             "all_layers": all_layers,
         }
 
-    def _run_blocks(self, hidden, adder_B11M, seed) -> list[tf.Tensor]:
+    def _run_blocks(self, hidden, adder_B11M, seed, training) -> list[tf.Tensor]:
         config = self.config
         outputs = []
         for layer in range(config.num_hidden_layers):
@@ -334,8 +349,10 @@ class AlbertEncoder(tf_keras.Model):
                 block_seed = fold_seed(seed, 1 + len(outputs))
 
                 def block(hidden, attention=attention, ffn=ffn, block_seed=block_seed):
-                    attended = attention(hidden, adder_B11M, seed=fold_seed(block_seed, 0))
-                    return ffn(attended, seed=fold_seed(block_seed, 1))
+                    attended = attention(
+                        hidden, adder_B11M, seed=fold_seed(block_seed, 0), training=training
+                    )
+                    return ffn(attended, seed=fold_seed(block_seed, 1), training=training)
 
                 hidden = (tf.recompute_grad(block) if self._recompute else block)(hidden)
                 outputs.append(hidden)

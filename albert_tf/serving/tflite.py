@@ -3,15 +3,13 @@
 Texts are for the caller to tokenise, as SentencePiece is none of TFLite's own operations.
 """
 
-import contextlib
-import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import heads
+from albert_tf import heads, quiet
 from albert_tf.errors import UserError
 from albert_tf.heads import AlbertModel
 from albert_tf.serving.signatures import TOKENS
@@ -43,7 +41,7 @@ def convert(model: AlbertModel, length: int, quantization: str) -> bytes:
     )
     if quantization == "dynamic_int8":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    with _silent():
+    with quiet.silent():  # TFLite's notes
         return converter.convert()
 
 
@@ -94,20 +92,7 @@ def runner(content: bytes) -> Callable[..., dict[str, np.ndarray]]:
         interpreter = tf.lite.Interpreter(model_content=content)
 
     def run(**features: np.ndarray) -> dict[str, np.ndarray]:
-        with _silent():
+        with quiet.silent():  # TFLite's notes
             return interpreter.get_signature_runner()(**features)
 
     return run
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Takes away what TFLite's C++ code prints on standard error, which no log level reaches."""
-    kept = os.dup(2)
-    try:
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
