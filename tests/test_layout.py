@@ -24,7 +24,8 @@ SOURCES = [
     *(ROOT / "albert_tf").rglob("*.py"),
     *(ROOT / "data_prep").rglob("*.py"),
 ]
-SHARED = {"config", "errors", "files", "progress", "quiet", "workers"}  # leaves that every file may import
+# Leaves that every file may import.
+SHARED = {"config", "errors", "files", "progress", "quiet", "workers"}
 # What each part may import of the library besides those (docs/architecture.md).
 ALLOWED = {
     "albert_tf/errors.py": set(),
