@@ -3,6 +3,8 @@
 #   make demo    raw text -> vocabulary -> records -> a small pretrained ALBERT, in about seven minutes on two cores
 #   make test    lint and tests
 #   make format  puts the code into the project's format
+#   make bench   speed and memory beside peers and limits, at most 40 minutes; make bench-quick: at most 5
+#   make peers   installs what the benchmark compares with, besides TF Model Garden (about 4 GB)
 #   make lock    writes requirements.lock anew from pyproject.toml
 #   make clean   removes the environment and the demo's files
 
@@ -10,7 +12,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test lint format lock setup clean
+.PHONY: demo test lint format bench bench-quick peers lock setup clean
 
 demo: setup
 	@$(PYTHON) demo.py $(DEMO_FLAGS)
@@ -25,6 +27,15 @@ lint: setup
 format: setup
 	@$(PYTHON) -m ruff format .
 	@$(PYTHON) -m ruff check --fix .
+
+bench: setup
+	@$(PYTHON) -m benchmarks.run $(BENCH_FLAGS)
+
+bench-quick: setup
+	@$(PYTHON) -m benchmarks.run --quick $(BENCH_FLAGS)
+
+peers: setup
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable ".[peers]"
 
 lock: setup
 	@$(PYTHON) -m pip install --quiet uv

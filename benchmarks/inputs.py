@@ -28,7 +28,7 @@ _RECORD_FLAGS: Mapping[str, tuple[str, ...]] = {
     "compact": ("--record_format=compact",),
     "dynamic": ("--masking=dynamic",),
 }
-_VOCABULARY_SIZE = 30000
+_VOCABULARY_SIZES = (30000, 8000)
 _RECORDS_MEGABYTES = 5
 
 
@@ -98,7 +98,8 @@ def _documents_of(path: str, wanted: int) -> Iterator[bytes]:
                 size += len(line)
                 if size >= wanted and not line.strip():
                     return
-        yield b"\n"
+        if line.strip():  # or its last document would go on with the first one
+            yield b"\n" if line.endswith(b"\n") else b"\n\n"
 
 
 # --- Making them ---
@@ -124,21 +125,26 @@ def make_text(settings: BenchSettings) -> Values:
 
 
 def make_vocabulary(settings: BenchSettings) -> Values:
-    """Trains a SentencePiece model, smaller than the released one where there is too little text for it."""
+    """Trains a SentencePiece model, smaller than the released one if there is too little text for it."""
     if settings.spm_model_file:
         return {"path": settings.spm_model_file}
-    text, _ = cut_text(settings, 2 if settings.quick else 10)
+    text, _ = cut_text(settings, 2 if settings.quick else 5)
+    *larger, smallest = _VOCABULARY_SIZES
+    for vocab_size in larger:
+        with contextlib.suppress(UserError):
+            return _train_vocabulary(settings, text, vocab_size)
+    return _train_vocabulary(settings, text, smallest)
+
+
+def _train_vocabulary(settings: BenchSettings, text: str, vocab_size: int) -> Values:
     with _made(vocabulary_path(settings)) as partial:
-        prefix = partial.removesuffix(".model")
-        for size in (_VOCABULARY_SIZE, 8000, 2000):
-            flags = (f"--input_file={text}", f"--output_prefix={prefix}", f"--vocab_size={size}")
-            try:
-                run_module("data_prep.train_sentencepiece", *flags)
-                break
-            except UserError:
-                if size == 2000:
-                    raise
-    return {"vocab_size": size}
+        run_module(
+            "data_prep.train_sentencepiece",
+            f"--input_file={text}",
+            f"--output_prefix={partial.removesuffix('.model')}",
+            f"--vocab_size={vocab_size}",
+        )
+    return {"vocab_size": vocab_size}
 
 
 def make_records(settings: BenchSettings, *, length: int, kind: str) -> Values:

@@ -50,7 +50,7 @@ def matrix_products(settings: BenchSettings, *, dtype: str) -> Values:
                 "dy W^T": functools.partial(tf.matmul, dy, kernel, transpose_b=True),
             }
             for direction, call in calls.items():
-                timing = measure.repeated(call, settings.seconds / 24, warm_up=2, least=5)
+                timing = measure.repeated(call, settings.seconds / 24)
                 flops = 2 * rows * width_in * width_out
                 rate = flops / timing["median"]
                 products[f"{name}, {direction}"] = {**timing, "flops": flops, "rate": rate}

@@ -8,6 +8,7 @@ caches of compiled functions or threads, and one that fails or hangs costs nothi
 import contextlib
 import dataclasses
 import gc
+import hashlib
 import json
 import os
 import pathlib
@@ -23,6 +24,7 @@ from typing import Any
 
 from albert_tf import files
 from albert_tf.config import Settings, setting
+from albert_tf.errors import UserError
 
 Values = dict[str, Any]  # what a measurement's function returns; JSON holds it
 
@@ -69,7 +71,9 @@ class BenchSettings(Settings):
     only: str = setting(
         "", "Measurements to make, by name or beginning of the name, separated by commas."
     )
-    quick: bool = setting(False, "Whether to make the most important measurements alone, and short.")
+    quick: bool = setting(
+        False, "Whether to make the most important measurements alone, and short."
+    )
     resume: bool = setting(
         False, "Whether to go on with the results in --output_dir; finished measurements are kept."
     )
@@ -80,8 +84,10 @@ class BenchSettings(Settings):
 
     @property
     def work(self) -> pathlib.Path:
-        """The folder of what is measured on."""
-        return pathlib.Path(self.work_dir).resolve()
+        """The folder of what is measured on: one for each corpus and vocabulary."""
+        made_from = json.dumps([self.quick, self.text_file, self.spm_model_file]).encode()
+        name = ("quick-" if self.quick else "full-") + hashlib.sha256(made_from).hexdigest()[:8]
+        return pathlib.Path(self.work_dir).resolve() / name
 
     @property
     def seconds(self) -> float:
@@ -102,6 +108,7 @@ class Measurement:
       name: what it is called in results and by --only; parts separated by dots.
       function: of the settings; gives the values.
       needs: modules that must be installed; it is left out without them.
+      flags: settings that must be given; it is left out without them.
       inputs: names of what must have been made before (`inputs.py`).
       in_quick: whether --quick makes it.
       limit_seconds: time after which its process is ended.
@@ -110,6 +117,7 @@ class Measurement:
     name: str
     function: Callable[[BenchSettings], Values]
     needs: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     in_quick: bool = False
     limit_seconds: float = 240.0
@@ -301,7 +309,9 @@ def _busy_seconds() -> float | None:
     """Processor seconds that all programs, and other machines on the same hardware, have had; None if unknown."""
     try:
         with open("/proc/stat") as file:
-            user, nice, system, _idle, _wait, irq, softirq, steal = map(int, file.readline().split()[1:9])
+            user, nice, system, _idle, _wait, irq, softirq, steal = map(
+                int, file.readline().split()[1:9]
+            )
     except (OSError, ValueError):
         return None
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
@@ -311,7 +321,10 @@ def main(name: str, settings: str, answer: str) -> None:
     """Makes the measurement; what `in_process` starts."""
     from benchmarks import registry
 
-    values = registry.find(name).function(BenchSettings(**json.loads(settings)))
+    try:
+        values = registry.find(name).function(BenchSettings(**json.loads(settings)))
+    except UserError as error:  # its one line is the reason that the report gives
+        sys.exit(str(error))
     found = {"values": values, "peak_bytes": peak_bytes()}
     files.write_bytes(answer, json.dumps(found).encode())
 

@@ -52,6 +52,11 @@ class ServingSettings(Settings):
         if not all(size.isdecimal() and int(size) for size in self.batch_sizes.split(",")):
             self.refuse("batch_sizes", f"must be numbers above 0, got {self.batch_sizes!r}")
 
+    @property
+    def sizes(self) -> list[int]:
+        """The batch sizes."""
+        return [int(size) for size in self.batch_sizes.split(",")]
+
 
 def main(settings: ServingSettings) -> None:
     """Measures every batch size, and prints the table."""
@@ -66,8 +71,8 @@ def main(settings: ServingSettings) -> None:
         "| batch | requests | texts a second | p50, ms | p95, ms |",
         "|---|---|---|---|---|",
     ]
-    with _server(settings) as url:
-        for batch_size in map(int, settings.batch_sizes.split(",")):
+    with server(settings) as url:
+        for batch_size in settings.sizes:
             seconds, elapsed = measure(url, instances, batch_size, settings)
             p50, p95 = 1000 * np.percentile(seconds, [50, 95])
             rate = len(seconds) * batch_size / elapsed
@@ -117,7 +122,7 @@ def _predict(connection: http.client.HTTPConnection, path: str, batch: list[dict
 
 
 @contextlib.contextmanager
-def _server(settings: ServingSettings) -> Iterator[str]:
+def server(settings: ServingSettings) -> Iterator[str]:
     """The URL of the model on a server, started for the purpose unless there is one."""
     if settings.url:
         yield settings.url

@@ -1,0 +1,216 @@
+"""Fine-tuning: seconds an epoch with length buckets, with fixed padding, and as transformers pads.
+
+A step is timed at a few lengths, and the batches of an epoch of each GLUE task are counted by length; the seconds of an
+epoch follow from both (`found.py`). No epoch is run: one of MNLI takes hours on a processor.
+"""
+
+import functools
+import itertools
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from albert_tf.config import (
+    GLUE_TASK_NAMES,
+    AlbertConfig,
+    ClassifierConfig,
+    FineTuningRunConfig,
+    OptimizerConfig,
+)
+from albert_tf.errors import UserError
+from benchmarks import measure, training_step
+from benchmarks.inputs import TEXT, VOCABULARY, vocabulary_path
+from benchmarks.measure import BenchSettings, Measurement, Values
+
+BATCH, MAX_SEQ_LENGTH, NUM_BUCKETS = 32, 128, 4
+_LENGTHS = (32, 64, 96, 128)
+_REPEATS = 3
+_SIZES = {
+    "small": {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4},
+    "base": {},
+}
+
+
+def _config(settings: BenchSettings, size: str) -> AlbertConfig:
+    from albert_tf import Tokenizer
+
+    changes = dict(_SIZES[size])
+    if changes:
+        changes["intermediate_size"] = 4 * changes["hidden_size"]
+    vocab_size = Tokenizer.from_file(vocabulary_path(settings)).vocab_size
+    return AlbertConfig.from_name("albert-base-v2", vocab_size=vocab_size, **changes)
+
+
+def steps(settings: BenchSettings, *, who: str, size: str) -> Values:
+    """Times steps of a classifier at several lengths.
+
+    Returns:
+      By length: the seconds.
+    """
+    make_call = {"ours": _our_steps, "transformers": _transformers_steps}[who]
+    config = _config(settings, size)
+    calls = make_call(settings, config)
+    found = {}
+    for length in _LENGTHS:
+        call = functools.partial(calls, length)
+        found[str(length)] = measure.repeated(call, 0, least=_REPEATS)
+    return {"lengths": found}
+
+
+def _features(config: AlbertConfig, length: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(length)
+    ids = random.integers(5, config.vocab_size, (BATCH, length))
+    labels = random.integers(0, 2, (BATCH, 1))
+    features = {"input_ids": ids, "segment_ids": ids * 0, "input_mask": ids * 0 + 1}
+    return {
+        name: value.astype(np.int32)
+        for name, value in {**features, "label_ids": labels, "example_index": labels[:, 0]}.items()
+    }
+
+
+def _our_steps(settings: BenchSettings, config: AlbertConfig) -> Callable[[int], None]:
+    """The step of run_classifier.py; must be called `1 + _REPEATS` times for each length in turn."""
+    import tensorflow as tf
+
+    from albert_tf.tasks.classification import ClassificationTask
+
+    def batches() -> Iterator[dict[str, np.ndarray]]:
+        for length in itertools.cycle(_LENGTHS):
+            yield from itertools.repeat(_features(config, length), 1 + _REPEATS)
+
+    def dataset(task) -> tf.data.Dataset:
+        spec = task.train_data.spec(BATCH)
+        found = tf.data.Dataset.from_generator(batches, output_signature=spec)
+        return found.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+
+    with tempfile.TemporaryDirectory() as folder:
+        table = pathlib.Path(folder, "train.tsv")
+        rows = [f"{'word ' * (1 + number)}\t{number % 2}" for number in range(64)]
+        table.write_text("\n".join(["text\tlabel", *rows]) + "\n")
+        sizes = pathlib.Path(folder, "config.json")
+        sizes.write_text(config.to_json_string())
+        run = FineTuningRunConfig(output_dir=folder, train_batch_size=BATCH, do_eval=False)
+        classifier = ClassifierConfig(
+            task_name="tsv",
+            train_file=str(table),
+            text_columns="text",
+            albert_config_file=str(sizes),
+            spm_model_file=vocabulary_path(settings),
+            max_seq_length=MAX_SEQ_LENGTH,
+            length_buckets=NUM_BUCKETS,
+            num_workers=1,
+        )
+        trainer = training_step.make_trainer(
+            lambda: ClassificationTask(classifier, run),
+            run,
+            OptimizerConfig(optimizer="adamw", learning_rate=1e-5),
+            dataset,
+        )
+    one = tf.constant(1)
+    return lambda _length: trainer.train(one)
+
+
+def _transformers_steps(settings: BenchSettings, config: AlbertConfig) -> Callable[[int], None]:
+    """transformers' AlbertForSequenceClassification with PyTorch's AdamW."""
+    import torch
+    import transformers
+
+    torch.set_num_threads(measure.num_cores())
+    torch.manual_seed(1)
+    sizes = training_step.transformers_config(config)
+    model = transformers.AlbertForSequenceClassification(sizes).train()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-5, weight_decay=0.01)
+
+    def call(length: int) -> None:
+        features = {
+            name: torch.from_numpy(value.astype(np.int64))
+            for name, value in _features(config, length).items()
+        }
+        loss = model(
+            input_ids=features["input_ids"],
+            attention_mask=features["input_mask"],
+            token_type_ids=features["segment_ids"],
+            labels=features["label_ids"][:, 0],
+        ).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        loss.item()
+
+    return call
+
+
+def epochs(settings: BenchSettings) -> Values:
+    """Counts the batches of an epoch of every GLUE task in --glue_dir by the length that they are padded to.
+
+    Returns:
+      By task: `examples`, and the numbers of batches by length (as text) with `fixed` padding, with `buckets`, and with
+      `dynamic` padding, to the longest example of each batch that is drawn at random.
+
+    Raises:
+      UserError: the folder holds no task.
+    """
+    from albert_tf import Tokenizer
+    from albert_tf.features.sources import TextSource
+
+    tokenizer = Tokenizer.from_file(vocabulary_path(settings))
+    found = {}
+    for name in GLUE_TASK_NAMES:
+        config = ClassifierConfig(
+            task_name=name, data_dir=settings.glue_dir, max_seq_length=MAX_SEQ_LENGTH
+        )
+        source = TextSource(config)
+        if not os.path.exists(os.path.join(settings.glue_dir, source.glue.folder, "train.tsv")):
+            continue
+        table = source.features("train", source.read("train"), tokenizer)
+        found[name] = {"examples": len(table), **batches_of(table.lengths)}
+    if not found:
+        raise UserError(f"--glue_dir={settings.glue_dir}: no folder of a GLUE task with train.tsv")
+    return {"tasks": found}
+
+
+def batches_of(lengths: np.ndarray) -> dict[str, dict[str, int]]:
+    """Numbers of batches of an epoch by length (as text), for each way of padding.
+
+    Args:
+      lengths: of the examples, int [examples].
+    """
+    from albert_tf.features import table
+
+    num_batches = max(1, len(lengths) // BATCH)
+    buckets = table.lengths_to_pad_to(lengths, MAX_SEQ_LENGTH, NUM_BUCKETS)
+    bucketed = itertools.islice(table.training_batches(lengths, buckets, BATCH, 1), num_batches)
+    order = np.random.default_rng(1).permutation(len(lengths))[: num_batches * BATCH]
+    longest = lengths[order].reshape(num_batches, -1).max(axis=1)
+    padded = {
+        "fixed": [MAX_SEQ_LENGTH] * num_batches,
+        "buckets": [batch.length for batch in bucketed],
+        "dynamic": longest,
+    }
+    return {
+        name: {
+            str(length): int(count)
+            for length, count in zip(*np.unique(values, return_counts=True), strict=True)
+        }
+        for name, values in padded.items()
+    }
+
+
+MEASUREMENTS = (
+    *(
+        Measurement(
+            f"fine_tuning.{size}.{who}",
+            functools.partial(steps, who=who, size=size),
+            needs=training_step.PEERS[who],
+            flags=("glue_dir",),
+            inputs=(TEXT, VOCABULARY),
+        )
+        for size in _SIZES
+        for who in ("ours", "transformers")
+    ),
+    Measurement("fine_tuning.epochs", epochs, flags=("glue_dir",), inputs=(TEXT, VOCABULARY)),
+)

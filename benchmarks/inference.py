@@ -1,0 +1,213 @@
+"""Inference: latency and throughput by batch and length, ours exported beside the peers', and over HTTP.
+
+The models of ours and of transformers are the same folder, and their outputs are compared; TF Model Garden's encoder
+has the same sizes and weights of its own.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from albert_tf import files
+from benchmarks import measure, serving, training_step
+from benchmarks.inputs import (
+    EXPORT,
+    MODEL,
+    TEXT,
+    export_path,
+    model_path,
+    text_path,
+    vocabulary_path,
+)
+from benchmarks.measure import BenchSettings, Measurement, Values
+
+_GRID = {False: ((1, 8, 64), (32, 128, 512)), True: ((1, 8), (32, 128))}  # by --quick
+_HTTP_BATCHES = "1,8,32"
+_HTTP_LENGTH = 32
+_SAMPLE = 4  # sequences whose outputs are compared
+
+
+def answer(settings: BenchSettings, *, who: str) -> Values:
+    """Times batches of every size.
+
+    Returns:
+      By "batch x length": the seconds, `sequences_a_second`; and `sample`, some outputs for sequences that are the same
+      for all (none of a model with other weights).
+    """
+    makers: Mapping[str, Callable[[BenchSettings], Callable]] = {
+        "ours": _our_ids,
+        "ours_strings": _our_strings,
+        "transformers": _transformers,
+        "model_garden": _model_garden,
+    }
+    make_call = makers[who](settings)
+    batches, lengths = _GRID[settings.quick]
+    cells = {}
+    # The smallest first: the graph is built then, and the first call at each further size is warm-up enough.
+    for length, batch in itertools.product(lengths, batches):
+        call = make_call(batch, length)
+        is_large = batch * length > 4096
+        timing = measure.repeated(
+            call, settings.seconds / 10, warm_up=0 if is_large else 1, least=2 if is_large else 5
+        )
+        rate = batch / timing["median"]
+        cells[f"{batch}x{length}"] = {**timing, "sequences_a_second": rate}
+    found = {"cells": cells}
+    if who in ("ours", "transformers"):
+        found["sample"] = np.asarray(make_call(_SAMPLE, 32)())[:, :8].tolist()
+    return found
+
+
+def _ids(settings: BenchSettings, batch: int, length: int) -> dict[str, np.ndarray]:
+    """Random sequences without padding, int32 [B, L]."""
+    vocab_size = files.read_json(f"{model_path(settings)}/config.json")["vocab_size"]
+    ids = np.random.default_rng(1).integers(5, vocab_size, (batch, length)).astype(np.int32)
+    return {
+        "input_ids": ids,
+        "input_mask": np.ones_like(ids),
+        "segment_ids": np.zeros_like(ids),
+    }
+
+
+def _signature(settings: BenchSettings, name: str) -> Callable:
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401  (the operations that tokenise)
+
+    model = tf.saved_model.load(f"{export_path(settings)}/1")
+    function = model.signatures[name]
+    function.model = model  # whose variables live as long as it
+    return function
+
+
+def _our_ids(settings: BenchSettings) -> Callable:
+    import tensorflow as tf
+
+    function = _signature(settings, "tokens")
+
+    def make_call(batch: int, length: int):
+        inputs = {name: tf.constant(ids) for name, ids in _ids(settings, batch, length).items()}
+        return lambda: function(**inputs)["pooled_output"].numpy()
+
+    return make_call
+
+
+def _our_strings(settings: BenchSettings) -> Callable:
+    import tensorflow as tf
+
+    function = _signature(settings, "classify")
+
+    def make_call(batch: int, length: int):
+        texts = tf.constant(texts_of(settings, batch, length))
+        return lambda: function(texts=texts)["probabilities"].numpy()
+
+    return make_call
+
+
+def texts_of(settings: BenchSettings, count: int, length: int) -> list[str]:
+    """Texts of the corpus that make sequences of just under so many pieces, or as many."""
+    from albert_tf import Tokenizer
+
+    tokenizer = Tokenizer.from_file(vocabulary_path(settings))
+    with open(text_path(settings), encoding="utf-8", errors="ignore") as file:
+        words = itertools.cycle(
+            [word for line in itertools.islice(file, 2000) for word in line.split()]
+        )
+    sizes: dict[str, int] = {}
+    texts = []
+    for _ in range(count):
+        text, size = [], 2  # [CLS] and [SEP]
+        while True:
+            word = next(words)
+            sizes.setdefault(word, len(tokenizer.encode(word)))
+            size += sizes[word]
+            if size > length:
+                break
+            text.append(word)
+        texts.append(" ".join(text))
+    return texts
+
+
+def _transformers(settings: BenchSettings) -> Callable:
+    import torch
+    import transformers
+
+    torch.set_num_threads(measure.num_cores())
+    model = transformers.AlbertModel.from_pretrained(model_path(settings)).eval()
+
+    def make_call(batch: int, length: int):
+        ids = _ids(settings, batch, length)
+        tensors = {name: torch.from_numpy(value.astype(np.int64)) for name, value in ids.items()}
+        inputs = {
+            "input_ids": tensors["input_ids"],
+            "attention_mask": tensors["input_mask"],
+            "token_type_ids": tensors["segment_ids"],
+        }
+
+        def call():
+            with torch.inference_mode():
+                return model(**inputs).pooler_output.numpy()
+
+        return call
+
+    return make_call
+
+
+def _model_garden(settings: BenchSettings) -> Callable:
+    import tensorflow as tf
+
+    from albert_tf import pretrained
+
+    config = pretrained.read_weights(model_path(settings)).config
+    encoder = training_step.model_garden_encoder(config)
+    spec = tf.TensorSpec([None, None], tf.int32)
+    run = tf.function(
+        lambda *ids: encoder(list(ids), training=False)["pooled_output"],
+        input_signature=[spec] * 3,
+    )
+
+    def make_call(batch: int, length: int):
+        inputs = training_step.model_garden_inputs(_ids(settings, batch, length))
+        tensors = [tf.constant(value) for value in inputs.values()]
+        return lambda: run(*tensors).numpy()
+
+    return make_call
+
+
+def over_http(settings: BenchSettings) -> Values:
+    """Asks docs/serve.py for texts of up to 32 pieces, one client.
+
+    Returns:
+      By batch size: the seconds of the requests, and `texts_a_second`.
+    """
+    asked = serving.ServingSettings(
+        model_dir=export_path(settings),
+        input_file=text_path(settings),
+        batch_sizes=_HTTP_BATCHES,
+        seconds=max(1.0, settings.seconds / 4),
+    )
+    instances = [{"text_a": text, "text_b": ""} for text in texts_of(settings, 64, _HTTP_LENGTH)]
+    found = {}
+    with serving.server(asked) as url:
+        for batch in asked.sizes:
+            seconds, elapsed = serving.measure(url, instances, batch, asked)
+            rate = len(seconds) * batch / elapsed
+            found[str(batch)] = {**measure.statistics_of(seconds), "texts_a_second": rate}
+    return {"batches": found}
+
+
+def _measurement(who: str, inputs: tuple[str, ...], needs=(), in_quick=True) -> Measurement:
+    function = functools.partial(answer, who=who)
+    return Measurement(
+        f"inference.{who}", function, needs=needs, inputs=(TEXT, *inputs), in_quick=in_quick
+    )
+
+
+MEASUREMENTS = (
+    _measurement("ours", (EXPORT,)),
+    _measurement("ours_strings", (EXPORT,), in_quick=False),
+    _measurement("transformers", (MODEL,), training_step.PEERS["transformers"]),
+    _measurement("model_garden", (MODEL,), training_step.PEERS["model_garden"], in_quick=False),
+    Measurement("inference.http", over_http, inputs=(TEXT, EXPORT)),
+)

@@ -1,0 +1,99 @@
+"""How fast training reads records: read, parsed, shuffled, batched, masked where that is due.
+
+As a part of the benchmark it counts seconds, with all cores. As a program,
+
+    taskset -c 0 python -m benchmarks.input_pipeline records/full records/compact records/dynamic
+
+it measures any records, and counts seconds of the processor, so that other programs on the machine change little.
+"""
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from benchmarks import measure
+from benchmarks.inputs import RECORDS, records_path
+from benchmarks.measure import BenchSettings, Measurement, Values
+
+_BATCH, _BATCHES, _BUFFER = 256, 50, 10_000
+
+
+def read(settings: BenchSettings, *, length: int, kind: str, deterministic: bool) -> Values:
+    """Reads batches as training does.
+
+    Returns:
+      The seconds of `batches` batches of `batch` examples, `examples_a_second` and `record_bytes` an example.
+    """
+    import tensorflow as tf
+
+    if deterministic:  # what --deterministic does to the whole program
+        tf.config.experimental.enable_op_determinism()
+        tf.random.set_seed(1)
+    batches, num_bytes = _training_batches(records_path(settings, length, kind))
+    timing = measure.repeated(
+        lambda: _take(batches), settings.seconds / 4, warm_up=_warm_up_rounds(), least=5
+    )
+    return {
+        **timing,
+        "batch": _BATCH,
+        "batches": _BATCHES,
+        "record_bytes": num_bytes,
+        "examples_a_second": _BATCH * _BATCHES / timing["median"],
+    }
+
+
+def _training_batches(folder: str) -> tuple[Iterator, float]:
+    """The stream of batches, and the bytes of a record."""
+    from albert_tf import records
+
+    record_set = records.find_records(folder, "input_file")
+    schema = records.pretraining_schema(*records.pretraining_lengths(record_set, "input_file"))
+    reading = records.Reading(_BATCH, shuffle=True, buffer_examples=_BUFFER, seed=1)
+    num_bytes = sum(shard["bytes"] for shard in record_set.metadata["shards"])
+    dataset = records.training_dataset(record_set, schema, reading)
+    return iter(dataset), num_bytes / record_set.num_examples
+
+
+def _warm_up_rounds() -> int:
+    """Rounds that fill the shuffle buffer."""
+    return 1 + _BUFFER // (_BATCH * _BATCHES)
+
+
+def _take(batches: Iterator) -> None:
+    for _ in range(_BATCHES):
+        next(batches)
+
+
+def _line(folder: str, clock: Callable[[], float]) -> str:
+    """What there is to say of the records in a folder."""
+    batches, num_bytes = _training_batches(folder)
+    for _ in range(_warm_up_rounds()):
+        _take(batches)
+    rates = []
+    for _ in range(7):
+        start = clock()
+        _take(batches)
+        rates.append(_BATCH * _BATCHES / (clock() - start))
+    found = measure.statistics_of(rates)
+    return (
+        f"{folder}: {num_bytes:,.0f} bytes an example; examples a second of one core"
+        f" {found['median']:,.0f} ({found['min']:,.0f} to {found['max']:,.0f})"
+    )
+
+
+MEASUREMENTS = tuple(
+    Measurement(
+        f"input_pipeline.{length}.{kind}{'.deterministic' if deterministic else ''}",
+        functools.partial(read, length=length, kind=kind, deterministic=deterministic),
+        inputs=(RECORDS[length, kind],),
+        in_quick=(length, kind, deterministic) == (128, "full", False),
+    )
+    for length in (512, 128)
+    for kind in ("full", "compact", "dynamic")
+    for deterministic in ((False, True) if length == 128 else (False,))
+)
+
+if __name__ == "__main__":
+    for folder in sys.argv[1:]:
+        print(_line(folder, time.process_time), flush=True)

@@ -1,0 +1,127 @@
+"""Data preparation as a whole program: time, rates and memory against corpus, length and workers."""
+
+import functools
+import os
+import resource
+import shutil
+import subprocess
+import sys
+
+from albert_tf import files
+from albert_tf.errors import UserError
+from benchmarks import measure
+from benchmarks.inputs import TEXT, VOCABULARY, cut_text, predictions_of, vocabulary_path
+from benchmarks.measure import BenchSettings, Measurement, Values
+
+# The original's script under TensorFlow 1 on two cores: 5 MB of Wikipedia at --dupe_factor=10, length 512 and 77
+# predictions, measured once on the machine that this project was begun on. It is not run here.
+ORIGINAL_SECONDS, ORIGINAL_EXAMPLES, ORIGINAL_BYTES = 130.0, 40_777, 1_200_000_000
+ORIGINAL_MEGABYTES, ORIGINAL_DUPE_FACTOR = 5.0, 10
+ORIGINAL_EXAMPLES_A_SECOND = ORIGINAL_EXAMPLES / ORIGINAL_SECONDS
+
+
+def prepare(
+    settings: BenchSettings,
+    *,
+    megabytes: float,
+    dupe_factor: int,
+    length: int = 512,
+    num_workers: int = 0,
+    quick_megabytes: float = 1,
+) -> Values:
+    """Runs create_pretraining_data.
+
+    Args:
+      settings: of the benchmark.
+      megabytes: of text.
+      dupe_factor: passes through it.
+      length: L.
+      num_workers: processes; 0 is one for every core.
+      quick_megabytes: of text with --quick.
+
+    Returns:
+      The seconds, with `cpu_seconds` of a run, `text_bytes`, `passes_of_corpus` (above 1 if it had to be repeated),
+      `examples`, `record_bytes`, `examples_a_second`, `text_bytes_a_second`, and the most memory of one process
+      (`process_bytes`) and of all together (`all_processes_bytes`).
+    """
+    text, passes = cut_text(settings, quick_megabytes if settings.quick else megabytes)
+    folder = settings.work / "prepared"
+    flags = {
+        "input_file": text,
+        "output_dir": folder,
+        "spm_model_file": vocabulary_path(settings),
+        "dupe_factor": dupe_factor,
+        "max_seq_length": length,
+        "max_predictions_per_seq": predictions_of(length),
+        "num_workers": num_workers,
+    }
+    most = 0
+
+    def run() -> None:
+        nonlocal most
+        shutil.rmtree(folder, ignore_errors=True)
+        most = max(most, _memory_of_run(flags))
+
+    # The first run may compile functions, whose code is kept for later ones.
+    warm_text, _ = cut_text(settings, 0.05)
+    _memory_of_run({**flags, "input_file": warm_text})
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    timing = measure.repeated(run, settings.seconds, warm_up=0, least=2, most=5)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    metadata = files.read_json(str(folder / "metadata.json"))
+    shutil.rmtree(folder)
+    seconds, text_bytes = timing["median"], os.path.getsize(text)
+    cpu = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
+    return {
+        **timing,
+        "cpu_seconds": cpu / timing["repeats"],
+        "text_bytes": text_bytes,
+        "dupe_factor": dupe_factor,
+        "length": length,
+        "num_workers": num_workers or measure.num_cores(),
+        "passes_of_corpus": passes,
+        "examples": metadata["counts"]["examples"],
+        "record_bytes": sum(shard["bytes"] for shard in metadata["shards"]),
+        "examples_a_second": metadata["counts"]["examples"] / seconds,
+        "text_bytes_a_second": text_bytes / seconds,
+        "process_bytes": 1024 * after.ru_maxrss,
+        "all_processes_bytes": most,
+    }
+
+
+def _memory_of_run(flags: dict) -> int:
+    """Runs the program; gives the most bytes that its processes had together.
+
+    Raises:
+      UserError: it fails.
+    """
+    shutil.rmtree(flags["output_dir"], ignore_errors=True)
+    command = [sys.executable, "-m", "data_prep.create_pretraining_data"]
+    command += [f"--{name}={value}" for name, value in flags.items()]
+    with (
+        subprocess.Popen(command, stdout=subprocess.DEVNULL) as process,
+        measure.memory_of_processes(process.pid) as most,
+    ):
+        process.wait()
+    if process.returncode:
+        raise UserError(f"create_pretraining_data ended with {process.returncode}")
+    return most[0]
+
+
+def _measurement(name: str, in_quick: bool = False, **options) -> Measurement:
+    function = functools.partial(prepare, **options)
+    return Measurement(
+        f"preparation.{name}", function, inputs=(TEXT, VOCABULARY), in_quick=in_quick
+    )
+
+
+MEASUREMENTS = (
+    _measurement("dupe_10", True, megabytes=ORIGINAL_MEGABYTES, dupe_factor=10),
+    _measurement("dupe_1", True, megabytes=25, dupe_factor=1, quick_megabytes=5),
+    *(_measurement(f"corpus.{size}MB", megabytes=size, dupe_factor=1) for size in (1, 5, 60)),
+    *(
+        _measurement(f"length.{length}", megabytes=25, dupe_factor=1, length=length)
+        for length in (128, 256)
+    ),
+    _measurement("workers.1", megabytes=25, dupe_factor=1, num_workers=1),
+)

@@ -1,0 +1,442 @@
+"""Seconds and memory of a pretraining step, ours and the peers': forward, backward, clipping, optimiser.
+
+Every peer gets the same batch of random pieces without padding, the same sizes, no dropout (ALBERT version 2), clipping
+to a global norm of 1, and is used the way its own documentation says. What differs is stated in benchmarks/README.md.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from albert_tf.config import AlbertConfig, OptimizerConfig, PretrainingConfig, RunConfig
+from benchmarks import measure
+from benchmarks.inputs import predictions_of
+from benchmarks.measure import BenchSettings, Measurement, Values
+
+# Who -> the modules that it needs.
+PEERS: Mapping[str, tuple[str, ...]] = {
+    "ours": (),
+    "model_garden": ("official",),
+    "transformers": ("torch", "transformers"),
+    "keras_hub": ("keras_hub",),
+}
+PRECISIONS = ("float32", "bfloat16")
+_LEARNING_RATE = 1e-4
+_NUM_EXAMPLES = 64  # in our records
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A training step.
+
+    Attributes:
+      who: one of `PEERS`.
+      model: name of the size.
+      batch: B.
+      length: L; 15 % of the pieces are predicted.
+      precision: "float32" or "bfloat16", mixed.
+      recompute: whether activations are computed again in the backward pass; ours only.
+      changes: fields of the model's configuration and their values.
+    """
+
+    who: str
+    model: str = "albert-base-v2"
+    batch: int = 8
+    length: int = 512
+    precision: str = "float32"
+    recompute: bool = False
+    changes: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def config(self) -> AlbertConfig:
+        """The model's sizes."""
+        return AlbertConfig.from_name(self.model, **dict(self.changes))
+
+    @property
+    def predictions(self) -> int:
+        """P."""
+        return predictions_of(self.length)
+
+
+def step_flops(step: Step) -> int:
+    """Floating-point operations of a step by formula: those of its matrix products alone.
+
+    A product of [a, b] and [b, c] counts 2abc, the backward pass twice as much as the forward pass; what is computed
+    again to save memory does not count, nor does the vocabulary's product for pieces that are not masked.
+    """
+    config, rows = step.config, step.batch * step.length
+    width, inner = config.hidden_size, config.intermediate_size
+    dense = 4 * width**2 + 2 * width * inner  # query, key, value, output; both layers of the FFN
+    attention = 2 * step.length * width  # scores and their sum of values
+    per_piece = config.num_blocks * (dense + attention) + config.embedding_size * width
+    masked = step.batch * step.predictions
+    per_masked = config.embedding_size * (width + config.vocab_size)
+    pooled = step.batch * (width**2 + 2 * width)
+    return 3 * 2 * (rows * per_piece + masked * per_masked + pooled)
+
+
+def features_of(step: Step, num_examples: int) -> dict[str, np.ndarray]:
+    """Random pretraining features without padding, int32 and float32 [examples, values]."""
+    random = np.random.default_rng(1)
+    vocab_size = step.config.vocab_size
+    shape, slots = (num_examples, step.length), (num_examples, step.predictions)
+    order = random.random(shape).argsort(axis=1)
+    features = {
+        "input_ids": random.integers(5, vocab_size, shape),
+        "input_mask": np.ones(shape),
+        "segment_ids": np.tile(np.arange(step.length) >= step.length // 2, (num_examples, 1)),
+        "masked_lm_positions": np.sort(order[:, : step.predictions], axis=1),
+        "masked_lm_ids": random.integers(5, vocab_size, slots),
+        "next_sentence_labels": random.integers(0, 2, (num_examples, 1)),
+    }
+    integers = {name: value.astype(np.int32) for name, value in features.items()}
+    return {**integers, "masked_lm_weights": np.ones(slots, np.float32)}
+
+
+def measure_step(
+    settings: BenchSettings, *, step: Step, effort: float = 1.0, least: int = 3
+) -> Values:
+    """Times a step.
+
+    Args:
+      settings: of the benchmark.
+      step: which.
+      effort: share of the usual time.
+      least: repeats at least.
+
+    Returns:
+      The seconds, with `flops` (`step_flops`), `examples_a_second` and `start_bytes`, the memory before the first
+      step, model and optimiser included.
+    """
+    makers = {
+        "ours": our_step,
+        "model_garden": model_garden_step,
+        "transformers": transformers_step,
+        "keras_hub": keras_hub_step,
+    }
+    with makers[step.who](step) as call:
+        start_bytes = measure.resident_bytes()
+        timing = measure.repeated(call, effort * settings.seconds, least=least)
+    return {
+        **timing,
+        "flops": step_flops(step),
+        "examples_a_second": step.batch / timing["median"],
+        "start_bytes": start_bytes,
+    }
+
+
+# --- Ours ---
+
+
+@contextlib.contextmanager
+def our_step(step: Step) -> Iterator[Callable[[], None]]:
+    """The step of run_pretraining.py: records, pipeline, strategy, LAMB, compiled loop."""
+    import tensorflow as tf
+
+    from albert_tf.tasks.pretraining import PretrainingTask
+    from data_prep.record_writer import encode_examples
+
+    precision = {"bfloat16": "mixed_bfloat16"}.get(step.precision, step.precision)
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/examples.tfrecord", "wb") as file:
+            file.write(encode_examples(features_of(step, max(_NUM_EXAMPLES, step.batch))).tobytes())
+        with open(f"{folder}/config.json", "w") as file:
+            file.write(step.config.to_json_string())
+        run = RunConfig(
+            output_dir=folder,
+            train_batch_size=step.batch,
+            mixed_precision=precision,
+            recompute_activations=step.recompute,
+        )
+        pretraining = PretrainingConfig(
+            input_file=folder, albert_config_file=f"{folder}/config.json"
+        )
+        trainer = make_trainer(lambda: PretrainingTask(pretraining, run), run, OptimizerConfig())
+        one = tf.constant(1)
+        yield lambda: trainer.train(one)
+
+
+def make_trainer(
+    make_task: Callable, run: RunConfig, optimizer: OptimizerConfig, make_dataset=None
+):
+    """A trainer as `train_loop.run` makes it, without the folder and the loop around it.
+
+    Args:
+      make_task: see `train_loop.run`.
+      run: devices, batch, precision.
+      optimizer: optimiser and schedule.
+      make_dataset: gives, from the task, other batches than its training data.
+    """
+    import orbit
+
+    from albert_tf import optimization, train_loop
+
+    strategy = train_loop.make_strategy(run)
+    with strategy.scope():
+        task = make_task()
+        model = task.build_model(
+            dtype=run.mixed_precision,
+            recompute_activations=run.recompute_activations,
+            seed=run.seed,
+        )
+
+        def batches(context):
+            if make_dataset:
+                return make_dataset(task)
+            return task.train_data.training_dataset(
+                run.train_batch_size, seed=run.seed, first_step=0, context=context
+            )
+
+        names = train_loop.ratio_names(task, model, task.train_data)
+        return train_loop.Trainer(
+            task,
+            model=model,
+            optimizer=optimization.create_optimizer(
+                optimizer, run.train_batch_size, model.named_variables()
+            ),
+            global_step=orbit.utils.create_global_step(),
+            accumulators=train_loop.Accumulators(names),
+            dataset=strategy.distribute_datasets_from_function(batches),
+            run=run,
+            max_gradient_norm=optimizer.max_gradient_norm,
+        )
+
+
+# --- Peers ---
+
+
+@contextlib.contextmanager
+def model_garden_step(step: Step) -> Iterator[Callable[[], None]]:
+    """TF Model Garden's AlbertEncoder under its pretrainer, with its AdamW (which clips), in a tf.function."""
+    import tensorflow as tf
+    from official.modeling.optimization import legacy_adamw
+    from official.nlp.modeling import layers, models
+
+    if step.precision == "bfloat16":
+        import tf_keras
+
+        tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    head = layers.ClassificationHead(
+        inner_dim=step.config.hidden_size, num_classes=2, dropout_rate=0.0, name="next_sentence"
+    )
+    model = models.BertPretrainerV2(
+        model_garden_encoder(step.config), mlm_activation=gelu, classification_heads=[head]
+    )
+    optimizer = legacy_adamw.AdamWeightDecay(
+        _LEARNING_RATE,
+        weight_decay_rate=0.01,
+        exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
+        gradient_clip_norm=1.0,
+    )
+    features = {name: tf.constant(value) for name, value in features_of(step, step.batch).items()}
+    inputs = model_garden_inputs(features)
+    inputs["masked_lm_positions"] = features["masked_lm_positions"]
+
+    @tf.function
+    def train_step() -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            outputs = model(inputs, training=True)
+            masked_lm = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                features["masked_lm_ids"], tf.cast(outputs["mlm_logits"], tf.float32)
+            )
+            order = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                features["next_sentence_labels"][:, 0],
+                tf.cast(outputs["next_sentence"], tf.float32),
+            )
+            loss = tf.reduce_mean(masked_lm) + tf.reduce_mean(order)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    yield lambda: train_step().numpy()
+
+
+def gelu(tensor):
+    """The activation of ALBERT, as the Garden builds it from "gelu"."""
+    import tf_keras
+
+    return tf_keras.activations.gelu(tensor, approximate=True)
+
+
+def model_garden_encoder(config: AlbertConfig):
+    """TF Model Garden's encoder of a size."""
+    from official.nlp.modeling import networks
+
+    return networks.AlbertEncoder(
+        vocab_size=config.vocab_size,
+        embedding_width=config.embedding_size,
+        hidden_size=config.hidden_size,
+        num_layers=config.num_hidden_layers,
+        num_attention_heads=config.num_attention_heads,
+        max_sequence_length=config.max_position_embeddings,
+        type_vocab_size=config.type_vocab_size,
+        intermediate_size=config.intermediate_size,
+        activation=gelu,
+        dropout_rate=0.0,
+        attention_dropout_rate=0.0,
+        dict_outputs=True,
+    )
+
+
+def model_garden_inputs(features: Mapping) -> dict:
+    """The inputs of the encoder under its own names."""
+    names = {
+        "input_word_ids": "input_ids",
+        "input_mask": "input_mask",
+        "input_type_ids": "segment_ids",
+    }
+    return {theirs: features[ours] for theirs, ours in names.items()}
+
+
+@contextlib.contextmanager
+def transformers_step(step: Step) -> Iterator[Callable[[], None]]:
+    """transformers' AlbertForPreTraining with PyTorch's AdamW; bfloat16 by autocast."""
+    import torch
+    import transformers
+
+    torch.set_num_threads(measure.num_cores())
+    torch.manual_seed(1)
+    model = transformers.AlbertForPreTraining(transformers_config(step.config)).train()
+    optimizer = torch.optim.AdamW(model.parameters(), _LEARNING_RATE, weight_decay=0.01)
+    features = {
+        name: torch.from_numpy(value.astype(np.int64))
+        for name, value in features_of(step, step.batch).items()
+    }
+    labels = torch.full((step.batch, step.length), -100)
+    labels.scatter_(1, features["masked_lm_positions"], features["masked_lm_ids"])
+    inputs = {
+        "input_ids": features["input_ids"],
+        "attention_mask": features["input_mask"],
+        "token_type_ids": features["segment_ids"],
+        "labels": labels,
+        "sentence_order_label": features["next_sentence_labels"][:, 0],
+    }
+
+    def call() -> None:
+        with torch.autocast("cpu", torch.bfloat16, enabled=step.precision == "bfloat16"):
+            loss = model(**inputs).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        loss.item()
+
+    yield call
+
+
+def transformers_config(config: AlbertConfig):
+    """The configuration of the same sizes for transformers."""
+    import transformers
+
+    kept = {
+        name: value
+        for name, value in config.to_dict().items()
+        if name not in ("share_parameters", "hidden_act", "foreign")
+    }
+    return transformers.AlbertConfig(**kept, hidden_act="gelu_new")
+
+
+@contextlib.contextmanager
+def keras_hub_step(step: Step) -> Iterator[Callable[[], None]]:
+    """keras-hub's AlbertMaskedLM with Keras' AdamW through `train_on_batch`; it has no sentence-order head."""
+    import keras_hub
+    import numpy
+
+    keras = __import__("keras")  # Keras 3, which the rest of the project must not touch
+    dtype = {"bfloat16": "mixed_bfloat16"}.get(step.precision, step.precision)
+    config = step.config
+    backbone = keras_hub.models.AlbertBackbone(
+        vocabulary_size=config.vocab_size,
+        num_layers=config.num_hidden_layers,
+        num_heads=config.num_attention_heads,
+        embedding_dim=config.embedding_size,
+        hidden_dim=config.hidden_size,
+        intermediate_dim=config.intermediate_size,
+        max_sequence_length=config.max_position_embeddings,
+        dtype=dtype,
+    )
+    model = keras_hub.models.AlbertMaskedLM(backbone)
+    model.compile(
+        optimizer=keras.optimizers.AdamW(_LEARNING_RATE, weight_decay=0.01, global_clipnorm=1.0),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=False,  # XLA's matrix products are slower on a processor
+    )
+    features = features_of(step, step.batch)
+    inputs = {
+        "token_ids": features["input_ids"],
+        "segment_ids": features["segment_ids"],
+        "padding_mask": features["input_mask"],
+        "mask_positions": features["masked_lm_positions"],
+    }
+    yield lambda: numpy.asarray(model.train_on_batch(inputs, features["masked_lm_ids"]))
+
+
+# --- What is measured ---
+
+
+def _measurement(name: str, step: Step, in_quick: bool = False, **options) -> Measurement:
+    function = functools.partial(measure_step, step=step, **options)
+    return Measurement(name, function, needs=PEERS[step.who], in_quick=in_quick)
+
+
+STEPS = tuple(
+    _measurement(
+        f"training_step.{batch}x{length}.{precision}.{who}",
+        Step(who, batch=batch, length=length, precision=precision),
+        in_quick=batch == 16 and (precision == "float32" or who == "ours"),
+    )
+    for batch, length in ((8, 512), (16, 128))
+    for precision in PRECISIONS
+    for who in PEERS
+)
+
+# What fits into 24 GB; base at 8 x 512 is among the steps above.
+_SIZES = (("large", 2, 512), ("xlarge", 1, 512), ("xxlarge", 1, 128))
+
+
+def _memory(size: str, batch: int, length: int, who: str, recompute: bool = False) -> Measurement:
+    name = f"memory.{size}.{batch}x{length}.{who}{'_recomputed' if recompute else ''}"
+    step = Step(who, f"albert-{size}-v2", batch, length, recompute=recompute)
+    return _measurement(name, step, effort=0, least=1)
+
+
+MEMORY = (
+    _memory("base", 8, 512, "ours", recompute=True),
+    *(
+        _memory(*size, who, recompute)
+        for size in _SIZES
+        for who, recompute in (
+            *(("ours", False), ("ours", True)),
+            *(("model_garden", False), ("transformers", False)),
+        )
+    ),
+)
+
+
+def _growth(what: str, value: int, **options) -> Measurement:
+    step = Step("ours", **{"length": 128, **options})
+    return _measurement(f"growth.{what}.{value}", step, effort=0.4)
+
+
+# One size after the other is changed; the rest is albert-base at 8 x 128.
+GROWTH = (
+    *(_growth("length", length, length=length) for length in (128, 256)),
+    *(_growth("layers", n, changes=(("num_hidden_layers", n),)) for n in (3, 6, 24)),
+    *(
+        _growth(
+            "width",
+            width,
+            changes=(
+                ("hidden_size", width),
+                ("intermediate_size", 4 * width),
+                ("num_attention_heads", width // 64),
+            ),
+        )
+        for width in (256, 512, 1024)
+    ),
+    *(_growth("batch", batch, batch=batch) for batch in (1, 4, 32)),
+)
