@@ -24,20 +24,28 @@ Whatever is written gets its final name only when it is complete, so that a run 
 started again and goes on; until then its folder holds `.unfinished` with the tokenized text (half the size
 of the text, or less).
 
+With `--runner` both steps run on Apache Beam, on this machine or on a cluster, and give the same files
+(`beam_pipeline.py`).
+
 Source: create_pretraining_data.py of the original.
 """
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import itertools
+import logging
 import math
 import os
+import shlex
 import shutil
+import sys
 import time
+import warnings
 import zlib
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -50,8 +58,15 @@ from albert_tf.workers import Workers, num_workers_setting
 from data_prep import masking, record_writer
 from data_prep.record_folder import METADATA_FILE, RecordFolder, WorkFolder, read_json, write_json
 from data_prep.record_formats import RECORD_MAKERS
-from data_prep.text_blocks import MOST_BLOCK_BYTES, TextBlock, decode_lines, read_blocks
+from data_prep.text_blocks import (
+    MOST_BLOCK_BYTES,
+    TextBlock,
+    decode_lines,
+    open_here,
+    read_blocks,
+)
 from data_prep.text_files import (
+    OutputFile,
     expand_paths,
     invalid_utf8_setting,
     print_note,
@@ -66,6 +81,8 @@ SMALL_PART_EXAMPLES = 2000  # parts of a small corpus are smaller, for all cores
 MOST_SMALL_PARTS = 64
 UNITS_OF_PART = 64
 BATCH_EXAMPLES = 256  # made and encoded together: about 1 MB of records
+
+RUNNERS = ("local", "direct", "flink", "spark", "dataflow", "portable")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,9 +166,20 @@ class PretrainingDataSettings(Settings):
     compression: str = setting("none", "Compression of the records.", choices=("none", "gzip"))
     invalid_utf8: str = invalid_utf8_setting()
     num_workers: int = num_workers_setting()
+    runner: str = setting(
+        "local",
+        "local: processes of this machine; the others are Apache Beam's, direct on this machine, portable at any"
+        " --job_endpoint. Changes no result.",
+        choices=RUNNERS,
+    )
+    pipeline_options: str = setting(
+        "",
+        "Options of Beam and of the runner, as they stand on a command line; or give them after --.",
+    )
 
     def __post_init__(self):
         super().__post_init__()
+        self._check_runner()
         if self.random_next_sentence and self.sentence_task not in ("", "nsp"):
             self.refuse("random_next_sentence", f"contradicts --sentence_task={self.sentence_task}")
         if not self.sentence_task:
@@ -169,6 +197,33 @@ class PretrainingDataSettings(Settings):
             )
         if len(set(self.output_files)) < len(self.output_files):
             self.refuse("output_file", "names a file twice")
+
+    def _check_runner(self) -> None:
+        remote = [
+            name
+            for name in ("input_file", "output_dir", "output_file")
+            if "://" in getattr(self, name)
+        ]
+        if self.runner == "local" and remote:
+            self.refuse(remote[0], "is on a remote file system, which --runner=direct can use")
+        if self.runner == "local" and self.pipeline_options:
+            self.refuse("pipeline_options", "contradicts --runner=local, which is not Beam")
+        if self.runner != "local" and set("*?[") & set(self.output_dir + self.output_file):
+            name = "output_dir" if self.output_dir else "output_file"
+            self.refuse(name, "must hold none of *?[, which are patterns on Beam's file systems")
+        if self.runner == "dataflow" and "://" not in self.folder:
+            self.refuse("output_dir", f"must be remote with --runner=dataflow; got {self.folder}")
+        if self.runner not in ("local", "direct") and self.num_workers:
+            self.refuse(
+                "num_workers",
+                f"contradicts --runner={self.runner}, whose workers are set by its own options, after --",
+            )
+        try:
+            options = shlex.split(self.pipeline_options)
+        except ValueError as error:
+            self.refuse("pipeline_options", f"cannot be split into options ({error})")
+        if any(option.split("=")[0] == "--runner" for option in options):
+            self.refuse("runner", "must stand before --")
 
     @property
     def folder(self) -> str:
@@ -194,7 +249,10 @@ def main(settings: PretrainingDataSettings) -> None:
     start = time.monotonic()
     if warning := _too_few_predictions(settings):
         print_note(LABEL, f"warning: {warning}")
-    metadata, was_complete = create_pretraining_data(settings)
+    if settings.runner == "local":
+        metadata, was_complete = create_pretraining_data(settings)
+    else:
+        metadata, was_complete = _beam_pipeline().create_pretraining_data(settings)
     for note in _notes(metadata["counts"]):
         print_note(LABEL, note)
     num_examples = metadata["counts"]["examples"]
@@ -206,6 +264,32 @@ def main(settings: PretrainingDataSettings) -> None:
     seconds = time.monotonic() - start
     speed = f"{seconds:.1f} seconds, {num_examples / seconds:,.0f} examples/s"
     print(f"{num_examples:,} examples, {speed}, {where}")
+
+
+def _beam_pipeline():
+    """The module of the other runners; Beam is imported for these only."""
+    try:
+        with quiet_imports():
+            from data_prep import beam_pipeline
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("apache_beam"):
+            raise
+        raise UserError(
+            "every --runner but local needs Apache Beam: pip install albert-tf[beam]"
+        ) from None
+    return beam_pipeline
+
+
+@contextlib.contextmanager
+def quiet_imports() -> Iterator[None]:
+    """Hides what Beam says of clouds whose clients are not installed."""
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _too_few_predictions(settings: PretrainingDataSettings) -> str:
@@ -249,6 +333,7 @@ class Job(NamedTuple):
     work: WorkFolder
     pair_rule: masking.PairRule
     masking_rule: masking.MaskingRule
+    open_file: Callable[[str], BinaryIO]  # for reading
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str, Any], bool]:
@@ -262,12 +347,14 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
     """
     files = expand_paths(settings.input_file)
     tokenizer = Tokenizer.from_file(settings.spm_model_file, do_lower_case=settings.do_lower_case)
-    folder = RecordFolder(settings.folder, _identity(settings, tokenizer, files), files)
+    described_files = [{"file": path, "bytes": os.path.getsize(path)} for path in files]
+    identity = run_identity(settings, tokenizer, described_files)
+    folder = RecordFolder(settings.folder, identity, files)
     if metadata := folder.finished_metadata():
         return metadata, True
     if folder.open():
         print_note(LABEL, f"going on with the run in {folder.path}")
-    job = _make_job(settings, tokenizer, folder.work)
+    job = make_job(settings, tokenizer, folder.work)
     try:
         with Workers(settings.num_workers, job) as workers:
             text_counts = tokenize_text(job, workers, files)
@@ -276,26 +363,47 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
     except InputError:
         folder.remove_work()
         raise
+    return finish(folder, text_counts, shards), False
+
+
+def finish(
+    folder: RecordFolder, text_counts: Mapping[str, Any], shards: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Writes the metadata of a folder whose shards are complete; returns it.
+
+    Args:
+      folder: the folder.
+      text_counts: what step 1 counted.
+      shards: the counts and file name of each.
+    """
     counts = collections.Counter(text_counts)
     for shard in shards:
         counts.update({f"{key}_in_records": shard[key] for key in ("pieces", "masked_pieces")})
         counts.update({key: shard[key] for key in ("label_0", "label_1")})
-    return folder.finish(counts, shards), False
+    return folder.finish(counts, shards)
 
 
 # Change no result, or stand in the metadata under another name.
 _NOT_IN_METADATA = frozenset(
     {
         *("num_workers", "num_shards", "output_dir", "output_file", "input_file"),
-        *("spm_model_file", "random_next_sentence"),
+        *("spm_model_file", "random_next_sentence", "runner", "pipeline_options"),
     }
 )
 
 
-def _identity(
-    settings: PretrainingDataSettings, tokenizer: Tokenizer, files: Sequence[str]
+def run_identity(
+    settings: PretrainingDataSettings,
+    tokenizer: Tokenizer,
+    input_files: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """What must be equal for a run to go on; the beginning of the metadata."""
+    """What must be equal for a run to go on; the beginning of the metadata.
+
+    Args:
+      settings: the settings.
+      tokenizer: the vocabulary.
+      input_files: `file`, the path, and `bytes` of each.
+    """
     described = settings.to_dict()
     is_dynamic = settings.masking == "dynamic"
     return {
@@ -304,7 +412,7 @@ def _identity(
         "file_names": [os.path.basename(path) for path in settings.output_files],
         "vocab_size": tokenizer.vocab_size,
         "spm_sha256": tokenizer.sha256,
-        "input_files": [{"file": path, "bytes": os.path.getsize(path)} for path in files],
+        "input_files": list(input_files),
         **({"vocabulary": _vocabulary(settings, tokenizer).to_json()} if is_dynamic else {}),
         "version": albert_tf.__version__,
     }
@@ -318,7 +426,21 @@ def _vocabulary(settings: PretrainingDataSettings, tokenizer: Tokenizer) -> mask
     )
 
 
-def _make_job(settings: PretrainingDataSettings, tokenizer: Tokenizer, work: WorkFolder) -> Job:
+def make_job(
+    settings: PretrainingDataSettings,
+    tokenizer: Tokenizer,
+    work: WorkFolder,
+    *,
+    open_file: Callable[[str], BinaryIO] = open_here,
+) -> Job:
+    """What the tasks of a run need.
+
+    Args:
+      settings: the settings.
+      tokenizer: the vocabulary.
+      work: where the run keeps its files.
+      open_file: opens a file of the run for reading.
+    """
     vocabulary = _vocabulary(settings, tokenizer)
     pair_rule = masking.pair_rule(
         vocabulary.is_word_start,
@@ -330,7 +452,7 @@ def _make_job(settings: PretrainingDataSettings, tokenizer: Tokenizer, work: Wor
     masking_rule = masking.masking_rule(
         vocabulary, **{name: getattr(settings, name) for name in masking.RULE_SETTINGS}
     )
-    return Job(settings, tokenizer, work, pair_rule, masking_rule)
+    return Job(settings, tokenizer, work, pair_rule, masking_rule, open_file)
 
 
 # --- Step 1: blocks are tokenized.
@@ -507,6 +629,9 @@ def plan_parts(settings: PretrainingDataSettings, text_counts: dict[str, Any]) -
 # --- Step 2: parts are made of blocks, and shards of parts.
 
 
+EXAMPLE_COUNTS = ("examples", "pieces", "masked_pieces", "label_0", "label_1")
+
+
 class Part(NamedTuple):
     """One of the parts of a plan, and where it goes."""
 
@@ -565,43 +690,58 @@ def build_part(job: Job, part: Part) -> dict[str, Any]:
     """
     if counts := job.work.counts_of(part.path):
         return counts
-    settings = job.settings
-    ids, pairs, seeds = _plan_examples(job, part)
-    order = masking.shuffled(len(pairs), masking.combine_seeds(settings.random_seed, part.index, 1))
-    compressor = zlib.compressobj(wbits=31) if settings.compression == "gzip" else None
-    make_records = RECORD_MAKERS[settings.record_format, settings.masking]
-    counts = dict.fromkeys(("examples", "pieces", "masked_pieces", "label_0", "label_1"), 0)
+    counts = dict.fromkeys(EXAMPLE_COUNTS, 0)
     with job.work.writing(part.path, counts) as file:
-        for start in range(0, len(order), BATCH_EXAMPLES):
-            rows = order[start : start + BATCH_EXAMPLES]
-            sequences = masking.join_pairs(
-                ids,
-                pairs[rows],
-                seeds[rows],
-                job.masking_rule,
-                max_seq_length=settings.max_seq_length,
-            )
-            batch = make_records(sequences, job.masking_rule)
-            records = record_writer.encode_examples(batch.features, batch.lengths).data
-            file.write(compressor.compress(records) if compressor else records)
-            _count(sequences, batch.num_masked, counts)
-        if compressor:
-            file.write(compressor.flush())
+        write_part(job, part.plan, part.index, file, counts)
     return counts
 
 
-def _plan_examples(job: Job, part: Part) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def write_part(job: Job, plan: Plan, index: int, file: OutputFile, counts: dict[str, Any]) -> None:
+    """Makes and shuffles the examples of a part, and appends them to a file.
+
+    Args:
+      job: the job.
+      plan: the plan.
+      index: of the part.
+      file: an open file.
+      counts: the `EXAMPLE_COUNTS`, to add to.
+
+    Raises:
+      UserError: the disk is full.
+    """
+    settings = job.settings
+    ids, pairs, seeds = _plan_examples(job, plan, index)
+    order = masking.shuffled(len(pairs), masking.combine_seeds(settings.random_seed, index, 1))
+    compressor = zlib.compressobj(wbits=31) if settings.compression == "gzip" else None
+    make_records = RECORD_MAKERS[settings.record_format, settings.masking]
+    for start in range(0, len(order), BATCH_EXAMPLES):
+        rows = order[start : start + BATCH_EXAMPLES]
+        sequences = masking.join_pairs(
+            ids,
+            pairs[rows],
+            seeds[rows],
+            job.masking_rule,
+            max_seq_length=settings.max_seq_length,
+        )
+        batch = make_records(sequences, job.masking_rule)
+        records = record_writer.encode_examples(batch.features, batch.lengths).data
+        file.write(compressor.compress(records) if compressor else records)
+        _count(sequences, batch.num_masked, counts)
+    if compressor:
+        file.write(compressor.flush())
+
+
+def _plan_examples(job: Job, plan: Plan, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The ids that a part needs, and its pairs and seeds (`masking.plan_pairs`)."""
-    plan = part.plan
     ids_of_blocks, all_pairs, all_seeds = [], [], []
     first_id, num_dealt = 0, 0
-    for block, units in itertools.groupby(plan.units_of(part.index), key=lambda unit: unit[0]):
+    for block, units in itertools.groupby(plan.units_of(index), key=lambda unit: unit[0]):
         documents = _load_block(job, block)
         for _, number, slice_index in units:
             pairs, seeds, _ = _plan_pass(job, documents, block, number)
             # Shuffled, or the same documents of each pass could end up in the same part.
             order = masking.shuffled(len(pairs), masking.combine_seeds(plan.seed, number, block, 1))
-            first = (part.index - num_dealt) % plan.num_parts if plan.is_small else slice_index
+            first = (index - num_dealt) % plan.num_parts if plan.is_small else slice_index
             rows = order[first :: plan.num_slices]
             num_dealt += len(pairs)
             pairs = pairs[rows]
@@ -614,7 +754,7 @@ def _plan_examples(job: Job, part: Part) -> tuple[np.ndarray, np.ndarray, np.nda
 
 
 def _load_block(job: Job, block: int) -> masking.Documents:
-    with open(_block_path(job, block), "rb") as file:
+    with job.open_file(_block_path(job, block)) as file:
         return masking.Documents(*(np.load(file) for _ in masking.Documents._fields))
 
 
@@ -634,5 +774,24 @@ def dynamic_defaults(flags: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"record_format": "compact", "dupe_factor": 1} if is_dynamic else {}
 
 
+def with_pipeline_options(arguments: Sequence[str]) -> list[str]:
+    """A command line on which what stands after -- is the value of --pipeline_options.
+
+    Example:
+      ["x.py", "--runner=flink", "--", "--parallelism=8"]
+      -> ["x.py", "--runner=flink", "--pipeline_options=--parallelism=8"]
+    """
+    if "--" not in arguments:
+        return list(arguments)
+    place = list(arguments).index("--")
+    name = "--pipeline_options="
+    before = [argument for argument in arguments[:place] if not argument.startswith(name)]
+    given = [
+        argument.removeprefix(name) for argument in arguments[:place] if argument not in before
+    ]
+    return [*before, name + " ".join([*given, shlex.join(arguments[place + 1 :])])]
+
+
 if __name__ == "__main__":
+    sys.argv = with_pipeline_options(sys.argv)
     cli.run(main, PretrainingDataSettings, defaults=dynamic_defaults)

@@ -4,7 +4,8 @@ The corpus is UTF-8 text with one sentence a line and a blank line between docum
 document. Reading is what a single process does for all workers, so that it handles bytes and no more.
 """
 
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
 from albert_tf.errors import UserError
@@ -33,22 +34,46 @@ class TextBlock(NamedTuple):
         return f"{path}, line {number + line - first}"
 
 
-def read_blocks(files: Iterable[str]) -> Iterator[TextBlock]:
+class Position(NamedTuple):
+    """A line of a list of files."""
+
+    file: int = 0
+    offset: int = 0  # bytes before the line
+    line: int = 1  # its number in the file
+
+
+def open_here(path: str) -> BinaryIO:
+    """Opens a file of this machine for reading bytes."""
+    return open(path, "rb")
+
+
+def read_blocks(
+    files: Iterable[str],
+    start: Position = Position(),  # noqa: B008 - it cannot be changed
+    *,
+    open_file: Callable[[str], BinaryIO] = open_here,
+) -> Iterator[TextBlock]:
     """Cuts files into blocks, between documents unless they are too long.
+
+    Args:
+      files: the paths.
+      start: where a block begins; blocks are numbered from there.
+      open_file: opens a path; what it gives must have `peek`.
 
     Raises:
       UserError: a file cannot be read.
     """
     index, lines, sources, num_bytes, num_blank = 0, [], [], 0, 0
-    for path in files:
-        sources.append((len(lines), path, 1))
-        for number, line in enumerate(_read_lines(path), start=1):
+    for num_files, path in enumerate(itertools.islice(files, start.file, None)):
+        first, offset = (1, 0) if num_files else (start.line, start.offset)
+        sources.append((len(lines), path, first))
+        for number, line in enumerate(read_lines(path, offset, open_file=open_file), start=first):
+            line = line.rstrip(b"\n")
             lines.append(line)
             num_bytes += len(line)
             is_blank = not line or line.isspace()
             num_blank += is_blank
-            is_large = num_blank >= BLOCK_DOCUMENTS or num_bytes >= LARGE_BLOCK_BYTES
-            is_full = is_blank and num_bytes >= BLOCK_BYTES and is_large
+            is_full = is_blank and can_end_block(num_bytes, num_blank)
             if is_full or num_bytes >= MOST_BLOCK_BYTES:
                 yield TextBlock(index, lines, sources, was_cut=not is_full)
                 index, lines, num_bytes, num_blank = index + 1, [], 0, 0
@@ -58,16 +83,30 @@ def read_blocks(files: Iterable[str]) -> Iterator[TextBlock]:
     yield TextBlock(index, lines, sources, was_cut=False)
 
 
-def _read_lines(path: str) -> Iterator[bytes]:
-    """The lines of a file; one of more than `MOST_LINE_BYTES` in pieces."""
+def can_end_block(num_bytes: int, num_blank: int) -> bool:
+    """Whether a block ends with a blank line, the last of so many; bytes are counted without line ends."""
+    is_large = num_blank >= BLOCK_DOCUMENTS or num_bytes >= LARGE_BLOCK_BYTES
+    return num_bytes >= BLOCK_BYTES and is_large
+
+
+def read_lines(
+    path: str, offset: int = 0, *, open_file: Callable[[str], BinaryIO] = open_here
+) -> Iterator[bytes]:
+    """The lines of a file with their line ends, from a byte on; one of more than `MOST_LINE_BYTES` in pieces.
+
+    Raises:
+      UserError: the file cannot be read.
+    """
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
+            if offset:
+                file.seek(offset)
             while line := file.readline(MOST_LINE_BYTES):
                 if len(line) == MOST_LINE_BYTES:
                     line += _rest_of_character(file)
-                yield line.rstrip(b"\n")
+                yield line
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
 def _rest_of_character(file: BinaryIO) -> bytes:

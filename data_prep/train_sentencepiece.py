@@ -4,16 +4,23 @@
 
 Writes `<prefix>.model` and `<prefix>.vocab`. Every setting is that of the released 30k-clean.model, as its
 trainer_spec and normalizer_spec record it.
+
+The corpus is read once, from here or from a remote file system. No more of it is held in memory than the sentences
+drawn (`--input_sentence_size`; 10 million of 130 bytes are about 2 GB), which then pass to the trainer one by one.
 """
 
+import array
 import dataclasses
 import io
+import math
 import random
 import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
+import numpy as np
 import sentencepiece
 
 from albert_tf import cli
@@ -21,7 +28,7 @@ from albert_tf.config import Settings, setting
 from albert_tf.errors import UserError
 from albert_tf.progress import Progress
 from albert_tf.tokenization import clean_text
-from data_prep import text_files
+from data_prep import remote_text, text_files
 
 LABEL = "train_sentencepiece"
 
@@ -36,6 +43,8 @@ MAX_SENTENCE_BYTES = (
 )
 # The trainer adds up its counts thread by thread: a fixed number gives one result on every machine.
 NUM_THREADS = 16
+
+SHOWN_BYTES = 1 << 20  # read from one update of the progress bar to the next
 
 SILENT, CHATTY = 2, 0  # the trainer's log levels: errors, everything
 
@@ -77,20 +86,14 @@ def main(settings: TrainSettings) -> None:
     """
     start = time.monotonic()
     outputs = (settings.output_prefix + ".model", settings.output_prefix + ".vocab")
-    paths = text_files.expand_paths(settings.input_file, not_among=outputs)
-    num_sentences = _count_sentences(paths, settings)
-    if not num_sentences:
+    paths = remote_text.expand_inputs(settings.input_file, not_among=outputs)
+    sample = _draw_sentences(paths, settings)
+    if not sample.num_items:
         raise UserError(f"--input_file={settings.input_file}: no sentence there, only blank lines")
     counts = Counter()
-    num_drawn = min(num_sentences, settings.input_sentence_size)
-    with text_files.show_progress(LABEL, num_drawn, "sentences") as progress:
-        sentences = draw(
-            _read_sentences(paths, text_files.LineReader(settings.invalid_utf8)),
-            num_items=num_sentences,
-            num_drawn=num_drawn,
-            seed=settings.random_seed,
-        )
-        model_proto = train(_cleaned(sentences, settings, progress, counts), settings)
+    with text_files.show_progress(LABEL, len(sample.items), "sentences") as progress:
+        sentences = _cleaned(_release(sample.items), settings, progress, counts)
+        model_proto = train(sentences, settings)
     with (
         text_files.OutputFile(outputs[0]) as model,
         text_files.OutputFile(outputs[1]) as vocabulary,
@@ -99,58 +102,108 @@ def main(settings: TrainSettings) -> None:
         vocabulary.write(vocabulary_text(model_proto).encode())
     text_files.print_note(
         LABEL,
-        f"{counts['used']:,} of {num_sentences:,} sentences ({counts['long']:,} above"
+        f"{counts['used']:,} of {sample.num_items:,} sentences ({counts['long']:,} above"
         f" {MAX_SENTENCE_BYTES:,} bytes left out) -> {settings.vocab_size:,} pieces in {outputs[0]};"
         f" {time.monotonic() - start:.1f} s",
     )
 
 
-def _count_sentences(paths: Sequence[str], settings: TrainSettings) -> int:
-    """Reads all of the corpus once, so that what is wrong with it shows before the training."""
-    reader = text_files.LineReader(settings.invalid_utf8)
-    num_sentences = 0
-    with text_files.show_progress(LABEL, text_files.total_bytes(paths), "bytes") as progress:
-        for _ in _read_sentences(paths, reader):
-            num_sentences += 1
-            progress.update(reader.num_bytes)
+class Sample(NamedTuple):
+    """Some items of a stream.
+
+    Fields:
+      items: those drawn, in the stream's order; here None for a sentence that the trainer would leave out.
+      num_items: how many the stream had.
+    """
+
+    items: list[str | None]
+    num_items: int
+
+
+def _draw_sentences(paths: Sequence[str], settings: TrainSettings) -> Sample:
+    """Reads all of the corpus, so that what is wrong with it shows before the training."""
+    reader = remote_text.RemoteLineReader(settings.invalid_utf8)
+    with text_files.show_progress(LABEL, remote_text.size_of(paths), "bytes") as progress:
+        sample = draw(
+            _read_sentences(paths, reader, settings, progress),
+            num_drawn=settings.input_sentence_size,
+            seed=settings.random_seed,
+        )
     for line in reader.report():
         text_files.print_note(LABEL, line)
-    return num_sentences
+    return sample
 
 
-def _read_sentences(paths: Iterable[str], reader: text_files.LineReader) -> Iterator[str]:
-    return (line for path in paths for line in reader.read(path) if line.strip())
+def _read_sentences(
+    paths: Iterable[str], reader: text_files.LineReader, settings: TrainSettings, progress: Progress
+) -> Iterator[str | None]:
+    shown = 0
+    for path in paths:
+        for line in reader.read(path):
+            if reader.num_bytes > shown + SHOWN_BYTES:
+                shown = reader.num_bytes
+                progress.update(shown)
+            # So that lines of any length take little memory if they are drawn.
+            if len(line) > MAX_SENTENCE_BYTES:
+                line = _clean(line, settings)
+            if line is None or line and not line.isspace():
+                yield line
 
 
-def draw(items: Iterable[str], *, num_items: int, num_drawn: int, seed: int) -> Iterator[str]:
-    """Draws items from a stream, each subset of the size wanted as likely as any other, and keeps their order.
+def draw(items: Iterable[str | None], *, num_drawn: int, seed: int) -> Sample:
+    """Draws items from a stream of unknown length, each subset of the size wanted as likely as any other.
+
+    Each item gets a random number, and the `num_drawn` items with the least are kept: the reservoir. Drawn at once is
+    how many items pass until the next one whose number is below the largest of those, and which it takes the place of.
 
     Args:
-      items: the stream; nothing of it is held in memory.
-      num_items: how many it has.
+      items: the stream; no more than the items drawn are held in memory.
       num_drawn: how many to draw; all of them if it has fewer.
       seed: equal seeds draw equal items.
 
-    Source: Knuth, The Art of Computer Programming, volume 2, 3.4.2, algorithm S (selection sampling).
+    Source: Li, Reservoir-sampling algorithms of time complexity O(n(1 + log(N/n))), ACM Transactions on Mathematical
+      Software 20, 1994, algorithm L.
     """
     generator = random.Random(seed)
-    num_wanted = min(num_drawn, num_items)
-    for num_left, item in zip(range(num_items, 0, -1), items, strict=True):
-        if generator.random() * num_left < num_wanted:
-            num_wanted -= 1
-            yield item
+    reservoir, places = [], array.array("q")
+    index, log_largest = -1, 0.0
+    next_index = num_drawn - 1  # with which the reservoir is full
+    for index, item in enumerate(items):
+        if index < num_drawn:
+            reservoir.append(item)
+            places.append(index)
+        elif index == next_index:
+            slot = generator.randrange(num_drawn)
+            reservoir[slot], places[slot] = item, index
+        if index == next_index:
+            log_largest -= generator.expovariate(1.0) / num_drawn
+            chance = -math.expm1(log_largest)  # that an item's number is not below the largest
+            next_index += 1 + int(-generator.expovariate(1.0) / math.log(chance))
+    return Sample([reservoir[slot] for slot in np.argsort(places)], index + 1)
+
+
+def _release(items: list[str | None]) -> Iterator[str | None]:
+    """Yields the items of a list, which loses them, in order: the trainer keeps copies of its own."""
+    items.reverse()
+    while items:
+        yield items.pop()
 
 
 def _cleaned(
-    sentences: Iterable[str], settings: TrainSettings, progress: Progress, counts: Counter
+    sentences: Iterable[str | None], settings: TrainSettings, progress: Progress, counts: Counter
 ) -> Iterator[str]:
     for num_read, sentence in enumerate(sentences, start=1):
         progress.update(num_read)
-        text = clean_text(sentence, do_lower_case=settings.do_lower_case)
-        is_long = len(text.encode()) > MAX_SENTENCE_BYTES
-        counts["long" if is_long else "used"] += 1
-        if not is_long:
+        text = None if sentence is None else _clean(sentence, settings)
+        counts["long" if text is None else "used"] += 1
+        if text is not None:
             yield text
+
+
+def _clean(sentence: str, settings: TrainSettings) -> str | None:
+    """What the trainer gets of a sentence; None if it would leave it out."""
+    text = clean_text(sentence, do_lower_case=settings.do_lower_case)
+    return text if len(text.encode()) <= MAX_SENTENCE_BYTES else None
 
 
 def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:

@@ -1,14 +1,19 @@
 """Corpus -> SentencePiece model: the pieces of the released model, the same bytes each time, wrong input."""
 
+import itertools
 import random
 import re
+import tracemalloc
 
+import numpy as np
 import pytest
+import scipy.stats
 import sentencepiece
+import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.tokenization import Tokenizer
-from data_prep import train_sentencepiece
+from data_prep import text_files, train_sentencepiece
 from data_prep.train_sentencepiece import FIRST_PIECES, TrainSettings
 
 
@@ -100,18 +105,93 @@ def test_equal_seeds_give_equal_bytes(tmp_path):
     assert train(tmp_path) != first
 
 
-def test_draws_every_item_equally_often():
-    items = [f"{index}" for index in range(10)]
-    counts = dict.fromkeys(items, 0)
-    for seed in range(4000):
-        drawn = list(train_sentencepiece.draw(iter(items), num_items=10, num_drawn=3, seed=seed))
-        assert len(drawn) == 3
-        assert drawn == sorted(drawn)
-        for item in drawn:
-            counts[item] += 1
-    # Expected 1200 each; the deviation of a binomial is 29.
-    assert all(1200 - 150 < count < 1200 + 150 for count in counts.values())
-    assert list(train_sentencepiece.draw(items, num_items=10, num_drawn=99, seed=1)) == items
+def draw(items, num_drawn, seed):
+    return train_sentencepiece.draw(iter(items), num_drawn=num_drawn, seed=seed)
+
+
+def test_every_subset_is_drawn_equally_often():
+    subsets = dict.fromkeys(itertools.combinations(range(7), 3), 0)
+    for seed in range(7000):
+        drawn = draw(range(7), 3, seed)
+        assert drawn.num_items == 7
+        subsets[tuple(drawn.items)] += 1  # in order, or it would be none of them
+    # 35 subsets, 200 of each expected; by chance above 56 in 1 % of the cases, and below 18 in 1 %.
+    assert 18 < scipy.stats.chisquare(list(subsets.values())).statistic < 56
+
+
+def test_every_place_of_a_long_stream_is_drawn_equally_often():
+    counts = np.zeros(1000)
+    for seed in range(300):
+        counts[draw(range(1000), 20, seed).items] += 1
+    assert counts.sum() == 300 * 20
+    tenths = counts.reshape(10, 100).sum(axis=1)  # 600 each expected
+    assert scipy.stats.chisquare(tenths).pvalue > 0.01
+    assert scipy.stats.chisquare(counts[::10].reshape(10, 10).sum(axis=0)).pvalue > 0.01
+
+
+def test_a_draw_is_a_matter_of_seed_and_stream():
+    first = draw(map(str, range(5000)), 40, seed=3)
+    assert draw(map(str, range(5000)), 40, seed=3) == first
+    assert draw(map(str, range(5000)), 40, seed=4) != first
+    assert draw("abc", 3, seed=1) == draw("abc", 99, seed=1) == (["a", "b", "c"], 3)
+    assert draw("abc", 1, seed=1).num_items == 3
+    assert draw("", 5, seed=1) == ([], 0)
+
+
+def test_memory_is_that_of_the_items_drawn():
+    def peak(num_items):
+        tracemalloc.start()
+        draw((f"{index:01000d}" for index in range(num_items)), 100, seed=1)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    peak(200)
+    assert 100_000 < peak(30_000) < 1.2 * peak(3_000) < 300_000
+
+
+def test_each_file_is_opened_once(tmp_path, monkeypatch):
+    corpus = make_corpus(300).splitlines(keepends=True)
+    paths = [tmp_path / f"{number}.txt" for number in range(3)]
+    for number, path in enumerate(paths):
+        path.write_text("".join(corpus[number * 100 : (number + 1) * 100]))
+    opened = []
+    read = text_files.LineReader.read
+    monkeypatch.setattr(
+        text_files.LineReader, "read", lambda self, path: opened.append(path) or read(self, path)
+    )
+    train_sentencepiece.main(settings_for(tmp_path, input_file=f"{tmp_path}/*.txt", vocab_size=99))
+    assert opened == list(map(str, paths))
+
+
+def test_files_make_one_stream_wherever_they_are(tmp_path):
+    corpus = make_corpus(300).splitlines(keepends=True)
+    size = {"vocab_size": 99, "input_sentence_size": 150}
+    expected = train(tmp_path, "".join(corpus), **size)
+    remote = f"ram://{tmp_path.name}"
+    for number, first in enumerate(range(0, len(corpus), 120)):
+        text = "".join(corpus[first : first + 120])
+        (tmp_path / f"{number}.txt").write_text(text)
+        tf.io.gfile.makedirs(f"{remote}/sub/.hidden")
+        for name in (f"sub/{number}.txt", f"sub/.{number}"):
+            with tf.io.gfile.GFile(f"{remote}/{name}", "w") as file:
+                file.write(text)
+    model = tmp_path / "spiece.model"
+    for input_file in (f"{tmp_path}/?.txt", f"{remote}/sub", f"{remote}/sub/?.txt"):
+        model.unlink()
+        train_sentencepiece.main(settings_for(tmp_path, input_file=input_file, **size))
+        assert model.read_bytes() == expected
+    with pytest.raises(UserError, match=rf"--input_file={remote}/none: no such file there"):
+        train_sentencepiece.main(settings_for(tmp_path, input_file=f"{remote}/none"))
+    with pytest.raises(UserError, match="--input_file=what://x: cannot be listed"):
+        train_sentencepiece.main(settings_for(tmp_path, input_file="what://x"))
+
+
+def test_a_remote_file_that_is_not_utf8(tmp_path):
+    with tf.io.gfile.GFile("ram://bad/text", "wb") as file:
+        file.write(b"Fine.\nA caf\xe9.\n")
+    with pytest.raises(UserError, match=r"ram://bad/text: not UTF-8 at 1 place at byte 11"):
+        train_sentencepiece.main(settings_for(tmp_path, input_file="ram://bad/text"))
 
 
 def test_long_sentences_are_left_out_and_counted(tmp_path, capsys):
