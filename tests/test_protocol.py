@@ -294,8 +294,12 @@ def test_another_tasks_model_gives_its_encoder_and_no_head(task_flags, finished,
     capsys.readouterr()
     model = task.build_model(dtype="float32", recompute_activations=False, seed=3)
     output = capsys.readouterr().out
-    assert "25 loaded, 2 newly initialised (output_weights, output_bias)" in output
-    assert output.endswith("a new head for mrpc\n")
+    assert output.endswith(
+        "  loaded              25  25 of the encoder, 0 of heads\n"
+        "  newly initialised    2  output_weights, output_bias\n"
+        "  ignored              0\n"
+        "  head: a new one for mrpc\n"
+    )
     assert model.config.labels == ("0", "1") and model.head.output_weights.shape == [2, 20]
     source = make_task(
         *[task_flags["tsv"][0], *task_flags["tsv"][1], f"--init_checkpoint={model_folder}"]
@@ -303,7 +307,10 @@ def test_another_tasks_model_gives_its_encoder_and_no_head(task_flags, finished,
     capsys.readouterr()
     trained = source.build_model(dtype="float32", recompute_activations=False, seed=3)
     assert capsys.readouterr().out.endswith(
-        "27 loaded, 0 newly initialised, 0 ignored; its own head\n"
+        "  loaded              27  25 of the encoder, 2 of heads\n"
+        "  newly initialised    0\n"
+        "  ignored              0\n"
+        "  head: its own\n"
     )
     names = trained.encoder.named_variables()
     for name, variable in model.encoder.named_variables().items():
