@@ -1,0 +1,158 @@
+"""Passages of reading tests -> records of a development set for masked LM, next sentence and sentence order.
+
+    python -m data_prep.create_intrinsic_eval --squad_file=squad/dev-v1.1.json --race_dir=RACE/dev \
+        --spm_model_file=30k-clean.model --output_dir=intrinsic/
+
+The paper's development set for what it calls intrinsic performance is made from the development sets of SQuAD and RACE
+"using the same procedure" as the pretraining data (section 4.1). A passage is a document, its sentences are split as
+those of the corpus, and `create_pretraining_data` makes three folders of records of the same passages:
+
+    none/   pairs in order: for masked LM
+    nsp/    half of the B are from another passage
+    sop/    half of the pairs are swapped
+
+A lone sentence is split before a word, as with --single_segment=clean, so that no swapped pair is one from another
+passage.
+"""
+
+import dataclasses
+import glob
+import json
+import os
+from collections.abc import Iterable, Iterator
+
+from albert_tf import cli, files
+from albert_tf.config import Settings, setting
+from albert_tf.errors import UserError
+from data_prep import create_pretraining_data, masking
+from data_prep.split_sentences import split_paragraph
+from data_prep.text_files import CorpusSettings, corpus_writer, print_note
+
+LABEL = "create_intrinsic_eval"
+TEXT_FILE = "passages.txt"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class IntrinsicSettings(Settings):
+    """Which passages, and how they become examples."""
+
+    squad_file: str = setting("", "SQuAD's JSON file, of any version.", input_path=True)
+    race_dir: str = setting(
+        "", "Folder of RACE's passages, such as RACE/dev; searched through.", input_path=True
+    )
+    input_file: str = setting(
+        "",
+        "Other text instead of passages, one sentence a line and a blank line between documents.",
+        input_path=True,
+    )
+    output_dir: str = setting("", "Folder for the text and the three of records.", required=True)
+    spm_model_file: str = setting("", "SentencePiece model.", required=True, input_path=True)
+    do_lower_case: bool = setting(True, "Whether to lower-case the text; false for cased models.")
+    max_seq_length: int = setting(512, "Pieces in an example.", minimum=5)
+    max_predictions_per_seq: int = setting(20, "Most masked pieces in an example.", minimum=1)
+    masked_lm_prob: float = setting(
+        0.15, "Share of the pieces that are masked.", minimum=0, maximum=1
+    )
+    random_seed: int = setting(12345, "Seed of pairs, masks and order.", minimum=0)
+    dupe_factor: int = setting(1, "Passes through the passages.", minimum=1)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if bool(self.squad_file or self.race_dir) == bool(self.input_file):
+            self.refuse("squad_file", "and --race_dir, or --input_file, must be given")
+
+
+def main(settings: IntrinsicSettings) -> None:
+    """Makes the records and prints how many there are."""
+    for task, number in create_intrinsic_eval(settings).items():
+        print(f"{number:,} examples in {os.path.join(settings.output_dir, task)}")
+
+
+def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
+    """Makes the three folders of records, or what is missing of them.
+
+    Returns:
+      Number of examples by folder.
+
+    Raises:
+      UserError: a file is missing or is not what it should be, or the folder holds other records.
+    """
+    text = settings.input_file
+    if not text:
+        text = os.path.join(settings.output_dir, TEXT_FILE)
+        write_passages(settings, text)
+    kept = ("spm_model_file", "do_lower_case", "max_seq_length", "max_predictions_per_seq")
+    kept += ("masked_lm_prob", "random_seed", "dupe_factor")
+    found = {}
+    for task in masking.SENTENCE_TASKS:
+        made, _ = create_pretraining_data.create_pretraining_data(
+            create_pretraining_data.PretrainingDataSettings(
+                input_file=text,
+                output_dir=os.path.join(settings.output_dir, task),
+                sentence_task=task,
+                single_segment="clean",
+                short_seq_prob=0.0,
+                **{name: getattr(settings, name) for name in kept},
+            )
+        )
+        found[task] = made["counts"]["examples"]
+    return found
+
+
+def write_passages(settings: IntrinsicSettings, path: str) -> None:
+    """Writes the passages as text, one sentence a line; passages of fewer than two sentences are left out."""
+    number = 0
+    with corpus_writer(CorpusSettings(output_file=path)) as writer:
+        for passage in _passages(settings):
+            sentences = [
+                sentence
+                for paragraph in passage.splitlines()
+                for sentence in split_paragraph(paragraph)
+            ]
+            if len(sentences) > 1:
+                writer.write(str(number), sentences)
+            number += 1
+    print_note(LABEL, f"{number:,} passages: {writer.summary()}")
+
+
+def _passages(settings: IntrinsicSettings) -> Iterator[str]:
+    if settings.squad_file:
+        yield from squad_passages(files.read_json(settings.squad_file), settings.squad_file)
+    if settings.race_dir:
+        yield from race_passages(settings.race_dir)
+
+
+def squad_passages(values: dict, source: str) -> Iterable[str]:
+    """The contexts in a SQuAD file, each once.
+
+    Example:
+      {"data": [{"paragraphs": [{"context": "One. Two.", "qas": []}]}]} -> "One. Two."
+
+    Raises:
+      UserError: it is no SQuAD file.
+    """
+    try:
+        paragraphs = [part for article in values["data"] for part in article["paragraphs"]]
+        return dict.fromkeys(paragraph["context"] for paragraph in paragraphs)
+    except (KeyError, TypeError):
+        raise UserError(f"{source}: expected SQuAD's data, paragraphs and contexts") from None
+
+
+def race_passages(folder: str) -> Iterator[str]:
+    """The articles in a folder of RACE, in the order of their files' paths.
+
+    Raises:
+      UserError: there is none, or a file is not RACE's.
+    """
+    paths = sorted(glob.glob(os.path.join(glob.escape(folder), "**", "*.txt"), recursive=True))
+    if not paths:
+        raise UserError(f"--race_dir={folder}: no *.txt files there")
+    for path in paths:
+        try:
+            yield json.loads(files.read_bytes(path))["article"]
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{path}: expected RACE's JSON with an article") from None
+
+
+if __name__ == "__main__":
+    cli.run(main, IntrinsicSettings)

@@ -1,0 +1,111 @@
+"""The columns of tables: where a number stands in a row's JSON, and how it is shown."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from experiments.declarations import TABLE_TASKS
+
+Result = Mapping[str, Any]
+# The numbers of one row and seed; two where the paper gives a pair such as F1/EM; none if it was not measured.
+Values = tuple[float, ...]
+
+
+class Column(NamedTuple):
+    """A column.
+
+    Fields:
+      title: its head.
+      values: of a row's JSON.
+      digits: behind the point.
+    """
+
+    title: str
+    values: Callable[[Result], Values]
+    digits: int = 1
+
+
+def _at(*path: str, factor: float = 1.0) -> Callable[[Result], Values]:
+    """Takes the number at a path below `measures`."""
+
+    def values(result: Result) -> Values:
+        found = result["measures"]
+        for name in path:
+            found = found.get(name) if isinstance(found, Mapping) else None
+        return () if found is None else (factor * found,)
+
+    return values
+
+
+def _task(task: str, *metrics: str, factor: float = 100.0) -> Callable[[Result], Values]:
+    """Takes a task's metrics: the first that are there, as SQuAD 1.1 and 2.0 call them differently."""
+    getters = [_at(f"task {task}", metric, factor=factor) for metric in metrics]
+    return lambda result: tuple(value for get in getters for value in get(result))
+
+
+def _average(result: Result) -> Values:
+    """The mean of the paper's five tasks, after that of F1 and EM."""
+    cells = [COLUMNS[task].values(result) for task in TABLE_TASKS]
+    return (statistics.fmean(map(statistics.fmean, cells)),) if all(cells) else ()
+
+
+def _layer(
+    kind: str, which: Callable[[Sequence[float]], float], least: int = 1
+) -> Callable[[Result], Values]:
+    """Takes a number from those of all layers, if there are at least so many."""
+
+    def values(result: Result) -> Values:
+        found = result["measures"].get("layer_changes")
+        layers = found["pieces"][kind] if found else ()
+        return (which(layers),) if len(layers) >= least else ()
+
+    return values
+
+
+def roughness(distances: Sequence[float]) -> float:
+    """Mean absolute change from layer to layer, divided by the mean: 0 is a straight line without slope."""
+    steps = [abs(after - before) for before, after in zip(distances, distances[1:], strict=False)]
+    return statistics.fmean(steps) / statistics.fmean(distances)
+
+
+_SQUAD = ("f1", "exact_match", "exact")
+
+COLUMNS = {
+    "parameters": Column("parameters, M", _at("parameters", "paper", factor=1e-6)),
+    "masked_lm": Column("MLM", _at("intrinsic", "masked_lm_accuracy", factor=100)),
+    "nsp": Column("NSP", _at("intrinsic", "nsp_own_head", factor=100)),
+    "sop": Column("SOP", _at("intrinsic", "sop_own_head", factor=100)),
+    "nsp_probe": Column("NSP, probe", _at("intrinsic", "nsp_probe", factor=100)),
+    "sop_probe": Column("SOP, probe", _at("intrinsic", "sop_probe", factor=100)),
+    "squad1.1": Column("SQuAD 1.1", _task("squad1.1", *_SQUAD, factor=1.0)),
+    "squad2.0": Column("SQuAD 2.0", _task("squad2.0", *_SQUAD, factor=1.0)),
+    "mnli": Column("MNLI", _task("mnli", "accuracy")),
+    "sst2": Column("SST-2", _task("sst2", "accuracy")),
+    "race": Column("RACE", _task("race", "accuracy")),
+    "average": Column("Avg", _average),
+    "qnli": Column("QNLI", _task("qnli", "accuracy")),
+    "qqp": Column("QQP", _task("qqp", "accuracy")),
+    "rte": Column("RTE", _task("rte", "accuracy")),
+    "mrpc": Column("MRPC", _task("mrpc", "accuracy")),
+    "cola": Column("CoLA", _task("cola", "matthews")),
+    "stsb": Column("STS-B", _task("stsb", "pearson")),
+    "speedup": Column("speed-up", lambda result: result.get("speedup", ()), 2),
+    "speedup_same_shape": Column(
+        "against BERT of its shape", lambda result: result.get("speedup_same_shape", ()), 2
+    ),
+    "minutes": Column("minutes", _at("pretraining", "minutes")),
+    "distance_first": Column("L2, first layer", _layer("l2_distance", lambda found: found[0])),
+    "distance_last": Column("L2, last layer", _layer("l2_distance", lambda found: found[-1])),
+    "degrees_first": Column("degrees, first layer", _layer("degrees", lambda found: found[0])),
+    "degrees_last": Column("degrees, last layer", _layer("degrees", lambda found: found[-1])),
+    "roughness": Column("roughness of L2", _layer("l2_distance", roughness, 2), 2),
+}
+
+
+def shown(values: Values, digits: int) -> str:
+    """A number, or a pair with a stroke.
+
+    Example:
+      (88.61, 81.5), 1 -> "88.6/81.5"
+    """
+    return "/".join(f"{value:.{digits}f}" for value in values)

@@ -1,0 +1,74 @@
+"""How much each layer changes its input: L2 distance and angle (paper, section 4.5 and Figure 1).
+
+The paper does not say over which positions it takes the mean. Both readings are given: over all real pieces of an
+example, [CLS] and [SEP] included and padding left out; and over the [CLS] positions alone. The input of the first layer
+is what enters the blocks, so behind the projection of the embeddings to the hidden width. The angle is that
+between the two vectors, in degrees; it is a mean of angles, not the angle of mean vectors.
+"""
+
+import os
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.heads import AlbertForPreTraining
+from experiments.intrinsic import run_over
+
+
+def measure(
+    model: AlbertForPreTraining, intrinsic_dir: str, max_examples: int
+) -> dict[str, dict[str, Any]]:
+    """Distance and angle of every layer.
+
+    Args:
+      model: what is measured.
+      intrinsic_dir: what data_prep.create_intrinsic_eval has written; its ordered pairs are read.
+      max_examples: most examples; 0 takes all.
+
+    Returns:
+      For "pieces" and "cls" a list for `l2_distance` and one for `degrees`, one number a layer; and `examples`.
+    """
+    forward = tf.function(lambda features: _changes(model, features), reduce_retracing=True)
+    found = run_over(forward, model, os.path.join(intrinsic_dir, "none"), max_examples)
+    pieces = found["num_pieces"].sum()
+    return {
+        "pieces": {
+            "l2_distance": (found["distance_sums"].sum(axis=0) / pieces).tolist(),
+            "degrees": (found["angle_sums"].sum(axis=0) / pieces).tolist(),
+        },
+        "cls": {
+            "l2_distance": found["cls_distances"].mean(axis=0).tolist(),
+            "degrees": found["cls_angles"].mean(axis=0).tolist(),
+        },
+        "examples": len(found["num_pieces"]),
+    }
+
+
+def _changes(model, features) -> dict[str, tf.Tensor]:
+    """Of each example: sums over its real pieces, and values at [CLS], [B, layers]."""
+    encoder = model.encoder
+    hidden = encoder.embeddings(features["input_ids"], features["segment_ids"])
+    if encoder.projection is not None:
+        hidden = encoder.projection(hidden)
+    outputs = encoder(features, training=False)["all_layers"]
+    states = [tf.cast(hidden, tf.float32), *(tf.cast(output, tf.float32) for output in outputs)]
+    pairs = [changes(before, after) for before, after in zip(states, states[1:], strict=False)]
+    distances, angles = (tf.stack(values, axis=-1) for values in zip(*pairs, strict=True))
+    is_real = tf.cast(features["input_mask"], tf.float32)
+    return {
+        "distance_sums": tf.einsum("BLK,BL->BK", distances, is_real),
+        "angle_sums": tf.einsum("BLK,BL->BK", angles, is_real),
+        "num_pieces": tf.reduce_sum(is_real, axis=-1),
+        "cls_distances": distances[:, 0],
+        "cls_angles": angles[:, 0],
+    }
+
+
+def changes(before: tf.Tensor, after: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """L2 distance and angle in degrees of vectors [..., D]: [...] each."""
+    distance = tf.norm(after - before, axis=-1)
+    cosine = tf.reduce_sum(
+        tf.math.l2_normalize(before, axis=-1) * tf.math.l2_normalize(after, axis=-1), axis=-1
+    )
+    return distance, tf.acos(tf.clip_by_value(cosine, -1.0, 1.0)) * (180.0 / np.pi)

@@ -1,0 +1,707 @@
+"""The experiments: declarations, data, intrinsic numbers, the engine at a scale of seconds, the report."""
+
+import contextlib
+import dataclasses
+import functools
+import io
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import flags
+from conftest import LENGTH, ROOT, TINY, random_features, write_records
+
+from albert_tf import cli, records, train_loop
+from albert_tf.errors import UserError
+from albert_tf.heads import AlbertForPreTraining
+from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.tokenization import Tokenizer
+from data_prep.create_intrinsic_eval import IntrinsicSettings, create_intrinsic_eval
+from experiments import columns, declarations, intrinsic, layer_changes, report, training, verdicts
+from experiments.__main__ import ExperimentSettings
+from experiments.engine import Engine, count_parameters, result_path
+from experiments.preparation import Workspace
+from experiments.training import Trained
+
+PAPER = declarations.Scale(name="paper", title="", seeds=(1,), texts={})
+
+# --- Declarations ---
+
+
+def test_every_table_and_figure_is_there():
+    names = declarations.names_of(declarations.DEFINITIONS)
+    assert names == ["figure_1", *(f"table_{number}" for number in range(1, 14))]
+    for name in names:
+        experiment = declarations.read_experiment(name)
+        assert set(experiment.columns) <= set(columns.COLUMNS), name
+        for claim in experiment.claims:
+            assert claim.metric in experiment.columns, (name, claim.text)
+        for row in experiment.rows:
+            assert set(row.paper) <= set(experiment.columns), (name, row.name)
+            assert set(row.training) <= {"steps_factor"}, (name, row.name)
+
+
+@pytest.mark.parametrize("scale", declarations.names_of(declarations.SCALES))
+def test_every_row_has_a_model_at_every_scale(scale):
+    scale = declarations.read_scale(scale)
+    for name in declarations.names_of(declarations.DEFINITIONS):
+        rows = [row for row in declarations.read_experiment(name).rows if scale.has(row)]
+        assert rows, name
+        for row in rows:
+            config = scale.model_config(row)
+            assert config.max_position_embeddings >= scale.data["max_seq_length"]
+            assert config.vocab_size == scale.vocabulary["vocab_size"]
+
+
+# Without heads; facts of the paper's architecture.
+EXACT = {
+    "table_1": [109_081_344, 334_607_360, 11_683_584, 17_683_968, 58_724_864, 222_595_584],
+    "table_3": [
+        *(87_648_000, 89_650_176, 93_654_528, 109_081_344),
+        *(9_681_408, 11_683_584, 15_687_936, 31_114_752),
+    ],
+    "table_4": [
+        *(31_114_752, 83_078_400, 57_117_696, 109_081_344),
+        *(11_683_584, 63_647_232, 37_686_528, 89_650_176),
+        *(18_771_456, 25_859_328, 32_947_200, 47_122_944),
+    ],
+    "table_12": [17_683_968, 58_724_864, 222_595_584, 495_518_208],
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_declared_models_have_the_papers_parameters(name):
+    rows = declarations.read_experiment(name).rows
+    # Shapes are counted, nothing is computed; the two largest BERTs of a table are enough of them.
+    counted = [count_parameters(PAPER.model_config(row), with_heads=False) for row in rows]
+    assert counted == EXACT[name]
+
+
+def test_counted_parameters_are_the_models():
+    for with_heads in (False, True):
+        model = AlbertForPreTraining(TINY)
+        counted = model if with_heads else model.encoder
+        assert count_parameters(TINY, with_heads=with_heads) == counted.count_params()
+
+
+def test_a_scale_translates_sizes_and_a_row_has_the_last_word():
+    scale = declarations.Scale(
+        name="s",
+        title="",
+        seeds=(1,),
+        texts={},
+        model={"vocab_size": 50, "hidden_dropout_prob": 0.0},
+        sizes={"hidden_size": {"768": 20, "1024": 24}, "num_hidden_layers": {"12": 3}},
+    )
+    row = declarations.Row(
+        name="r",
+        base="albert-base-v1",
+        model={"hidden_dropout_prob": 0.2, "num_attention_heads": 2},
+    )
+    config = scale.model_config(row)
+    assert (config.hidden_size, config.intermediate_size, config.num_hidden_layers) == (20, 80, 3)
+    assert (config.vocab_size, config.hidden_dropout_prob) == (50, 0.2)
+    assert config.attention_probs_dropout_prob == 0.1  # albert-base-v1's
+    large = dataclasses.replace(row, base="albert-large-v1")
+    assert not scale.has(large)
+    with pytest.raises(UserError, match=r"\[sizes.num_hidden_layers\] has no entry for 24"):
+        scale.model_config(large)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("title =", "is not TOML"),
+        ("title = 't'\nsource = 's'\nrowz = []", "rowz: unknown here; known are name, title"),
+        ("source = 's'\n[[rows]]\nname = 'r'\nbase = 'bert-base'", "title is missing"),
+        ("title = 't'\nsource = 's'", "expected rows"),
+        ("title = 't'\nsource = 's'\n[[rows]]\nname = 'r'\nbase = 'bert'", "base must be one of"),
+        (
+            "title = 't'\nsource = 's'\nbase = 'bert-base'\n[[rows]]\nname = 'r'\nwarm_start_from = 'q'",
+            "warm_start_from must name a row above it, got 'q'",
+        ),
+        (
+            "title = 't'\nsource = 's'\nbase = 'bert-base'\nrows = [{name = 'r'}]\n[[claims]]\n"
+            "text = 'c'\nmetric = 'sop'\nhigher = 'q'",
+            "a claim names the row 'q'",
+        ),
+        (
+            "title = 't'\nsource = 's'\nbase = 'bert-base'\nrows = [{name = 'r'}]\nbudget = 'days'",
+            "budget must be one of none, steps, seconds",
+        ),
+    ],
+)
+def test_wrong_declarations_are_refused_in_one_line(tmp_path, text, words):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(UserError) as caught:
+        declarations.read_experiment(str(path))
+    assert words in str(caught.value)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(UserError, match="no such experiment; known are figure_1, table_1"):
+        declarations.read_experiment("table_99")
+    with pytest.raises(UserError, match="no such scale; known are nano, paper, shapes, small"):
+        declarations.read_scale("huge")
+    experiment = declarations.read_experiment("table_5")
+    chosen = ExperimentSettings(experiments="table_5", rows="3; none").chosen_rows(experiment)
+    assert [row.name for row in chosen] == ["SOP", "none"]
+    with pytest.raises(UserError, match="has no row 'order'; its rows are none, NSP, SOP"):
+        ExperimentSettings(experiments="table_5", rows="order").chosen_rows(experiment)
+
+
+def test_the_command_line_says_what_is_known():
+    def run(*arguments):
+        command = [sys.executable, "-m", "experiments", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+
+    listed = run("list", "table_4")
+    assert listed.returncode == 0
+    assert " 9  E=128, groups of 6\n" in listed.stdout
+    assert "10  E=128, groups of 4  (not at scale nano)" in listed.stdout
+    wrong = run("run", "table_4", "--rows=all", "--seeds=one")
+    assert wrong.returncode == 2
+    assert "--seeds must be numbers" in wrong.stderr
+    assert run("train").returncode == 2
+
+
+def test_a_recorded_command_gives_the_same_settings():
+    values = {
+        "output_dir": "a folder",
+        "num_train_steps": 7,
+        "num_warmup_steps": 0,
+        "learning_rate": 3e-4,
+        "do_eval": False,
+        "input_file": "x",
+    }
+    settings = training.settings_of(values, training.PRETRAINING)
+    program, *given = training.shlex.split(training.command("run_pretraining.py", settings))[1:]
+    assert program == "run_pretraining.py"
+    flag_values = flags.FlagValues()
+    cli.define_flags(training.PRETRAINING, flag_values)
+    flag_values(["program", *given])
+    parsed = [cli.settings_from_flags(cls, flag_values) for cls in training.PRETRAINING]
+    assert parsed == settings
+    with pytest.raises(UserError, match="num_steps: not a setting"):
+        training.settings_of({"num_steps": 1}, training.PRETRAINING)
+
+
+# --- Texts, vocabulary and the development set ---
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory) -> pathlib.Path:
+    """Text of 60 documents, and passages of SQuAD and RACE; every passage speaks of a letter of its own."""
+    folder = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(7)
+
+    def text(sentences: int) -> str:
+        words = rng.integers(0, 26, (sentences, 5))
+        return " ".join(" ".join(chr(ord("a") + word) * 3 for word in line) + "." for line in words)
+
+    for number in range(60):
+        path = folder / "text" / f"{number}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text(12) + "\n")
+    contexts = [{"context": passage(number), "qas": []} for number in range(18)]
+    squad = {"data": [{"title": "t", "paragraphs": [*contexts, contexts[0]]}]}
+    (folder / "squad").mkdir()
+    (folder / "squad" / "dev-v1.1.json").write_text(json.dumps(squad))
+    for number, level in enumerate(("middle", "high"), 18):
+        path = folder / "race" / "dev" / level / "1.txt"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"article": passage(number)}))
+    return folder
+
+
+def passage(number: int) -> str:
+    """Six sentences: each says which passage and the how-manieth sentence it is, in letters."""
+    letter = chr(ord("a") + number)
+    return " ".join(f"{letter * 3} {'uvwxyz'[index] * 3}." for index in range(6))
+
+
+MICRO = """
+title = "seconds"
+seeds = [1, 2]
+seconds = 1
+
+[texts]
+standard = ["text"]
+
+[vocabulary]
+vocab_size = 70
+
+[data]
+max_seq_length = 24
+max_predictions_per_seq = 4
+dupe_factor = 1
+record_format = "compact"
+single_segment = "clean"
+
+[training]
+learning_rate = 0.003
+train_batch_size = 6
+num_train_steps = 8
+num_warmup_steps = 2
+log_every_steps = 2
+eval_every_steps = 4
+max_eval_steps = 1
+save_checkpoints_steps = 4
+
+[model]
+max_position_embeddings = 24
+vocab_size = 70
+
+[sizes]
+embedding_size = { 128 = 7 }
+hidden_size = { 768 = 12 }
+num_attention_heads = { 12 = 3 }
+num_hidden_layers = { 1 = 1, 12 = 2 }
+
+[intrinsic]
+max_examples = 30
+max_probe_examples = 30
+
+[speed]
+steps = 6
+log_every_steps = 2
+
+[tasks.mrpc]
+max_seq_length = 20
+num_train_steps = 3
+"""
+
+MINE = """
+title = "Mine"
+source = "here"
+base = "albert-base-v1"
+measures = ["parameters", "intrinsic", "layer_changes", "tasks"]
+columns = ["parameters", "masked_lm", "sop", "degrees_last", "roughness"]
+tasks = ["mrpc"]
+plot = "layers"
+
+[[rows]]
+name = "one layer"
+model = { num_hidden_layers = 1 }
+paper = { masked_lm = 50.0 }
+
+[[rows]]
+name = "two layers"
+warm_start_from = "one layer"
+
+[[claims]]
+text = "Two layers are better"
+metric = "masked_lm"
+higher = "two layers"
+lower = "one layer"
+"""
+
+
+@pytest.fixture(scope="module")
+def micro(tmp_path_factory) -> tuple[declarations.Scale, declarations.Experiment]:
+    """A scale of seconds, and an experiment of two rows."""
+    folder = tmp_path_factory.mktemp("declared")
+    (folder / "micro.toml").write_text(MICRO)
+    (folder / "mine.toml").write_text(MINE)
+    scale = declarations.read_scale(str(folder / "micro.toml"))
+    return scale, declarations.read_experiment(str(folder / "mine.toml"))
+
+
+@pytest.fixture(scope="module")
+def workspace(micro, data_dir, tmp_path_factory) -> Workspace:
+    """The shared data of the scale."""
+    return Workspace(micro[0], str(data_dir), str(tmp_path_factory.mktemp("work")))
+
+
+def sentences_of(workspace: Workspace, task: str) -> list[tuple[int, list[str], list[str]]]:
+    """Label and the sentences of both segments of every example of the development set, masks filled in."""
+    folder = f"{workspace.intrinsic()}/{task}"
+    record_set = records.find_records(folder, "x")
+    schema = records.pretraining_schema(*records.pretraining_lengths(record_set, "x"))
+    tokenizer = Tokenizer.from_file(workspace.vocabulary())
+    found = []
+    for batch in records.first_batches(record_set, schema, 64):
+        rows = {name: value.numpy() for name, value in batch.items()}
+        for index, ids in enumerate(rows["input_ids"]):
+            whole = ids.copy()
+            real = rows["masked_lm_weights"][index] > 0
+            whole[rows["masked_lm_positions"][index][real]] = rows["masked_lm_ids"][index][real]
+            used = rows["input_mask"][index] == 1
+            second = rows["segment_ids"][index] == 1
+            parts = [
+                tokenizer.decode([int(id) for id in whole[used & chosen] if id > 4]).split()
+                for chosen in (~second, second)
+            ]
+            found.append((int(rows["next_sentence_labels"][index, 0]), *parts))
+    return found
+
+
+def test_the_development_set_has_pairs_in_order_from_elsewhere_and_swapped(workspace):
+    whole = [word for number in range(20) for word in passage(number).split()]
+    for task in ("none", "nsp", "sop"):
+        examples = sentences_of(workspace, task)
+        assert len(examples) >= 20
+        labels = [label for label, *_ in examples]
+        assert set(labels) == ({0} if task == "none" else {0, 1}), task
+        for label, first, second in examples:
+            passages = {word[0] for word in (*first, *second) if "a" <= word[0] < "u"}
+            assert len(passages) == (2 if task == "nsp" and label else 1), (task, label)
+            if task == "sop" and label:
+                first, second = second, first
+            if not (task == "nsp" and label):
+                joined = "".join([*first, *second])
+                assert joined in "".join(whole), (task, label, joined)
+
+
+def test_passages_are_those_of_the_files_each_once(workspace, tmp_path):
+    text = pathlib.Path(workspace.intrinsic(), "passages.txt").read_text()
+    documents = text.strip().split("\n\n")
+    assert len(documents) == 20  # the context that comes twice counts once
+    assert documents[0].splitlines()[:3] == ["aaa uuu.", "aaa vvv.", "aaa www."]
+    common = {"output_dir": str(tmp_path), "spm_model_file": workspace.vocabulary()}
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text('{"data": [1]}')
+    with pytest.raises(UserError, match="expected SQuAD's data, paragraphs and contexts"):
+        create_intrinsic_eval(IntrinsicSettings(squad_file=str(wrong), **common))
+    with pytest.raises(UserError, match="must be given"):
+        IntrinsicSettings(**common)
+
+
+def test_data_is_made_once_for_each_setting(workspace, micro):
+    _, experiment = micro
+    row = experiment.rows[0]
+    folder = workspace.records(row)
+    written = pathlib.Path(folder, "metadata.json").stat().st_mtime_ns
+    assert workspace.records(experiment.rows[1]) == folder
+    assert pathlib.Path(folder, "metadata.json").stat().st_mtime_ns == written
+    nsp = dataclasses.replace(row, data={"sentence_task": "nsp"})
+    assert workspace.records(nsp) != folder
+    with pytest.raises(UserError, match="has no text 'additional'"):
+        workspace.records(dataclasses.replace(row, text="additional"))
+
+
+# --- Measures ---
+
+
+def test_layer_changes_are_those_computed_by_hand(tmp_path):
+    features = random_features(9, seed=5)
+    write_records(tmp_path / "none" / "examples.tfrecord", features)
+    model = AlbertForPreTraining(TINY.replace(initializer_range=0.3), seed=2)
+    found = layer_changes.measure(model, str(tmp_path), 0)
+
+    encoder = model.encoder
+    hidden = encoder.projection(
+        encoder.embeddings(features["input_ids"], features["segment_ids"])
+    ).numpy()
+    outputs = encoder(features)["all_layers"]
+    states = [hidden, *(output.numpy() for output in outputs)]
+    real = features["input_mask"] == 1
+    for layer in range(TINY.num_hidden_layers):
+        before, after = states[layer], states[layer + 1]
+        distance = np.sqrt(((after - before) ** 2).sum(-1))
+        norms = np.sqrt((before**2).sum(-1)) * np.sqrt((after**2).sum(-1))
+        degrees = np.degrees(np.arccos((before * after).sum(-1) / norms))
+        expected = {
+            "pieces": (distance[real].mean(), degrees[real].mean()),
+            "cls": (distance[:, 0].mean(), degrees[:, 0].mean()),
+        }
+        for positions, values in expected.items():
+            got = [found[positions][kind][layer] for kind in ("l2_distance", "degrees")]
+            np.testing.assert_allclose(got, values, rtol=1e-4)
+    assert found["examples"] == 9
+    assert real.sum() < 9 * LENGTH  # there was padding to leave out
+
+
+def test_distance_and_angle_of_known_vectors():
+    before = tf.constant([[3.0, 0.0], [1.0, 1.0], [2.0, 0.0]])
+    after = tf.constant([[0.0, 4.0], [2.0, 2.0], [-2.0, 0.0]])
+    distance, degrees = layer_changes.changes(before, after)
+    np.testing.assert_allclose(distance, [5.0, 2**0.5, 4.0], rtol=1e-6)
+    np.testing.assert_allclose(degrees, [90.0, 0.0, 180.0], atol=0.05)
+    assert columns.roughness([1.0, 1.0, 1.0]) == 0.0
+    assert columns.roughness([1.0, 3.0]) == 1.0
+
+
+def test_intrinsic_numbers_of_a_head_that_says_in_order_to_all(tmp_path):
+    model = AlbertForPreTraining(TINY, seed=2)
+    model.sentence_order_head.output_weights.assign(tf.zeros([2, TINY.hidden_size]))
+    model.sentence_order_head.output_bias.assign([1.0, 0.0])
+    every = {}
+    for number, name in enumerate(("none", "nsp", "sop", "probe")):
+        every[name] = random_features(70, seed=number)
+        write_records(tmp_path / name / "examples.tfrecord", every[name])
+    found = intrinsic.measure(model, str(tmp_path), {"sop": str(tmp_path / "probe")}, 66, 0)
+    for task in ("nsp", "sop"):
+        labels = every[task]["next_sentence_labels"][:66]
+        assert found[f"{task}_own_head"] == pytest.approx(1 - labels.mean())
+        assert found[f"{task}_says_changed"] == 0.0
+    assert "nsp_probe" not in found and 0.2 < found["sop_probe"] < 0.8
+    assert found["examples"] == {"none": 66, "nsp": 66, "sop": 66}
+
+    kept = {name: values[:66] for name, values in every["none"].items()}
+    outputs = model(kept)
+    weights = kept["masked_lm_weights"]
+    hits = (outputs["masked_lm_logits"].numpy().argmax(-1) == kept["masked_lm_ids"]) * weights
+    assert found["masked_lm_accuracy"] == pytest.approx(hits.sum() / weights.sum())
+    log_probs = tf.nn.log_softmax(outputs["masked_lm_logits"]).numpy()
+    right = np.take_along_axis(log_probs, kept["masked_lm_ids"][..., None], -1)[..., 0]
+    assert found["masked_lm_loss"] == pytest.approx(
+        -(right * weights).sum() / weights.sum(), rel=1e-4
+    )
+    assert found["masked_pieces"] == int(weights.sum())
+
+
+def test_a_probe_finds_what_is_there():
+    rng = np.random.default_rng(1)
+
+    def examples(number, strength):
+        labels = rng.integers(0, 2, number)
+        pooled = rng.normal(size=(number, 5)) + strength * labels[:, None] * [0, 0, 3, 0, 0]
+        return {"pooled": pooled, "labels": labels}
+
+    assert intrinsic.probe_accuracy(examples(300, 5), examples(200, 5)) > 0.99
+    assert abs(intrinsic.probe_accuracy(examples(300, 0), examples(400, 0)) - 0.5) < 0.1
+
+
+# --- The engine ---
+
+
+@pytest.fixture(scope="module")
+def finished(micro, workspace, tmp_path_factory):
+    """The experiment run by the engine, both rows with one seed: engine, results folder, what was printed.
+
+    Before, the first row's training was stopped behind its first checkpoint, as if killed.
+    """
+    _, experiment = micro
+    trained = Trained(workspace, experiment, experiment.rows[0], 1)
+    run, optimizer, pretraining = trained.settings()
+    stopped = dataclasses.replace(run, stop_after_steps=4)
+    train_loop.run(lambda: PretrainingTask(pretraining, stopped), stopped, optimizer)
+    pathlib.Path(trained.run_folder, "results.json").unlink()
+    results_dir = str(tmp_path_factory.mktemp("results"))
+    engine = Engine(workspace, results_dir)
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        engine.run(experiment, experiment.rows, [1])
+    return engine, results_dir, output.getvalue()
+
+
+def result_of(results_dir: str, micro, row: int) -> dict:
+    scale, experiment = micro
+    path = result_path(results_dir, experiment, scale.name, experiment.rows[row], 1)
+    return json.loads(pathlib.Path(path).read_text())
+
+
+def test_a_killed_run_goes_on(finished, micro):
+    _, results_dir, output = finished
+    assert "resumed   at step 4" in output
+    measured = result_of(results_dir, micro, 0)["measures"]["pretraining"]
+    assert [line["step"] for line in measured["training"]] == [2, 4, 6, 8]
+    assert measured["steps"] == 8
+
+
+def test_a_row_has_every_measure(finished, micro):
+    _, results_dir, _ = finished
+    for row, layers in ((0, 1), (1, 2)):
+        result = result_of(results_dir, micro, row)
+        measures = result["measures"]
+        assert set(measures) == {
+            *("parameters", "pretraining", "intrinsic", "layer_changes", "task mrpc")
+        }
+        assert measures["task mrpc"] is None  # no data for it
+        assert measures["parameters"]["here_with_heads"] == measures["pretraining"]["parameters"]
+        assert len(measures["layer_changes"]["pieces"]["degrees"]) == layers
+        assert measures["intrinsic"]["development_set"]["race_dir"] == "dev"
+        assert measures["intrinsic"]["examples"]["sop"] == 20
+        assert result["declared"]["model"]["num_hidden_layers"] == layers
+    assert "--warm_start_from_shallower=true" in result["measures"]["pretraining"]["command"]
+    # One block serves one layer and two: the sizes are equal.
+    assert (
+        result_of(results_dir, micro, 0)["measures"]["parameters"]["here"]
+        == measures["parameters"]["here"]
+    )
+
+
+def test_finished_rows_are_not_run_again(finished, micro):
+    engine, results_dir, _ = finished
+    _, experiment = micro
+    before = result_of(results_dir, micro, 0)
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        engine.run(experiment, experiment.rows[:1], [1])
+    assert "training" not in output.getvalue() and "finished" in output.getvalue()
+    assert result_of(results_dir, micro, 0) == before
+
+
+def test_rows_with_equal_settings_share_a_training(workspace, micro):
+    _, experiment = micro
+
+    def folder(row, **changes):
+        return Trained(workspace, experiment, dataclasses.replace(row, **changes), 1).folder
+
+    one, two = experiment.rows
+    assert folder(one, name="the same under another name", paper={}) == folder(one)
+    different = [
+        folder(one),
+        folder(two),
+        folder(two, warm_start_from=""),
+        folder(one, data={"sentence_task": "nsp"}),
+        folder(one, training={"steps_factor": 2}),
+        Trained(workspace, experiment, one, 2).folder,
+        Trained(workspace, dataclasses.replace(experiment, budget="seconds"), one, 1).folder,
+    ]
+    assert len(set(different)) == len(different)
+
+
+def test_a_scale_can_give_an_experiment_more_steps(workspace, micro):
+    scale, experiment = micro
+    row = dataclasses.replace(experiment.rows[0], training={"steps_factor": 3})
+    more = dataclasses.replace(
+        scale, experiments={"mine": {"num_train_steps": 10}}, steps_factors={"3": 1.5}
+    )
+    for used, steps in ((scale, 24), (more, 15)):
+        own = Workspace(used, workspace.data_dir, workspace.work_dir)
+        assert Trained(own, experiment, row, 1).values["num_train_steps"] == steps
+
+
+def test_results_of_other_settings_are_refused(finished, micro):
+    engine, _, _ = finished
+    _, experiment = micro
+    changed = dataclasses.replace(experiment.rows[0], data={"short_seq_prob": 0.3})
+    with pytest.raises(UserError, match=r"was made with data.short_seq_prob=None, now it is 0.3"):
+        engine.run(experiment, [changed], [1])
+
+
+def test_equal_time_means_a_number_of_steps_that_stays(workspace, micro):
+    _, experiment = micro
+    timed = dataclasses.replace(experiment, budget="seconds")
+    trained = Trained(workspace, timed, experiment.rows[0], 2)
+    steps = trained.settings()[1].num_train_steps
+    found = json.loads(pathlib.Path(trained.folder, "budget.json").read_text())
+    assert steps == max(1, int(found["median"] / found["batch"]))  # one second
+    assert trained.settings()[1].num_train_steps == steps
+    assert len(found["examples_per_second"]) == 2  # of three intervals, the first makes graphs
+
+
+# --- The report ---
+
+
+@functools.cache
+def made_up(seeds: tuple[float, ...]) -> list[dict]:
+    """Results with a masked-LM accuracy for each seed."""
+    made = {name: "x" for name in ("date", "commit", "processor", "cores")}
+    return [
+        {
+            "seed": seed,
+            "made": made,
+            "minutes": {"pretraining": 3.0},
+            "measures": {
+                "intrinsic": {
+                    "masked_lm_accuracy": value,
+                    "development_set": {"squad_file": "dev.json"},
+                }
+            },
+        }
+        for seed, value in enumerate(seeds)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("higher", "lower", "word"),
+    [
+        ((0.30, 0.31, 0.32), (0.20, 0.21, 0.22), verdicts.AGREES),
+        ((0.20, 0.21, 0.22), (0.30, 0.31, 0.32), verdicts.DISAGREES),
+        ((0.20, 0.31, 0.32), (0.20, 0.21, 0.22), verdicts.TOO_SMALL),  # the ranges overlap
+        ((0.30,), (0.20, 0.21, 0.22), verdicts.TOO_SMALL),  # no spread
+        ((), (0.20, 0.21), verdicts.NOT_RUN),
+    ],
+)
+def test_verdicts(micro, higher, lower, word):
+    _, experiment = micro
+    rows = {"two layers": made_up(higher), "one layer": made_up(lower)}
+    found = report.Found(experiment, {name: results for name, results in rows.items() if results})
+    ((_, verdict),) = report.judged(found)
+    assert verdict.word == word
+
+
+def test_verdicts_against_a_number_and_near_one():
+    assert verdicts.compare([61.0, 62.0, 63.0], 50.0).word == verdicts.AGREES
+    assert verdicts.compare([49.0, 51.0, 53.0], 50.0).word == verdicts.TOO_SMALL
+    assert verdicts.compare_near([50.5, 51.0, 51.5], 50.0, 3.0).word == verdicts.AGREES
+    assert verdicts.compare_near([60.5, 61.0, 61.5], 50.0, 3.0).word == verdicts.DISAGREES
+    assert verdicts.compare_near([48.0, 53.0, 57.0], 50.0, 3.0).word == verdicts.TOO_SMALL
+
+
+def test_cells_have_mean_spread_and_the_papers_number(micro):
+    _, experiment = micro
+    row = experiment.row("one layer")
+    found = report.Found(experiment, {"one layer": made_up((0.25, 0.27, 0.29))})
+    assert report.cell(found, row, "masked_lm") == "27.0 ± 2.0 (50.0)"
+    assert report.cell(found, row, "sop") == "-"
+    assert columns.shown((88.61, 81.5), 1) == "88.6/81.5"
+
+
+def test_speeds_are_compared_with_the_reference_and_with_the_bert_of_the_same_shape(tmp_path):
+    speeds = {"BERT-base": 40.0, "BERT-large": 10.0, "ALBERT-large": 17.0}
+    scale = declarations.read_scale("nano")
+    table = declarations.read_experiment("table_2")
+    for name, speed in speeds.items():
+        intervals = [speed - 1, speed, speed + 1]
+        measures = {"speed": {"median": speed, "examples_per_second": intervals}}
+        path = result_path(str(tmp_path), table, scale.name, table.row(name), 1)
+        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+        pathlib.Path(path).write_text(json.dumps({"row": name, "seed": 1, "measures": measures}))
+    found = report.Found(table, report.read_results(table, scale, str(tmp_path)))
+    assert report.cell(found, table.row("ALBERT-large"), "speedup") == "1.70 (1.7)"
+    assert report.cell(found, table.row("BERT-base"), "speedup") == "4.00 (4.7)"
+    assert report.cell(found, table.row("BERT-base"), "speedup_same_shape") == "1.00"
+    assert report.cell(found, table.row("ALBERT-large"), "speedup_same_shape") == "1.70"
+    words = {claim.text: verdict.word for claim, verdict in report.judged(found)}
+    assert words["ALBERT-large trains faster than BERT-large"] == verdicts.AGREES
+    assert words["ALBERT-base trains faster than BERT-base"] == verdicts.NOT_RUN
+
+
+def test_the_average_is_the_papers():
+    measures = {
+        "task squad1.1": {"f1": 89.3, "exact_match": 82.3},
+        "task squad2.0": {"f1": 80.0, "exact": 77.1},
+        "task mnli": {"accuracy": 0.816},
+        "task sst2": {"accuracy": 0.903},
+        "task race": {"accuracy": 0.640},
+    }
+    (average,) = columns.COLUMNS["average"].values({"measures": measures})
+    assert round(average, 6) == 80.05  # ALBERT-base of Table 2
+    assert columns.COLUMNS["squad2.0"].values({"measures": measures}) == (80.0, 77.1)
+    assert columns.COLUMNS["average"].values({"measures": {}}) == ()
+
+
+def test_the_report_is_made_of_the_files(finished, micro):
+    _, results_dir, _ = finished
+    scale, experiment = micro
+    path = pathlib.Path(report.write_report([experiment], [scale], results_dir))
+    text = path.read_text()
+    for row in (0, 1):
+        measures = result_of(results_dir, micro, row)["measures"]
+        accuracy = f"{100 * measures['intrinsic']['masked_lm_accuracy']:.1f}"
+        degrees = f"{measures['layer_changes']['pieces']['degrees'][-1]:.1f}"
+        (line,) = (
+            line
+            for line in text.splitlines()
+            if line.startswith(f"| {experiment.rows[row].name} |")
+        )
+        assert accuracy in line and degrees in line
+    assert "**too small to say**" in text and "one seed" in text
+    assert (path.parent / "mine" / "micro" / "plot.png").stat().st_size > 5000
+    notes = path.parent / "mine" / "micro" / "notes.md"
+    notes.write_text("Other rates were tried.\n")
+    report.write_report([experiment], [scale], results_dir)
+    assert "Other rates were tried." in path.read_text()
+    notes.unlink()
+    with pytest.raises(UserError, match="no results at scale micro"):
+        report.write_report([declarations.read_experiment("table_1")], [scale], results_dir)
