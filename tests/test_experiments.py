@@ -20,7 +20,12 @@ from albert_tf.errors import UserError
 from albert_tf.heads import AlbertForPreTraining
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.tokenization import Tokenizer
-from data_prep.create_intrinsic_eval import IntrinsicSettings, create_intrinsic_eval
+from data_prep.create_intrinsic_eval import (
+    IntrinsicSettings,
+    create_intrinsic_eval,
+    race_passages,
+    squad_passages,
+)
 from experiments import columns, declarations, intrinsic, layer_changes, report, training, verdicts
 from experiments.__main__ import ExperimentSettings
 from experiments.engine import Engine, count_parameters, result_path
@@ -371,6 +376,12 @@ def test_passages_are_those_of_the_files_each_once(workspace, tmp_path):
         create_intrinsic_eval(IntrinsicSettings(squad_file=str(wrong), **common))
     with pytest.raises(UserError, match="must be given"):
         IntrinsicSettings(**common)
+
+
+def test_real_passages_are_all_there(real_data):
+    squad = real_data / "squad" / "dev-v1.1.json"
+    assert len(list(squad_passages(json.loads(squad.read_text()), "x"))) == 2067
+    assert len(list(race_passages(str(real_data / "race" / "dev")))) == 368 + 1021
 
 
 def test_data_is_made_once_for_each_setting(workspace, micro):
