@@ -5,7 +5,8 @@ operation by operation, because each of them reads and writes everything again. 
 compiled by XLA, and the backward pass computes it again from its input instead of keeping what is between. What is
 not trained keeps TensorFlow's operations: an XLA kernel is compiled anew for every length.
 
-Shape legend: `modeling.py`; X rows of a batch, B * L.
+Shape legend: `modeling.py`; X rows of a batch, B * L; T query, key and value side by side, 3 D; K a head and a column
+for the mask, H + 1.
 """
 
 import functools
@@ -45,63 +46,75 @@ def bias_activation(
 
 @functools.cache
 def _bias_activation_kernels(activation: Callable) -> tuple[Callable, Callable]:
-    @_compiled
-    def forward(hidden_XF, bias_F):
-        return activation(hidden_XF + bias_F)
+    """Forward and backward kernel; they compute in float32, as XLA rounds after every operation on bfloat16."""
 
-    @_compiled
+    @compiled
+    def forward(hidden_XF, bias_F):
+        return tf.cast(activation(_float32_sum(hidden_XF, bias_F)), hidden_XF.dtype)
+
+    @compiled
     def backward(hidden_XF, bias_F, upstream_XF):
         with tf.GradientTape() as tape:
-            tape.watch(hidden_XF)
-            output_XF = activation(hidden_XF + bias_F)
-        return tape.gradient(output_XF, hidden_XF, upstream_XF)
+            sum_XF = _float32_sum(hidden_XF, bias_F)
+            tape.watch(sum_XF)
+            output_XF = activation(sum_XF)
+        gradient_XF = tape.gradient(output_XF, sum_XF, tf.cast(upstream_XF, tf.float32))
+        return tf.cast(gradient_XF, hidden_XF.dtype)
 
     return forward, backward
 
 
 def residual_norm(
     update_XD: tf.Tensor,
+    bias_D: tf.Tensor,
     residual_XD: tf.Tensor,
     gamma_D: tf.Tensor,
     beta_D: tf.Tensor,
     epsilon: float,
     *,
+    drop: Callable | None = None,
     training: bool,
 ) -> tf.Tensor:
-    """LayerNorm(update + residual), [X, D] float32 (original modeling.py:429-432).
+    """LayerNorm(drop(update + bias) + residual), [X, D] float32 (original modeling.py:429-432).
 
     Args:
       update_XD: of any float type.
+      bias_D: of the same type.
       residual_XD: of any float type.
       gamma_D: float32.
       beta_D: float32.
       epsilon: added to the variance.
+      drop: dropout of a tensor; None drops nothing.
       training: whether gradients will be wanted.
     """
     if not training:
-        sum_XD = _float32_sum(update_XD, residual_XD)
-        mean_X1, variance_X1 = tf.nn.moments(sum_XD, axes=[-1], keepdims=True)
-        return tf.nn.batch_normalization(sum_XD, mean_X1, variance_X1, beta_D, gamma_D, epsilon)
+        update_XD = tf.nn.bias_add(update_XD, bias_D)
+        return _norm(_float32_sum(update_XD, residual_XD), gamma_D, beta_D, epsilon)
+    if drop:
+        update_XD, bias_D = drop(tf.nn.bias_add(update_XD, bias_D)), tf.zeros_like(bias_D)
 
     @tf.custom_gradient
-    def function(update_XD, residual_XD, gamma_D, beta_D):
+    def function(update_XD, bias_D, residual_XD, gamma_D, beta_D):
         def gradient(upstream_XD):
             gradient_XD, gamma_rows_XD = _norm_backward(
-                update_XD, residual_XD, gamma_D, upstream_XD, epsilon
+                update_XD, bias_D, residual_XD, gamma_D, upstream_XD, epsilon
             )
             return (
                 tf.cast(gradient_XD, update_XD.dtype),
+                tf.cast(_sum_of_rows(gradient_XD), bias_D.dtype),
                 tf.cast(gradient_XD, residual_XD.dtype),
                 _sum_of_rows(gamma_rows_XD),
                 _sum_of_rows(upstream_XD),
             )
 
-        return _norm_forward(update_XD, residual_XD, gamma_D, beta_D, epsilon), gradient
+        output_XD = _norm_forward(update_XD, bias_D, residual_XD, gamma_D, beta_D, epsilon)
+        return output_XD, gradient
 
-    return function(update_XD, residual_XD, gamma_D, beta_D)
+    return function(update_XD, bias_D, residual_XD, gamma_D, beta_D)
 
 
-def _compiled(function: Callable) -> Callable:
+def compiled(function: Callable) -> Callable:
+    """The function as one kernel of XLA's."""
     return tf.function(function, jit_compile=True, autograph=False)
 
 
@@ -109,24 +122,27 @@ def _compiled(function: Callable) -> Callable:
 def _compile_first_kernel() -> None:
     """With the first kernel of a process, XLA prints notes on itself; here it is one of no use, and they are lost."""
     with quiet.silent(), tf.init_scope(), tf.device("CPU:0"):
-        _compiled(tf.identity)(tf.zeros([]))
+        compiled(tf.identity)(tf.zeros([]))
 
 
-def _float32_sum(update_XD, residual_XD):
-    return tf.cast(update_XD, tf.float32) + tf.cast(residual_XD, tf.float32)
+def _float32_sum(first, *others):
+    return sum((tf.cast(other, tf.float32) for other in others), tf.cast(first, tf.float32))
 
 
-@_compiled
-def _norm_forward(update_XD, residual_XD, gamma_D, beta_D, epsilon):
-    sum_XD = _float32_sum(update_XD, residual_XD)
+def _norm(sum_XD, gamma_D, beta_D, epsilon):
     mean_X1, variance_X1 = tf.nn.moments(sum_XD, axes=[-1], keepdims=True)
     return tf.nn.batch_normalization(sum_XD, mean_X1, variance_X1, beta_D, gamma_D, epsilon)
 
 
-@_compiled
-def _norm_backward(update_XD, residual_XD, gamma_D, upstream_XD, epsilon):
+@compiled
+def _norm_forward(update_XD, bias_D, residual_XD, gamma_D, beta_D, epsilon):
+    return _norm(_float32_sum(update_XD, bias_D, residual_XD), gamma_D, beta_D, epsilon)
+
+
+@compiled
+def _norm_backward(update_XD, bias_D, residual_XD, gamma_D, upstream_XD, epsilon):
     """The gradient of the sum, [X, D], and the rows that add up to that of gamma, [X, D]."""
-    sum_XD = _float32_sum(update_XD, residual_XD)
+    sum_XD = _float32_sum(update_XD, bias_D, residual_XD)
     mean_X1, variance_X1 = tf.nn.moments(sum_XD, axes=[-1], keepdims=True)
     scale_X1 = tf.math.rsqrt(variance_X1 + epsilon)
     normal_XD = (sum_XD - mean_X1) * scale_X1
@@ -138,53 +154,147 @@ def _norm_backward(update_XD, residual_XD, gamma_D, upstream_XD, epsilon):
 
 
 def attention(
-    query_BNLH: tf.Tensor, key_BNMH: tf.Tensor, value_BNMH: tf.Tensor, adder_B11M: tf.Tensor
+    projected_XT: tf.Tensor,
+    bias_T: tf.Tensor,
+    adder_B11M: tf.Tensor,
+    num_heads: int,
+    *,
+    drop: Callable | None = None,
+    training: bool,
 ) -> tf.Tensor:
-    """softmax(query key + adder) value, [B, N, L, H], for training; the softmax is float32 whatever the type.
+    """drop(softmax(query key H ** -0.5 + adder)) value of every head, [X, D]; the softmax is float32 in every type.
 
     The gradient of the softmax needs, for each row, the sum of its probabilities times their slopes. That is
     the product of the output's row with its own slope: H values instead of M.
 
     Args:
-      query_BNLH: of any float type, scaled by H ** -0.5.
-      key_BNMH: of the same type.
-      value_BNMH: of the same type.
-      adder_B11M: float32, added to the scores; gets no gradient.
+      projected_XT: query, key and value, of any float type.
+      bias_T: of the same type, added to them.
+      adder_B11M: float32; 0, or -10000 for positions that are not attended to; gets no gradient.
+      num_heads: N.
+      drop: dropout of a tensor; None drops nothing.
+      training: whether gradients will be wanted.
     """
+    if not training:
+        query_BNLH, key_BNMH, value_BNMH = _heads(projected_XT, bias_T, adder_B11M, num_heads)
+        probabilities_BNLM = _probabilities(query_BNLH, key_BNMH, adder_B11M)
+        return _merged(tf.matmul(probabilities_BNLM, value_BNMH))
 
     @tf.custom_gradient
-    def function(query_BNLH, key_BNMH, value_BNMH):
-        scores_BNLM = tf.matmul(query_BNLH, key_BNMH, transpose_b=True)
-        scores_BNLM = tf.cast(scores_BNLM, tf.float32) + adder_B11M
-        probabilities_BNLM = tf.cast(tf.nn.softmax(scores_BNLM), query_BNLH.dtype)
-        output_BNLH = tf.matmul(probabilities_BNLM, value_BNMH)
+    def function(projected_XT, bias_T):
+        if _is_on_processor():
+            query_BNLK, key_BNMK, value_BNMH = _heads_with_mask(
+                projected_XT, bias_T, adder_B11M, num_heads
+            )
+            probabilities_BNLM = _probabilities(query_BNLK, key_BNMK)
+        else:
+            query_BNLK, key_BNMK, value_BNMH = _heads(projected_XT, bias_T, adder_B11M, num_heads)
+            probabilities_BNLM = _probabilities(query_BNLK, key_BNMK, adder_B11M)
+        dropped_BNLM = drop(probabilities_BNLM) if drop else probabilities_BNLM
+        output_BNLH = tf.matmul(dropped_BNLM, value_BNMH)
+        head_size = output_BNLH.shape[-1]
 
-        def gradient(upstream_BNLH):
-            value_slopes_BNMH = tf.matmul(probabilities_BNLM, upstream_BNLH, transpose_a=True)
+        def gradient(upstream_XD):
+            upstream_BLNH = tf.reshape(upstream_XD, tf.shape(_swapped(output_BNLH)))
+            upstream_BNLH = _swapped(upstream_BLNH)
+            value_slopes_BNMH = tf.matmul(dropped_BNLM, upstream_BNLH, transpose_a=True)
             slopes_BNLM = tf.matmul(upstream_BNLH, value_BNMH, transpose_b=True)
             slopes_BNLM = _slopes_of_scores(
-                probabilities_BNLM, slopes_BNLM, upstream_BNLH, output_BNLH
+                probabilities_BNLM,
+                dropped_BNLM if drop else None,
+                slopes_BNLM,
+                upstream_BNLH,
+                output_BNLH,
             )
-            return (
-                tf.matmul(slopes_BNLM, key_BNMH),
-                tf.matmul(slopes_BNLM, query_BNLH, transpose_a=True),
-                value_slopes_BNMH,
-            )
+            query_slopes_BNLH = tf.matmul(slopes_BNLM, key_BNMK[..., :head_size])
+            key_slopes_BNMH = tf.matmul(slopes_BNLM, query_BNLK[..., :head_size], transpose_a=True)
+            scale = tf.cast(head_size**-0.5, query_slopes_BNLH.dtype)
+            parts = tf.stack([query_slopes_BNLH * scale, key_slopes_BNMH, value_slopes_BNMH])
+            gradient_XT = tf.transpose(parts, [1, 3, 0, 2, 4])
+            gradient_XT = tf.reshape(gradient_XT, tf.shape(projected_XT))
+            return gradient_XT, _sum_of_rows(gradient_XT)
 
-        return output_BNLH, gradient
+        return _merged(output_BNLH), gradient
 
-    return function(query_BNLH, key_BNMH, value_BNMH)
+    return function(projected_XT, bias_T)
 
 
-@_compiled
-def _slopes_of_scores(probabilities_BNLM, slopes_BNLM, upstream_BNLH, output_BNLH):
+def _heads(projected_XT, bias_T, adder_B11M, num_heads: int):
+    """Query, scaled for the scores, key and value, [B, N, L, H] each."""
+    batch, length = tf.shape(adder_B11M)[0], tf.shape(adder_B11M)[-1]
+    head_size = projected_XT.shape[-1] // (3 * num_heads)
+    projected = tf.nn.bias_add(projected_XT, bias_T)
+    projected = tf.reshape(projected, [batch, length, 3, num_heads, head_size])
+    query_BNLH, key_BNMH, value_BNMH = tf.unstack(tf.transpose(projected, [2, 0, 3, 1, 4]))
+    return query_BNLH * tf.cast(head_size**-0.5, query_BNLH.dtype), key_BNMH, value_BNMH
+
+
+@compiled
+def _heads_with_mask(projected_XT, bias_T, adder_B11M, num_heads: int):
+    """`_heads`, the adder a column of the keys that meets ones of the queries: no pass over the scores adds it.
+
+    Heads of H + 1 values cost a processor nothing, and other devices much.
+    """
+    query_BNLH, key_BNMH, value_BNMH = _heads(projected_XT, bias_T, adder_B11M, num_heads)
+    column_B1M1 = tf.cast(tf.transpose(adder_B11M, [0, 1, 3, 2]), key_BNMH.dtype)
+    column_BNM1 = tf.broadcast_to(column_B1M1, tf.shape(key_BNMH[..., :1]))
+    query_BNLK = tf.concat([query_BNLH, tf.ones_like(column_BNM1)], axis=-1)
+    return query_BNLK, tf.concat([key_BNMH, column_BNM1], axis=-1), value_BNMH
+
+
+def _probabilities(query_BNLK, key_BNMK, adder_B11M=None):
+    """softmax(query key + adder), [B, N, L, M]."""
+    scores_BNLM = tf.matmul(query_BNLK, key_BNMK, transpose_b=True)
+    if adder_B11M is None and _softmax_is_float32(scores_BNLM.dtype):
+        return tf.nn.softmax(scores_BNLM)
+    scores_BNLM = tf.cast(scores_BNLM, tf.float32)
+    if adder_B11M is not None:
+        scores_BNLM += adder_B11M
+    return tf.cast(tf.nn.softmax(scores_BNLM), query_BNLK.dtype)
+
+
+@functools.cache
+def _is_on_processor() -> bool:
+    return all(device.device_type == "CPU" for device in tf.config.list_logical_devices())
+
+
+@functools.cache
+def _softmax_is_float32(dtype: tf.DType) -> bool:
+    """Whether the processor's softmax of a type computes in float32 and rounds once, as oneDNN's does."""
+    with tf.init_scope(), tf.device("CPU:0"):
+        scores = tf.cast(tf.random.stateless_normal([64, 96], seed=[1, 2], stddev=4.0), dtype)
+        expected = tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32)), dtype)
+        return bool(tf.reduce_all(tf.nn.softmax(scores) == expected))
+
+
+def _swapped(tensor):
+    """[B, N, L, H] -> [B, L, N, H] and back."""
+    return tf.transpose(tensor, [0, 2, 1, 3])
+
+
+def _merged(output_BNLH):
+    """[B, N, L, H] -> [X, D]."""
+    num_heads, head_size = output_BNLH.shape[1], output_BNLH.shape[3]
+    return tf.reshape(_swapped(output_BNLH), [-1, num_heads * head_size])
+
+
+@compiled
+def _slopes_of_scores(probabilities_BNLM, dropped_BNLM, slopes_BNLM, upstream_BNLH, output_BNLH):
+    """The gradient of the scores, [B, N, L, M], from that of the dropped probabilities; None: nothing was dropped."""
+    probabilities_BNLM = tf.cast(probabilities_BNLM, tf.float32)
+    slopes32_BNLM = tf.cast(slopes_BNLM, tf.float32)
     product_BNLH = tf.cast(upstream_BNLH, tf.float32) * tf.cast(output_BNLH, tf.float32)
     row_BNL1 = tf.reduce_sum(product_BNLH, axis=-1, keepdims=True)
-    difference_BNLM = tf.cast(slopes_BNLM, tf.float32) - row_BNL1
-    product_BNLM = tf.cast(probabilities_BNLM, tf.float32) * difference_BNLM
-    return tf.cast(product_BNLM, slopes_BNLM.dtype)
+    if dropped_BNLM is None:
+        gradient_BNLM = probabilities_BNLM * (slopes32_BNLM - row_BNL1)
+    else:
+        kept_BNLM = tf.cast(dropped_BNLM, tf.float32) * slopes32_BNLM
+        gradient_BNLM = kept_BNLM - probabilities_BNLM * row_BNL1
+    return tf.cast(gradient_BNLM, slopes_BNLM.dtype)
 
 
 def _sum_of_rows(rows_XD: tf.Tensor) -> tf.Tensor:
-    """[X, D] -> [D]; TensorFlow's gradient of a bias, which is faster than XLA's sum over the first axis."""
-    return tf.raw_ops.BiasAddGrad(out_backprop=rows_XD)
+    """[X, D] -> [D]; on a processor a matrix product with ones, the fastest there but inexact elsewhere."""
+    if not _is_on_processor():
+        return tf.raw_ops.BiasAddGrad(out_backprop=rows_XD)
+    return tf.matmul(tf.ones([1, tf.shape(rows_XD)[0]], rows_XD.dtype), rows_XD)[0]

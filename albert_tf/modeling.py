@@ -10,8 +10,9 @@ released checkpoints. Dropout is a function of a seed, so that a resumed run dra
 Source: paper, section 3; original modeling.py.
 """
 
+import collections
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 import tf_keras
@@ -19,6 +20,7 @@ import tf_keras
 from albert_tf import fused
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
+from albert_tf.sharing import SharedWeights
 
 ACTIVATIONS = {
     "gelu": lambda tensor: tf.nn.gelu(
@@ -75,6 +77,11 @@ def dropout(tensor: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor
     return tf.nn.experimental.stateless_dropout(tensor, rate, seed, rng_alg="philox")
 
 
+def dropper(rate: float, seed: tf.Tensor | None) -> Callable[[tf.Tensor], tf.Tensor] | None:
+    """`dropout` of that rate and seed as a function of the tensor; None where it would do nothing."""
+    return None if seed is None or rate == 0.0 else lambda tensor: dropout(tensor, rate, seed)
+
+
 def fold_seed(seed: tf.Tensor | None, site: int) -> tf.Tensor | None:
     """A seed of its own for one dropout site; None stays None."""
     return None if seed is None else tf.random.experimental.stateless_fold_in(seed, site)
@@ -94,15 +101,11 @@ class LayerNorm(tf_keras.layers.Layer):
         self.gamma = self.add_weight("gamma", [width], initializer="ones")
         self.beta = self.add_weight("beta", [width], initializer="zeros")
 
-    def call(self, tensor, residual=None, training=False):
-        """[..., width] of any float type, with a residual [..., width] added or without -> [..., width] float32."""
-        if residual is None:
-            mean, variance = tf.nn.moments(tensor, axes=[-1], keepdims=True)
-            return tf.nn.batch_normalization(
-                tensor, mean, variance, self.beta, self.gamma, self.epsilon
-            )
-        return fused.residual_norm(
-            tensor, residual, self.gamma, self.beta, self.epsilon, training=training
+    def call(self, tensor):
+        """[..., width] of any float type -> [..., width] float32."""
+        mean, variance = tf.nn.moments(tensor, axes=[-1], keepdims=True)
+        return tf.nn.batch_normalization(
+            tensor, mean, variance, self.beta, self.gamma, self.epsilon
         )
 
     def named_variables(self) -> dict[str, tf.Variable]:
@@ -163,37 +166,37 @@ class AttentionBlock(tf_keras.layers.Layer):
         self.output_dense = dense(width, width, initializers, self.dtype_policy)
         self.layer_norm = LayerNorm(width, config.layer_norm_eps)
 
-    def call(self, hidden_BLD, adder_B11M, seed=None, training=False):
-        """Hidden states [B, L, D] and what is added to the scores [B, 1, 1, M] -> [B, L, D] float32."""
-        shape_BLD = tf.shape(hidden_BLD)
-        hidden_XD = tf.reshape(hidden_BLD, [-1, self.config.hidden_size])
-        query_BNLH, key_BNMH, value_BNMH = self._project(hidden_XD, shape_BLD)
-        rate = self.config.attention_probs_dropout_prob
-        if training and not rate:
-            context_BNLH = fused.attention(query_BNLH, key_BNMH, value_BNMH, adder_B11M)
-        else:
-            scores_BNLM = tf.matmul(query_BNLH, key_BNMH, transpose_b=True)
-            probabilities_BNLM = tf.nn.softmax(tf.cast(scores_BNLM, tf.float32) + adder_B11M)
-            probabilities_BNLM = tf.cast(probabilities_BNLM, self.compute_dtype)
-            probabilities_BNLM = dropout(probabilities_BNLM, rate, fold_seed(seed, 0))
-            context_BNLH = tf.matmul(probabilities_BNLM, value_BNMH)
-        context_BLNH = tf.transpose(context_BNLH, [0, 2, 1, 3])
-        output_XD = self.output_dense(tf.reshape(context_BLNH, tf.shape(hidden_XD)))
-        output_XD = dropout(output_XD, self.config.hidden_dropout_prob, fold_seed(seed, 1))
-        return tf.reshape(self.layer_norm(output_XD, hidden_XD, training=training), shape_BLD)
+    def weights(self) -> list[tuple[tf.Tensor, tf.DType]]:
+        """What `call` computes with, as `SharedWeights` takes it; query, key and value are one matrix product."""
+        layers = (self.query, self.key, self.value)
+        kernel_DT = tf.concat([layer.kernel for layer in layers], axis=-1)
+        bias_T = tf.concat([layer.bias for layer in layers], axis=-1)
+        return _weights(kernel_DT, bias_T, self.output_dense, self.layer_norm, self.compute_dtype)
 
-    def _project(self, hidden_XD, shape_BLD):
-        """Query, scaled for the scores, key and value [B, N, L, H] each, in one matrix product."""
-        config, layers = self.config, (self.query, self.key, self.value)
-        kernel = tf.concat([layer.kernel for layer in layers], axis=-1)
-        bias = tf.concat([layer.bias for layer in layers], axis=-1)
-        all_three = tf.matmul(hidden_XD, tf.cast(kernel, self.compute_dtype))
-        all_three = tf.nn.bias_add(all_three, tf.cast(bias, self.compute_dtype))
-        shape = [*tf.unstack(shape_BLD)[:2], 3, config.num_attention_heads, config.head_size]
-        all_three = tf.transpose(tf.reshape(all_three, shape), [2, 0, 3, 1, 4])
-        query_BNLH, key_BNMH, value_BNMH = tf.unstack(all_three)
-        scale = tf.cast(config.head_size**-0.5, self.compute_dtype)
-        return query_BNLH * scale, key_BNMH, value_BNMH
+    def call(self, hidden_BLD, weights, adder_B11M, seed=None, training=False):
+        """Hidden states [B, L, D], weights and what is added to the scores [B, 1, 1, M] -> [B, L, D] float32."""
+        config = self.config
+        kernel_DT, bias_T, output_kernel_DD, output_bias_D, gamma_D, beta_D = weights
+        hidden_XD = tf.reshape(hidden_BLD, [-1, config.hidden_size])
+        context_XD = fused.attention(
+            tf.matmul(hidden_XD, kernel_DT),
+            bias_T,
+            adder_B11M,
+            config.num_attention_heads,
+            drop=dropper(config.attention_probs_dropout_prob, fold_seed(seed, 0)),
+            training=training,
+        )
+        output_XD = fused.residual_norm(
+            tf.matmul(context_XD, output_kernel_DD),
+            output_bias_D,
+            hidden_XD,
+            gamma_D,
+            beta_D,
+            config.layer_norm_eps,
+            drop=dropper(config.hidden_dropout_prob, fold_seed(seed, 1)),
+            training=training,
+        )
+        return tf.reshape(output_XD, tf.shape(hidden_BLD))
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """The variables under their released names."""
@@ -221,19 +224,29 @@ class FeedForwardBlock(tf_keras.layers.Layer):
         self.output_dense = dense(inner, hidden, initializers, self.dtype_policy)
         self.layer_norm = LayerNorm(hidden, config.layer_norm_eps)
 
-    def call(self, hidden_BLD, seed=None, training=False):
-        """[B, L, D] -> [B, L, D] float32."""
+    def weights(self) -> list[tuple[tf.Tensor, tf.DType]]:
+        """What `call` computes with, as `SharedWeights` takes it."""
+        kernel_DF, bias_F = self.intermediate.kernel, self.intermediate.bias
+        return _weights(kernel_DF, bias_F, self.output_dense, self.layer_norm, self.compute_dtype)
+
+    def call(self, hidden_BLD, weights, seed=None, training=False):
+        """Hidden states [B, L, D] and weights -> [B, L, D] float32."""
+        kernel_DF, bias_F, output_kernel_FD, output_bias_D, gamma_D, beta_D = weights
         hidden_XD = tf.reshape(hidden_BLD, [-1, self.config.hidden_size])
         inner_XF = fused.bias_activation(
-            tf.matmul(hidden_XD, tf.cast(self.intermediate.kernel, self.compute_dtype)),
-            tf.cast(self.intermediate.bias, self.compute_dtype),
-            self.activation,
+            tf.matmul(hidden_XD, kernel_DF), bias_F, self.activation, training=training
+        )
+        output_XD = fused.residual_norm(
+            tf.matmul(inner_XF, output_kernel_FD),
+            output_bias_D,
+            hidden_XD,
+            gamma_D,
+            beta_D,
+            self.config.layer_norm_eps,
+            drop=dropper(self.config.hidden_dropout_prob, seed),
             training=training,
         )
-        output_XD = self.output_dense(inner_XF)
-        output_XD = dropout(output_XD, self.config.hidden_dropout_prob, seed)
-        normed_XD = self.layer_norm(output_XD, hidden_XD, training=training)
-        return tf.reshape(normed_XD, tf.shape(hidden_BLD))
+        return tf.reshape(output_XD, tf.shape(hidden_BLD))
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """The variables under their released names."""
@@ -242,6 +255,13 @@ class FeedForwardBlock(tf_keras.layers.Layer):
             **prefixed("ffn_1/intermediate/output/dense/", dense_variables(self.output_dense)),
             **prefixed("LayerNorm_1/", self.layer_norm.named_variables()),
         }
+
+
+def _weights(kernel, bias, output_dense, layer_norm, dtype) -> list[tuple[tf.Tensor, tf.DType]]:
+    """Weights of a block, each with the type that it is used in."""
+    dense_weights = (kernel, bias, output_dense.kernel, output_dense.bias)
+    norm_weights = (layer_norm.gamma, layer_norm.beta)
+    return [(one, dtype) for one in dense_weights] + [(one, tf.float32) for one in norm_weights]
 
 
 class AlbertEncoder(tf_keras.Model):
@@ -340,23 +360,38 @@ class AlbertEncoder(tf_keras.Model):
         }
 
     def _run_blocks(self, hidden, adder_B11M, seed, training) -> list[tf.Tensor]:
-        config = self.config
+        blocks = self._blocks_in_order()
+        num_uses = collections.Counter(itertools.chain.from_iterable(blocks))
+        weights = {block: SharedWeights(block.weights(), uses) for block, uses in num_uses.items()}
         outputs = []
-        for layer in range(config.num_hidden_layers):
-            attention_blocks = self.attention_blocks[config.attention_group_of_layer(layer)]
-            ffn_blocks = self.ffn_blocks[config.ffn_group_of_layer(layer)]
-            for attention, ffn in zip(attention_blocks, ffn_blocks, strict=True):
-                block_seed = fold_seed(seed, 1 + len(outputs))
+        for attention, ffn in blocks:
+            block_seed = fold_seed(seed, 1 + len(outputs))
+            attention_weights, ffn_weights = weights[attention].use(), weights[ffn].use()
 
-                def block(hidden, attention=attention, ffn=ffn, block_seed=block_seed):
-                    attended = attention(
-                        hidden, adder_B11M, seed=fold_seed(block_seed, 0), training=training
-                    )
-                    return ffn(attended, seed=fold_seed(block_seed, 1), training=training)
+            # What gets a gradient is an argument, or recompute_grad would not see it.
+            def both(hidden, *weights, attention=attention, ffn=ffn, seed=block_seed):
+                attended = attention(
+                    hidden, weights[:6], adder_B11M, seed=fold_seed(seed, 0), training=training
+                )
+                return ffn(attended, weights[6:], seed=fold_seed(seed, 1), training=training)
 
-                hidden = (tf.recompute_grad(block) if self._recompute else block)(hidden)
-                outputs.append(hidden)
+            run = tf.recompute_grad(both) if self._recompute else both
+            hidden = run(hidden, *attention_weights, *ffn_weights)
+            outputs.append(hidden)
         return outputs
+
+    def _blocks_in_order(self) -> list[tuple[AttentionBlock, FeedForwardBlock]]:
+        """Both blocks of every layer, inner groups one after the other."""
+        config = self.config
+        return [
+            pair
+            for layer in range(config.num_hidden_layers)
+            for pair in zip(
+                self.attention_blocks[config.attention_group_of_layer(layer)],
+                self.ffn_blocks[config.ffn_group_of_layer(layer)],
+                strict=True,
+            )
+        ]
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """Every variable under its name in the released checkpoints.

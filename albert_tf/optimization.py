@@ -3,16 +3,22 @@
 Source: original optimization.py and lamb_optimizer.py; LAMB is arXiv 1904.00962, here without bias correction.
 """
 
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 import tf_keras
 
+from albert_tf import fused
 from albert_tf.config import OptimizerConfig
 
 # Neither decayed nor adapted, by released name (original optimization.py:81,90 and lamb_optimizer.py:60-64).
 _EXCLUDED = re.compile("LayerNorm|layer_norm|bias")
+
+
+# Variables from this size on are updated by one compiled kernel; smaller ones are not worth its compilation.
+_KERNEL_ELEMENTS = 1 << 16
 
 
 def is_decayed(released_name: str) -> bool:
@@ -87,21 +93,17 @@ class AdamW(tf_keras.optimizers.Optimizer):
 
     def update_step(self, gradient, variable):
         """Updates one variable and its moments."""
-        config = self.config
         index = self._index_dict[self._var_key(variable)]
         m, v = self._first_moments[index], self._second_moments[index]
-        gradient = tf.convert_to_tensor(gradient)
-        m.assign(config.beta_1 * m + (1.0 - config.beta_1) * gradient)
-        v.assign(config.beta_2 * v + (1.0 - config.beta_2) * tf.square(gradient))
-        m_hat, v_hat = m, v
-        if config.bias_correction:
-            step = tf.cast(self.iterations + 1, tf.float32)
-            m_hat = m / (1.0 - config.beta_1**step)
-            v_hat = v / (1.0 - config.beta_2**step)
-        update = m_hat / (tf.sqrt(v_hat) + config.optimizer_epsilon)
         decayed = self._decayed[index]
-        if decayed:
-            update += config.weight_decay_rate * variable
+        compute = functools.partial(_moments_and_update, self.config)
+        if variable.shape.num_elements() >= _KERNEL_ELEMENTS:
+            compute = _moments_and_update_kernel(self.config)
+        values = [tf.convert_to_tensor(tensor) for tensor in (gradient, m, v, variable)]
+        step = tf.cast(self.iterations + 1, tf.float32)
+        new_m, new_v, update = compute(*values, step, decayed)
+        m.assign(new_m)
+        v.assign(new_v)
         rate = tf.cast(self.learning_rate, tf.float32)
         variable.assign_sub(rate * self._trust_ratio(variable, update, decayed) * update)
 
@@ -114,6 +116,25 @@ class AdamW(tf_keras.optimizers.Optimizer):
         return {"config": self.config, "released_names": self._released_names}
 
 
+def _moments_and_update(config, gradient, m, v, variable, step, decayed: bool):
+    """The new moments and what is subtracted from a variable, but for learning rate and trust ratio."""
+    m = config.beta_1 * m + (1.0 - config.beta_1) * gradient
+    v = config.beta_2 * v + (1.0 - config.beta_2) * tf.square(gradient)
+    m_hat, v_hat = m, v
+    if config.bias_correction:
+        m_hat = m / (1.0 - config.beta_1**step)
+        v_hat = v / (1.0 - config.beta_2**step)
+    update = m_hat / (tf.sqrt(v_hat) + config.optimizer_epsilon)
+    if decayed:
+        update += config.weight_decay_rate * variable
+    return m, v, update
+
+
+@functools.cache
+def _moments_and_update_kernel(config: OptimizerConfig) -> Callable:
+    return fused.compiled(functools.partial(_moments_and_update, config))
+
+
 class Lamb(AdamW):
     """AdamW whose update of each variable is scaled by |variable| / |update| (original lamb_optimizer.py:66-122)."""
 
@@ -123,9 +144,14 @@ class Lamb(AdamW):
     def _trust_ratio(self, variable, update, adapted: bool):
         if not adapted:
             return 1.0
-        weight_norm, update_norm = tf.norm(variable), tf.norm(update)
+        weight_norm, update_norm = (tf.sqrt(square_sum(tensor)) for tensor in (variable, update))
         both_positive = (weight_norm > 0) & (update_norm > 0)
         return tf.where(both_positive, tf.math.divide_no_nan(weight_norm, update_norm), 1.0)
+
+
+def square_sum(tensor: tf.Tensor) -> tf.Tensor:
+    """The sum of the squares of a tensor's values, a scalar; in one pass, where tf.norm makes the squares first."""
+    return 2.0 * tf.nn.l2_loss(tensor)
 
 
 def clip_by_global_norm(
@@ -144,7 +170,7 @@ def clip_by_global_norm(
       The scaled gradients and the norm before scaling, float32 scalar.
     """
     square_sums = [
-        tf.reduce_sum(tf.square(gradient)) if rows is None else rows
+        square_sum(gradient) if rows is None else rows
         for gradient, rows in zip(gradients, slice_square_sums, strict=True)
     ]
     norm = tf.sqrt(tf.add_n(square_sums))

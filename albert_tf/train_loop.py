@@ -274,7 +274,7 @@ class Trainer(orbit.StandardTrainer):
             loss, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
         row_square_sums = {
-            str(index): tf.reduce_sum(tf.square(gradient.values))
+            str(index): optimization.square_sum(gradient.values)
             for index, gradient in enumerate(gradients)
             if isinstance(gradient, tf.IndexedSlices)
         }

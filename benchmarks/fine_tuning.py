@@ -21,7 +21,7 @@ from albert_tf.config import (
     OptimizerConfig,
 )
 from albert_tf.errors import UserError
-from benchmarks import measure, training_step
+from benchmarks import measure, peers, training_step
 from benchmarks.inputs import TEXT, VOCABULARY, vocabulary_path
 from benchmarks.measure import BenchSettings, Measurement, Values
 
@@ -115,31 +115,14 @@ def _our_steps(settings: BenchSettings, config: AlbertConfig) -> Callable[[int],
 
 def _transformers_steps(settings: BenchSettings, config: AlbertConfig) -> Callable[[int], None]:
     """transformers' AlbertForSequenceClassification with PyTorch's AdamW."""
-    import torch
-    import transformers
-
-    torch.set_num_threads(measure.num_cores())
-    torch.manual_seed(1)
-    sizes = training_step.transformers_config(config)
-    model = transformers.AlbertForSequenceClassification(sizes).train()
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-5, weight_decay=0.01)
+    train = peers.transformers_training(
+        "AlbertForSequenceClassification", config, learning_rate=1e-5
+    )
 
     def call(length: int) -> None:
-        features = {
-            name: torch.from_numpy(value.astype(np.int64))
-            for name, value in _features(config, length).items()
-        }
-        loss = model(
-            input_ids=features["input_ids"],
-            attention_mask=features["input_mask"],
-            token_type_ids=features["segment_ids"],
-            labels=features["label_ids"][:, 0],
-        ).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        loss.item()
+        features = _features(config, length)
+        labels = peers.torch_integers(features["label_ids"][:, 0])
+        train({**peers.transformers_inputs(features), "labels": labels})
 
     return call
 
@@ -205,7 +188,7 @@ MEASUREMENTS = (
         Measurement(
             f"fine_tuning.{size}.{who}",
             functools.partial(steps, who=who, size=size),
-            needs=training_step.PEERS[who],
+            needs=peers.PEERS[who],
             flags=("glue_dir",),
             inputs=(TEXT, VOCABULARY),
         )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from albert_tf import files
-from benchmarks import measure, serving, training_step
+from benchmarks import measure, peers, serving
 from benchmarks.inputs import (
     EXPORT,
     MODEL,
@@ -137,13 +137,7 @@ def _transformers(settings: BenchSettings) -> Callable:
     model = transformers.AlbertModel.from_pretrained(model_path(settings)).eval()
 
     def make_call(batch: int, length: int):
-        ids = _ids(settings, batch, length)
-        tensors = {name: torch.from_numpy(value.astype(np.int64)) for name, value in ids.items()}
-        inputs = {
-            "input_ids": tensors["input_ids"],
-            "attention_mask": tensors["input_mask"],
-            "token_type_ids": tensors["segment_ids"],
-        }
+        inputs = peers.transformers_inputs(_ids(settings, batch, length))
 
         def call():
             with torch.inference_mode():
@@ -160,7 +154,7 @@ def _model_garden(settings: BenchSettings) -> Callable:
     from albert_tf import pretrained
 
     config = pretrained.read_weights(model_path(settings)).config
-    encoder = training_step.model_garden_encoder(config)
+    encoder = peers.model_garden_encoder(config)
     spec = tf.TensorSpec([None, None], tf.int32)
     run = tf.function(
         lambda *ids: encoder(list(ids), training=False)["pooled_output"],
@@ -168,7 +162,7 @@ def _model_garden(settings: BenchSettings) -> Callable:
     )
 
     def make_call(batch: int, length: int):
-        inputs = training_step.model_garden_inputs(_ids(settings, batch, length))
+        inputs = peers.model_garden_inputs(_ids(settings, batch, length))
         tensors = [tf.constant(value) for value in inputs.values()]
         return lambda: run(*tensors).numpy()
 
@@ -207,7 +201,7 @@ def _measurement(who: str, inputs: tuple[str, ...], needs=(), in_quick=True) -> 
 MEASUREMENTS = (
     _measurement("ours", (EXPORT,)),
     _measurement("ours_strings", (EXPORT,), in_quick=False),
-    _measurement("transformers", (MODEL,), training_step.PEERS["transformers"]),
-    _measurement("model_garden", (MODEL,), training_step.PEERS["model_garden"], in_quick=False),
+    _measurement("transformers", (MODEL,), peers.PEERS["transformers"]),
+    _measurement("model_garden", (MODEL,), peers.PEERS["model_garden"], in_quick=False),
     Measurement("inference.http", over_http, inputs=(TEXT, EXPORT)),
 )

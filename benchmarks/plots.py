@@ -11,7 +11,8 @@ import numpy as np
 
 from benchmarks.found import NAMES, STEPS, Found, growth_points
 from benchmarks.measure import Values
-from benchmarks.training_step import PEERS, PRECISIONS
+from benchmarks.peers import PEERS
+from benchmarks.training_step import PRECISIONS
 
 _COLOURS = dict(zip(NAMES, plt.get_cmap("tab10").colors, strict=False))
 _UNITS = {"length": "pieces", "layers": "layers", "width": "D", "batch": "examples"}

@@ -18,6 +18,7 @@ from albert_tf.config import Settings, setting
 from benchmarks import plots
 from benchmarks.found import BUSY, NAMES, STEPS, Found, epoch_seconds, growth_points
 from benchmarks.measure import Values
+from benchmarks.peers import PEERS
 from benchmarks.preparation import (
     ORIGINAL_BYTES,
     ORIGINAL_DUPE_FACTOR,
@@ -25,7 +26,7 @@ from benchmarks.preparation import (
     ORIGINAL_MEGABYTES,
     ORIGINAL_SECONDS,
 )
-from benchmarks.training_step import PEERS, PRECISIONS
+from benchmarks.training_step import PRECISIONS
 
 TABLE_FILE = "table.md"
 # What the project wants to reach.

@@ -8,22 +8,16 @@ import contextlib
 import dataclasses
 import functools
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from albert_tf.config import AlbertConfig, OptimizerConfig, PretrainingConfig, RunConfig
-from benchmarks import measure
+from benchmarks import measure, peers
 from benchmarks.inputs import predictions_of
 from benchmarks.measure import BenchSettings, Measurement, Values
+from benchmarks.peers import PEERS
 
-# Who -> the modules that it needs.
-PEERS: Mapping[str, tuple[str, ...]] = {
-    "ours": (),
-    "model_garden": ("official",),
-    "transformers": ("torch", "transformers"),
-    "keras_hub": ("keras_hub",),
-}
 PRECISIONS = ("float32", "bfloat16")
 _LEARNING_RATE = 1e-4
 _NUM_EXAMPLES = 64  # in our records
@@ -60,6 +54,11 @@ class Step:
     def predictions(self) -> int:
         """P."""
         return predictions_of(self.length)
+
+    @property
+    def dtype_policy(self) -> str:
+        """The precision as tf_keras and Keras call it."""
+        return {"bfloat16": "mixed_bfloat16"}.get(self.precision, self.precision)
 
 
 def step_flops(step: Step) -> int:
@@ -140,7 +139,6 @@ def our_step(step: Step) -> Iterator[Callable[[], None]]:
     from albert_tf.tasks.pretraining import PretrainingTask
     from data_prep.record_writer import encode_examples
 
-    precision = {"bfloat16": "mixed_bfloat16"}.get(step.precision, step.precision)
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/examples.tfrecord", "wb") as file:
             file.write(encode_examples(features_of(step, max(_NUM_EXAMPLES, step.batch))).tobytes())
@@ -149,7 +147,7 @@ def our_step(step: Step) -> Iterator[Callable[[], None]]:
         run = RunConfig(
             output_dir=folder,
             train_batch_size=step.batch,
-            mixed_precision=precision,
+            mixed_precision=step.dtype_policy,
             recompute_activations=step.recompute,
         )
         pretraining = PretrainingConfig(
@@ -219,12 +217,14 @@ def model_garden_step(step: Step) -> Iterator[Callable[[], None]]:
     if step.precision == "bfloat16":
         import tf_keras
 
-        tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
+        tf_keras.mixed_precision.set_global_policy(step.dtype_policy)
     head = layers.ClassificationHead(
         inner_dim=step.config.hidden_size, num_classes=2, dropout_rate=0.0, name="next_sentence"
     )
     model = models.BertPretrainerV2(
-        model_garden_encoder(step.config), mlm_activation=gelu, classification_heads=[head]
+        peers.model_garden_encoder(step.config),
+        mlm_activation=peers.gelu,
+        classification_heads=[head],
     )
     optimizer = legacy_adamw.AdamWeightDecay(
         _LEARNING_RATE,
@@ -233,7 +233,7 @@ def model_garden_step(step: Step) -> Iterator[Callable[[], None]]:
         gradient_clip_norm=1.0,
     )
     features = {name: tf.constant(value) for name, value in features_of(step, step.batch).items()}
-    inputs = model_garden_inputs(features)
+    inputs = peers.model_garden_inputs(features)
     inputs["masked_lm_positions"] = features["masked_lm_positions"]
 
     @tf.function
@@ -255,110 +255,34 @@ def model_garden_step(step: Step) -> Iterator[Callable[[], None]]:
     yield lambda: train_step().numpy()
 
 
-def gelu(tensor):
-    """The activation of ALBERT, as the Garden builds it from "gelu"."""
-    import tf_keras
-
-    return tf_keras.activations.gelu(tensor, approximate=True)
-
-
-def model_garden_encoder(config: AlbertConfig):
-    """TF Model Garden's encoder of a size."""
-    from official.nlp.modeling import networks
-
-    return networks.AlbertEncoder(
-        vocab_size=config.vocab_size,
-        embedding_width=config.embedding_size,
-        hidden_size=config.hidden_size,
-        num_layers=config.num_hidden_layers,
-        num_attention_heads=config.num_attention_heads,
-        max_sequence_length=config.max_position_embeddings,
-        type_vocab_size=config.type_vocab_size,
-        intermediate_size=config.intermediate_size,
-        activation=gelu,
-        dropout_rate=0.0,
-        attention_dropout_rate=0.0,
-        dict_outputs=True,
-    )
-
-
-def model_garden_inputs(features: Mapping) -> dict:
-    """The inputs of the encoder under its own names."""
-    names = {
-        "input_word_ids": "input_ids",
-        "input_mask": "input_mask",
-        "input_type_ids": "segment_ids",
-    }
-    return {theirs: features[ours] for theirs, ours in names.items()}
-
-
 @contextlib.contextmanager
 def transformers_step(step: Step) -> Iterator[Callable[[], None]]:
     """transformers' AlbertForPreTraining with PyTorch's AdamW; bfloat16 by autocast."""
-    import torch
-    import transformers
-
-    torch.set_num_threads(measure.num_cores())
-    torch.manual_seed(1)
-    model = transformers.AlbertForPreTraining(transformers_config(step.config)).train()
-    optimizer = torch.optim.AdamW(model.parameters(), _LEARNING_RATE, weight_decay=0.01)
-    features = {
-        name: torch.from_numpy(value.astype(np.int64))
-        for name, value in features_of(step, step.batch).items()
-    }
-    labels = torch.full((step.batch, step.length), -100)
-    labels.scatter_(1, features["masked_lm_positions"], features["masked_lm_ids"])
+    train = peers.transformers_training(
+        "AlbertForPreTraining",
+        step.config,
+        learning_rate=_LEARNING_RATE,
+        precision=step.precision,
+    )
+    features = features_of(step, step.batch)
+    labels = np.full((step.batch, step.length), -100)
+    positions, ids = features["masked_lm_positions"], features["masked_lm_ids"]
+    np.put_along_axis(labels, positions, ids, axis=1)
     inputs = {
-        "input_ids": features["input_ids"],
-        "attention_mask": features["input_mask"],
-        "token_type_ids": features["segment_ids"],
-        "labels": labels,
-        "sentence_order_label": features["next_sentence_labels"][:, 0],
+        **peers.transformers_inputs(features),
+        "labels": peers.torch_integers(labels),
+        "sentence_order_label": peers.torch_integers(features["next_sentence_labels"][:, 0]),
     }
-
-    def call() -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=step.precision == "bfloat16"):
-            loss = model(**inputs).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        loss.item()
-
-    yield call
-
-
-def transformers_config(config: AlbertConfig):
-    """The configuration of the same sizes for transformers."""
-    import transformers
-
-    kept = {
-        name: value
-        for name, value in config.to_dict().items()
-        if name not in ("share_parameters", "hidden_act", "foreign")
-    }
-    return transformers.AlbertConfig(**kept, hidden_act="gelu_new")
+    yield lambda: train(inputs)
 
 
 @contextlib.contextmanager
 def keras_hub_step(step: Step) -> Iterator[Callable[[], None]]:
     """keras-hub's AlbertMaskedLM with Keras' AdamW through `train_on_batch`; it has no sentence-order head."""
     import keras_hub
-    import numpy
 
     keras = __import__("keras")  # Keras 3, which the rest of the project must not touch
-    dtype = {"bfloat16": "mixed_bfloat16"}.get(step.precision, step.precision)
-    config = step.config
-    backbone = keras_hub.models.AlbertBackbone(
-        vocabulary_size=config.vocab_size,
-        num_layers=config.num_hidden_layers,
-        num_heads=config.num_attention_heads,
-        embedding_dim=config.embedding_size,
-        hidden_dim=config.hidden_size,
-        intermediate_dim=config.intermediate_size,
-        max_sequence_length=config.max_position_embeddings,
-        dtype=dtype,
-    )
+    backbone = peers.keras_hub_backbone(step.config, step.dtype_policy)
     model = keras_hub.models.AlbertMaskedLM(backbone)
     model.compile(
         optimizer=keras.optimizers.AdamW(_LEARNING_RATE, weight_decay=0.01, global_clipnorm=1.0),
@@ -367,12 +291,10 @@ def keras_hub_step(step: Step) -> Iterator[Callable[[], None]]:
     )
     features = features_of(step, step.batch)
     inputs = {
-        "token_ids": features["input_ids"],
-        "segment_ids": features["segment_ids"],
-        "padding_mask": features["input_mask"],
+        **peers.keras_hub_inputs(features),
         "mask_positions": features["masked_lm_positions"],
     }
-    yield lambda: numpy.asarray(model.train_on_batch(inputs, features["masked_lm_ids"]))
+    yield lambda: np.asarray(model.train_on_batch(inputs, features["masked_lm_ids"]))
 
 
 # --- What is measured ---

@@ -6,17 +6,16 @@ names in the same folder, so that a run may be taken up by either.
 
 import contextlib
 import io
-import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from albert_tf.errors import UserError, first_line
-from data_prep.record_folder import RecordFolder, WorkFolder
+from data_prep.record_folder import FileAccess
 from data_prep.text_files import expand_paths
 
 # Also the least that is fetched of a remote file at once.
@@ -53,17 +52,6 @@ def read_bytes(path: str) -> bytes:
     """
     with _errors_named(path, "read"), open_file(path) as file:
         return file.read()
-
-
-def size_of(path: str) -> int | None:
-    """The bytes of a file; None if there is no such file.
-
-    Raises:
-      UserError: the file system cannot be asked.
-    """
-    with _errors_named(path, "looked at"):
-        found = _match(path)
-        return found[0].size_in_bytes if found else None
 
 
 def expand_inputs(patterns: str) -> list[InputFile]:
@@ -209,129 +197,38 @@ def _delete(paths: Sequence[str]) -> None:
             FileSystems.delete(list(paths[start : start + DELETE_FILES]))
 
 
-def read_json(path: str) -> Any:
-    """What a JSON file holds; None if there is no such file.
+class BeamFileAccess(FileAccess):
+    """`FileAccess` on any file system; where that cannot be asked, a `UserError` says so."""
 
-    Raises:
-      UserError: it cannot be read, or is something else.
-    """
-    if size_of(path) is None:
-        return None
-    try:
-        return json.loads(read_bytes(path))
-    except ValueError:
-        raise UserError(f"{path}: not a JSON file; delete it to make all again") from None
+    def open(self, path: str) -> BinaryIO:
+        """See `open_file`."""
+        return open_file(path)
 
+    def read_bytes(self, path: str) -> bytes | None:
+        """The content of a file; None if there is no such file."""
+        return None if self.size_of(path) is None else read_bytes(path)
 
-def write_json(path: str, values: Any) -> None:
-    """Writes a JSON file that is whole or absent.
+    def output_file(self, path: str, partial_path: str = "") -> OutputFile:
+        """See `OutputFile`."""
+        return OutputFile(path, partial_path or f"{path}.{uuid.uuid4().hex}.tmp")
 
-    Raises:
-      UserError: it cannot be written.
-    """
-    with OutputFile(path, f"{path}.{uuid.uuid4().hex}.tmp") as file:
-        file.write((json.dumps(values, indent=2) + "\n").encode())
+    def size_of(self, path: str) -> int | None:
+        """The bytes of a file; None if there is no such file."""
+        with _errors_named(path, "looked at"):
+            found = _match(path)
+            return found[0].size_in_bytes if found else None
 
+    def sizes_in(self, folder: str) -> dict[str, int]:
+        """The bytes of the files in a folder, by name, for the price of one question."""
+        with _errors_named(folder, "listed"):
+            found = _match(os.path.join(folder, "*"))
+        return {os.path.basename(file.path): file.size_in_bytes for file in found}
 
-class BeamWorkFolder(WorkFolder):
-    """`WorkFolder` on any file system; every worker has one."""
+    def remove_partial(self, folder: str) -> None:
+        """Leaves it to `remove_folder`: other machines may still write for the run that was stopped."""
 
-    def counts_of(self, path: str) -> dict[str, Any] | None:
-        """The counts of a file, if it is complete."""
-        counts = read_json(self._counts_file(path))
-        return counts if counts and size_of(path) == counts["bytes"] else None
-
-    @contextlib.contextmanager
-    def writing(self, path: str, counts: dict[str, Any]) -> Iterator[OutputFile]:
-        """A file that gets its name only when everything, `counts` too, is written.
-
-        Args:
-          path: its name.
-          counts: for `counts_of`; may be filled until the end of the `with` block, where `bytes` is added.
-
-        Raises:
-          UserError: it cannot be written; nothing is left under any name.
-        """
-        partial_path = self.file(f"{os.path.basename(path)}.{uuid.uuid4().hex}.tmp")
-        with OutputFile(path, partial_path) as file:
-            yield file
-            counts["bytes"] = file.num_bytes
-            write_json(self._counts_file(path), counts)
-
-
-class BeamRecordFolder(RecordFolder):
-    """`RecordFolder` on any file system.
-
-    Args:
-      path: the folder.
-      identity: settings and input; a run goes on only with one of the same, and its metadata starts with them.
-      input_files: the corpus; it is another one if they were modified.
-    """
-
-    def __init__(self, path: str, identity: Mapping[str, Any], input_files: Sequence[InputFile]):
-        super().__init__(path, identity, [file.path for file in input_files])
-        self.work = BeamWorkFolder(self.work.path)
-        self._modified = [file.modified_nanoseconds for file in input_files]
-
-    def finished_metadata(self) -> dict[str, Any] | None:
-        """The metadata of a run that is complete, if it is this one.
-
-        Raises:
-          UserError: the folder holds other records, or a file of this run is missing.
-        """
-        metadata = read_json(self._metadata_file)
-        if metadata is None:
-            return None
-        self._check_same(metadata)
-        sizes = {os.path.basename(file.path): file.size_in_bytes for file in self._files()}
-        for shard in metadata["shards"]:
-            if sizes.get(shard["file"]) != shard["bytes"]:
-                raise UserError(
-                    f"{os.path.join(self.path, shard['file'])}: is missing or was changed;"
-                    " empty the folder to make all again"
-                )
-        self.remove_work()
-        return metadata
-
-    def open(self) -> bool:
-        """Goes on with a run of the same settings, or starts one; returns whether it goes on.
-
-        Raises:
-          UserError: the folder holds other records, or cannot be written to.
-        """
-        state_file = self.work.file("settings.json")
-        if (old_state := read_json(state_file)) is not None:
-            self._check_same(old_state)
-            if old_state["modified_nanoseconds"] != self._modified:
-                self._refuse("--input_file has changed")
-            return True
-        names = sorted(os.path.basename(file.path) for file in self._files())
-        if found := [name for name in names if self._is_record(name)]:
-            raise UserError(
-                f"{self.path}: holds other records ({found[0]}); give another folder, or empty it"
-            )
-        write_json(state_file, {**self._identity, "modified_nanoseconds": self._modified})
-        return False
-
-    def finish(self, counts: Mapping[str, Any], shards: Sequence[Mapping[str, Any]]) -> dict:
-        """Writes the metadata and removes what was unfinished; returns the metadata."""
-        files = [{key: shard[key] for key in ("file", "examples", "bytes")} for shard in shards]
-        metadata = {
-            **self._identity,
-            "num_shards": len(shards),
-            "counts": dict(counts),
-            "shards": files,
-        }
-        write_json(self._metadata_file, metadata)
-        self.remove_work()
-        return metadata
-
-    def remove_work(self) -> None:
-        """Removes what was unfinished."""
-        with _errors_named(self.work.path, "deleted"):
-            _delete([file.path for file in _match(self.work.file("*"))])
-            _delete([self.work.path])  # object stores have no folders
-
-    def _files(self) -> list[Any]:
-        with _errors_named(self.path, "listed"):
-            return _match(os.path.join(self.path, "*"))
+    def remove_folder(self, folder: str) -> None:
+        """Removes a folder and the files in it."""
+        with _errors_named(folder, "deleted"):
+            _delete([file.path for file in _match(os.path.join(folder, "*"))])
+            _delete([folder])  # object stores have no folders

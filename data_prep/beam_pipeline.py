@@ -37,8 +37,9 @@ from albert_tf.tokenization import Tokenizer
 from albert_tf.workers import num_cores
 from data_prep import beam_files, text_blocks
 from data_prep import create_pretraining_data as program
-from data_prep.beam_files import BeamRecordFolder
+from data_prep.beam_files import BeamFileAccess
 from data_prep.create_pretraining_data import Job, Plan, PretrainingDataSettings
+from data_prep.record_folder import RecordFolder
 from data_prep.text_blocks import Position, TextBlock
 from data_prep.text_files import print_note
 
@@ -74,18 +75,19 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
     )
     described_files = [{"file": file.path, "bytes": file.num_bytes} for file in files]
     identity = program.run_identity(settings, tokenizer, described_files)
-    folder = BeamRecordFolder(settings.folder, identity, files)
+    modified = [file.modified_nanoseconds for file in files]
+    folder = RecordFolder(settings.folder, identity, modified, BeamFileAccess())
     if metadata := folder.finished_metadata():
         return metadata, True
     if folder.open():
         print_note(program.LABEL, f"going on with the run in {folder.path}")
-    job = program.make_job(settings, tokenizer, folder.work, open_file=beam_files.open_file)
+    job = program.make_job(settings, tokenizer, folder.work)
     try:
         _run(build_pipeline(options, job))
     except program.InputError:
         folder.remove_work()
         raise
-    summary = beam_files.read_json(_summary_file(job))
+    summary = job.work.files.read_json(_summary_file(job))
     return program.finish(folder, summary["text"], summary["shards"]), False
 
 
@@ -134,9 +136,7 @@ def build_pipeline(options: PipelineOptions, job: Job) -> beam.Pipeline:
         | "MakeShards" >> beam.Map(make_shard, job)
         | "AllShards" >> beam.combiners.ToList()
     )
-    _ = shards | "Summarize" >> beam.Map(
-        write_summary, _summary_file(job), beam.pvalue.AsSingleton(text_counts)
-    )
+    _ = shards | "Summarize" >> beam.Map(write_summary, job, beam.pvalue.AsSingleton(text_counts))
     return pipeline
 
 
@@ -176,7 +176,7 @@ class Range(NamedTuple):
 
 def input_files(job: Job) -> list[dict[str, Any]]:
     """`file`, the path, and `bytes` of each file of the corpus."""
-    return beam_files.read_json(job.work.file("settings.json"))["input_files"]
+    return job.work.files.read_json(job.work.file("settings.json"))["input_files"]
 
 
 def ranges_of(files: Sequence[dict[str, Any]]) -> list[Range]:
@@ -232,7 +232,7 @@ def find_blank_lines(part: Range, job: Job) -> BlankLines:
     # The byte before the range tells whether a line begins with it.
     offset = max(part.start - 1, 0)
     is_ours = part.start == 0
-    for line in text_blocks.read_lines(part.path, offset, open_file=job.open_file):
+    for line in text_blocks.read_lines(part.path, offset, open_file=job.work.files.open):
         is_whole = line.endswith(b"\n")
         offset += len(line)
         if is_ours:
@@ -306,7 +306,9 @@ def _block_ends(
     for here, is_blank in _places(job, ranges):
         # What is too long for a block ends somewhere behind the blank line before this one.
         while here.num_bytes - start.num_bytes >= text_blocks.MOST_BLOCK_BYTES:
-            block = next(text_blocks.read_blocks(paths, start.position, open_file=job.open_file))
+            block = next(
+                text_blocks.read_blocks(paths, start.position, open_file=job.work.files.open)
+            )
             start = _end_of(block, start, here, num_blank=here.num_blank - is_blank)
             yield start.position, block.was_cut
         num_bytes, num_blank = here.num_bytes - start.num_bytes, here.num_blank - start.num_blank
@@ -319,7 +321,7 @@ def _places(job: Job, ranges: Sequence[Range]) -> Iterator[tuple[_Place, bool]]:
     """The end of every blank line (True), and that of every file (False), whose own blank line comes after it."""
     num_bytes, num_blank, num_lines = 0, 0, 0
     for part in ranges:
-        with job.open_file(_notes_file(job, part)) as file:
+        with job.work.files.open(_notes_file(job, part)) as file:
             notes = BlankLines(*(np.load(file) for _ in BlankLines._fields))
         for offset, bytes_before, lines_before in notes.ends.tolist():
             num_blank += 1
@@ -357,7 +359,7 @@ def read_block(place: BlockPlace, job: Job) -> TextBlock:
     for piece in place.pieces:
         sources.append((len(lines), piece.path, piece.line))
         offset = piece.start
-        for line in text_blocks.read_lines(piece.path, offset, open_file=job.open_file):
+        for line in text_blocks.read_lines(piece.path, offset, open_file=job.work.files.open):
             lines.append(line.rstrip(b"\n"))
             offset += len(line)
             if offset == piece.end:
@@ -434,8 +436,9 @@ def make_shard(planned: tuple[Plan, int], job: Job) -> tuple[int, dict[str, Any]
 
 
 def write_summary(
-    shards: list[tuple[int, dict[str, Any]]], path: str, text_counts: dict[str, Any]
+    shards: list[tuple[int, dict[str, Any]]], job: Job, text_counts: dict[str, Any]
 ) -> None:
     """Writes what `create_pretraining_data.finish` wants to know."""
     in_order = [counts for _, counts in sorted(shards, key=lambda numbered: numbered[0])]
-    beam_files.write_json(path, {"text": text_counts, "shards": in_order})
+    summary = {"text": text_counts, "shards": in_order}
+    job.work.files.write_json(_summary_file(job), summary)

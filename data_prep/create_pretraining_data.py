@@ -44,8 +44,8 @@ import sys
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,13 +56,12 @@ from albert_tf.errors import UserError
 from albert_tf.tokenization import WORD_START_RULES, Tokenizer
 from albert_tf.workers import Workers, num_workers_setting
 from data_prep import masking, record_writer
-from data_prep.record_folder import METADATA_FILE, RecordFolder, WorkFolder, read_json, write_json
+from data_prep.record_folder import METADATA_FILE, FileAccess, RecordFolder, WorkFolder
 from data_prep.record_formats import RECORD_MAKERS
 from data_prep.text_blocks import (
     MOST_BLOCK_BYTES,
     TextBlock,
     decode_lines,
-    open_here,
     read_blocks,
 )
 from data_prep.text_files import (
@@ -333,7 +332,6 @@ class Job(NamedTuple):
     work: WorkFolder
     pair_rule: masking.PairRule
     masking_rule: masking.MaskingRule
-    open_file: Callable[[str], BinaryIO]  # for reading
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str, Any], bool]:
@@ -349,7 +347,8 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
     tokenizer = Tokenizer.from_file(settings.spm_model_file, do_lower_case=settings.do_lower_case)
     described_files = [{"file": path, "bytes": os.path.getsize(path)} for path in files]
     identity = run_identity(settings, tokenizer, described_files)
-    folder = RecordFolder(settings.folder, identity, files)
+    modified = [os.stat(path).st_mtime_ns for path in files]
+    folder = RecordFolder(settings.folder, identity, modified, FileAccess())
     if metadata := folder.finished_metadata():
         return metadata, True
     if folder.open():
@@ -426,20 +425,13 @@ def _vocabulary(settings: PretrainingDataSettings, tokenizer: Tokenizer) -> mask
     )
 
 
-def make_job(
-    settings: PretrainingDataSettings,
-    tokenizer: Tokenizer,
-    work: WorkFolder,
-    *,
-    open_file: Callable[[str], BinaryIO] = open_here,
-) -> Job:
+def make_job(settings: PretrainingDataSettings, tokenizer: Tokenizer, work: WorkFolder) -> Job:
     """What the tasks of a run need.
 
     Args:
       settings: the settings.
       tokenizer: the vocabulary.
       work: where the run keeps its files.
-      open_file: opens a file of the run for reading.
     """
     vocabulary = _vocabulary(settings, tokenizer)
     pair_rule = masking.pair_rule(
@@ -452,7 +444,7 @@ def make_job(
     masking_rule = masking.masking_rule(
         vocabulary, **{name: getattr(settings, name) for name in masking.RULE_SETTINGS}
     )
-    return Job(settings, tokenizer, work, pair_rule, masking_rule, open_file)
+    return Job(settings, tokenizer, work, pair_rule, masking_rule)
 
 
 # --- Step 1: blocks are tokenized.
@@ -461,7 +453,7 @@ def make_job(
 def tokenize_text(job: Job, workers: Workers, files: Sequence[str]) -> dict[str, Any]:
     """Tokenizes and stores all blocks; returns the sums of their counts."""
     summary_file = job.work.file("text.json")
-    if (summary := read_json(summary_file)) is not None:
+    if (summary := job.work.files.read_json(summary_file)) is not None:
         return summary
     total: dict[str, Any] = collections.Counter()
     first_invalid_line = ""
@@ -473,7 +465,7 @@ def tokenize_text(job: Job, workers: Workers, files: Sequence[str]) -> dict[str,
             progress.update(total["text_bytes"], shown)
     del total["bytes"]  # of the stored blocks
     summary = {**total, "first_invalid_line": first_invalid_line}
-    write_json(summary_file, summary)
+    job.work.files.write_json(summary_file, summary)
     return summary
 
 
@@ -754,7 +746,7 @@ def _plan_examples(job: Job, plan: Plan, index: int) -> tuple[np.ndarray, np.nda
 
 
 def _load_block(job: Job, block: int) -> masking.Documents:
-    with job.open_file(_block_path(job, block)) as file:
+    with job.work.files.open(_block_path(job, block)) as file:
         return masking.Documents(*(np.load(file) for _ in masking.Documents._fields))
 
 

@@ -28,15 +28,13 @@ def compare(higher: Sequence[float], lower: Sequence[float] | float, digits: int
       lower: the same of the other row, or a number that is known without error.
       digits: of the reason.
     """
-    others = [lower] if isinstance(lower, float | int) else list(lower)
-    if not higher or not others:
+    if not (found := _difference(higher, lower)):
         return Verdict(NOT_RUN, "")
-    difference = statistics.fmean(higher) - statistics.fmean(others)
-    reason = f"difference {difference:+.{digits}f}"
+    others, difference, error = found
     is_number = isinstance(lower, float | int)
+    reason = f"difference {difference:+.{digits}f}"
     if len(higher) < 2 or (len(others) < 2 and not is_number):
         return Verdict(TOO_SMALL, f"{reason}, one seed")
-    error = math.hypot(_standard_error(higher), 0.0 if is_number else _standard_error(others))
     numbers = f"{len(higher)}" if is_number else f"{len(higher)} and {len(others)}"
     reason += f" ± {error:.{digits + 1}f} (n = {numbers})"
     apart = min(higher) > max(others) or max(higher) < min(others)
@@ -56,22 +54,26 @@ def compare_near(
       within: the distance.
       digits: of the reason.
     """
-    others = [near] if isinstance(near, float | int) else list(near)
-    if not values or not others:
+    if not (found := _difference(values, near)):
         return Verdict(NOT_RUN, "")
-    difference = statistics.fmean(values) - statistics.fmean(others)
+    _, difference, error = found
     reason = f"difference {difference:+.{digits}f}, near is {within:g}"
     if len(values) < 2:
         return Verdict(TOO_SMALL, f"{reason}, one seed")
-    error = (
-        _standard_error(values)
-        if len(others) == 1
-        else math.hypot(_standard_error(values), _standard_error(others))
-    )
     if abs(difference) + 2 * error <= within:
         return Verdict(AGREES, reason)
     return Verdict(DISAGREES if abs(difference) - 2 * error > within else TOO_SMALL, reason)
 
 
+def _difference(values: Sequence[float], other: Sequence[float] | float) -> tuple | None:
+    """The other's numbers, how far the mean is above theirs, its standard error; None if either was not run."""
+    others = [other] if isinstance(other, float | int) else other
+    if not values or not others:
+        return None
+    difference = statistics.fmean(values) - statistics.fmean(others)
+    return others, difference, math.hypot(_standard_error(values), _standard_error(others))
+
+
 def _standard_error(values: Sequence[float]) -> float:
-    return statistics.stdev(values) / math.sqrt(len(values))
+    """Of the mean; none of a single number."""
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0

@@ -14,6 +14,7 @@ from test_create_pretraining_data import contents, made_up_text, metadata_of, re
 from albert_tf.errors import UserError
 from data_prep import create_pretraining_data as program
 from data_prep import record_writer, text_blocks
+from data_prep.record_folder import FileAccess, WorkFolder
 
 HAS_BEAM = importlib.util.find_spec("apache_beam") is not None
 needs_beam = pytest.mark.skipif(not HAS_BEAM, reason="Apache Beam is not installed")
@@ -200,9 +201,9 @@ def test_blocks_are_found_in_parallel_as_by_reading(tmp_path, monkeypatch, seed)
         path = tmp_path / f"{number}.txt"
         path.write_bytes(random_text(rng, rng.choice([0, 3, 60])))
         files.append({"file": str(path), "bytes": path.stat().st_size})
-    work = beam_files.BeamWorkFolder(str(tmp_path / "work"))
-    beam_files.write_json(work.file("settings.json"), {"input_files": files})
-    job = program.Job(None, None, work, None, None, beam_files.open_file)
+    work = WorkFolder(str(tmp_path / "work"), beam_files.BeamFileAccess())
+    work.files.write_json(work.file("settings.json"), {"input_files": files})
+    job = program.Job(None, None, work, None, None)
 
     for part in beam_pipeline.ranges_of(files):
         beam_pipeline.scan_range(part, job)
@@ -274,6 +275,35 @@ def test_a_finished_run_is_left_alone_and_others_are_refused(make, capsys):
 
 
 # --- Remote file systems.
+
+
+def what_is_found(files, folder):
+    """What each function of a `FileAccess` gives for a folder that it fills."""
+    file, other, missing = (f"{folder}/{name}" for name in ("a.json", "b", "c"))
+    found = [files.sizes_in(folder), files.size_of(file), files.read_json(file)]
+    files.write_json(file, {"a": [1]})
+    with files.output_file(other, partial_path=f"{folder}/.b.tmp") as output:
+        output.write(b"x" * 5)
+    with pytest.raises(KeyError), files.output_file(missing):
+        raise KeyError
+    with files.open(other) as opened:
+        found.append(opened.read())
+    found += [files.sizes_in(folder), files.size_of(other), files.read_json(file)]
+    with pytest.raises(UserError, match=f"{other}: not a JSON file; delete it"):
+        files.read_json(other)
+    files.remove_folder(folder)
+    return [*found, files.sizes_in(folder), files.read_bytes(other)]
+
+
+@needs_beam
+@pytest.mark.parametrize("scheme", ["", "disk://"])
+def test_files_are_reached_alike_everywhere(tmp_path, scheme):
+    found_here = what_is_found(FileAccess(), str(tmp_path / "here"))
+    written = len('{\n  "a": [\n    1\n  ]\n}\n')
+    sizes = {"a.json": written, "b": 5}
+    assert found_here == [{}, None, None, b"xxxxx", sizes, 5, {"a": [1]}, {}, None]
+    access = beam_files.BeamFileAccess()
+    assert what_is_found(access, f"{scheme}{tmp_path}/there") == found_here
 
 
 @needs_beam

@@ -15,7 +15,17 @@ from albert_tf import AlbertConfig, UserError, load_pretrained
 from albert_tf.config import OptimizerConfig, PretrainingConfig, RunConfig
 from albert_tf.modeling import AlbertEncoder
 from albert_tf.tasks.pretraining import PretrainingTask
-from benchmarks import fine_tuning, found, inputs, measure, registry, report, run, training_step
+from benchmarks import (
+    fine_tuning,
+    found,
+    inputs,
+    measure,
+    peers,
+    registry,
+    report,
+    run,
+    training_step,
+)
 from benchmarks.measure import BenchSettings, Measurement
 from benchmarks.training_step import Step
 
@@ -188,16 +198,16 @@ def test_the_step_that_is_timed_is_the_one_of_training(records_file, config_file
 
 def test_the_peers_have_the_same_parameters():
     ours = AlbertEncoder(TINY).count_params()
-    assert training_step.model_garden_encoder(TINY).count_params() == ours
+    assert peers.model_garden_encoder(TINY).count_params() == ours
     transformers = pytest.importorskip("transformers")
-    model = transformers.AlbertModel(training_step.transformers_config(TINY))
+    model = transformers.AlbertModel(peers.transformers_config(TINY))
     assert sum(parameter.numel() for parameter in model.parameters()) == ours
 
 
 @pytest.mark.filterwarnings("ignore:.*did not match any model input")  # of the Garden's own call
 @pytest.mark.parametrize("who", ["model_garden", "transformers"])
 def test_a_peers_step_runs(who):
-    for module in training_step.PEERS[who]:
+    for module in peers.PEERS[who]:
         pytest.importorskip(module)
     step = Step(who, batch=2, length=11, changes=TINY_STEP.changes)
     maker = {
@@ -340,7 +350,7 @@ def test_growth_takes_the_common_point_from_where_it_was_measured():
 
 def test_the_same_sizes_go_to_transformers():
     pytest.importorskip("transformers")
-    theirs = training_step.transformers_config(AlbertConfig.from_name("albert-large-v2"))
+    theirs = peers.transformers_config(AlbertConfig.from_name("albert-large-v2"))
     assert (theirs.hidden_size, theirs.num_hidden_layers, theirs.hidden_act) == (
         *(1024, 24, "gelu_new"),
     )

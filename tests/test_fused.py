@@ -51,36 +51,79 @@ def test_bias_and_activation(name, dtype):
     assert_same(found, expected, dtype)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-def test_residual_and_norm(dtype):
-    tensors = [random(seed, ROWS, WIDTH, dtype=dtype) for seed in (3, 4)]
-    tensors += [random(5, WIDTH), random(6, WIDTH)]
+def half_dropped(tensor):
+    """Drops the same half of the values at every call."""
+    return tf.nn.experimental.stateless_dropout(tensor, 0.5, [1, 2])
 
-    def plain(update, residual, gamma, beta):
+
+@pytest.mark.parametrize("drop", [None, half_dropped])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_residual_and_norm(dtype, drop):
+    update, residual = (random(seed, ROWS, WIDTH, dtype=dtype) for seed in (3, 4))
+    bias, gamma, beta = random(10, WIDTH, dtype=dtype), random(5, WIDTH), random(6, WIDTH)
+
+    def plain(update, bias, residual, gamma, beta):
+        update = (drop or tf.identity)(update + bias)
         total = tf.cast(update, tf.float32) + tf.cast(residual, tf.float32)
         mean, variance = tf.nn.moments(total, [-1], keepdims=True)
         return (total - mean) / tf.sqrt(variance + 1e-3) * gamma + beta
 
-    found = value_and_gradients(
-        lambda *parts: fused.residual_norm(*parts, 1e-3, training=True), *tensors
-    )
-    assert_same(found, value_and_gradients(plain, *tensors), dtype)
+    tensors = (update, bias, residual, gamma, beta)
+    expected = value_and_gradients(plain, *tensors)
+    for training in (True, False) if drop is None else (True,):
+        found = value_and_gradients(
+            lambda *parts, training=training: fused.residual_norm(
+                *parts, 1e-3, drop=drop, training=training
+            ),
+            *tensors,
+        )
+        assert_same(found, expected, dtype)
 
 
+@pytest.mark.parametrize("on_processor", [True, False])
+@pytest.mark.parametrize("drop", [None, half_dropped])
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_attention(dtype):
-    query, key, value = (random(s, BATCH, HEADS, LENGTH, HEAD, dtype=dtype) for s in (7, 8, 9))
-    adder = tf.where(tf.range(LENGTH) < LENGTH - 2, 0.0, -10000.0)[None, None, None, :]
+def test_attention(dtype, drop, on_processor, monkeypatch):
+    monkeypatch.setattr(fused, "_is_on_processor", lambda: on_processor)
+    width = HEADS * HEAD
+    projected = random(7, BATCH * LENGTH, 3 * width, dtype=dtype)
+    bias = random(8, 3 * width, dtype=dtype)
+    num_kept = tf.constant([LENGTH - 2, LENGTH])[:, None, None, None]
+    adder = tf.where(tf.range(LENGTH) < num_kept, 0.0, -10000.0)
 
-    def plain(query, key, value):
-        scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32) + adder
-        return tf.matmul(tf.cast(tf.nn.softmax(scores), value.dtype), value)
+    def plain(projected, bias):
+        heads = tf.reshape(projected + bias, [BATCH, LENGTH, 3, HEADS, HEAD])
+        query, key, value = tf.unstack(heads, axis=2)
+        scores = tf.einsum("BLNH,BMNH->BNLM", query / HEAD**0.5, key)
+        probabilities = tf.nn.softmax(tf.cast(scores, tf.float32) + adder)
+        probabilities = (drop or tf.identity)(tf.cast(probabilities, value.dtype))
+        output = tf.einsum("BNLM,BMNH->BLNH", probabilities, value)
+        return tf.reshape(output, [BATCH * LENGTH, width])
 
-    found = value_and_gradients(
-        lambda *tensors: fused.attention(*tensors, adder), query, key, value
+    expected = value_and_gradients(plain, projected, bias)
+    for training in (True, False) if drop is None else (True,):
+        found = value_and_gradients(
+            lambda *parts, training=training: fused.attention(
+                *parts, adder, HEADS, drop=drop, training=training
+            ),
+            projected,
+            bias,
+        )
+        assert_same(found, expected, dtype)
+        if training:  # keys and values of padding get nothing
+            assert not found[1].reshape(BATCH, LENGTH, 3, width)[0, -2:, 1:].any()
+
+
+def test_softmax_in_bfloat16_rounds_once():
+    """Where TensorFlow's softmax of bfloat16 is not that of float32, rounded, ours goes through float32."""
+    query, key = (random(seed, 4, 3, 50, 8, dtype="bfloat16") for seed in (12, 13))
+    query *= 3
+    scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
+    expected = tf.cast(tf.nn.softmax(scores), tf.bfloat16)
+    found = fused._probabilities(query, key)
+    np.testing.assert_allclose(
+        tf.cast(found, tf.float32), tf.cast(expected, tf.float32), rtol=0.02, atol=1e-6
     )
-    assert_same(found, value_and_gradients(plain, query, key, value), dtype)
-    assert not found[2][:, :, -2:].any() and not found[3][:, :, -2:].any()  # padding gets nothing
 
 
 def test_training_and_inference_give_the_same():

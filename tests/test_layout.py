@@ -8,6 +8,7 @@ import pytest
 from conftest import ROOT
 
 from albert_tf import config, convert, export, predict
+from benchmarks import measure, report, serving
 from data_prep import (
     create_finetuning_data,
     create_intrinsic_eval,
@@ -39,11 +40,12 @@ ALLOWED = {
     "albert_tf/masking.py": set(),
     "albert_tf/compact_records.py": {"masking"},
     "albert_tf/records.py": {"compact_records"},
-    "albert_tf/optimization.py": set(),
+    "albert_tf/optimization.py": {"fused"},
     "albert_tf/cli.py": set(),
     "albert_tf/checkpoints.py": set(),
     "albert_tf/fused.py": set(),
-    "albert_tf/modeling.py": {"fused"},
+    "albert_tf/sharing.py": set(),
+    "albert_tf/modeling.py": {"fused", "sharing"},
     "albert_tf/heads.py": {"modeling"},
     "albert_tf/files.py": set(),
     "albert_tf/formats": {"formats", "heads", "modeling"},
@@ -160,8 +162,12 @@ SETTINGS = [
     sample_corpus.SampleSettings,
     split_sentences.SplitSettings,
     train_sentencepiece.TrainSettings,
+    experiments.ReportSettings,
     experiments.ExperimentSettings,
     experiments.EvaluationSettings,
+    measure.BenchSettings,
+    report.ReportSettings,
+    serving.ServingSettings,
 ]
 
 

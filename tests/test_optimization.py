@@ -51,8 +51,10 @@ def run_numpy(config, start, gradients, lamb):
     return values
 
 
+@pytest.mark.parametrize("kernel_elements", [1 << 16, 1])
 @pytest.mark.parametrize("name", ["lamb", "adamw"])
-def test_updates_equal_numpy(name):
+def test_updates_equal_numpy(name, kernel_elements, monkeypatch):
+    monkeypatch.setattr(optimization, "_KERNEL_ELEMENTS", kernel_elements)
     config = OptimizerConfig(
         optimizer=name, learning_rate=0.1, num_train_steps=20, num_warmup_steps=3
     )

@@ -1,0 +1,151 @@
+"""The peers: what each needs, its model of a size, its inputs under its own names.
+
+A peer is imported by the functions that need it, so that a list of names needs none.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from albert_tf.config import AlbertConfig
+from benchmarks import measure
+
+# Who -> the modules that it needs.
+PEERS: Mapping[str, tuple[str, ...]] = {
+    "ours": (),
+    "model_garden": ("official",),
+    "transformers": ("torch", "transformers"),
+    "keras_hub": ("keras_hub",),
+}
+
+
+# --- TF Model Garden ---
+
+
+def gelu(tensor):
+    """The activation of ALBERT, as the Garden builds it from "gelu"."""
+    import tf_keras
+
+    return tf_keras.activations.gelu(tensor, approximate=True)
+
+
+def model_garden_encoder(config: AlbertConfig):
+    """TF Model Garden's encoder of a size."""
+    from official.nlp.modeling import networks
+
+    return networks.AlbertEncoder(
+        vocab_size=config.vocab_size,
+        embedding_width=config.embedding_size,
+        hidden_size=config.hidden_size,
+        num_layers=config.num_hidden_layers,
+        num_attention_heads=config.num_attention_heads,
+        max_sequence_length=config.max_position_embeddings,
+        type_vocab_size=config.type_vocab_size,
+        intermediate_size=config.intermediate_size,
+        activation=gelu,
+        dropout_rate=0.0,
+        attention_dropout_rate=0.0,
+        dict_outputs=True,
+    )
+
+
+def model_garden_inputs(features: Mapping) -> dict:
+    """The inputs of the encoder."""
+    return _renamed(features, ("input_word_ids", "input_mask", "input_type_ids"))
+
+
+# --- transformers ---
+
+
+def transformers_config(config: AlbertConfig):
+    """transformers' configuration of a size."""
+    import transformers
+
+    kept = {
+        name: value
+        for name, value in config.to_dict().items()
+        if name not in ("share_parameters", "hidden_act", "foreign")
+    }
+    return transformers.AlbertConfig(**kept, hidden_act="gelu_new")
+
+
+def transformers_inputs(features: Mapping[str, np.ndarray]) -> dict:
+    """The inputs of its encoder, as tensors."""
+    named = _renamed(features, ("input_ids", "attention_mask", "token_type_ids"))
+    return {name: torch_integers(value) for name, value in named.items()}
+
+
+def torch_integers(array: np.ndarray):
+    """A tensor of int64, which PyTorch wants indices and labels to be."""
+    import torch
+
+    return torch.from_numpy(array.astype(np.int64))
+
+
+def transformers_training(
+    class_name: str, config: AlbertConfig, *, learning_rate: float, precision: str = "float32"
+) -> Callable[[Mapping], None]:
+    """Training with PyTorch's AdamW and clipping to a global norm of 1.
+
+    Args:
+      class_name: transformers' class of the model, encoder and head.
+      config: its sizes.
+      learning_rate: of all steps.
+      precision: "float32", or "bfloat16" by autocast.
+
+    Returns:
+      A step with a batch of inputs, labels among them.
+    """
+    import torch
+    import transformers
+
+    torch.set_num_threads(measure.num_cores())
+    torch.manual_seed(1)
+    model = getattr(transformers, class_name)(transformers_config(config)).train()
+    optimizer = torch.optim.AdamW(model.parameters(), learning_rate, weight_decay=0.01)
+
+    def train(inputs: Mapping) -> None:
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            loss = model(**inputs).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        loss.item()
+
+    return train
+
+
+# --- keras-hub ---
+
+
+def keras_hub_backbone(config: AlbertConfig, dtype: str):
+    """keras-hub's encoder of a size.
+
+    Args:
+      config: the sizes.
+      dtype: Keras' dtype policy.
+    """
+    import keras_hub
+
+    return keras_hub.models.AlbertBackbone(
+        vocabulary_size=config.vocab_size,
+        num_layers=config.num_hidden_layers,
+        num_heads=config.num_attention_heads,
+        embedding_dim=config.embedding_size,
+        hidden_dim=config.hidden_size,
+        intermediate_dim=config.intermediate_size,
+        max_sequence_length=config.max_position_embeddings,
+        dtype=dtype,
+    )
+
+
+def keras_hub_inputs(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The inputs of the encoder."""
+    return _renamed(features, ("token_ids", "padding_mask", "segment_ids"))
+
+
+def _renamed(features: Mapping, names: tuple[str, str, str]) -> dict:
+    """Ids, mask and segments under other names, in this order."""
+    ours = ("input_ids", "input_mask", "segment_ids")
+    return {theirs: features[name] for theirs, name in zip(names, ours, strict=True)}
