@@ -44,7 +44,15 @@ class Found:
         return (self.content["measurements"].get(name, {}).get("others") or 0) > BUSY
 
     def limit(self, step: str, precision: str) -> float | None:
-        """Floating-point operations a second that matrix products reach at the shapes of a step, "8x512"."""
+        """Floating-point operations a second that matrix products reach at the shapes of a step, "8x512".
+
+        Those that were measured between the repeats of our step, if there are any: a machine's speed changes.
+        """
+        ours = self.values(f"training_step.{step}.{precision}.ours") or {}
+        return ours.get("limit") or self.limit_alone(step, precision)
+
+    def limit_alone(self, step: str, precision: str) -> float | None:
+        """The same, measured on its own before anything else."""
         values = self.values(f"matrix_products.{precision}")
         batch, length = map(int, step.split("x"))
         return values[str(batch * length)]["rate"] if values else None

@@ -2,6 +2,7 @@
 
 import functools
 import os
+from collections.abc import Callable
 
 from benchmarks import measure
 from benchmarks.inputs import TEXT, VOCABULARY, text_path, vocabulary_path
@@ -9,6 +10,12 @@ from benchmarks.measure import BenchSettings, Measurement, Values
 
 # D and F of albert-base.
 HIDDEN, INNER = 768, 3072
+_WIDTHS = {
+    "query, key, value": (HIDDEN, 3 * HIDDEN),
+    "attention output": (HIDDEN, HIDDEN),
+    "intermediate": (HIDDEN, INNER),
+    "output": (INNER, HIDDEN),
+}
 # Rows are pieces of a batch: 8 x 512 and 16 x 128.
 ROWS = (4096, 2048)
 _DISK_BYTES = {False: 512 << 20, True: 64 << 20}  # by --quick
@@ -24,26 +31,12 @@ def matrix_products(settings: BenchSettings, *, dtype: str) -> Values:
     """
     import tensorflow as tf
 
-    widths = {
-        "query, key, value": (HIDDEN, 3 * HIDDEN),
-        "attention output": (HIDDEN, HIDDEN),
-        "intermediate": (HIDDEN, INNER),
-        "output": (INNER, HIDDEN),
-    }
-    generator = tf.random.Generator.from_seed(1)
-
-    def normal(*shape: int):
-        return tf.cast(generator.normal(shape), dtype)
-
     found = {}
     for rows in ROWS:
         products = {}
-        for name, (width_in, width_out) in widths.items():
-            x, kernel, dy = (
-                normal(rows, width_in),
-                normal(width_in, width_out),
-                normal(rows, width_out),
-            )
+        for name, (width_in, width_out) in _WIDTHS.items():
+            x, kernel = _normal(dtype, rows, width_in), _normal(dtype, width_in, width_out)
+            dy = _normal(dtype, rows, width_out)
             calls = {
                 "x W": functools.partial(tf.matmul, x, kernel),
                 "x^T dy": functools.partial(tf.matmul, x, dy, transpose_a=True),
@@ -58,6 +51,38 @@ def matrix_products(settings: BenchSettings, *, dtype: str) -> Values:
         rate = sum(one["flops"] for one in forward) / sum(one["median"] for one in forward)
         found[str(rows)] = {"rate": rate, "products": products}
     return found
+
+
+def _normal(dtype: str, *shape: int):
+    import tensorflow as tf
+
+    return tf.cast(tf.random.stateless_normal(shape, seed=[1, 2]), dtype)
+
+
+def layer_products(rows: int, dtype: str) -> tuple[Callable[[], None], int]:
+    """The forward products of a layer's dense layers.
+
+    Args:
+      rows: pieces of a batch.
+      dtype: "float32" or "bfloat16".
+
+    Returns:
+      What computes them, and its floating-point operations.
+    """
+    import tensorflow as tf
+
+    pairs = [
+        (_normal(dtype, rows, width_in), _normal(dtype, width_in, width_out))
+        for width_in, width_out in _WIDTHS.values()
+    ]
+
+    def call() -> None:
+        for x, kernel in pairs:
+            tf.matmul(x, kernel)
+
+    call()
+    flops = sum(2 * rows * width_in * width_out for width_in, width_out in _WIDTHS.values())
+    return call, flops
 
 
 def sentencepiece(settings: BenchSettings) -> Values:

@@ -127,7 +127,13 @@ class Measurement:
 
 
 def repeated(
-    call: Callable[[], Any], seconds: float, *, warm_up: int = 1, least: int = 3, most: int = 200
+    call: Callable[[], Any],
+    seconds: float,
+    *,
+    warm_up: int = 1,
+    least: int = 3,
+    most: int = 200,
+    beside: Callable[[], Any] | None = None,
 ) -> Values:
     """Times a call again and again.
 
@@ -137,16 +143,21 @@ def repeated(
       warm_up: calls before, which are timed apart.
       least: repeats at least.
       most: repeats at most.
+      beside: what is timed after each repeat, so that a machine whose speed changes changes both.
 
     Returns:
-      `statistics_of` the repeats' seconds, with the times of the warm-up.
+      `statistics_of` the repeats' seconds, with the times of the warm-up, and those of `beside` under that name.
     """
     warm_up_seconds = [_seconds_of(call) for _ in range(warm_up)]
     gc.collect()
     samples: list[float] = []
+    samples_beside: list[float] = []
     while len(samples) < least or (sum(samples) < seconds and len(samples) < most):
         samples.append(_seconds_of(call))
-    return {**statistics_of(samples), "warm_up": warm_up_seconds}
+        if beside:
+            samples_beside.append(_seconds_of(beside))
+    found = {**statistics_of(samples), "warm_up": warm_up_seconds}
+    return {**found, "beside": statistics_of(samples_beside)} if beside else found
 
 
 def _seconds_of(call: Callable[[], Any]) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from albert_tf.config import AlbertConfig, OptimizerConfig, PretrainingConfig, RunConfig
-from benchmarks import measure, peers
+from benchmarks import limits, measure, peers
 from benchmarks.inputs import predictions_of
 from benchmarks.measure import BenchSettings, Measurement, Values
 from benchmarks.peers import PEERS
@@ -109,7 +109,8 @@ def measure_step(
 
     Returns:
       The seconds, with `flops` (`step_flops`), `examples_a_second` and `start_bytes`, the memory before the first
-      step, model and optimiser included.
+      step, model and optimiser included; for ours at base's width also `limit`, the floating-point operations a
+      second of the matrix products of a layer, measured between the repeats.
     """
     makers = {
         "ours": our_step,
@@ -119,9 +120,16 @@ def measure_step(
     }
     with makers[step.who](step) as call:
         start_bytes = measure.resident_bytes()
-        timing = measure.repeated(call, effort * settings.seconds, least=least)
+        products, product_flops = None, 0
+        if step.who == "ours" and step.config.hidden_size == limits.HIDDEN:
+            products, product_flops = limits.layer_products(
+                step.batch * step.length, step.precision
+            )
+        timing = measure.repeated(call, effort * settings.seconds, least=least, beside=products)
+    limit = {"limit": product_flops / timing["beside"]["median"]} if products else {}
     return {
         **timing,
+        **limit,
         "flops": step_flops(step),
         "examples_a_second": step.batch / timing["median"],
         "start_bytes": start_bytes,

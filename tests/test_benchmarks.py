@@ -342,6 +342,20 @@ def test_the_table_says_what_was_reached_missed_and_left_out(tmp_path):
         assert f"]({name})" in text and (tmp_path / name).stat().st_size > 5000
 
 
+def test_the_limit_between_the_repeats_counts():
+    ours = RESULTS["measurements"]["training_step.8x512.float32.ours"]
+    values = {**ours["values"], "limit": 400e9}
+    measurements = {
+        **RESULTS["measurements"],
+        "training_step.8x512.float32.ours": {**ours, "values": values},
+    }
+    held = found.Found({**RESULTS, "measurements": measurements})
+    assert held.limit_alone("8x512", "float32") == 500e9
+    # 2.4e12 operations at 400e9 a second are 6 s.
+    assert held.share("8x512", "float32", "ours") == pytest.approx(1.0)
+    assert held.share("8x512", "float32", "model_garden") == pytest.approx(2 / 3)
+
+
 def test_growth_takes_the_common_point_from_where_it_was_measured():
     points = found.growth_points(found.Found(RESULTS))
     assert [size for size, _ in points["length"]] == [128, 512]
