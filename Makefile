@@ -1,7 +1,7 @@
 # Everything sets itself up: a virtual environment in .venv, from the exact versions in requirements.lock.
 #
 #   make demo    raw text -> vocabulary -> records -> a small pretrained ALBERT, in about seven minutes on two cores
-#   make test    lint and tests
+#   make test    lint and tests, two files at a time (TEST_PROCESSES=1: one)
 #   make format  puts the code into the project's format
 #   make bench   speed and memory beside peers and limits, at most 40 minutes; make bench-quick: at most 5
 #   make peers   installs what the benchmark compares with, besides TF Model Garden (about 4 GB)
@@ -9,6 +9,7 @@
 #   make clean   removes the environment and the demo's files
 
 VENV := .venv
+TEST_PROCESSES := 2
 PYTHON := $(VENV)/bin/python
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
@@ -18,7 +19,7 @@ demo: setup
 	@$(PYTHON) demo.py $(DEMO_FLAGS)
 
 test: lint
-	@$(PYTHON) -m pytest -q $(TEST_FLAGS)
+	@$(PYTHON) -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile $(TEST_FLAGS)
 
 lint: setup
 	@$(PYTHON) -m ruff format --check --quiet .

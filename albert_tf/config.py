@@ -482,7 +482,7 @@ class RunConfig(Settings):
     )
     seed: int = setting(
         12345,
-        "Seed of start values, dropout and the order of records.",
+        "Seed of start values, dropout, the order of records and masks that are drawn while reading.",
         minimum=0,
         maximum=2**31 - 1,
     )

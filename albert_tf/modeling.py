@@ -166,7 +166,7 @@ class AttentionBlock(tf_keras.layers.Layer):
         self.output_dense = dense(width, width, initializers, self.dtype_policy)
         self.layer_norm = LayerNorm(width, config.layer_norm_eps)
 
-    def weights(self) -> list[tuple[tf.Tensor, tf.DType]]:
+    def shared_weights(self) -> list[tuple[tf.Tensor, tf.DType]]:
         """What `call` computes with, as `SharedWeights` takes it; query, key and value are one matrix product."""
         layers = (self.query, self.key, self.value)
         kernel_DT = tf.concat([layer.kernel for layer in layers], axis=-1)
@@ -224,7 +224,7 @@ class FeedForwardBlock(tf_keras.layers.Layer):
         self.output_dense = dense(inner, hidden, initializers, self.dtype_policy)
         self.layer_norm = LayerNorm(hidden, config.layer_norm_eps)
 
-    def weights(self) -> list[tuple[tf.Tensor, tf.DType]]:
+    def shared_weights(self) -> list[tuple[tf.Tensor, tf.DType]]:
         """What `call` computes with, as `SharedWeights` takes it."""
         kernel_DF, bias_F = self.intermediate.kernel, self.intermediate.bias
         return _weights(kernel_DF, bias_F, self.output_dense, self.layer_norm, self.compute_dtype)
@@ -362,7 +362,9 @@ class AlbertEncoder(tf_keras.Model):
     def _run_blocks(self, hidden, adder_B11M, seed, training) -> list[tf.Tensor]:
         blocks = self._blocks_in_order()
         num_uses = collections.Counter(itertools.chain.from_iterable(blocks))
-        weights = {block: SharedWeights(block.weights(), uses) for block, uses in num_uses.items()}
+        weights = {
+            block: SharedWeights(block.shared_weights(), uses) for block, uses in num_uses.items()
+        }
         outputs = []
         for attention, ffn in blocks:
             block_seed = fold_seed(seed, 1 + len(outputs))

@@ -554,21 +554,30 @@ class Run:
         if self.folder.is_chief:
             print(f"predictions in {', '.join(map(self.folder.file, files))}", flush=True)
 
-    def _make_trainer(self) -> Trainer:
+    def make_trainer(self, make_dataset: Callable[[], tf.data.Dataset] | None = None) -> Trainer:
+        """The training step with its data.
+
+        Args:
+          make_dataset: gives other global batches than those of the task's training data.
+        """
+
+        def dataset(context):
+            if make_dataset:
+                return make_dataset()
+            return self.task.train_data.training_dataset(
+                self.config.train_batch_size,
+                seed=self.config.seed,
+                first_step=self.first_step,
+                context=context,
+            )
+
         return Trainer(
             self.task,
             model=self.model,
             optimizer=self.optimizer,
             global_step=self.global_step,
             accumulators=self.accumulators,
-            dataset=self.strategy.distribute_datasets_from_function(
-                lambda context: self.task.train_data.training_dataset(
-                    self.config.train_batch_size,
-                    seed=self.config.seed,
-                    first_step=self.first_step,
-                    context=context,
-                )
-            ),
+            dataset=self.strategy.distribute_datasets_from_function(dataset),
             run=self.config,
             max_gradient_norm=self.optimizer_config.max_gradient_norm,
         )
@@ -593,7 +602,7 @@ class Run:
         every = self.config.eval_every_steps if evaluator else self.last_step
         with Progress("training", self.last_step, first=self.first_step) as self._progress:
             controller = self._make_controller(
-                self._make_trainer(),
+                self.make_trainer(),
                 evaluator,
                 steps_per_loop=self._steps_to_next_event,
                 train_actions=[self._after_steps],

@@ -169,47 +169,20 @@ def our_step(step: Step) -> Iterator[Callable[[], None]]:
 def make_trainer(
     make_task: Callable, run: RunConfig, optimizer: OptimizerConfig, make_dataset=None
 ):
-    """A trainer as `train_loop.run` makes it, without the folder and the loop around it.
+    """A trainer as `train_loop.run` makes it.
 
     Args:
       make_task: see `train_loop.run`.
-      run: devices, batch, precision.
+      run: folder, devices, batch, precision.
       optimizer: optimiser and schedule.
       make_dataset: gives, from the task, other batches than its training data.
     """
-    import orbit
+    from albert_tf import train_loop
 
-    from albert_tf import optimization, train_loop
-
-    strategy = train_loop.make_strategy(run)
-    with strategy.scope():
+    with train_loop.make_strategy(run).scope():
         task = make_task()
-        model = task.build_model(
-            dtype=run.mixed_precision,
-            recompute_activations=run.recompute_activations,
-            seed=run.seed,
-        )
-
-        def batches(context):
-            if make_dataset:
-                return make_dataset(task)
-            return task.train_data.training_dataset(
-                run.train_batch_size, seed=run.seed, first_step=0, context=context
-            )
-
-        names = train_loop.ratio_names(task, model, task.train_data)
-        return train_loop.Trainer(
-            task,
-            model=model,
-            optimizer=optimization.create_optimizer(
-                optimizer, run.train_batch_size, model.named_variables()
-            ),
-            global_step=orbit.utils.create_global_step(),
-            accumulators=train_loop.Accumulators(names),
-            dataset=strategy.distribute_datasets_from_function(batches),
-            run=run,
-            max_gradient_norm=optimizer.max_gradient_norm,
-        )
+        other = make_dataset and functools.partial(make_dataset, task)
+        return train_loop.Run(task, run, optimizer).make_trainer(other)
 
 
 # --- Peers ---
