@@ -17,8 +17,8 @@ from albert_tf.config import (
     GLUE_TASK_NAMES,
     AlbertConfig,
     ClassifierConfig,
+    FineTuningOptimizerConfig,
     FineTuningRunConfig,
-    OptimizerConfig,
 )
 from albert_tf.errors import UserError
 from benchmarks import measure, peers, training_step
@@ -92,7 +92,7 @@ def _our_steps(settings: BenchSettings, config: AlbertConfig) -> Callable[[int],
         table.write_text("\n".join(["text\tlabel", *rows]) + "\n")
         sizes = pathlib.Path(folder, "config.json")
         sizes.write_text(config.to_json_string())
-        run = FineTuningRunConfig(output_dir=folder, train_batch_size=BATCH, do_eval=False)
+        run = FineTuningRunConfig(output_dir=f"{folder}/run", train_batch_size=BATCH, do_eval=False)
         classifier = ClassifierConfig(
             task_name="tsv",
             train_file=str(table),
@@ -106,7 +106,7 @@ def _our_steps(settings: BenchSettings, config: AlbertConfig) -> Callable[[int],
         trainer = training_step.make_trainer(
             lambda: ClassificationTask(classifier, run),
             run,
-            OptimizerConfig(optimizer="adamw", learning_rate=1e-5),
+            FineTuningOptimizerConfig(learning_rate=1e-5, num_train_steps=1000),
             dataset,
         )
     one = tf.constant(1)

@@ -153,7 +153,7 @@ def our_step(step: Step) -> Iterator[Callable[[], None]]:
         with open(f"{folder}/config.json", "w") as file:
             file.write(step.config.to_json_string())
         run = RunConfig(
-            output_dir=folder,
+            output_dir=f"{folder}/run",
             train_batch_size=step.batch,
             mixed_precision=step.dtype_policy,
             recompute_activations=step.recompute,

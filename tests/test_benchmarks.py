@@ -204,6 +204,11 @@ def test_the_peers_have_the_same_parameters():
     assert sum(parameter.numel() for parameter in model.parameters()) == ours
 
 
+def test_our_step_runs():
+    with training_step.our_step(TINY_STEP) as call:
+        assert measure.repeated(call, 0, least=2, beside=lambda: None)["beside"]["repeats"] == 2
+
+
 @pytest.mark.filterwarnings("ignore:.*did not match any model input")  # of the Garden's own call
 @pytest.mark.parametrize("who", ["model_garden", "transformers"])
 def test_a_peers_step_runs(who):
