@@ -6,6 +6,8 @@ TensorFlow is imported for paths with :// only.
 import json
 import os
 import uuid
+from collections.abc import Callable
+from typing import Any
 
 from albert_tf.errors import UserError, first_line
 
@@ -56,7 +58,7 @@ def write_bytes(path: str, content: bytes) -> None:
     """
     partial_path = f"{path}.{uuid.uuid4().hex}.tmp"  # another process may write the same file
     if "://" in path:
-        _remote(lambda gfile: _write_remote(gfile, path, partial_path, content))
+        remote(lambda gfile: _write_remote(gfile, path, partial_path, content))
         return
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     try:
@@ -75,7 +77,7 @@ def names_in(folder: str) -> list[str]:
       OSError: it does not exist or cannot be read.
     """
     if "://" in folder:
-        names = [name.rstrip("/") for name in _remote(lambda gfile: gfile.listdir(folder))]
+        names = [name.rstrip("/") for name in remote(lambda gfile: gfile.listdir(folder))]
     else:
         names = os.listdir(folder)
     return sorted(name for name in names if not name.startswith("."))
@@ -85,14 +87,14 @@ def is_folder(path: str) -> bool:
     """Whether there is a folder of this name."""
     if "://" not in path:
         return os.path.isdir(path)
-    return _remote(lambda gfile: gfile.isdir(path))
+    return remote(lambda gfile: gfile.isdir(path))
 
 
 def exists(path: str) -> bool:
     """Whether there is a file or folder of this name."""
     if "://" not in path:
         return os.path.exists(path)
-    return _remote(lambda gfile: gfile.exists(path))
+    return remote(lambda gfile: gfile.exists(path))
 
 
 def _write_remote(gfile, path: str, partial_path: str, content: bytes) -> None:
@@ -102,7 +104,7 @@ def _write_remote(gfile, path: str, partial_path: str, content: bytes) -> None:
     gfile.rename(partial_path, path, overwrite=True)
 
 
-def _remote(function):
+def remote(function: Callable[[Any], Any]) -> Any:
     """`function(tf.io.gfile)`, whose errors become OSErrors."""
     import tensorflow as tf
 

@@ -89,7 +89,7 @@ def residual_norm(
     """
     if not training:
         update_XD = tf.nn.bias_add(update_XD, bias_D)
-        return _norm(_float32_sum(update_XD, residual_XD), gamma_D, beta_D, epsilon)
+        return norm(_float32_sum(update_XD, residual_XD), gamma_D, beta_D, epsilon)
     if drop:
         update_XD, bias_D = drop(tf.nn.bias_add(update_XD, bias_D)), tf.zeros_like(bias_D)
 
@@ -129,14 +129,15 @@ def _float32_sum(first, *others):
     return sum((tf.cast(other, tf.float32) for other in others), tf.cast(first, tf.float32))
 
 
-def _norm(sum_XD, gamma_D, beta_D, epsilon):
-    mean_X1, variance_X1 = tf.nn.moments(sum_XD, axes=[-1], keepdims=True)
-    return tf.nn.batch_normalization(sum_XD, mean_X1, variance_X1, beta_D, gamma_D, epsilon)
+def norm(tensor: tf.Tensor, gamma_D: tf.Tensor, beta_D: tf.Tensor, epsilon: float) -> tf.Tensor:
+    """LayerNorm over the last axis, [..., D] float32 -> the same; TensorFlow's operations."""
+    mean, variance = tf.nn.moments(tensor, axes=[-1], keepdims=True)
+    return tf.nn.batch_normalization(tensor, mean, variance, beta_D, gamma_D, epsilon)
 
 
 @compiled
 def _norm_forward(update_XD, bias_D, residual_XD, gamma_D, beta_D, epsilon):
-    return _norm(_float32_sum(update_XD, bias_D, residual_XD), gamma_D, beta_D, epsilon)
+    return norm(_float32_sum(update_XD, bias_D, residual_XD), gamma_D, beta_D, epsilon)
 
 
 @compiled

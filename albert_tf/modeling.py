@@ -103,10 +103,7 @@ class LayerNorm(tf_keras.layers.Layer):
 
     def call(self, tensor):
         """[..., width] of any float type -> [..., width] float32."""
-        mean, variance = tf.nn.moments(tensor, axes=[-1], keepdims=True)
-        return tf.nn.batch_normalization(
-            tensor, mean, variance, self.beta, self.gamma, self.epsilon
-        )
+        return fused.norm(tensor, self.gamma, self.beta, self.epsilon)
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """The variables under their released names."""

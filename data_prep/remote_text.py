@@ -3,9 +3,10 @@
 import contextlib
 import io
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
-from albert_tf.errors import UserError, first_line
+from albert_tf import files
+from albert_tf.errors import UserError
 from data_prep.text_files import LineReader, expand_paths, total_bytes
 
 READ_BYTES = 16 << 20
@@ -32,9 +33,9 @@ def expand_inputs(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
 
 def _expand_remote(pattern: str) -> list[str]:
     try:
-        paths = sorted(_remote(_files_below, pattern))
+        paths = sorted(files.remote(lambda gfile: list(_files_below(gfile, pattern))))
     except OSError as error:
-        raise UserError(f"--input_file={pattern}: cannot be listed ({error})") from None
+        raise UserError(f"--input_file={pattern}: cannot be listed ({error.strerror})") from None
     if not paths:
         raise UserError(f"--input_file={pattern}: no such file there")
     return paths
@@ -58,29 +59,17 @@ def size_of(paths: Sequence[str]) -> int:
     for path in paths:
         if "://" in path:
             with contextlib.suppress(OSError):
-                size += _remote(lambda gfile, path: [gfile.stat(path).length], path)[0]
+                size += files.remote(lambda gfile, path=path: gfile.stat(path).length)
     return size
 
 
 class RemoteLineReader(LineReader):
     """`LineReader` of files here and remote."""
 
-    def read(self, path: str) -> Iterator[str]:
-        """The lines of a file, without line ends and byte-order mark.
-
-        Raises:
-          UserError: the file cannot be read, or is not UTF-8 and `invalid_utf8` is "error".
-        """
+    def _open(self, path: str) -> BinaryIO:
         if "://" not in path:
-            yield from super().read(path)
-            return
-        try:
-            with io.BufferedReader(_RemoteFile(path), READ_BYTES) as file:
-                yield from self._decode_lines(file, path)
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error})") from None
-        if path in self._num_invalid and self._invalid_utf8 == "error":
-            raise UserError(f"{self._describe(path)}; see --invalid_utf8")
+            return super()._open(path)
+        return io.BufferedReader(_RemoteFile(path), READ_BYTES)
 
 
 class _RemoteFile(io.RawIOBase):
@@ -88,22 +77,12 @@ class _RemoteFile(io.RawIOBase):
 
     def __init__(self, path: str):
         super().__init__()
-        [self._file] = _remote(lambda gfile, path: [gfile.GFile(path, "rb")], path)
+        self._file = files.remote(lambda gfile: gfile.GFile(path, "rb"))
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:
-        [data] = _remote(lambda _, size: [self._file.read(size)], len(buffer))
+        data = files.remote(lambda _: self._file.read(len(buffer)))
         buffer[: len(data)] = data
         return len(data)
-
-
-def _remote(function: Any, argument: Any) -> list[Any]:
-    """What `function(tf.io.gfile, argument)` gives; its errors become OSErrors."""
-    import tensorflow as tf
-
-    try:
-        return list(function(tf.io.gfile, argument))
-    except tf.errors.OpError as error:
-        raise OSError(first_line(error)) from None

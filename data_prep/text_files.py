@@ -122,12 +122,15 @@ class LineReader:
           UserError: the file cannot be read, or is not UTF-8 and `invalid_utf8` is "error".
         """
         try:
-            with open(path, "rb") as file:
+            with self._open(path) as file:
                 yield from self._decode_lines(file, path)
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror})") from None
         if path in self._num_invalid and self._invalid_utf8 == "error":
             raise UserError(f"{self._describe(path)}; see --invalid_utf8")
+
+    def _open(self, path: str) -> BinaryIO:
+        return open(path, "rb")
 
     def _decode_lines(self, file: BinaryIO, path: str) -> Iterator[str]:
         position = 0
