@@ -405,6 +405,7 @@ class OptimizerConfig(Settings):
 
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -447,7 +448,7 @@ class RunConfig(Settings):
     mixed_precision: str = setting(
         "float32",
         "Precision of matrix products; norms, softmax and losses stay float32.",
-        choices=("float32", "mixed_bfloat16", "mixed_float16"),
+        choices=PRECISIONS,
     )
     recompute_activations: bool = setting(
         False,

@@ -14,7 +14,7 @@ import os
 import sys
 
 from albert_tf import cli
-from albert_tf.config import Settings, changed, setting
+from albert_tf.config import PRECISIONS, RunConfig, Settings, changed, setting
 from experiments import declarations
 
 
@@ -72,6 +72,13 @@ class ExperimentSettings(ResultSettings):
     work_dir: str = setting(
         "runs/experiments", "Folder for text, vocabulary, records and training runs."
     )
+    mixed_precision: str = changed(
+        RunConfig,
+        "mixed_precision",
+        "",
+        choices=("", *PRECISIONS),
+        help="Precision of matrix products in pretraining; empty is the scale's.",
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -82,6 +89,14 @@ class ExperimentSettings(ResultSettings):
             )
         if not all(seed.isdigit() for seed in filter(None, self.seeds.split(","))):
             self.refuse("seeds", f"must be numbers separated by commas, got {self.seeds!r}")
+
+    def chosen_scale(self) -> declarations.Scale:
+        """The scale that is named, with the precision that is asked for."""
+        scale = declarations.read_scale(self.scale)
+        if not self.mixed_precision:
+            return scale
+        training = {**scale.training, "mixed_precision": self.mixed_precision}
+        return dataclasses.replace(scale, training=training)
 
     def chosen_rows(self, experiment: declarations.Experiment) -> list[declarations.Row]:
         """The rows that are named.
@@ -134,7 +149,7 @@ def run(settings: ExperimentSettings) -> None:
     from experiments.engine import Engine
     from experiments.preparation import Workspace
 
-    scale = declarations.read_scale(settings.scale)
+    scale = settings.chosen_scale()
     work = [(experiment, settings.chosen_rows(experiment)) for experiment in settings.chosen()]
     engine = Engine(
         Workspace(scale, settings.data_dir, settings.work_dir),

@@ -658,6 +658,16 @@ def test_cells_have_mean_spread_and_the_papers_number(micro):
     assert columns.shown((88.61, 81.5), 1) == "88.6/81.5"
 
 
+def test_precision_of_a_run_is_a_setting_of_its_training():
+    as_declared = ExperimentSettings(experiments="table_5").chosen_scale()
+    assert as_declared == declarations.read_scale("nano")
+    asked = ExperimentSettings(experiments="table_5", mixed_precision="mixed_bfloat16")
+    training = asked.chosen_scale().training
+    assert training == {**as_declared.training, "mixed_precision": "mixed_bfloat16"}
+    with pytest.raises(UserError, match="mixed_precision"):
+        ExperimentSettings(experiments="table_5", mixed_precision="bfloat16")
+
+
 def test_speeds_are_compared_with_the_reference_and_with_the_bert_of_the_same_shape(tmp_path):
     speeds = {"BERT-base": 40.0, "BERT-large": 10.0, "ALBERT-large": 17.0}
     scale = declarations.read_scale("nano")
