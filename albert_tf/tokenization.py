@@ -31,6 +31,7 @@ MARKER = "▁"  # U+2581: SentencePiece writes it for the space before a word
 WORD_START_RULES = ("original", "marker")
 
 _WORD = re.compile(r"\S+")  # splits where str.split() does
+_NOT_ASCII = re.compile("[^\x00-\x7f]+")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
 _ENGLISH_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
 _NO_BYTE_FALLBACK = "offsets need a SentencePiece model trained without byte_fallback"
@@ -61,8 +62,12 @@ def clean_text(text: str, *, do_lower_case: bool) -> str:
     text = " ".join(text.split())
     if not text.isascii():
         text = unicodedata.normalize("NFKD", _LONE_SURROGATE.sub("\ufffd", text))
-        text = "".join([char for char in text if not unicodedata.combining(char)])
+        text = _NOT_ASCII.sub(_without_accents, text)
     return text.lower() if do_lower_case else text
+
+
+def _without_accents(found: re.Match) -> str:
+    return "".join([char for char in found[0] if not unicodedata.combining(char)])
 
 
 def is_word_start(piece: str) -> bool:
@@ -218,6 +223,10 @@ class Tokenizer:
         """`clean_text` with this tokenizer's `do_lower_case`."""
         return clean_text(text, do_lower_case=self.do_lower_case)
 
+    def normalize(self, cleaned: str) -> str:
+        """What the model cuts into pieces in place of a cleaned text; the marker stands for spaces."""
+        return self._processor.normalize(cleaned)
+
     def word_starts(self, rule: str = "original") -> np.ndarray:
         """Which pieces start a word, for whole-word and n-gram masking.
 
@@ -238,7 +247,7 @@ class Tokenizer:
             return np.array([piece.startswith(MARKER) for piece in pieces])
         return np.array([is_word_start(piece) for piece in pieces])
 
-    def _replacement_table(self) -> tuple[np.ndarray, np.ndarray]:
+    def replacement_table(self) -> tuple[np.ndarray, np.ndarray]:
         """What the digit-comma rule makes of every piece: itself, for most.
 
         Returns:
@@ -248,7 +257,7 @@ class Tokenizer:
         return np.concatenate(rows).astype(np.int32), np.array([len(row) for row in rows], np.int64)
 
     def _replacement_lengths(self) -> np.ndarray:
-        """The visible characters of each piece in the first array of `_replacement_table`, int64 [total]."""
+        """The visible characters of each piece in the first array of `replacement_table`, int64 [total]."""
         pieces = []
         for id in range(self.vocab_size):
             piece = self.id_to_piece(id)
@@ -342,7 +351,7 @@ def graph_tokenizer(tokenizer: Tokenizer) -> "tf.Module":
 
     if tokenizer._unknown_may_end_in_comma:
         raise UserError("tokenizing in a graph needs a SentencePiece model with a piece for ','")
-    flat_replacements, row_lengths = tokenizer._replacement_table()
+    flat_replacements, row_lengths = tokenizer.replacement_table()
 
     module = tf.Module(name="graph_tokenizer")
     module.sentencepiece = tf_text.SentencepieceTokenizer(tokenizer.model_proto, out_type=tf.int32)
@@ -598,7 +607,7 @@ def _ids_and_lengths_in_graph(
     import tensorflow as tf
 
     raw_ids = sentencepiece_op.tokenize(cleaned)
-    flat_ids, num_parts = tokenizer._replacement_table()
+    flat_ids, num_parts = tokenizer.replacement_table()
     tables = [
         tf.RaggedTensor.from_row_lengths(values, num_parts, validate=False)
         for values in (flat_ids, tokenizer._replacement_lengths())

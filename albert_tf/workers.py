@@ -5,6 +5,7 @@ import itertools
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -33,9 +34,12 @@ class Workers:
     def __init__(self, num_workers: int, shared: Any):
         self._num_workers = num_workers or num_cores()
         self._shared = shared
-        # Not forked: a fork copies the locks of whatever threads this process has. None starts before it is needed.
+        # No process starts before it is needed.
         self._pool = ProcessPoolExecutor(
-            self._num_workers, multiprocessing.get_context("spawn"), _start_worker, (shared,)
+            self._num_workers,
+            multiprocessing.get_context(_start_method()),
+            _start_worker,
+            (shared,),
         )
 
     def __enter__(self) -> "Workers":
@@ -104,6 +108,16 @@ def in_chunks(
             chunk, size = [], 0
     if chunk:
         yield chunk
+
+
+def _start_method() -> str:
+    """How processes start: as a copy of this one, which takes no time, where that is safe.
+
+    A copy has the locks of all threads as they are, and of the threads only the one that made it. TensorFlow has
+    threads, as has whatever else started one; and so may the system's libraries, but for those of Linux.
+    """
+    is_alone = threading.active_count() == 1 and "tensorflow" not in sys.modules
+    return "fork" if sys.platform == "linux" and is_alone else "spawn"
 
 
 _shared: Any  # of every worker process

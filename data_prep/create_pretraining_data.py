@@ -56,6 +56,7 @@ from albert_tf.errors import UserError
 from albert_tf.tokenization import WORD_START_RULES, Tokenizer
 from albert_tf.workers import Workers, num_workers_setting
 from data_prep import masking, record_writer
+from data_prep.line_tokenizer import LineTokenizer
 from data_prep.record_folder import METADATA_FILE, FileAccess, RecordFolder, WorkFolder
 from data_prep.record_formats import RECORD_MAKERS
 from data_prep.text_blocks import (
@@ -328,7 +329,7 @@ class Job(NamedTuple):
     """What every task of a run needs, in whichever process."""
 
     settings: PretrainingDataSettings
-    tokenizer: Tokenizer
+    tokenizer: LineTokenizer
     work: WorkFolder
     pair_rule: masking.PairRule
     masking_rule: masking.MaskingRule
@@ -444,7 +445,7 @@ def make_job(settings: PretrainingDataSettings, tokenizer: Tokenizer, work: Work
     masking_rule = masking.masking_rule(
         vocabulary, **{name: getattr(settings, name) for name in masking.RULE_SETTINGS}
     )
-    return Job(settings, tokenizer, work, pair_rule, masking_rule)
+    return Job(settings, LineTokenizer(tokenizer), work, pair_rule, masking_rule)
 
 
 # --- Step 1: blocks are tokenized.
@@ -511,16 +512,15 @@ def tokenize_block(job: Job, block: TextBlock) -> dict[str, Any]:
 
 
 def _as_documents(
-    tokenizer: Tokenizer, texts: list[str], document_numbers: list[int]
+    tokenizer: LineTokenizer, texts: list[str], document_numbers: list[int]
 ) -> masking.Documents:
     """Joins sentences; those without any piece go."""
-    sentences = tokenizer.encode_batch(texts)
-    lengths = np.array([len(sentence) for sentence in sentences], np.int64)
+    ids, lengths = tokenizer.encode(texts)
     numbers = np.array(document_numbers, np.int64)[lengths > 0]
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     ids_type = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32
     return masking.Documents(
-        ids=np.concatenate([np.empty(0, np.int32), *sentences]).astype(ids_type),
+        ids=ids.astype(ids_type),
         sentence_offsets=np.concatenate([[0], np.cumsum(lengths[lengths > 0])]).astype(np.int64),
         document_offsets=np.append(starts, len(numbers)).astype(np.int64),
     )
@@ -785,5 +785,7 @@ def with_pipeline_options(arguments: Sequence[str]) -> list[str]:
 
 
 if __name__ == "__main__":
+    # numba asks for scipy's linear algebra, which takes a quarter of a second to load and is used by nothing here.
+    sys.modules.setdefault("scipy.linalg", None)
     sys.argv = with_pipeline_options(sys.argv)
     cli.run(main, PretrainingDataSettings, defaults=dynamic_defaults)
