@@ -68,6 +68,12 @@ class BenchSettings(Settings):
         "Folder of GLUE's files, for fine-tuning, which is left out without it.",
         input_path=True,
     )
+    original_dir: str = setting(
+        "",
+        "Folder with google-research/albert's create_pretraining_data.py and tokenization.py, which run beside ours;"
+        " without it, a time that was measured once stands for them.",
+        input_path=True,
+    )
     only: str = setting(
         "", "Measurements to make, by name or beginning of the name, separated by commas."
     )

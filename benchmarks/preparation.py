@@ -14,7 +14,7 @@ from benchmarks.inputs import TEXT, VOCABULARY, cut_text, predictions_of, vocabu
 from benchmarks.measure import BenchSettings, Measurement, Values
 
 # The original's script under TensorFlow 1 on two cores: 5 MB of Wikipedia at --dupe_factor=10, length 512 and 77
-# predictions, measured once on the machine that this project was begun on. It is not run here.
+# predictions, measured once on the machine that this project was begun on. Without --original_dir it stands for it.
 ORIGINAL_SECONDS, ORIGINAL_EXAMPLES, ORIGINAL_BYTES = 130.0, 40_777, 1_200_000_000
 ORIGINAL_MEGABYTES, ORIGINAL_DUPE_FACTOR = 5.0, 10
 ORIGINAL_EXAMPLES_A_SECOND = ORIGINAL_EXAMPLES / ORIGINAL_SECONDS
@@ -46,25 +46,19 @@ def prepare(
     """
     text, passes = cut_text(settings, quick_megabytes if settings.quick else megabytes)
     folder = settings.work / "prepared"
-    flags = {
-        "input_file": text,
-        "output_dir": folder,
-        "spm_model_file": vocabulary_path(settings),
-        "dupe_factor": dupe_factor,
-        "max_seq_length": length,
-        "max_predictions_per_seq": predictions_of(length),
-        "num_workers": num_workers,
-    }
+    program = ["-m", "data_prep.create_pretraining_data"]
+    flags = {**_flags(settings, text, dupe_factor, length), "output_dir": folder}
     most = 0
 
     def run() -> None:
         nonlocal most
         shutil.rmtree(folder, ignore_errors=True)
-        most = max(most, _memory_of_run(flags))
+        most = max(most, _memory_of_run(program, {**flags, "num_workers": num_workers}))
 
     # The first run may compile functions, whose code is kept for later ones.
+    shutil.rmtree(folder, ignore_errors=True)
     warm_text, _ = cut_text(settings, 0.05)
-    _memory_of_run({**flags, "input_file": warm_text})
+    _memory_of_run(program, {**flags, "input_file": warm_text})
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     timing = measure.repeated(run, settings.seconds, warm_up=0, least=2, most=5)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -89,15 +83,68 @@ def prepare(
     }
 
 
-def _memory_of_run(flags: dict) -> int:
-    """Runs the program; gives the most bytes that its processes had together.
+def prepare_by_original(settings: BenchSettings, *, megabytes: float, dupe_factor: int) -> Values:
+    """Runs the original's create_pretraining_data.py once on the same text, with this environment's TensorFlow.
+
+    Returns:
+      As `prepare`.
+    """
+    from albert_tf.records import find_records  # not above, because TensorFlow comes with it
+
+    text, passes = cut_text(settings, megabytes)
+    vocabulary, output = vocabulary_path(settings), settings.work / "original.tfrecord"
+    flags = {
+        **_flags(settings, text, dupe_factor, 512),
+        "output_file": output,
+        "vocab_file": vocabulary,  # is asked for, and not read beside --spm_model_file
+    }
+    program = [os.path.join(settings.original_dir, "create_pretraining_data.py")]
+    most = 0
+
+    def run() -> None:
+        nonlocal most
+        most = _memory_of_run(program, flags)
+
+    timing = measure.repeated(run, 0, warm_up=0, least=1, most=1)
+    examples, record_bytes = (
+        find_records(str(output), "output_file").num_examples,
+        os.path.getsize(output),
+    )
+    os.remove(output)
+    text_bytes = os.path.getsize(text)
+    return {
+        **timing,
+        "text_bytes": text_bytes,
+        "dupe_factor": dupe_factor,
+        "length": 512,
+        "num_workers": 1,
+        "passes_of_corpus": passes,
+        "examples": examples,
+        "record_bytes": record_bytes,
+        "examples_a_second": examples / timing["median"],
+        "text_bytes_a_second": text_bytes / timing["median"],
+        "all_processes_bytes": most,
+    }
+
+
+def _flags(settings: BenchSettings, text: str, dupe_factor: int, length: int) -> dict:
+    """What both programs are told."""
+    return {
+        "input_file": text,
+        "spm_model_file": vocabulary_path(settings),
+        "dupe_factor": dupe_factor,
+        "max_seq_length": length,
+        "max_predictions_per_seq": predictions_of(length),
+    }
+
+
+def _memory_of_run(program: list[str], flags: dict) -> int:
+    """Runs a Python program; gives the most bytes that its processes had together.
 
     Raises:
       UserError: it fails.
     """
-    shutil.rmtree(flags["output_dir"], ignore_errors=True)
-    command = [sys.executable, "-m", "data_prep.create_pretraining_data"]
-    command += [f"--{name}={value}" for name, value in flags.items()]
+    command = [sys.executable, *program, *(f"--{name}={value}" for name, value in flags.items())]
     with (
         subprocess.Popen(command, stdout=subprocess.DEVNULL) as process,
         measure.memory_of_processes(process.pid) as most,
@@ -115,9 +162,25 @@ def _measurement(name: str, in_quick: bool = False, **options) -> Measurement:
     )
 
 
+# What the original is compared in: megabytes of text by --dupe_factor.
+COMPARED = {10: ORIGINAL_MEGABYTES, 1: 60}
+
+
+def _original(dupe_factor: int) -> Measurement:
+    work = {"megabytes": COMPARED[dupe_factor], "dupe_factor": dupe_factor}
+    return Measurement(
+        f"preparation.original.dupe_{dupe_factor}",
+        functools.partial(prepare_by_original, **work),
+        flags=("original_dir",),
+        inputs=(TEXT, VOCABULARY),
+        limit_seconds=900,
+    )
+
+
 MEASUREMENTS = (
-    _measurement("dupe_10", True, megabytes=ORIGINAL_MEGABYTES, dupe_factor=10),
+    _measurement("dupe_10", True, megabytes=COMPARED[10], dupe_factor=10),
     _measurement("dupe_1", True, megabytes=25, dupe_factor=1, quick_megabytes=5),
+    *map(_original, COMPARED),
     *(_measurement(f"corpus.{size}MB", megabytes=size, dupe_factor=1) for size in (1, 5, 60)),
     *(
         _measurement(f"length.{length}", megabytes=25, dupe_factor=1, length=length)

@@ -30,7 +30,11 @@ from benchmarks.training_step import PRECISIONS
 
 TABLE_FILE = "table.md"
 # What the project wants to reach.
-AIM_PREPARATION = {"dupe_10": 100, "dupe_1": 50}  # times the original's examples a second
+AIM_PREPARATION = {
+    "dupe_10": 100,
+    "dupe_1": 50,
+    "corpus.60MB": 50,
+}  # times the original's examples a second
 AIM_PREPARATION_BYTES = 800_000_000
 AIM_SHARE = {"float32": 0.85, "bfloat16": 0.70}  # of the limit of matrix products
 AIM_PIPELINE = 20  # times what the step eats
@@ -148,13 +152,17 @@ def _verdict(
 def _preparation_aims(found: Found) -> Iterable[tuple[str, ...]]:
     for name, aim in AIM_PREPARATION.items():
         if values := found.values(f"preparation.{name}"):
-            ratio = values["examples_a_second"] / ORIGINAL_EXAMPLES_A_SECOND
+            ratio = values["examples_a_second"] / _original_rate(found, values["dupe_factor"])
             what = f"data preparation, --dupe_factor={values['dupe_factor']}, {values['text_bytes'] / 1e6:.0f} MB"
             yield _verdict(
                 *(found, [f"preparation.{name}"], what),
                 *(f"{aim} x the original", f"{number(ratio)} x", ratio >= aim),
             )
-    names = [name for name in found.content["measurements"] if name.startswith("preparation.")]
+    names = [
+        name
+        for name in found.content["measurements"]
+        if name.startswith("preparation.") and "original" not in name
+    ]
     held = [values["all_processes_bytes"] for name in names if (values := found.values(name))]
     if held:
         limit = AIM_PREPARATION_BYTES
@@ -163,6 +171,12 @@ def _preparation_aims(found: Found) -> Iterable[tuple[str, ...]]:
             *(found, (), what),
             *(f"{gigabytes(limit)} GB", f"{gigabytes(max(held))} GB", max(held) <= limit),
         )
+
+
+def _original_rate(found: Found, dupe_factor: int) -> float:
+    """The original's examples a second: in this run, or as measured once."""
+    values = found.values(f"preparation.original.dupe_{dupe_factor}")
+    return values["examples_a_second"] if values else ORIGINAL_EXAMPLES_A_SECOND
 
 
 def _step_aims(found: Found) -> Iterable[tuple[str, ...]]:
@@ -280,10 +294,10 @@ def memory(found: Found) -> list[str]:
 
 
 def preparation(found: Found) -> list[str]:
-    """The whole program against the original's figures."""
+    """The whole program against the original."""
     rows = [
         (
-            "the original, measured earlier",
+            "the original, measured once on another machine",
             f"{ORIGINAL_MEGABYTES:g} MB, dupe {ORIGINAL_DUPE_FACTOR}, length 512, 1 process",
             number(ORIGINAL_SECONDS),
             number(ORIGINAL_EXAMPLES_A_SECOND),
@@ -304,7 +318,7 @@ def preparation(found: Found) -> list[str]:
                 spread(values),
                 number(values["examples_a_second"]),
                 number(values["text_bytes_a_second"] / 1e6),
-                number(values["examples_a_second"] / ORIGINAL_EXAMPLES_A_SECOND),
+                number(values["examples_a_second"] / _original_rate(found, values["dupe_factor"])),
                 gigabytes(values["all_processes_bytes"]),
             )
         )

@@ -23,11 +23,11 @@ _LINE_END = ord("\n")
 _MARKER_BYTE = 1  # stands for the marker, which has three
 _UNSURE = -1  # in place of a line's number of ids
 
-# A line's scores, of which each byte has one at most, add up to more than -2^15. There, adding one in float32 is wrong
-# by 2^-10 at most, and two ways to cut a word differ by less than this margin from what they should.
-_LEAST_SCORE = -32
-_MOST_LINE_BYTES, _MOST_WORD_BYTES = 1000, 48
-_LEAST_MARGIN = 0.1
+# While a line's scores add up to more than this, adding one in float32 is wrong by 2^-14 at most; and two ways to cut a
+# word, with a score for each byte at most, differ by less than the margin from what they should.
+_LEAST_SCORE = -2048.0
+_MOST_WORD_BYTES = 48
+_LEAST_MARGIN = 0.01
 
 # Of the words that are kept; further ones are cut each time that they come.
 _MOST_WORDS = 1 << 18
@@ -60,6 +60,7 @@ class Words(NamedTuple):
     text_offsets: np.ndarray  # int64 [words + 1]
     ids: np.ndarray  # int32 [ids], word after word
     ids_offsets: np.ndarray  # int64 [words + 1]; an unsure word has none
+    scores: np.ndarray  # float64 [words], of the pieces together
     size: np.ndarray  # int64 [1], number of words
 
 
@@ -148,7 +149,6 @@ def _tables_of(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, Pieces]:
         and normalizer.remove_extra_whitespaces
         and normalizer.escape_whitespaces
         and not any(MARKER in piece.piece[1:] for piece in model.pieces)
-        and min(piece.score for piece in model.pieces) > _LEAST_SCORE
     )
     classes, cleaned_bytes = np.full(256, _OTHER, np.uint8), np.zeros(256, np.uint8)
     for char in map(chr, range(128)) if is_usual else ():
@@ -210,7 +210,8 @@ def _encode_lines(text, num_lines, byte_classes, cleaned_bytes, pieces, words):
     lengths = np.full(num_lines, _UNSURE, np.int64)
     scratch = _new_scratch()
     # Arrays out of their tuples: taking one out counts a reference, which costs more than all the rest.
-    word, cut_ids, kept_ids, ids_offsets = scratch.word, scratch.ids, words.ids, words.ids_offsets
+    word, cut_ids, best = scratch.word, scratch.ids, scratch.best
+    kept_ids, ids_offsets, scores = words.ids, words.ids_offsets, words.scores
     table = (words.slots, words.hashes, words.text, words.text_offsets)
     count, line_start = 0, 0
     for line in range(num_lines):
@@ -218,7 +219,7 @@ def _encode_lines(text, num_lines, byte_classes, cleaned_bytes, pieces, words):
         while text[line_end] != _LINE_END:
             line_end += 1
         first_of_line, position = count, line_start
-        is_sure = line_end - line_start <= _MOST_LINE_BYTES
+        is_sure, line_score = True, 0.0
         while is_sure:
             position = _skip_spaces(text, position, line_end, byte_classes)
             if position == line_end:
@@ -232,13 +233,15 @@ def _encode_lines(text, num_lines, byte_classes, cleaned_bytes, pieces, words):
                 first, last = ids_offsets[number], ids_offsets[number + 1]
                 _copy_ids(kept_ids[first:last], ids, count)
                 num_ids = last - first
+                line_score += scores[number]
             elif size > 1:
                 num_ids = _cut_word(word[:size], pieces, scratch)
                 _copy_ids(cut_ids[:num_ids], ids, count)
-                _keep_word(word[:size], hash_, cut_ids[:num_ids], slot, words)
+                _keep_word(word[:size], hash_, cut_ids[:num_ids], best[size], slot, words)
+                line_score += best[size]
             else:
                 num_ids = 0
-            is_sure = num_ids > 0
+            is_sure = num_ids > 0 and line_score > _LEAST_SCORE
             count += num_ids
         if not is_sure:
             count = first_of_line
@@ -285,6 +288,7 @@ def _no_words() -> Words:
         text_offsets=np.zeros(_MOST_WORDS + 1, np.int64),
         ids=np.empty(_MOST_IDS, np.int32),
         ids_offsets=np.zeros(_MOST_WORDS + 1, np.int64),
+        scores=np.empty(_MOST_WORDS),
         size=np.zeros(1, np.int64),
     )
 
@@ -307,7 +311,7 @@ def _find_word(word, size, hash_, slots, hashes, text, text_offsets):
 
 
 @numba.njit(cache=True)
-def _keep_word(word, hash_, ids, slot, words):
+def _keep_word(word, hash_, ids, score, slot, words):
     """Adds a word, without ids if it is unsure, unless there is no room."""
     number = words.size[0]
     text_end = words.text_offsets[number] + word.size
@@ -320,6 +324,7 @@ def _keep_word(word, hash_, ids, slot, words):
     words.text_offsets[number + 1] = text_end
     words.ids[words.ids_offsets[number] : ids_end] = ids
     words.ids_offsets[number + 1] = ids_end
+    words.scores[number] = score
     words.size[0] += 1
 
 
@@ -338,36 +343,33 @@ def _new_scratch():
 @numba.njit(cache=True)
 def _cut_word(word, pieces, scratch):
     """Writes the ids of the pieces whose scores have the greatest sum; returns how many, 0 if that is unsure."""
-    scratch.best[: word.size + 1] = -np.inf
-    scratch.second[: word.size + 1] = -np.inf
-    scratch.best[0] = 0
-    for start in range(word.size):
+    size, steps, ids_of_nodes, scores = word.size, pieces.steps, pieces.ids, pieces.scores
+    best, second, last_pieces, starts = scratch.best, scratch.second, scratch.piece, scratch.start
+    for end in range(size + 1):
+        best[end] = second[end] = -np.inf
+    best[0] = 0
+    for start in range(size):
         node, has_byte = 0, False
-        for end in range(start + 1, word.size + 1):
-            step = pieces.steps[_slot_of_step(pieces.steps, node, word[end - 1])]
+        for end in range(start + 1, size + 1):
+            step = steps[_slot_of_step(steps, node, word[end - 1])]
             if step < 0:
                 break
             node = step & _NODE_BITS
-            id_ = pieces.ids[node]
-            if id_ >= 0:
-                has_byte |= end == start + 1
-                _improve(start, end, id_, pieces.scores[id_], scratch)
+            piece = ids_of_nodes[node]
+            if piece < 0:
+                continue
+            has_byte |= end == start + 1
+            score = best[start] + scores[piece]
+            if score > best[end]:
+                second[end] = max(best[end], second[start] + scores[piece])
+                best[end], last_pieces[end], starts[end] = score, piece, start
+            else:
+                second[end] = max(second[end], score)
         if not has_byte:  # or it would be an unknown piece, which has rules of its own
             return 0
-    if scratch.best[word.size] - scratch.second[word.size] < _LEAST_MARGIN:
+    if best[size] - second[size] < _LEAST_MARGIN:
         return 0
-    return _write_ids(word.size, pieces, scratch)
-
-
-@numba.njit(cache=True)
-def _improve(start, end, piece, score, scratch):
-    """Considers ways to cut the first `end` bytes that end with a piece."""
-    best, second = scratch.best[start] + score, scratch.second[start] + score
-    if best > scratch.best[end]:
-        scratch.second[end] = max(scratch.best[end], second)
-        scratch.best[end], scratch.piece[end], scratch.start[end] = best, piece, start
-    else:
-        scratch.second[end] = max(scratch.second[end], best)
+    return _write_ids(size, pieces, scratch)
 
 
 @numba.njit(cache=True)
