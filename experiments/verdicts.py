@@ -33,7 +33,7 @@ def compare(higher: Sequence[float], lower: Sequence[float] | float, digits: int
     others, difference, error = found
     is_number = isinstance(lower, float | int)
     reason = f"difference {difference:+.{digits}f}"
-    if len(higher) < 2 or (len(others) < 2 and not is_number):
+    if _is_one_seed(higher, others, lower):
         return Verdict(TOO_SMALL, f"{reason}, one seed")
     numbers = f"{len(higher)}" if is_number else f"{len(higher)} and {len(others)}"
     reason += f" ± {error:.{digits + 1}f} (n = {numbers})"
@@ -56,9 +56,9 @@ def compare_near(
     """
     if not (found := _difference(values, near)):
         return Verdict(NOT_RUN, "")
-    _, difference, error = found
+    others, difference, error = found
     reason = f"difference {difference:+.{digits}f}, near is {within:g}"
-    if len(values) < 2:
+    if _is_one_seed(values, others, near):
         return Verdict(TOO_SMALL, f"{reason}, one seed")
     if abs(difference) + 2 * error <= within:
         return Verdict(AGREES, reason)
@@ -72,6 +72,13 @@ def _difference(values: Sequence[float], other: Sequence[float] | float) -> tupl
         return None
     difference = statistics.fmean(values) - statistics.fmean(others)
     return others, difference, math.hypot(_standard_error(values), _standard_error(others))
+
+
+def _is_one_seed(
+    values: Sequence[float], others: Sequence[float], other: Sequence[float] | float
+) -> bool:
+    """Whether one of the two has no spread; a number that is known needs none."""
+    return len(values) < 2 or (len(others) < 2 and not isinstance(other, float | int))
 
 
 def _standard_error(values: Sequence[float]) -> float:

@@ -647,6 +647,8 @@ def test_verdicts_against_a_number_and_near_one():
     assert verdicts.compare_near([50.5, 51.0, 51.5], 50.0, 3.0).word == verdicts.AGREES
     assert verdicts.compare_near([60.5, 61.0, 61.5], 50.0, 3.0).word == verdicts.DISAGREES
     assert verdicts.compare_near([48.0, 53.0, 57.0], 50.0, 3.0).word == verdicts.TOO_SMALL
+    assert verdicts.compare_near([60.5, 61.0, 61.5], [50.0, 51.0], 3.0).word == verdicts.DISAGREES
+    assert verdicts.compare_near([60.5, 61.0, 61.5], [50.0], 3.0).word == verdicts.TOO_SMALL
 
 
 def test_cells_have_mean_spread_and_the_papers_number(micro):
