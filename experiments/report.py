@@ -284,13 +284,21 @@ def costs(found: Found, scale: Scale) -> list[str]:
     }
     dev = ", ".join(sorted({name for text in sets for name in json.loads(text).values()}))
     lines = [
-        f"Cost: {_minutes(found):.0f} minutes of pretraining{each}; {all_of('processor')}, {all_of('cores')} cores;"
+        f"Cost: {_minutes(found):.0f} minutes of pretraining{each}; {all_of('processor')}, cores: {all_of('cores')};"
         f" {all_of('date')}; commit {all_of('commit')}."
         + (f" Development set: {dev}." if dev else ""),
         "",
-        f"    python -m experiments run {found.experiment.name} --scale={scale.name} --data_dir=DATA",
+        f"    python -m experiments run {found.experiment.name} --scale={scale.name} --data_dir=DATA"
+        + "".join(f" --mixed_precision={name}" for name in _other_precisions(results, scale)),
     ]
     return lines
+
+
+def _other_precisions(results: Sequence[Mapping], scale: Scale) -> list[str]:
+    """Precisions of pretraining that are not the scale's."""
+    name = "mixed_precision"
+    own = scale.training.get(name)
+    return sorted({r["declared"]["training"].get(name, own) for r in results} - {own})
 
 
 def _minutes(found: Found) -> float:

@@ -604,13 +604,14 @@ def test_equal_time_means_a_number_of_steps_that_stays(workspace, micro):
 
 
 @functools.cache
-def made_up(seeds: tuple[float, ...]) -> list[dict]:
-    """Results with a masked-LM accuracy for each seed."""
+def made_up(seeds: tuple[float, ...], **training: object) -> list[dict]:
+    """Results with a masked-LM accuracy for each seed, and some settings of their training."""
     made = {name: "x" for name in ("date", "commit", "processor", "cores")}
     return [
         {
             "seed": seed,
             "made": made,
+            "declared": {"training": training},
             "minutes": {"pretraining": 3.0},
             "measures": {
                 "intrinsic": {
@@ -658,6 +659,15 @@ def test_cells_have_mean_spread_and_the_papers_number(micro):
     assert report.cell(found, row, "masked_lm") == "27.0 ± 2.0 (50.0)"
     assert report.cell(found, row, "sop") == "-"
     assert columns.shown((88.61, 81.5), 1) == "88.6/81.5"
+
+
+def test_the_command_of_a_report_has_the_precision_of_its_runs(micro):
+    scale, experiment = micro
+    as_declared = report.Found(experiment, {"one layer": made_up((0.25, 0.27))})
+    assert report.costs(as_declared, scale)[-1].endswith("--data_dir=DATA")
+    other = made_up((0.25, 0.27), mixed_precision="mixed_bfloat16")
+    *_, command = report.costs(report.Found(experiment, {"one layer": other}), scale)
+    assert command.endswith("--data_dir=DATA --mixed_precision=mixed_bfloat16")
 
 
 def test_precision_of_a_run_is_a_setting_of_its_training():
