@@ -8,6 +8,9 @@ from typing import TextIO
 
 import tqdm
 
+# Its thread, which draws bars that have not moved for ten seconds, would keep workers from starting as copies.
+tqdm.tqdm.monitor_interval = 0
+
 NOTHING: Mapping[str, str] = MappingProxyType({})
 SCALED_FROM = 1_000_000  # a bar shows 20,000,000 bytes as 20.0M
 

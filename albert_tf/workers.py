@@ -28,25 +28,20 @@ class Workers:
 
     Args:
       num_workers: number of processes; 0 is one for every core.
-      shared: first argument of every call, sent to each process once.
+      shared: first argument of every call, given to each process once.
     """
 
     def __init__(self, num_workers: int, shared: Any):
         self._num_workers = num_workers or num_cores()
         self._shared = shared
-        # No process starts before it is needed.
-        self._pool = ProcessPoolExecutor(
-            self._num_workers,
-            multiprocessing.get_context(_start_method()),
-            _start_worker,
-            (shared,),
-        )
+        self._pool: ProcessPoolExecutor | None = None  # none before it is needed
 
     def __enter__(self) -> "Workers":
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
 
     def map(self, function: Callable[[Any, Item], Any], items: Iterable[Item]) -> Iterator[Any]:
         """Yields `function(shared, item)` for every item, in order.
@@ -65,6 +60,11 @@ class Workers:
             for item in items:
                 yield function(self._shared, item)
             return
+        if self._pool is None:
+            context = multiprocessing.get_context(start_method())
+            self._pool = ProcessPoolExecutor(
+                self._num_workers, context, _start_worker, (self._shared,)
+            )
         pending = collections.deque()
         try:
             for item in items:
@@ -110,11 +110,12 @@ def in_chunks(
         yield chunk
 
 
-def _start_method() -> str:
-    """How processes start: as a copy of this one, which takes no time, where that is safe.
+def start_method() -> str:
+    """How processes start from here: "fork", as copies of this one, which takes no time, where that is safe.
 
-    A copy has the locks of all threads as they are, and of the threads only the one that made it. TensorFlow has
-    threads, as has whatever else started one; and so may the system's libraries, but for those of Linux.
+    A copy has all locks as they are, but a single thread, so that it waits for ever for a lock that another one held.
+    Python's threads are counted, TensorFlow's are known, and OpenBLAS ends its own before a fork; a further library
+    with threads must be added here. On macOS the system's own libraries forbid it.
     """
     is_alone = threading.active_count() == 1 and "tensorflow" not in sys.modules
     return "fork" if sys.platform == "linux" and is_alone else "spawn"
@@ -132,6 +133,7 @@ def _start_worker(shared: Any) -> None:
 
 
 def _end_with_parent() -> None:
+    # Of copies, each holds the pipes of those before it open, so that the last one learns of the end, then the others.
     multiprocessing.parent_process().join()
     os._exit(1)
 

@@ -16,7 +16,7 @@ from benchmarks.measure import BenchSettings, Measurement, Values
 # The original's script under TensorFlow 1 on two cores: 5 MB of Wikipedia at --dupe_factor=10, length 512 and 77
 # predictions, measured once on the machine that this project was begun on. Without --original_dir it stands for it.
 ORIGINAL_SECONDS, ORIGINAL_EXAMPLES, ORIGINAL_BYTES = 130.0, 40_777, 1_200_000_000
-ORIGINAL_MEGABYTES, ORIGINAL_DUPE_FACTOR = 5.0, 10
+ORIGINAL_MEGABYTES, ORIGINAL_DUPE_FACTOR, ORIGINAL_LENGTH = 5.0, 10, 512
 ORIGINAL_EXAMPLES_A_SECOND = ORIGINAL_EXAMPLES / ORIGINAL_SECONDS
 
 
@@ -64,20 +64,16 @@ def prepare(
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     metadata = files.read_json(str(folder / "metadata.json"))
     shutil.rmtree(folder)
-    seconds, text_bytes = timing["median"], os.path.getsize(text)
     cpu = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
     return {
         **timing,
+        **_rates(text, metadata["counts"]["examples"], timing["median"]),
         "cpu_seconds": cpu / timing["repeats"],
-        "text_bytes": text_bytes,
         "dupe_factor": dupe_factor,
         "length": length,
         "num_workers": num_workers or measure.num_cores(),
         "passes_of_corpus": passes,
-        "examples": metadata["counts"]["examples"],
         "record_bytes": sum(shard["bytes"] for shard in metadata["shards"]),
-        "examples_a_second": metadata["counts"]["examples"] / seconds,
-        "text_bytes_a_second": text_bytes / seconds,
         "process_bytes": 1024 * after.ru_maxrss,
         "all_processes_bytes": most,
     }
@@ -94,7 +90,7 @@ def prepare_by_original(settings: BenchSettings, *, megabytes: float, dupe_facto
     text, passes = cut_text(settings, megabytes)
     vocabulary, output = vocabulary_path(settings), settings.work / "original.tfrecord"
     flags = {
-        **_flags(settings, text, dupe_factor, 512),
+        **_flags(settings, text, dupe_factor, ORIGINAL_LENGTH),
         "output_file": output,
         "vocab_file": vocabulary,  # is asked for, and not read beside --spm_model_file
     }
@@ -106,24 +102,28 @@ def prepare_by_original(settings: BenchSettings, *, megabytes: float, dupe_facto
         most = _memory_of_run(program, flags)
 
     timing = measure.repeated(run, 0, warm_up=0, least=1, most=1)
-    examples, record_bytes = (
-        find_records(str(output), "output_file").num_examples,
-        os.path.getsize(output),
-    )
+    examples = find_records(str(output), "output_file").num_examples
+    record_bytes = os.path.getsize(output)
     os.remove(output)
-    text_bytes = os.path.getsize(text)
     return {
         **timing,
-        "text_bytes": text_bytes,
+        **_rates(text, examples, timing["median"]),
         "dupe_factor": dupe_factor,
-        "length": 512,
+        "length": ORIGINAL_LENGTH,
         "num_workers": 1,
         "passes_of_corpus": passes,
-        "examples": examples,
         "record_bytes": record_bytes,
-        "examples_a_second": examples / timing["median"],
-        "text_bytes_a_second": text_bytes / timing["median"],
         "all_processes_bytes": most,
+    }
+
+
+def _rates(text: str, examples: int, seconds: float) -> Values:
+    text_bytes = os.path.getsize(text)
+    return {
+        "text_bytes": text_bytes,
+        "examples": examples,
+        "examples_a_second": examples / seconds,
+        "text_bytes_a_second": text_bytes / seconds,
     }
 
 

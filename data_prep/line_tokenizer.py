@@ -20,7 +20,7 @@ from albert_tf.tokenization import MARKER, Tokenizer
 
 _SPACE, _PLAIN, _OTHER = range(3)  # classes of bytes
 _LINE_END = ord("\n")
-_MARKER_BYTE = 1  # stands for the marker, which has three
+_MARKER_BYTE = 0xFF  # stands for the marker, and is in no UTF-8
 _UNSURE = -1  # in place of a line's number of ids
 
 # While a line's scores add up to more than this, adding one in float32 is wrong by 2^-14 at most; and two ways to cut a
@@ -33,7 +33,8 @@ _LEAST_MARGIN = 0.01
 _MOST_WORDS = 1 << 18
 _MOST_TEXT, _MOST_IDS = 12 * _MOST_WORDS, 4 * _MOST_WORDS
 
-# SentencePiece's score of a piece that a user has defined: so high that no other way is taken.
+# What SentencePiece gives a piece that a user has defined, where no other has a score above 0 (`EncodeOptimized` in its
+# unigram_model.cc).
 _SCORE_OF_USER_DEFINED = -0.1
 
 _FNV_OFFSET, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
@@ -109,12 +110,11 @@ class LineTokenizer:
         Raises:
           ValueError: there is a line end within a line.
         """
+        if any("\n" in line for line in lines):
+            raise ValueError("expected lines, got text with a line end in it")
         clean = self._tokenizer.clean  # of letters with accents, it often makes ASCII
         cleaned = [line if line.isascii() else clean(line) for line in lines]
-        text = "".join([f"{line}\n" for line in cleaned]).encode()
-        if text.count(b"\n") != len(lines):
-            raise ValueError("expected lines, got text with a line end in it")
-        text = np.frombuffer(text, np.uint8)
+        text = np.frombuffer("".join([f"{line}\n" for line in cleaned]).encode(), np.uint8)
         ids, lengths = _encode_lines(text, len(lines), *self._tables, self._words)
         unsure = np.flatnonzero(lengths == _UNSURE)
         places = np.cumsum(np.maximum(lengths, 0))[unsure]
@@ -148,7 +148,9 @@ def _tables_of(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, Pieces]:
         and normalizer.add_dummy_prefix
         and normalizer.remove_extra_whitespaces
         and normalizer.escape_whitespaces
+        and normalizer.name != "user_defined"  # whose rules may be about several characters
         and not any(MARKER in piece.piece[1:] for piece in model.pieces)
+        and all(piece.score <= 0 for piece in model.pieces if piece.type == normal)
     )
     classes, cleaned_bytes = np.full(256, _OTHER, np.uint8), np.zeros(256, np.uint8)
     for char in map(chr, range(128)) if is_usual else ():
@@ -167,7 +169,7 @@ def _tables_of(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, Pieces]:
 
 def _tree_of(ids: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
     """The first two of `Pieces`."""
-    texts = [piece.replace(MARKER, chr(_MARKER_BYTE)).encode() for piece in ids]
+    texts = [piece.encode().replace(MARKER.encode(), bytes([_MARKER_BYTE])) for piece in ids]
     offsets = np.cumsum([0, *map(len, texts)])
     steps = np.full(1 << int(offsets[-1]).bit_length(), -1, np.int64)
     ids_of_nodes = np.full(offsets[-1] + 1, -1, np.int32)

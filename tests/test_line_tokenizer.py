@@ -22,6 +22,7 @@ ODD_LINES = [
     "[CLS] a cat [SEP] <pad> <unk> ( .",
     "中文 and the cat – on, the – mat.",
     "a NUL \x00 and \x01 bells \x07",
+    "a\x01the",
     "\ud800 alone",
     "▁ the▁cat ▁▁5,",
     "~{|}~ the `cat` ''sat'' $5 ^_^",
@@ -77,6 +78,7 @@ def test_lines_have_the_ids_of_the_tokenizer(model_file, lower):
     tokenizer = Tokenizer.from_file(model_file, do_lower_case=lower)
     own = LineTokenizer(tokenizer)
     check_equal([*corpus(), *ODD_LINES, *corpus(50)], tokenizer, own)
+    check_equal([word for line in ODD_LINES for word in line.split(" ")], tokenizer, own)
     words = sorted({word for line in corpus() for word in line.split()})
     assert check_equal(words, tokenizer, own) < 0.5 * len(words)
     assert own._words.size[0] > 0.5 * len(words)
@@ -118,7 +120,17 @@ def test_a_line_with_two_ways_to_cut_a_word_goes_to_sentencepiece(model_file):
 def test_models_of_other_kinds(tmp_path, changes):
     for lower in (True, False):
         tokenizer = Tokenizer.from_file(train(tmp_path, **changes), do_lower_case=lower)
-        check_equal([*corpus(100), *ODD_LINES], tokenizer, LineTokenizer(tokenizer))
+        words = [word for line in ODD_LINES for word in line.split(" ")]
+        check_equal([*corpus(100), *ODD_LINES, *words], tokenizer, LineTokenizer(tokenizer))
+
+
+def test_rules_about_several_characters(tmp_path):
+    rules = tmp_path / "rules.tsv"
+    rules.write_text("60 60\t22\n")  # `` becomes "
+    path = train(tmp_path, normalization_rule_tsv=str(rules))
+    tokenizer = Tokenizer.from_file(path)
+    assert tokenizer.encode("the ``cat") == tokenizer.encode('the "cat')
+    check_equal(["the ``cat", "`` `cat`` the"], tokenizer, LineTokenizer(tokenizer))
 
 
 def test_words_without_room_are_cut_each_time(model_file, monkeypatch):
@@ -144,6 +156,8 @@ def test_a_text_with_a_line_end_is_refused(model_file):
     own = LineTokenizer(Tokenizer.from_file(model_file))
     with pytest.raises(ValueError, match="line end"):
         own.encode(["one", "two\nthree"])
+    with pytest.raises(ValueError, match="line end"):
+        own.encode(["ü\nx"])
     assert [array.tolist() for array in own.encode([])] == [[], []]
 
 

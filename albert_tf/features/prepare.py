@@ -31,8 +31,8 @@ def build(
 ) -> FeatureTable:
     """The features of all items, made chunk by chunk, with progress shown.
 
-    This process begins. Only when it has worked for `seconds_alone` do worker processes, which take about a second to
-    start, do the rest; neither they nor `chunk_size` change the result.
+    This process begins. Only when it has worked for `seconds_alone` do worker processes, which may take a second
+    to start, do the rest; neither they nor `chunk_size` change the result.
 
     Args:
       function: `function(shared, chunk)` gives the table of a list of items; of a module, so that workers find it.

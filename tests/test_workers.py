@@ -1,0 +1,81 @@
+"""How worker processes start and end. What they compute is tested with the programs that have them."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="elsewhere processes are never copied"
+)
+
+METHODS = """
+import sys, threading
+from albert_tf.workers import start_method
+methods = [start_method()]
+from albert_tf.progress import tqdm
+with tqdm.tqdm(total=2, disable=False):
+    methods.append(start_method())
+sys.modules["tensorflow"] = None
+methods.append(start_method())
+del sys.modules["tensorflow"]
+go_on = threading.Event()
+threading.Thread(target=go_on.wait).start()
+methods.append(start_method())
+go_on.set()
+print(*methods)
+"""
+
+PROGRAM = """
+import os, signal, sys, threading, time
+from data_prep.text_files import show_progress
+from albert_tf.workers import Workers, start_method
+
+def pid_of_worker(shared, item):
+    time.sleep(0.2)
+    return os.getpid(), shared + item
+
+with Workers(3, "shared ") as workers, show_progress("working", 9, "items") as progress:
+    found = []
+    for number, one in enumerate(workers.map(pid_of_worker, map(str, range(9)))):
+        progress.update(number)
+        found.append(one)
+    assert [text for _, text in found] == [f"shared {item}" for item in range(9)]
+    print(*sorted({pid for pid, _ in found}), flush=True)
+    if sys.argv[1] == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def run(code, *arguments):
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60
+    )
+
+
+def test_a_process_is_copied_only_without_tensorflow_and_other_threads():
+    done = run(METHODS)
+    assert done.stdout.split() == ["fork", "fork", "spawn", "spawn"], done.stderr
+
+
+@pytest.mark.parametrize("how", ["end", "kill"])
+def test_workers_end_with_the_process_that_started_them(how):
+    done = run(PROGRAM, how)
+    assert (done.returncode == 0) == (how == "end"), done.stderr
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 3, done.stderr
+    for _ in range(100):
+        pids = [pid for pid in pids if is_running(pid)]
+        if not pids:
+            break
+        time.sleep(0.1)
+    assert not pids
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().split(")")[1].split()[0] != "Z"
+    except OSError:
+        return False
