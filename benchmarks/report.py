@@ -147,7 +147,9 @@ def _verdict(
 
 
 def _preparation_aims(found: Found) -> Iterable[tuple[str, ...]]:
-    for name, aim in AIM_PREPARATION.items():
+    # The texts of a quick run are so short that the program's start is all of its time.
+    aims_of_ratios = {} if found.content["settings"]["quick"] else AIM_PREPARATION
+    for name, aim in aims_of_ratios.items():
         if values := found.values(f"preparation.{name}"):
             ratio = values["examples_a_second"] / _original_rate(found, values["dupe_factor"])
             what = f"data preparation, --dupe_factor={values['dupe_factor']}, {values['text_bytes'] / 1e6:.0f} MB"

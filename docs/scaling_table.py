@@ -75,7 +75,7 @@ REPORTS = (
 
 
 class Preparation(NamedTuple):
-    """What a way of making records costs: measured on 25.5 MB of Wikipedia and books (docs/scaling.md)."""
+    """What a way of making records costs: measured on 25.7 MB of Wikipedia and books (docs/scaling.md)."""
 
     name: str
     processor_seconds: float  # a megabyte of text
@@ -84,9 +84,9 @@ class Preparation(NamedTuple):
 
 
 PREPARATIONS = (
-    Preparation("full, 10 passes", 12.4 / 25.5, 630.79 / 25.5, 216_268 / 25.5),
-    Preparation("compact, 10 passes", 8.4 / 25.5, 128.62 / 25.5, 216_268 / 25.5),
-    Preparation("dynamic, 1 pass", 5.3 / 25.5, 10.24 / 25.5, 20_950 / 25.5),
+    Preparation("full, 10 passes", 9.6 / 25.7, 635.71 / 25.7, 217_947 / 25.7),
+    Preparation("compact, 10 passes", 6.4 / 25.7, 129.70 / 25.7, 217_947 / 25.7),
+    Preparation("dynamic, 1 pass", 3.1 / 25.7, 10.27 / 25.7, 20_554 / 25.7),
 )
 CORPUS_GIGABYTES = (16, 160)
 NUM_CORES = (2, 16, 128)
