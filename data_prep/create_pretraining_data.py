@@ -355,6 +355,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
     if folder.open():
         print_note(LABEL, f"going on with the run in {folder.path}")
     job = make_job(settings, tokenizer, folder.work)
+    job.tokenizer.encode([])  # makes its tables, for copies of this process to have them
     try:
         with Workers(settings.num_workers, job) as workers:
             text_counts = tokenize_text(job, workers, files)

@@ -10,6 +10,7 @@ words with characters that are not printable ASCII or that the model does not kn
 otherwise, send their line to `Tokenizer`. The ids are `Tokenizer`'s for every line (`tests/test_line_tokenizer.py`).
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -86,12 +87,18 @@ class LineTokenizer:
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
-        self._tables = _tables_of(tokenizer)
-        self._words = _no_words()
 
     def __reduce__(self):
-        # Tables are made faster than they are sent to another process.
+        # Tables are made faster than they are sent to another process, which may not need them.
         return LineTokenizer, (self._tokenizer,)
+
+    @functools.cached_property
+    def _tables(self) -> tuple[np.ndarray, np.ndarray, Pieces]:
+        return _tables_of(self._tokenizer)
+
+    @functools.cached_property
+    def _words(self) -> Words:
+        return _no_words()
 
     @property
     def vocab_size(self) -> int:
@@ -220,9 +227,8 @@ def _encode_lines(text, num_lines, byte_classes, cleaned_bytes, pieces, words):
         line_end = line_start
         while text[line_end] != _LINE_END:
             line_end += 1
-        first_of_line, position = count, line_start
-        is_sure, line_score = True, 0.0
-        while is_sure:
+        first_of_line, position, line_score = count, line_start, 0.0
+        while line_score > _LEAST_SCORE:
             position = _skip_spaces(text, position, line_end, byte_classes)
             if position == line_end:
                 lengths[line] = count - first_of_line
@@ -230,23 +236,23 @@ def _encode_lines(text, num_lines, byte_classes, cleaned_bytes, pieces, words):
             position, size, hash_ = _read_word(
                 text, position, line_end, byte_classes, cleaned_bytes, word
             )
+            if size == 1:
+                break
             slot, number = _find_word(word, size, hash_, *table)
             if number >= 0:
                 first, last = ids_offsets[number], ids_offsets[number + 1]
                 _copy_ids(kept_ids[first:last], ids, count)
                 num_ids = last - first
                 line_score += scores[number]
-            elif size > 1:
+            else:
                 num_ids = _cut_word(word[:size], pieces, scratch)
                 _copy_ids(cut_ids[:num_ids], ids, count)
                 _keep_word(word[:size], hash_, cut_ids[:num_ids], best[size], slot, words)
                 line_score += best[size]
-            else:
-                num_ids = 0
-            is_sure = num_ids > 0 and line_score > _LEAST_SCORE
+            if num_ids == 0:
+                break
             count += num_ids
-        if not is_sure:
-            count = first_of_line
+        count = first_of_line + max(lengths[line], 0)
         line_start = line_end + 1
     return ids[:count], lengths
 

@@ -288,17 +288,14 @@ def costs(found: Found, scale: Scale) -> list[str]:
         f" {all_of('date')}; commit {all_of('commit')}."
         + (f" Development set: {dev}." if dev else ""),
         "",
-        f"    python -m experiments run {found.experiment.name} --scale={scale.name} --data_dir=DATA"
-        + "".join(f" --mixed_precision={name}" for name in _other_precisions(results, scale)),
     ]
+    own = scale.training.get("mixed_precision", "")
+    for name in sorted({r["declared"]["training"].get("mixed_precision", "") for r in results}):
+        flag = f" --mixed_precision={name}" if name != own else ""
+        lines.append(
+            f"    python -m experiments run {found.experiment.name} --scale={scale.name} --data_dir=DATA{flag}"
+        )
     return lines
-
-
-def _other_precisions(results: Sequence[Mapping], scale: Scale) -> list[str]:
-    """Precisions of pretraining that are not the scale's."""
-    name = "mixed_precision"
-    own = scale.training.get(name)
-    return sorted({r["declared"]["training"].get(name, own) for r in results} - {own})
 
 
 def _minutes(found: Found) -> float:

@@ -29,6 +29,7 @@ ODD_LINES = [
     "x" * 47 + " " + "y" * 48 + " " + "cat" * 40,
     "the cat sat. " * 100,
 ]
+ODD_WORDS = [word for line in ODD_LINES for word in line.split(" ")]
 
 
 def corpus(num_lines=300):
@@ -78,7 +79,7 @@ def test_lines_have_the_ids_of_the_tokenizer(model_file, lower):
     tokenizer = Tokenizer.from_file(model_file, do_lower_case=lower)
     own = LineTokenizer(tokenizer)
     check_equal([*corpus(), *ODD_LINES, *corpus(50)], tokenizer, own)
-    check_equal([word for line in ODD_LINES for word in line.split(" ")], tokenizer, own)
+    check_equal(ODD_WORDS, tokenizer, own)
     words = sorted({word for line in corpus() for word in line.split()})
     assert check_equal(words, tokenizer, own) < 0.5 * len(words)
     assert own._words.size[0] > 0.5 * len(words)
@@ -120,8 +121,7 @@ def test_a_line_with_two_ways_to_cut_a_word_goes_to_sentencepiece(model_file):
 def test_models_of_other_kinds(tmp_path, changes):
     for lower in (True, False):
         tokenizer = Tokenizer.from_file(train(tmp_path, **changes), do_lower_case=lower)
-        words = [word for line in ODD_LINES for word in line.split(" ")]
-        check_equal([*corpus(100), *ODD_LINES, *words], tokenizer, LineTokenizer(tokenizer))
+        check_equal([*corpus(100), *ODD_LINES, *ODD_WORDS], tokenizer, LineTokenizer(tokenizer))
 
 
 def test_rules_about_several_characters(tmp_path):

@@ -28,9 +28,9 @@ print(*methods)
 """
 
 PROGRAM = """
-import os, signal, sys, threading, time
+import os, signal, sys, time
 from data_prep.text_files import show_progress
-from albert_tf.workers import Workers, start_method
+from albert_tf.workers import Workers
 
 def pid_of_worker(shared, item):
     time.sleep(0.2)
