@@ -117,6 +117,24 @@ class RecordSet:
                 f"--{flag}={wanted} contradicts the records in {folder}, made with {key}={found}"
             )
 
+    def require_vocabulary(self, flag: str, sha256: str, vocabulary: str, owner: str) -> None:
+        """Refuses records that were made with another vocabulary, where they say with which.
+
+        Args:
+          flag: that names the records.
+          sha256: `Tokenizer.sha256` of the model's vocabulary.
+          vocabulary: its file, for the message.
+          owner: the flag or word for the model, for the message.
+
+        Raises:
+          UserError: they were.
+        """
+        if self.metadata.get("spm_sha256", sha256) != sha256:
+            raise UserError(
+                f"--{flag}: the records were made with another vocabulary than {vocabulary}, that of"
+                f" {owner}; make them with it, or give another checkpoint"
+            )
+
 
 # --- Finding and checking ---
 

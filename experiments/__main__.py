@@ -45,7 +45,19 @@ class ResultSettings(Settings):
 class ReportSettings(ResultSettings):
     """What the report is about."""
 
+    experiments: str = changed(
+        ResultSettings,
+        "experiments",
+        "",
+        help="TOML files of experiments of your own, reported besides those of the project, separated by commas.",
+    )
     scale: str = setting("all", "Names of scales or TOML files, separated by commas.")
+
+    def chosen(self) -> list[declarations.Experiment]:
+        """All experiments of the project, and those that are named."""
+        names = declarations.names_of(declarations.DEFINITIONS)
+        names += [name for name in self.experiments.split(",") if name and name not in names]
+        return [declarations.read_experiment(name) for name in names]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -175,10 +187,9 @@ def report(settings: ReportSettings) -> None:
 
 def evaluate(settings: EvaluationSettings) -> None:
     """Prints the intrinsic numbers of any checkpoint, and how much its layers change their input, as JSON."""
-    from albert_tf.pretrained import load_pretrained
     from experiments import intrinsic, layer_changes
 
-    model = load_pretrained(settings.model)
+    model = intrinsic.load(settings.model, settings.intrinsic_dir)
     probes = {
         task: os.path.join(settings.probe_dir, task)
         for task in intrinsic.SENTENCE_TASKS

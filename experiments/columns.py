@@ -18,11 +18,15 @@ class Column(NamedTuple):
       title: its head.
       values: of a row's JSON.
       digits: behind the point.
+      chance: of a row's JSON, what giving the commonest answer to all scores; None where that has no meaning.
+      examples: of a row's JSON, how many answers an accuracy is of.
     """
 
     title: str
     values: Callable[[Result], Values]
     digits: int = 1
+    chance: Callable[[Result], Values] | None = None
+    examples: Callable[[Result], Values] | None = None
 
 
 def _at(*path: str, factor: float = 1.0) -> Callable[[Result], Values]:
@@ -35,6 +39,16 @@ def _at(*path: str, factor: float = 1.0) -> Callable[[Result], Values]:
         return () if found is None else (factor * found,)
 
     return values
+
+
+def _sentences(title: str, task: str, kind: str, where: str = "") -> Column:
+    """Accuracy on pairs of a sentence task, on the development set or elsewhere."""
+    return Column(
+        title,
+        _at("intrinsic", f"{task}_{kind}{where}", factor=100),
+        chance=_at("intrinsic", f"{task}_commonest{where}", factor=100),
+        examples=_at("intrinsic", "examples", f"{task}{where}"),
+    )
 
 
 def _task(task: str, *metrics: str, factor: float = 100.0) -> Callable[[Result], Values]:
@@ -71,12 +85,14 @@ def roughness(distances: Sequence[float]) -> float:
 _SQUAD = ("f1", "exact_match", "exact")
 
 COLUMNS = {
-    "parameters": Column("parameters, M", _at("parameters", "paper", factor=1e-6)),
+    "parameters": Column("parameters (the paper's, M)", _at("parameters", "paper"), 0),
     "masked_lm": Column("MLM", _at("intrinsic", "masked_lm_accuracy", factor=100)),
-    "nsp": Column("NSP", _at("intrinsic", "nsp_own_head", factor=100)),
-    "sop": Column("SOP", _at("intrinsic", "sop_own_head", factor=100)),
-    "nsp_probe": Column("NSP, probe", _at("intrinsic", "nsp_probe", factor=100)),
-    "sop_probe": Column("SOP, probe", _at("intrinsic", "sop_probe", factor=100)),
+    "nsp": _sentences("NSP", "nsp", "own_head"),
+    "sop": _sentences("SOP", "sop", "own_head"),
+    "nsp_probe": _sentences("NSP, probe", "nsp", "probe"),
+    "sop_probe": _sentences("SOP, probe", "sop", "probe"),
+    "nsp_held_out": _sentences("NSP, held-out text", "nsp", "own_head", "_held_out"),
+    "sop_held_out": _sentences("SOP, held-out text", "sop", "own_head", "_held_out"),
     "squad1.1": Column("SQuAD 1.1", _task("squad1.1", *_SQUAD, factor=1.0)),
     "squad2.0": Column("SQuAD 2.0", _task("squad2.0", *_SQUAD, factor=1.0)),
     "mnli": Column("MNLI", _task("mnli", "accuracy")),
@@ -108,4 +124,4 @@ def shown(values: Values, digits: int) -> str:
     Example:
       (88.61, 81.5), 1 -> "88.6/81.5"
     """
-    return "/".join(f"{value:.{digits}f}" for value in values)
+    return "/".join(f"{value:,.{digits}f}" for value in values)

@@ -17,6 +17,8 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 DEFINITIONS, SCALES = (os.path.join(FOLDER, name) for name in ("definitions", "scales"))
 
 MEASURES = ("parameters", "speed", "intrinsic", "layer_changes", "tasks")
+# Instead of a row or a number in a claim: what giving the commonest answer to all scores.
+CHANCE = "chance"
 # What a row's own budget is: the scale's number of steps, or its number of seconds.
 BUDGETS = ("none", "steps", "seconds")
 # The columns of the paper's Tables 2 to 8.
@@ -54,6 +56,7 @@ class Row:
     text: str = "standard"
     warm_start_from: str = ""
     same_shape: str = ""
+    measures: Sequence[str] = ()
     ensemble_of: Sequence[str] = ()
     paper: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -77,6 +80,7 @@ class Claim:
     higher: str
     lower: str | float = ""
     near: str | float = ""
+    at_most: str | float = ""
     within: float = 0.0
     instead: str = ""
 
@@ -237,7 +241,9 @@ def _check_experiment(experiment: Experiment, path: str) -> None:
         name for claim in experiment.claims for name in (claim.higher, claim.lower, claim.near)
     ]
     names = [row.name for row in experiment.rows]
-    if wrong := [name for name in named if isinstance(name, str) and name not in ("", *names)]:
+    if wrong := [
+        name for name in named if isinstance(name, str) and name not in ("", CHANCE, *names)
+    ]:
         raise UserError(f"{path}: a claim names the row {wrong[0]!r}, which is not there")
     for field, known in (("budget", BUDGETS), ("plot", PLOTS)):
         if getattr(experiment, field) not in known:

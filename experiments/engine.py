@@ -21,11 +21,10 @@ from albert_tf.checkpoints import write_json
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.heads import AlbertForPreTraining
-from albert_tf.pretrained import load_pretrained
 from albert_tf.workers import num_cores
 from experiments import intrinsic, layer_changes, training
 from experiments.declarations import FOLDER, Experiment, Row, Scale
-from experiments.preparation import Workspace
+from experiments.preparation import Workspace, key_of, locked
 from experiments.training import Trained
 
 
@@ -33,6 +32,55 @@ def result_path(results_dir: str, experiment: Experiment, scale: str, row: Row, 
     """Where the results of a row and a seed are written."""
     name = re.sub(r"[^a-z0-9.]+", "-", row.name.lower()).strip("-")
     return os.path.join(results_dir, experiment.name, scale, f"{name}-seed{seed}.json")
+
+
+class Result:
+    """The JSON file of a row and a seed; several processes may add measures to it.
+
+    Args:
+      path: of the file.
+      about: what it begins with; `declared`, every setting that decides what comes out, must be what it was.
+      lock: folder that only one process at a time writes under.
+
+    Attributes:
+      path: of the file.
+      measures: what was measured, by name.
+
+    Raises:
+      UserError: the file was made with other settings.
+    """
+
+    def __init__(self, path: str, about: Mapping[str, Any], lock: str):
+        self.path = path
+        self._about, self._lock = about, lock
+        self.measures = self._read()["measures"]
+
+    def _read(self) -> dict[str, Any]:
+        if not os.path.exists(self.path):
+            return {**self._about, "made": made(), "measures": {}, "minutes": {}}
+        found = files.read_json(self.path)
+        if changed := _difference(found["declared"], self._about["declared"]):
+            raise UserError(
+                f"{self.path}: was made with {changed}; give another --results_dir, or delete it"
+            )
+        return found
+
+    def add(self, name: str, measured: Any, minutes: float) -> None:
+        """Adds a measure to what the file holds by now.
+
+        Args:
+          name: of the measure.
+          measured: its numbers; None if there was no data for it.
+          minutes: it took.
+        """
+        with locked(self._lock):
+            found = self._read()
+            found["measures"][name] = measured
+            found["minutes"][name] = minutes
+            if (now := made()) != found["made"]:
+                found.setdefault("made_later", {})[name] = now
+            write_json(self.path, found)
+        self.measures = found["measures"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,84 +106,68 @@ class Engine:
           UserError: a finished row was made with other settings; a setting or file is wrong.
         """
         scale = self.workspace.scale
-        if experiment.budget == "none":  # nothing is trained, so the paper's own sizes are counted
-            own = dataclasses.replace(scale, sizes={}, model={})
-            workspace = Workspace(own, self.workspace.data_dir, self.workspace.work_dir)
-            engine = dataclasses.replace(self, workspace=workspace)
+        if experiment.budget == "none":
             for row in rows:
-                engine.run_row(experiment, row, seeds[0], is_first_seed=True)
+                self._run_row(experiment, row, seeds[0])
             return
+        present = []
+        for row in rows:
+            if not scale.has(row):
+                print(f"{experiment.name}, {row.name}: not at scale {scale.name}")
+            elif not self.workspace.has_text(row.text):
+                print(f"{experiment.name}, {row.name}: has no text {row.text!r}, see --data_dir")
+            else:
+                present.append(row)
         for seed in seeds:
-            for row in rows:
-                if scale.has(row):
-                    self.run_row(experiment, row, seed, is_first_seed=seed == scale.seeds[0])
-                else:
-                    print(f"{experiment.name}, {row.name}: not at scale {scale.name}")
+            for row in present:
+                self._run_row(experiment, row, seed)
 
-    def run_row(self, experiment: Experiment, row: Row, seed: int, *, is_first_seed: bool) -> None:
+    def _run_row(self, experiment: Experiment, row: Row, seed: int) -> None:
         """Measures what is missing of one row with one seed."""
         scale = self.workspace.scale
+        about = {"experiment": experiment.name, "row": row.name, "scale": scale.name, "seed": seed}
+        if experiment.budget == "none":  # nothing is trained, so the paper's own sizes are counted
+            config = dataclasses.replace(scale, sizes={}, model={}).model_config(row)
+            declared = {"model": config.to_dict()}
+            functions = {"parameters": lambda: parameters(row, config)}
+        else:
+            trained = Trained(self.workspace, experiment, row, seed)
+            declared = {**trained.declared(), "intrinsic": dict(scale.intrinsic)}
+            functions = self._wanted(experiment, trained)
         path = result_path(self.results_dir, experiment, scale.name, row, seed)
-        trained = Trained(self.workspace, experiment, row, seed)
-        found = self._started(path, experiment, trained)
+        result = Result(
+            path,
+            {**about, "declared": {**declared, "budget": experiment.budget}},
+            self.workspace.path("results", key_of(os.path.abspath(path))),
+        )
         title = f"{experiment.name}, {row.name}, seed {seed}"
-        measures = dict(found["measures"])
-        for name, measure in self._wanted(experiment, trained, is_first_seed).items():
-            if measures.get(name) is not None:
+        for name, measure in functions.items():
+            if result.measures.get(name) is not None:
                 continue
             print(f"--- {title}: {name}", flush=True)
             started = time.monotonic()
-            measures[name] = measure()
-            found["measures"] = measures
-            found["minutes"][name] = round((time.monotonic() - started) / 60, 2)
+            measured = measure()
+            minutes = (time.monotonic() - started) / 60
             if name == "pretraining":
-                found["minutes"][name] = measures[name]["minutes"]
-            write_json(path, found)
-        print(f"{title}: finished, {path}", flush=True)
+                minutes = measured["minutes"]
+            result.add(name, measured, round(minutes, 2))
+        print(f"{title}: finished, {result.path}", flush=True)
 
-    def _started(self, path: str, experiment: Experiment, trained: Trained) -> dict[str, Any]:
-        """What is known of a row, or the beginning of it."""
-        declared = {**trained.declared(), "budget": experiment.budget}
-        scale = trained.workspace.scale
-        declared["intrinsic"] = dict(scale.intrinsic)
-        if os.path.exists(path):
-            found = files.read_json(path)
-            if changed := _difference(found["declared"], declared):
-                raise UserError(
-                    f"{path}: was made with {changed}; delete it, or choose another --results_dir"
-                )
-            return found
-        return {
-            "experiment": experiment.name,
-            "row": trained.row.name,
-            "scale": scale.name,
-            "seed": trained.seed,
-            "declared": declared,
-            "made": {
-                "date": f"{datetime.datetime.now():%Y-%m-%d}",
-                "commit": commit(),
-                **machine(),
-            },
-            "measures": {},
-            "minutes": {},
-        }
-
-    def _wanted(self, experiment: Experiment, trained: Trained, is_first_seed: bool) -> dict:
+    def _wanted(self, experiment: Experiment, trained: Trained) -> dict:
         """Functions that measure, by name, in order; the pretraining is the first where anything needs it."""
         known = {
-            "parameters": lambda: parameters(trained),
+            "parameters": lambda: parameters(trained.row, trained.model_config),
             "speed": lambda: self._speed(trained),
             "pretraining": trained.train,
             "intrinsic": lambda: self._intrinsic(trained),
             "layer_changes": lambda: self._layer_changes(trained),
         }
-        wanted = [name for name in experiment.measures if name in (self.measures or [name])]
-        if not is_first_seed and "speed" in wanted:
-            wanted.remove("speed")
+        asked = trained.row.measures or experiment.measures
+        wanted = [name for name in asked if name in (self.measures or [name])]
         if trained.row.ensemble_of:
             wanted = [name for name in wanted if name == "tasks"]
             known.pop("pretraining")
-        elif experiment.budget == "none" or not set(wanted) - {"parameters", "speed"}:
+        elif not set(wanted) - {"parameters", "speed"}:
             known.pop("pretraining")
         wanted.append("pretraining")
         functions = {name: known[name] for name in known if name in wanted}
@@ -159,7 +191,7 @@ class Engine:
     def _model(self, trained: Trained) -> AlbertForPreTraining:
         training.forget()
         trained.train()
-        return load_pretrained(trained.run_folder)
+        return intrinsic.load(trained.run_folder, self.workspace.intrinsic())
 
     def _intrinsic(self, trained: Trained) -> dict[str, Any]:
         limits = self.workspace.scale.intrinsic
@@ -198,9 +230,8 @@ class Engine:
         return training.fine_tune(trained, task, initial)
 
 
-def parameters(trained: Trained) -> dict[str, int]:
+def parameters(row: Row, ours: AlbertConfig) -> dict[str, int]:
     """Exact numbers of parameters of a row: at the paper's sizes and at the scale's, without and with heads."""
-    row, ours = trained.row, trained.model_config
     paper = Scale(name="paper", title="", seeds=(), texts={}).model_config(row)
     return {
         "paper": count_parameters(paper, with_heads=False),
@@ -237,6 +268,11 @@ def _difference(before: Mapping, now: Mapping, path: str = "") -> str:
         elif old != new and not (isinstance(old, list | tuple) and list(old) == list(new)):
             return f"{path}{name}={old}, now it is {new}"
     return ""
+
+
+def made() -> dict[str, Any]:
+    """When, with which code and on which machine."""
+    return {"date": f"{datetime.datetime.now():%Y-%m-%d}", "commit": commit(), **machine()}
 
 
 def commit() -> str:

@@ -1,13 +1,15 @@
 """Masked-LM, next-sentence and sentence-order accuracy of any checkpoint, whatever it was trained with.
 
 A model's sentence head tells "in order" from "changed", where changed meant another passage (NSP) or swapped (SOP) when
-it was trained. Two numbers are given for each of the two tasks:
+it was trained. Four numbers are given for each of the two tasks:
 
 own head     the trained head as it is, on pairs of either task. It is what the paper's Table 5 must have for the rows
              NSP and SOP. A head that was trained on ordered pairs alone (the row "none") says 0 to everything.
+commonest    what saying the commoner answer to every pair scores: chance, in a set whose halves are not quite equal.
 probe        a logistic regression on the pooled output, fitted to pairs of held-out text that are labelled for the
              task in question; nothing else is trained. It says what the representation holds, and is the only fair
              number for the row "none".
+held out     own head and commonest answer for the same pairs of held-out text, which is of the training text's kind.
 """
 
 import os
@@ -25,9 +27,34 @@ from sklearn.preprocessing import StandardScaler
 from albert_tf import records
 from albert_tf.errors import UserError
 from albert_tf.heads import AlbertForPreTraining
+from albert_tf.pretrained import build_model, read_weights
+from albert_tf.tokenization import Tokenizer
 
 BATCH = 64
 SENTENCE_TASKS = ("nsp", "sop")
+
+
+def load(path: str, intrinsic_dir: str) -> AlbertForPreTraining:
+    """The model of a checkpoint that a development set can measure.
+
+    Args:
+      path: see `pretrained.read_weights`.
+      intrinsic_dir: what data_prep.create_intrinsic_eval has written.
+
+    Raises:
+      UserError: the path holds no model; or the development set was made with another vocabulary.
+    """
+    weights = read_weights(path)
+    if weights.vocabulary:
+        known = Tokenizer.from_file(weights.vocabulary).sha256
+        record_set = records.find_records(os.path.join(intrinsic_dir, "none"), "intrinsic_dir")
+        record_set.require_vocabulary("intrinsic_dir", known, weights.vocabulary, "the model")
+    model, _ = build_model(weights)
+    if not isinstance(model, AlbertForPreTraining):
+        raise UserError(
+            f"{path}: is {weights.model_class}, which has no masked-LM head; expected a pretrained model"
+        )
+    return model
 
 
 def measure(
@@ -42,14 +69,15 @@ def measure(
     Args:
       model: what is measured.
       intrinsic_dir: what data_prep.create_intrinsic_eval has written.
-      probe_dirs: records that probes are fitted to, by sentence task; a task that is missing gets no probe.
+      probe_dirs: records of held-out text that probes are fitted to, by sentence task; a task that is missing gets no
+        probe.
       max_examples: most examples of each of the three sets; 0 takes all.
       max_probe_examples: most examples that a probe is fitted to; 0 takes all.
 
     Returns:
-      `masked_lm_accuracy`, `masked_lm_loss`; for nsp and sop `<task>_own_head` and `<task>_probe`, accuracies between 0
-      and 1, and `<task>_says_changed`, share of pairs that the own head calls changed; `examples` of each set;
-      `masked_pieces`.
+      `masked_lm_accuracy`, `masked_lm_loss`; for nsp and sop the accuracies `<task>_own_head`, `<task>_commonest` and
+      `<task>_probe`, between 0 and 1; with the probe `<task>_own_head_held_out` and `<task>_commonest_held_out`;
+      `<task>_says_changed`, share of pairs that the own head calls changed; `examples` of each set; `masked_pieces`.
 
     Raises:
       UserError: the records do not fit the model.
@@ -66,12 +94,27 @@ def measure(
     for task in SENTENCE_TASKS:
         dev = run_over(forward, model, os.path.join(intrinsic_dir, task), max_examples)
         found["examples"][task] = len(dev["labels"])
-        found[f"{task}_own_head"] = float(np.mean(dev["answers"] == dev["labels"]))
+        found |= own_head(dev, task)
         found[f"{task}_says_changed"] = float(dev["answers"].mean())
         if task in probe_dirs:
-            fitted_to = run_over(forward, model, probe_dirs[task], max_probe_examples)
-            found[f"{task}_probe"] = probe_accuracy(fitted_to, dev)
+            held_out = run_over(forward, model, probe_dirs[task], max_probe_examples)
+            found[f"{task}_probe"] = probe_accuracy(held_out, dev)
+            found["examples"][f"{task}_held_out"] = len(held_out["labels"])
+            found |= {f"{name}_held_out": value for name, value in own_head(held_out, task).items()}
     return found
+
+
+def own_head(outputs: Mapping[str, np.ndarray], task: str) -> dict[str, float]:
+    """Accuracy of the head's answers, and of giving the commoner one to all.
+
+    Example:
+      answers [0, 1, 1, 1], labels [1, 1, 1, 0], "sop" -> {"sop_own_head": 0.5, "sop_commonest": 0.75}
+    """
+    changed = float(np.mean(outputs["labels"]))
+    return {
+        f"{task}_own_head": float(np.mean(outputs["answers"] == outputs["labels"])),
+        f"{task}_commonest": max(changed, 1 - changed),
+    }
 
 
 def _outputs(model: AlbertForPreTraining, features: Mapping[str, tf.Tensor]) -> dict:

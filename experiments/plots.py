@@ -3,6 +3,7 @@
 import os
 import statistics
 from collections.abc import Callable
+from itertools import cycle
 
 import matplotlib
 
@@ -17,6 +18,7 @@ _MOST_PANELS = 3
 _DOTS = ("speedup", "masked_lm", "nsp", "sop", "mnli")
 # Where our numbers and the paper's fit on one axis.
 _ON_THE_PAPERS_SCALE = ("nsp", "sop", "speedup")
+_COLORS = ("#1f5fa8", "#c4551d", "#3a7d44", "#7d3a78", "#8a6d1d", "#444444")
 
 
 def draw(found, folder: str) -> str | None:
@@ -68,10 +70,10 @@ def _dots_of_column(axes: Axes, found, rows: list[str], name: str) -> None:
             axes.plot(paper, place, "D", color="#c4551d", ms=5, fillstyle="none")
     axes.set_yticks(range(len(rows)), rows, fontsize=8)
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    title = COLUMNS[name].title
-    axes.set_title(
-        f"{title} (diamonds: paper)" if name in _ON_THE_PAPERS_SCALE else title, fontsize=9
+    has_paper = name in _ON_THE_PAPERS_SCALE and any(
+        name in found.experiment.row(row).paper for row in rows
     )
+    axes.set_title(COLUMNS[name].title + (" (diamonds: paper)" if has_paper else ""), fontsize=9)
     axes.tick_params(labelsize=8)
     axes.margins(x=0.12)
     axes.grid(axis="y", color="#dddddd", lw=0.7)
@@ -81,7 +83,7 @@ def _dots_of_column(axes: Axes, found, rows: list[str], name: str) -> None:
 def _curves(found):
     """Masked-LM accuracy on the development set over the steps, a colour a row, a line a seed."""
     figure, axes = plt.subplots(figsize=(6.0, 3.6))
-    for color, (row, results) in zip(_colors(), found.rows.items(), strict=False):
+    for color, (row, results) in zip(cycle(_COLORS), found.rows.items(), strict=False):
         for number, result in enumerate(results):
             lines = result["measures"].get("pretraining", {}).get("evaluation", [])
             steps = [line["step"] for line in lines]
@@ -97,11 +99,17 @@ def _curves(found):
 
 def _layers(found):
     """L2 distance and angle of every layer; solid over pieces, dashed at [CLS]; means over seeds."""
+    measured_of = {
+        row: measured
+        for row, results in found.rows.items()
+        if (measured := [m for r in results if (m := r["measures"].get("layer_changes"))])
+    }
+    if not measured_of:
+        return None
     figure, all_axes = plt.subplots(1, 2, figsize=(9.0, 3.6))
     titles = {"l2_distance": "L2 distance", "degrees": "angle, degrees"}
     for axes, (kind, title) in zip(all_axes, titles.items(), strict=True):
-        for color, (row, results) in zip(_colors(), found.rows.items(), strict=False):
-            measured = [r["measures"]["layer_changes"] for r in results]
+        for color, (row, measured) in zip(cycle(_COLORS), measured_of.items(), strict=False):
             for positions, style in (("pieces", "o-"), ("cls", "s--")):
                 layers = zip(*(one[positions][kind] for one in measured), strict=True)
                 means = [statistics.fmean(values) for values in layers]
@@ -117,7 +125,3 @@ def _layers(found):
     all_axes[0].legend(frameon=False, fontsize=8)
     figure.tight_layout()
     return figure
-
-
-def _colors() -> list[str]:
-    return ["#1f5fa8", "#c4551d", "#3a7d44", "#7d3a78", "#8a6d1d", "#444444"]

@@ -90,6 +90,10 @@ class Workspace:
             raise UserError(f"scale {self.scale.name}: has no text {name!r}{hint}")
         return list(texts[name])
 
+    def has_text(self, name: str) -> bool:
+        """Whether there is such a text."""
+        return name in (self.scale.texts if self.data_dir else self.scale.fallback_texts)
+
     def _split(self, patterns: Sequence[str]) -> tuple[str, str]:
         paths = [os.path.join(self.data_dir, pattern) for pattern in patterns]
         if missing := [path for path in paths if not glob.glob(path)]:

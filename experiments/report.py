@@ -1,6 +1,6 @@
 """The report: tables beside the paper's, verdicts, costs, plots. Every number is from a JSON that the engine wrote."""
 
-import json
+import math
 import os
 import statistics
 from collections.abc import Mapping, Sequence
@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from albert_tf import files
 from albert_tf.errors import UserError
 from experiments import verdicts
-from experiments.columns import COLUMNS, Values, shown
-from experiments.declarations import Claim, Experiment, Row, Scale
+from experiments.columns import COLUMNS, Column, Values, shown
+from experiments.declarations import CHANCE, Claim, Experiment, Row, Scale
 from experiments.plots import draw
 
 NOTES_FILE = "notes.md"  # by hand, beside the JSON files: what was tried
@@ -22,10 +22,18 @@ class Found(NamedTuple):
     experiment: Experiment
     rows: Mapping[str, list[dict]]
 
+    def all_results(self) -> list[dict]:
+        """The JSONs of all rows."""
+        return [result for results in self.rows.values() for result in results]
+
     def values(self, row: str, column: str) -> list[Values]:
         """A column of a row: the numbers of every seed that has them."""
         get = COLUMNS[column].values
         return [values for result in self.rows.get(row, ()) if (values := get(result))]
+
+    def means(self, row: str, column: str) -> list[float]:
+        """The same with one number a seed: that of a pair such as F1/EM is its mean."""
+        return [statistics.fmean(values) for values in self.values(row, column)]
 
 
 def write_report(
@@ -87,32 +95,33 @@ def read_results(experiment: Experiment, scale: Scale, results_dir: str) -> dict
         for row in experiment.rows
     }
     by_row = {name: results for name, results in by_row.items() if results}
+    for name, results in by_row.items():
+        if any(result["declared"] != results[0]["declared"] for result in results):
+            raise UserError(
+                f"{folder}: the seeds of row {name!r} were made with different settings (declared in their files);"
+                " expected the same in all: keep those of one kind"
+            )
     for row in experiment.rows:
         _add_speedups(experiment, row, by_row)
     return by_row
 
 
 def _add_speedups(experiment: Experiment, row: Row, by_row: Mapping[str, list[dict]]) -> None:
-    """Adds what is a quotient of two rows' speeds: median against median; every interval for the spread."""
+    """Adds quotients of two rows' speeds: each seed's by that of the same seed, measured shortly before or after."""
     for name, reference in (
         ("speedup", experiment.speed_reference),
         ("speedup_same_shape", row.same_shape),
     ):
-        base = _speed(by_row.get(reference))
-        own = _speed(by_row.get(row.name))
-        if base and own:
-            result = by_row[row.name][0]
-            result[name] = (own["median"] / base["median"],)
-            result[f"{name}_intervals"] = [
-                speed / base["median"] for speed in own["examples_per_second"]
-            ]
+        references = {result["seed"]: result for result in by_row.get(reference, ())}
+        for result in by_row.get(row.name, ()):
+            own, base = _speed(result), _speed(references.get(result["seed"]))
+            if own and base:
+                result[name] = (own / base,)
 
 
-def _speed(results: Sequence[dict] | None) -> Mapping[str, Any] | None:
-    found = [
-        result["measures"]["speed"] for result in results or () if "speed" in result["measures"]
-    ]
-    return found[0] if found else None
+def _speed(result: Mapping[str, Any] | None) -> float | None:
+    """The examples a second of a seed, if they were measured."""
+    return result["measures"].get("speed", {}).get("median") if result else None
 
 
 # --- Text ---
@@ -120,12 +129,15 @@ def _speed(results: Sequence[dict] | None) -> Mapping[str, Any] | None:
 
 INTRODUCTION = """# The paper in miniature
 
-Written by `python -m experiments report` from the JSON files beside it;
-[docs/experiments.md](../../docs/experiments.md) says how to run them.
+Written by `python -m experiments report` from the JSON files beside it; `docs/experiments.md` says how to run them.
 
 A cell is `here (paper)`: the mean over seeds ± their standard deviation, and the paper's number for its own size of
-model in parentheses; `-` was not measured. Only directions can be compared. Two rows differ if every seed of the one is
-above every seed of the other and the means are more than two standard errors apart; otherwise it is too small to say.
+model in parentheses; `-` was not measured. Only directions can be compared.
+
+A difference is given with its 95 % interval, from the spread over seeds pooled over the rows of a table. What came
+out *agrees* or *disagrees* with the paper if the interval leaves no doubt; otherwise it is *too small to say*. All
+seeds and rows read the same text and are measured on the same examples, so the intervals speak of these alone. Chance
+is what the commonest answer scores, and the interval of a distance from it includes the error of so many examples.
 """
 
 
@@ -134,7 +146,7 @@ def summary(scale: Scale, all_found: Sequence[Found]) -> str:
     lines = [
         f"# Scale {scale.name}: {scale.title}",
         "",
-        f"[{scale.name}.toml](../scales/{scale.name}.toml) says what stands for the paper's sizes.",
+        f"`experiments/scales/{scale.name}.toml` says what stands for the paper's sizes.",
         "",
         "| experiment | agrees | disagrees | too small to say | not run | hours of training |",
         "|---|---|---|---|---|---|",
@@ -191,8 +203,7 @@ def table(found: Found) -> list[str]:
     ]
     has_here = any(
         "parameters" in result["measures"] and experiment.budget != "none"
-        for rows in found.rows.values()
-        for result in rows
+        for result in found.all_results()
     )
     titles = ["", *(COLUMNS[name].title for name in columns)]
     titles += ["parameters here"] if has_here else []
@@ -204,10 +215,25 @@ def table(found: Found) -> list[str]:
         results = found.rows.get(row.name, [])
         cells = [row.name, *(cell(found, row, name) for name in columns)]
         cells += [_parameters_here(results)] if has_here else []
-        cells += [str(len(results))] if experiment.budget != "none" else []
+        seeds = sum(bool(set(result["measures"]) - {"parameters"}) for result in results)
+        cells += [str(seeds)] if experiment.budget != "none" else []
         cells += [str(row.paper.get("average", "-"))] if average else []
         lines.append("| " + " | ".join(cells) + " |")
+    chances = [chance_of(found, COLUMNS[name]) for name in columns]
+    if any(chances):
+        shown_chances = [f"{level.value:.1f}" if level else "" for level in chances]
+        rest = [""] * (len(titles) - 1 - len(columns))
+        lines.append("| " + " | ".join(["*the commonest answer*", *shown_chances, *rest]) + " |")
     return lines
+
+
+def chance_of(found: Found, column: Column) -> verdicts.Level | None:
+    """What the commonest answer scores in a column, with the error of an accuracy of so many examples."""
+    for result in found.all_results() if column.chance else ():
+        if chance := column.chance(result):
+            ((share,), (examples,)) = chance, column.examples(result)
+            return verdicts.Level(share, math.sqrt(share * (100 - share) / examples))
+    return None
 
 
 def cell(found: Found, row: Row, name: str) -> str:
@@ -237,67 +263,98 @@ def judged(found: Found) -> list[tuple[Claim, verdicts.Verdict]]:
     return [(claim, judge(found, claim)) for claim in found.experiment.claims]
 
 
+def compared_by(found: Found, claim: Claim) -> str:
+    """The column that a claim is judged by: the paper's own, if both rows have it, or what stands for it."""
+    rows = [
+        row for row in (claim.higher, claim.lower, claim.near, claim.at_most) if row in found.rows
+    ]
+    if claim.instead and all(found.values(row, claim.instead) for row in rows):
+        return claim.instead
+    return claim.metric
+
+
 def judge(found: Found, claim: Claim) -> verdicts.Verdict:
     """What the seeds say of a claim."""
+    name = compared_by(found, claim)
+    column = COLUMNS[name]
 
-    def numbers(named: str | float) -> list[float] | float:
+    def numbers(named: str | float) -> list[float] | verdicts.Level | None:
+        if named == CHANCE:
+            return chance_of(found, column)
         if not isinstance(named, str):
-            return named
-        if claim.metric.startswith("speedup"):
-            results = found.rows.get(named, [])
-            return [value for r in results for value in r.get(f"{claim.metric}_intervals", ())]
-        return [statistics.fmean(values) for values in found.values(named, claim.metric)]
+            return verdicts.Level(named)
+        return found.means(named, name)
 
-    digits = COLUMNS[claim.metric].digits
+    spread = verdicts.pooled(found.means(row, name) for row in found.rows)
+    values = numbers(claim.higher)
     if claim.near != "":
-        near = numbers(claim.near)
-        return verdicts.compare_near(numbers(claim.higher), near, claim.within, digits)
-    return verdicts.compare(numbers(claim.higher), numbers(claim.lower), digits)
+        return verdicts.compare_near(
+            values, numbers(claim.near), claim.within, spread, column.digits
+        )
+    if claim.at_most != "":
+        return verdicts.compare_at_most(
+            values, numbers(claim.at_most), claim.within, spread, column.digits
+        )
+    return verdicts.compare(values, numbers(claim.lower), spread, column.digits)
 
 
 def verdict_table(found: Found) -> list[str]:
     """The claims of the paper and what came out."""
     if not found.experiment.claims:
         return []
-    lines = ["| the paper says | compared by | here | numbers |", "|---|---|---|---|"]
+    lines = ["| the paper says | compared by | here | difference |", "|---|---|---|---|"]
     for claim, verdict in judged(found):
-        metric = COLUMNS[claim.metric].title
-        if claim.instead:
+        metric = COLUMNS[name := compared_by(found, claim)].title
+        if claim.instead and claim.instead != name:
             metric += f", for the paper's {COLUMNS[claim.instead].title}"
         lines.append(f"| {claim.text} | {metric} | **{verdict.word}** | {verdict.reason} |")
     return lines
 
 
 def costs(found: Found, scale: Scale) -> list[str]:
-    """Time, commits, machine and command."""
-    results = [result for rows in found.rows.values() for result in rows]
+    """Time, machine, commits and the command of what was measured."""
+    results = found.all_results()
+    made = [one for r in results for one in (r["made"], *r.get("made_later", {}).values())]
 
     def all_of(name: str) -> str:
-        return ", ".join(sorted({str(result["made"][name]) for result in results}))
+        return ", ".join(sorted({str(one[name]) for one in made}))
 
     trained = [r["minutes"]["pretraining"] for r in results if "pretraining" in r["minutes"]]
     each = f", {min(trained):.1f} to {max(trained):.1f} a row and seed" if trained else ""
-    sets = {
-        json.dumps(r["measures"]["intrinsic"]["development_set"])
-        for r in results
-        if r["measures"].get("intrinsic")
-    }
-    dev = ", ".join(sorted({name for text in sets for name in json.loads(text).values()}))
-    lines = [
-        f"Cost: {_minutes(found):.0f} minutes of pretraining{each}; {all_of('processor')}, cores: {all_of('cores')};"
-        f" {all_of('date')}; commit {all_of('commit')}."
+    sets = [r["measures"]["intrinsic"] for r in results if r["measures"].get("intrinsic")]
+    sources = sorted({pair for one in sets for pair in one["development_set"].items()})
+    dev = ", ".join(f"{setting} {name}" for setting, name in sources)
+    rest = sum(sum(result["minutes"].values()) for result in results) - _minutes(found)
+    cost = f"Cost: {_minutes(found):.0f} minutes of pretraining{each}, {rest:.0f} minutes of measuring; "
+    return [
+        (cost if rest >= 1 else "")
+        + f"{all_of('processor')}, cores: {all_of('cores')}; {all_of('date')}; commit {all_of('commit')}."
         + (f" Development set: {dev}." if dev else ""),
         "",
+        *(f"    {command}" for command in _commands(found, scale)),
     ]
+
+
+def _commands(found: Found, scale: Scale) -> list[str]:
+    """The commands that made the results, one a precision."""
+    experiment, results = found.experiment, found.all_results()
+    command = f"python -m experiments run {experiment.name} --scale={scale.name}"
+    if experiment.budget == "none":
+        return [command]
+    measured = {
+        "tasks" if name.startswith("task ") else name
+        for result in results
+        for name, value in result["measures"].items()
+        if value is not None
+    }
+    chosen = [name for name in experiment.measures if name in measured]
+    if len(chosen) < len(experiment.measures):
+        command += f" --measures={','.join(chosen)}"
     own = scale.training.get("mixed_precision", "")
-    for name in sorted({r["declared"]["training"].get("mixed_precision", "") for r in results}):
-        flag = f" --mixed_precision={name}" if name != own else ""
-        lines.append(
-            f"    python -m experiments run {found.experiment.name} --scale={scale.name} --data_dir=DATA{flag}"
-        )
-    return lines
+    precisions = {r["declared"]["training"].get("mixed_precision", own) for r in results}
+    flags = [f" --mixed_precision={name}" if name != own else "" for name in sorted(precisions)]
+    return [f"{command} --data_dir=DATA{flag}" for flag in flags]
 
 
 def _minutes(found: Found) -> float:
-    results = [result for rows in found.rows.values() for result in rows]
-    return sum(result["minutes"].get("pretraining", 0.0) for result in results)
+    return sum(result["minutes"].get("pretraining", 0.0) for result in found.all_results())

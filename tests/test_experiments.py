@@ -451,9 +451,12 @@ def test_intrinsic_numbers_of_a_head_that_says_in_order_to_all(tmp_path):
     for task in ("nsp", "sop"):
         labels = every[task]["next_sentence_labels"][:66]
         assert found[f"{task}_own_head"] == pytest.approx(1 - labels.mean())
+        assert found[f"{task}_commonest"] == pytest.approx(max(labels.mean(), 1 - labels.mean()))
         assert found[f"{task}_says_changed"] == 0.0
     assert "nsp_probe" not in found and 0.2 < found["sop_probe"] < 0.8
-    assert found["examples"] == {"none": 66, "nsp": 66, "sop": 66}
+    labels = every["probe"]["next_sentence_labels"]
+    assert found["sop_own_head_held_out"] == pytest.approx(1 - labels.mean())
+    assert found["examples"] == {"none": 66, "nsp": 66, "sop": 66, "sop_held_out": len(labels)}
 
     kept = {name: values[:66] for name, values in every["none"].items()}
     outputs = model(kept)
@@ -629,8 +632,9 @@ def made_up(seeds: tuple[float, ...], **training: object) -> list[dict]:
     [
         ((0.30, 0.31, 0.32), (0.20, 0.21, 0.22), verdicts.AGREES),
         ((0.20, 0.21, 0.22), (0.30, 0.31, 0.32), verdicts.DISAGREES),
-        ((0.20, 0.31, 0.32), (0.20, 0.21, 0.22), verdicts.TOO_SMALL),  # the ranges overlap
-        ((0.30,), (0.20, 0.21, 0.22), verdicts.TOO_SMALL),  # no spread
+        ((0.20, 0.31, 0.32), (0.20, 0.21, 0.22), verdicts.TOO_SMALL),  # far apart within a row
+        ((0.30,), (0.20, 0.21, 0.22), verdicts.AGREES),  # the other row's spread holds for it
+        ((0.30,), (0.20,), verdicts.TOO_SMALL),  # no spread is known
         ((), (0.20, 0.21), verdicts.NOT_RUN),
     ],
 )
@@ -642,14 +646,121 @@ def test_verdicts(micro, higher, lower, word):
     assert verdict.word == word
 
 
-def test_verdicts_against_a_number_and_near_one():
-    assert verdicts.compare([61.0, 62.0, 63.0], 50.0).word == verdicts.AGREES
-    assert verdicts.compare([49.0, 51.0, 53.0], 50.0).word == verdicts.TOO_SMALL
-    assert verdicts.compare_near([50.5, 51.0, 51.5], 50.0, 3.0).word == verdicts.AGREES
-    assert verdicts.compare_near([60.5, 61.0, 61.5], 50.0, 3.0).word == verdicts.DISAGREES
-    assert verdicts.compare_near([48.0, 53.0, 57.0], 50.0, 3.0).word == verdicts.TOO_SMALL
-    assert verdicts.compare_near([60.5, 61.0, 61.5], [50.0, 51.0], 3.0).word == verdicts.DISAGREES
-    assert verdicts.compare_near([60.5, 61.0, 61.5], [50.0], 3.0).word == verdicts.TOO_SMALL
+def test_the_spread_is_pooled_over_rows():
+    # Variances 1 and 4 of rows with 1 and 2 degrees of freedom; a row that never differs does not count.
+    root = 2**0.5
+    spread = verdicts.pooled([[0.0, root], [1.0, 3.0, 5.0], [7.0], [2.0, 2.0]])
+    assert spread.freedom == 3
+    np.testing.assert_allclose(spread.deviation, (1 / 3 * (1 * 1 + 2 * 4)) ** 0.5)
+    assert verdicts.pooled([[1.0], [2.0]]).freedom == 0
+
+
+@pytest.mark.parametrize("number", [3, 2])
+def test_rows_that_do_not_differ_are_rarely_told_apart(number):
+    """Of 2,000 tables of two rows, one in twenty; with Student's t for so few seeds, not the factor 2."""
+    rng = np.random.default_rng(5)
+    told = 0
+    for _ in range(2000):
+        one, other = rng.normal(size=(2, number)).tolist()
+        verdict = verdicts.compare(one, other, verdicts.pooled([one, other]))
+        told += verdict.word != verdicts.TOO_SMALL
+    assert 70 < told < 135
+
+
+SPREAD = verdicts.Spread(1.0, 4)  # the interval of one seed is 2.78 on either side, of three 1.60
+
+
+@pytest.mark.parametrize(
+    ("rule", "values", "others", "word"),
+    [
+        ("above", [62.0], 59.0, verdicts.AGREES),
+        ("above", [61.0], 59.0, verdicts.TOO_SMALL),
+        ("above", [61.0] * 3, 59.0, verdicts.AGREES),
+        ("above", [56.0], 59.0, verdicts.DISAGREES),
+        ("near", [51.0] * 3, 50.0, verdicts.AGREES),
+        ("near", [49.0] * 3, 50.0, verdicts.AGREES),
+        ("near", [52.0] * 3, 50.0, verdicts.TOO_SMALL),
+        ("near", [54.7] * 3, 50.0, verdicts.DISAGREES),
+        ("near", [45.3] * 3, 50.0, verdicts.DISAGREES),
+        ("at most", [51.0] * 3, 50.0, verdicts.AGREES),
+        ("at most", [45.3] * 3, 50.0, verdicts.AGREES),
+        ("at most", [52.0] * 3, 50.0, verdicts.TOO_SMALL),
+        ("at most", [54.7] * 3, 50.0, verdicts.DISAGREES),
+    ],
+)
+def test_verdicts_against_a_number(rule, values, others, word):
+    level = verdicts.Level(others)
+    if rule == "above":
+        verdict = verdicts.compare(values, level, SPREAD)
+    else:
+        function = {"near": verdicts.compare_near, "at most": verdicts.compare_at_most}[rule]
+        verdict = function(values, level, 3.0, SPREAD)
+    assert verdict.word == word
+
+
+def test_distance_from_chance_has_the_error_of_the_examples():
+    few = verdicts.compare([52.0] * 3, verdicts.Level(50.0, 1.0), SPREAD)
+    many = verdicts.compare([52.0] * 3, verdicts.Level(50.0, 0.1), SPREAD)
+    assert (few.word, many.word) == (verdicts.TOO_SMALL, verdicts.AGREES)
+    assert few.reason == "+2.0 ± 3.2 (n = 3)"  # 2.776 * (1 / 3 + 1) ** 0.5
+
+
+def test_a_claim_against_chance_takes_the_share_of_the_commonest_answer(tmp_path):
+    table = declarations.read_experiment("table_5")
+    scale = declarations.read_scale("nano")
+    for seed, accuracy in enumerate((0.530, 0.531, 0.532), 1):
+        numbers = {"nsp_own_head": accuracy, "nsp_commonest": 0.52, "examples": {"nsp": 10_000}}
+        path = result_path(str(tmp_path), table, scale.name, table.row("SOP"), seed)
+        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+        made = {"row": "SOP", "seed": seed, "declared": {}, "measures": {"intrinsic": numbers}}
+        pathlib.Path(path).write_text(json.dumps(made))
+    found = report.Found(table, report.read_results(table, scale, str(tmp_path)))
+    level = report.chance_of(found, columns.COLUMNS["nsp"])
+    np.testing.assert_allclose(level, (52.0, 0.4996), atol=1e-4)
+    (verdict,) = (v for claim, v in report.judged(found) if "fair degree" in claim.text)
+    assert verdict.word == verdicts.TOO_SMALL and verdict.reason.startswith("+1.1 ± 2.")
+
+
+def test_the_papers_own_column_is_compared_where_it_was_measured(micro):
+    _, experiment = micro
+    claim = dataclasses.replace(experiment.claims[0], instead="mrpc")
+    experiment = dataclasses.replace(experiment, claims=(claim,))
+    rows = {"two layers": made_up((0.3, 0.31)), "one layer": made_up((0.2, 0.21))}
+    assert report.compared_by(report.Found(experiment, rows), claim) == "masked_lm"
+    lower = [
+        {**r, "measures": {**r["measures"], "task mrpc": {"accuracy": 0.9}}}
+        for r in rows["one layer"]
+    ]
+    higher = [
+        {**r, "measures": {**r["measures"], "task mrpc": {"accuracy": 0.8 + 0.01 * r["seed"]}}}
+        for r in rows["two layers"]
+    ]
+    found = report.Found(experiment, {"two layers": higher, "one layer": lower})
+    assert report.compared_by(found, claim) == "mrpc"
+    ((_, verdict),) = report.judged(found)
+    assert verdict.word == verdicts.DISAGREES and verdict.reason.startswith("-9.5")
+    assert "| MRPC |" in report.verdict_table(found)[-1]
+    half = report.Found(experiment, {"two layers": higher, "one layer": rows["one layer"]})
+    assert report.verdict_table(half)[-1].split("|")[2] == " MLM, for the paper's MRPC "
+
+
+def test_seeds_of_different_settings_are_not_averaged(micro, tmp_path):
+    scale, experiment = micro
+    for seed, precision in ((1, "float32"), (2, "mixed_bfloat16")):
+        path = pathlib.Path(
+            result_path(str(tmp_path), experiment, scale.name, experiment.rows[0], seed)
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        declared = {"training": {"mixed_precision": precision}}
+        result = {
+            "row": experiment.rows[0].name,
+            "seed": seed,
+            "declared": declared,
+            "measures": {},
+        }
+        path.write_text(json.dumps(result))
+    with pytest.raises(UserError, match="row 'one layer' were made with different settings"):
+        report.read_results(experiment, scale, str(tmp_path))
 
 
 def test_cells_have_mean_spread_and_the_papers_number(micro):
@@ -664,7 +775,7 @@ def test_cells_have_mean_spread_and_the_papers_number(micro):
 def test_the_command_of_a_report_has_the_precision_of_its_runs(micro):
     scale, experiment = micro
     as_declared = report.Found(experiment, {"one layer": made_up((0.25, 0.27))})
-    assert report.costs(as_declared, scale)[-1].endswith("--data_dir=DATA")
+    assert report.costs(as_declared, scale)[-1].endswith("--measures=intrinsic --data_dir=DATA")
     other = made_up((0.25, 0.27), mixed_precision="mixed_bfloat16")
     *_, command = report.costs(report.Found(experiment, {"one layer": other}), scale)
     assert command.endswith("--data_dir=DATA --mixed_precision=mixed_bfloat16")
@@ -681,22 +792,25 @@ def test_precision_of_a_run_is_a_setting_of_its_training():
 
 
 def test_speeds_are_compared_with_the_reference_and_with_the_bert_of_the_same_shape(tmp_path):
-    speeds = {"BERT-base": 40.0, "BERT-large": 10.0, "ALBERT-large": 17.0}
+    speeds = {"BERT-base": (40.0, 80.0), "BERT-large": (10.0, 20.0), "ALBERT-large": (17.0, 36.0)}
     scale = declarations.read_scale("nano")
     table = declarations.read_experiment("table_2")
-    for name, speed in speeds.items():
-        intervals = [speed - 1, speed, speed + 1]
-        measures = {"speed": {"median": speed, "examples_per_second": intervals}}
-        path = result_path(str(tmp_path), table, scale.name, table.row(name), 1)
-        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-        pathlib.Path(path).write_text(json.dumps({"row": name, "seed": 1, "measures": measures}))
+    for name, medians in speeds.items():
+        for seed, median in enumerate(
+            medians, 1
+        ):  # the machine is twice as fast at the second seed
+            path = result_path(str(tmp_path), table, scale.name, table.row(name), seed)
+            pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+            result = {"row": name, "seed": seed, "declared": {}}
+            result["measures"] = {"speed": {"median": median}}
+            pathlib.Path(path).write_text(json.dumps(result))
     found = report.Found(table, report.read_results(table, scale, str(tmp_path)))
-    assert report.cell(found, table.row("ALBERT-large"), "speedup") == "1.70 (1.7)"
-    assert report.cell(found, table.row("BERT-base"), "speedup") == "4.00 (4.7)"
-    assert report.cell(found, table.row("BERT-base"), "speedup_same_shape") == "1.00"
-    assert report.cell(found, table.row("ALBERT-large"), "speedup_same_shape") == "1.70"
+    assert report.cell(found, table.row("ALBERT-large"), "speedup") == "1.75 ± 0.07 (1.7)"
+    assert report.cell(found, table.row("BERT-base"), "speedup") == "4.00 ± 0.00 (4.7)"
+    assert report.cell(found, table.row("BERT-base"), "speedup_same_shape") == "1.00 ± 0.00"
+    assert report.cell(found, table.row("ALBERT-large"), "speedup_same_shape") == "1.75 ± 0.07"
     words = {claim.text: verdict.word for claim, verdict in report.judged(found)}
-    assert words["ALBERT-large trains faster than BERT-large"] == verdicts.AGREES
+    assert words["ALBERT-large trains faster than BERT-large"] == verdicts.TOO_SMALL  # two seeds
     assert words["ALBERT-base trains faster than BERT-base"] == verdicts.NOT_RUN
 
 

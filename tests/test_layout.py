@@ -73,7 +73,7 @@ ALLOWED = {
     "data_prep": {"cli", "features", "masking", "records", "tokenization"},
     "experiments": {
         *("checkpoints", "cli", "heads", "presets", "pretrained", "protocol", "records"),
-        *("tasks", "train_loop"),
+        *("tasks", "tokenization", "train_loop"),
     },
 }
 

@@ -129,11 +129,7 @@ class PretrainingTask(Task):
             return
         known = Tokenizer.from_file(vocabulary).sha256
         for flag, record_set in self._all_records.items():
-            if record_set.metadata.get("spm_sha256", known) != known:
-                raise UserError(
-                    f"--{flag}: the records were made with another vocabulary than {vocabulary}, that of"
-                    " --init_checkpoint; make them with it, or give another checkpoint"
-                )
+            record_set.require_vocabulary(flag, known, vocabulary, "--init_checkpoint")
 
     def _check_fits(self, model_config: AlbertConfig, vocab_size: int | None) -> None:
         if vocab_size and vocab_size != model_config.vocab_size:
