@@ -172,7 +172,7 @@ class Engine:
         wanted.append("pretraining")
         functions = {name: known[name] for name in known if name in wanted}
         for task in self._tasks(experiment) if "tasks" in wanted else ():
-            functions[f"task {task}"] = lambda task=task: self._task(experiment, trained, task)
+            functions[f"task {task}"] = lambda task=task: self._task(trained, task)
         return functions
 
     def _tasks(self, experiment: Experiment) -> list[str]:
@@ -210,24 +210,10 @@ class Engine:
         limit = self.workspace.scale.intrinsic.get("max_examples", 0)
         return layer_changes.measure(self._model(trained), self.workspace.intrinsic(), limit)
 
-    def _task(self, experiment: Experiment, trained: Trained, task: str) -> dict | None:
-        """Metrics of a task; of the row's ensemble, if it is one."""
-        if names := trained.row.ensemble_of:
-            members = [
-                Trained(self.workspace, experiment, experiment.row(name), trained.seed)
-                for name in names
-            ]
-            for member in members:
-                self._task(experiment, member, task)
-            folder = os.path.join(trained.folder, "ensembles", task)
-            return training.ensemble(members[0], members, task, folder)
-        initial = experiment.initial_tasks.get(task, "")
-        if initial and self._task(experiment, trained, initial) is not None:
-            initial = training.best_run(trained, initial)
-        else:
-            initial = ""
-        trained.train()
-        return training.fine_tune(trained, task, initial)
+    def _task(self, trained: Trained, task: str) -> dict[str, Any] | None:
+        """Metrics of a task; of the row's ensemble, if it is one; None if the task's data is not there."""
+        measure = training.ensemble if trained.row.ensemble_of else training.fine_tune
+        return measure(trained, task)
 
 
 def parameters(row: Row, ours: AlbertConfig) -> dict[str, int]:

@@ -11,15 +11,16 @@ import os
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tf_keras
 
 from albert_tf import config, files, presets, protocol, train_loop
-from albert_tf.checkpoints import EVAL_METRICS_FILE, METRICS_FILE, RESULTS_FILE
+from albert_tf.checkpoints import CONFIG_FILE, EVAL_METRICS_FILE, METRICS_FILE, RESULTS_FILE
 from albert_tf.errors import UserError
 from albert_tf.tasks.classification import ClassificationTask
+from albert_tf.tasks.finetuning import FineTuningTask
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.tasks.race import RaceTask
 from albert_tf.tasks.squad import SquadTask
@@ -29,6 +30,13 @@ from experiments.preparation import Workspace, key_of, locked
 STEPS_FACTOR = "steps_factor"
 PRETRAINING = (config.RunConfig, config.OptimizerConfig, config.PretrainingConfig)
 TIMING_STEPS = "steps"
+# Settings of a run that say where it is computed. They hold for fine-tuning as well, and make no other run of it.
+PLACE = (
+    *("distribution_strategy", "num_devices", "tpu_name", "worker_hosts", "task_index"),
+    "jit_compile",
+)
+# What fine-tuning takes from pretraining, unless the scale's `[tasks]` say otherwise.
+INHERITED = (*PLACE, "mixed_precision")
 
 
 def settings_of(
@@ -65,6 +73,40 @@ def command(program: str, settings: Sequence[config.Settings]) -> str:
     return shlex.join(["python", program, *flags])
 
 
+def recorded_command(
+    program: str,
+    classes: Sequence[type[config.Settings]],
+    folder: str,
+    workspace: Workspace,
+    **changes: Any,
+) -> str:
+    """The command line of the run in a folder, with names in place of this machine's folders.
+
+    Args:
+      program: that the run is one of.
+      classes: its settings.
+      folder: of the run, in the work folder.
+      workspace: shared data.
+      changes: settings that differ from those which the run recorded.
+    """
+    groups = files.read_json(os.path.join(folder, CONFIG_FILE))
+    values = {**groups["run"], **groups["optimizer"], **groups["task"]}
+    # The work folder may have been called otherwise, or have lain elsewhere, when the run was made.
+    work = values["output_dir"].removesuffix(os.path.relpath(folder, workspace.folder)).rstrip("/")
+    names = {workspace.folder: "WORK", work: "WORK", workspace.data_dir: "DATA"}
+    values.update(changes)
+    for path, name in names.items():
+        for key, value in values.items():
+            if path and isinstance(value, str) and f"{value}/".startswith(f"{path}/"):
+                values[key] = name + value.removeprefix(path)
+    return command(program, settings_of(values, classes))
+
+
+def without_place(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a run without those that say where it is computed."""
+    return {name: value for name, value in values.items() if name not in PLACE}
+
+
 # --- Pretraining ---
 
 
@@ -81,6 +123,7 @@ class Trained:
       folder: of everything about this model.
       run_folder: of the pretraining run.
       model_config: the model's sizes.
+      members: what an ensemble averages, which is not trained itself.
     """
 
     def __init__(self, workspace: Workspace, experiment: Experiment, row: Row, seed: int):
@@ -90,6 +133,9 @@ class Trained:
         if row.warm_start_from:
             source = experiment.row(row.warm_start_from)
             self.shallower = Trained(workspace, experiment, source, seed)
+        self.members = [
+            Trained(workspace, experiment, experiment.row(name), seed) for name in row.ensemble_of
+        ]
         self.values = self._values()
         self.folder = workspace.path("runs", key_of(self.declared()), f"seed-{seed}")
         self.run_folder = os.path.join(self.folder, "pretraining")
@@ -115,9 +161,11 @@ class Trained:
             "data": {**scale.data, **row.data},
             "text": self.workspace.sources(row.text),
             "vocabulary": dict(scale.vocabulary),
-            "training": self.values,
+            "training": without_place(self.values),
             "warm start": self.shallower.declared() if self.shallower else {},
         }
+        if self.members:
+            found["ensemble of"] = {member.row.name: member.declared() for member in self.members}
         if self.experiment.budget == "seconds":
             found["seconds"] = scale.seconds
         return found
@@ -129,20 +177,15 @@ class Trained:
           `minutes` of training alone, without evaluations; `steps`; `parameters` with the heads; `command`; the curves
           `training` and `evaluation`.
         """
-        if self.shallower:
-            self.shallower.train()
         with locked(self.folder):
-            settings = self.settings()
             if not os.path.exists(os.path.join(self.run_folder, RESULTS_FILE)):
-                run, optimizer, pretraining = settings
+                if self.shallower:
+                    self.shallower.train()
+                run, optimizer, pretraining = self.settings()
                 train_loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
                 forget()
-            return {**self.results(), "command": self._command(settings)}
-
-    def _command(self, settings: Sequence[config.Settings]) -> str:
-        """The command line of the training, with names in place of this machine's folders."""
-        text = command("run_pretraining.py", settings)
-        return text.replace(self.workspace.folder, "WORK")
+        made_by = ("run_pretraining.py", PRETRAINING, self.run_folder, self.workspace)
+        return {**self.results(), "command": recorded_command(*made_by)}
 
     def settings(self) -> list[config.Settings]:
         """The settings of run_pretraining.py; makes the data that they name."""
@@ -184,7 +227,7 @@ class Trained:
     def results(self) -> dict[str, Any]:
         """What the run's folder says of the training."""
         training = _lines(os.path.join(self.run_folder, METRICS_FILE))
-        settings = files.read_json(os.path.join(self.run_folder, "config.json"))
+        settings = files.read_json(os.path.join(self.run_folder, CONFIG_FILE))
         batch = settings["run"]["train_batch_size"]
         steps = [0, *(line["step"] for line in training)]
         seconds = sum(
@@ -228,13 +271,23 @@ def timed_run(values: Mapping[str, Any], speed: Mapping[str, Any], folder: str) 
       folder: of the run; deleted before and after.
 
     Returns:
-      `examples_per_second` of each interval, `median`, `fastest`, `batch`, `seq_length`.
+      `examples_per_second` of each interval, `median`, `fastest`, `batch`.
+
+    Raises:
+      UserError: there would be no interval but the first.
     """
     speed = dict(speed)
-    steps = speed.pop(TIMING_STEPS)
+    steps = speed.pop(TIMING_STEPS, 1)
     own = {"num_train_steps": steps, "num_warmup_steps": 1, "do_eval": False, "eval_file": ""}
     own.update({"output_dir": folder, "save_checkpoints_steps": steps})
+    # The model that a row starts from need not be there yet: values of weights cost no time.
+    own.update({"init_checkpoint": "", "warm_start_from_shallower": False})
     run, optimizer, pretraining = settings_of({**values, **speed, **own}, PRETRAINING)
+    if steps < 2 * run.log_every_steps:
+        raise UserError(
+            f"[speed] of the scale: {TIMING_STEPS} ({steps}) must be at least twice log_every_steps"
+            f" ({run.log_every_steps}), as the first interval does not count"
+        )
     _delete(folder)
     train_loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
     forget()
@@ -257,55 +310,135 @@ def _delete(folder: str) -> None:
 # --- Fine-tuning ---
 
 
+class Program(NamedTuple):
+    """A program that fine-tunes.
+
+    Fields:
+      script: its file.
+      task_class: what it trains.
+      config_class: the settings of that.
+    """
+
+    script: str
+    task_class: type[FineTuningTask]
+    config_class: type[config.FineTuningConfig]
+
+    @property
+    def classes(self) -> tuple[type[config.Settings], ...]:
+        """All its settings."""
+        return config.FineTuningRunConfig, config.FineTuningOptimizerConfig, self.config_class
+
+
+_SQUAD = Program("run_squad.py", SquadTask, config.SquadConfig)
+_OTHERS = {
+    "squad1.1": _SQUAD,
+    "squad2.0": _SQUAD,
+    "race": Program("run_race.py", RaceTask, config.RaceConfig),
+}
+
+
+def program_of(task: str) -> Program:
+    """The program that fine-tunes on a task."""
+    return _OTHERS.get(
+        task, Program("run_classifier.py", ClassificationTask, config.ClassifierConfig)
+    )
+
+
 def task_data(workspace: Workspace, task: str) -> dict[str, Any]:
-    """The settings that name a task's data; {} if it is not below --data_dir."""
-    if task.startswith("squad"):
+    """The settings that name a task's data; {} if it is not below --data_dir.
+
+    Raises:
+      UserError: there is no such task.
+    """
+    if task in ("squad1.1", "squad2.0"):
         version = task.removeprefix("squad")
         found = workspace.squad_files(version)
         return {"version": version, **found} if found else {}
     if task == "race":
         folder = workspace.find("race", "RACE")
         return {"data_dir": folder} if folder else {}
-    (name,) = (name for name in config.GLUE_TASK_NAMES if config.task_key(name) == task)
-    folder = workspace.find(f"glue/{name}", f"glue*/{name}")
-    return {"task_name": name, "data_dir": folder} if folder else {}
+    names = {config.task_key(name): name for name in config.GLUE_TASK_NAMES}
+    if task not in names:
+        raise UserError(f"{task}: no such task; known are {', '.join([*names, *_OTHERS])}")
+    folder = workspace.find(f"glue/{names[task]}", f"glue*/{names[task]}")
+    return {"task_name": names[task], "data_dir": folder} if folder else {}
 
 
-def fine_tune(trained: Trained, task: str, initial: str) -> dict[str, Any] | None:
-    """Fine-tunes a trained row on a task, several times if the scale says so.
+def initial_task(trained: Trained, task: str) -> str:
+    """The task whose fine-tuned model a task starts from; "" if it starts from the pretrained one.
+
+    It does so as well where the other task's data is not there, or the scale has no settings for it.
+    """
+    name = trained.experiment.initial_tasks.get(task, "")
+    is_there = name in trained.workspace.scale.tasks and task_data(trained.workspace, name)
+    return name if is_there else ""
+
+
+def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
+    """Fine-tunes a row on a task, several times if the scale says so; first trains what it starts from.
 
     Args:
       trained: the pretrained model.
       task: a name of the scale's `[tasks]`.
-      initial: folder of the fine-tuned model to start from; "" starts from the pretrained one.
 
     Returns:
-      Metrics by name, medians where there are several runs; `runs` with each; None if the data is not there.
+      Metrics by name, medians where there are several runs; `runs` with each; `initial_task` whose best model they
+      started from, if any; `command`. None if the data is not there.
+
+    Raises:
+      UserError: the scale has no such task; see `protocol.fine_tune`.
     """
-    workspace = trained.workspace
-    data = task_data(workspace, task)
+    data = task_data(trained.workspace, task)
     if not data:
         return None
+    program, initial = program_of(task), initial_task(trained, task)
     folder = task_folder(trained, task)
     path = os.path.join(folder, RESULTS_FILE)
     with locked(folder + ".lock"):
-        settings = _task_settings(trained, task, {**data, "output_dir": folder}, initial)
         if not os.path.exists(path):
-            task_class, run, optimizer, task_config = settings
-            protocol.fine_tune(task_class, task_config, run, optimizer)
+            others = {**data, "output_dir": folder, "init_checkpoint": _start(trained, initial)}
+            run, optimizer, task_config = _task_settings(trained, task, others)
+            protocol.fine_tune(program.task_class, task_config, run, optimizer)
             forget()
-    return task_results(files.read_json(path))
+    made_by = (program.script, program.classes, runs_of(trained, task)[0], trained.workspace)
+    own = {"output_dir": folder, "seed": trained.seed}  # which each of several runs has of its own
+    return {
+        **task_results(files.read_json(path)),
+        **({"initial_task": initial} if initial else {}),
+        "command": recorded_command(*made_by, **own),
+    }
+
+
+def _start(trained: Trained, initial: str) -> str:
+    """The folder of the model that fine-tuning starts from; trained if it is not there."""
+    if not initial:
+        trained.train()
+        return trained.run_folder
+    fine_tune(trained, initial)
+    return best_run(trained, initial)
 
 
 def task_folder(trained: Trained, task: str) -> str:
-    """Where the fine-tuning runs of a row are."""
-    return os.path.join(trained.folder, "tasks", f"{task}-{key_of(_wanted(trained, task))}")
+    """Where the fine-tuning runs of a row are, named by all that decides what comes out."""
+    wanted = without_place(_wanted(trained, task))
+    if initial := initial_task(trained, task):
+        wanted["initial task"] = os.path.basename(task_folder(trained, initial))
+    return os.path.join(trained.folder, "tasks", f"{task}-{key_of(wanted)}")
+
+
+def runs_of(trained: Trained, task: str) -> list[str]:
+    """The folders of the finished runs of a row on a task."""
+    folder = task_folder(trained, task)
+    runs = files.read_json(os.path.join(folder, RESULTS_FILE)).get("runs", ())
+    # By their names alone, as the work folder may have moved.
+    return [os.path.join(folder, os.path.basename(run["folder"])) for run in runs] or [folder]
 
 
 def best_run(trained: Trained, task: str) -> str:
     """The folder of a fine-tuned model: of the best of several runs."""
     folder = task_folder(trained, task)
-    return files.read_json(os.path.join(folder, RESULTS_FILE)).get("best_run", folder)
+    best = files.read_json(os.path.join(folder, RESULTS_FILE)).get("best_run")
+    return os.path.join(folder, os.path.basename(best)) if best else folder
 
 
 def task_results(results: Mapping[str, Any]) -> dict[str, Any]:
@@ -316,46 +449,46 @@ def task_results(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _wanted(trained: Trained, task: str) -> dict[str, Any]:
-    """The scale's settings of a task, with the paper's where it names that preset."""
+    """The scale's settings of a task, with the paper's where it names that preset, and pretraining's precision."""
     scale = trained.workspace.scale
     if task not in scale.tasks:
         raise UserError(f"scale {scale.name}: has no [tasks.{task}]")
     values = dict(scale.tasks[task])
     table = {"paper": presets.PAPER, "readme": presets.README}.get(values.get("preset"), {})
-    return {**table.get(task, {}), **values, **trained.experiment.fine_tuning}
+    inherited = {name: trained.values[name] for name in INHERITED if name in trained.values}
+    return {**inherited, **table.get(task, {}), **values, **trained.experiment.fine_tuning}
 
 
-def _task_settings(trained: Trained, task: str, others: Mapping[str, Any], initial: str) -> tuple:
-    kinds = {"race": (RaceTask, config.RaceConfig)}
-    kinds.update(dict.fromkeys(("squad1.1", "squad2.0"), (SquadTask, config.SquadConfig)))
-    task_class, config_class = kinds.get(task, (ClassificationTask, config.ClassifierConfig))
+def _task_settings(trained: Trained, task: str, others: Mapping[str, Any]) -> list[config.Settings]:
+    """The settings of a run, of the task's program: those of `others` beside the scale's."""
     values = {**_wanted(trained, task), "seed": trained.seed, **others}
-    values["init_checkpoint"] = initial or trained.run_folder
-    classes = (config.FineTuningRunConfig, config.FineTuningOptimizerConfig, config_class)
-    return task_class, *settings_of(values, classes)
+    return settings_of(values, program_of(task).classes)
 
 
-def ensemble(
-    trained: Trained, members: Sequence[Trained], task: str, folder: str
-) -> dict[str, Any] | None:
+def ensemble(trained: Trained, task: str) -> dict[str, Any] | None:
     """Averages the predictions of the fine-tuned models of some rows, chosen on the development data.
 
     Args:
-      trained: a member, whose settings count.
-      members: rows that were fine-tuned on the task.
+      trained: a row that is an ensemble of others, which are fine-tuned first if they are not yet.
       task: see `fine_tune`.
-      folder: for the results.
+
+    Returns:
+      Metrics by name; `members` that were chosen, as row and run. None if the data is not there.
     """
     data = task_data(trained.workspace, task)
     if not data:
         return None
-    runs = [
-        run
-        for member in members
-        for run in files.read_json(os.path.join(task_folder(member, task), RESULTS_FILE)).get(
-            "runs", [{"folder": task_folder(member, task)}]
-        )
-    ]
-    others = {**data, "output_dir": folder, "ensemble": ",".join(run["folder"] for run in runs)}
-    task_class, run, optimizer, task_config = _task_settings(trained, task, others, "")
-    return task_results(protocol.fine_tune(task_class, task_config, run, optimizer))
+    names = {}
+    for member in trained.members:
+        fine_tune(member, task)
+        runs = runs_of(member, task)
+        several = [f", {os.path.basename(run)}" for run in runs] if len(runs) > 1 else [""]
+        names.update({run: member.row.name + name for run, name in zip(runs, several, strict=True)})
+    parts = [os.path.basename(task_folder(member, task)) for member in trained.members]
+    folder = os.path.join(trained.folder, "ensembles", f"{task}-{key_of(parts)}")
+    others = {**data, "output_dir": folder, "ensemble": ",".join(names)}
+    run, optimizer, task_config = _task_settings(trained.members[0], task, others)
+    with locked(folder + ".lock"):
+        results = protocol.fine_tune(program_of(task).task_class, task_config, run, optimizer)
+    forget()
+    return {**task_results(results), "members": [names[run] for run in results["members"]]}
