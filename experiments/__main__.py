@@ -89,7 +89,7 @@ class ExperimentSettings(ResultSettings):
         "mixed_precision",
         "",
         choices=("", *PRECISIONS),
-        help="Precision of matrix products in pretraining; empty is the scale's.",
+        help="Precision of matrix products in pretraining and fine-tuning; empty is the scale's.",
     )
 
     def __post_init__(self):
