@@ -598,7 +598,7 @@ def test_equal_time_means_a_number_of_steps_that_stays(workspace, micro):
     trained = Trained(workspace, timed, experiment.rows[0], 2)
     steps = trained.settings()[1].num_train_steps
     found = json.loads(pathlib.Path(trained.folder, "budget.json").read_text())
-    assert steps == max(1, int(found["median"] / found["batch"]))  # one second
+    assert found["num_train_steps"] == steps >= 1
     assert trained.settings()[1].num_train_steps == steps
     assert len(found["examples_per_second"]) == 2  # of three intervals, the first makes graphs
 
