@@ -140,6 +140,8 @@ class Engine:
             {**about, "declared": {**declared, "budget": experiment.budget}},
             self.workspace.path("results", key_of(os.path.abspath(path))),
         )
+        if experiment.budget != "none" and not row.ensemble_of:
+            _check_tasks(result, trained)
         title = f"{experiment.name}, {row.name}, seed {seed}"
         for name, measure in functions.items():
             if result.measures.get(name) is not None:
@@ -242,6 +244,19 @@ def count_parameters(config: AlbertConfig, *, with_heads: bool) -> int:
             for name, variable in names.items()
             if with_heads or name.startswith("bert/")
         )
+
+
+def _check_tasks(result: Result, trained: Trained) -> None:
+    """Refuses a file whose fine-tuning was done with other settings than the scale has now for the task."""
+    for name, measured in result.measures.items():
+        task = name.removeprefix("task ")
+        if task == name or not measured or task not in trained.workspace.scale.tasks:
+            continue
+        if measured["settings"] != (now := os.path.basename(training.task_folder(trained, task))):
+            raise UserError(
+                f"{result.path}: {name} was made with other settings ({measured['settings']}, now it is {now}); give"
+                " another --results_dir, or delete it"
+            )
 
 
 def _difference(before: Mapping, now: Mapping, path: str = "") -> str:

@@ -98,6 +98,10 @@ def measure(
         found[f"{task}_says_changed"] = float(dev["answers"].mean())
         if task in probe_dirs:
             held_out = run_over(forward, model, probe_dirs[task], max_probe_examples)
+            if len(set(held_out["labels"].tolist())) < 2:
+                raise UserError(
+                    f"{probe_dirs[task]}: all pairs have one label; expected records of --sentence_task={task}"
+                )
             found[f"{task}_probe"] = probe_accuracy(held_out, dev)
             found["examples"][f"{task}_held_out"] = len(held_out["labels"])
             found |= {f"{name}_held_out": value for name, value in own_head(held_out, task).items()}

@@ -383,7 +383,7 @@ def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
 
     Returns:
       Metrics by name, medians where there are several runs; `runs` with each; `initial_task` whose best model they
-      started from, if any; `command`. None if the data is not there.
+      started from, if any; `settings`, the name of `task_folder`; `command`. None if the data is not there.
 
     Raises:
       UserError: the scale has no such task; see `protocol.fine_tune`.
@@ -405,6 +405,7 @@ def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
     return {
         **task_results(files.read_json(path)),
         **({"initial_task": initial} if initial else {}),
+        "settings": os.path.basename(folder),
         "command": recorded_command(*made_by, **own),
     }
 

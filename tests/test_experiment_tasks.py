@@ -251,7 +251,8 @@ def test_a_row_of_one_run_has_its_numbers(recipes):
             and training.best_run(trained, task) == folder
         )
         found = recipes.measures("table_10", 0)[f"task {task}"]
-        assert found == {**read(folder)["eval"], "command": found["command"]}
+        own = {"command": found["command"], "settings": pathlib.Path(folder).name}
+        assert found == {**read(folder)["eval"], **own}
 
 
 def test_of_several_runs_the_median_counts():
@@ -321,6 +322,19 @@ def test_a_row_is_trained_once_for_both_tables(recipes):
     assert len(list(runs.glob("*/seed-1/pretraining/results.json"))) == 2
     for row in (0, 1):
         assert recipes.trained("table_9", row).folder == recipes.trained("table_10", row).folder
+
+
+def test_results_of_other_settings_of_a_task_are_refused(recipes, scale):
+    tasks = {**scale.tasks, "rte": {**scale.tasks["rte"], "learning_rate": 0.01}}
+    workspace = Workspace(
+        dataclasses.replace(scale, tasks=tasks),
+        recipes.workspace.data_dir,
+        recipes.workspace.work_dir,
+    )
+    engine = dataclasses.replace(recipes.engine, workspace=workspace)
+    experiment = recipes.experiments["table_9"]
+    with pytest.raises(UserError, match=r"task rte was made with other settings \(rte-"):
+        engine.run(experiment, experiment.rows[:1], [1])
 
 
 def test_a_second_call_runs_nothing(recipes):
