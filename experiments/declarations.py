@@ -1,17 +1,22 @@
 """What an experiment and a scale are: the TOML files in `definitions/` and `scales/`, read and checked.
 
 A definition says what the paper did, in the paper's own sizes; a scale says what stands for these sizes on a machine.
+What a file alone shows to be wrong is refused when it is read; what a scale lacks for an experiment, by `check_fits`.
 Imports no TensorFlow.
 """
 
 import dataclasses
 import os
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from albert_tf.config import MODEL_SIZES, AlbertConfig
+from albert_tf import config, presets
+from albert_tf.config import MODEL_SIZES, AlbertConfig, Settings
 from albert_tf.errors import UserError
+from data_prep.create_pretraining_data import PretrainingDataSettings
+from data_prep.train_sentencepiece import TrainSettings
+from experiments.columns import COLUMNS, TABLE_TASKS
+from experiments.toml_files import check_known, check_settings, make, read_toml, tables
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 DEFINITIONS, SCALES = (os.path.join(FOLDER, name) for name in ("definitions", "scales"))
@@ -21,14 +26,48 @@ MEASURES = ("parameters", "speed", "intrinsic", "layer_changes", "tasks")
 CHANCE = "chance"
 # What a row's own budget is: the scale's number of steps, or its number of seconds.
 BUDGETS = ("none", "steps", "seconds")
-# The columns of the paper's Tables 2 to 8.
-TABLE_TASKS = ("squad1.1", "squad2.0", "mnli", "sst2", "race")
+# What of a row needs no trained model.
+UNTRAINED = ("parameters", "speed")
+TASKS = tuple(presets.PAPER)  # the paper has settings for every task that there is
 PLOTS = ("", "dots", "curves", "layers")
 # Sizes that a scale translates; the feed-forward width keeps its ratio to the hidden width.
 TRANSLATED = (
     *("embedding_size", "hidden_size", "num_hidden_layers", "num_hidden_groups"),
     "num_attention_heads",
 )
+
+STEPS_FACTOR = "steps_factor"  # in a row's `training`: multiplies the scale's number of steps
+SAMPLE_CORPUS = (
+    "sample_corpus"  # in a scale's texts, instead of a pattern: the text that is on every machine
+)
+# Of a scale's `speed`: how long its runs are.
+TIMING_STEPS = "steps"
+INTRINSIC_LIMITS = ("max_examples", "max_probe_examples")
+
+# Settings that a declaration can hold, and those of them that a run fills in by itself.
+PRETRAINING = (config.RunConfig, config.OptimizerConfig, config.PretrainingConfig)
+_OF_A_RUN = ("output_dir", "overwrite_output_dir", "seed", "init_checkpoint", "spm_model_file")
+_OF_PRETRAINING = (
+    *(*_OF_A_RUN, "input_file", "eval_file", "model", "albert_config_file"),
+    "warm_start_from_shallower",
+)
+_OF_FINE_TUNING = (
+    *(*_OF_A_RUN, "task_name", "version", "data_dir", "train_file", "eval_file", "predict_file"),
+    "ensemble",
+)
+_OF_TIMING = ("num_train_steps", "num_warmup_steps", "do_eval", "save_checkpoints_steps")
+_OF_DATA = ("input_file", "output_dir", "output_file", "spm_model_file", "random_next_sentence")
+_OF_VOCABULARY = ("input_file", "output_prefix")
+
+
+def fine_tuning_classes(task: str) -> tuple[type[Settings], ...]:
+    """The settings of a task's program: of the run, of the optimiser, of the task."""
+    kinds = {
+        "race": config.RaceConfig,
+        **dict.fromkeys(("squad1.1", "squad2.0"), config.SquadConfig),
+    }
+    own = kinds.get(task, config.ClassifierConfig)
+    return config.FineTuningRunConfig, config.FineTuningOptimizerConfig, own
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,6 +84,7 @@ class Row:
       warm_start_from: the row whose trained model this one starts from, shallower than itself.
       same_shape: the row of the BERT with the same depth and width.
       ensemble_of: rows whose fine-tuned models are averaged, instead of a model of its own.
+      measures: what is measured of this row, instead of what is measured of the experiment's; empty is the latter.
       paper: the paper's numbers by column; a pair such as F1/EM is a string.
     """
 
@@ -56,22 +96,23 @@ class Row:
     text: str = "standard"
     warm_start_from: str = ""
     same_shape: str = ""
-    measures: Sequence[str] = ()
     ensemble_of: Sequence[str] = ()
+    measures: Sequence[str] = ()
     paper: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A comparison that the paper makes.
+    """A comparison that the paper makes: one of `lower`, `near` and `at_most` says with what.
 
     Attributes:
       text: in words.
       metric: the column that is compared.
-      higher: the row that has more of it.
-      lower: the row that has less of it, or a number.
-      near: instead of `lower`: a row or a number that `higher` is not far from.
-      within: how far is far.
+      higher: the row that is spoken of: it has more than `lower`, or as much as `near`, or no more than `at_most`.
+      lower: the row that has less of it, a number, or "chance", what giving the commonest answer to all scores.
+      near: a row or a number that `higher` is not far from.
+      at_most: a row or a number that `higher` is not above by more than `within`.
+      within: how far is far from `near`, and above `at_most`.
       instead: the column that the paper compares, where `metric` stands for it at small scales.
     """
 
@@ -95,7 +136,7 @@ class Experiment:
       source: where it stands in the paper.
       rows: what is trained.
       budget: what every row gets the same of; "none" trains nothing.
-      measures: what is measured of each row.
+      measures: what is measured of each row that does not say it itself.
       tasks: what is fine-tuned, as far as the scale has settings for it.
       fine_tuning: settings of the fine-tuning runs that differ from the scale's.
       initial_tasks: for a task, the one whose fine-tuned model it starts from.
@@ -121,6 +162,10 @@ class Experiment:
     claims: tuple[Claim, ...] = ()
     note: str = ""
 
+    def measures_of(self, row: Row) -> tuple[str, ...]:
+        """What is measured of a row."""
+        return tuple(row.measures or self.measures)
+
     def row(self, name: str) -> Row:
         """The row of a name.
 
@@ -143,7 +188,7 @@ class Scale:
       title: which machine, which time.
       seeds: of the runs.
       texts: patterns of files below --data_dir by the text's name; "sample_corpus" is that of data_prep.
-      fallback_texts: the same without --data_dir.
+      fallback_texts: the same without --data_dir: of "sample_corpus" alone.
       vocabulary: settings of data_prep.train_sentencepiece.
       data: settings of data_prep.create_pretraining_data.
       training: settings of run_pretraining.py.
@@ -153,7 +198,7 @@ class Scale:
       model: fields of `AlbertConfig` that replace the paper's, unless a row names them.
       sizes: for each of `TRANSLATED`, what stands for the paper's number; without an entry, a number stays.
       intrinsic: `max_examples` of each evaluation, and of the probes' training.
-      speed: settings of the runs that measure speed.
+      speed: `steps`, and settings of run_pretraining.py that differ, of the runs that measure speed.
       tasks: settings of the fine-tuning runs by task.
     """
 
@@ -207,6 +252,10 @@ class Scale:
         return AlbertConfig(**{**sizes, **kept})
 
 
+# At which a row is the paper's own model.
+PAPER_SIZES = Scale(name="paper", title="", seeds=(), texts={})
+
+
 def names_of(folder: str) -> list[str]:
     """The names of the TOML files in a folder, numbers in their order: table_2 before table_10."""
     names = [name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml")]
@@ -224,47 +273,116 @@ def read_experiment(name: str) -> Experiment:
       UserError: there is none, or the file says something that is not known.
     """
     path = _path(name, DEFINITIONS, "experiment")
-    values = _read_toml(path)
-    base = values.pop("base", None)
-    rows = [_made(Row, {"base": base, **row}, path) for row in values.pop("rows", ())]
-    claims = [_made(Claim, claim, path) for claim in values.pop("claims", ())]
+    values = read_toml(path)
+    shared = {"base": values.pop("base")} if "base" in values else {}
+    rows = [
+        make(Row, {**shared, **row}, f"{path}: row {row.get('name', number)!r}")
+        for number, row in enumerate(tables(values.pop("rows", []), f"{path}: rows"), 1)
+    ]
+    claims = [
+        make(Claim, claim, f"{path}: claim {number}")
+        for number, claim in enumerate(tables(values.pop("claims", []), f"{path}: claims"), 1)
+    ]
     lists = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
     own = {"name": _stem(path), "rows": tuple(rows), "claims": tuple(claims)}
-    experiment = _made(Experiment, {**values, **lists, **own}, path)
+    experiment = make(Experiment, {**values, **lists, **own}, path)
     _check_experiment(experiment, path)
     return experiment
 
 
 def _check_experiment(experiment: Experiment, path: str) -> None:
-    _check_rows(experiment, path)
-    named = [
-        name for claim in experiment.claims for name in (claim.higher, claim.lower, claim.near)
-    ]
-    names = [row.name for row in experiment.rows]
-    if wrong := [
-        name for name in named if isinstance(name, str) and name not in ("", CHANCE, *names)
-    ]:
-        raise UserError(f"{path}: a claim names the row {wrong[0]!r}, which is not there")
-    for field, known in (("budget", BUDGETS), ("plot", PLOTS)):
-        if getattr(experiment, field) not in known:
-            raise UserError(f"{path}: {field} must be one of {', '.join(known)}")
-    if unknown := set(experiment.measures) - set(MEASURES):
-        raise UserError(f"{path}: measures must be among {', '.join(MEASURES)}; got {unknown}")
-
-
-def _check_rows(experiment: Experiment, path: str) -> None:
     names = [row.name for row in experiment.rows]
     if not names or len(set(names)) < len(names):
         raise UserError(f"{path}: expected rows with names of their own, got {names}")
+    for field, known in (("budget", BUDGETS), ("plot", PLOTS)):
+        check_known([getattr(experiment, field)], known, f"{path}: {field}")
+    for field, known in (("measures", MEASURES), ("columns", COLUMNS), ("tasks", TASKS)):
+        check_known(getattr(experiment, field), known, f"{path}: {field}")
+    check_known([experiment.speed_reference], ("", *names), f"{path}: speed_reference")
+    if "speedup" in experiment.columns and not experiment.speed_reference:
+        raise UserError(
+            f"{path}: the column speedup needs speed_reference, the row that has speed 1"
+        )
+    initial = experiment.initial_tasks
+    check_known(initial, TASKS, f"{path}: initial_tasks")
+    # A model that others start from starts from the pretrained one itself.
+    first = [task for task in TASKS if task not in initial]
+    check_known(initial.values(), first, f"{path}: a task of initial_tasks")
+    for task in experiment.tasks:
+        where = f"{path}: fine_tuning, for {task}"
+        own = fine_tuning_classes(task)
+        check_settings(experiment.fine_tuning, own, where, _OF_FINE_TUNING)
     for row in experiment.rows:
-        if row.base not in MODEL_SIZES:
+        _check_row(experiment, row, f"{path}: row {row.name!r}")
+    for claim in experiment.claims:
+        _check_claim(experiment, claim, path)
+
+
+def _check_row(experiment: Experiment, row: Row, where: str) -> None:
+    check_known([row.base], MODEL_SIZES, f"{where}: base")
+    check_known(row.measures, MEASURES, f"{where}: measures")
+    if experiment.budget == "none":
+        measured = experiment.measures_of(row)
+        check_known(measured, UNTRAINED, f"{where}: with budget none, measures")
+    _check_model(row, where)
+    check_settings(row.data, (PretrainingDataSettings,), f"{where}: data", _OF_DATA)
+    training = {name: value for name, value in row.training.items() if name != STEPS_FACTOR}
+    check_settings(training, PRETRAINING, f"{where}: training", _OF_PRETRAINING)
+    factor = row.training.get(STEPS_FACTOR, 1)
+    if type(factor) not in (int, float) or factor <= 0:
+        raise UserError(f"{where}: {STEPS_FACTOR} must be a number above 0, got {factor!r}")
+    names = [other.name for other in experiment.rows]
+    models = [other.name for other in experiment.rows if not other.ensemble_of]
+    above = [name for name in names[: names.index(row.name)] if name in models]
+    if row.warm_start_from and row.warm_start_from not in above:
+        raise UserError(
+            f"{where}: warm_start_from must name a row above it, got {row.warm_start_from!r};"
+            f" these are {', '.join(above) or 'none'}"
+        )
+    check_known([row.same_shape], ("", *names), f"{where}: same_shape")
+    check_known(row.ensemble_of, models, f"{where}: ensemble_of")
+    check_known(row.paper, experiment.columns, f"{where}: a column of paper")
+    for name, value in row.paper.items():
+        if type(value) not in (int, float, str):
+            raise UserError(f"{where}: paper.{name} must be a number or text, got {value!r}")
+
+
+def _check_model(row: Row, where: str) -> None:
+    check_settings(row.model, (AlbertConfig,), f"{where}: model", ("foreign",))
+    try:
+        PAPER_SIZES.model_config(row)
+    except UserError as error:
+        raise UserError(f"{where}: model: {error}") from None
+
+
+def _check_claim(experiment: Experiment, claim: Claim, path: str) -> None:
+    names = [row.name for row in experiment.rows]
+    compared = {field: getattr(claim, field) for field in ("lower", "near", "at_most")}
+    given = {field: value for field, value in compared.items() if value != ""}
+    for name in (claim.higher, *given.values()):
+        if isinstance(name, str) and name not in (*names, CHANCE):
             raise UserError(
-                f"{path}: row {row.name!r}: base must be one of {', '.join(MODEL_SIZES)}; got {row.base!r}"
+                f"{path}: a claim names the row {name!r}, which is not there; its rows are {', '.join(names)}"
             )
-        if row.warm_start_from and row.warm_start_from not in names[: names.index(row.name)]:
-            raise UserError(
-                f"{path}: row {row.name!r}: warm_start_from must name a row above it, got {row.warm_start_from!r}"
-            )
+    where = f"{path}: claim {claim.text!r}"
+    if len(given) != 1:
+        raise UserError(
+            f"{where}: expected one of {', '.join(compared)}, got {', '.join(given) or 'none'}"
+        )
+    check_known([claim.metric], experiment.columns, f"{where}: metric")
+    check_known([claim.instead], ("", *COLUMNS), f"{where}: instead")
+    with_chance = [name for name, column in COLUMNS.items() if column.chance]
+    if CHANCE in given.values() and claim.metric not in with_chance:
+        raise UserError(
+            f"{where}: {CHANCE} is known of {', '.join(with_chance)}, not of {claim.metric}"
+        )
+    if claim.within < 0 or claim.within and "lower" in given:
+        raise UserError(
+            f"{where}: within must be above 0 with near, at least 0 with at_most, and not there with lower,"
+            f" got {claim.within}"
+        )
+    if "near" in given and not claim.within:
+        raise UserError(f"{where}: near needs within, a number above 0: how far is far")
 
 
 def read_scale(name: str) -> Scale:
@@ -274,12 +392,144 @@ def read_scale(name: str) -> Scale:
       UserError: there is none, or the file says something that is not known.
     """
     path = _path(name, SCALES, "scale")
-    values = _read_toml(path)
-    seeds = tuple(values.pop("seeds", ()))
-    scale = _made(Scale, {**values, "name": _stem(path), "seeds": seeds}, path)
+    values = read_toml(path)
+    if isinstance(values.get("seeds"), list):
+        values["seeds"] = tuple(values["seeds"])
+    scale = make(Scale, {**values, "name": _stem(path)}, path)
+    _check_sizes(scale, path)
+    _check_texts(scale, path)
+    _check_scale_settings(scale, path)
+    return scale
+
+
+def _check_sizes(scale: Scale, path: str) -> None:
+    if not scale.seeds or min(scale.seeds) < 0:
+        raise UserError(
+            f"{path}: seeds must be one whole number or more, from 0; got {scale.seeds}"
+        )
+    if scale.seconds < 0:
+        raise UserError(f"{path}: seconds must be at least 0, got {scale.seconds}")
     if unknown := set(scale.sizes) - set(TRANSLATED):
         raise UserError(f"{path}: [sizes] knows {', '.join(TRANSLATED)}; got {', '.join(unknown)}")
-    return scale
+    for field, translation in scale.sizes.items():
+        for size, ours in translation.items():
+            if not size.isdigit() or ours < 1:
+                raise UserError(
+                    f"{path}: [sizes.{field}] must have whole numbers for whole numbers, got {size} = {ours}"
+                )
+    for factor, ours in scale.steps_factors.items():
+        if not _is_number(factor) or ours <= 0:
+            raise UserError(
+                f"{path}: [steps_factors] must have numbers above 0 for numbers, got {factor} = {ours}"
+            )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_texts(scale: Scale, path: str) -> None:
+    for field in ("texts", "fallback_texts"):
+        texts = getattr(scale, field)
+        if "standard" not in texts and (texts or field == "texts"):
+            raise UserError(
+                f"{path}: [{field}] must have `standard`, the text of rows that name none; got"
+                f" {', '.join(texts) or 'nothing'}"
+            )
+        for name, patterns in texts.items():
+            if not patterns:
+                raise UserError(f"{path}: [{field}] {name} must have a pattern or more, got none")
+    for name, patterns in scale.fallback_texts.items():
+        check_known(patterns, (SAMPLE_CORPUS,), f"{path}: [fallback_texts] {name}")
+
+
+def _check_scale_settings(scale: Scale, path: str) -> None:
+    for field in ("num_train_steps", "num_warmup_steps"):
+        if field not in scale.training:
+            raise UserError(f"{path}: [training] must have {field}")
+    speed = {name: value for name, value in scale.speed.items() if name != TIMING_STEPS}
+    own = {f"[experiments.{name}]": values for name, values in scale.experiments.items()}
+    for place, values, not_among in (
+        ("[training]", scale.training, _OF_PRETRAINING),
+        ("[speed]", speed, (*_OF_PRETRAINING, *_OF_TIMING)),
+        *((place, values, _OF_PRETRAINING) for place, values in own.items()),
+    ):
+        check_settings(values, PRETRAINING, f"{path}: {place}", not_among)
+    for place, values, cls, not_among in (
+        ("[model]", scale.model, AlbertConfig, ("foreign",)),
+        ("[data]", scale.data, PretrainingDataSettings, _OF_DATA),
+        ("[vocabulary]", scale.vocabulary, TrainSettings, _OF_VOCABULARY),
+    ):
+        check_settings(values, (cls,), f"{path}: {place}", not_among)
+    check_known(scale.intrinsic, INTRINSIC_LIMITS, f"{path}: a name in [intrinsic]")
+    if wrong := [name for name, number in scale.intrinsic.items() if number < 0]:
+        raise UserError(f"{path}: [intrinsic] {wrong[0]} must be at least 0; 0 takes all")
+    check_known(scale.tasks, TASKS, f"{path}: a task in [tasks]")
+    for task, values in scale.tasks.items():
+        where = f"{path}: [tasks.{task}]"
+        check_settings(values, fine_tuning_classes(task), where, _OF_FINE_TUNING)
+    if scale.speed:
+        _check_speed(scale, path)
+
+
+def _check_speed(scale: Scale, path: str) -> None:
+    steps = scale.speed.get(TIMING_STEPS)
+    default = config.RunConfig.log_every_steps
+    interval = {"log_every_steps": default, **scale.training, **scale.speed}["log_every_steps"]
+    if type(steps) is not int or steps < 2 * interval:
+        raise UserError(
+            f"{path}: [speed] {TIMING_STEPS} must be at least twice log_every_steps={interval}, as the first interval"
+            f" does not count; got {steps}"
+        )
+
+
+def check_fits(
+    experiment: Experiment, scale: Scale, measures: Collection[str] = (), rows: Sequence[Row] = ()
+) -> None:
+    """Checks that a scale has what an experiment needs of it.
+
+    Args:
+      experiment: what is to be run.
+      scale: at which scale.
+      measures: what is measured of what the experiment asks for; empty is all.
+      rows: which of the experiment's; empty is all. Those that the scale has no sizes for do not count.
+
+    Raises:
+      UserError: something is missing in the scale, or a row's sizes contradict each other there.
+    """
+    where = f"scale {scale.name}, for {experiment.name}"
+    used = [row for row in rows or experiment.rows if scale.has(row)]
+    asked = {
+        name
+        for row in used
+        for name in (experiment.measures_of(row))
+        if name in measures or not measures
+    }
+    is_timed = experiment.budget == "seconds" and bool(asked - {"parameters"})
+    if is_timed and not scale.seconds:
+        raise UserError(f"{where}: expected `seconds` above 0 for its rows of equal time, got 0")
+    if (is_timed or "speed" in asked) and not scale.speed:
+        raise UserError(
+            f"{where}: expected [speed] with {TIMING_STEPS}, which speed is measured with"
+        )
+    if "tasks" in asked:
+        for task, initial in experiment.initial_tasks.items():
+            if task in experiment.tasks and task in scale.tasks and initial not in scale.tasks:
+                raise UserError(
+                    f"{where}: expected [tasks.{initial}], which {task} starts from; [tasks] has"
+                    f" {', '.join(scale.tasks)}"
+                )
+    if experiment.budget == "none":
+        return  # its models have the paper's sizes
+    for row in used:
+        try:
+            scale.model_config(row)
+        except UserError as error:
+            raise UserError(f"{where}: row {row.name!r}: {error}") from None
 
 
 def _path(name: str, folder: str, what: str) -> str:
@@ -293,32 +543,3 @@ def _path(name: str, folder: str, what: str) -> str:
 
 def _stem(path: str) -> str:
     return os.path.basename(path).removesuffix(".toml")
-
-
-def _read_toml(path: str) -> dict[str, Any]:
-    try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path}: is not TOML ({error})") from None
-
-
-def _made(cls: type, values: Mapping[str, Any], path: str) -> Any:
-    """An instance of a dataclass; every key must be a field, and every field without a default be there."""
-    known = {field.name: field for field in dataclasses.fields(cls)}
-    if unknown := set(values) - set(known):
-        raise UserError(
-            f"{path}: {', '.join(sorted(unknown))}: unknown here; known are {', '.join(known)}"
-        )
-    missing = [
-        name
-        for name, field in known.items()
-        if name not in values
-        and field.default is dataclasses.MISSING
-        and field.default_factory is dataclasses.MISSING
-    ]
-    if missing:
-        raise UserError(f"{path}: {missing[0]} is missing in {values.get('name') or cls.__name__}")
-    return cls(**values)

@@ -1,4 +1,6 @@
-"""What tests share: a tiny configuration whose sizes all differ, records of random ids, small data of every task."""
+"""What tests share: a tiny configuration whose sizes all differ, records of random ids, small data of every task, an
+experiment of seconds.
+"""
 
 import contextlib
 import dataclasses
@@ -32,6 +34,8 @@ from albert_tf.config import (
     Settings,
     SquadConfig,
 )
+from experiments import declarations
+from experiments.preparation import Workspace
 
 # Two logical devices, for the multi-device step; most tests use the first alone.
 tf.config.set_logical_device_configuration(
@@ -529,3 +533,130 @@ def finished(task_flags, tmp_path_factory) -> Callable[[str], FinishedRun]:
         return FinishedRun(runner, flags, folder, results, output.getvalue())
 
     return run
+
+
+# --- Experiments ---
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory) -> pathlib.Path:
+    """Text of 60 documents, and passages of SQuAD and RACE; every passage speaks of a letter of its own."""
+    folder = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(7)
+
+    def text(sentences: int) -> str:
+        words = rng.integers(0, 26, (sentences, 5))
+        return " ".join(" ".join(chr(ord("a") + word) * 3 for word in line) + "." for line in words)
+
+    for number in range(60):
+        path = folder / "text" / f"{number}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text(12) + "\n")
+    contexts = [{"context": passage(number), "qas": []} for number in range(18)]
+    squad = {"data": [{"title": "t", "paragraphs": [*contexts, contexts[0]]}]}
+    (folder / "squad").mkdir()
+    (folder / "squad" / "dev-v1.1.json").write_text(json.dumps(squad))
+    for number, level in enumerate(("middle", "high"), 18):
+        path = folder / "race" / "dev" / level / "1.txt"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"article": passage(number)}))
+    return folder
+
+
+def passage(number: int) -> str:
+    """Six sentences: each says which passage and the how-manieth sentence it is, in letters."""
+    letter = chr(ord("a") + number)
+    return " ".join(f"{letter * 3} {'uvwxyz'[index] * 3}." for index in range(6))
+
+
+MICRO = """
+title = "seconds"
+seeds = [1, 2]
+seconds = 1
+
+[texts]
+standard = ["text"]
+
+[vocabulary]
+vocab_size = 70
+
+[data]
+max_seq_length = 24
+max_predictions_per_seq = 4
+dupe_factor = 1
+record_format = "compact"
+single_segment = "clean"
+
+[training]
+learning_rate = 0.003
+train_batch_size = 6
+num_train_steps = 8
+num_warmup_steps = 2
+log_every_steps = 2
+eval_every_steps = 4
+max_eval_steps = 1
+save_checkpoints_steps = 4
+
+[model]
+max_position_embeddings = 24
+vocab_size = 70
+
+[sizes]
+embedding_size = { 128 = 7 }
+hidden_size = { 768 = 12 }
+num_attention_heads = { 12 = 3 }
+num_hidden_layers = { 1 = 1, 12 = 2 }
+
+[intrinsic]
+max_examples = 30
+max_probe_examples = 30
+
+[speed]
+steps = 6
+log_every_steps = 2
+
+[tasks.mrpc]
+max_seq_length = 20
+num_train_steps = 3
+"""
+
+MINE = """
+title = "Mine"
+source = "here"
+base = "albert-base-v1"
+measures = ["parameters", "intrinsic", "layer_changes", "tasks"]
+columns = ["parameters", "masked_lm", "sop", "degrees_last", "roughness"]
+tasks = ["mrpc"]
+plot = "layers"
+
+[[rows]]
+name = "one layer"
+model = { num_hidden_layers = 1 }
+paper = { masked_lm = 50.0 }
+
+[[rows]]
+name = "two layers"
+warm_start_from = "one layer"
+
+[[claims]]
+text = "Two layers are better"
+metric = "masked_lm"
+higher = "two layers"
+lower = "one layer"
+"""
+
+
+@pytest.fixture(scope="session")
+def micro(tmp_path_factory) -> tuple[declarations.Scale, declarations.Experiment]:
+    """A scale of seconds, and an experiment of two rows."""
+    folder = tmp_path_factory.mktemp("declared")
+    (folder / "micro.toml").write_text(MICRO)
+    (folder / "mine.toml").write_text(MINE)
+    scale = declarations.read_scale(str(folder / "micro.toml"))
+    return scale, declarations.read_experiment(str(folder / "mine.toml"))
+
+
+@pytest.fixture(scope="session")
+def workspace(micro, data_dir, tmp_path_factory) -> Workspace:
+    """The shared data of the scale."""
+    return Workspace(micro[0], str(data_dir), str(tmp_path_factory.mktemp("work")))
