@@ -11,11 +11,15 @@ those of the corpus, and `create_pretraining_data` makes three folders of record
     nsp/    half of the B are from another passage
     sop/    half of the pairs are swapped
 
-A lone sentence is split before a word, as with --single_segment=clean, so that no swapped pair is one from another
-passage.
+Two things are not as in the corpus' records. A lone sentence is split before a word, as with --single_segment=clean, so
+that no swapped pair is one from another passage. And `short_seq_prob` is 0, not 0.1: training cuts some documents into
+shorter examples for a model to meet short input too, while here every example is as long as its passage allows.
+
+A run that was killed goes on with the same command.
 """
 
 import dataclasses
+import filecmp
 import glob
 import json
 import os
@@ -100,9 +104,13 @@ def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
 
 
 def write_passages(settings: IntrinsicSettings, path: str) -> None:
-    """Writes the passages as text, one sentence a line; passages of fewer than two sentences are left out."""
+    """Writes the passages as text, one sentence a line; passages of fewer than two sentences are left out.
+
+    A file that holds them already is left as it is, for records that were begun from it to go on.
+    """
     number = 0
-    with corpus_writer(CorpusSettings(output_file=path)) as writer:
+    new_path = f"{path}.new"
+    with corpus_writer(CorpusSettings(output_file=new_path)) as writer:
         for passage in _passages(settings):
             sentences = [
                 sentence
@@ -112,7 +120,11 @@ def write_passages(settings: IntrinsicSettings, path: str) -> None:
             if len(sentences) > 1:
                 writer.write(str(number), sentences)
             number += 1
-    print_note(LABEL, f"{number:,} passages: {writer.summary()}")
+    if os.path.exists(path) and filecmp.cmp(path, new_path, shallow=False):
+        os.remove(new_path)
+    else:
+        os.replace(new_path, path)
+    print_note(LABEL, f"{number:,} passages: {writer.training} in {path}")
 
 
 def _passages(settings: IntrinsicSettings) -> Iterator[str]:

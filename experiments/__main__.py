@@ -99,6 +99,11 @@ class ExperimentSettings(ResultSettings):
             self.refuse(
                 "measures", f"must be among {', '.join(declarations.MEASURES)}; got {unknown[0]!r}"
             )
+        names = filter(None, self.tasks.split(","))
+        if unknown := [name for name in names if name not in declarations.TASKS]:
+            self.refuse(
+                "tasks", f"must be among {', '.join(declarations.TASKS)}; got {unknown[0]!r}"
+            )
         if not all(seed.isdigit() for seed in filter(None, self.seeds.split(","))):
             self.refuse("seeds", f"must be numbers separated by commas, got {self.seeds!r}")
 
@@ -163,10 +168,13 @@ def run(settings: ExperimentSettings) -> None:
 
     scale = settings.chosen_scale()
     work = [(experiment, settings.chosen_rows(experiment)) for experiment in settings.chosen()]
+    measures = tuple(filter(None, settings.measures.split(",")))
+    for experiment, rows in work:
+        declarations.check_fits(experiment, scale, measures, rows)
     engine = Engine(
         Workspace(scale, settings.data_dir, settings.work_dir),
         settings.results_dir,
-        tuple(filter(None, settings.measures.split(","))),
+        measures,
         tuple(filter(None, settings.tasks.split(","))),
     )
     seeds = [int(seed) for seed in settings.seeds.split(",") if seed] or scale.seeds

@@ -360,7 +360,8 @@ def _check_claim(experiment: Experiment, claim: Claim, path: str) -> None:
     compared = {field: getattr(claim, field) for field in ("lower", "near", "at_most")}
     given = {field: value for field, value in compared.items() if value != ""}
     for name in (claim.higher, *given.values()):
-        if isinstance(name, str) and name not in (*names, CHANCE):
+        is_chance = name == CHANCE and name in given.values()
+        if isinstance(name, str) and name not in names and not is_chance:
             raise UserError(
                 f"{path}: a claim names the row {name!r}, which is not there; its rows are {', '.join(names)}"
             )

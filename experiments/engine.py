@@ -23,7 +23,7 @@ from albert_tf.errors import UserError
 from albert_tf.heads import AlbertForPreTraining
 from albert_tf.workers import num_cores
 from experiments import intrinsic, layer_changes, training
-from experiments.declarations import FOLDER, Experiment, Row, Scale
+from experiments.declarations import FOLDER, PAPER_SIZES, Experiment, Row
 from experiments.preparation import Workspace, key_of, locked
 from experiments.training import Trained
 
@@ -114,20 +114,28 @@ class Engine:
         for row in rows:
             if not scale.has(row):
                 print(f"{experiment.name}, {row.name}: not at scale {scale.name}")
-            elif not self.workspace.has_text(row.text):
-                print(f"{experiment.name}, {row.name}: has no text {row.text!r}, see --data_dir")
+            elif missing := self._missing_text(experiment, row):
+                print(f"{experiment.name}, {row.name}: needs the text {missing!r}, see --data_dir")
             else:
                 present.append(row)
         for seed in seeds:
             for row in present:
                 self._run_row(experiment, row, seed)
 
+    def _missing_text(self, experiment: Experiment, row: Row) -> str:
+        """A text that is not there of a row, or of those that it is made from; "" if all are."""
+        if not self.workspace.has_text(row.text):
+            return row.text
+        others = filter(None, (row.warm_start_from, *row.ensemble_of))
+        missing = (self._missing_text(experiment, experiment.row(name)) for name in others)
+        return next(filter(None, missing), "")
+
     def _run_row(self, experiment: Experiment, row: Row, seed: int) -> None:
         """Measures what is missing of one row with one seed."""
         scale = self.workspace.scale
         about = {"experiment": experiment.name, "row": row.name, "scale": scale.name, "seed": seed}
         if experiment.budget == "none":  # nothing is trained, so the paper's own sizes are counted
-            config = dataclasses.replace(scale, sizes={}, model={}).model_config(row)
+            config = PAPER_SIZES.model_config(row)
             declared = {"model": config.to_dict()}
             functions = {"parameters": lambda: parameters(row, config)}
         else:
@@ -164,7 +172,7 @@ class Engine:
             "intrinsic": lambda: self._intrinsic(trained),
             "layer_changes": lambda: self._layer_changes(trained),
         }
-        asked = trained.row.measures or experiment.measures
+        asked = experiment.measures_of(trained.row)
         wanted = [name for name in asked if name in (self.measures or [name])]
         if trained.row.ensemble_of:
             wanted = [name for name in wanted if name == "tasks"]
@@ -220,7 +228,7 @@ class Engine:
 
 def parameters(row: Row, ours: AlbertConfig) -> dict[str, int]:
     """Exact numbers of parameters of a row: at the paper's sizes and at the scale's, without and with heads."""
-    paper = Scale(name="paper", title="", seeds=(), texts={}).model_config(row)
+    paper = PAPER_SIZES.model_config(row)
     return {
         "paper": count_parameters(paper, with_heads=False),
         "paper_with_heads": count_parameters(paper, with_heads=True),

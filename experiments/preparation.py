@@ -1,7 +1,8 @@
 """What rows share: texts, the vocabulary, records, the development set; each made once for each distinct setting.
 
 Everything lies in the work folder, in folders whose names end in a hash of what they were made of. A lock keeps two
-processes from making the same thing at the same time.
+processes from making the same thing at the same time. The files that a text was made of are written down, and a work
+folder is refused to a --data_dir with others: runs are named by the texts' patterns and would be taken for the same.
 """
 
 import contextlib
@@ -13,18 +14,19 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from albert_tf import files
 from albert_tf.errors import UserError
 from data_prep import (
     create_intrinsic_eval,
     create_pretraining_data,
+    masking,
     sample_corpus,
     split_sentences,
     text_files,
     train_sentencepiece,
 )
-from experiments.declarations import Row, Scale
+from experiments.declarations import SAMPLE_CORPUS, Row, Scale
 
-SAMPLE_CORPUS = "sample_corpus"  # instead of a pattern: the text that is on every machine
 HELD_OUT = 0.03  # share of a text's documents: for the probes, and for evaluation where there are no passages
 
 
@@ -68,13 +70,21 @@ class Workspace:
         """Training text and held-out text, each as files separated by commas.
 
         Raises:
-          UserError: the scale has no such text, or its files are not there.
+          UserError: the scale has no such text, its files are not there, or this work folder's text is of other files.
         """
         sources = self.sources(name)
         patterns = [pattern for pattern in sources if pattern != SAMPLE_CORPUS]
-        corpora = [self._split(patterns)] if patterns else []
+        paths = self._paths(patterns)
+        described = self._described(sources, paths)
+        record = self.path("text", f"{name}-{key_of(sources)}-sources.json")
+        self._check_sources(name, described, record)
+        corpora = [self._split(patterns, paths)] if patterns else []
         if SAMPLE_CORPUS in sources:
             corpora.append(self._sampled())
+        with locked(self.path("text")):
+            self._check_sources(name, described, record)  # another process may have been faster
+            if not os.path.exists(record):  # also of a work folder that is older than these records
+                files.write_bytes(record, json.dumps(described, indent=2).encode())
         trainings, held_outs = zip(*corpora, strict=True)
         return ",".join(trainings), ",".join(held_outs)
 
@@ -84,36 +94,57 @@ class Workspace:
         Raises:
           UserError: the scale has no such text.
         """
-        texts = self.scale.texts if self.data_dir else self.scale.fallback_texts
-        if name not in texts:
+        if not self.has_text(name):
             hint = "" if self.data_dir else "; without --data_dir there is less of it"
             raise UserError(f"scale {self.scale.name}: has no text {name!r}{hint}")
-        return list(texts[name])
+        return list(self._texts[name])
 
     def has_text(self, name: str) -> bool:
-        """Whether there is such a text."""
-        return name in (self.scale.texts if self.data_dir else self.scale.fallback_texts)
+        """Whether the scale has a text of this name; without --data_dir it may have fewer."""
+        return name in self._texts
 
-    def _split(self, patterns: Sequence[str]) -> tuple[str, str]:
-        paths = [os.path.join(self.data_dir, pattern) for pattern in patterns]
-        if missing := [path for path in paths if not glob.glob(path)]:
+    @property
+    def _texts(self) -> Mapping[str, Sequence[str]]:
+        return self.scale.texts if self.data_dir else self.scale.fallback_texts
+
+    def _paths(self, patterns: Sequence[str]) -> list[str]:
+        """The files of some patterns below --data_dir."""
+        wanted = [os.path.join(self.data_dir, pattern) for pattern in patterns]
+        if missing := [path for path in wanted if not glob.glob(path)]:
             raise UserError(
                 f"--data_dir={self.data_dir}: {missing[0]} is not there, which scale {self.scale.name} names"
             )
-        num_bytes = text_files.total_bytes(text_files.expand_paths(",".join(paths)))
+        return text_files.expand_paths(",".join(wanted))
+
+    def _described(self, sources: Sequence[str], paths: Sequence[str]) -> dict[str, int | None]:
+        """The size of each file of a text by its name below --data_dir; the sample corpus is its name alone."""
+        found = {os.path.relpath(path, self.data_dir): os.path.getsize(path) for path in paths}
+        return {**found, **({SAMPLE_CORPUS: None} if SAMPLE_CORPUS in sources else {})}
+
+    def _check_sources(self, name: str, described: Mapping[str, int | None], record: str) -> None:
+        """Refuses a work folder whose text of this name was made of other files."""
+        before = files.read_json(record) if os.path.exists(record) else described
+        names = sorted({**before, **described})
+        if other := [path for path in names if before.get(path, -1) != described.get(path, -1)]:
+            raise UserError(
+                f"{self.folder}: its text {name!r} was made of other files than --data_dir={self.data_dir} has"
+                f" ({other[0]} for one); choose another --work_dir"
+            )
+
+    def _split(self, patterns: Sequence[str], paths: Sequence[str]) -> tuple[str, str]:
+        wanted = ",".join(os.path.join(self.data_dir, pattern) for pattern in patterns)
+        num_bytes = text_files.total_bytes(paths)
         return self._corpus(
             f"files-{key_of([list(patterns), num_bytes])}",
-            lambda files: split_sentences.main(
-                split_sentences.SplitSettings(
-                    input_file=",".join(paths), invalid_utf8="replace", **files
-                )
+            lambda outputs: split_sentences.main(
+                split_sentences.SplitSettings(input_file=wanted, invalid_utf8="replace", **outputs)
             ),
         )
 
     def _sampled(self) -> tuple[str, str]:
         return self._corpus(
             SAMPLE_CORPUS,
-            lambda files: sample_corpus.main(sample_corpus.SampleSettings(**files)),
+            lambda outputs: sample_corpus.main(sample_corpus.SampleSettings(**outputs)),
         )
 
     def _corpus(self, name: str, write) -> tuple[str, str]:
@@ -121,8 +152,8 @@ class Workspace:
         training, held_out = (os.path.join(folder, f"{part}.txt") for part in ("train", "held_out"))
         with locked(folder):
             if not (os.path.exists(training) and os.path.exists(held_out)):
-                files = {"output_file": training, "eval_output_file": held_out}
-                write({**files, "eval_fraction": HELD_OUT})
+                outputs = {"output_file": training, "eval_output_file": held_out}
+                write({**outputs, "eval_fraction": HELD_OUT})
         return training, held_out
 
     def vocabulary(self) -> str:
@@ -146,8 +177,15 @@ class Workspace:
         return self._records(training, {**self.scale.data, **row.data}, row.text)
 
     def probe(self, task: str) -> str:
-        """The folder of records of held-out text that a probe of a sentence task is fitted to."""
-        _, held_out = self.text("standard")
+        """The folder of records of held-out text that a probe of a sentence task is fitted to.
+
+        Raises:
+          UserError: see `passages`.
+        """
+        if self._has_passages():
+            _, held_out = self.text("standard")
+        else:
+            held_out = self._held_out_halves()["probe"]
         others = {"sentence_task": task, "single_segment": "clean", "dupe_factor": 1}
         return self._records(held_out, {**self.scale.data, **others}, "probe")
 
@@ -162,25 +200,50 @@ class Workspace:
         return folder
 
     def intrinsic(self) -> str:
-        """The folder of the development set: passages of SQuAD and RACE, or held-out text where they are not there."""
+        """The folder of the development set: passages of SQuAD and RACE, or held-out text where they are not there.
+
+        Raises:
+          UserError: see `passages`.
+        """
         kept = ("max_seq_length", "max_predictions_per_seq", "masked_lm_prob", "do_lower_case")
         values = {name: self.scale.data[name] for name in kept if name in self.scale.data}
         values.update({"spm_model_file": self.vocabulary(), **self.passages()})
         folder = self.path("intrinsic", key_of(values))
+        wanted = [os.path.join(folder, task, "metadata.json") for task in masking.SENTENCE_TASKS]
         with locked(folder):
-            if not os.path.exists(os.path.join(folder, "sop", "metadata.json")):
+            if not all(map(os.path.exists, wanted)):
                 create_intrinsic_eval.create_intrinsic_eval(
                     create_intrinsic_eval.IntrinsicSettings(output_dir=folder, **values)
                 )
         return folder
 
     def passages(self) -> dict[str, str]:
-        """What the development set is made of, as settings of data_prep.create_intrinsic_eval."""
+        """What the development set is made of, as settings of data_prep.create_intrinsic_eval.
+
+        Raises:
+          UserError: there are no passages, and too little held-out text.
+        """
+        if self._has_passages():
+            return dict(zip(("squad_file", "race_dir"), self._passage_paths(), strict=True))
+        return {"input_file": self._held_out_halves()["dev"]}
+
+    def _passage_paths(self) -> tuple[str, str]:
         squad = os.path.join(self.data_dir, "squad", "dev-v1.1.json")
-        race = os.path.join(self.data_dir, "race", "dev")
-        if self.data_dir and os.path.exists(squad) and os.path.isdir(race):
-            return {"squad_file": squad, "race_dir": race}
-        return {"input_file": self.text("standard")[1]}
+        return squad, os.path.join(self.data_dir, "race", "dev")
+
+    def _has_passages(self) -> bool:
+        squad, race = self._passage_paths()
+        return bool(self.data_dir) and os.path.exists(squad) and os.path.isdir(race)
+
+    def _held_out_halves(self) -> dict[str, str]:
+        """Two texts of alternate held-out documents: a probe must not be scored on what it was fitted to."""
+        _, held_out = self.text("standard")
+        folder = self.path("text", f"halves-{key_of(held_out)}")
+        paths = {part: os.path.join(folder, f"{part}.txt") for part in ("dev", "probe")}
+        with locked(folder):
+            if not all(map(os.path.exists, paths.values())):
+                _cut_by_document(held_out.split(","), paths)
+        return paths
 
     # --- Data of tasks ---
 
@@ -208,11 +271,22 @@ class Workspace:
         return {"train_file": paths["train"], "eval_file": paths["dev"]}
 
 
+def _cut_by_document(sources: Sequence[str], paths: Mapping[str, str]) -> None:
+    texts = [files.read_bytes(path).decode() for path in sources]
+    documents = [document.strip() for text in texts for document in text.split("\n\n")]
+    if len(documents) < len(paths):
+        raise UserError(
+            f"{sources[0]}: expected {len(paths)} held-out documents or more, for the development set and for the"
+            f" probes, got {len(documents)}; give more text, or squad/dev-v1.1.json and race/dev in --data_dir"
+        )
+    for first, path in enumerate(paths.values()):
+        kept = documents[first :: len(paths)]
+        files.write_bytes(path, ("\n\n".join(kept) + "\n").encode())
+
+
 def _cut_by_article(source: str, paths: Mapping[str, str]) -> None:
-    with open(source, encoding="utf-8") as file:
-        values = json.load(file)
+    values = files.read_json(source)
     articles = values["data"]
     cut = len(articles) * 3 // 4
     for part, kept in (("train", articles[:cut]), ("dev", articles[cut:])):
-        with open(paths[part], "w", encoding="utf-8") as file:
-            json.dump({**values, "data": kept}, file)
+        files.write_bytes(paths[part], json.dumps({**values, "data": kept}).encode())

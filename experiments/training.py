@@ -24,12 +24,17 @@ from albert_tf.tasks.finetuning import FineTuningTask
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.tasks.race import RaceTask
 from albert_tf.tasks.squad import SquadTask
-from experiments.declarations import Experiment, Row
+from experiments.declarations import (
+    PRETRAINING,
+    STEPS_FACTOR,
+    TASKS,
+    TIMING_STEPS,
+    Experiment,
+    Row,
+    fine_tuning_classes,
+)
 from experiments.preparation import Workspace, key_of, locked
 
-STEPS_FACTOR = "steps_factor"
-PRETRAINING = (config.RunConfig, config.OptimizerConfig, config.PretrainingConfig)
-TIMING_STEPS = "steps"
 # Settings of a run that say where it is computed. They hold for fine-tuning as well, and make no other run of it.
 PLACE = (
     *("distribution_strategy", "num_devices", "tpu_name", "worker_hosts", "task_index"),
@@ -316,32 +321,23 @@ class Program(NamedTuple):
     Fields:
       script: its file.
       task_class: what it trains.
-      config_class: the settings of that.
     """
 
     script: str
     task_class: type[FineTuningTask]
-    config_class: type[config.FineTuningConfig]
-
-    @property
-    def classes(self) -> tuple[type[config.Settings], ...]:
-        """All its settings."""
-        return config.FineTuningRunConfig, config.FineTuningOptimizerConfig, self.config_class
 
 
-_SQUAD = Program("run_squad.py", SquadTask, config.SquadConfig)
+_SQUAD = Program("run_squad.py", SquadTask)
 _OTHERS = {
     "squad1.1": _SQUAD,
     "squad2.0": _SQUAD,
-    "race": Program("run_race.py", RaceTask, config.RaceConfig),
+    "race": Program("run_race.py", RaceTask),
 }
 
 
 def program_of(task: str) -> Program:
     """The program that fine-tunes on a task."""
-    return _OTHERS.get(
-        task, Program("run_classifier.py", ClassificationTask, config.ClassifierConfig)
-    )
+    return _OTHERS.get(task, Program("run_classifier.py", ClassificationTask))
 
 
 def task_data(workspace: Workspace, task: str) -> dict[str, Any]:
@@ -359,7 +355,7 @@ def task_data(workspace: Workspace, task: str) -> dict[str, Any]:
         return {"data_dir": folder} if folder else {}
     names = {config.task_key(name): name for name in config.GLUE_TASK_NAMES}
     if task not in names:
-        raise UserError(f"{task}: no such task; known are {', '.join([*names, *_OTHERS])}")
+        raise UserError(f"{task}: no such task; known are {', '.join(TASKS)}")
     folder = workspace.find(f"glue/{names[task]}", f"glue*/{names[task]}")
     return {"task_name": names[task], "data_dir": folder} if folder else {}
 
@@ -400,7 +396,8 @@ def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
             run, optimizer, task_config = _task_settings(trained, task, others)
             protocol.fine_tune(program.task_class, task_config, run, optimizer)
             forget()
-    made_by = (program.script, program.classes, runs_of(trained, task)[0], trained.workspace)
+    classes = fine_tuning_classes(task)
+    made_by = (program.script, classes, runs_of(trained, task)[0], trained.workspace)
     own = {"output_dir": folder, "seed": trained.seed}  # which each of several runs has of its own
     return {
         **task_results(files.read_json(path)),
@@ -463,7 +460,7 @@ def _wanted(trained: Trained, task: str) -> dict[str, Any]:
 def _task_settings(trained: Trained, task: str, others: Mapping[str, Any]) -> list[config.Settings]:
     """The settings of a run, of the task's program: those of `others` beside the scale's."""
     values = {**_wanted(trained, task), "seed": trained.seed, **others}
-    return settings_of(values, program_of(task).classes)
+    return settings_of(values, fine_tuning_classes(task))
 
 
 def ensemble(trained: Trained, task: str) -> dict[str, Any] | None:
