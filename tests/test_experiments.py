@@ -21,7 +21,7 @@ from albert_tf.heads import AlbertForPreTraining
 from albert_tf.tasks.pretraining import PretrainingTask
 from experiments import columns, declarations, intrinsic, layer_changes, report, training, verdicts
 from experiments.__main__ import ExperimentSettings
-from experiments.engine import Engine, result_path
+from experiments.engine import Engine, Result, result_path
 from experiments.preparation import Workspace
 from experiments.training import Trained
 
@@ -249,6 +249,55 @@ def test_a_scale_can_give_an_experiment_more_steps(workspace, micro):
     for used, steps in ((scale, 24), (more, 15)):
         own = Workspace(used, workspace.data_dir, workspace.work_dir)
         assert Trained(own, experiment, row, 1).values["num_train_steps"] == steps
+
+
+def test_two_processes_keep_each_others_measures(tmp_path):
+    path, about = str(tmp_path / "row.json"), {"declared": {"model": {"num_hidden_layers": 2}}}
+    one, other = (Result(path, about, str(tmp_path / "lock")) for _ in range(2))
+    one.add("speed", {"median": 3.0}, 0.5)
+    other.add("intrinsic", {"masked_lm_accuracy": 0.2}, 1.5)
+    found = json.loads(pathlib.Path(path).read_text())
+    assert set(found["measures"]) == {"speed", "intrinsic"}
+    assert found["minutes"] == {"speed": 0.5, "intrinsic": 1.5}
+    assert set(other.measures) == {"speed", "intrinsic"}
+    with pytest.raises(UserError, match="was made with model.num_hidden_layers=2, now it is 3"):
+        Result(path, {"declared": {"model": {"num_hidden_layers": 3}}}, str(tmp_path / "lock"))
+
+
+def test_what_is_measured_later_says_so(tmp_path, monkeypatch):
+    result = Result(str(tmp_path / "row.json"), {"declared": {}}, str(tmp_path / "lock"))
+    for commit, name in (("a", "speed"), ("b", "intrinsic")):
+        monkeypatch.setattr("experiments.engine.commit", lambda commit=commit: commit)
+        result.add(name, {}, 0.0)
+    found = json.loads((tmp_path / "row.json").read_text())
+    assert found["made"]["commit"] == "a"
+    assert {name: made["commit"] for name, made in found["made_later"].items()} == {
+        "intrinsic": "b"
+    }
+
+
+def test_rows_without_their_text_are_left_out(workspace, micro, tmp_path):
+    _, experiment = micro
+    one, two = experiment.rows
+    shallow = dataclasses.replace(one, text="additional")
+    changed = dataclasses.replace(experiment, rows=(shallow, two))
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        Engine(workspace, str(tmp_path)).run(changed, changed.rows, [1])
+    words = "needs the text 'additional', see --data_dir"
+    assert output.getvalue() == f"mine, one layer: {words}\nmine, two layers: {words}\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_counting_parameters_needs_no_data(tmp_path):
+    experiment = declarations.read_experiment("table_1")
+    scale = declarations.read_scale("nano")
+    workspace = Workspace(scale, "", str(tmp_path / "work"))
+    with contextlib.redirect_stdout(io.StringIO()):
+        Engine(workspace, str(tmp_path)).run(experiment, experiment.rows[2:3], [1])
+    found = report.Found(experiment, report.read_results(experiment, scale, str(tmp_path)))
+    assert report.cell(found, experiment.row("ALBERT-base"), "parameters") == "11,683,584 (12)"
+    assert report.costs(found, scale)[-1] == "    python -m experiments run table_1 --scale=nano"
 
 
 def test_results_of_other_settings_are_refused(finished, micro):
@@ -519,3 +568,16 @@ def test_the_report_is_made_of_the_files(finished, micro):
     notes.unlink()
     with pytest.raises(UserError, match="no results at scale micro"):
         report.write_report([declarations.read_experiment("table_1")], [scale], results_dir)
+
+
+def test_a_row_that_has_only_begun_has_no_plot(micro, tmp_path):
+    scale, experiment = micro
+    declared = {"training": {}}
+    result = Result(
+        result_path(str(tmp_path), experiment, scale.name, experiment.rows[0], 1),
+        {"row": "one layer", "seed": 1, "declared": declared},
+        str(tmp_path / "lock"),
+    )
+    result.add("parameters", {"paper": 11_683_584, "here": 1_234}, 0.0)
+    text = pathlib.Path(report.write_report([experiment], [scale], str(tmp_path))).read_text()
+    assert "| one layer | 11,683,584 | 1,234 | 0 |" in text and "plot.png" not in text
