@@ -78,9 +78,13 @@ def _layer(
 
 
 def roughness(distances: Sequence[float]) -> float:
-    """Mean absolute change from layer to layer, divided by the mean: 0 is a straight line without slope."""
+    """How much goes up and down again: all changes from layer to layer but the net one, divided by the mean.
+
+    Example:
+      [9.0, 5.0, 4.0] only falls -> 0.0; [1.0, 3.0, 2.0] -> (2 + 1 - 1) / 2 = 1.0
+    """
     steps = [abs(after - before) for before, after in zip(distances, distances[1:], strict=False)]
-    return statistics.fmean(steps) / statistics.fmean(distances)
+    return (sum(steps) - abs(distances[-1] - distances[0])) / statistics.fmean(distances)
 
 
 _SQUAD = ("f1", "exact_match", "exact")

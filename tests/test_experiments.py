@@ -103,7 +103,8 @@ def test_distance_and_angle_of_known_vectors():
     np.testing.assert_allclose(distance, [5.0, 2**0.5, 4.0], rtol=1e-6)
     np.testing.assert_allclose(degrees, [90.0, 0.0, 180.0], atol=0.05)
     assert columns.roughness([1.0, 1.0, 1.0]) == 0.0
-    assert columns.roughness([1.0, 3.0]) == 1.0
+    assert columns.roughness([9.0, 5.0, 4.0]) == 0.0
+    assert columns.roughness([1.0, 3.0, 2.0]) == 1.0
 
 
 def test_intrinsic_numbers_of_a_head_that_says_in_order_to_all(tmp_path):
