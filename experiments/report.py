@@ -183,7 +183,7 @@ def section(found: Found, scale: Scale, folder: str, plot: str | None) -> str:
         f"{experiment.source}. {experiment.note}".strip(),
         "",
     ]
-    lines += table(found)
+    lines += table(found, scale)
     if plot:
         lines += ["", f"![{experiment.title}]({plot})"]
     lines += ["", *verdict_table(found), "", *costs(found, scale)]
@@ -193,13 +193,12 @@ def section(found: Found, scale: Scale, folder: str, plot: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def table(found: Found) -> list[str]:
-    """The table: columns that were measured, with the paper's numbers beside."""
+def table(found: Found, scale: Scale) -> list[str]:
+    """The table: rows that the scale has, columns that were measured, with the paper's numbers beside."""
     experiment = found.experiment
+    rows = [row for row in experiment.rows if row.name in found.rows or scale.has(row)]
     columns = [
-        name
-        for name in experiment.columns
-        if any(found.values(row.name, name) for row in experiment.rows)
+        name for name in experiment.columns if any(found.values(row.name, name) for row in rows)
     ]
     has_here = any(
         "parameters" in result["measures"] and experiment.budget != "none"
@@ -211,7 +210,7 @@ def table(found: Found) -> list[str]:
     titles += ["seeds"] if experiment.budget != "none" else []
     titles += ["the paper's Avg"] if average else []
     lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
-    for row in experiment.rows:
+    for row in rows:
         results = found.rows.get(row.name, [])
         cells = [row.name, *(cell(found, row, name) for name in columns)]
         cells += [_parameters_here(results)] if has_here else []
