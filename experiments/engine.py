@@ -294,8 +294,8 @@ def commit() -> str:
         return done.stdout.strip()
 
     try:
-        code = ("*.py", "*.toml")
-        is_changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", *code)
+        code = (":(top)*.py", ":(top)*.toml")  # not the results, which a run writes
+        is_changed = git("status", "--porcelain", "--untracked-files=no", "--", *code)
         return git("rev-parse", "--short", "HEAD") + ("+" if is_changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
