@@ -1,5 +1,6 @@
 """Plots of experiments: dots of rows, curves of training, changes from layer to layer."""
 
+import math
 import os
 import statistics
 from collections.abc import Callable
@@ -14,8 +15,8 @@ from matplotlib.ticker import MaxNLocator
 
 from experiments.columns import COLUMNS
 
-_MOST_PANELS = 3
-_DOTS = ("speedup", "masked_lm", "nsp", "sop", "mnli")
+_PANELS_A_LINE = 3
+_DOTS = ("speedup", "masked_lm", "nsp", "sop", "mnli", "nsp_held_out", "sop_held_out")
 # Where our numbers and the paper's fit on one axis.
 _ON_THE_PAPERS_SCALE = ("nsp", "sop", "speedup")
 _COLORS = ("#1f5fa8", "#c4551d", "#3a7d44", "#7d3a78", "#8a6d1d", "#444444")
@@ -47,14 +48,16 @@ def _dots(found):
     """A panel a column: a dot for every seed, a stroke for the mean, a hollow diamond for the paper's number."""
     wanted = [name for name in _DOTS if name in found.experiment.columns]
     columns = [name for name in wanted if any(found.values(row, name) for row in found.rows)]
-    columns = columns[:_MOST_PANELS]
     if not columns:
         return None
     rows = list(found.rows)
-    size = (2.6 + 2.8 * len(columns), 1.4 + 0.3 * len(rows))
-    figure, all_axes = plt.subplots(1, len(columns), figsize=size, sharey=True, squeeze=False)
-    for axes, name in zip(all_axes[0], columns, strict=True):
+    wide, high = min(_PANELS_A_LINE, len(columns)), math.ceil(len(columns) / _PANELS_A_LINE)
+    size = (2.6 + 2.8 * wide, (1.4 + 0.3 * len(rows)) * high)
+    figure, all_axes = plt.subplots(high, wide, figsize=size, sharey=True, squeeze=False)
+    for axes, name in zip(all_axes.flat, columns, strict=False):
         _dots_of_column(axes, found, rows, name)
+    for axes in all_axes.flat[len(columns) :]:
+        axes.set_visible(False)
     figure.tight_layout()
     return figure
 

@@ -137,8 +137,9 @@ def _difference(
     value = statistics.fmean(values) - other
     if not spread.freedom:
         return _Difference(value, math.inf, f"{value:+.{digits}f}, one seed")
-    quantile = stats.t.ppf((1 + CONFIDENCE) / 2, spread.freedom)
-    margin = quantile * math.hypot(spread.deviation * math.sqrt(variance), error)
+    tail = (1 + CONFIDENCE) / 2
+    of_seeds = stats.t.ppf(tail, spread.freedom) * spread.deviation * math.sqrt(variance)
+    margin = math.hypot(of_seeds, stats.norm.ppf(tail) * error)
     words = f"{value:+.{digits}f} ± {margin:.{digits}f} (n = {numbers})"
     return _Difference(value, margin, words)
 

@@ -419,7 +419,7 @@ def test_distance_from_chance_has_the_error_of_the_examples():
     few = verdicts.compare([52.0] * 3, verdicts.Level(50.0, 1.0), SPREAD)
     many = verdicts.compare([52.0] * 3, verdicts.Level(50.0, 0.1), SPREAD)
     assert (few.word, many.word) == (verdicts.TOO_SMALL, verdicts.AGREES)
-    assert few.reason == "+2.0 ± 3.2 (n = 3)"  # 2.776 * (1 / 3 + 1) ** 0.5
+    assert few.reason == "+2.0 ± 2.5 (n = 3)"  # (2.776**2 / 3 + 1.96**2) ** 0.5
 
 
 def test_a_claim_against_chance_takes_the_share_of_the_commonest_answer(tmp_path):
