@@ -425,7 +425,7 @@ def test_distance_from_chance_has_the_error_of_the_examples():
 def test_a_claim_against_chance_takes_the_share_of_the_commonest_answer(tmp_path):
     table = declarations.read_experiment("table_5")
     scale = declarations.read_scale("nano")
-    for seed, accuracy in enumerate((0.530, 0.531, 0.532), 1):
+    for seed, accuracy in enumerate((0.527, 0.528, 0.529), 1):
         numbers = {"nsp_own_head": accuracy, "nsp_commonest": 0.52, "examples": {"nsp": 10_000}}
         path = result_path(str(tmp_path), table, scale.name, table.row("SOP"), seed)
         pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -435,7 +435,7 @@ def test_a_claim_against_chance_takes_the_share_of_the_commonest_answer(tmp_path
     level = report.chance_of(found, columns.COLUMNS["nsp"])
     np.testing.assert_allclose(level, (52.0, 0.4996), atol=1e-4)
     (verdict,) = (v for claim, v in report.judged(found) if "fair degree" in claim.text)
-    assert verdict.word == verdicts.TOO_SMALL and verdict.reason.startswith("+1.1 ± 2.")
+    assert verdict.word == verdicts.TOO_SMALL and verdict.reason == "+0.8 ± 1.0 (n = 3)"
 
 
 def test_the_papers_own_column_is_compared_where_it_was_measured(micro):
