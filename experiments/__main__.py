@@ -94,16 +94,10 @@ class ExperimentSettings(ResultSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        names = filter(None, self.measures.split(","))
-        if unknown := [name for name in names if name not in declarations.MEASURES]:
-            self.refuse(
-                "measures", f"must be among {', '.join(declarations.MEASURES)}; got {unknown[0]!r}"
-            )
-        names = filter(None, self.tasks.split(","))
-        if unknown := [name for name in names if name not in declarations.TASKS]:
-            self.refuse(
-                "tasks", f"must be among {', '.join(declarations.TASKS)}; got {unknown[0]!r}"
-            )
+        for flag, known in (("measures", declarations.MEASURES), ("tasks", declarations.TASKS)):
+            names = filter(None, getattr(self, flag).split(","))
+            if unknown := [name for name in names if name not in known]:
+                self.refuse(flag, f"must be among {', '.join(known)}; got {unknown[0]!r}")
         if not all(seed.isdigit() for seed in filter(None, self.seeds.split(","))):
             self.refuse("seeds", f"must be numbers separated by commas, got {self.seeds!r}")
 

@@ -125,6 +125,17 @@ class Claim:
     within: float = 0.0
     instead: str = ""
 
+    @property
+    def compared(self) -> tuple[str, str | float]:
+        """The field that says with what `higher` is compared, and what it says."""
+        ((field, other),) = self.given().items()
+        return field, other
+
+    def given(self) -> dict[str, str | float]:
+        """Those of `lower`, `near` and `at_most` that say something."""
+        fields = {"lower": self.lower, "near": self.near, "at_most": self.at_most}
+        return {field: other for field, other in fields.items() if other != ""}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
@@ -357,8 +368,7 @@ def _check_model(row: Row, where: str) -> None:
 
 def _check_claim(experiment: Experiment, claim: Claim, path: str) -> None:
     names = [row.name for row in experiment.rows]
-    compared = {field: getattr(claim, field) for field in ("lower", "near", "at_most")}
-    given = {field: value for field, value in compared.items() if value != ""}
+    given = claim.given()
     for name in (claim.higher, *given.values()):
         is_chance = name == CHANCE and name in given.values()
         if isinstance(name, str) and name not in names and not is_chance:
@@ -368,7 +378,7 @@ def _check_claim(experiment: Experiment, claim: Claim, path: str) -> None:
     where = f"{path}: claim {claim.text!r}"
     if len(given) != 1:
         raise UserError(
-            f"{where}: expected one of {', '.join(compared)}, got {', '.join(given) or 'none'}"
+            f"{where}: expected one of lower, near, at_most, got {', '.join(given) or 'none'}"
         )
     check_known([claim.metric], experiment.columns, f"{where}: metric")
     check_known([claim.instead], ("", *COLUMNS), f"{where}: instead")

@@ -23,7 +23,7 @@ from albert_tf.errors import UserError
 from albert_tf.heads import AlbertForPreTraining
 from albert_tf.workers import num_cores
 from experiments import intrinsic, layer_changes, training
-from experiments.declarations import FOLDER, PAPER_SIZES, Experiment, Row
+from experiments.declarations import FOLDER, PAPER_SIZES, UNTRAINED, Experiment, Row
 from experiments.preparation import Workspace, key_of, locked
 from experiments.training import Trained
 
@@ -177,7 +177,7 @@ class Engine:
         if trained.row.ensemble_of:
             wanted = [name for name in wanted if name == "tasks"]
             known.pop("pretraining")
-        elif not set(wanted) - {"parameters", "speed"}:
+        elif not set(wanted) - set(UNTRAINED):
             known.pop("pretraining")
         wanted.append("pretraining")
         functions = {name: known[name] for name in known if name in wanted}

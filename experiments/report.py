@@ -264,9 +264,7 @@ def judged(found: Found) -> list[tuple[Claim, verdicts.Verdict]]:
 
 def compared_by(found: Found, claim: Claim) -> str:
     """The column that a claim is judged by: the paper's own, if both rows have it, or what stands for it."""
-    rows = [
-        row for row in (claim.higher, claim.lower, claim.near, claim.at_most) if row in found.rows
-    ]
+    rows = [row for row in (claim.higher, claim.compared[1]) if row in found.rows]
     if claim.instead and all(found.values(row, claim.instead) for row in rows):
         return claim.instead
     return claim.metric
@@ -285,16 +283,10 @@ def judge(found: Found, claim: Claim) -> verdicts.Verdict:
         return found.means(named, name)
 
     spread = verdicts.pooled(found.means(row, name) for row in found.rows)
-    values = numbers(claim.higher)
-    if claim.near != "":
-        return verdicts.compare_near(
-            values, numbers(claim.near), claim.within, spread, column.digits
-        )
-    if claim.at_most != "":
-        return verdicts.compare_at_most(
-            values, numbers(claim.at_most), claim.within, spread, column.digits
-        )
-    return verdicts.compare(values, numbers(claim.lower), spread, column.digits)
+    values, (rule, other) = numbers(claim.higher), claim.compared
+    return verdicts.compare(
+        values, numbers(other), spread, column.digits, rule=rule, within=claim.within
+    )
 
 
 def verdict_table(found: Found) -> list[str]:

@@ -8,7 +8,7 @@ nevertheless. Nothing is decided where no row has two seeds.
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from scipy import stats
@@ -72,54 +72,52 @@ class _Difference(NamedTuple):
     words: str
 
 
+# What a claim says of the interval of a difference, by the field of `Claim` that says with what a row is compared:
+# whether it agrees, whether it disagrees, and how the distance that it allows is called.
+RULES: dict[str, tuple[Callable, Callable, str]] = {
+    "lower": (lambda low, high, within: low > 0, lambda low, high, within: high < 0, ""),
+    "near": (
+        lambda low, high, within: -within <= low and high <= within,
+        lambda low, high, within: low > within or high < -within,
+        "near is {:g}",
+    ),
+    "at_most": (
+        lambda low, high, within: high <= within,
+        lambda low, high, within: low > within,
+        "no better is at most {:g}",
+    ),
+}
+
+
 def compare(
-    values: Sequence[float], others: Sequence[float] | Level, spread: Spread, digits: int = 1
+    values: Sequence[float],
+    others: Sequence[float] | Level,
+    spread: Spread,
+    digits: int = 1,
+    rule: str = "lower",
+    within: float = 0.0,
 ) -> Verdict:
-    """Whether a row is above another one or a number.
+    """Whether a row is to another one or to a number as a claim says.
 
     Args:
-      values: of each seed of the row that the paper says has more.
+      values: of each seed of the row that the claim speaks of.
       others: of each seed of the other row, or a number.
       spread: of all rows.
       digits: of the reason.
+      rule: one of `RULES`: above the other, near it, or not above it.
+      within: the distance that the last two allow.
     """
-    return _judged(
-        _difference(values, others, spread, digits),
-        agrees=lambda low, high: low > 0,
-        disagrees=lambda low, high: high < 0,
-    )
-
-
-def compare_near(
-    values: Sequence[float],
-    others: Sequence[float] | Level,
-    within: float,
-    spread: Spread,
-    digits: int = 1,
-) -> Verdict:
-    """Whether a row is within a distance of another one or of a number; see `compare`."""
-    return _judged(
-        _difference(values, others, spread, digits),
-        agrees=lambda low, high: -within <= low and high <= within,
-        disagrees=lambda low, high: low > within or high < -within,
-        rule=f"near is {within:g}",
-    )
-
-
-def compare_at_most(
-    values: Sequence[float],
-    others: Sequence[float] | Level,
-    within: float,
-    spread: Spread,
-    digits: int = 1,
-) -> Verdict:
-    """Whether a row is not above another one or a number by more than a distance; see `compare`."""
-    return _judged(
-        _difference(values, others, spread, digits),
-        agrees=lambda low, high: high <= within,
-        disagrees=lambda low, high: low > within,
-        rule=f"no better is at most {within:g}",
-    )
+    difference = _difference(values, others, spread, digits)
+    if difference is None:
+        return Verdict(NOT_RUN, "")
+    agrees, disagrees, allowed = RULES[rule]
+    ends = difference.value - difference.margin, difference.value + difference.margin
+    word = TOO_SMALL
+    if agrees(*ends, within):
+        word = AGREES
+    elif disagrees(*ends, within):
+        word = DISAGREES
+    return Verdict(word, ", ".join(filter(None, (difference.words, allowed.format(within)))))
 
 
 def _difference(
@@ -142,12 +140,3 @@ def _difference(
     margin = math.hypot(of_seeds, stats.norm.ppf(tail) * error)
     words = f"{value:+.{digits}f} ± {margin:.{digits}f} (n = {numbers})"
     return _Difference(value, margin, words)
-
-
-def _judged(difference: _Difference | None, agrees, disagrees, rule: str = "") -> Verdict:
-    """The verdict, by what two functions say of both ends of the interval."""
-    if difference is None:
-        return Verdict(NOT_RUN, "")
-    ends = difference.value - difference.margin, difference.value + difference.margin
-    word = AGREES if agrees(*ends) else DISAGREES if disagrees(*ends) else TOO_SMALL
-    return Verdict(word, ", ".join(filter(None, (difference.words, rule))))

@@ -410,8 +410,8 @@ def test_verdicts_against_a_number(rule, values, others, word):
     if rule == "above":
         verdict = verdicts.compare(values, level, SPREAD)
     else:
-        function = {"near": verdicts.compare_near, "at most": verdicts.compare_at_most}[rule]
-        verdict = function(values, level, 3.0, SPREAD)
+        name = {"near": "near", "at most": "at_most"}[rule]
+        verdict = verdicts.compare(values, level, SPREAD, rule=name, within=3.0)
     assert verdict.word == word
 
 
