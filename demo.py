@@ -13,9 +13,9 @@ import subprocess
 import sys
 import time
 
-from albert_tf import cli
-from albert_tf.config import AlbertConfig, Settings, setting
-from albert_tf.errors import UserError
+from albert_tf.core import flags
+from albert_tf.core.errors import UserError
+from albert_tf.model.config import AlbertConfig, Settings, setting
 
 MODEL = AlbertConfig(
     vocab_size=4000,
@@ -148,4 +148,4 @@ def summary(folder: str, seconds: float) -> str:
 
 
 if __name__ == "__main__":
-    cli.run(main, DemoSettings)
+    flags.run(main, DemoSettings)

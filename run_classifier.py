@@ -6,8 +6,9 @@
         --label_column=stars --init_checkpoint=albert_base --output_dir=runs/reviews
 """
 
-from albert_tf import cli, presets
-from albert_tf.config import ClassifierConfig, FineTuningOptimizerConfig, FineTuningRunConfig
+from albert_tf.core import flags
+from albert_tf.model.config import ClassifierConfig, FineTuningOptimizerConfig, FineTuningRunConfig
+from albert_tf.tasks import presets
 
 
 def main(
@@ -15,14 +16,14 @@ def main(
 ) -> None:
     """Hands the task to the protocol."""
     # Here, so that a wrong flag is refused before TensorFlow is loaded.
-    from albert_tf import protocol
-    from albert_tf.tasks.classification import ClassificationTask
+    from albert_tf.tasks import repeated_runs
+    from albert_tf.tasks.classification.task import ClassificationTask
 
-    protocol.fine_tune(ClassificationTask, classifier, run, optimizer)
+    repeated_runs.fine_tune(ClassificationTask, classifier, run, optimizer)
 
 
 if __name__ == "__main__":
-    cli.run(
+    flags.run(
         main,
         FineTuningRunConfig,
         FineTuningOptimizerConfig,

@@ -6,18 +6,18 @@
 A run that was stopped or killed goes on where it was when the same command is given again.
 """
 
-from albert_tf import cli
-from albert_tf.config import OptimizerConfig, PretrainingConfig, RunConfig
+from albert_tf.core import flags
+from albert_tf.model.config import OptimizerConfig, PretrainingConfig, RunConfig
 
 
 def main(run: RunConfig, optimizer: OptimizerConfig, pretraining: PretrainingConfig) -> None:
     """Builds the task and hands it to the loop."""
     # Here, so that a wrong flag is refused before TensorFlow is loaded.
-    from albert_tf import train_loop
     from albert_tf.tasks.pretraining import PretrainingTask
+    from albert_tf.training import loop
 
-    train_loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
+    loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
 
 
 if __name__ == "__main__":
-    cli.run(main, RunConfig, OptimizerConfig, PretrainingConfig)
+    flags.run(main, RunConfig, OptimizerConfig, PretrainingConfig)

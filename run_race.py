@@ -3,21 +3,22 @@
 python run_race.py --data_dir=RACE --init_checkpoint=albert_base --output_dir=runs/race --preset=paper
 """
 
-from albert_tf import cli, presets
-from albert_tf.config import FineTuningOptimizerConfig, FineTuningRunConfig, RaceConfig
+from albert_tf.core import flags
+from albert_tf.model.config import FineTuningOptimizerConfig, FineTuningRunConfig, RaceConfig
+from albert_tf.tasks import presets
 
 
 def main(run: FineTuningRunConfig, optimizer: FineTuningOptimizerConfig, race: RaceConfig) -> None:
     """Hands the task to the protocol."""
     # Here, so that a wrong flag is refused before TensorFlow is loaded.
-    from albert_tf import protocol
-    from albert_tf.tasks.race import RaceTask
+    from albert_tf.tasks import repeated_runs
+    from albert_tf.tasks.race.task import RaceTask
 
-    protocol.fine_tune(RaceTask, race, run, optimizer)
+    repeated_runs.fine_tune(RaceTask, race, run, optimizer)
 
 
 if __name__ == "__main__":
-    cli.run(
+    flags.run(
         main,
         FineTuningRunConfig,
         FineTuningOptimizerConfig,

@@ -6,8 +6,9 @@
         --output_dir=runs/squad
 """
 
-from albert_tf import cli, presets
-from albert_tf.config import FineTuningOptimizerConfig, FineTuningRunConfig, SquadConfig
+from albert_tf.core import flags
+from albert_tf.model.config import FineTuningOptimizerConfig, FineTuningRunConfig, SquadConfig
+from albert_tf.tasks import presets
 
 
 def main(
@@ -15,14 +16,14 @@ def main(
 ) -> None:
     """Hands the task to the protocol."""
     # Here, so that a wrong flag is refused before TensorFlow is loaded.
-    from albert_tf import protocol
-    from albert_tf.tasks.squad import SquadTask
+    from albert_tf.tasks import repeated_runs
+    from albert_tf.tasks.squad.task import SquadTask
 
-    protocol.fine_tune(SquadTask, squad, run, optimizer)
+    repeated_runs.fine_tune(SquadTask, squad, run, optimizer)
 
 
 if __name__ == "__main__":
-    cli.run(
+    flags.run(
         main,
         FineTuningRunConfig,
         FineTuningOptimizerConfig,

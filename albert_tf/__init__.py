@@ -3,13 +3,13 @@
 import importlib
 
 _PUBLIC = {
-    "AlbertConfig": "config",
-    "AlbertEncoder": "modeling",
-    "AlbertForPreTraining": "heads",
-    "Tokenizer": "tokenization",
-    "UserError": "errors",
-    "load_pretrained": "pretrained",
-    "save_pretrained": "pretrained",
+    "AlbertConfig": "model.config",
+    "AlbertEncoder": "model.encoder",
+    "AlbertForPreTraining": "model.heads",
+    "Tokenizer": "text.tokenizer",
+    "UserError": "core.errors",
+    "load_pretrained": "formats.pretrained",
+    "save_pretrained": "formats.pretrained",
 }
 __all__ = sorted(_PUBLIC)
 __version__ = "0.1.0"

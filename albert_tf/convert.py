@@ -8,9 +8,9 @@ docs/models.md lists the layouts.
 
 import dataclasses
 
-from albert_tf import cli
-from albert_tf.config import ModelSource, setting
-from albert_tf.errors import UserError
+from albert_tf.core import flags
+from albert_tf.core.errors import UserError
+from albert_tf.model.config import ModelSource, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,8 @@ class ConvertSettings(ModelSource):
 
 def main(settings: ConvertSettings) -> None:
     """Reads, says what was found, writes."""
-    from albert_tf import files, pretrained  # TensorFlow
+    from albert_tf.core import files
+    from albert_tf.formats import pretrained  # TensorFlow
 
     taken = [
         name
@@ -56,4 +57,4 @@ def main(settings: ConvertSettings) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, ConvertSettings, positional="model")
+    flags.run(main, ConvertSettings, positional="model")

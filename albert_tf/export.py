@@ -14,9 +14,9 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from albert_tf import cli, files
-from albert_tf.config import ModelUse, setting
-from albert_tf.errors import UserError, first_line
+from albert_tf.core import files, flags
+from albert_tf.core.errors import UserError, first_line
+from albert_tf.model.config import ModelUse, setting
 
 # TensorFlow is imported by the functions that need it, so that a wrong flag is refused before.
 
@@ -83,7 +83,8 @@ def export_model(model: str, output_dir: str, **options: Any) -> str:
 
 def main(settings: ExportSettings) -> str:
     """See `export_model`."""
-    from albert_tf import pretrained, usage
+    from albert_tf.formats import pretrained
+    from albert_tf.serving import usage
 
     name = str(settings.version) if settings.format == "saved_model" else "model.tflite"
     path = os.path.join(settings.output_dir, name)
@@ -103,8 +104,8 @@ def main(settings: ExportSettings) -> str:
 def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapping) -> None:
     import tensorflow as tf
 
-    from albert_tf import pretrained, usage
-    from albert_tf.serving import signatures, warmup
+    from albert_tf.formats import pretrained
+    from albert_tf.serving import signatures, usage, warmup
 
     tokenizer = usage.tokenizer_of(weights, settings.spm_model_file, settings.lower_case)
     dtype = {"bfloat16": "mixed_bfloat16"}.get(settings.dtype, settings.dtype)
@@ -142,7 +143,7 @@ def _write_assets(folder: str, config, about: Mapping[str, Any], model_proto: by
 
 
 def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) -> None:
-    from albert_tf import pretrained
+    from albert_tf.formats import pretrained
     from albert_tf.serving import tflite
 
     model, _ = pretrained.build_model(weights, dtype="float32")
@@ -202,4 +203,4 @@ def written_folder(path: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    cli.run(main, ExportSettings, positional="model")
+    flags.run(main, ExportSettings, positional="model")

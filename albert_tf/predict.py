@@ -17,12 +17,12 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from albert_tf import cli
-from albert_tf.config import ModelUse, setting
-from albert_tf.errors import UserError
+from albert_tf.core import flags
+from albert_tf.core.errors import UserError
+from albert_tf.model.config import ModelUse, setting
 
 if TYPE_CHECKING:
-    from albert_tf.predictors import Item, Predictor
+    from albert_tf.serving.predictors import Item, Predictor
 
 # What a question is asked for, name by name, in a conversation.
 _ASKED = {
@@ -45,7 +45,7 @@ class PredictSettings(ModelUse):
 
 def main(settings: PredictSettings) -> None:
     """Answers the lines of standard input, or talks."""
-    from albert_tf.predictors import load_predictor  # TensorFlow
+    from albert_tf.serving.predictors import load_predictor  # TensorFlow
 
     predictor = load_predictor(
         settings.model,
@@ -155,4 +155,4 @@ def _line(prompt: str) -> str:
 
 
 if __name__ == "__main__":
-    cli.run(main, PredictSettings, positional="model")
+    flags.run(main, PredictSettings, positional="model")

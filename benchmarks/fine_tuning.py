@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from albert_tf.config import (
+from albert_tf.core.errors import UserError
+from albert_tf.model.config import (
     GLUE_TASK_NAMES,
     AlbertConfig,
     ClassifierConfig,
     FineTuningOptimizerConfig,
     FineTuningRunConfig,
 )
-from albert_tf.errors import UserError
 from benchmarks import measure, peers, training_step
 from benchmarks.inputs import TEXT, VOCABULARY, vocabulary_path
 from benchmarks.measure import BenchSettings, Measurement, Values
@@ -75,7 +75,7 @@ def _our_steps(settings: BenchSettings, config: AlbertConfig) -> Callable[[int],
     """The step of run_classifier.py; must be called `1 + _REPEATS` times for each length in turn."""
     import tensorflow as tf
 
-    from albert_tf.tasks.classification import ClassificationTask
+    from albert_tf.tasks.classification.task import ClassificationTask
 
     def batches() -> Iterator[dict[str, np.ndarray]]:
         for length in itertools.cycle(_LENGTHS):
@@ -87,15 +87,15 @@ def _our_steps(settings: BenchSettings, config: AlbertConfig) -> Callable[[int],
         return found.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
     with tempfile.TemporaryDirectory() as folder:
-        table = pathlib.Path(folder, "train.tsv")
+        feature_table = pathlib.Path(folder, "train.tsv")
         rows = [f"{'word ' * (1 + number)}\t{number % 2}" for number in range(64)]
-        table.write_text("\n".join(["text\tlabel", *rows]) + "\n")
+        feature_table.write_text("\n".join(["text\tlabel", *rows]) + "\n")
         sizes = pathlib.Path(folder, "config.json")
         sizes.write_text(config.to_json_string())
         run = FineTuningRunConfig(output_dir=f"{folder}/run", train_batch_size=BATCH, do_eval=False)
         classifier = ClassifierConfig(
             task_name="tsv",
-            train_file=str(table),
+            train_file=str(feature_table),
             text_columns="text",
             albert_config_file=str(sizes),
             spm_model_file=vocabulary_path(settings),
@@ -138,7 +138,7 @@ def epochs(settings: BenchSettings) -> Values:
       UserError: the folder holds no task.
     """
     from albert_tf import Tokenizer
-    from albert_tf.features.sources import TextSource
+    from albert_tf.tasks.source import TextSource
 
     tokenizer = Tokenizer.from_file(vocabulary_path(settings))
     found = {}
@@ -149,8 +149,8 @@ def epochs(settings: BenchSettings) -> Values:
         source = TextSource(config)
         if not os.path.exists(os.path.join(settings.glue_dir, source.glue.folder, "train.tsv")):
             continue
-        table = source.features("train", source.read("train"), tokenizer)
-        found[name] = {"examples": len(table), **batches_of(table.lengths)}
+        feature_table = source.features("train", source.read("train"), tokenizer)
+        found[name] = {"examples": len(feature_table), **batches_of(feature_table.lengths)}
     if not found:
         raise UserError(f"--glue_dir={settings.glue_dir}: no folder of a GLUE task with train.tsv")
     return {"tasks": found}
@@ -162,11 +162,13 @@ def batches_of(lengths: np.ndarray) -> dict[str, dict[str, int]]:
     Args:
       lengths: of the examples, int [examples].
     """
-    from albert_tf.features import table
+    from albert_tf.data import feature_table
 
     num_batches = max(1, len(lengths) // BATCH)
-    buckets = table.lengths_to_pad_to(lengths, MAX_SEQ_LENGTH, NUM_BUCKETS)
-    bucketed = itertools.islice(table.training_batches(lengths, buckets, BATCH, 1), num_batches)
+    buckets = feature_table.lengths_to_pad_to(lengths, MAX_SEQ_LENGTH, NUM_BUCKETS)
+    bucketed = itertools.islice(
+        feature_table.training_batches(lengths, buckets, BATCH, 1), num_batches
+    )
     order = np.random.default_rng(1).permutation(len(lengths))[: num_batches * BATCH]
     longest = lengths[order].reshape(num_batches, -1).max(axis=1)
     padded = {

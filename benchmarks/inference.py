@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from albert_tf import files
+from albert_tf.core import files
 from benchmarks import measure, peers, serving
 from benchmarks.inputs import (
     EXPORT,
@@ -151,7 +151,7 @@ def _transformers(settings: BenchSettings) -> Callable:
 def _model_garden(settings: BenchSettings) -> Callable:
     import tensorflow as tf
 
-    from albert_tf import pretrained
+    from albert_tf.formats import pretrained
 
     config = pretrained.read_weights(model_path(settings)).config
     encoder = peers.model_garden_encoder(config)
@@ -170,7 +170,7 @@ def _model_garden(settings: BenchSettings) -> Callable:
 
 
 def over_http(settings: BenchSettings) -> Values:
-    """Asks docs/serve.py for texts of up to 32 pieces, one client.
+    """Asks tools/serve.py for texts of up to 32 pieces, one client.
 
     Returns:
       By batch size: the seconds of the requests, and `texts_a_second`.

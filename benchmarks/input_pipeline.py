@@ -45,7 +45,7 @@ def read(settings: BenchSettings, *, length: int, kind: str, deterministic: bool
 
 def _training_batches(folder: str) -> tuple[Iterator, float]:
     """The stream of batches, and the bytes of a record."""
-    from albert_tf import records
+    from albert_tf.data import records
 
     record_set = records.find_records(folder, "input_file")
     schema = records.pretraining_schema(*records.pretraining_lengths(record_set, "input_file"))

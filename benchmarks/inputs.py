@@ -12,8 +12,8 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 
-from albert_tf import files
-from albert_tf.errors import UserError
+from albert_tf.core import files
+from albert_tf.core.errors import UserError
 from benchmarks.measure import BenchSettings, Measurement, Values
 
 TEXT, VOCABULARY, MODEL, EXPORT = "input.text", "input.vocabulary", "input.model", "input.export"
@@ -171,7 +171,7 @@ def make_records(settings: BenchSettings, *, length: int, kind: str) -> Values:
 def make_model(settings: BenchSettings) -> Values:
     """Writes a classifier with random weights."""
     from albert_tf import AlbertConfig, Tokenizer, save_pretrained
-    from albert_tf.heads import AlbertForSequenceClassification
+    from albert_tf.model.heads import AlbertForSequenceClassification
 
     vocabulary = vocabulary_path(settings)
     vocab_size = Tokenizer.from_file(vocabulary).vocab_size

@@ -22,9 +22,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from albert_tf import files
-from albert_tf.config import Settings, setting
-from albert_tf.errors import UserError
+from albert_tf.core import files
+from albert_tf.core.errors import UserError
+from albert_tf.model.config import Settings, setting
 
 Values = dict[str, Any]  # what a measurement's function returns; JSON holds it
 

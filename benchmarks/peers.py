@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from albert_tf.config import AlbertConfig
+from albert_tf.model.config import AlbertConfig
 from benchmarks import measure
 
 # Who -> the modules that it needs.

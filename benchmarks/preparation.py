@@ -7,8 +7,8 @@ import shutil
 import subprocess
 import sys
 
-from albert_tf import files
-from albert_tf.errors import UserError
+from albert_tf.core import files
+from albert_tf.core.errors import UserError
 from benchmarks import measure
 from benchmarks.inputs import TEXT, VOCABULARY, cut_text, predictions_of, vocabulary_path
 from benchmarks.measure import BenchSettings, Measurement, Values
@@ -85,7 +85,7 @@ def prepare_by_original(settings: BenchSettings, *, megabytes: float, dupe_facto
     Returns:
       As `prepare`.
     """
-    from albert_tf.records import find_records  # not above, because TensorFlow comes with it
+    from albert_tf.data.records import find_records  # not above, because TensorFlow comes with it
 
     text, passes = cut_text(settings, megabytes)
     vocabulary, output = vocabulary_path(settings), settings.work / "original.tfrecord"

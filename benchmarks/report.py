@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf import cli, files
-from albert_tf.config import Settings, setting
+from albert_tf.core import files, flags
+from albert_tf.model.config import Settings, setting
 from benchmarks import plots
 from benchmarks.found import BUSY, NAMES, STEPS, Found, epoch_seconds, growth_points
 from benchmarks.measure import Values
@@ -474,4 +474,4 @@ def main(settings: ReportSettings) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, ReportSettings)
+    flags.run(main, ReportSettings)

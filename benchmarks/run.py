@@ -18,8 +18,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from albert_tf import cli, files
-from albert_tf.errors import UserError
+from albert_tf.core import files, flags
+from albert_tf.core.errors import UserError
 from benchmarks import measure, registry
 from benchmarks.measure import BenchSettings, Measurement
 
@@ -220,4 +220,4 @@ def commit() -> str:
 
 
 if __name__ == "__main__":
-    cli.run(main, BenchSettings)
+    flags.run(main, BenchSettings)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.serving --model_dir=served/mrpc --input_file=texts.txt --output_file=serving.md
 
-It starts docs/serve.py on a free port of this machine, asks it for a bounded time, and ends it; with --url it asks
+It starts tools/serve.py on a free port of this machine, asks it for a bounded time, and ends it; with --url it asks
 a server that runs already, such as TensorFlow Serving.
 """
 
@@ -22,11 +22,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from albert_tf import cli, files
-from albert_tf.config import Settings, setting
-from albert_tf.errors import UserError
+from albert_tf.core import files, flags
+from albert_tf.core.errors import UserError
+from albert_tf.model.config import Settings, setting
 
-SERVER = pathlib.Path(__file__).parent.parent / "docs" / "serve.py"
+SERVER = pathlib.Path(__file__).parent.parent / "tools" / "serve.py"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,4 +140,4 @@ def server(settings: ServingSettings) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    cli.run(main, ServingSettings)
+    flags.run(main, ServingSettings)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from albert_tf.config import AlbertConfig, OptimizerConfig, PretrainingConfig, RunConfig
+from albert_tf.model.config import AlbertConfig, OptimizerConfig, PretrainingConfig, RunConfig
 from benchmarks import limits, measure, peers
 from benchmarks.inputs import predictions_of
 from benchmarks.measure import BenchSettings, Measurement, Values
@@ -145,7 +145,7 @@ def our_step(step: Step) -> Iterator[Callable[[], None]]:
     import tensorflow as tf
 
     from albert_tf.tasks.pretraining import PretrainingTask
-    from data_prep.record_writer import encode_examples
+    from data_prep.pretraining.record_writer import encode_examples
 
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/examples.tfrecord", "wb") as file:
@@ -177,12 +177,12 @@ def make_trainer(
       optimizer: optimiser and schedule.
       make_dataset: gives, from the task, other batches than its training data.
     """
-    from albert_tf import train_loop
+    from albert_tf.training import loop
 
-    with train_loop.make_strategy(run).scope():
+    with loop.make_strategy(run).scope():
         task = make_task()
         other = make_dataset and functools.partial(make_dataset, task)
-        return train_loop.Run(task, run, optimizer).make_trainer(other)
+        return loop.Run(task, run, optimizer).make_trainer(other)
 
 
 # --- Peers ---

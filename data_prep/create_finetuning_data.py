@@ -14,8 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf import __version__, cli, files
-from albert_tf.config import (
+from albert_tf import __version__
+from albert_tf.core import files, flags
+from albert_tf.core.errors import UserError
+from albert_tf.core.progress import Progress
+from albert_tf.data.feature_table import FeatureTable
+from albert_tf.model.config import (
     ClassifierConfig,
     FineTuningConfig,
     RaceConfig,
@@ -24,13 +28,10 @@ from albert_tf.config import (
     changed,
     setting,
 )
-from albert_tf.errors import UserError
-from albert_tf.features.sources import RaceSource, Source, SquadSource, TextSource
-from albert_tf.features.table import FeatureTable
-from albert_tf.progress import Progress
-from albert_tf.tokenization import Tokenizer
-from data_prep.record_folder import METADATA_FILE
-from data_prep.record_writer import encode_examples
+from albert_tf.tasks.source import RaceSource, Source, SquadSource, TextSource
+from albert_tf.text.tokenizer import Tokenizer
+from data_prep.pretraining.record_folder import METADATA_FILE
+from data_prep.pretraining.record_writer import encode_examples
 
 LABEL = "create_finetuning_data"
 _EXAMPLES_AT_A_TIME = 512
@@ -167,4 +168,4 @@ def _write(settings: FineTuningDataSettings, name: str, content: bytes) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, FineTuningDataSettings)
+    flags.run(main, FineTuningDataSettings)

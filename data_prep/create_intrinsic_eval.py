@@ -25,10 +25,11 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 
-from albert_tf import cli, files
-from albert_tf.config import Settings, setting
-from albert_tf.errors import UserError
-from data_prep import create_pretraining_data, masking
+from albert_tf.core import files, flags
+from albert_tf.core.errors import UserError
+from albert_tf.model.config import Settings, setting
+from data_prep import create_pretraining_data
+from data_prep.pretraining import sentence_pairs
 from data_prep.split_sentences import split_paragraph
 from data_prep.text_files import CorpusSettings, corpus_writer, print_note
 
@@ -88,7 +89,7 @@ def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
     kept = ("spm_model_file", "do_lower_case", "max_seq_length", "max_predictions_per_seq")
     kept += ("masked_lm_prob", "random_seed", "dupe_factor")
     found = {}
-    for task in masking.SENTENCE_TASKS:
+    for task in sentence_pairs.SENTENCE_TASKS:
         made, _ = create_pretraining_data.create_pretraining_data(
             create_pretraining_data.PretrainingDataSettings(
                 input_file=text,
@@ -167,4 +168,4 @@ def race_passages(folder: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    cli.run(main, IntrinsicSettings)
+    flags.run(main, IntrinsicSettings)

@@ -50,21 +50,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import albert_tf
-from albert_tf import cli
-from albert_tf.config import Settings, setting
-from albert_tf.errors import UserError
-from albert_tf.tokenization import WORD_START_RULES, Tokenizer
-from albert_tf.workers import Workers, num_workers_setting
-from data_prep import masking, record_writer
-from data_prep.line_tokenizer import LineTokenizer
-from data_prep.record_folder import METADATA_FILE, FileAccess, RecordFolder, WorkFolder
-from data_prep.record_formats import RECORD_MAKERS
-from data_prep.text_blocks import (
-    MOST_BLOCK_BYTES,
-    TextBlock,
-    decode_lines,
-    read_blocks,
-)
+from albert_tf.core import flags as cli
+from albert_tf.core.errors import UserError
+from albert_tf.core.workers import Workers, num_workers_setting
+from albert_tf.model.config import Settings, setting
+from albert_tf.text.tokenizer import WORD_START_RULES, Tokenizer
+from data_prep.pretraining import record_writer, sentence_pairs
+from data_prep.pretraining.line_tokenizer import LineTokenizer
+from data_prep.pretraining.record_folder import METADATA_FILE, FileAccess, RecordFolder, WorkFolder
+from data_prep.pretraining.record_formats import RECORD_MAKERS
+from data_prep.pretraining.text_blocks import MOST_BLOCK_BYTES, TextBlock, decode_lines, read_blocks
 from data_prep.text_files import (
     OutputFile,
     expand_paths,
@@ -119,7 +114,7 @@ class PretrainingDataSettings(Settings):
         "",
         "sop (also if not given): half of the pairs are swapped; nsp: half of the B are from another document;"
         " none: all in order.",
-        choices=("", *masking.SENTENCE_TASKS),
+        choices=("", *sentence_pairs.SENTENCE_TASKS),
     )
     single_segment: str = setting(
         "faithful",
@@ -147,7 +142,7 @@ class PretrainingDataSettings(Settings):
         " project alone. compact if it is not given with --masking=dynamic.",
         choices=("full", "compact"),
     )
-    masking: str = setting(
+    sentence_pairs: str = setting(
         "static",
         "static: pieces are masked here; dynamic: training masks them, anew each epoch, by the settings given here.",
         choices=("static", "dynamic"),
@@ -270,7 +265,7 @@ def _beam_pipeline():
     """The module of the other runners; Beam is imported for these only."""
     try:
         with quiet_imports():
-            from data_prep import beam_pipeline
+            from data_prep.pretraining import beam_pipeline
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("apache_beam"):
             raise
@@ -331,8 +326,8 @@ class Job(NamedTuple):
     settings: PretrainingDataSettings
     tokenizer: LineTokenizer
     work: WorkFolder
-    pair_rule: masking.PairRule
-    masking_rule: masking.MaskingRule
+    pair_rule: sentence_pairs.PairRule
+    masking_rule: sentence_pairs.MaskingRule
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str, Any], bool]:
@@ -419,9 +414,11 @@ def run_identity(
     }
 
 
-def _vocabulary(settings: PretrainingDataSettings, tokenizer: Tokenizer) -> masking.Vocabulary:
+def _vocabulary(
+    settings: PretrainingDataSettings, tokenizer: Tokenizer
+) -> sentence_pairs.Vocabulary:
     """What masking must know of the pieces; a reader that masks finds it in the metadata."""
-    return masking.Vocabulary(
+    return sentence_pairs.Vocabulary(
         tokenizer.word_starts(settings.word_start_rule),
         *(tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id),
     )
@@ -436,15 +433,15 @@ def make_job(settings: PretrainingDataSettings, tokenizer: Tokenizer, work: Work
       work: where the run keeps its files.
     """
     vocabulary = _vocabulary(settings, tokenizer)
-    pair_rule = masking.pair_rule(
+    pair_rule = sentence_pairs.pair_rule(
         vocabulary.is_word_start,
         max_seq_length=settings.max_seq_length,
         short_seq_prob=settings.short_seq_prob,
         sentence_task=settings.sentence_task,
         single_segment=settings.single_segment,
     )
-    masking_rule = masking.masking_rule(
-        vocabulary, **{name: getattr(settings, name) for name in masking.RULE_SETTINGS}
+    masking_rule = sentence_pairs.masking_rule(
+        vocabulary, **{name: getattr(settings, name) for name in sentence_pairs.RULE_SETTINGS}
     )
     return Job(settings, LineTokenizer(tokenizer), work, pair_rule, masking_rule)
 
@@ -514,13 +511,13 @@ def tokenize_block(job: Job, block: TextBlock) -> dict[str, Any]:
 
 def _as_documents(
     tokenizer: LineTokenizer, texts: list[str], document_numbers: list[int]
-) -> masking.Documents:
+) -> sentence_pairs.Documents:
     """Joins sentences; those without any piece go."""
     ids, lengths = tokenizer.encode(texts)
     numbers = np.array(document_numbers, np.int64)[lengths > 0]
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     ids_type = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32
-    return masking.Documents(
+    return sentence_pairs.Documents(
         ids=ids.astype(ids_type),
         sentence_offsets=np.concatenate([[0], np.cumsum(lengths[lengths > 0])]).astype(np.int64),
         document_offsets=np.append(starts, len(numbers)).astype(np.int64),
@@ -528,11 +525,11 @@ def _as_documents(
 
 
 def _plan_pass(
-    job: Job, documents: masking.Documents, block: int, number: int
+    job: Job, documents: sentence_pairs.Documents, block: int, number: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """The pairs of one pass through a block (`masking.plan_pairs`)."""
-    seed = masking.combine_seeds(job.settings.random_seed, number, block)
-    return masking.plan_pairs(documents, job.pair_rule, seed)
+    seed = sentence_pairs.combine_seeds(job.settings.random_seed, number, block)
+    return sentence_pairs.plan_pairs(documents, job.pair_rule, seed)
 
 
 def _block_path(job: Job, block: int) -> str:
@@ -578,7 +575,7 @@ class Plan(NamedTuple):
 @functools.lru_cache(maxsize=1)
 def _shuffled_units(plan: Plan) -> np.ndarray:
     num_units = plan.num_blocks * plan.num_passes * plan.num_slices
-    return masking.shuffled(num_units, masking.combine_seeds(plan.seed, num_units))
+    return sentence_pairs.shuffled(num_units, sentence_pairs.combine_seeds(plan.seed, num_units))
 
 
 def plan_parts(settings: PretrainingDataSettings, text_counts: dict[str, Any]) -> Plan:
@@ -704,12 +701,14 @@ def write_part(job: Job, plan: Plan, index: int, file: OutputFile, counts: dict[
     """
     settings = job.settings
     ids, pairs, seeds = _plan_examples(job, plan, index)
-    order = masking.shuffled(len(pairs), masking.combine_seeds(settings.random_seed, index, 1))
+    order = sentence_pairs.shuffled(
+        len(pairs), sentence_pairs.combine_seeds(settings.random_seed, index, 1)
+    )
     compressor = zlib.compressobj(wbits=31) if settings.compression == "gzip" else None
     make_records = RECORD_MAKERS[settings.record_format, settings.masking]
     for start in range(0, len(order), BATCH_EXAMPLES):
         rows = order[start : start + BATCH_EXAMPLES]
-        sequences = masking.join_pairs(
+        sequences = sentence_pairs.join_pairs(
             ids,
             pairs[rows],
             seeds[rows],
@@ -733,12 +732,14 @@ def _plan_examples(job: Job, plan: Plan, index: int) -> tuple[np.ndarray, np.nda
         for _, number, slice_index in units:
             pairs, seeds, _ = _plan_pass(job, documents, block, number)
             # Shuffled, or the same documents of each pass could end up in the same part.
-            order = masking.shuffled(len(pairs), masking.combine_seeds(plan.seed, number, block, 1))
+            order = sentence_pairs.shuffled(
+                len(pairs), sentence_pairs.combine_seeds(plan.seed, number, block, 1)
+            )
             first = (index - num_dealt) % plan.num_parts if plan.is_small else slice_index
             rows = order[first :: plan.num_slices]
             num_dealt += len(pairs)
             pairs = pairs[rows]
-            pairs[:, : masking.LABEL] += first_id
+            pairs[:, : sentence_pairs.LABEL] += first_id
             all_pairs.append(pairs)
             all_seeds.append(seeds[rows])
         ids_of_blocks.append(documents.ids)
@@ -746,12 +747,12 @@ def _plan_examples(job: Job, plan: Plan, index: int) -> tuple[np.ndarray, np.nda
     return np.concatenate(ids_of_blocks), np.concatenate(all_pairs), np.concatenate(all_seeds)
 
 
-def _load_block(job: Job, block: int) -> masking.Documents:
+def _load_block(job: Job, block: int) -> sentence_pairs.Documents:
     with job.work.files.open(_block_path(job, block)) as file:
-        return masking.Documents(*(np.load(file) for _ in masking.Documents._fields))
+        return sentence_pairs.Documents(*(np.load(file) for _ in sentence_pairs.Documents._fields))
 
 
-def _count(sequences: masking.Sequences, num_masked: int, counts: dict[str, Any]) -> None:
+def _count(sequences: sentence_pairs.Sequences, num_masked: int, counts: dict[str, Any]) -> None:
     num_examples = len(sequences.input_ids)
     num_changed = int(sequences.labels.sum())
     counts["examples"] += num_examples

@@ -15,10 +15,10 @@ import os
 import zipfile
 from collections.abc import Mapping
 
-from albert_tf import cli
-from albert_tf.config import Settings, setting
-from albert_tf.errors import UserError
-from albert_tf.features.glue import (
+from albert_tf.core import flags
+from albert_tf.core.errors import UserError
+from albert_tf.model.config import Settings, setting
+from albert_tf.tasks.classification.glue import (
     GLUE_TASKS,
     SCORE_RANGE,
     SUBMISSION_FOLDER,
@@ -234,4 +234,4 @@ def _zipped(contents: Mapping[str, bytes]) -> bytes:
 
 
 if __name__ == "__main__":
-    cli.run(main, SubmissionSettings)
+    flags.run(main, SubmissionSettings)

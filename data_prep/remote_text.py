@@ -5,8 +5,8 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
-from albert_tf import files
-from albert_tf.errors import UserError
+from albert_tf.core import files
+from albert_tf.core.errors import UserError
 from data_prep.text_files import LineReader, expand_paths, total_bytes
 
 READ_BYTES = 16 << 20

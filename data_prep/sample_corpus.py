@@ -21,10 +21,10 @@ import warnings
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from albert_tf import cli
-from albert_tf.config import setting
-from albert_tf.errors import UserError
-from albert_tf.workers import Workers, in_chunks
+from albert_tf.core import flags
+from albert_tf.core.errors import UserError
+from albert_tf.core.workers import Workers, in_chunks
+from albert_tf.model.config import setting
 from data_prep import text_files
 from data_prep.split_sentences import split_paragraph
 
@@ -404,4 +404,4 @@ def _is_balanced(sentence: str) -> bool:
 
 
 if __name__ == "__main__":
-    cli.run(main, SampleSettings)
+    flags.run(main, SampleSettings)

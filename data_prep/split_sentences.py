@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import sentencex
 
-from albert_tf import cli
-from albert_tf.config import setting
-from albert_tf.errors import UserError
-from albert_tf.workers import Workers, in_chunks
+from albert_tf.core import flags
+from albert_tf.core.errors import UserError
+from albert_tf.core.workers import Workers, in_chunks
+from albert_tf.model.config import setting
 from data_prep import text_files
 
 LABEL = "split_sentences"
@@ -533,4 +533,4 @@ def _join_lines(lines: list[str], words: frozenset[str] | set[str]) -> str:
 
 
 if __name__ == "__main__":
-    cli.run(main, SplitSettings)
+    flags.run(main, SplitSettings)

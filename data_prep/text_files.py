@@ -13,10 +13,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
-from albert_tf.config import Settings, setting
-from albert_tf.errors import UserError
-from albert_tf.progress import Progress
-from albert_tf.workers import num_workers_setting
+from albert_tf.core.errors import UserError
+from albert_tf.core.progress import Progress
+from albert_tf.core.workers import num_workers_setting
+from albert_tf.model.config import Settings, setting
 
 
 def invalid_utf8_setting() -> Any:

@@ -23,11 +23,11 @@ from typing import NamedTuple
 import numpy as np
 import sentencepiece
 
-from albert_tf import cli
-from albert_tf.config import Settings, setting
-from albert_tf.errors import UserError
-from albert_tf.progress import Progress
-from albert_tf.tokenization import clean_text
+from albert_tf.core import flags
+from albert_tf.core.errors import UserError
+from albert_tf.core.progress import Progress
+from albert_tf.model.config import Settings, setting
+from albert_tf.text.tokenizer import clean_text
 from data_prep import remote_text, text_files
 
 LABEL = "train_sentencepiece"
@@ -295,4 +295,4 @@ def vocabulary_text(model_proto: bytes) -> str:
 
 
 if __name__ == "__main__":
-    cli.run(main, TrainSettings)
+    flags.run(main, TrainSettings)

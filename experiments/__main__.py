@@ -13,8 +13,8 @@ import json
 import os
 import sys
 
-from albert_tf import cli
-from albert_tf.config import PRECISIONS, RunConfig, Settings, changed, setting
+from albert_tf.core import flags
+from albert_tf.model.config import PRECISIONS, RunConfig, Settings, changed, setting
 from experiments import declarations
 
 
@@ -221,10 +221,10 @@ def main() -> None:
         return
     if name not in COMMANDS:
         print(f"experiments: {name!r}: expected {', '.join(COMMANDS)}", file=sys.stderr)
-        sys.exit(cli.FLAG_MISTAKE)
+        sys.exit(flags.FLAG_MISTAKE)
     sys.argv[:2] = [f"experiments {name}"]
     function, settings, positional = COMMANDS[name]
-    cli.run(function, settings, positional=positional)
+    flags.run(function, settings, positional=positional)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from albert_tf import config, presets
-from albert_tf.config import MODEL_SIZES, AlbertConfig, Settings
-from albert_tf.errors import UserError
+from albert_tf.core.errors import UserError
+from albert_tf.model import config
+from albert_tf.model.config import MODEL_SIZES, AlbertConfig, Settings
+from albert_tf.tasks import presets
 from data_prep.create_pretraining_data import PretrainingDataSettings
 from data_prep.train_sentencepiece import TrainSettings
 from experiments.columns import COLUMNS, TABLE_TASKS

@@ -16,12 +16,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf import files
-from albert_tf.checkpoints import write_json
-from albert_tf.config import AlbertConfig
-from albert_tf.errors import UserError
-from albert_tf.heads import AlbertForPreTraining
-from albert_tf.workers import num_cores
+from albert_tf.core import files
+from albert_tf.core.errors import UserError
+from albert_tf.core.workers import num_cores
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.heads import AlbertForPreTraining
+from albert_tf.training.run_folder import write_json
 from experiments import intrinsic, layer_changes, training
 from experiments.declarations import FOLDER, PAPER_SIZES, UNTRAINED, Experiment, Row
 from experiments.preparation import Workspace, key_of, locked

@@ -24,11 +24,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from albert_tf import records
-from albert_tf.errors import UserError
-from albert_tf.heads import AlbertForPreTraining
-from albert_tf.pretrained import build_model, read_weights
-from albert_tf.tokenization import Tokenizer
+from albert_tf.core.errors import UserError
+from albert_tf.data import records
+from albert_tf.formats.pretrained import build_model, read_weights
+from albert_tf.model.heads import AlbertForPreTraining
+from albert_tf.text.tokenizer import Tokenizer
 
 BATCH = 64
 SENTENCE_TASKS = ("nsp", "sop")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.heads import AlbertForPreTraining
+from albert_tf.model.heads import AlbertForPreTraining
 from experiments.intrinsic import run_over
 
 

@@ -14,17 +14,17 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from albert_tf import files
-from albert_tf.errors import UserError
+from albert_tf.core import files
+from albert_tf.core.errors import UserError
 from data_prep import (
     create_intrinsic_eval,
     create_pretraining_data,
-    masking,
     sample_corpus,
     split_sentences,
     text_files,
     train_sentencepiece,
 )
+from data_prep.pretraining import sentence_pairs
 from experiments.declarations import SAMPLE_CORPUS, Row, Scale
 
 HELD_OUT = 0.03  # share of a text's documents: for the probes, and for evaluation where there are no passages
@@ -209,7 +209,9 @@ class Workspace:
         values = {name: self.scale.data[name] for name in kept if name in self.scale.data}
         values.update({"spm_model_file": self.vocabulary(), **self.passages()})
         folder = self.path("intrinsic", key_of(values))
-        wanted = [os.path.join(folder, task, "metadata.json") for task in masking.SENTENCE_TASKS]
+        wanted = [
+            os.path.join(folder, task, "metadata.json") for task in sentence_pairs.SENTENCE_TASKS
+        ]
         with locked(folder):
             if not all(map(os.path.exists, wanted)):
                 create_intrinsic_eval.create_intrinsic_eval(

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from albert_tf import files
-from albert_tf.errors import UserError
+from albert_tf.core import files
+from albert_tf.core.errors import UserError
 from experiments import verdicts
 from experiments.columns import COLUMNS, Column, Values, shown
 from experiments.declarations import CHANCE, Claim, Experiment, Row, Scale

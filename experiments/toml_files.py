@@ -10,8 +10,8 @@ import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from albert_tf.config import Settings
-from albert_tf.errors import UserError
+from albert_tf.core.errors import UserError
+from albert_tf.model.config import Settings
 
 
 def read_toml(path: str) -> dict[str, Any]:

@@ -16,14 +16,17 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tf_keras
 
-from albert_tf import config, files, presets, protocol, train_loop
-from albert_tf.checkpoints import CONFIG_FILE, EVAL_METRICS_FILE, METRICS_FILE, RESULTS_FILE
-from albert_tf.errors import UserError
-from albert_tf.tasks.classification import ClassificationTask
+from albert_tf.core import files
+from albert_tf.core.errors import UserError
+from albert_tf.model import config
+from albert_tf.tasks import presets, repeated_runs
+from albert_tf.tasks.classification.task import ClassificationTask
 from albert_tf.tasks.finetuning import FineTuningTask
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.tasks.race import RaceTask
-from albert_tf.tasks.squad import SquadTask
+from albert_tf.tasks.race.task import RaceTask
+from albert_tf.tasks.squad.task import SquadTask
+from albert_tf.training import loop
+from albert_tf.training.run_folder import CONFIG_FILE, EVAL_METRICS_FILE, METRICS_FILE, RESULTS_FILE
 from experiments.declarations import (
     PRETRAINING,
     STEPS_FACTOR,
@@ -187,7 +190,7 @@ class Trained:
                 if self.shallower:
                     self.shallower.train()
                 run, optimizer, pretraining = self.settings()
-                train_loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
+                loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
                 forget()
         made_by = ("run_pretraining.py", PRETRAINING, self.run_folder, self.workspace)
         return {**self.results(), "command": recorded_command(*made_by)}
@@ -294,7 +297,7 @@ def timed_run(values: Mapping[str, Any], speed: Mapping[str, Any], folder: str) 
             f" ({run.log_every_steps}), as the first interval does not count"
         )
     _delete(folder)
-    train_loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
+    loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
     forget()
     lines = _lines(os.path.join(folder, METRICS_FILE))
     _delete(folder)
@@ -394,7 +397,7 @@ def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
         if not os.path.exists(path):
             others = {**data, "output_dir": folder, "init_checkpoint": _start(trained, initial)}
             run, optimizer, task_config = _task_settings(trained, task, others)
-            protocol.fine_tune(program.task_class, task_config, run, optimizer)
+            repeated_runs.fine_tune(program.task_class, task_config, run, optimizer)
             forget()
     classes = fine_tuning_classes(task)
     made_by = (program.script, classes, runs_of(trained, task)[0], trained.workspace)
@@ -487,6 +490,6 @@ def ensemble(trained: Trained, task: str) -> dict[str, Any] | None:
     others = {**data, "output_dir": folder, "ensemble": ",".join(names)}
     run, optimizer, task_config = _task_settings(trained.members[0], task, others)
     with locked(folder + ".lock"):
-        results = protocol.fine_tune(program_of(task).task_class, task_config, run, optimizer)
+        results = repeated_runs.fine_tune(program_of(task).task_class, task_config, run, optimizer)
     forget()
     return {**task_results(results), "members": [names[run] for run in results["members"]]}

@@ -1,60 +1,45 @@
-"""What tests share: a tiny configuration whose sizes all differ, records of random ids, small data of every task, an
-experiment of seconds.
-"""
+"""Fixtures: records of random ids, a tiny pretrained model, small data of every task, an experiment of seconds."""
 
 import contextlib
-import dataclasses
 import functools
 import io
 import json
 import os
 import pathlib
-import subprocess
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import numpy as np
 import pytest
-import sentencepiece
 import tensorflow as tf
-from absl import flags
 
-from albert_tf import cli, presets
-from albert_tf.config import (
+from albert_tf.model.config import (
     AlbertConfig,
-    ClassifierConfig,
-    FineTuningOptimizerConfig,
-    FineTuningRunConfig,
-    OptimizerConfig,
-    PretrainingConfig,
-    RaceConfig,
-    RunConfig,
-    Settings,
-    SquadConfig,
 )
 from experiments import declarations
 from experiments.preparation import Workspace
+from tests.helpers import (
+    MICRO,
+    MINE,
+    TINY,
+    WORDS,
+    FinishedRun,
+    fine_tune_here,
+    glue_files,
+    passage,
+    race_files,
+    random_features,
+    squad_files,
+    train_spm,
+    tsv_files,
+    write_files,
+    write_records,
+)
 
 # Two logical devices, for the multi-device step; most tests use the first alone.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
-
-ROOT = pathlib.Path(__file__).parent.parent
-# Batch 6, length 11 and 8 predictions go with it: no two sizes are equal, so that no coincidence passes.
-TINY = AlbertConfig(
-    vocab_size=101,
-    embedding_size=7,
-    hidden_size=20,
-    num_hidden_layers=3,
-    num_attention_heads=4,
-    intermediate_size=19,
-    max_position_embeddings=17,
-    type_vocab_size=2,
-)
-BATCH, LENGTH, PREDICTIONS = 6, 11, 8
 
 
 @pytest.fixture
@@ -83,52 +68,6 @@ def golden(real_data) -> pathlib.Path:
     return real_data.parent / "golden" / "a_lamb"
 
 
-def random_features(num_examples: int, seed: int = 0, vocab_size: int = TINY.vocab_size) -> dict:
-    """Pretraining features of random pieces, with padding and empty prediction slots.
-
-    Args:
-      num_examples: B.
-      seed: of the values.
-      vocab_size: pieces are below it.
-
-    Returns:
-      int32 and float32 arrays [B, values].
-    """
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(5, LENGTH + 1, num_examples)[:, None]
-    positions = np.arange(LENGTH)[None]
-    real = (positions < lengths).astype(np.int32)
-    num_masked = rng.integers(1, PREDICTIONS, num_examples)[:, None]
-    weights = (np.arange(PREDICTIONS)[None] < num_masked).astype(np.float32)
-    shape = (num_examples, PREDICTIONS)
-    return {
-        "input_ids": rng.integers(5, vocab_size, (num_examples, LENGTH)).astype(np.int32) * real,
-        "input_mask": real,
-        "segment_ids": (positions > lengths // 2).astype(np.int32) * real,
-        "masked_lm_positions": (rng.integers(0, 5, shape) * weights).astype(np.int32),
-        "masked_lm_ids": (rng.integers(5, vocab_size, shape) * weights).astype(np.int32),
-        "masked_lm_weights": weights,
-        "next_sentence_labels": rng.integers(0, 2, (num_examples, 1)).astype(np.int32),
-    }
-
-
-def write_records(path: pathlib.Path, features: dict) -> pathlib.Path:
-    """Writes features as TFRecords with TensorFlow's own writer."""
-
-    def value(row):
-        if row.dtype == np.float32:
-            return tf.train.Feature(float_list=tf.train.FloatList(value=row))
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=row))
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for index in range(len(features["input_ids"])):
-            feature = {name: value(rows[index]) for name, rows in features.items()}
-            example = tf.train.Example(features=tf.train.Features(feature=feature))
-            writer.write(example.SerializeToString())
-    return path
-
-
 @pytest.fixture
 def records_file(tmp_path) -> pathlib.Path:
     """A file of 60 random pretraining records."""
@@ -143,35 +82,6 @@ def config_file(tmp_path) -> pathlib.Path:
     return path
 
 
-def run_script(script: str, *arguments: object, timeout: float = 240, **environment: str):
-    """Runs a script of the project as a user would; returns the finished process with its output.
-
-    Args:
-      script: path from the project's root, or "-m module".
-      arguments: its flags.
-      timeout: seconds.
-      environment: variables set besides the present ones.
-    """
-    command = [sys.executable, *script.split(), *map(str, arguments)]
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-
-
-def the_line(process) -> str:
-    """What a program that failed printed: one line, no traceback."""
-    assert process.returncode != 0
-    # On a busy machine, a line of progress may come before.
-    lines = [line for line in process.stderr.splitlines() if not line.endswith(" left")]
-    assert len(lines) == 1 and "Traceback" not in lines[0], process.stderr
-    return lines[0]
-
-
 @pytest.fixture(scope="session")
 def no_tensorflow(tmp_path_factory) -> dict[str, str]:
     """An environment in which the import of TensorFlow fails."""
@@ -181,148 +91,12 @@ def no_tensorflow(tmp_path_factory) -> dict[str, str]:
     return {"PYTHONPATH": str(folder)}
 
 
-def pretrain_here(*arguments: object) -> dict:
-    """Runs run_pretraining.py's work inside this process, without the start-up; returns its results.
-
-    Args:
-      arguments: flags, "--name=value".
-
-    Raises:
-      UserError: as the script would print it.
-    """
-    from albert_tf import train_loop
-    from albert_tf.tasks.pretraining import PretrainingTask
-
-    classes = (RunConfig, OptimizerConfig, PretrainingConfig)
-    run, optimizer, pretraining = settings_here("run_pretraining.py", classes, arguments)
-    return train_loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
-
-
-def settings_here(
-    script: str,
-    classes: Sequence[type[Settings]],
-    arguments: Iterable[object],
-    defaults: Callable[[Mapping], Mapping] | None = None,
-) -> list[Settings]:
-    """The settings that a script makes of its command line, before it checks them with each other."""
-    values = flags.FlagValues()
-    cli.define_flags(classes, values)
-    values([script, *map(str, arguments)])
-    if defaults:
-        cli._fill(defaults, values)
-    return [cli.settings_from_flags(cls, values) for cls in classes]
-
-
-def train_spm(path: pathlib.Path, sentences: Iterable[str], **changes: object) -> str:
-    """Trains a small SentencePiece model that has ALBERT's control pieces; returns its path.
-
-    Args:
-      path: the file to write.
-      sentences: what to learn from.
-      changes: other or changed arguments of the trainer.
-    """
-    settings = {
-        "character_coverage": 1.0,
-        "pad_id": 0,
-        "unk_id": 1,
-        "bos_id": -1,
-        "eos_id": -1,
-        "pad_piece": "<pad>",
-        "unk_piece": "<unk>",
-        "control_symbols": ["[CLS]", "[SEP]", "[MASK]"],
-        "minloglevel": 2,
-        "num_threads": 1,
-    }
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(sentences), model_writer=model, **settings | changes
-    )
-    path.write_bytes(model.getvalue())
-    return str(path)
-
-
-def write_files(folder: pathlib.Path, files: Mapping[str, str | bytes]) -> None:
-    """Writes files, by their names, and the folders in them."""
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-
-
-def documents_in(path: pathlib.Path) -> list[list[str]]:
-    """The sentences of each document of a corpus file."""
-    return [document.splitlines() for document in path.read_text("utf-8").split("\n\n")]
-
-
-# --- Fine-tuning ---
-
-RUNNERS = {
-    "classifier": (ClassifierConfig, presets.for_classifier),
-    "squad": (SquadConfig, presets.for_squad),
-    "race": (RaceConfig, presets.for_race),
-}
-
-
-def fine_tuning_settings(runner: str, *arguments: object) -> list[Settings]:
-    """The settings that run_<runner>.py makes of its command line, checked as there: run, optimiser, task."""
-    task_config, defaults = RUNNERS[runner]
-    classes = (FineTuningRunConfig, FineTuningOptimizerConfig, task_config)
-    settings = settings_here(f"run_{runner}.py", classes, arguments, defaults)
-    for one in settings:
-        cli.check_paths(one)
-        one.check_with({type(other): other for other in settings})
-    return settings
-
-
-def fine_tuning_task(runner: str):
-    """The class of the task of run_<runner>.py."""
-    from albert_tf.tasks.classification import ClassificationTask
-    from albert_tf.tasks.race import RaceTask
-    from albert_tf.tasks.squad import SquadTask
-
-    return {"classifier": ClassificationTask, "squad": SquadTask, "race": RaceTask}[runner]
-
-
-def fine_tune_here(runner: str, *arguments: object) -> dict:
-    """Runs the work of run_<runner>.py inside this process, without the start-up; returns its results.
-
-    Args:
-      runner: "classifier", "squad" or "race".
-      arguments: flags, "--name=value".
-
-    Raises:
-      UserError: as the script would print it.
-    """
-    from albert_tf import protocol
-
-    run, optimizer, config = fine_tuning_settings(runner, *arguments)
-    return protocol.fine_tune(fine_tuning_task(runner), config, run, optimizer)
-
-
-def make_task(runner: str, *arguments: object):
-    """The task of run_<runner>.py as the loop gets it."""
-    run, _, config = fine_tuning_settings(runner, *arguments, "--output_dir=unused")
-    return fine_tuning_task(runner)(config, run)
-
-
-NAMES = "anna bert carl dora emil fran gert hana ivan jane"
-WORDS = (
-    f"{NAMES} good bad fine red blue green cat dog bird house tree river who where what when is was in the a of"
-    " saw met left came to from and then with near under small large old new . ? _"
-)
-
-
-def sentence(rng: np.random.Generator, least: int, most: int) -> str:
-    """Random words, as many as is drawn between two numbers."""
-    return " ".join(rng.choice(WORDS.split()[:-3], rng.integers(least, most + 1))) + " ."
-
-
 @pytest.fixture(scope="session")
 def tiny_pretrained(tmp_path_factory) -> pathlib.Path:
     """A pretrained model's folder: a tiny configuration with 64 positions, random weights, a vocabulary of words."""
     from albert_tf import save_pretrained
-    from albert_tf.heads import AlbertForPreTraining
-    from albert_tf.tokenization import Tokenizer
+    from albert_tf.model.heads import AlbertForPreTraining
+    from albert_tf.text.tokenizer import Tokenizer
 
     folder = tmp_path_factory.mktemp("pretrained")
     spm = train_spm(
@@ -341,116 +115,6 @@ def tiny_pretrained(tmp_path_factory) -> pathlib.Path:
     )
     save_pretrained(AlbertForPreTraining(config, seed=4), folder / "model", spm_model_file=spm)
     return folder / "model"
-
-
-def label_of(text: str) -> int:
-    """0, 1 or 2, which of the words good, bad and fine a text has most of; the first of equals."""
-    return int(np.argmax([text.split().count(word) for word in ("good", "bad", "fine")]))
-
-
-def glue_files(rng: np.random.Generator) -> dict[str, str]:
-    """MRPC and STS-B, in their official columns."""
-    found = {}
-    sizes = {"train": 22, "dev": 13, "test": 9}
-    start = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
-    for split, size in sizes.items():
-        is_test = split == "test"
-        mrpc = (
-            ["index\t#1 ID\t#2 ID\t#1 String\t#2 String"]
-            if is_test
-            else ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
-        )
-        stsb = [start if is_test else f"{start}\tscore"]
-        for row in range(size):
-            first, second = sentence(rng, 2, 14), sentence(rng, 2, 14)
-            label = row if is_test else int(label_of(first) == label_of(second))
-            mrpc.append(f"{label}\t{row}\t{row}\t{first}\t{second}")
-            score = "" if is_test else f"\t{rng.uniform(0, 5):.3f}"
-            stsb.append(f"{row}\tg\tf\t2012\t{row}\tn\tm\t{first}\t{second}{score}")
-        found[f"glue/MRPC/{split}.tsv"] = "\n".join(mrpc) + "\n"
-        found[f"glue/STS-B/{split}.tsv"] = "\n".join(stsb) + "\n"
-    return found
-
-
-def tsv_files(rng: np.random.Generator) -> dict[str, str]:
-    """A task of one's own with three labels; the file to predict for has none."""
-    found = {}
-    for split, size in {"train": 23, "dev": 12, "test": 7}.items():
-        lines = ["name\treview" + ("" if split == "test" else "\tmood")]
-        for row in range(size):
-            text = sentence(rng, 1, 30)
-            mood = "" if split == "test" else "\t" + ("good", "bad", "fine")[label_of(text)]
-            lines.append(f"{split}-{row}\t{text}{mood}")
-        found[f"tsv/{split}.tsv"] = "\n".join(lines) + "\n"
-    return found
-
-
-def squad_files(rng: np.random.Generator) -> dict[str, str]:
-    """SQuAD 1.1 and 2.0 with two articles each, and questions without answers."""
-    found = {}
-    for version in ("1.1", "2.0"):
-        for split in ("train", "dev"):
-            articles = [
-                {
-                    "title": f"Title {number}",
-                    "paragraphs": [
-                        squad_paragraph(rng, version, f"{split}-{number}-{length}", length)
-                        for length in lengths
-                    ],
-                }
-                for number, lengths in enumerate([(11, 70), (33,)])
-            ]
-            found[f"squad/{split}-v{version}.json"] = json.dumps(
-                {"version": version, "data": articles}
-            )
-    plain = squad_paragraph(rng, "2.0", "plain", 45)
-    for question in plain["qas"]:
-        del question["answers"], question["is_impossible"]
-    found["squad/questions.json"] = json.dumps({"data": [{"paragraphs": [plain]}]})
-    return found
-
-
-def squad_paragraph(rng: np.random.Generator, version: str, id: str, length: int) -> dict:
-    """A context of so many words with three questions; the last is impossible in SQuAD 2.0."""
-    context = sentence(rng, length, length)
-    words = context.split()
-    questions = []
-    for number in range(3):
-        first = int(rng.integers(0, len(words) - 3))
-        text = " ".join(words[first : first + int(rng.integers(1, 4))])
-        answer = {"text": text, "answer_start": len(" ".join(words[:first])) + bool(first)}
-        question = {
-            "id": f"{id}-{number}",
-            "question": f"who is {words[first]} ?",
-            "answers": [answer],
-        }
-        if version == "2.0":
-            question["is_impossible"] = number == 2
-            question["answers"] = [] if number == 2 else [answer]
-        questions.append(question)
-    return {"context": context, "qas": questions}
-
-
-def race_files(rng: np.random.Generator) -> dict[str, str]:
-    """RACE's three splits, passages of middle and of high schools."""
-    found = {}
-    for split, numbers in {"train": (2, 3), "dev": (2, 1), "test": (1, 1)}.items():
-        for level, count in zip(("middle", "high"), numbers, strict=True):
-            for number in range(count):
-                passage = {
-                    "id": f"{level}{number}.txt",
-                    "article": sentence(rng, 3, 60),
-                    "questions": [
-                        f"{sentence(rng, 2, 5)} _ {sentence(rng, 1, 2)}",
-                        sentence(rng, 2, 9),
-                    ],
-                    "options": [[sentence(rng, 1, 6) for _ in range(4)] for _ in range(2)],
-                    "answers": list(rng.choice(list("ABCD"), 2)),
-                }
-                if split == "test":
-                    del passage["answers"]
-                found[f"RACE/{split}/{level}/{number}.txt"] = json.dumps(passage)
-    return found
 
 
 @pytest.fixture(scope="session")
@@ -490,25 +154,6 @@ def task_flags(task_files, tiny_pretrained) -> dict[str, tuple[str, list[str]]]:
     return {name: (runner, [*flags, *common]) for name, (runner, flags) in data.items()}
 
 
-@dataclasses.dataclass(frozen=True)
-class FinishedRun:
-    """A run of `fine_tune_here`.
-
-    Attributes:
-      runner: "classifier", "squad" or "race".
-      flags: all but --output_dir.
-      folder: of the run.
-      results: what it returned.
-      output: what it printed.
-    """
-
-    runner: str
-    flags: list[str]
-    folder: pathlib.Path
-    results: dict
-    output: str
-
-
 @pytest.fixture(scope="session")
 def finished(task_flags, tmp_path_factory) -> Callable[[str], FinishedRun]:
     """A function that gives the finished run of a task, with predictions; made once, so change nothing in its folder.
@@ -535,9 +180,6 @@ def finished(task_flags, tmp_path_factory) -> Callable[[str], FinishedRun]:
     return run
 
 
-# --- Experiments ---
-
-
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory) -> pathlib.Path:
     """Text of 60 documents, and passages of SQuAD and RACE; every passage speaks of a letter of its own."""
@@ -561,89 +203,6 @@ def data_dir(tmp_path_factory) -> pathlib.Path:
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({"article": passage(number)}))
     return folder
-
-
-def passage(number: int) -> str:
-    """Six sentences: each says which passage and the how-manieth sentence it is, in letters."""
-    letter = chr(ord("a") + number)
-    return " ".join(f"{letter * 3} {'uvwxyz'[index] * 3}." for index in range(6))
-
-
-MICRO = """
-title = "seconds"
-seeds = [1, 2]
-seconds = 1
-
-[texts]
-standard = ["text"]
-
-[vocabulary]
-vocab_size = 70
-
-[data]
-max_seq_length = 24
-max_predictions_per_seq = 4
-dupe_factor = 1
-record_format = "compact"
-single_segment = "clean"
-
-[training]
-learning_rate = 0.003
-train_batch_size = 6
-num_train_steps = 8
-num_warmup_steps = 2
-log_every_steps = 2
-eval_every_steps = 4
-max_eval_steps = 1
-save_checkpoints_steps = 4
-
-[model]
-max_position_embeddings = 24
-vocab_size = 70
-
-[sizes]
-embedding_size = { 128 = 7 }
-hidden_size = { 768 = 12 }
-num_attention_heads = { 12 = 3 }
-num_hidden_layers = { 1 = 1, 12 = 2 }
-
-[intrinsic]
-max_examples = 30
-max_probe_examples = 30
-
-[speed]
-steps = 6
-log_every_steps = 2
-
-[tasks.mrpc]
-max_seq_length = 20
-num_train_steps = 3
-"""
-
-MINE = """
-title = "Mine"
-source = "here"
-base = "albert-base-v1"
-measures = ["parameters", "intrinsic", "layer_changes", "tasks"]
-columns = ["parameters", "masked_lm", "sop", "degrees_last", "roughness"]
-tasks = ["mrpc"]
-plot = "layers"
-
-[[rows]]
-name = "one layer"
-model = { num_hidden_layers = 1 }
-paper = { masked_lm = 50.0 }
-
-[[rows]]
-name = "two layers"
-warm_start_from = "one layer"
-
-[[claims]]
-text = "Two layers are better"
-metric = "masked_lm"
-higher = "two layers"
-lower = "one layer"
-"""
 
 
 @pytest.fixture(scope="session")

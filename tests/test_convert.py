@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from conftest import TINY, run_script, the_line
 
 from albert_tf import AlbertForPreTraining, UserError, convert, load_pretrained, save_pretrained
-from albert_tf.heads import AlbertForSpan
+from albert_tf.model.heads import AlbertForSpan
+from tests.helpers import TINY, run_script, the_line
 
 
 def settings(model, folder, **changes) -> convert.ConvertSettings:

@@ -16,17 +16,18 @@ import urllib.request
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT, TINY, settings_here, train_spm
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from test_pretrained import files_at_most
 
-from albert_tf import UserError, heads, load_pretrained, save_pretrained
+from albert_tf import UserError, load_pretrained, save_pretrained
 from albert_tf.export import ExportSettings, export_model
-from albert_tf.features.race import RaceQuestion, RaceSettings, make_race_features
-from albert_tf.features.text_pairs import PairSettings, TextExample, make_pair_features
+from albert_tf.model import heads
 from albert_tf.serving import warmup
 from albert_tf.serving.signatures import TOKENS
-from albert_tf.tokenization import Tokenizer
+from albert_tf.tasks.classification.text_pairs import PairSettings, TextExample, make_pair_features
+from albert_tf.tasks.race.passages import RaceQuestion, RaceSettings, make_race_features
+from albert_tf.text.tokenizer import Tokenizer
+from tests.formats.test_pretrained import files_at_most
+from tests.helpers import ROOT, TINY, settings_here, train_spm
 
 LENGTH = 29  # positions of the models
 CONFIG = TINY.replace(
@@ -607,7 +608,7 @@ def test_the_command_refuses_before_tensorflow_is_loaded(tmp_path):
 @pytest.fixture(scope="module")
 def server(exported):
     """A function that sends a request to the example server: (path, JSON or None) -> (status, JSON)."""
-    spec = importlib.util.spec_from_file_location("serve", ROOT / "docs/serve.py")
+    spec = importlib.util.spec_from_file_location("serve", ROOT / "tools/serve.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     running = module.make_server(str(exported("pairs").parent), 0)

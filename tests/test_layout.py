@@ -5,9 +5,9 @@ import dataclasses
 import pathlib
 
 import pytest
-from conftest import ROOT
 
-from albert_tf import config, convert, export, predict
+from albert_tf import convert, export, predict
+from albert_tf.model import config
 from benchmarks import measure, report, serving
 from data_prep import (
     create_finetuning_data,
@@ -19,6 +19,7 @@ from data_prep import (
     train_sentencepiece,
 )
 from experiments import __main__ as experiments
+from tests.helpers import ROOT
 
 SOURCES = [
     *(ROOT / "benchmarks").rglob("*.py"),
@@ -32,26 +33,26 @@ SOURCES = [
 SHARED = {"config", "errors", "files", "progress", "quiet", "workers"}
 # What each part may import of the library besides those (docs/architecture.md).
 ALLOWED = {
-    "albert_tf/errors.py": set(),
-    "albert_tf/config.py": set(),
-    "albert_tf/progress.py": set(),
-    "albert_tf/losses.py": set(),
-    "albert_tf/tokenization.py": set(),
-    "albert_tf/masking.py": set(),
-    "albert_tf/compact_records.py": {"masking"},
-    "albert_tf/records.py": {"compact_records"},
-    "albert_tf/optimization.py": {"fused"},
-    "albert_tf/cli.py": set(),
-    "albert_tf/checkpoints.py": set(),
-    "albert_tf/fused.py": set(),
-    "albert_tf/sharing.py": set(),
-    "albert_tf/modeling.py": {"fused", "sharing"},
-    "albert_tf/heads.py": {"modeling"},
-    "albert_tf/files.py": set(),
+    "albert_tf/core/errors.py": set(),
+    "albert_tf/model/config.py": set(),
+    "albert_tf/core/progress.py": set(),
+    "albert_tf/training/losses.py": set(),
+    "albert_tf/text/tokenizer.py": set(),
+    "albert_tf/data/masking.py": set(),
+    "albert_tf/data/compact_records.py": {"masking"},
+    "albert_tf/data/records.py": {"compact_records"},
+    "albert_tf/training/optimizers.py": {"fused"},
+    "albert_tf/core/flags.py": set(),
+    "albert_tf/training/run_folder.py": set(),
+    "albert_tf/model/kernels.py": set(),
+    "albert_tf/model/weight_sharing.py": set(),
+    "albert_tf/model/encoder.py": {"fused", "sharing"},
+    "albert_tf/model/heads.py": {"modeling"},
+    "albert_tf/core/files.py": set(),
     "albert_tf/formats": {"formats", "heads", "modeling"},
-    "albert_tf/pretrained.py": {"formats", "heads", "modeling"},
-    "albert_tf/usage.py": {"formats", "tokenization"},
-    "albert_tf/predictors.py": {
+    "albert_tf/formats/pretrained.py": {"formats", "heads", "modeling"},
+    "albert_tf/serving/usage.py": {"formats", "tokenization"},
+    "albert_tf/serving/predictors.py": {
         *("features", "heads", "pretrained", "tasks", "tokenization", "usage"),
     },
     "albert_tf/predict.py": {"cli", "predictors"},
@@ -60,11 +61,11 @@ ALLOWED = {
     "albert_tf/export.py": {
         *("cli", "heads", "pretrained", "serving", "usage"),
     },
-    "albert_tf/data.py": {"records", "features"},
-    "albert_tf/train_loop.py": {"data", "losses", "optimization", "checkpoints", "tasks"},
-    "albert_tf/workers.py": set(),
-    "albert_tf/presets.py": set(),
-    "albert_tf/protocol.py": {"train_loop", "checkpoints", "tasks"},
+    "albert_tf/data/datasets.py": {"records", "features"},
+    "albert_tf/training/loop.py": {"data", "losses", "optimization", "checkpoints", "tasks"},
+    "albert_tf/core/workers.py": set(),
+    "albert_tf/tasks/presets.py": set(),
+    "albert_tf/tasks/repeated_runs.py": {"train_loop", "checkpoints", "tasks"},
     "albert_tf/features": {"features", "tokenization"},
     "albert_tf/tasks": {
         *("data", "records", "compact_records", "losses", "pretrained", "heads"),
@@ -106,7 +107,7 @@ def test_imports_go_one_way(part):
 
 def test_the_loop_knows_no_concrete_task():
     assert not any(
-        "tasks.pretraining" in name for name in imports(ROOT / "albert_tf/train_loop.py")
+        "tasks.pretraining" in name for name in imports(ROOT / "albert_tf/training/loop.py")
     )
 
 

@@ -7,12 +7,13 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT, TINY, WORDS, train_spm
 
-from albert_tf import UserError, load_pretrained, predict, predictors, save_pretrained
-from albert_tf.features.masked_text import encode_masked, ids_within_word
-from albert_tf.heads import AlbertForSpan
-from albert_tf.tokenization import Tokenizer
+from albert_tf import UserError, load_pretrained, predict, save_pretrained
+from albert_tf.model.heads import AlbertForSpan
+from albert_tf.serving import predictors
+from albert_tf.text.masked_text import encode_masked, ids_within_word
+from albert_tf.text.tokenizer import Tokenizer
+from tests.helpers import ROOT, TINY, WORDS, train_spm
 
 
 def answers_to(folder, items, **settings) -> list[dict]:

@@ -13,7 +13,11 @@ from collections.abc import Sequence
 import pytest
 import safetensors.numpy
 import tensorflow as tf
-from conftest import (
+from official.common import distribute_utils
+
+from albert_tf import UserError, save_pretrained
+from albert_tf.model.heads import AlbertForPreTraining
+from tests.helpers import (
     LENGTH,
     PREDICTIONS,
     ROOT,
@@ -24,10 +28,6 @@ from conftest import (
     the_line,
     write_records,
 )
-from official.common import distribute_utils
-
-from albert_tf import UserError, save_pretrained
-from albert_tf.heads import AlbertForPreTraining
 
 SPLIT, TRAIN_SPM = "-m data_prep.split_sentences", "-m data_prep.train_sentencepiece"
 CREATE = "-m data_prep.create_pretraining_data"

@@ -8,8 +8,8 @@ import os
 import re
 from collections.abc import Collection
 
-from albert_tf.errors import UserError, first_line
-from albert_tf.files import HUB_PREFIX
+from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.files import HUB_PREFIX
 from albert_tf.formats import hugging_face, tokenizer_files
 
 _NAME = re.compile(HUB_PREFIX + r"(?P<model>[\w.-]+(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?")

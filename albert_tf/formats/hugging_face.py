@@ -10,12 +10,12 @@ import safetensors
 import safetensors.numpy
 from absl import logging
 
-from albert_tf import files
-from albert_tf.config import AlbertConfig
-from albert_tf.errors import UserError, first_line
+from albert_tf.core import files
+from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import tokenizer_files, torch_file
 from albert_tf.formats.weights import Weights, belongs_to_ffn, check_identity_projection
-from albert_tf.heads import (
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.heads import (
     MODEL_CLASSES,
     AlbertForPreTraining,
     AlbertForSequenceClassification,

@@ -9,11 +9,11 @@ import h5py
 import numpy as np
 from absl import logging
 
-from albert_tf import files
-from albert_tf.config import AlbertConfig
-from albert_tf.errors import UserError, first_line
+from albert_tf.core import files
+from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats.torch_file import float32_of_bfloat16
 from albert_tf.formats.weights import Weights, check_identity_projection
+from albert_tf.model.config import AlbertConfig
 
 CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.weights.h5", "assets/tokenizer/vocabulary.spm"
 TASK, TASK_WEIGHTS = "task.json", "task.weights.h5"

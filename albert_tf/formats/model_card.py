@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.heads import AlbertModel
+from albert_tf.model.heads import AlbertModel
 
 FILE = "README.md"
 

@@ -17,11 +17,11 @@ import yaml
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from albert_tf import files
-from albert_tf.config import AlbertConfig
-from albert_tf.errors import UserError, first_line
+from albert_tf.core import files
+from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import tf1
 from albert_tf.formats.weights import Weights
+from albert_tf.model.config import AlbertConfig
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"

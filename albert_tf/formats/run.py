@@ -5,12 +5,12 @@ import re
 
 import tensorflow as tf
 
-from albert_tf import files
-from albert_tf.config import AlbertConfig
-from albert_tf.errors import UserError, first_line
+from albert_tf.core import files
+from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import hugging_face
 from albert_tf.formats.weights import Weights
-from albert_tf.heads import MODEL_CLASSES, AlbertForPreTraining
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining
 
 gfile = tf.io.gfile
 

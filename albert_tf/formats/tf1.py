@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files
-from albert_tf.config import AlbertConfig
-from albert_tf.errors import UserError, first_line
+from albert_tf.core import files
+from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats.weights import Weights
-from albert_tf.heads import AlbertForPreTraining, AlbertModel
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.heads import AlbertForPreTraining, AlbertModel
 
 # Not the file functions of Python: models may lie on gs:// and the like.
 gfile = tf.io.gfile

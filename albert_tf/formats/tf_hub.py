@@ -18,12 +18,12 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.framework import node_def_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from albert_tf import files
-from albert_tf.config import AlbertConfig
-from albert_tf.errors import UserError, first_line
+from albert_tf.core import files
+from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import model_garden, tf1
 from albert_tf.formats.weights import Weights
-from albert_tf.heads import MODEL_CLASSES, AlbertForPreTraining
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining
 
 GRAPH, VARIABLES, ASSETS = "saved_model.pb", "variables/variables", "assets"
 EXPORT = "export.json"  # among the assets of our own exports: what they are

@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from albert_tf.errors import UserError
+from albert_tf.core.errors import UserError
 
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 

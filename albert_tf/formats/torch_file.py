@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albert_tf import files
-from albert_tf.errors import UserError, first_line
+from albert_tf.core import files
+from albert_tf.core.errors import UserError, first_line
 
 _ZIP_START = b"PK\x03\x04"
 _PICKLE_START = b"\x80"

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.config import AlbertConfig
-from albert_tf.errors import UserError
+from albert_tf.core.errors import UserError
+from albert_tf.model.config import AlbertConfig
 
 
 @dataclasses.dataclass(frozen=True)

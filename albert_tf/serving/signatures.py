@@ -9,12 +9,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf import heads
-from albert_tf.config import AlbertConfig
-from albert_tf.heads import AlbertModel
-from albert_tf.serving.graph_squad import GraphSquad
-from albert_tf.serving.graph_text import GraphText
-from albert_tf.tokenization import Tokenizer
+from albert_tf.model import heads
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.heads import AlbertModel
+from albert_tf.serving.in_graph.squad import GraphSquad
+from albert_tf.serving.in_graph.text import GraphText
+from albert_tf.text.tokenizer import Tokenizer
 
 DEFAULT = "serving_default"  # the signature that a server takes if none is named
 NUM_FILLINGS = 5  # K, as in the pipeline of transformers

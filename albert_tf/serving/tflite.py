@@ -9,9 +9,10 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import heads, quiet
-from albert_tf.errors import UserError
-from albert_tf.heads import AlbertModel
+from albert_tf.core import quiet
+from albert_tf.core.errors import UserError
+from albert_tf.model import heads
+from albert_tf.model.heads import AlbertModel
 from albert_tf.serving.signatures import TOKENS
 
 TOLERANCE = 1e-4  # of the outputs of a float32 file

@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import pretrained
-from albert_tf.config import (
+from albert_tf.core.errors import UserError
+from albert_tf.data.datasets import RecordData, TableData
+from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
+from albert_tf.data.records import EXAMPLE_WEIGHTS, feature_schema, find_feature_records
+from albert_tf.formats import pretrained
+from albert_tf.model.config import (
     AlbertConfig,
     FineTuningConfig,
     FineTuningOptimizerConfig,
     FineTuningRunConfig,
     OptimizerConfig,
 )
-from albert_tf.data import RecordData, TableData
-from albert_tf.errors import UserError
-from albert_tf.features.sources import Source
-from albert_tf.features.table import FeatureTable, lengths_to_pad_to
-from albert_tf.heads import AlbertModel
-from albert_tf.records import EXAMPLE_WEIGHTS, feature_schema, find_feature_records
-from albert_tf.tasks import Features, Files, Predictions, Task
+from albert_tf.model.heads import AlbertModel
 from albert_tf.tasks.model_choice import chosen_config
-from albert_tf.tokenization import Tokenizer
+from albert_tf.tasks.source import Source
+from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.training.task import Features, Files, Predictions, Task
 
 EVAL_PREDICTIONS, PREDICTIONS = "predictions/eval.npz", "predictions/predict.npz"
 _SHUFFLED_RECORDS = 10_000

@@ -1,7 +1,7 @@
 """Which model a task builds: from the flags, the initial checkpoint and the vocabulary."""
 
-from albert_tf.config import AlbertConfig, ModelChoice, RunConfig
-from albert_tf.pretrained import Weights
+from albert_tf.formats.pretrained import Weights
+from albert_tf.model.config import AlbertConfig, ModelChoice, RunConfig
 
 
 def chosen_config(

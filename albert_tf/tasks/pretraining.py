@@ -6,15 +6,16 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import compact_records, pretrained, records
-from albert_tf.config import AlbertConfig, PretrainingConfig, RunConfig
-from albert_tf.data import RecordData
-from albert_tf.errors import UserError, first_line
-from albert_tf.heads import AlbertForPreTraining
-from albert_tf.losses import Ratio, accuracy, cross_entropy
-from albert_tf.tasks import Features, Outputs, Task
+from albert_tf.core.errors import UserError, first_line
+from albert_tf.data import compact_records, records
+from albert_tf.data.datasets import RecordData
+from albert_tf.formats import pretrained
+from albert_tf.model.config import AlbertConfig, PretrainingConfig, RunConfig
+from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks.model_choice import chosen_config
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.training.losses import Ratio, accuracy, cross_entropy
+from albert_tf.training.task import Features, Outputs, Task
 
 _CHANCE_EXAMPLES = 1000
 # What the model card says of the records, from their metadata.json.

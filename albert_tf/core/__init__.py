@@ -1,0 +1,1 @@
+"""Settings, flags, files, errors, progress, worker processes; no text, no models, no TensorFlow."""

@@ -1,0 +1,134 @@
+"""Compact pretraining records -> the features of full ones.
+
+A compact record holds without padding what cannot be computed from the rest: the pieces, where segment B begins, the
+label. With --masking=static its pieces are masked and it holds the predictions too; TensorFlow alone reads it, on
+whatever host a batch is made. With --masking=dynamic its pieces are not masked, and masks are drawn while reading: a
+function of (seed, epoch, example), by the function that data preparation masks with. TensorFlow has no operation that
+picks spans one after the other, and a loop of small ones would be a second masking, slower and to be kept equal to the
+first. So the compiled function is called, without Python's lock; but in this process, not on another host.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+Metadata = Mapping[str, Any]
+
+
+def num_slots(metadata: Metadata, max_predictions_per_seq: int) -> int:
+    """P: predictions that an example has room for; permuted pieces are predicted too."""
+    return max_predictions_per_seq * (1 + metadata["do_permutation"])
+
+
+def mask_settings(metadata: Metadata) -> dict[str, Any]:
+    """What the masks that are drawn while reading depend on; empty where records hold masks."""
+    if metadata.get("masking") != "dynamic":
+        return {}
+    from albert_tf.data.masking import RULE_SETTINGS
+
+    return {name: metadata[name] for name in (*RULE_SETTINGS, "word_start_rule")}
+
+
+def static_parser(
+    max_seq_length: int, slots: int
+) -> Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
+    """The function that parses records of masked pieces.
+
+    Args:
+      max_seq_length: L.
+      slots: P.
+
+    Returns:
+      A function of the numbers of B examples, which it does not need, and of the serialised examples, string [B];
+      gives the original's features, int32 or float32 [B, values].
+    """
+
+    def parse(_numbers: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+        features, parsed = _parse_segments(serialized, max_seq_length, ("gaps", "masked"))
+        num_masked = tf.cast(parsed["masked"].row_lengths(), tf.int32)
+        is_used = tf.sequence_mask(num_masked, slots)
+        positions = tf.cumsum(_padded(parsed["gaps"], slots), axis=1)
+        return {
+            **features,
+            "masked_lm_positions": tf.where(is_used, positions, 0),
+            "masked_lm_ids": _padded(parsed["masked"], slots),
+            "masked_lm_weights": tf.cast(is_used, tf.float32),
+        }
+
+    return parse
+
+
+def dynamic_parser(
+    metadata: Metadata, max_seq_length: int, slots: int, seed: int
+) -> Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
+    """The function that parses and masks records of unmasked pieces.
+
+    Args:
+      metadata: of the records; its settings are those of the masks.
+      max_seq_length: L.
+      slots: P, which need not be what the metadata says.
+      seed: of the masks.
+
+    Returns:
+      A function of the numbers of B examples, int64 [B], from which their masks follow, and of the serialised
+      examples, string [B]; gives the original's features, int32 or float32 [B, values].
+    """
+    from albert_tf.data import masking  # takes half a second, and most runs do without
+
+    settings = {name: metadata[name] for name in masking.RULE_SETTINGS}
+    settings["max_predictions_per_seq"] = slots // (1 + metadata["do_permutation"])
+    vocabulary = masking.Vocabulary.from_json(metadata["vocabulary"], metadata["vocab_size"])
+    rule = masking.masking_rule(vocabulary, **settings)
+
+    def mask(numbers: np.ndarray, input_ids: np.ndarray, num_pieces: np.ndarray):
+        output_ids = input_ids.copy()  # the input is TensorFlow's
+        seeds = masking.seeds_of(seed, numbers)
+        return output_ids, *masking.mask_batch(output_ids, num_pieces, seeds, rule)
+
+    def parse(numbers: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+        features, parsed = _parse_segments(serialized, max_seq_length)
+        num_pieces = tf.cast(parsed["pieces"].row_lengths(), tf.int32)
+        ids, positions, masked, num_masked = tf.numpy_function(
+            mask, [numbers, features["input_ids"], num_pieces], [tf.int32] * 4, stateful=False
+        )
+        num_masked = tf.ensure_shape(num_masked, serialized.shape)
+        return {
+            **features,
+            "input_ids": tf.ensure_shape(ids, features["input_ids"].shape),
+            "masked_lm_positions": tf.ensure_shape(positions, [*serialized.shape, slots]),
+            "masked_lm_ids": tf.ensure_shape(masked, [*serialized.shape, slots]),
+            "masked_lm_weights": tf.sequence_mask(num_masked, slots, tf.float32),
+        }
+
+    return parse
+
+
+def _parse_segments(
+    serialized: tf.Tensor, max_seq_length: int, others: tuple[str, ...] = ()
+) -> tuple[dict[str, tf.Tensor], dict[str, tf.RaggedTensor]]:
+    """What both kinds of records have in common: the features of the segments, and the lists as they were parsed."""
+    lists = ("pieces", *others)
+    parsed = tf.io.parse_example(
+        serialized,
+        {
+            **{name: tf.io.RaggedFeature(tf.int64) for name in lists},
+            **{name: tf.io.FixedLenFeature([1], tf.int64) for name in ("first_b", "label")},
+        },
+    )
+    parsed = {name: tf.cast(value, tf.int32) for name, value in parsed.items()}
+    input_mask = tf.sequence_mask(parsed["pieces"].row_lengths(), max_seq_length, tf.int32)
+    in_b = tf.cast(tf.range(max_seq_length) >= parsed["first_b"], tf.int32)
+    features = {
+        "input_ids": _padded(parsed["pieces"], max_seq_length),
+        "input_mask": input_mask,
+        "segment_ids": in_b * input_mask,
+        "next_sentence_labels": parsed["label"],
+    }
+    return features, {name: parsed[name] for name in lists}
+
+
+def _padded(values: tf.RaggedTensor, size: int) -> tf.Tensor:
+    """Rows of up to `size` values, filled up with 0."""
+    return values.to_tensor(shape=[None, size])

@@ -1,0 +1,209 @@
+"""What the loop reads: record files, or a table of features, as batches.
+
+Both give training batches that are a function of (seed, step), so that a run can be taken up at any step, and
+evaluation batches that hold every example once. With several input pipelines (workers), each gives its part of a
+batch.
+"""
+
+import abc
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.data import feature_table as tables
+from albert_tf.data import records
+from albert_tf.data.feature_table import Batch, FeatureTable
+from albert_tf.data.records import EXAMPLE_WEIGHTS, RecordSet, Schema
+
+# int32 [B]: which example of the table this is; -1 fills up an evaluation's last batches.
+EXAMPLE_INDEX = "example_index"
+Spec = Mapping[str, tf.TensorSpec]
+
+
+class Data(abc.ABC):
+    """A source of batches.
+
+    Attributes:
+      num_examples: how many there are.
+    """
+
+    num_examples: int
+
+    @abc.abstractmethod
+    def spec(self, batch_size: int) -> Spec:
+        """Shapes and types of a training batch."""
+
+    @abc.abstractmethod
+    def training_dataset(
+        self, batch_size: int, *, seed: int, first_step: int, context: tf.distribute.InputContext
+    ) -> tf.data.Dataset:
+        """An endless stream of a device's parts of the global batches, from a step on."""
+
+    @abc.abstractmethod
+    def evaluation_dataset(
+        self, batch_size: int, context: tf.distribute.InputContext
+    ) -> tf.data.Dataset:
+        """A device's parts of the global batches that hold every example once, again and again."""
+
+    @abc.abstractmethod
+    def evaluation_steps(self, batch_size: int) -> int:
+        """Number of global batches that hold every example once."""
+
+    def damage(self) -> list[str]:
+        """The files that are damaged, each with what is wrong."""
+        return []
+
+
+class RecordData(Data):
+    """Examples in record files.
+
+    Args:
+      record_set: the files.
+      schema: how to parse them.
+      shuffle: whether training takes them in another order, anew each epoch.
+      buffer_examples: examples that are shuffled together.
+      choices: C; where there are several, sequences are [B, C, L].
+    """
+
+    def __init__(
+        self,
+        record_set: RecordSet,
+        schema: Schema,
+        shuffle: bool,
+        buffer_examples: int,
+        *,
+        choices: int = 1,
+    ):
+        self.record_set = record_set
+        self._choices = choices
+        self.schema = schema
+        self.num_examples = record_set.num_examples
+        self._order = {"shuffle": shuffle, "buffer_examples": buffer_examples}
+
+    def spec(self, batch_size: int) -> Spec:
+        """See `Data`."""
+        integer = {tf.int64: tf.int32}  # what records.parse_batch makes of it
+        return {
+            name: tf.TensorSpec([batch_size, *self._shape(size)], integer.get(dtype, dtype))
+            for name, (size, dtype) in self.schema.items()
+        }
+
+    def _shape(self, size: int) -> tuple[int, ...]:
+        """Shape of one example's feature: a column's is shorter than the number of choices."""
+        is_sequence = self._choices > 1 and size >= self._choices
+        return (self._choices, size // self._choices) if is_sequence else (size,)
+
+    def training_dataset(self, batch_size, *, seed, first_step, context):
+        """See `Data`."""
+        reading = records.Reading(batch_size, seed=seed, first_step=first_step, **self._order)
+        dataset = records.training_dataset(self.record_set, self.schema, reading, context)
+        if self._choices == 1:
+            return dataset
+        shapes = {name: self._shape(size) for name, (size, _) in self.schema.items()}
+        return dataset.map(
+            lambda batch: {
+                name: tf.reshape(value, [value.shape[0], *shapes[name]])
+                for name, value in batch.items()
+            }
+        )
+
+    def evaluation_dataset(self, batch_size, context):
+        """See `Data`."""
+        # The number of steps is given; an endless dataset keeps its static shapes under every strategy.
+        return records.evaluation_dataset(
+            self.record_set, self.schema, batch_size, context
+        ).repeat()
+
+    def evaluation_steps(self, batch_size: int) -> int:
+        """See `Data`."""
+        return -(-self.num_examples // batch_size)
+
+    def damage(self) -> list[str]:
+        """See `Data`."""
+        return records.damaged_files(self.record_set, self.schema)
+
+
+class TableData(Data):
+    """Examples in memory, padded to one of a few lengths.
+
+    Args:
+      table: the features.
+      names: sequences and columns that the model and the losses see.
+      buckets: ascending lengths to pad to; the last holds every example.
+    """
+
+    def __init__(self, table: FeatureTable, names: Sequence[str], buckets: Sequence[int]):
+        self.table = table
+        self.num_examples = len(table)
+        self._names = tuple(names)
+        self._buckets = tuple(buckets)
+
+    def spec(self, batch_size: int) -> Spec:
+        """See `Data`; the length is None where there are several."""
+        length = self._buckets[0] if len(self._buckets) == 1 else None
+        choices = [] if self.table.choices == 1 else [self.table.choices]
+        of_sequence = tf.TensorSpec([batch_size, *choices, length], tf.int32)
+        index = tf.TensorSpec([batch_size], tf.int32)
+        found = {"input_mask": of_sequence, EXAMPLE_INDEX: index}
+        for name in self._names:
+            column = self.table.columns.get(name)
+            found[name] = of_sequence
+            if column is not None:
+                found[name] = tf.TensorSpec([batch_size, column.shape[1]], column.dtype)
+        return found
+
+    def training_dataset(self, batch_size, *, seed, first_step, context):
+        """See `Data`."""
+        lengths = self.table.lengths
+
+        def parts():
+            batches = tables.training_batches(lengths, self._buckets, batch_size, seed)
+            for batch in itertools.islice(batches, first_step, None):
+                yield from self._parts(batch, context)
+
+        signature = self.spec(batch_size // context.num_replicas_in_sync)
+        return _endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
+
+    def evaluation_dataset(self, batch_size, context):
+        """See `Data`."""
+        batches = self._evaluation_batches(batch_size)
+        device_batch = batch_size // context.num_replicas_in_sync
+
+        def parts():
+            for batch in itertools.cycle(batches):
+                for part in self._parts(batch, context):
+                    part[EXAMPLE_WEIGHTS] = (part[EXAMPLE_INDEX] >= 0).astype(np.float32)
+                    yield part
+
+        signature = {
+            **self.spec(device_batch),
+            EXAMPLE_WEIGHTS: tf.TensorSpec([device_batch], tf.float32),
+        }
+        return _endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
+
+    def evaluation_steps(self, batch_size: int) -> int:
+        """See `Data`."""
+        return len(self._evaluation_batches(batch_size))
+
+    def _evaluation_batches(self, batch_size: int) -> list[Batch]:
+        return tables.evaluation_batches(self.table.lengths, self._buckets, batch_size)
+
+    def _parts(
+        self, batch: Batch, context: tf.distribute.InputContext
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """What each device of this pipeline gets of a batch."""
+        of_pipeline = np.split(batch.examples, context.num_input_pipelines)[
+            context.input_pipeline_id
+        ]
+        devices = context.num_replicas_in_sync // context.num_input_pipelines
+        for examples in np.split(of_pipeline, devices):
+            part = self.table.batch(np.maximum(examples, 0), batch.length, self._names)
+            part[EXAMPLE_INDEX] = examples.astype(np.int32)
+            yield part
+
+
+def _endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+    return dataset.with_options(records.reading_options()).prefetch(tf.data.AUTOTUNE)

@@ -1,0 +1,371 @@
+"""Features of a data set in memory, and which of its examples make up which batch.
+
+Sequences stand end to end without padding; they are padded when a batch is made, to the shortest of a few fixed lengths
+that holds them. What a batch consists of is a pure function of the settings, the seed and the step, so that a run
+can be taken up at any step.
+"""
+
+import dataclasses
+import hashlib
+import io
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from albert_tf.core.files import read_bytes
+
+# What a sequence is filled up with, where it is not 0.
+PADDING = {"p_mask": 1}
+_FILE_VERSION = 2
+_HASH_BYTES = hashlib.sha256().digest_size
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureTable:
+    """Examples of one or more sequences each.
+
+    Attributes:
+      row_splits: int64 [sequences + 1]; sequence i holds the values from row_splits[i] to row_splits[i + 1].
+      sequences: name -> int32 [values]; one value a piece, in the order of the sequences.
+      columns: name -> int32 or float32 [examples, values].
+      choices: sequences of an example; example i has the sequences from i * choices on.
+
+    Raises:
+      ValueError: the arrays do not fit together.
+    """
+
+    row_splits: np.ndarray
+    sequences: Mapping[str, np.ndarray]
+    columns: Mapping[str, np.ndarray]
+    choices: int = 1
+
+    def __post_init__(self):
+        splits = self.row_splits
+        ascends = (
+            splits.ndim == 1 and len(splits) and splits[0] == 0 and np.all(np.diff(splits) >= 0)
+        )
+        if not ascends or (len(splits) - 1) % self.choices:
+            raise ValueError(
+                f"row_splits must ascend from 0, with {self.choices} sequences an example; got {splits}"
+            )
+        for name, values in self.sequences.items():
+            if values.shape != (self.row_splits[-1],) or values.dtype != np.int32:
+                raise ValueError(
+                    f"{name} must be int32 [{self.row_splits[-1]}], got {values.dtype} {values.shape}"
+                )
+        for name, values in self.columns.items():
+            is_number = values.dtype in (np.int32, np.float32)
+            if not is_number or values.ndim != 2 or len(values) != len(self):
+                raise ValueError(
+                    f"{name} must be int32 or float32 [{len(self)}, values],"
+                    f" got {values.dtype} {values.shape}"
+                )
+
+    def __len__(self) -> int:
+        return (len(self.row_splits) - 1) // self.choices
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Length of the longest sequence of each example, int64 [examples]."""
+        return np.diff(self.row_splits).reshape(-1, self.choices).max(axis=1)
+
+    def sequence(self, name: str, index: int) -> np.ndarray:
+        """The values of one sequence."""
+        return self.sequences[name][self.row_splits[index] : self.row_splits[index + 1]]
+
+    def batch(
+        self, examples: np.ndarray, length: int, names: Sequence[str]
+    ) -> dict[str, np.ndarray]:
+        """Padded features of some examples.
+
+        Args:
+          examples: int [B], their indices.
+          length: L, at least their longest sequence's.
+          names: sequences and columns wanted.
+
+        Returns:
+          Sequences int32 [B, L], or [B, C, L] where an example has several, with `input_mask` (1 = a piece);
+          columns [B, values].
+        """
+        rows = self._rows_of(examples)
+        starts, ends = self.row_splits[rows], self.row_splits[rows + 1]
+        positions = starts[:, None] + np.arange(length)
+        is_piece = positions < ends[:, None]
+        shape = (-1, length) if self.choices == 1 else (-1, self.choices, length)
+        taken = np.where(is_piece, positions, 0)
+        features = {"input_mask": is_piece.astype(np.int32).reshape(shape)}
+        for name in names:
+            if name in self.columns:
+                features[name] = self.columns[name][examples]
+            else:
+                values = np.where(is_piece, self.sequences[name][taken], PADDING.get(name, 0))
+                features[name] = values.astype(np.int32).reshape(shape)
+        return features
+
+    def select(self, examples: np.ndarray) -> "FeatureTable":
+        """The table of some examples, in the order given."""
+        rows = self._rows_of(examples)
+        lengths = np.diff(self.row_splits)[rows]
+        row_splits = _row_splits(lengths)
+        shifts = self.row_splits[rows] - row_splits[:-1]
+        taken = np.arange(row_splits[-1]) + np.repeat(shifts, lengths)
+        return FeatureTable(
+            row_splits,
+            {name: values[taken] for name, values in self.sequences.items()},
+            {name: values[examples] for name, values in self.columns.items()},
+            self.choices,
+        )
+
+    def _rows_of(self, examples: np.ndarray) -> np.ndarray:
+        """Indices of the examples' sequences."""
+        return (np.asarray(examples)[:, None] * self.choices + np.arange(self.choices)).ravel()
+
+    @classmethod
+    def from_rows(
+        cls,
+        sequences: Mapping[str, Sequence[Sequence[int]]],
+        columns: Mapping[str, Sequence],
+        choices: int = 1,
+    ) -> "FeatureTable":
+        """A table of Python lists.
+
+        Example:
+          from_rows({"input_ids": [[2, 7, 3], [2, 3]]}, {"label_ids": [1, 0]}) has 2 examples and 5 pieces.
+
+        Args:
+          sequences: name -> for each sequence its values.
+          columns: name -> for each example a number or a list of numbers; floats make a float32 column.
+          choices: sequences of an example.
+
+        Raises:
+          ValueError: the sequences of two names are not of the same lengths.
+        """
+        lengths = {name: [len(row) for row in rows] for name, rows in sequences.items()}
+        first, *others = lengths
+        for name in others:
+            if lengths[name] != lengths[first]:
+                raise ValueError(f"{name} and {first} must have sequences of the same lengths")
+        flat = {name: _joined(rows) for name, rows in sequences.items()}
+        fixed = {name: _as_column(values) for name, values in columns.items()}
+        return cls(_row_splits(lengths[first]), flat, fixed, choices)
+
+    @classmethod
+    def concatenate(cls, tables: Sequence["FeatureTable"]) -> "FeatureTable":
+        """One table of several, which must have the same names; at least one."""
+        first = tables[0]
+        return cls(
+            _row_splits(np.concatenate([np.diff(table.row_splits) for table in tables])),
+            {
+                name: np.concatenate([table.sequences[name] for table in tables])
+                for name in first.sequences
+            },
+            {
+                name: np.concatenate([table.columns[name] for table in tables])
+                for name in first.columns
+            },
+            first.choices,
+        )
+
+    def to_bytes(self) -> bytes:
+        """The table as the bytes of an .npz file, followed by their hash."""
+        arrays = {"row_splits": self.row_splits, "choices": np.array([self.choices, _FILE_VERSION])}
+        arrays.update(
+            {f"sequence/{name}": _narrow(values) for name, values in self.sequences.items()}
+        )
+        arrays.update({f"column/{name}": values for name, values in self.columns.items()})
+        file = io.BytesIO()
+        np.savez(file, **arrays)
+        # An .npz file guards its arrays against damage, but not the list of them.
+        file.write(hashlib.sha256(file.getbuffer()).digest())
+        return file.getvalue()
+
+    def sha256(self) -> str:
+        """Hexadecimal hash of the contents, which no version of NumPy writes otherwise."""
+        found = hashlib.sha256(str(self.choices).encode())
+        named = {"row_splits": self.row_splits, **self.sequences, **self.columns}
+        for name, values in sorted(named.items()):
+            found.update(f"{name} {values.dtype.str} {values.shape}".encode())
+            found.update(np.ascontiguousarray(values).data)
+        return found.hexdigest()
+
+    @classmethod
+    def from_file(cls, path: str) -> "FeatureTable":
+        """Reads what `to_bytes` gave; a path with :// is read through TensorFlow.
+
+        Raises:
+          ValueError: the file is damaged or of another version; as a UserError, it cannot be read.
+        """
+        content = read_bytes(path)
+        end = max(0, len(content) - _HASH_BYTES)
+        if hashlib.sha256(memoryview(content)[:end]).digest() != content[end:]:
+            raise ValueError("not a whole table")
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        choices, version = arrays["choices"].tolist()
+        if version != _FILE_VERSION:
+            raise ValueError(f"a table of version {version}, must be {_FILE_VERSION}")
+        named = {"sequence": {}, "column": {}}
+        for name, values in arrays.items():
+            kind, _, rest = name.partition("/")
+            if rest:
+                named[kind][rest] = values
+        sequences = {name: values.astype(np.int32) for name, values in named["sequence"].items()}
+        return cls(arrays["row_splits"], sequences, named["column"], choices)
+
+
+def _row_splits(lengths: Sequence[int]) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))])
+
+
+def _joined(rows: Sequence[Sequence[int]]) -> np.ndarray:
+    """The values of all rows, int32; either way is many times slower with rows of the other kind."""
+    if len(rows) and isinstance(rows[0], np.ndarray):
+        return np.concatenate(rows).astype(np.int32)
+    return np.fromiter(itertools.chain.from_iterable(rows), np.int32)
+
+
+def _narrow(values: np.ndarray) -> np.ndarray:
+    """The same numbers in the smallest type that holds them, for a file of a quarter or half the size."""
+    for dtype in (np.uint8, np.uint16):
+        if values.size and values.min() >= 0 and values.max() <= np.iinfo(dtype).max:
+            return values.astype(dtype)
+    return values
+
+
+def _as_column(values: Sequence) -> np.ndarray:
+    array = np.asarray(values)
+    array = array.astype(np.float32 if array.dtype.kind == "f" and array.size else np.int32)
+    return array if array.ndim == 2 else array.reshape(len(array), 1)
+
+
+# --- Which examples make up which batch ---
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Some examples and the length that their sequences are padded to.
+
+    Attributes:
+      examples: int64 [B], indices; -1 fills up an evaluation's batch.
+      length: L.
+    """
+
+    examples: np.ndarray
+    length: int
+
+
+def bucket_of(lengths: np.ndarray, buckets: Sequence[int]) -> np.ndarray:
+    """Index of the shortest bucket that holds each example, int64 [examples]; buckets ascend.
+
+    Raises:
+      ValueError: an example is longer than the last bucket.
+    """
+    lengths = np.asarray(lengths)
+    if lengths.size and lengths.max() > buckets[-1]:
+        raise ValueError(f"an example has {lengths.max()} pieces, the longest bucket {buckets[-1]}")
+    return np.searchsorted(np.asarray(buckets), lengths, side="left")
+
+
+def training_batches(
+    lengths: np.ndarray,
+    buckets: Sequence[int],
+    batch_size: int,
+    seed: int,
+    shuffle: bool = True,
+) -> Iterator[Batch]:
+    """An endless stream of batches; each epoch has every example once, in a new order.
+
+    A bucket's last batch is filled up from the next shorter bucket. The last examples of an epoch's order that do not
+    fill a batch at all come in the next epoch, so that no example is dropped, repeated, or put off for longer.
+
+    Args:
+      lengths: of the examples, int [examples]; at least one.
+      buckets: ascending lengths to pad to; the last holds every example.
+      batch_size: examples in a batch.
+      seed: of the order.
+      shuffle: whether examples and batches come in a random order; otherwise in the table's, long batches first.
+
+    Raises:
+      ValueError: there are no examples, or one is longer than the last bucket.
+    """
+    if not len(lengths):
+        raise ValueError("there are no examples to make batches of")
+    bucket = bucket_of(lengths, buckets)
+    left = np.zeros(0, np.int64)
+    for epoch in itertools.count():
+        rng = np.random.default_rng([seed, epoch])
+        order = rng.permutation(len(lengths)) if shuffle else np.arange(len(lengths))
+        waiting = np.concatenate([left, order])
+        whole = len(waiting) // batch_size * batch_size
+        left = waiting[whole:]
+        batches = _cut(_long_to_short(waiting[:whole], bucket), bucket, buckets, batch_size)
+        if shuffle:
+            batches = [batches[index] for index in rng.permutation(len(batches))]
+        yield from batches
+
+
+def evaluation_batches(lengths: np.ndarray, buckets: Sequence[int], batch_size: int) -> list[Batch]:
+    """Batches that hold every example once, from long to short; the last is filled up with -1.
+
+    Raises:
+      ValueError: an example is longer than the last bucket.
+    """
+    bucket = bucket_of(lengths, buckets)
+    order = _long_to_short(np.arange(len(bucket)), bucket)
+    filled = np.concatenate([order, np.full(-len(order) % batch_size, -1)])
+    return _cut(filled, bucket, buckets, batch_size)
+
+
+def _long_to_short(examples: np.ndarray, bucket: np.ndarray) -> np.ndarray:
+    """The examples ordered by their buckets, the longest first; those of a bucket keep their order."""
+    return examples[np.argsort(-bucket[examples].astype(np.int16), kind="stable")]
+
+
+def _cut(
+    examples: np.ndarray, bucket: np.ndarray, buckets: Sequence[int], batch_size: int
+) -> list[Batch]:
+    """Batches of examples that are ordered from long to short, each as long as its first example's bucket."""
+    rows = examples.reshape(-1, batch_size)
+    return [Batch(row, buckets[index]) for row, index in zip(rows, bucket[rows[:, 0]], strict=True)]
+
+
+def lengths_to_pad_to(lengths: Iterable[int], max_length: int, num_buckets: int) -> tuple[int, ...]:
+    """A few lengths, multiples of 8 below `max_length`, chosen so that the examples need the least padding.
+
+    The longest of them holds the longest example. `max_length` comes last, for what is longer in other data.
+
+    Example:
+      ([3, 5, 9, 12, 30, 31], 64, 2) -> (16, 32, 64)
+
+    Args:
+      lengths: of the examples, at most `max_length`.
+      max_length: the longest bucket.
+      num_buckets: most buckets besides `max_length`; 1 pads everything to `max_length`.
+    """
+    rounded = -(-np.fromiter(lengths, np.int64) // 8) * 8
+    if num_buckets == 1 or not rounded.size:
+        return (max_length,)
+    bounds, counts = np.unique(np.minimum(rounded, max_length), return_counts=True)
+    chosen = bounds[_bounds_of_least_padding(bounds, counts, num_buckets)].tolist()
+    return (*(length for length in chosen if length < max_length), max_length)
+
+
+def _bounds_of_least_padding(bounds: np.ndarray, counts: np.ndarray, num_buckets: int) -> list[int]:
+    """Indices of the chosen among ascending `bounds`, the last included; `counts` examples need each of them."""
+    num_below = np.cumsum(counts)
+    # pieces[i, j]: of the examples longer than bound i and up to bound j, if they are all padded to bound j.
+    pieces = ((num_below - num_below[:, None]) * bounds).astype(np.float64)
+    pieces[np.tri(len(bounds), dtype=bool)] = np.inf
+    least = num_below * bounds  # with a single bucket, up to each bound
+    previous = []  # for two buckets, three, ...: the bound before each bound, or the bound itself
+    for _ in range(num_buckets - 1):
+        with_one_more = least[:, None] + pieces
+        best = np.argmin(with_one_more, axis=0)
+        fewest = with_one_more[best, np.arange(len(bounds))]
+        previous.append(np.where(fewest < least, best, np.arange(len(bounds))))
+        least = np.minimum(fewest, least)
+    chosen = [len(bounds) - 1]
+    for before in reversed(previous):
+        chosen.append(int(before[chosen[-1]]))
+    return sorted(set(chosen))

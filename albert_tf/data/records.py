@@ -1,0 +1,579 @@
+"""The schema of records, and how they are found, checked, counted, shuffled and batched.
+
+Order is a pure function of (seed, epoch), so that a run can be taken up at any example without replaying an epoch.
+Every example that is read comes with its number, epoch * examples in an epoch + place among them, which does not
+depend on the order: what is drawn for an example is a function of it.
+"""
+
+import dataclasses
+import glob
+import gzip
+import json
+import os
+import struct
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.core.errors import UserError, first_line
+from albert_tf.data import compact_records
+
+METADATA_FILE = "metadata.json"
+EXAMPLE_WEIGHTS = (
+    "example_weights"  # float [B]: 1 = a real example, 0 = padding of an evaluation's last batch
+)
+_GZIP_MAGIC = b"\x1f\x8b"
+_FILES_READ_TOGETHER = 16
+# "original" is what "full" was called at first; files of the original's script say nothing.
+_FULL, _COMPACT = ("full", "original"), "compact"
+EVALUATION_SEED = 0  # of masks that are drawn while reading: the same ones in every run
+
+Schema = Mapping[str, tuple[int, tf.DType]]  # feature name -> (number of values, int64 or float32)
+
+
+def pretraining_schema(max_seq_length: int, max_predictions_per_seq: int) -> Schema:
+    """Features of a pretraining record (original create_pretraining_data.py:165-177).
+
+    `next_sentence_labels` keeps its historic name: 0 = segments in order, 1 = swapped.
+    """
+    per_piece = (max_seq_length, tf.int64)
+    per_prediction = (max_predictions_per_seq, tf.int64)
+    return {
+        "input_ids": per_piece,
+        "input_mask": per_piece,
+        "segment_ids": per_piece,
+        "masked_lm_positions": per_prediction,
+        "masked_lm_ids": per_prediction,
+        "masked_lm_weights": (max_predictions_per_seq, tf.float32),
+        "next_sentence_labels": (1, tf.int64),
+    }
+
+
+# Columns of fine-tuning features that hold floats.
+_FLOAT_COLUMNS = frozenset({"label_scores"})
+
+
+def feature_schema(
+    columns: Mapping[str, int], names: Sequence[str], sequence_values: int
+) -> Schema:
+    """Features of a fine-tuning record.
+
+    Args:
+      columns: number of values of each column, by name; other names are sequences.
+      names: the features wanted.
+      sequence_values: values of a sequence feature, choices x length.
+    """
+    return {
+        name: (
+            columns.get(name, sequence_values),
+            tf.float32 if name in _FLOAT_COLUMNS else tf.int64,
+        )
+        for name in names
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordSet:
+    """Record files that belong together.
+
+    Attributes:
+      files: paths.
+      counts: number of records in each.
+      compression: "" or "GZIP".
+      metadata: what their writer wrote beside them; empty for files made by the original's script.
+    """
+
+    files: tuple[str, ...]
+    counts: tuple[int, ...]
+    compression: str
+    metadata: Mapping
+
+    @property
+    def num_examples(self) -> int:
+        """Number of records in all files."""
+        return sum(self.counts)
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether the records are those of `compact_records`."""
+        return self.metadata.get("record_format") == _COMPACT
+
+    @property
+    def is_masked_anew(self) -> bool:
+        """Whether the records hold unmasked pieces, which reading masks."""
+        return self.metadata.get("masking") == "dynamic"
+
+    def require(self, flag: str, key: str, wanted: object) -> None:
+        """Refuses records whose metadata contradicts a setting.
+
+        Raises:
+          UserError: the metadata has the key with another value.
+        """
+        found = self.metadata.get(key, wanted)
+        if found != wanted:
+            folder = os.path.dirname(self.files[0])
+            raise UserError(
+                f"--{flag}={wanted} contradicts the records in {folder}, made with {key}={found}"
+            )
+
+    def require_vocabulary(self, flag: str, sha256: str, vocabulary: str, owner: str) -> None:
+        """Refuses records that were made with another vocabulary, where they say with which.
+
+        Args:
+          flag: that names the records.
+          sha256: `Tokenizer.sha256` of the model's vocabulary.
+          vocabulary: its file, for the message.
+          owner: the flag or word for the model, for the message.
+
+        Raises:
+          UserError: they were.
+        """
+        if self.metadata.get("spm_sha256", sha256) != sha256:
+            raise UserError(
+                f"--{flag}: the records were made with another vocabulary than {vocabulary}, that of"
+                f" {owner}; make them with it, or give another checkpoint"
+            )
+
+
+# --- Finding and checking ---
+
+
+def find_records(patterns: str, flag: str) -> RecordSet:
+    """The records that a flag names.
+
+    Args:
+      patterns: files, globs or folders, separated by commas.
+      flag: its name, for messages.
+
+    Raises:
+      UserError: nothing matches, a file is empty, truncated or no TFRecord file, or the files do not belong together.
+    """
+    files = [path for pattern in patterns.split(",") for path in _expand(pattern.strip())]
+    if not files:
+        raise UserError(f"--{flag}={patterns}: no record files there (*.tfrecord*)")
+    metadata = _common_metadata(files, flag)
+    known = {shard["file"]: shard for shard in metadata["shards"]}
+    counts = [_count_records(path, known.get(_whole_path(path)), flag) for path in files]
+    kinds = {_is_gzip(path) for path in files}
+    if len(kinds) > 1:
+        raise UserError(f"--{flag}: compressed and uncompressed files are mixed; give one kind")
+    if not sum(counts):
+        raise UserError(f"--{flag}={patterns}: the files hold no records")
+    return RecordSet(tuple(files), tuple(counts), "GZIP" if kinds == {True} else "", metadata)
+
+
+def find_feature_records(folder: str, flag: str) -> RecordSet:
+    """The fine-tuning records in a folder.
+
+    Raises:
+      UserError: see `find_records`; or they are not what data_prep/create_finetuning_data.py writes.
+    """
+    found = find_records(folder, flag)
+    if "table_sha256" not in found.metadata:
+        raise UserError(f"--{flag}={folder}: not written by data_prep.create_finetuning_data")
+    return found
+
+
+def _expand(pattern: str) -> list[str]:
+    if tf.io.gfile.isdir(pattern):
+        pattern = os.path.join(glob.escape(pattern), "*.tfrecord*")
+    return sorted(tf.io.gfile.glob(pattern))
+
+
+def _common_metadata(files: Sequence[str], flag: str) -> Mapping:
+    found = {}
+    folders = sorted({os.path.dirname(path) for path in files})
+    for folder in folders:
+        path = os.path.join(folder, METADATA_FILE)
+        if tf.io.gfile.exists(path):
+            try:
+                with tf.io.gfile.GFile(path) as file:
+                    found[folder] = json.load(file)
+            except (ValueError, tf.errors.OpError) as error:
+                raise UserError(f"--{flag}: cannot read {path} ({first_line(error)})") from None
+            if not isinstance(found[folder], dict):
+                raise UserError(
+                    f"--{flag}: {path} is not what the program that makes records writes"
+                )
+    _check_agreement(found, folders, flag)
+    # Files of different folders may have the same names.
+    shards = [
+        {**shard, "file": _whole_path(os.path.join(folder, shard["file"]))}
+        for folder, metadata in found.items()
+        for shard in metadata.get("shards", ())
+    ]
+    return {**next(iter(found.values()), {}), "shards": shards}
+
+
+def _whole_path(path: str) -> str:
+    """A path as joined of folder and name: a glob's may hold `//`."""
+    return os.path.join(os.path.dirname(path), os.path.basename(path))
+
+
+def _check_agreement(found: Mapping[str, Mapping], folders: Sequence[str], flag: str) -> None:
+    """Checks the metadata of folders that are read together.
+
+    Args:
+      found: folder -> metadata, where there is any.
+      folders: all folders.
+      flag: for messages.
+
+    Raises:
+      UserError: the records differ in what must be equal, or are of an unknown format.
+    """
+    formats = {folder: found.get(folder, {}).get("record_format", "full") for folder in folders}
+    for folder, record_format in formats.items():
+        if record_format not in (*_FULL, _COMPACT):
+            raise UserError(
+                f"--{flag}: {folder} holds records of the format {record_format!r}, which this version does not know"
+            )
+    if len({record_format == _COMPACT for record_format in formats.values()}) > 1:
+        raise UserError(f"--{flag}: full and compact records are mixed; give one kind")
+    first, *others = found.values() if found else ({},)
+    for key in ("max_seq_length", "max_predictions_per_seq", "spm_sha256", "sentence_task"):
+        if any(other.get(key) != first.get(key) for other in others):
+            raise UserError(f"--{flag}: its folders were made with different {key}")
+    masks = compact_records.mask_settings(first)
+    if any(compact_records.mask_settings(other) != masks for other in others):
+        raise UserError(f"--{flag}: its folders were made with different settings of masks")
+
+
+def _is_gzip(path: str) -> bool:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return file.read(2) == _GZIP_MAGIC
+
+
+def _count_records(path: str, shard: Mapping | None, flag: str) -> int:
+    """Number of records in a file, from its metadata if the size is as written there, else by walking its frames."""
+    if tf.io.gfile.isdir(path):
+        raise UserError(f"--{flag}: {path} is a folder; expected TFRecord files")
+    size = tf.io.gfile.stat(path).length
+    if shard and shard["bytes"] == size:
+        return shard["examples"]
+    if shard:
+        raise UserError(
+            f"--{flag}: {path} has {size} bytes, its {METADATA_FILE} says {shard['bytes']}:"
+            " truncated or changed; make it anew"
+        )
+    try:
+        with gzip.open(path) if _is_gzip(path) else tf.io.gfile.GFile(path, "rb") as file:
+            return _walk_frames(file, size if not _is_gzip(path) else None)
+    except (EOFError, OSError, ValueError, tf.errors.OpError) as error:
+        reason = first_line(error)
+        raise UserError(f"--{flag}: {path} is no whole TFRecord file ({reason})") from None
+
+
+def _walk_frames(file, size: int | None) -> int:
+    """Counts TFRecord frames: length (8 bytes), its checksum (4), data, its checksum (4).
+
+    Raises:
+      ValueError: the file ends inside a frame.
+    """
+    count = 0
+    position = 0
+    while header := file.read(12):
+        length = struct.unpack("<Q", header[:8])[0] if len(header) == 12 else None
+        if length is None or (size is not None and position + 16 + length > size):
+            raise ValueError(f"record {count} at byte {position} does not end inside the file")
+        position += 16 + length
+        file.seek(position)
+        count += 1
+    return count
+
+
+def feature_lengths(record_set: RecordSet, flag: str) -> dict[str, int]:
+    """Number of values of every feature of the first record.
+
+    Raises:
+      UserError: the record is damaged or no tf.train.Example.
+    """
+    dataset = tf.data.TFRecordDataset(record_set.files[0], record_set.compression)
+    try:
+        example = tf.train.Example.FromString(next(iter(dataset)).numpy())
+    except Exception as error:  # DecodeError of protobuf, DataLossError of TensorFlow
+        reason = first_line(error)
+        raise UserError(f"--{flag}: {record_set.files[0]}: damaged record 0 ({reason})") from None
+    kinds = ("int64_list", "float_list", "bytes_list")
+    return {
+        name: sum(len(getattr(feature, kind).value) for kind in kinds)
+        for name, feature in example.features.feature.items()
+    }
+
+
+def pretraining_lengths(
+    record_set: RecordSet, flag: str, max_predictions_per_seq: int = 0
+) -> tuple[int, int]:
+    """L and P of pretraining records.
+
+    Args:
+      record_set: the records.
+      flag: what names them, for messages.
+      max_predictions_per_seq: most masked pieces if reading masks; 0 is what the metadata says.
+
+    Raises:
+      UserError: they are no pretraining records.
+    """
+    metadata = record_set.metadata
+    if record_set.is_compact:
+        predictions = record_set.is_masked_anew and max_predictions_per_seq
+        slots = compact_records.num_slots(
+            metadata, predictions or metadata["max_predictions_per_seq"]
+        )
+        return metadata["max_seq_length"], slots
+    lengths = feature_lengths(record_set, flag)
+    if "pieces" in lengths:
+        folder = os.path.dirname(record_set.files[0])
+        raise UserError(
+            f"--{flag}: compact records need the {METADATA_FILE} that was written with them, in {folder}"
+        )
+    for name in pretraining_schema(0, 0):
+        if name not in lengths:
+            raise UserError(
+                f"--{flag}: {record_set.files[0]} has no feature {name!r}: no pretraining records"
+            )
+    return lengths["input_ids"], lengths["masked_lm_positions"]
+
+
+def damaged_files(record_set: RecordSet, schema: Schema) -> list[str]:
+    """The files with a record that cannot be read or parsed, and the first such record; reads everything."""
+    parse = parser(record_set, schema, EVALUATION_SEED)
+    found = []
+    for path in record_set.files:
+        count = 0
+        try:
+            for record in tf.data.TFRecordDataset(path, record_set.compression):
+                parse(tf.constant([count], tf.int64), record[None])
+                count += 1
+        except tf.errors.OpError as error:
+            found.append(f"{path} (record {count}: {first_line(error)})")
+    return found
+
+
+# --- Reading ---
+
+
+def parse_batch(serialized: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
+    """Serialised examples, string [B] -> features [B, values], int32 (a TPU's integer) or float32."""
+    features = tf.io.parse_example(
+        serialized,
+        {name: tf.io.FixedLenFeature([size], dtype) for name, (size, dtype) in schema.items()},
+    )
+    return {
+        name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
+        for name, value in features.items()
+    }
+
+
+def parser(
+    record_set: RecordSet, schema: Schema, seed: int
+) -> Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
+    """The function that parses the records of a set, whatever their format.
+
+    Args:
+      record_set: the records.
+      schema: the features wanted.
+      seed: of the masks, if reading masks.
+
+    Returns:
+      A function of the numbers of B examples, int64 [B], and of the serialised examples, string [B]; gives features
+      [B, values], int32 or float32.
+    """
+    if not record_set.is_compact:
+        return lambda _numbers, serialized: parse_batch(serialized, schema)
+    max_seq_length, slots = schema["input_ids"][0], schema["masked_lm_positions"][0]
+    if record_set.is_masked_anew:
+        metadata = record_set.metadata
+        return compact_records.dynamic_parser(metadata, max_seq_length, slots, seed)
+    return compact_records.static_parser(max_seq_length, slots)
+
+
+def first_batches(record_set: RecordSet, schema: Schema, batch_size: int) -> tf.data.Dataset:
+    """All records in order, in batches of which the last may be smaller, as `evaluation_dataset` parses them."""
+    return (
+        _ordered_records(record_set)
+        .batch(batch_size)
+        .map(parser(record_set, schema, EVALUATION_SEED))
+    )
+
+
+def _ordered_records(record_set: RecordSet) -> tf.data.Dataset:
+    """The numbers and serialised examples of a first epoch, in order."""
+    return tf.data.TFRecordDataset(list(record_set.files), record_set.compression).enumerate()
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How records are read for training.
+
+    Attributes:
+      global_batch_size: examples in a step, over all devices.
+      shuffle: whether files and examples are shuffled, anew each epoch.
+      buffer_examples: examples that are shuffled together.
+      seed: of the order, and of the masks if reading masks.
+      first_step: step to start at; earlier examples count as read.
+    """
+
+    global_batch_size: int
+    shuffle: bool
+    buffer_examples: int
+    seed: int
+    first_step: int = 0
+
+
+def training_dataset(
+    record_set: RecordSet,
+    schema: Schema,
+    reading: Reading,
+    context: tf.distribute.InputContext | None = None,
+) -> tf.data.Dataset:
+    """An endless stream of batches of one device's size, in an order that depends on the settings alone.
+
+    With several input pipelines (workers) and enough files, each pipeline has its own files; otherwise each takes its
+    turn in the one stream.
+
+    Args:
+      record_set: what to read.
+      schema: how to parse it.
+      reading: batch size, order and start.
+      context: which pipeline of how many this is; None is the only one.
+
+    Returns:
+      Dataset of dictionaries of [B, values] tensors with static shapes.
+    """
+    context = context or tf.distribute.InputContext()
+    pipelines, index = context.num_input_pipelines, context.input_pipeline_id
+    device_batch = context.get_per_replica_batch_size(reading.global_batch_size)
+    pipeline_batch = reading.global_batch_size // pipelines
+    own_files = pipelines == 1 or len(record_set.files) >= pipelines
+    if own_files:
+        files = slice(index, None, pipelines)
+        dataset = _endless_records(record_set, files, reading, reading.first_step * pipeline_batch)
+    else:
+        first = reading.first_step * reading.global_batch_size
+        dataset = _endless_records(record_set, slice(None), reading, first)
+        dataset = dataset.batch(pipeline_batch).shard(pipelines, index).unbatch()
+    dataset = dataset.batch(device_batch, drop_remainder=True).map(
+        parser(record_set, schema, reading.seed), num_parallel_calls=tf.data.AUTOTUNE
+    )
+    # Said aloud, or multi-worker strategies would look for an end and lose the static shapes.
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+    return dataset.with_options(reading_options()).prefetch(tf.data.AUTOTUNE)
+
+
+def evaluation_dataset(
+    record_set: RecordSet,
+    schema: Schema,
+    global_batch_size: int,
+    context: tf.distribute.InputContext | None = None,
+) -> tf.data.Dataset:
+    """All records once, in order; the last batch is filled up with examples of weight 0.
+
+    Args:
+      record_set: what to read.
+      schema: how to parse it.
+      global_batch_size: examples in a step, over all devices.
+      context: which pipeline of how many this is; None is the only one.
+
+    Returns:
+      Dataset of dictionaries of [B, values] tensors with `example_weights` [B]; static shapes.
+    """
+    context = context or tf.distribute.InputContext()
+    pipelines, index = context.num_input_pipelines, context.input_pipeline_id
+    device_batch = context.get_per_replica_batch_size(global_batch_size)
+    records = _ordered_records(record_set)
+    padding = records.take(1).repeat(-record_set.num_examples % global_batch_size)
+    weighted = tf.data.Dataset.zip(records, _repeated(1.0)).concatenate(
+        tf.data.Dataset.zip(padding, _repeated(0.0))
+    )
+    if pipelines > 1:
+        weighted = weighted.batch(global_batch_size // pipelines).shard(pipelines, index).unbatch()
+    parse_records = parser(record_set, schema, EVALUATION_SEED)
+
+    def parse(numbered, weights):
+        return {**parse_records(*numbered), EXAMPLE_WEIGHTS: weights}
+
+    dataset = weighted.batch(device_batch, drop_remainder=True).map(
+        parse, num_parallel_calls=tf.data.AUTOTUNE
+    )
+    return dataset.with_options(reading_options()).prefetch(tf.data.AUTOTUNE)
+
+
+def reading_options() -> tf.data.Options:
+    """Elements in their order, and no dataset cut apart for workers behind our back."""
+    options = tf.data.Options()
+    options.deterministic = True
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return options
+
+
+def _repeated(value: float) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensors(value).repeat()
+
+
+def _file_order(num_files: int, shuffle: bool, seed: int, epoch) -> tf.Tensor:
+    """Order in which an epoch takes the files, int64 [number of files]."""
+    order = tf.range(num_files, dtype=tf.int64)
+    if not shuffle:
+        return order
+    return tf.random.experimental.stateless_shuffle(order, seed=[tf.cast(seed, tf.int64), epoch])
+
+
+def _endless_records(
+    record_set: RecordSet, chosen: slice, reading: Reading, first_example: int
+) -> tf.data.Dataset:
+    """Epoch after epoch of the serialised examples of some files, with their numbers, from the given one on.
+
+    An epoch takes its files in groups. A group's records are interleaved and shuffled among themselves, so that a
+    start in the middle skips whole groups unread and replays at most one.
+    """
+    counts = record_set.counts[chosen]
+    num_files = len(counts)
+    group_size = min(_FILES_READ_TOGETHER, num_files) if reading.shuffle else 1
+    groups_per_epoch = -(-num_files // group_size)
+    files = tf.constant(record_set.files[chosen])
+    # Places among the examples of all files, whichever are read here.
+    first_places = tf.constant(np.cumsum([0, *record_set.counts])[:-1][chosen], tf.int64)
+    first_group, skipped = _locate(counts, reading, group_size, first_example)
+
+    def file_records(path, first_number):
+        return tf.data.TFRecordDataset(path, record_set.compression).enumerate(first_number)
+
+    def group_records(group):
+        epoch, group_of_epoch = group // groups_per_epoch, group % groups_per_epoch
+        order = _file_order(num_files, reading.shuffle, reading.seed, epoch)
+        group_files = order[group_of_epoch * group_size : (group_of_epoch + 1) * group_size]
+        first_numbers = tf.gather(first_places, group_files) + epoch * record_set.num_examples
+        sources = (tf.gather(files, group_files), first_numbers)
+        records = tf.data.Dataset.from_tensor_slices(sources).interleave(
+            file_records,
+            cycle_length=group_size,
+            num_parallel_calls=tf.data.AUTOTUNE if group_size > 1 else None,
+        )
+        if reading.shuffle:
+            seed = tf.cast(reading.seed, tf.int64) + 1_000_003 * group
+            records = records.shuffle(
+                reading.buffer_examples, seed=seed, reshuffle_each_iteration=False
+            )
+        skip = tf.constant(skipped, tf.int64) * tf.cast(group == first_group, tf.int64)
+        return records.skip(skip)
+
+    groups = tf.data.Dataset.range(first_group, np.iinfo(np.int64).max)
+    return groups.flat_map(group_records)
+
+
+def _locate(
+    counts: Sequence[int], reading: Reading, group_size: int, first_example: int
+) -> tuple[int, int]:
+    """The group that holds an example, counted over all epochs, and how many examples of it come before."""
+    num_files = len(counts)
+    groups_per_epoch = -(-num_files // group_size)
+    epoch, rest = divmod(first_example, sum(counts))
+    order = _file_order(num_files, reading.shuffle, reading.seed, tf.constant(epoch, tf.int64))
+    counts_in_order = np.array(counts)[order.numpy()]
+    for group in range(groups_per_epoch):
+        in_group = int(counts_in_order[group * group_size : (group + 1) * group_size].sum())
+        if rest < in_group:
+            break
+        rest -= in_group
+    return epoch * groups_per_epoch + group, rest

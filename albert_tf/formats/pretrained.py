@@ -1,0 +1,277 @@
+"""Models on disk: reads whatever layout they came in, fills models strictly, writes Hugging Face and TF1 folders.
+
+Every source becomes the same thing, a configuration and arrays under the released variable names (`formats`), and
+every model is filled from that: an encoder variable without a value is an error.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import safetensors
+import tensorflow as tf
+
+from albert_tf.core import files
+from albert_tf.core.errors import UserError, first_line
+from albert_tf.formats import (
+    hub_names,
+    hugging_face,
+    keras_hub,
+    model_card,
+    model_garden,
+    run,
+    tf1,
+    tf_hub,
+)
+from albert_tf.formats.weights import Weights, belongs_to_ffn
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining, AlbertModel
+
+# Not the file functions of Python: models may lie on gs:// and the like.
+gfile = tf.io.gfile
+
+
+def load_pretrained(path: str, *, dtype=None) -> AlbertModel:
+    """The model that a path holds: an `AlbertForPreTraining`, or the class that was fine-tuned.
+
+    Args:
+      path: see `read_weights`.
+      dtype: tf_keras dtype policy of the model; None takes the global one.
+
+    Raises:
+      UserError: the path holds no model that is recognised, or an encoder variable is missing or mis-shaped.
+    """
+    model, _ = build_model(read_weights(path), dtype=dtype)
+    return model
+
+
+def build_model(weights: Weights, *, dtype=None) -> tuple[AlbertModel, "LoadReport"]:
+    """The model of what was found on disk, and where its values are from.
+
+    Raises:
+      UserError: a variable of the encoder or of a fine-tuned head is missing, or one is mis-shaped.
+    """
+    model = MODEL_CLASSES[weights.model_class](weights.config, dtype=dtype)
+    report = assign_weights(model.named_variables(), weights)
+    missing = [name for name in report.initialised if name not in weights.left_out]
+    if missing and not isinstance(model, AlbertForPreTraining):
+        raise UserError(
+            f"{weights.source}: is {weights.model_class} by its configuration, but has no values for its head,"
+            f" {missing[0]} the first"
+        )
+    return model, report
+
+
+def read_weights(path: str) -> Weights:
+    """Configuration, arrays and vocabulary of a model.
+
+    Args:
+      path: a Hugging Face folder or its name (`hf:albert/albert-base-v2`), a keras-hub preset, a TF-Hub module, an
+        export of ours, a run's folder, or a checkpoint's prefix (TF1, TF Model Garden, a run's) or a folder with one.
+
+    Raises:
+      UserError: the path does not exist or holds nothing that is recognised; a file is damaged.
+    """
+    path = str(path).rstrip("/")
+    if path.startswith(files.HUB_PREFIX):
+        return hugging_face.read(hub_names.fetched(path))
+    prefix = path.removesuffix(".index")
+    if gfile.exists(prefix + ".index"):
+        return _read_checkpoint(prefix)
+    if not gfile.isdir(path):
+        raise UserError(f"{path}: no such model (a folder, or the prefix of a checkpoint)")
+    if hugging_face.is_model(path):
+        return hugging_face.read(path)
+    for format in (keras_hub, tf_hub):
+        if format.recognises(path):
+            return format.read(path)
+    if gfile.isdir(os.path.join(path, "checkpoints")):
+        return run.read(path)
+    indexes = [name for name in gfile.listdir(path) if name.endswith(".index")]
+    if len(indexes) == 1:
+        return _read_checkpoint(os.path.join(path, indexes[0].removesuffix(".index")))
+    known = f"{hugging_face.WEIGHTS}, {keras_hub.WEIGHTS}, {tf_hub.GRAPH}"
+    expected = f"{known}, a run's checkpoints or one checkpoint (*.index)"
+    raise UserError(f"{path}: expected a folder with {expected}, found {len(indexes)} checkpoints")
+
+
+def _read_checkpoint(prefix: str) -> Weights:
+    run_folder = run.folder_of(prefix)
+    if run_folder:
+        return run.read(run_folder, prefix)
+    return (model_garden if model_garden.recognises(prefix) else tf1).read(prefix)
+
+
+# --- Filling models ---
+
+
+class LoadReport(NamedTuple):
+    """Which variables got their values from a checkpoint.
+
+    Attributes:
+      loaded: names of the variables that did.
+      initialised: names of those that keep their start values.
+      ignored: names in the checkpoint that the model has not.
+    """
+
+    loaded: list[str]
+    initialised: list[str]
+    ignored: list[str]
+
+    def describe(self, source: str) -> str:
+        """A table with the numbers of variables, and the names of those that are not in both."""
+        encoder = sum(name.startswith("bert/") for name in self.loaded)
+        heads = len(self.loaded) - encoder
+        rows = {
+            "loaded": (len(self.loaded), f"{encoder} of the encoder, {heads} of heads"),
+            "newly initialised": (len(self.initialised), ", ".join(self.initialised)),
+            "ignored": (len(self.ignored), ", ".join(self.ignored)),
+        }
+        lines = [
+            f"  {what:<18}{number:>4}  {names}".rstrip() for what, (number, names) in rows.items()
+        ]
+        return "\n".join([f"variables from {source}", *lines])
+
+
+def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> LoadReport:
+    """Gives variables the values that were found on disk.
+
+    Args:
+      variables: by released name.
+      weights: what was found.
+
+    Returns:
+      What was loaded, what keeps its start value (outside the encoder), what was ignored.
+
+    Raises:
+      UserError: an encoder variable was not found, one is not the model's, or a variable has another shape; no
+        variable is changed then.
+    """
+    missing = [name for name in variables if name not in weights.arrays]
+    missing_encoder = [
+        name for name in missing if name.startswith("bert/") and name not in weights.left_out
+    ]
+    if missing_encoder:
+        raise UserError(
+            f"{weights.source}: {len(missing_encoder)} of the encoder's variables are not in it,"
+            f" {missing_encoder[0]} the first"
+        )
+    ignored = [name for name in weights.arrays if name not in variables]
+    unknown = [name for name in ignored if name.startswith("bert/")]
+    if unknown:
+        raise UserError(
+            f"{weights.source}: {len(unknown)} variables of its encoder are not in the model, {unknown[0]} the"
+            " first; the configuration beside it does not describe it"
+        )
+    found = {name: variable for name, variable in variables.items() if name in weights.arrays}
+    for name, variable in found.items():
+        if tuple(variable.shape) != weights.arrays[name].shape:
+            raise UserError(
+                f"{weights.source}: {name} has shape {list(weights.arrays[name].shape)},"
+                f" the model's configuration wants {list(variable.shape)}"
+            )
+    for name, variable in found.items():
+        variable.assign(weights.arrays[name])
+    return LoadReport(list(found), missing, ignored)
+
+
+def stretched(weights: Weights, config: AlbertConfig) -> Weights:
+    """The weights of a shallower model, spread over the groups of a deeper one.
+
+    A fully shared model needs nothing but the new number of layers; group `g` of more groups starts from the source's
+    group at the same relative depth (paper, footnote 5; original `init_from_group0`).
+
+    Args:
+      weights: the shallower model.
+      config: the deeper model's sizes.
+
+    Raises:
+      UserError: the models differ in more than their depth, or the source is not shallower.
+    """
+    depth = ("num_hidden_layers", "num_hidden_groups")
+    check_same_sizes(weights, config, ignored=depth)
+    for field in depth:
+        ours, theirs = getattr(config, field), getattr(weights.config, field)
+        if theirs > ours:
+            raise UserError(f"{weights.source}: {field} is {theirs}, more than the model's {ours}")
+    arrays = dict(weights.arrays)
+    for kind in ("attention_group_of_layer", "ffn_group_of_layer"):
+        for layer in range(config.num_hidden_layers):
+            source_layer = layer * weights.config.num_hidden_layers // config.num_hidden_layers
+            source_group = getattr(weights.config, kind)(source_layer)
+            group = getattr(config, kind)(layer)
+            is_ffn = kind.startswith("ffn")
+            for name, array in weights.arrays.items():
+                part = name.removeprefix(f"bert/encoder/transformer/group_{source_group}/")
+                if part != name and belongs_to_ffn(part) == is_ffn:
+                    arrays[f"bert/encoder/transformer/group_{group}/{part}"] = array
+    return dataclasses.replace(weights, config=config, arrays=arrays)
+
+
+def check_same_sizes(weights: Weights, config: AlbertConfig, ignored: tuple[str, ...] = ()) -> None:
+    """Checks that a checkpoint's own configuration is the one wanted, dropout rates and epsilons apart.
+
+    Raises:
+      UserError: a field differs; names it. Shapes alone would not show a wrong number of heads.
+    """
+    free = {"foreign", "initializer_range", *ignored}
+    for field in dataclasses.fields(config):
+        ours, theirs = getattr(config, field.name), getattr(weights.config, field.name)
+        if field.name not in free and not field.name.endswith("dropout_prob") and ours != theirs:
+            raise UserError(
+                f"{weights.source}: its {field.name} is {theirs}, the model's configuration says {ours};"
+                " change --model or --albert_config_file, or give another --init_checkpoint"
+            )
+
+
+# --- Writing ---
+
+
+def save_pretrained(
+    model: AlbertModel,
+    folder: str,
+    format: str = "hf",
+    spm_model_file: str = "",
+    *,
+    do_lower_case: bool = True,
+    task: Mapping[str, Any] | None = None,
+    card: Mapping[str, Mapping[str, Any]] | None = None,
+) -> None:
+    """Writes a model as a folder that `load_pretrained` reads.
+
+    Args:
+      model: what to write.
+      folder: made if it does not exist; files of the same names are replaced once the new ones are whole.
+      format: "hf", the Hugging Face layout (config.json, model.safetensors), or "tf1", the released one
+        (albert_config.json, model.ckpt-best.*).
+      spm_model_file: SentencePiece model to put beside it, if any.
+      do_lower_case: whether the vocabulary is of lower-cased text.
+      task: settings of the task that the model was fine-tuned for, such as `max_seq_length`.
+      card: what the folder's README.md says besides the sizes, as rows by title ("Data", "Training", "Results").
+
+    Raises:
+      UserError: the format is unknown, or the folder cannot be written.
+    """
+    if format not in ("hf", "tf1"):
+        raise UserError(f"format must be one of hf, tf1; got {format!r}")
+    folder = str(folder)
+    try:
+        gfile.makedirs(folder)
+        if format == "hf":
+            hugging_face.write(
+                model,
+                folder,
+                task or {},
+                spm_model_file=spm_model_file,
+                do_lower_case=do_lower_case,
+            )
+            text = model_card.model_card(model, model_card.title_of(folder), card or {})
+            files.write_bytes(os.path.join(folder, model_card.FILE), text.encode())
+        else:
+            tf1.write(model, folder, task or {}, do_lower_case=do_lower_case)
+            if spm_model_file:
+                content = files.read_bytes(spm_model_file)
+                files.write_bytes(os.path.join(folder, tf1.VOCABULARY), content)
+    except (OSError, safetensors.SafetensorError, tf.errors.OpError) as error:
+        raise UserError(f"{folder}: the model cannot be written ({first_line(error)})") from None

@@ -1,0 +1,1 @@
+"""Token ids -> hidden states -> outputs; reads no files and trains nothing."""

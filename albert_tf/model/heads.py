@@ -1,0 +1,383 @@
+"""What stands on the encoder, and the models: pretraining, classification, multiple choice, SQuAD 1.1 and 2.0.
+
+Shape legend: `modeling.py`; K candidates of a start or an end.
+"""
+
+import tensorflow as tf
+import tf_keras
+
+from albert_tf.model import encoder as modeling
+from albert_tf.model.config import AlbertConfig
+
+
+class MaskedLmHead(tf_keras.layers.Layer):
+    """Scores of every vocabulary piece at the masked positions, against the tied word table.
+
+    Source: original run_pretraining.py:294-337 (get_masked_lm_output).
+    """
+
+    def __init__(self, config: AlbertConfig, initializers: modeling.Initializers, dtype=None):
+        super().__init__(dtype=dtype, name="masked_lm_head")
+        self.transform = modeling.dense(
+            config.hidden_size,
+            config.embedding_size,
+            initializers,
+            self.dtype_policy,
+            modeling.ACTIVATIONS[config.hidden_act],
+        )
+        self.layer_norm = modeling.LayerNorm(config.embedding_size, config.layer_norm_eps)
+        self.output_bias = self.add_weight(
+            "output_bias", [config.vocab_size], initializer="zeros", experimental_autocast=False
+        )
+
+    def call(self, sequence_output_BLD, word_embeddings_VE, positions_BP):
+        """Hidden states [B, L, D], word table [V, E] and positions [B, P] -> logits [B, P, V] float32."""
+        masked_BPD = tf.gather(sequence_output_BLD, positions_BP, batch_dims=1)
+        transformed_BPE = self.layer_norm(self.transform(masked_BPD))
+        logits_BPV = tf.einsum(
+            "BPE,VE->BPV",
+            tf.cast(transformed_BPE, self.compute_dtype),
+            tf.cast(word_embeddings_VE, self.compute_dtype),
+        )
+        return tf.cast(logits_BPV, tf.float32) + self.output_bias
+
+    def named_variables(self) -> dict[str, tf.Variable]:
+        """The variables under their released names."""
+        return {
+            **modeling.prefixed("transform/dense/", modeling.dense_variables(self.transform)),
+            **modeling.prefixed("transform/LayerNorm/", self.layer_norm.named_variables()),
+            "output_bias": self.output_bias,
+        }
+
+
+class ScoreHead(tf_keras.layers.Layer):
+    """Scores of each vector that the encoder gives; float32 whatever the policy.
+
+    Args:
+      config: the sizes.
+      num_outputs: C, scores of a vector.
+      dropout_rate: of the vectors, in training.
+      initializers: of the start values.
+
+    Source: original run_pretraining.py:340-361 (sentence order, no dropout), classifier_utils.py:779-830,
+    race_utils.py and squad_utils.py (create_model, create_v1_model).
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        num_outputs: int,
+        dropout_rate: float,
+        initializers: modeling.Initializers,
+    ):
+        super().__init__(dtype="float32", name="score_head")
+        self._dropout_rate = dropout_rate
+        self.output_weights = self.add_weight(
+            "output_weights",
+            [num_outputs, config.hidden_size],
+            initializer=initializers.truncated_normal(),
+        )
+        self.output_bias = self.add_weight("output_bias", [num_outputs], initializer="zeros")
+
+    def call(self, vectors, seed=None):
+        """[..., D] -> [..., C]; dropout is a function of the seed, none without."""
+        dropped = modeling.dropout(vectors, self._dropout_rate, seed)
+        return tf.einsum("...D,CD->...C", dropped, self.output_weights) + self.output_bias
+
+    def named_variables(self) -> dict[str, tf.Variable]:
+        """The variables under their released names."""
+        return {"output_weights": self.output_weights, "output_bias": self.output_bias}
+
+
+class AlbertModel(tf_keras.Model):
+    """An encoder and a head; the base of the models below.
+
+    Args:
+      config: the sizes; `config.labels` for a classifier.
+      dtype: a tf_keras dtype policy; None takes the global one.
+      recompute_activations: see `AlbertEncoder`.
+      seed: of the start values.
+
+    Attributes:
+      hf_architecture: the class of the transformers library that has this head; "" if there is none.
+    """
+
+    hf_architecture = ""
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        *,
+        dtype=None,
+        recompute_activations: bool = False,
+        seed: int = 0,
+    ):
+        super().__init__(dtype=dtype)
+        self.config = config
+        self.encoder = modeling.AlbertEncoder(
+            config,
+            dtype=self.dtype_policy,
+            recompute_activations=recompute_activations,
+            seed=seed,
+        )
+        self._build_head(modeling.Initializers(config, seed + 1))
+        self.built = True
+
+    def _build_head(self, initializers: modeling.Initializers) -> None:
+        raise NotImplementedError
+
+    def _head_variables(self) -> dict[str, tf.Variable]:
+        raise NotImplementedError
+
+    def named_variables(self) -> dict[str, tf.Variable]:
+        """Every variable under its name in the released checkpoints."""
+        return {**self.encoder.named_variables(), **self._head_variables()}
+
+
+class AlbertForPreTraining(AlbertModel):
+    """Encoder with the masked-LM and sentence-order heads; arguments as of `AlbertModel`."""
+
+    hf_architecture = "AlbertForPreTraining"
+
+    def _build_head(self, initializers):
+        self.masked_lm_head = MaskedLmHead(self.config, initializers, dtype=self.dtype_policy)
+        self.sentence_order_head = ScoreHead(self.config, 2, 0.0, initializers)
+
+    def call(self, inputs, training=False, seed=None):
+        """What the encoder gives, with the logits of both heads.
+
+        Args:
+          inputs: see `AlbertEncoder.call`; with `masked_lm_positions` int [B, P] for masked-LM logits.
+          training: whether dropout is on.
+          seed: see `AlbertEncoder.call`.
+
+        Returns:
+          The encoder's dictionary, with `sentence_order_logits` [B, 2] (0 in order, 1 swapped) and, if positions were
+          given, `masked_lm_logits` [B, P, V]; float32.
+        """
+        outputs = dict(self.encoder(inputs, training=training, seed=seed))
+        if "masked_lm_positions" in inputs:
+            outputs["masked_lm_logits"] = self.masked_lm_head(
+                outputs["sequence_output"],
+                self.encoder.embeddings.word_embeddings,
+                inputs["masked_lm_positions"],
+            )
+        outputs["sentence_order_logits"] = self.sentence_order_head(outputs["pooled_output"])
+        return outputs
+
+    def _head_variables(self):
+        return {
+            **modeling.prefixed("cls/predictions/", self.masked_lm_head.named_variables()),
+            **modeling.prefixed(
+                "cls/seq_relationship/", self.sentence_order_head.named_variables()
+            ),
+        }
+
+
+class AlbertForSequenceClassification(AlbertModel):
+    """Encoder with one score a label on the pooled output; a single label is a regression.
+
+    Source: original classifier_utils.py:779-830.
+    """
+
+    hf_architecture = "AlbertForSequenceClassification"
+
+    def _build_head(self, initializers):
+        config = self.config
+        self.head = ScoreHead(
+            config, len(config.labels), config.classifier_dropout_prob, initializers
+        )
+
+    def call(self, inputs, training=False, seed=None):
+        """`logits` [B, C] float32; or [B, 2, C] of pairs of sequences that are ranked, [B, 2, L]."""
+        seed = _training_seed(training, seed)
+        pooled = _pooled(self.encoder, inputs, training, seed)
+        return {"logits": self.head(pooled, seed=modeling.fold_seed(seed, _HEAD_SITE))}
+
+    def _head_variables(self):
+        return self.head.named_variables()
+
+
+class AlbertForMultipleChoice(AlbertModel):
+    """Encoder with one score a choice: each choice is a sequence of its own.
+
+    Source: original race_utils.py (create_model).
+    """
+
+    hf_architecture = "AlbertForMultipleChoice"
+
+    def _build_head(self, initializers):
+        self.head = ScoreHead(self.config, 1, self.config.classifier_dropout_prob, initializers)
+
+    def call(self, inputs, training=False, seed=None):
+        """`logits` [B, C] float32, from `input_ids`, `input_mask` and `segment_ids` [B, C, L]."""
+        seed = _training_seed(training, seed)
+        pooled_BCD = _pooled(self.encoder, inputs, training, seed)
+        scores_BC1 = self.head(pooled_BCD, seed=modeling.fold_seed(seed, _HEAD_SITE))
+        return {"logits": scores_BC1[:, :, 0]}
+
+    def _head_variables(self):
+        return self.head.named_variables()
+
+
+class AlbertForSpan(AlbertModel):
+    """Encoder with a start and an end score at each position (SQuAD 1.1).
+
+    Source: original squad_utils.py (create_v1_model), as BERT's.
+    """
+
+    hf_architecture = "AlbertForQuestionAnswering"
+
+    def _build_head(self, initializers):
+        self.head = ScoreHead(self.config, 2, 0.0, initializers)
+
+    def call(self, inputs, training=False, seed=None):
+        """`start_logits` and `end_logits` [B, L] float32; arguments as of `AlbertEncoder.call`."""
+        sequence_BLD = self.encoder(inputs, training=training, seed=seed)["sequence_output"]
+        start_BL, end_BL = tf.unstack(self.head(sequence_BLD), axis=-1)
+        return {"start_logits": start_BL, "end_logits": end_BL}
+
+    def _head_variables(self):
+        return modeling.prefixed("cls/squad/", self.head.named_variables())
+
+
+class AlbertForSpanOrNone(AlbertModel):
+    """Encoder with starts, ends that depend on a start, and a score of having no answer (SQuAD 2.0).
+
+    Source: original squad_utils.py:1428-1575 (create_v2_model), after XLNet.
+    """
+
+    num_starts = 5  # K; original run_squad_v2.py, start_n_top
+    num_ends = 5  # K; end_n_top
+
+    def _build_head(self, initializers):
+        width = self.config.hidden_size
+        self.start = modeling.dense(width, 1, initializers, "float32")
+        self.end_hidden = modeling.dense(2 * width, width, initializers, self.dtype_policy)
+        self.end_norm = modeling.LayerNorm(width, self.config.layer_norm_eps)
+        self.end = modeling.dense(width, 1, initializers, "float32")
+        self.answer_hidden = modeling.dense(2 * width, width, initializers, "float32", tf.tanh)
+        self.answer = modeling.dense(width, 1, initializers, "float32", use_bias=False)
+
+    def call(self, inputs, training=False, seed=None):
+        """Scores of starts, of ends, and of there being no answer.
+
+        Args:
+          inputs: see `AlbertEncoder.call`; with `p_mask` int [B, L], 1 = no answer can start or end here; and, for the
+            ends of a known start, `start_positions` int [B, 1].
+          training: whether dropout is on, and no candidates are wanted.
+          seed: see `AlbertEncoder.call`.
+
+        Returns:
+          `start_log_probs` [B, L] and `cls_logits` [B], larger = no answer. With `start_positions`: `end_log_probs`
+          [B, L]. Outside training: the best K starts `start_top_log_probs`, `start_top_index` [B, K], and for
+          each its best K ends `end_top_log_probs`, `end_top_index` [B, K * K]. Log probabilities are float32.
+        """
+        seed = _training_seed(training, seed)
+        hidden_BLD = self.encoder(inputs, training=training, seed=seed)["sequence_output"]
+        mask_BL = tf.cast(inputs["p_mask"], tf.float32)
+        start_BL = _masked(self.start(hidden_BLD)[:, :, 0], mask_BL)
+        outputs = {
+            "start_log_probs": tf.nn.log_softmax(start_BL),
+            "cls_logits": self._answer_score(hidden_BLD, tf.nn.softmax(start_BL), seed),
+        }
+        if "start_positions" in inputs:
+            ends_B1L = self._end_log_probs(hidden_BLD, inputs["start_positions"], mask_BL)
+            outputs["end_log_probs"] = ends_B1L[:, 0]
+        if not training:
+            outputs.update(self._candidates(hidden_BLD, outputs["start_log_probs"], mask_BL))
+        return outputs
+
+    def _end_log_probs(self, hidden_BLD, starts_BK, mask_BL):
+        """Log probabilities of every end, given each of some starts, [B, K, L]."""
+        width = self.config.hidden_size
+        # The product with [h; h_start] is a sum of two: what depends on the position, and what on the start.
+        dtype = self.end_hidden.compute_dtype
+        kernel = tf.cast(self.end_hidden.kernel, dtype)
+        hidden_BLD = tf.cast(hidden_BLD, dtype)
+        starts_BKD = tf.gather(hidden_BLD, starts_BK, batch_dims=1)
+        of_position_BLD = tf.einsum("BLD,DG->BLG", hidden_BLD, kernel[:width])
+        of_start_BKD = tf.einsum("BKD,DG->BKG", starts_BKD, kernel[width:])
+        summed_BKLD = of_position_BLD[:, None] + of_start_BKD[:, :, None]
+        both_BKLD = self.end_norm(tf.tanh(summed_BKLD + tf.cast(self.end_hidden.bias, dtype)))
+        return tf.nn.log_softmax(_masked(self.end(both_BKLD)[..., 0], mask_BL[:, None]))
+
+    def _answer_score(self, hidden_BLD, start_probs_BL, seed):
+        start_BD = tf.einsum("BLD,BL->BD", hidden_BLD, start_probs_BL)
+        joined = self.answer_hidden(tf.concat([start_BD, hidden_BLD[:, 0]], axis=-1))
+        rate = self.config.classifier_dropout_prob
+        return self.answer(modeling.dropout(joined, rate, modeling.fold_seed(seed, _HEAD_SITE)))[
+            :, 0
+        ]
+
+    def _candidates(self, hidden_BLD, start_log_probs_BL, mask_BL):
+        starts = tf.nn.top_k(start_log_probs_BL, self.num_starts)
+        ends = tf.nn.top_k(self._end_log_probs(hidden_BLD, starts.indices, mask_BL), self.num_ends)
+        flat = [-1, self.num_starts * self.num_ends]
+        return {
+            "start_top_log_probs": starts.values,
+            "start_top_index": starts.indices,
+            "end_top_log_probs": tf.reshape(ends.values, flat),
+            "end_top_index": tf.reshape(ends.indices, flat),
+        }
+
+    def _head_variables(self):
+        layers = {
+            "start_logits/dense/": modeling.dense_variables(self.start),
+            "end_logits/dense_0/": modeling.dense_variables(self.end_hidden),
+            "end_logits/LayerNorm/": self.end_norm.named_variables(),
+            "end_logits/dense_1/": modeling.dense_variables(self.end),
+            "answer_class/dense_0/": modeling.dense_variables(self.answer_hidden),
+            "answer_class/dense_1/": {"kernel": self.answer.kernel},
+        }
+        return {
+            prefix + name: variable
+            for prefix, variables in layers.items()
+            for name, variable in variables.items()
+        }
+
+
+# Dropout sites of the encoder are numbered from 0 (embeddings) on, one a block.
+_HEAD_SITE = 1_000_000
+
+
+def _training_seed(training: bool, seed):
+    """The seed that encoder and head share; None outside training."""
+    if not training:
+        return None
+    return modeling.new_seed() if seed is None else seed
+
+
+def _pooled(encoder, inputs, training: bool, seed):
+    """The pooled output of sequences [B, L] or [B, C, L]: [B, D] or [B, C, D]."""
+    first = inputs["input_ids"]
+    shape = _static_or(first, tf.shape(first))
+    flat = {
+        name: tf.reshape(inputs[name], [-1, shape[-1]])
+        for name in ("input_ids", "input_mask", "segment_ids")
+        if name in inputs
+    }
+    pooled = encoder(flat, training=training, seed=seed)["pooled_output"]
+    return tf.reshape(pooled, [*shape[:-1], encoder.config.hidden_size])
+
+
+def _masked(logits, mask):
+    """Logits with those where the mask is 1 at -1e30 (original squad_utils.py:1455)."""
+    return logits * (1.0 - mask) - 1e30 * mask
+
+
+def _static_or(tensor, dynamic_shape) -> list:
+    """The sizes of a tensor, as numbers where they are known."""
+    return [dynamic_shape[axis] if size is None else size for axis, size in enumerate(tensor.shape)]
+
+
+MODEL_CLASSES = {
+    cls.__name__: cls
+    for cls in (
+        AlbertForPreTraining,
+        AlbertForSequenceClassification,
+        AlbertForMultipleChoice,
+        AlbertForSpan,
+        AlbertForSpanOrNone,
+    )
+}

@@ -1,0 +1,1 @@
+"""Text processing as TensorFlow operations, for exported models."""

@@ -1,0 +1,393 @@
+"""SQuAD inside a TensorFlow graph: strings of questions and contexts in, answers out, for exported models.
+
+The windows are those of `features.squad.make_windows`, the answers those of `tasks.squad_answers`; what differs is that
+everything is a tensor: ragged rows stand end to end, and indices say where each begins.
+
+Shape legend: B questions; W windows that the model reads at once, L pieces of the longest of them; S starts and E ends
+that are looked at in a window; P pieces of all contexts; N candidates, spans of contexts that may be answers.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from albert_tf.tasks.squad.windows import WindowSettings
+from albert_tf.text.tokenizer import Tokenizer, decode_in_graph, graph_tokenizer_with_offsets
+
+WINDOWS_AT_A_TIME = 32  # bounds the memory, however long a context is
+
+
+class GraphSquad(tf.Module):
+    """Answers questions by the characters of their contexts, as run_squad.py does.
+
+    Args:
+      tokenizer: of the model.
+      settings: of `SquadConfig`: max_seq_length, doc_stride, max_query_length, max_answer_length, n_best_size; with
+        `has_null` also null_threshold, a number.
+      has_null: whether the model can find that there is no answer (SQuAD 2.0).
+
+    Raises:
+      UserError: there is no room for the context, or the tokenizer cannot work inside a graph.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, settings: Mapping[str, Any], has_null: bool):
+        super().__init__(name="graph_squad")
+        self._cut = WindowSettings(
+            tokenizer,
+            *(settings[name] for name in ("max_seq_length", "doc_stride", "max_query_length")),
+        )
+        self._max_answer_length = settings["max_answer_length"]
+        self._n_best_size = settings["n_best_size"]
+        self._has_null = has_null
+        if has_null:
+            self._null_threshold = float(settings["null_threshold"])
+        self.tokenizer = graph_tokenizer_with_offsets(tokenizer)
+
+    @tf.autograph.experimental.do_not_convert
+    def __call__(
+        self, model: tf.Module, question: tf.Tensor, context: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """The best answer to each question.
+
+        Args:
+          model: an `AlbertForSpanOrNone` if there may be no answer, otherwise an `AlbertForSpan`.
+          question: UTF-8, string [B].
+          context: what the answer is a part of, UTF-8, string [B].
+
+        Returns:
+          text: the characters of the context from `start` to before `end`, string [B].
+          start, end: int32 [B]; they count Unicode characters, of which invalid bytes make U+FFFD
+            (`tokenization.decode_in_graph`).
+          score: between 0 and 1, float32 [B]: the `probability` of the first answer in nbest_predictions.json, its
+            share among the `n_best_size` best answers. A question for which no span can be an answer, as its context is
+            empty, gets the empty text from 0 to 0 and, being sole, the score 1.
+          For SQuAD 2.0 also:
+          null_odds: float32 [B]. Where it is above the threshold, there is no answer: the text is empty, from 0 to 0.
+          best_text, best_start, best_end: the best answer even so. The score is always its.
+        """
+        tf.debugging.assert_equal(
+            tf.shape(question), tf.shape(context), "question and context differ in number"
+        )
+        windows = self.windows(question, context)
+        codes = decode_in_graph(context)
+        found, null_odds = self._find_spans(model, windows, codes)
+        best = _first_spans(found, codes)
+        if not self._has_null:
+            return best
+        is_null = tf.cast(null_odds, tf.float64) > self._null_threshold
+        return {
+            "text": tf.where(is_null, "", best["text"]),
+            "start": tf.where(is_null, 0, best["start"]),
+            "end": tf.where(is_null, 0, best["end"]),
+            "score": best["score"],
+            "null_odds": null_odds,
+            **{f"best_{name}": best[name] for name in ("text", "start", "end")},
+        }
+
+    def windows(self, question: tf.Tensor, context: tf.Tensor) -> "GraphWindows":
+        """The windows of questions and contexts, string [B] each."""
+        queries = self.tokenizer.encode(question)[:, : self._cut.max_query_length]
+        return GraphWindows.of(self._cut, queries, *self.tokenizer.encode_with_offsets(context))
+
+    def _find_spans(
+        self, model: tf.Module, windows: "GraphWindows", codes: tf.RaggedTensor
+    ) -> tuple["_Spans", tf.Tensor]:
+        """Each question's best candidates, and null odds float32 [B]; some windows at a time."""
+        num_windows = tf.size(windows.question)
+        least_length = max(model.num_starts, model.num_ends) if self._has_null else 1
+
+        def more(begin, *_):
+            return begin < num_windows
+
+        def add(begin, spans, null_odds):
+            end = tf.minimum(begin + WINDOWS_AT_A_TIME, num_windows)
+            features = windows.features(begin, end, least_length)
+            inputs = ("input_ids", "input_mask", "segment_ids", "p_mask")
+            outputs = model({name: features[name] for name in inputs}, training=False)
+            if self._has_null:
+                odds = tf.math.unsorted_segment_min(
+                    outputs["cls_logits"], features["question"], tf.size(null_odds)
+                )
+                null_odds = tf.minimum(null_odds, odds)
+            # What is not among a question's best here is not among them in the end.
+            new = _best_spans(self._candidates(outputs, features), codes, self._n_best_size)
+            joined = [tf.concat(pair, axis=0) for pair in zip(spans, new, strict=True)]
+            return end, _Spans(*joined), null_odds
+
+        any_number = tf.TensorShape([None])
+        _, spans, null_odds = tf.while_loop(
+            more,
+            add,
+            (0, _Spans.none(), tf.fill([codes.nrows()], float("inf"))),
+            shape_invariants=(tf.TensorShape([]), _Spans(*[any_number] * 4), any_number),
+            parallel_iterations=1,
+        )
+        return _best_spans(spans, codes, self._n_best_size), null_odds
+
+    def _candidates(
+        self, outputs: Mapping[str, tf.Tensor], features: Mapping[str, tf.Tensor]
+    ) -> "_Spans":
+        """`squad_answers.candidate_spans_v1` or `candidate_spans_v2` of some windows, not yet in order."""
+        if self._has_null:
+            starts, start_scores = outputs["start_top_index"], outputs["start_top_log_probs"]
+            shape = [tf.shape(starts)[0], starts.shape[1], -1]
+            ends = tf.reshape(outputs["end_top_index"], shape)
+            end_scores = tf.reshape(outputs["end_top_log_probs"], shape)
+        else:
+            starts, start_scores = self._largest(outputs["start_logits"], features)
+            ends, end_scores = self._largest(outputs["end_logits"], features)
+            ends, end_scores = ends[:, None], end_scores[:, None]  # the same ones for every start
+
+        def at(name: str, places: tf.Tensor) -> tf.Tensor:
+            return tf.gather(features[name], places, batch_dims=1)
+
+        lengths = ends - starts[:, :, None] + 1
+        start_chars, end_chars = at("start_chars", starts)[:, :, None], at("text_ends", ends)
+        is_valid = (
+            (at("is_max_context", starts)[:, :, None] == 1)
+            & (at("start_chars", ends) >= 0)
+            & (lengths >= 1)
+            & (lengths <= self._max_answer_length)
+            & (end_chars > start_chars)
+        )
+        scores = tf.cast(start_scores, tf.float64)[:, :, None] + tf.cast(end_scores, tf.float64)
+        columns = (features["question"][:, None, None], start_chars, end_chars, scores)
+        shape = tf.shape(is_valid)
+        return _Spans(
+            *(tf.boolean_mask(tf.broadcast_to(column, shape), is_valid) for column in columns)
+        )
+
+    def _largest(
+        self, logits: tf.Tensor, features: Mapping[str, tf.Tensor]
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Places and values of the largest logits of each window, padding left out; of equals the first."""
+        logits = tf.where(features["input_mask"] == 1, logits, -float("inf"))
+        found = tf.math.top_k(logits, tf.minimum(self._n_best_size, tf.shape(logits)[1]))
+        return found.indices, found.values
+
+
+# --- Windows ---
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphWindows:
+    """The windows of some questions, `make_windows` in a graph; padded when they are asked for.
+
+    Attributes:
+      tokenizer: what the ids of special pieces come from.
+      queries: pieces of the questions, int32 [B, (pieces)].
+      contexts: name -> int32 [P + 1], of the pieces of all contexts end to end and one that stands for none:
+        input_ids, start_chars, end_chars, text_ends, best_window.
+      question: of each window, int64 [windows]; the others too.
+      number: among its question's windows.
+      first_piece: of all contexts' pieces, the one that it begins with.
+      context_length: pieces of the context.
+      texts_before: pieces with text before each piece of all contexts, int64 [P + 1].
+    """
+
+    tokenizer: Tokenizer
+    queries: tf.RaggedTensor
+    contexts: Mapping[str, tf.Tensor]
+    question: tf.Tensor
+    number: tf.Tensor
+    first_piece: tf.Tensor
+    context_length: tf.Tensor
+    texts_before: tf.Tensor
+
+    @classmethod
+    def of(
+        cls,
+        settings: WindowSettings,
+        queries: tf.RaggedTensor,
+        ids: tf.RaggedTensor,
+        starts: tf.RaggedTensor,
+        ends: tf.RaggedTensor,
+    ) -> "GraphWindows":
+        """Cuts contexts of these pieces and spans, int32 [B, (pieces)] each."""
+        room = settings.max_seq_length - queries.row_lengths() - 3
+        # All windows but a question's last are full.
+        stride = tf.minimum(room, settings.doc_stride)
+        num_pieces = ids.row_lengths()
+        num_windows = 1 + (tf.maximum(num_pieces - room, 0) + stride - 1) // stride
+
+        question = tf.repeat(tf.range(tf.size(room, tf.int64)), num_windows)
+        first_window = tf.cumsum(num_windows, exclusive=True)
+        number = tf.range(tf.size(question, tf.int64)) - tf.gather(first_window, question)
+        shift = number * tf.gather(stride, question)
+        best_window = _best_window(ids, room, stride, num_windows)
+
+        has_text = ends.values > starts.values
+        texts_before = tf.concat([[0], tf.cumsum(tf.cast(has_text, tf.int64))], axis=0)
+        # Where the text of the last piece that has some ends: no answer ends in white space.
+        text_ends = tf.concat([[-1], tf.boolean_mask(ends.values, has_text)], axis=0)
+        contexts = {
+            "input_ids": ids.values,
+            "start_chars": starts.values,
+            "end_chars": ends.values,
+            "text_ends": tf.gather(text_ends, texts_before[1:]),
+            "best_window": best_window,
+        }
+        return cls(
+            settings.tokenizer,
+            queries,
+            {name: tf.concat([values, [-1]], axis=0) for name, values in contexts.items()},
+            question,
+            number,
+            tf.gather(ids.row_starts(), question) + shift,
+            tf.minimum(tf.gather(room, question), tf.gather(num_pieces, question) - shift),
+            texts_before,
+        )
+
+    def features(
+        self, begin: tf.Tensor, end: tf.Tensor, least_length: int = 1
+    ) -> dict[str, tf.Tensor]:
+        """Some windows, padded to the longest of them.
+
+        Args:
+          begin: index of the first, scalar.
+          end: index after the last, scalar.
+          least_length: what to pad to if all are shorter.
+
+        Returns:
+          question, int64 [W], and int32 [W, L] the features of `make_windows` with `input_mask`, and `text_ends`:
+          where the text of a piece ends, or if it has none, that of the last piece before it in the window; -1 without.
+        """
+        question, first_piece, context_length, number = (
+            values[begin:end, None]
+            for values in (self.question, self.first_piece, self.context_length, self.number)
+        )
+        query_length = tf.gather(self.queries.row_lengths(), question)
+        length = query_length + context_length + 3
+        position = tf.range(tf.maximum(tf.reduce_max(length), least_length))[None]
+        in_query = (position >= 1) & (position <= query_length)
+        in_context = (position >= query_length + 2) & (position < length - 1)
+        is_piece = position < length
+
+        none = tf.size(self.texts_before, tf.int64) - 1
+        piece = tf.where(in_context, first_piece + position - query_length - 2, none)
+        taken = {name: tf.gather(values, piece) for name, values in self.contexts.items()}
+        place = tf.gather(self.queries.row_starts(), question) + position - 1
+        query_ids = tf.concat([self.queries.values, [0]], axis=0)
+        query_ids = tf.gather(query_ids, tf.where(in_query, place, 0))
+        others = tf.where(position == 0, self.tokenizer.cls_id, self.tokenizer.sep_id)
+        ids = tf.where(in_context, taken["input_ids"], tf.where(in_query, query_ids, others))
+        # The text may be that of a piece before this window.
+        texts_before = [
+            tf.gather(self.texts_before, tf.minimum(p, none)) for p in (piece + 1, first_piece)
+        ]
+        has_text = in_context & (texts_before[0] > texts_before[1])
+        is_max_context = in_context & (tf.cast(taken["best_window"], tf.int64) == number)
+        return {
+            "question": question[:, 0],
+            "input_ids": tf.where(is_piece, ids, 0),
+            "input_mask": tf.cast(is_piece, tf.int32),
+            "segment_ids": tf.cast(is_piece & (position >= query_length + 2), tf.int32),
+            "p_mask": tf.cast(~in_context & (position > 0), tf.int32),
+            "start_chars": taken["start_chars"],
+            "end_chars": taken["end_chars"],
+            "is_max_context": tf.cast(is_max_context, tf.int32),
+            "text_ends": tf.where(has_text, taken["text_ends"], -1),
+        }
+
+
+def _best_window(
+    ids: tf.RaggedTensor, room: tf.Tensor, stride: tf.Tensor, num_windows: tf.Tensor
+) -> tf.Tensor:
+    """The number of the window in which each piece of the contexts has the most context, int32 [P].
+
+    As in `features.squad`, that is the lesser of the numbers of pieces before and after, and a little for the window's
+    length; of equals the first window has it.
+
+    Args:
+      ids: the pieces, [B, (pieces)].
+      room: pieces that fit into a window; int64 [B], as the others.
+      stride: pieces from a window to the next.
+      num_windows: of each context.
+    """
+    row = ids.value_rowids()
+    piece = tf.range(tf.size(row, tf.int64)) - tf.gather(ids.row_starts(), row)
+    room, stride, last = (tf.gather(values, row) for values in (room, stride, num_windows - 1))
+
+    def context(number: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+        left = piece - number * stride
+        right = length - 1 - left
+        least = tf.cast(tf.minimum(left, right), tf.float64)
+        is_inside = (left >= 0) & (right >= 0)
+        return tf.where(is_inside, least, -float("inf")) + 0.01 * tf.cast(length, tf.float64)
+
+    # Of the windows before the last, all equally long, one of the two around the piece has it.
+    below = (2 * piece - room + 1) // (2 * stride)
+    below, above = (tf.maximum(tf.minimum(number, last - 1), 0) for number in (below, below + 1))
+    best = tf.where(context(above, room) > context(below, room), above, below)
+    last_length = tf.gather(ids.row_lengths(), row) - last * stride
+    best = tf.where(context(last, last_length) > context(best, room), last, best)
+    return tf.cast(best, tf.int32)
+
+
+# --- Spans ---
+
+
+class _Spans(NamedTuple):
+    """Candidate answers.
+
+    Attributes:
+      question: index of the question, int64 [N].
+      start_chars, end_chars: the context's characters from start to before end, int32 [N].
+      scores: what the model gives for start and end together, float64 [N].
+    """
+
+    question: tf.Tensor
+    start_chars: tf.Tensor
+    end_chars: tf.Tensor
+    scores: tf.Tensor
+
+    @classmethod
+    def none(cls) -> "_Spans":
+        return cls(*(tf.zeros([0], dtype) for dtype in (tf.int64, tf.int32, tf.int32, tf.float64)))
+
+    def take(self, places: tf.Tensor) -> "_Spans":
+        return _Spans(*(tf.gather(column, places) for column in self))
+
+    def texts(self, codes: tf.RaggedTensor) -> tf.Tensor:
+        """What stands there, string [N], in contexts of these code points, int32 [B, (characters)]."""
+        first = tf.gather(codes.row_starts(), self.question)
+        starts, ends = (
+            first + tf.cast(chars, tf.int64) for chars in (self.start_chars, self.end_chars)
+        )
+        places = tf.ragged.range(starts, ends)
+        return tf.strings.unicode_encode(
+            places.with_values(tf.gather(codes.values, places.values)), "UTF-8"
+        )
+
+
+def _best_spans(spans: _Spans, codes: tf.RaggedTensor, n_best_size: int) -> _Spans:
+    """Each question's best spans of different text, question by question, best first; equals keep their order."""
+    spans = spans.take(tf.argsort(spans.scores, direction="DESCENDING", stable=True))
+    spans = spans.take(tf.argsort(spans.question, stable=True))
+    keys = tf.strings.join([tf.strings.as_string(spans.question), spans.texts(codes)], ":")
+    distinct, kind = tf.unique(keys)
+    rank = tf.range(tf.size(keys))
+    spans = spans.take(tf.math.unsorted_segment_min(rank, kind, tf.size(distinct)))
+    first = tf.searchsorted(spans.question, spans.question, side="left")
+    return spans.take(tf.where(tf.range(tf.size(first)) - first < n_best_size)[:, 0])
+
+
+def _first_spans(spans: _Spans, codes: tf.RaggedTensor) -> dict[str, tf.Tensor]:
+    """Text, start, end and score of the first of each question's `_best_spans`, [B] each."""
+    questions = tf.range(codes.nrows())
+    first = tf.searchsorted(spans.question, questions, side="left")
+    is_found = tf.searchsorted(spans.question, questions, side="right") > first
+    # A question without candidates takes the span that is put behind all others: from 0 to 0.
+    padded = _Spans(*(tf.concat([column, [0]], axis=0) for column in spans))
+    best = padded.take(tf.where(is_found, first, tf.size(spans.scores)))
+    best = best._replace(question=questions)
+    weights = tf.exp(spans.scores - tf.gather(best.scores, spans.question))
+    totals = tf.math.unsorted_segment_sum(weights, spans.question, codes.nrows())
+    return {
+        "text": best.texts(codes),
+        "start": best.start_chars,
+        "end": best.end_chars,
+        "score": tf.cast(tf.where(is_found, 1 / totals, 1.0), tf.float32),
+    }

@@ -1,0 +1,416 @@
+"""GLUE: the table of its tasks, their files -> examples, answers -> the files of the leaderboard."""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from albert_tf.core import files
+from albert_tf.core.errors import UserError, first_line
+from albert_tf.model.config import task_key
+from albert_tf.tasks.classification.text_pairs import TextExample
+from albert_tf.tasks.classification.tsv import parse_label, parse_score, read_tsv
+
+SPLITS = ("train", "dev", "test")
+TFDS = "tfds"  # data_dir that stands for tensorflow-datasets
+SUBMISSION_FOLDER = "predictions"  # inside a run's folder
+SUBMISSION_HEADER = "index\tprediction"
+
+_ONE_FILE = {split: {"": f"{split}.tsv"} for split in SPLITS}
+_IN_TWO_GROUPS = {"matched": "{}_matched.tsv", "mismatched": "{}_mismatched.tsv"}
+
+
+@dataclasses.dataclass(frozen=True)
+class LeaderboardFile:
+    """A file of answers as the leaderboard wants it (gluebenchmark.com, FAQ).
+
+    Attributes:
+      name: of the file.
+      num_rows: examples of the official test set.
+      constant_answer: what is answered everywhere where there is no model: the most frequent label of the training
+        data (QNLI: of the development data), or their mean score.
+    """
+
+    name: str
+    num_rows: int
+    constant_answer: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GlueTask:
+    """A task of GLUE: its files, its labels, how it is scored.
+
+    Attributes:
+      name: as the paper writes it.
+      folder: its name in the benchmark's archive.
+      labels: in the order of a model's outputs; empty for a regression.
+      files: split -> group -> name; "" is the group of a split in one file.
+      text_columns: one name or two.
+      label_column: name; "" if no file has labels.
+      id_column: name; files without it are numbered from 0.
+      columns_without_header: names of the columns of training and development files that have no header.
+      skips_short_rows: whether rows without enough columns are passed over, as the original does.
+      metrics: names in `tasks.metrics.METRICS`; the first is the one in the paper's tables.
+      leaderboard: group -> file.
+      tfds_name: of its configuration in tensorflow-datasets.
+      tfds_text_columns: names of the texts there.
+    """
+
+    name: str
+    folder: str
+    labels: tuple[str, ...] = ("0", "1")
+    files: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=lambda: _ONE_FILE)
+    text_columns: tuple[str, ...] = ("sentence1", "sentence2")
+    label_column: str = "label"
+    id_column: str = "index"
+    columns_without_header: tuple[str, ...] = ()
+    skips_short_rows: bool = False
+    metrics: tuple[str, ...] = ("accuracy",)
+    leaderboard: Mapping[str, LeaderboardFile]
+    tfds_name: str
+    tfds_text_columns: tuple[str, ...] = ("sentence1", "sentence2")
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether scores are predicted, from `SCORE_RANGE`, rather than labels."""
+        return not self.labels
+
+
+# Of STS-B, the only regression.
+SCORE_RANGE = (0.0, 5.0)
+
+_NLI_LABELS = ("contradiction", "entailment", "neutral")
+_TWO_WAY_LABELS = ("entailment", "not_entailment")
+
+
+def _answers(name: str, num_rows: int, constant_answer: str) -> Mapping[str, LeaderboardFile]:
+    return {"": LeaderboardFile(name, num_rows, constant_answer)}
+
+
+# Labels in the original's order (classifier_utils.py, `get_labels`). Metrics: the two of GLUE, first the one that the
+# paper's Table 9 holds: accuracy for MRPC and QQP, Pearson's correlation for STS-B (fairseq#1561).
+_TASKS = (
+    GlueTask(
+        name="CoLA",
+        folder="CoLA",
+        text_columns=("sentence",),
+        columns_without_header=("source", "label", "original_label", "sentence"),
+        metrics=("matthews", "accuracy"),
+        leaderboard=_answers("CoLA.tsv", 1063, "1"),
+        tfds_name="cola",
+        tfds_text_columns=("sentence",),
+    ),
+    GlueTask(
+        name="SST-2",
+        folder="SST-2",
+        text_columns=("sentence",),
+        leaderboard=_answers("SST-2.tsv", 1821, "1"),
+        tfds_name="sst2",
+        tfds_text_columns=("sentence",),
+    ),
+    GlueTask(
+        name="MRPC",
+        folder="MRPC",
+        text_columns=("#1 String", "#2 String"),
+        label_column="Quality",
+        metrics=("accuracy", "f1"),
+        leaderboard=_answers("MRPC.tsv", 1725, "1"),
+        tfds_name="mrpc",
+    ),
+    GlueTask(
+        name="STS-B",
+        folder="STS-B",
+        labels=(),
+        label_column="score",
+        metrics=("pearson", "spearman"),
+        leaderboard=_answers("STS-B.tsv", 1379, "2.701"),
+        tfds_name="stsb",
+    ),
+    GlueTask(
+        name="QQP",
+        folder="QQP",
+        text_columns=("question1", "question2"),
+        label_column="is_duplicate",
+        id_column="id",
+        skips_short_rows=True,
+        metrics=("accuracy", "f1"),
+        leaderboard=_answers("QQP.tsv", 390965, "0"),
+        tfds_name="qqp",
+        tfds_text_columns=("question1", "question2"),
+    ),
+    GlueTask(
+        name="MNLI",
+        folder="MNLI",
+        labels=_NLI_LABELS,
+        files={
+            "train": {"": "train.tsv"},
+            "dev": {group: name.format("dev") for group, name in _IN_TWO_GROUPS.items()},
+            "test": {group: name.format("test") for group, name in _IN_TWO_GROUPS.items()},
+        },
+        label_column="gold_label",
+        leaderboard={
+            "matched": LeaderboardFile("MNLI-m.tsv", 9796, "entailment"),
+            "mismatched": LeaderboardFile("MNLI-mm.tsv", 9847, "entailment"),
+        },
+        tfds_name="mnli",
+        tfds_text_columns=("premise", "hypothesis"),
+    ),
+    GlueTask(
+        name="QNLI",
+        folder="QNLI",
+        labels=_TWO_WAY_LABELS,
+        text_columns=("question", "sentence"),
+        leaderboard=_answers("QNLI.tsv", 5463, "not_entailment"),
+        tfds_name="qnli",
+        tfds_text_columns=("question", "sentence"),
+    ),
+    GlueTask(
+        name="RTE",
+        folder="RTE",
+        labels=_TWO_WAY_LABELS,
+        leaderboard=_answers("RTE.tsv", 3000, "entailment"),
+        tfds_name="rte",
+    ),
+    GlueTask(
+        name="WNLI",
+        folder="WNLI",
+        leaderboard=_answers("WNLI.tsv", 146, "0"),
+        tfds_name="wnli",
+    ),
+    # The diagnostic set has no labels; a model of MNLI answers it, and the leaderboard scores it by this metric.
+    GlueTask(
+        name="AX",
+        folder="diagnostic",
+        labels=_NLI_LABELS,
+        files={"test": {"": "diagnostic.tsv"}},
+        label_column="",
+        metrics=("matthews",),
+        leaderboard=_answers("AX.tsv", 1104, "entailment"),
+        tfds_name="ax",
+        tfds_text_columns=("premise", "hypothesis"),
+    ),
+)
+
+GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType({task.name: task for task in _TASKS})
+
+
+def find_task(name: str, *, flag: str) -> GlueTask:
+    """The task of a name, in any case, with or without the hyphen; `diagnostic` is AX.
+
+    Args:
+      name: as a user writes it, such as "sts-b" or "SST2".
+      flag: the flag that gave it, for the message.
+
+    Raises:
+      UserError: there is no such task.
+    """
+    task = {task_key(task.name): task for task in _TASKS}.get(task_key(name))
+    if task is None:
+        raise UserError(f"--{flag} must be one of {', '.join(GLUE_TASKS)}; got {name!r}")
+    return task
+
+
+# --- Files -> examples ---
+
+
+def read_glue(task: GlueTask, data_dir: str, split: str, *, flag: str) -> list[TextExample]:
+    """The examples of a split, in the order of its files.
+
+    Args:
+      task: one of `GLUE_TASKS`.
+      data_dir: the folder of GLUE, which holds the task's, or the task's own; "tfds" takes the data from
+        tensorflow-datasets, which downloads it into TFDS_DATA_DIR.
+      split: one of `SPLITS`; examples of the last have no label.
+      flag: the flag that named the folder, for messages.
+
+    Raises:
+      UserError: the task has no such split, or a file is missing or malformed; names the file and the row.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"split must be one of {SPLITS}, got {split!r}")
+    if split not in task.files:
+        raise UserError(
+            f"{task.name} has no {split} data; it is predicted with a model that was trained on MNLI"
+        )
+    if data_dir == TFDS:
+        return _read_tfds(task, split, flag)
+    found, missing = [], []
+    for group, name in task.files[split].items():
+        path = _locate(task, data_dir, name)
+        if path:
+            found.append((group, path))
+        else:
+            missing.append(name)
+    if not found:
+        wanted = " or ".join(os.path.join(task.folder, name) for name in missing)
+        raise UserError(f"--{flag}={data_dir}: has no {wanted}, and no {' or '.join(missing)}")
+    if missing:
+        print(f"{task.name}: goes on without {', '.join(missing)}, not in {data_dir}", flush=True)
+    return [
+        example
+        for group, path in found
+        for example in read_glue_file(task, path, split, group=group, source=path)
+    ]
+
+
+def _locate(task: GlueTask, data_dir: str, name: str) -> str:
+    """Where a file is; "" if it is not there.
+
+    Raises:
+      UserError: the folder is another task's, whose files often have the same names and columns.
+    """
+    inside, beside = os.path.join(data_dir, task.folder, name), os.path.join(data_dir, name)
+    try:
+        if files.exists(inside):
+            return inside
+        folder = os.path.basename(data_dir.rstrip("/"))
+        for other in _TASKS:
+            if folder == other.folder and other is not task:
+                raise UserError(f"{data_dir}: is the folder of {other.name}, not of {task.name}")
+        return beside if files.exists(beside) else ""
+    except OSError as error:
+        raise UserError(f"{data_dir}: cannot be read ({error.strerror})") from None
+
+
+def read_glue_file(
+    task: GlueTask, path: str, split: str, *, group: str = "", source: str
+) -> list[TextExample]:
+    """The examples of one file in the layout of a task; columns are found by their names.
+
+    Args:
+      task: one of `GLUE_TASKS`.
+      path: the file.
+      split: one of `SPLITS`, whose layout it has.
+      group: put into the examples.
+      source: what messages about the whole file call it.
+
+    Raises:
+      UserError: the file cannot be read, a column is missing, a row has too few, a label is unknown, or a score is no
+        number.
+
+    Source: classifier_utils.py (`MnliProcessor` to `AXProcessor`).
+    """
+    table = read_tsv(
+        path, source=source, columns=task.columns_without_header if split != "test" else ()
+    )
+    label_column = task.label_column if split != "test" else ""
+    texts = [table.position(column) for column in task.text_columns]
+    label = table.position(label_column) if label_column else -1
+    id = table.position(task.id_column) if task.id_column in table.columns else -1
+    last = max(*texts, label, id)
+    indices = {name: index for index, name in enumerate(task.labels)}
+    examples, num_skipped = [], 0
+    for row, fields in table.rows():
+        if len(fields) <= last:
+            if task.skips_short_rows and split != "test":
+                num_skipped += 1
+                continue
+            raise table.width_error(row, fields)
+        example = TextExample(
+            id=str(row - table.first_row) if id < 0 else fields[id].strip(),
+            text_a=fields[texts[0]],
+            text_b=fields[texts[1]] if len(texts) > 1 else None,
+            label=None if label < 0 else _parse(fields[label], indices, f"{path}:{row}"),
+            group=group,
+            row=row,
+        )
+        examples.append(example)
+    if num_skipped:
+        print(f"{path}: {num_skipped:,} rows without enough columns are left out", flush=True)
+    if not examples:
+        raise UserError(f"{source}: holds no rows with enough columns")
+    return examples
+
+
+def _parse(word: str, indices: Mapping[str, int], place: str) -> int | float:
+    return parse_label(word, indices, place) if indices else parse_score(word, place)
+
+
+# --- tensorflow-datasets -> examples ---
+
+_TFDS_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
+
+
+def _read_tfds(task: GlueTask, split: str, flag: str) -> list[TextExample]:
+    """What `read_glue` gives, from tensorflow-datasets; ids are row numbers there, and there are no lines."""
+    examples = []
+    for group in task.files[split]:
+        part = "_".join(filter(None, (_TFDS_SPLITS[split], group)))
+        rows, label_feature = _load_tfds(f"glue/{task.tfds_name}", part, flag)
+        order = _tfds_label_order(task, label_feature)
+        rows.sort(key=lambda row: row["idx"])  # the package shuffles what it stores
+        examples += _tfds_examples(task, rows, order, split, group)
+    return examples
+
+
+def _load_tfds(name: str, part: str, flag: str) -> tuple[list[Mapping], Any]:
+    """The rows of a part of a data set, and the feature that describes their labels."""
+    try:
+        import tensorflow_datasets as tfds
+
+        # The package reads the variable only when it is imported, which may have been long ago.
+        folder = os.environ.get("TFDS_DATA_DIR")
+        dataset, info = tfds.load(name, split=part, data_dir=folder, with_info=True)
+        return list(tfds.as_numpy(dataset)), info.features["label"]
+    except Exception as error:  # of the network, the disk, the installation: there are many
+        raise UserError(
+            f"--{flag}={TFDS}: tensorflow-datasets cannot give {name} ({first_line(error)});"
+            " name the folder of the files instead"
+        ) from error
+
+
+def _tfds_label_order(task: GlueTask, feature: Any) -> Sequence[int] | None:
+    """Our index of each of its labels; None for scores.
+
+    Labels with our names may stand in another order there (MNLI: entailment, neutral, contradiction); those with
+    others (CoLA: unacceptable, acceptable) stand for our "0" and "1".
+    """
+    if task.is_regression:
+        return None
+    names = feature.names
+    if set(names) == set(task.labels):
+        return [task.labels.index(name) for name in names]
+    if len(names) != len(task.labels):
+        raise UserError(f"glue/{task.tfds_name}: has the labels {', '.join(names)}, not ours")
+    return range(len(names))
+
+
+def _tfds_examples(
+    task: GlueTask, rows: Sequence[Mapping], order: Sequence[int] | None, split: str, group: str
+) -> Iterator[TextExample]:
+    for row in rows:
+        label = None
+        if split != "test":
+            label = float(row["label"]) if order is None else int(order[row["label"]])
+        texts = [row[column].decode() for column in task.tfds_text_columns]
+        yield TextExample(str(row["idx"]), *texts, label=label, group=group)
+
+
+# --- Answers -> the files of the leaderboard ---
+
+
+def submission_tsv(
+    task: GlueTask, group: str, ids: Sequence[str], predictions: np.ndarray
+) -> tuple[str, str]:
+    """A file of answers as the leaderboard wants it.
+
+    Args:
+      task: one of `GLUE_TASKS`.
+      group: of the examples; "" if the task has no groups.
+      ids: of the examples of the test set.
+      predictions: int [examples], indices of labels; or float [examples], scores, which are clipped to `SCORE_RANGE`.
+
+    Returns:
+      The file's name, and its text.
+
+    Source: run_classifier.py (`submit_results.tsv`); the original leaves the file's name and clipping to the user.
+    """
+    if task.is_regression:
+        answers = [f"{score:.3f}" for score in np.clip(predictions, *SCORE_RANGE)]
+    else:
+        answers = [task.labels[index] for index in predictions]
+    rows = [f"{id}\t{answer}" for id, answer in zip(ids, answers, strict=True)]
+    return task.leaderboard[group].name, "\n".join([SUBMISSION_HEADER, *rows]) + "\n"

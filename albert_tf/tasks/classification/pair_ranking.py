@@ -1,0 +1,85 @@
+"""QNLI and WNLI as a ranking: of the candidates for one question or sentence, the best is the answer.
+
+The paper's test submissions have it from RoBERTa and XLNet (appendix; section 4.9). A question of QNLI stands in
+several rows, each with another sentence; a sentence of WNLI in several rows, each with another reading of its
+pronoun. In training each row with the answer is compared with a row without; when the model is asked, they compete.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from albert_tf.data.feature_table import FeatureTable
+
+# Task -> index of the label that the best candidate has.
+POSITIVE_LABELS = {"qnli": 0, "wnli": 1}
+
+
+def pair_up(questions: Sequence[str], labels: np.ndarray, positive: int, seed: int) -> np.ndarray:
+    """Rows with the answer beside rows without.
+
+    Every such pair of the same question is taken. A row without a counterpart is paired with a row of another
+    question, so that no row is lost.
+
+    Example:
+      (["a", "a", "a", "b"], [1, 0, 0, 1], 1) -> [[0, 1], [0, 2], [3, 1 or 2]]
+
+    Args:
+      questions: the first text of each row.
+      labels: int [rows].
+      positive: the label of an answer.
+      seed: of the counterparts from other questions.
+
+    Returns:
+      int64 [pairs, 2]: indices of a row with the answer and of one without; empty if all rows have the same label.
+    """
+    rows_of = {}
+    for row, question in enumerate(questions):
+        rows_of.setdefault(question, ([], []))[int(labels[row] != positive)].append(row)
+    pairs = [
+        (yes, no) for yes_rows, no_rows in rows_of.values() for yes in yes_rows for no in no_rows
+    ]
+    all_yes, all_no = np.flatnonzero(labels == positive), np.flatnonzero(labels != positive)
+    if not len(all_yes) or not len(all_no):
+        return np.zeros([0, 2], np.int64)
+    rng = np.random.default_rng(seed)
+    for yes_rows, no_rows in rows_of.values():
+        if not no_rows:
+            pairs += [(yes, rng.choice(all_no)) for yes in yes_rows]
+        elif not yes_rows:
+            pairs += [(rng.choice(all_yes), no) for no in no_rows]
+    return np.array(pairs, np.int64)
+
+
+def paired_table(table: FeatureTable, pairs: np.ndarray) -> FeatureTable:
+    """A table whose examples are pairs of another table's: two sequences, and both labels.
+
+    Args:
+      table: of single rows, with `label_ids` [rows, 1].
+      pairs: int [pairs, 2].
+    """
+    rows = table.select(pairs.ravel())
+    columns = {"label_ids": rows.columns["label_ids"].reshape(-1, 2)}
+    return dataclasses.replace(rows, columns=columns, choices=2)
+
+
+def is_best(questions: Sequence[str], scores: np.ndarray) -> np.ndarray:
+    """Which rows are their question's best; a question's only row is if its score is above 0.
+
+    Args:
+      questions: the first text of each row.
+      scores: float [rows]; how much more likely the answer is here than not, as a difference of logits.
+
+    Returns:
+      bool [rows].
+    """
+    rows_of = {}
+    for row, question in enumerate(questions):
+        rows_of.setdefault(question, []).append(row)
+    best = np.asarray(scores) > 0
+    for rows in rows_of.values():
+        if len(rows) > 1:
+            best[rows] = False
+            best[rows[int(np.argmax(np.asarray(scores)[rows]))]] = True
+    return best

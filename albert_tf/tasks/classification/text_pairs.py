@@ -1,0 +1,120 @@
+"""One text or two -> the sequence that a classifier reads.
+
+[CLS] first text [SEP]                       segment_ids  0 0 0 0
+[CLS] first text [SEP] second text [SEP]     segment_ids  0 0 0 0 | 1 1 1
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from albert_tf.data.feature_table import FeatureTable
+from albert_tf.text.tokenizer import Tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class TextExample:
+    """One text or two with a label or a score.
+
+    Attributes:
+      id: names it in files of predictions.
+      text_a: the first text, as in the file.
+      text_b: the second, or None where the task has one text.
+      label: index of its label (int), its score (float), or None if it has neither.
+      group: the part of the data that it belongs to, such as "matched"; "" if there is one part only.
+      row: its line in the file, counted from 1.
+    """
+
+    id: str
+    text_a: str
+    text_b: str | None = None
+    label: int | float | None = None
+    group: str = ""
+    row: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class PairSettings:
+    """How texts become sequences.
+
+    Attributes:
+      tokenizer: makes the pieces.
+      max_seq_length: most pieces of a sequence, [CLS] and [SEP] among them.
+    """
+
+    tokenizer: Tokenizer
+    max_seq_length: int
+
+
+def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) -> FeatureTable:
+    """The sequences and labels of some examples.
+
+    Args:
+      settings: vocabulary and length.
+      examples: of one task, so that all of them have a label, or a score, or neither.
+
+    Returns:
+      A table with the sequences `input_ids` and `segment_ids`, and the column `label_ids` (int32 [examples, 1]) or
+      `label_scores` (float32 [examples, 1]), or no column without labels.
+
+    Raises:
+      ValueError: some examples have a label or a score and others do not.
+
+    Source: classifier_utils.py (`convert_single_example`); a second text without pieces counts as none, as there.
+    """
+    tokenizer = settings.tokenizer
+    texts = [text for example in examples for text in (example.text_a, example.text_b or "")]
+    ids = tokenizer.encode_batch(texts)
+    cls, sep = np.array([tokenizer.cls_id], np.int32), np.array([tokenizer.sep_id], np.int32)
+    parts, segment_lengths = [], []
+    for ids_a, ids_b in zip(ids[::2], ids[1::2], strict=True):
+        keep_a, keep_b = kept_lengths(len(ids_a), len(ids_b), settings.max_seq_length)
+        parts += [cls, ids_a[:keep_a], sep]
+        if keep_b:
+            parts += [ids_b[:keep_b], sep]
+        segment_lengths += [keep_a + 2, keep_b + 1 if keep_b else 0]
+    lengths = np.array(segment_lengths, np.int64)
+    segments = np.tile(np.array([0, 1], np.int32), len(examples))
+    return FeatureTable(
+        np.concatenate([[0], np.cumsum(lengths.reshape(-1, 2).sum(axis=1))]).astype(np.int64),
+        {
+            "input_ids": np.concatenate([np.zeros(0, np.int32), *parts]),
+            "segment_ids": np.repeat(segments, lengths),
+        },
+        _label_columns([example.label for example in examples]),
+    )
+
+
+def kept_lengths(num_a: int, num_b: int, max_seq_length: int) -> tuple[int, int]:
+    """How many pieces of two texts are kept, so that they fit beside [CLS] and [SEP].
+
+    The longer text loses pieces first; of two equally long ones, the second.
+
+    Example:
+      (9, 3, 10) -> (4, 3); (9, 8, 10) -> (4, 3); (9, 0, 10) -> (8, 0)
+
+    Args:
+      num_a: pieces of the first text.
+      num_b: pieces of the second; 0 if there is none, which saves a [SEP].
+      max_seq_length: most pieces of the sequence.
+
+    Source: classifier_utils.py:751 (`_truncate_seq_pair`), which drops one piece at a time.
+    """
+    if not num_b:
+        return min(num_a, max_seq_length - 2), 0
+    room = max_seq_length - 3
+    keep_a = min(num_a, max(room - num_b, (room + 1) // 2))
+    return keep_a, min(num_b, room - keep_a)
+
+
+def _label_columns(labels: Sequence[int | float | None]) -> dict[str, np.ndarray]:
+    kinds = {type(label) for label in labels}
+    if len(kinds) > 1:
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise ValueError(f"labels must be of one kind, got {names}")
+    if kinds == {int}:
+        return {"label_ids": np.array(labels, np.int32)[:, None]}
+    if kinds == {float}:
+        return {"label_scores": np.array(labels, np.float32)[:, None]}
+    return {}

@@ -1,0 +1,260 @@
+"""Tab-separated files: rows, labels and scores; a classification or regression task of the user's own in such files.
+
+A quotation mark is text like any other here. The files of GLUE hold thousands that nothing closes, and a reader with
+the quoting of CSV swallows the rows up to the next one.
+"""
+
+import codecs
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from albert_tf.core.errors import UserError
+from albert_tf.core.files import read_bytes
+from albert_tf.tasks.classification.text_pairs import TextExample
+
+KINDS = ("classification", "regression")
+_NAMES_SHOWN = 20  # labels or columns in one message
+
+
+@dataclasses.dataclass(frozen=True)
+class TsvTable:
+    """The lines of a file and the names of its columns.
+
+    Attributes:
+      path: of the file.
+      source: what messages about the whole file call it, such as "--train_file=reviews.tsv".
+      columns: names, white space around them removed.
+      lines: one for each row.
+      first_row: line number of the first of them, counted from 1.
+    """
+
+    path: str
+    source: str
+    columns: tuple[str, ...]
+    lines: Sequence[str]
+    first_row: int
+
+    def position(self, column: str) -> int:
+        """Index of a column.
+
+        Raises:
+          UserError: there is no such column, or more than one.
+        """
+        count = self.columns.count(column)
+        if count == 1:
+            return self.columns.index(column)
+        if count:
+            raise UserError(f"{self.source}: has {count} columns named {column!r}; rename one")
+        hint = "" if len(self.columns) > 1 else "; columns are separated by tabs"
+        names = _listed([repr(name) for name in self.columns])
+        raise UserError(f"{self.source}: has no column {column!r}, only {names}{hint}")
+
+    def rows(self) -> Iterator[tuple[int, list[str]]]:
+        """The line number and the fields of each row; a row may have more or fewer than there are columns."""
+        for row, line in enumerate(self.lines, start=self.first_row):
+            yield row, line.split("\t")
+
+    def width_error(self, row: int, fields: Sequence[str]) -> UserError:
+        """What to raise for a row with another number of fields than the file has columns."""
+        columns = "1 column" if len(fields) == 1 else f"{len(fields)} columns"
+        return UserError(
+            f"{self.path}:{row}: expected {len(self.columns)} columns, got {columns};"
+            " is there a tab or a line break inside a text?"
+        )
+
+
+def read_tsv(path: str, *, source: str, columns: Sequence[str] = ()) -> TsvTable:
+    """Reads a file: UTF-8 with or without byte-order mark, any line ends, the last of which may be missing.
+
+    Args:
+      path: the file; with :// it is read through TensorFlow.
+      source: what messages about the whole file call it.
+      columns: names of the columns of a file without a header; by default, its first line has them.
+
+    Raises:
+      UserError: the file cannot be read, is not UTF-8, has no rows, or is separated by commas.
+    """
+    lines = _split_lines(_decode(path, source))
+    first_row = 1
+    if not columns and lines:
+        columns = [name.strip() for name in lines.pop(0).split("\t")]
+        first_row = 2
+    if len(columns) == 1 and path.lower().endswith(".csv"):
+        raise UserError(f"{source}: CSV is not read; save the file with tabs between the columns")
+    if not lines:
+        raise UserError(f"{source}: holds no rows")
+    return TsvTable(path, source, tuple(columns), lines, first_row)
+
+
+def _decode(path: str, source: str) -> str:
+    try:
+        content = read_bytes(path)
+    except UserError as error:
+        raise UserError(f"{source}{str(error).removeprefix(path)}") from None
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise UserError(f"{source}: is UTF-16; save it as UTF-8")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        row = content.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}:{row}: is not UTF-8; convert the file") from None
+
+
+def _split_lines(text: str) -> list[str]:
+    # Not str.splitlines: the characters U+0085, U+2028 and some more are text, and occur in real files.
+    if "\n" not in text:
+        text = text.replace("\r", "\n")  # as spreadsheets on old Macs wrote
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMES_SHOWN])
+    more = len(names) - _NAMES_SHOWN
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+# --- Labels and scores ---
+
+
+def parse_label(word: str, indices: Mapping[str, int], place: str) -> int:
+    """The index of a label, white space around it ignored.
+
+    Args:
+      word: the field.
+      indices: of the labels, by label.
+      place: file and row, for the message.
+
+    Raises:
+      UserError: there is no such label.
+    """
+    label = word.strip()
+    if label not in indices:
+        raise UserError(f"{place}: expected a label ({_listed(list(indices))}), got {label[:80]!r}")
+    return indices[label]
+
+
+def parse_score(word: str, place: str) -> float:
+    """A score.
+
+    Args:
+      word: the field.
+      place: file and row, for the message.
+
+    Raises:
+      UserError: it is no number, or not a finite one.
+    """
+    try:
+        score = float(word)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise UserError(f"{place}: expected a number as score, got {word.strip()[:80]!r}")
+    return score
+
+
+# --- A task of the user's own ---
+
+
+def read_own(
+    path: str,
+    *,
+    text_columns: Sequence[str],
+    label_column: str = "",
+    id_column: str = "",
+    labels: Sequence[str] | None = None,
+    kind: str = "classification",
+    flag: str,
+) -> list[TextExample]:
+    """Reads a file with a header, the columns of which the user names.
+
+    Args:
+      path: the file; other columns than the ones named are ignored.
+      text_columns: names of one column with text, or of two.
+      label_column: name of the column with the label or the score; "" reads neither, so that a file to predict on
+        need not have it.
+      id_column: name of a column with ids; "" numbers the examples from 0.
+      labels: in the order of the model's outputs; needed to read the labels of a classification only.
+      kind: one of `KINDS`.
+      flag: the flag that named the file, for messages.
+
+    Raises:
+      UserError: the file cannot be read, a column is missing, a row has too few or too many columns, a label is
+        unknown, or a score is no number.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {KINDS}, got {kind!r}")
+    table = read_tsv(path, source=f"--{flag}={path}")
+    texts = [table.position(column) for column in text_columns]
+    label = table.position(label_column) if label_column else None
+    id = table.position(id_column) if id_column else None
+    indices = {name: index for index, name in enumerate(labels or ())}
+    examples = []
+    for row, fields in _whole_rows(table):
+        value, place = None, f"{path}:{row}"
+        if label is not None and kind == "classification":
+            value = parse_label(fields[label], indices, place)
+        elif label is not None:
+            value = parse_score(fields[label], place)
+        examples.append(
+            TextExample(
+                id=str(len(examples)) if id is None else fields[id],
+                text_a=fields[texts[0]],
+                text_b=fields[texts[1]] if len(texts) > 1 else None,
+                label=value,
+                row=row,
+            )
+        )
+    return examples
+
+
+def find_labels(path: str, *, label_column: str, flag: str) -> tuple[str, ...]:
+    """The labels that a file holds, in order: numbers by their value, anything else by its letters.
+
+    Example:
+      a column with 10, 2, 1, 2 -> ("1", "2", "10")
+
+    Args:
+      path: the file.
+      label_column: name of the column.
+      flag: the flag that named the file, for messages.
+
+    Raises:
+      UserError: the file cannot be read, the column is missing, a row has too few or too many columns, or no label,
+        or all labels are equal.
+    """
+    table = read_tsv(path, source=f"--{flag}={path}")
+    position = table.position(label_column)
+    labels = set()
+    for row, fields in _whole_rows(table):
+        label = fields[position].strip()
+        if not label:
+            raise UserError(f"{path}:{row}: has no label in column {label_column!r}")
+        labels.add(label)
+    if len(labels) < 2:
+        only = labels.pop()
+        raise UserError(
+            f"{table.source}: expected two labels or more in column {label_column!r}, got only {only!r}"
+        )
+    return tuple(sorted(labels, key=_number_and_label if all(map(_is_number, labels)) else None))
+
+
+def _number_and_label(label: str) -> tuple[float, str]:
+    return float(label), label
+
+
+def _is_number(label: str) -> bool:
+    try:
+        return math.isfinite(float(label))
+    except ValueError:
+        return False
+
+
+def _whole_rows(table: TsvTable) -> Iterator[tuple[int, list[str]]]:
+    for row, fields in table.rows():
+        if len(fields) != len(table.columns):
+            raise table.width_error(row, fields)
+        yield row, fields

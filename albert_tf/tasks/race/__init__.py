@@ -1,0 +1,1 @@
+"""RACE: the answer to a question is one of four options."""

@@ -1,0 +1,304 @@
+"""RACE: passages with questions -> features of four sequences each.
+
+    [CLS] article [SEP] question and option [SEP]
+
+once for every option. Where the question has a gap ("_"), the option stands in it.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf.core import files
+from albert_tf.core.errors import UserError
+from albert_tf.core.files import read_bytes
+from albert_tf.data.feature_table import FeatureTable
+from albert_tf.text.tokenizer import Tokenizer
+
+LEVELS = ("middle", "high")
+ANSWERS = "ABCD"
+NUM_OPTIONS = len(ANSWERS)
+# The archive has one file a passage; the original's first release wanted this one, with one passage a line.
+JOINED_FILE = "all.txt"
+NUM_SPECIAL = 3  # [CLS] and twice [SEP]
+
+
+@dataclasses.dataclass(frozen=True)
+class RaceQuestion:
+    """A question about a passage.
+
+    Attributes:
+      id: level, passage and number, as "high/19088.txt/2".
+      level: "middle" or "high".
+      article: the passage.
+      question: may hold gaps, "_".
+      options: four texts.
+      answer: index of the right option; None if the data does not tell.
+      file: where it was read.
+      number: index among the questions of its passage.
+    """
+
+    id: str
+    level: str
+    article: str
+    question: str
+    options: tuple[str, ...]
+    answer: int | None
+    file: str = dataclasses.field(repr=False)  # features do not depend on it
+    number: int
+
+
+@dataclasses.dataclass(frozen=True)
+class RaceSettings:
+    """What the features depend on, besides the questions.
+
+    Attributes:
+      tokenizer: text to piece ids.
+      max_seq_length: L, most pieces of a sequence; the article is cut to fit.
+      max_qa_length: most pieces of question and option together, whose end is kept; at most
+        `max_seq_length` less the special pieces.
+
+    Raises:
+      UserError: there would be no room for a piece of text.
+    """
+
+    tokenizer: Tokenizer
+    max_seq_length: int
+    max_qa_length: int = 128
+
+    def __post_init__(self):
+        if self.max_seq_length <= NUM_SPECIAL:
+            raise UserError(
+                f"--max_seq_length must be above {NUM_SPECIAL}, got {self.max_seq_length}"
+            )
+        if self.max_qa_length < 1:
+            raise UserError(f"--max_qa_length must be at least 1, got {self.max_qa_length}")
+
+
+def read_race(
+    data_dir: str, split: str, *, level: str, flag: str, need_answers: bool
+) -> list[RaceQuestion]:
+    """Reads the questions of a split, sorted by level, file and number.
+
+    Args:
+      data_dir: the unpacked archive, or the folder that holds it as `RACE`.
+      split: "train", "dev" or "test".
+      level: "middle", "high" or "all".
+      flag: the flag that named the folder, for error messages.
+      need_answers: whether questions without answers are refused.
+
+    Returns:
+      The questions; either all have an answer or none has.
+
+    Raises:
+      UserError: the split is not there, or a file is not as it should be; names the file.
+
+    Source: race_utils.py:98-155 (`read_examples`).
+    """
+    folder = _split_folder(data_dir, split, flag)
+    questions = []
+    for name in LEVELS if level == "all" else (level,):
+        for path in _passage_files(f"{folder}/{name}", flag):
+            questions += _read_file(path, name, need_answers)
+    without = [question for question in questions if question.answer is None]
+    if without and len(without) < len(questions):
+        raise UserError(
+            f"{without[0].file}: has no answers, other files of {split} do; add them, or take all away"
+        )
+    return questions
+
+
+def _split_folder(data_dir: str, split: str, flag: str) -> str:
+    """The folder of a split, whose files are all that `read_race` reads.
+
+    Raises:
+      UserError: there is none.
+    """
+    candidates = [f"{data_dir.rstrip('/')}/{split}", f"{data_dir.rstrip('/')}/RACE/{split}"]
+    for folder in candidates:
+        if files.is_folder(folder):
+            return folder
+    raise UserError(
+        f"--{flag}={data_dir}: has no folder {split}; expected RACE's train, dev and test,"
+        " each with middle and high"
+    )
+
+
+def _passage_files(folder: str, flag: str) -> list[str]:
+    try:
+        names = [name for name in files.names_in(folder) if name.endswith(".txt")]
+    except OSError as error:
+        raise UserError(
+            f"{folder}: cannot be read ({error.strerror}); --{flag} must hold RACE's folders as unpacked"
+        ) from error
+    if not names:
+        raise UserError(
+            f"{folder}: holds no .txt files; --{flag} must hold RACE's files as unpacked"
+        )
+    return [f"{folder}/{name}" for name in ([JOINED_FILE] if JOINED_FILE in names else names)]
+
+
+def _read_file(path: str, level: str, need_answers: bool) -> Iterator[RaceQuestion]:
+    file_name = path.rpartition("/")[2]
+    for place, passage in _passages(read_bytes(path), path):
+        _check_passage(passage, place, need_answers)
+        name = file_name if file_name != JOINED_FILE else str(passage["id"]).removeprefix(level)
+        answers = passage.get("answers") or [None] * len(passage["questions"])
+        for number, question in enumerate(passage["questions"]):
+            yield RaceQuestion(
+                id=f"{level}/{name}/{number}",
+                level=level,
+                article=passage["article"],
+                question=question,
+                options=tuple(passage["options"][number]),
+                answer=None if answers[number] is None else ANSWERS.index(answers[number]),
+                file=path,
+                number=number,
+            )
+
+
+def _passages(content: bytes, path: str) -> Iterator[tuple[str, Any]]:
+    """The JSON values of a file, one or one a line, each with what messages call its place."""
+    lines = [line for line in enumerate(content.splitlines(), start=1) if line[1].strip()]
+    try:
+        # A byte-order mark is recognised in bytes only.
+        whole = json.loads(content)
+    except ValueError as error:
+        if len(lines) < 2 or not _is_json(lines[0][1]):
+            raise UserError(f"{path}: is not JSON ({error})") from None
+    else:
+        yield path, whole
+        return
+    for number, line in lines:
+        try:
+            yield f"{path}, line {number}", json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{path}, line {number}: is not JSON ({error})") from None
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_passage(passage: Any, place: str, need_answers: bool) -> None:
+    """Raises a UserError unless a passage has all its parts, in the right form."""
+    if not isinstance(passage, dict):
+        raise UserError(f"{place}: must be a JSON object, got {type(passage).__name__}")
+    needed = ["article", "questions", "options", *(["answers"] if need_answers else [])]
+    needed += ["id"] if place.partition(", line ")[0].endswith(f"/{JOINED_FILE}") else []
+    for key in needed:
+        if key not in passage:
+            raise UserError(f"{place}: has no {key!r}; a passage has {', '.join(needed)}")
+    if not isinstance(passage["article"], str):
+        raise UserError(f"{place}: article must be a string")
+    lists = [key for key in ("questions", "options", "answers") if key in passage]
+    for key in lists:
+        if not isinstance(passage[key], list):
+            raise UserError(f"{place}: {key} must be a list, got {type(passage[key]).__name__}")
+    lengths = [len(passage[key]) for key in lists]
+    if len(set(lengths)) > 1:
+        raise UserError(
+            f"{place}: must have as many questions as options and answers; got "
+            + ", ".join(f"{length} {key}" for key, length in zip(lists, lengths, strict=True))
+        )
+    for number in range(lengths[0]):
+        _check_question(passage, number, place)
+
+
+def _check_question(passage: dict, number: int, place: str) -> None:
+    if not isinstance(passage["questions"][number], str):
+        raise UserError(f"{place}: questions[{number}] must be a string")
+    options = passage["options"][number]
+    if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
+        raise UserError(f"{place}: options[{number}] must be a list of strings")
+    if len(options) != NUM_OPTIONS:
+        raise UserError(
+            f"{place}: options[{number}] must be {NUM_OPTIONS} options, got {len(options)}"
+        )
+    if "answers" in passage and passage["answers"][number] not in tuple(ANSWERS):
+        raise UserError(
+            f"{place}: answers[{number}] must be one of {', '.join(ANSWERS)};"
+            f" got {passage['answers'][number]!r}"
+        )
+
+
+def join_question_and_option(question: str, option: str) -> str:
+    """The option put into every gap of the question; behind it, where it has none.
+
+    Example:
+      ("Ann _ , then _ .", "sang") -> "Ann sang , then sang ."; ("Who?", "Ann") -> "Who? Ann"
+
+    Source: race_utils.py:130-133.
+    """
+    return question.replace("_", option) if "_" in question else f"{question} {option}"
+
+
+def make_race_features(settings: RaceSettings, questions: Sequence[RaceQuestion]) -> FeatureTable:
+    """Features of questions.
+
+    Args:
+      settings: vocabulary and lengths.
+      questions: in order; an article is tokenised once for the questions that follow one another.
+
+    Returns:
+      A table of 4 sequences an example: `input_ids` and `segment_ids` (0 for [CLS], article and first [SEP], 1 for
+      the rest); columns `is_high` [n, 1] and, if the questions have answers, `label_ids` [n, 1].
+
+    Source: race_utils.py:161-247 (`convert_single_example`).
+    """
+    contexts = _encode_articles(settings.tokenizer, questions)
+    endings = _encode_questions(settings, questions)
+    cls_piece, sep_piece = (
+        np.array([id], np.int32) for id in (settings.tokenizer.cls_id, settings.tokenizer.sep_id)
+    )
+    room = settings.max_seq_length - NUM_SPECIAL
+    pieces = [np.zeros(0, np.int32)]
+    part_lengths = []  # of segment 0 and of segment 1, in turn
+    for index, ending in enumerate(endings):
+        context = contexts[index // NUM_OPTIONS][: room - len(ending)]
+        pieces += [cls_piece, context, sep_piece, ending, sep_piece]
+        part_lengths += [len(context) + 2, len(ending) + 1]
+
+    parts = np.array(part_lengths, np.int64)
+    columns = {"is_high": [question.level == "high" for question in questions]}
+    if all(question.answer is not None for question in questions):
+        columns["label_ids"] = [question.answer for question in questions]
+    segments = np.tile(np.array([0, 1], np.int32), len(endings))
+    return FeatureTable(
+        np.concatenate([[0], np.cumsum(parts.reshape(-1, 2).sum(axis=1))]).astype(np.int64),
+        {"input_ids": np.concatenate(pieces), "segment_ids": np.repeat(segments, parts)},
+        {name: np.array(values, np.int32).reshape(-1, 1) for name, values in columns.items()},
+        NUM_OPTIONS,
+    )
+
+
+def _encode_articles(tokenizer: Tokenizer, questions: Sequence[RaceQuestion]) -> list[np.ndarray]:
+    """For each question the ids of its article."""
+    texts, of_question = [], []
+    for question in questions:
+        if not texts or texts[-1] != question.article:
+            texts.append(question.article)
+        of_question.append(len(texts) - 1)
+    encoded = tokenizer.encode_batch(texts)
+    return [encoded[index] for index in of_question]
+
+
+def _encode_questions(
+    settings: RaceSettings, questions: Sequence[RaceQuestion]
+) -> list[np.ndarray]:
+    """For each option of each question the ids of both together, their end if there are too many."""
+    clean = settings.tokenizer.clean
+    texts = []
+    for question in questions:
+        # Cleaned before they are joined, as cleaning makes gaps of other low lines ("＿").
+        cleaned = clean(question.question)
+        texts += [join_question_and_option(cleaned, clean(option)) for option in question.options]
+    most = min(settings.max_qa_length, settings.max_seq_length - NUM_SPECIAL)
+    return [ids[-most:] for ids in settings.tokenizer.encode_batch(texts)]

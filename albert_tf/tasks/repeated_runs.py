@@ -1,0 +1,214 @@
+"""The paper's way to a number (section 4.2, appendix): several runs and their median, restarts, ensembles.
+
+Scripts call `fine_tune`. One run is `train_loop.run`; what stands here is what is done around it.
+"""
+
+import dataclasses
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.core.errors import UserError, first_line
+from albert_tf.model.config import FineTuningConfig, FineTuningRunConfig, OptimizerConfig
+from albert_tf.tasks.finetuning import (
+    EVAL_PREDICTIONS,
+    PREDICTIONS,
+    FineTuningTask,
+)
+from albert_tf.training import loop
+from albert_tf.training.run_folder import RESULTS_FILE, write_files, write_json
+from albert_tf.training.task import Predictions
+
+
+def fine_tune(
+    task_class: type[FineTuningTask],
+    config: FineTuningConfig,
+    run: FineTuningRunConfig,
+    optimizer: OptimizerConfig,
+) -> dict:
+    """Does what the settings ask for: one run, several with a table of their results, or an ensemble.
+
+    Args:
+      task_class: made of `config` and the settings of a run.
+      config: settings of the task, and the number of runs, restarts and members.
+      run: settings of a run; its folder holds those of several runs.
+      optimizer: optimiser and schedule.
+
+    Returns:
+      The contents of results.json.
+
+    Raises:
+      UserError: see `train_loop.run`; or the members of an ensemble do not fit together.
+    """
+    if config.ensemble:
+        return _ensemble(task_class, config, run)
+    if config.num_runs == 1 and not config.restart_collapsed:
+        return loop.run(lambda: task_class(config, run), run, optimizer)
+    return _several(task_class, config, run, optimizer)
+
+
+# --- Several runs ---
+
+
+def _several(task_class, config, run, optimizer) -> dict:
+    """Runs with one seed after the other; those that collapse are started again with the next."""
+    wanted, restarts_left = config.num_runs, config.restart_collapsed
+    runs, collapsed = [], []
+    seed = run.seed
+    while len(runs) < wanted:
+        folder = os.path.join(run.output_dir, f"seed_{seed}")
+        one = dataclasses.replace(run, output_dir=folder, seed=seed)
+        print(f"--- run {len(runs) + 1} of {wanted}, seed {seed}", flush=True)
+        results = loop.run(lambda one=one: task_class(config, one), one, optimizer)
+        entry = {"seed": seed, "folder": folder, **results}
+        seed += 1
+        if "collapsed" in results and restarts_left:
+            restarts_left -= 1
+            collapsed.append(entry)
+            print(f"collapsed, so another seed takes its place ({restarts_left} restarts left)")
+            continue
+        runs.append(entry)
+    summary = summarised(runs)
+    report = {
+        "runs": runs,
+        "collapsed_and_replaced": collapsed,
+        **summary,
+        "seconds": round(sum(entry["seconds"] for entry in [*runs, *collapsed]), 1),
+    }
+    if run.task_index == 0:  # of several workers, one writes
+        write_json(os.path.join(run.output_dir, RESULTS_FILE), report)
+    print(table(runs, summary, task_class.shown_metrics), flush=True)
+    print(f"results in {os.path.join(run.output_dir, RESULTS_FILE)}", flush=True)
+    return report
+
+
+def summarised(runs: Sequence[Mapping]) -> dict:
+    """Median, mean and spread over runs of every number on the development data, and the best run.
+
+    Args:
+      runs: results of runs, each with "eval", "best" and "folder".
+
+    Returns:
+      "median", "mean", "standard_deviation" (0 for one run), "least" and "greatest": name -> value; "best_run".
+    """
+    names = [name for name in runs[0]["eval"] if all(name in run["eval"] for run in runs)]
+    values = {name: [run["eval"][name] for run in runs] for name in names}
+    spread = {
+        name: statistics.stdev(found) if len(found) > 1 else 0.0 for name, found in values.items()
+    }
+    scored = [run for run in runs if run.get("best")]
+    best = max(scored, key=lambda run: run["best"]["value"], default=runs[0])
+    return {
+        "median": {name: statistics.median(found) for name, found in values.items()},
+        "mean": {name: statistics.fmean(found) for name, found in values.items()},
+        "standard_deviation": spread,
+        "least": {name: min(found) for name, found in values.items()},
+        "greatest": {name: max(found) for name, found in values.items()},
+        "best_run": best["folder"],
+    }
+
+
+def table(runs: Sequence[Mapping], summary: Mapping, shown: Sequence[str] = ()) -> str:
+    """The numbers of several runs, one row a run, as text: those in `shown`, or all."""
+    names = [name for name in shown or summary["median"] if name in summary["median"]]
+    rows = [[f"seed {run['seed']}", *(run["eval"][name] for name in names)] for run in runs]
+    for statistic in ("median", "mean", "standard_deviation"):
+        values = [summary[statistic][name] for name in names]
+        rows.append([statistic.replace("_", " "), *values])
+    width = max(len(name) for name in [*names, "standard deviation"]) + 2
+    lines = ["".join(f"{name:>{width}}" for name in ["", *names])]
+    for title, *numbers in rows:
+        lines.append(f"{title:>{width}}" + "".join(f"{number:>{width}.4f}" for number in numbers))
+    return "\n".join(lines)
+
+
+# --- Ensembles ---
+
+
+def _ensemble(task_class, config, run) -> dict:
+    """Averages the predictions that finished runs have left; trains nothing."""
+    folders = [folder.rstrip("/") for folder in config.ensemble.split(",")]
+    if tf.io.gfile.exists(os.path.join(run.output_dir, "checkpoints")):
+        run.refuse("output_dir", f"={run.output_dir} holds a run: choose another for the ensemble")
+    # The first member's model stands for its labels and vocabulary; no weight is used.
+    run = dataclasses.replace(run, do_train=False, init_checkpoint=folders[0])
+    task = task_class(config, run)
+    if not task.eval_data:
+        run.refuse(
+            "do_eval", "must be true, with development data, to choose an ensemble's members"
+        )
+    members = {
+        folder: _read_predictions(folder, EVAL_PREDICTIONS, task, "eval") for folder in folders
+    }
+    alone = {
+        folder: task.evaluate([member])[task.best_metric] for folder, member in members.items()
+    }
+    chosen = folders
+    if config.ensemble_selection == "greedy":
+        chosen = chosen_greedily(task, members, alone)
+    predictions = [members[folder] for folder in chosen]
+    unlabelled = []
+    if task.predict_data:
+        unlabelled = [_read_predictions(folder, PREDICTIONS, task, "predict") for folder in chosen]
+    results = {"members": chosen, "alone": alone, "eval": task.evaluate(predictions)}
+    try:
+        # In this order: the answers of SQuAD 2.0 take the threshold that the evaluation has written.
+        write_files(run.output_dir, task.evaluation_files(predictions))
+        if unlabelled:
+            write_files(run.output_dir, task.prediction_files(unlabelled))
+        write_json(os.path.join(run.output_dir, RESULTS_FILE), results)
+    except (tf.errors.OpError, OSError) as error:
+        run.refuse("output_dir", f"={run.output_dir} cannot be written ({first_line(error)})")
+    for name, value in results["eval"].items():
+        print(f"{name} {value:.4f}")
+    print(f"{len(chosen)} of {len(folders)} members: {', '.join(chosen)}", flush=True)
+    print(f"results in {os.path.join(run.output_dir, RESULTS_FILE)}", flush=True)
+    return results
+
+
+def chosen_greedily(
+    task: FineTuningTask, members: Mapping[str, Predictions], alone: Mapping[str, float]
+) -> list[str]:
+    """Members of the best ensemble that is found by adding one after the other.
+
+    Begins with the best model; adds the one that helps most on the development data; stops when none helps.
+
+    Args:
+      task: evaluates predictions.
+      members: predictions for the development data by folder.
+      alone: each member's own value of the task's best metric.
+    """
+    chosen = [max(members, key=lambda folder: alone[folder])]
+    best = alone[chosen[0]]
+    while len(chosen) < len(members):
+        values = {
+            folder: task.evaluate([members[name] for name in [*chosen, folder]])[task.best_metric]
+            for folder in members
+            if folder not in chosen
+        }
+        candidate = max(values, key=values.get)
+        if not values[candidate] > best:
+            break
+        chosen.append(candidate)
+        best = values[candidate]
+    return chosen
+
+
+def _read_predictions(folder: str, name: str, task: FineTuningTask, split: str) -> Predictions:
+    path = os.path.join(folder, name)
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            found = dict(arrays)
+    except (tf.errors.OpError, OSError, ValueError) as error:
+        flag = "do_eval" if split == "eval" else "do_predict"
+        raise UserError(
+            f"--ensemble: {path} cannot be read; finish that run, with --{flag} ({type(error).__name__})"
+        ) from None
+    if str(found.pop("table_sha256")) != task.tables[split].sha256():
+        raise UserError(
+            f"--ensemble: {path} was made for other data or with another vocabulary or --max_seq_length"
+        )
+    return found

@@ -1,0 +1,600 @@
+"""SQuAD: from a model's numbers to answers, from answers to scores; Python and NumPy only.
+
+    candidate_spans_v1, candidate_spans_v2    every window's best starts and ends -> spans of the context
+    combine                                   the spans of several models -> those of their ensemble
+    best_answers                              spans -> each question's best answers
+    predictions, nbest_predictions, null_odds_by_id    what the files of predictions hold
+    score_v1, score_v2, score_v2_by_threshold          the rules of the official evaluation scripts
+
+Null odds say how likely a question has no answer: the logit that the model was trained to give for `is_impossible`, the
+least of the question's windows. A question is predicted to have no answer if they are greater than a threshold, so
+that the natural threshold is 0.
+"""
+
+import collections
+import dataclasses
+import functools
+import math
+import re
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from albert_tf.data.feature_table import FeatureTable
+from albert_tf.tasks.squad.windows import SquadQuestion
+
+_WINDOWS_AT_A_TIME = 1024  # bounds the memory for pairs of starts and ends
+_NO_LOG_PROB = -1e6  # of the empty answer to a question that has no candidate
+
+
+# --- Spans ---
+
+
+@dataclasses.dataclass(frozen=True)
+class Spans:
+    """Candidate answers: question by question, best first.
+
+    Attributes:
+      question: index of the question, int32 [spans].
+      start_chars, end_chars: the context's characters from start to before end, int32 [spans].
+      start_log_probs, end_log_probs: what the model gives for start and end, float64 [spans]; their sum is the score.
+      null_odds: float64 [questions] for SQuAD 2.0, otherwise [0].
+    """
+
+    question: np.ndarray
+    start_chars: np.ndarray
+    end_chars: np.ndarray
+    start_log_probs: np.ndarray
+    end_log_probs: np.ndarray
+    null_odds: np.ndarray
+
+    @property
+    def scores(self) -> np.ndarray:
+        """float64 [spans]."""
+        return self.start_log_probs + self.end_log_probs
+
+    def best_first(self) -> "Spans":
+        """The same spans in order; equals keep theirs."""
+        return self._take(np.lexsort((-self.scores, self.question)))
+
+    def _take(self, taken: np.ndarray) -> "Spans":
+        arrays = {name: values[taken] for name, values in vars(self).items() if name != "null_odds"}
+        return Spans(**arrays, null_odds=self.null_odds)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["Spans"], null_odds: np.ndarray) -> "Spans":
+        """The spans of all parts, in their order; at least one part."""
+        names = [name for name in vars(parts[0]) if name != "null_odds"]
+        arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+        return cls(**arrays, null_odds=null_odds)
+
+
+def candidate_spans_v1(
+    windows: FeatureTable,
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    *,
+    n_best_size: int,
+    max_answer_length: int,
+) -> Spans:
+    """The spans between a window's best starts and best ends.
+
+    A span begins where its window has the most context, ends in the context, and has at most `max_answer_length`
+    pieces. As in the original, the best starts and ends are looked for among all of a window's pieces, the
+    question's too, and windows are compared by their logits. Not as there, padding is left out.
+
+    Args:
+      windows: from `features.squad.make_windows`, for all questions.
+      start_logits: float32 [windows, L], with L at least the longest window's length.
+      end_logits: the same of ends.
+      n_best_size: starts, and ends, looked at in a window.
+      max_answer_length: most pieces of an answer.
+
+    Source: squad_utils.py (`accumulate_predictions_v1`).
+    """
+    parts = []
+    for rows in _chunks(len(windows)):
+        padded = _PaddedWindows.of(windows, rows, start_logits.shape[1])
+        starts = padded.largest(start_logits[rows], n_best_size)
+        ends = padded.largest(end_logits[rows], n_best_size)
+        parts.append(
+            padded.spans(
+                starts,
+                np.take_along_axis(start_logits[rows], starts, axis=1),
+                ends[:, None],
+                np.take_along_axis(end_logits[rows], ends, axis=1)[:, None],
+                max_answer_length,
+            )
+        )
+    return Spans.concatenate(parts, np.zeros(0)).best_first()
+
+
+def candidate_spans_v2(
+    windows: FeatureTable,
+    *,
+    start_top_log_probs: np.ndarray,
+    start_top_index: np.ndarray,
+    end_top_log_probs: np.ndarray,
+    end_top_index: np.ndarray,
+    cls_logits: np.ndarray,
+    max_answer_length: int,
+) -> Spans:
+    """The spans that a beam search over starts and ends found, and null odds.
+
+    What spans are valid is as in `candidate_spans_v1`.
+
+    Args:
+      windows: from `features.squad.make_windows`, for all questions.
+      start_top_log_probs: of the K best starts, float32 [windows, K].
+      start_top_index: the pieces that they are, int [windows, K].
+      end_top_log_probs: of the M best ends for each of these starts, float32 [windows, K * M]; those of start k stand
+        from k * M on.
+      end_top_index: the pieces that they are, int [windows, K * M].
+      cls_logits: the logit of having no answer, float32 [windows].
+      max_answer_length: most pieces of an answer.
+
+    Source: squad_utils.py (`accumulate_predictions_v2`).
+    """
+    parts = []
+    # A masked piece is found where there are fewer than K others; it may stand in the padding.
+    length = 1 + max(windows.lengths.max() - 1, start_top_index.max(), end_top_index.max())
+    shape = (len(windows), start_top_index.shape[1], -1)
+    for rows in _chunks(len(windows)):
+        parts.append(
+            _PaddedWindows.of(windows, rows, length).spans(
+                start_top_index[rows],
+                start_top_log_probs[rows],
+                end_top_index.reshape(shape)[rows],
+                end_top_log_probs.reshape(shape)[rows],
+                max_answer_length,
+            )
+        )
+    question = windows.columns["question_index"][:, 0]
+    null_odds = np.full(question.max() + 1, np.inf)
+    np.minimum.at(null_odds, question, cls_logits)
+    return Spans.concatenate(parts, null_odds).best_first()
+
+
+def combine(members: Sequence[Spans]) -> Spans:
+    """The ensemble of several models that have answered the same questions.
+
+    The scores of a span are averaged over the members that have it, null odds over all members.
+
+    Example:
+      scores {(0, 4): -1, (5, 9): -3} and {(0, 4): -2} -> {(0, 4): -1.5, (5, 9): -3}
+
+    Args:
+      members: at least one; their windows may differ.
+
+    Raises:
+      ValueError: they have not answered the same questions.
+
+    Source: paper, A.3; squad_utils.py (`accumulate_predictions_v2`, `write_predictions_v2`), where the scores that are
+    averaged are log-probabilities.
+    """
+    if len({member.null_odds.shape for member in members}) > 1:
+        raise ValueError("the members of an ensemble must have answered the same questions")
+    null_odds = np.mean([member.null_odds for member in members], axis=0)
+    spans = Spans.concatenate(members, null_odds)
+    member = np.repeat(np.arange(len(members)), [len(spans.question) for spans in members])
+
+    # Several pieces may stand for the same characters: of such spans a member's best counts.
+    order = np.lexsort((-spans.scores, member, spans.end_chars, spans.start_chars, spans.question))
+    spans, member = spans._take(order), member[order]
+    keys = np.stack([spans.question, spans.start_chars, spans.end_chars])
+    is_new_span = np.append(True, np.any(keys[:, 1:] != keys[:, :-1], axis=0))[: len(member)]
+    is_first = is_new_span | np.append(True, member[1:] != member[:-1])[: len(member)]
+    spans, is_new_span = spans._take(is_first), is_new_span[is_first]
+
+    begins = np.flatnonzero(is_new_span)
+    counts = np.diff(np.append(begins, len(is_new_span)))
+    means = {
+        name: np.add.reduceat(getattr(spans, name), begins) / counts
+        for name in ("start_log_probs", "end_log_probs")
+    }
+    return dataclasses.replace(spans._take(begins), **means).best_first()
+
+
+def _chunks(num_windows: int) -> Iterator[slice]:
+    for begin in range(0, num_windows, _WINDOWS_AT_A_TIME):
+        yield slice(begin, begin + _WINDOWS_AT_A_TIME)
+
+
+@dataclasses.dataclass(frozen=True)
+class _PaddedWindows:
+    """Some windows.
+
+    Attributes:
+      question: int32 [B].
+      is_piece, is_context, can_start: bool [B, L]; false in the padding.
+      start_chars: int32 [B, L], of the pieces of the context.
+      end_chars: int32 [B, L]; a piece without text of its own has that of the last piece before it that has text, so
+        that no answer ends in white space, -1 without one.
+    """
+
+    question: np.ndarray
+    is_piece: np.ndarray
+    is_context: np.ndarray
+    can_start: np.ndarray
+    start_chars: np.ndarray
+    end_chars: np.ndarray
+
+    @classmethod
+    def of(cls, windows: FeatureTable, rows: slice, length: int) -> "_PaddedWindows":
+        examples = np.arange(len(windows))[rows]
+        if windows.lengths[examples].max() > length:
+            raise ValueError(f"a window has {windows.lengths[examples].max()} pieces, not {length}")
+        names = ["start_chars", "end_chars", "is_max_context", "question_index"]
+        features = windows.batch(examples, length, names)
+        is_piece = features["input_mask"] == 1
+        start_chars, end_chars = features["start_chars"], features["end_chars"]
+        has_text = is_piece & (end_chars > start_chars)
+        return cls(
+            features["question_index"][:, 0],
+            is_piece,
+            is_piece & (start_chars >= 0),
+            features["is_max_context"] == 1,
+            start_chars,
+            np.maximum.accumulate(np.where(has_text, end_chars, -1), axis=1),
+        )
+
+    def largest(self, logits: np.ndarray, number: int) -> np.ndarray:
+        """Positions of the `number` largest logits [B, L] of each window, int64 [B, number]; of equals the first."""
+        return np.argsort(np.where(self.is_piece, -logits, np.inf), axis=1, kind="stable")[
+            :, :number
+        ]
+
+    def spans(
+        self,
+        starts: np.ndarray,
+        start_log_probs: np.ndarray,
+        ends: np.ndarray,
+        end_log_probs: np.ndarray,
+        max_answer_length: int,
+    ) -> Spans:
+        """The valid ones of the spans from starts [B, S] to ends [B, S or 1, E]: by window, start and end."""
+        rows = np.arange(len(starts))[:, None]
+        shape = (*starts.shape, ends.shape[2])
+        lengths = ends - starts[:, :, None] + 1
+        is_valid = (
+            self.can_start[rows, starts][:, :, None]
+            & self.is_context[rows[:, :, None], ends]
+            & (lengths >= 1)
+            & (lengths <= max_answer_length)
+        )
+        window, start_rank, end_rank = np.nonzero(is_valid)
+        ends, end_log_probs = np.broadcast_to(ends, shape), np.broadcast_to(end_log_probs, shape)
+        start_chars = self.start_chars[window, starts[window, start_rank]]
+        end_chars = self.end_chars[window, ends[window, start_rank, end_rank]]
+        spans = Spans(
+            self.question[window],
+            start_chars,
+            end_chars,
+            start_log_probs[window, start_rank].astype(np.float64),
+            end_log_probs[window, start_rank, end_rank].astype(np.float64),
+            np.zeros(0),
+        )
+        return spans._take(end_chars > start_chars)
+
+
+# --- Answers ---
+
+
+class Answer(NamedTuple):
+    """One of a question's best answers.
+
+    Attributes:
+      text: the context's characters from `start_char` to before `end_char`; empty if there is no candidate at all.
+      start_log_prob, end_log_prob: what the model gives for its start and end.
+      probability: share of exp(score) among the answers listed with it.
+      start_char, end_char: where it stands in the context.
+    """
+
+    text: str
+    start_log_prob: float
+    end_log_prob: float
+    probability: float
+    start_char: int
+    end_char: int
+
+    @property
+    def score(self) -> float:
+        """What answers are ordered by."""
+        return self.start_log_prob + self.end_log_prob
+
+
+def best_answers(
+    questions: Sequence[SquadQuestion], spans: Spans, n_best_size: int
+) -> list[list[Answer]]:
+    """Each question's best answers of different text, best first; at least one.
+
+    A question without a candidate gets the empty answer. (The original has the answer "empty" there for SQuAD 1.1.)
+
+    Args:
+      questions: all that the spans are of.
+      spans: ordered as `Spans` says.
+      n_best_size: most answers of a question.
+
+    Source: squad_utils.py (`write_predictions_v1`, `write_predictions_v2`).
+    """
+    splits = np.searchsorted(spans.question, np.arange(len(questions) + 1))
+    answers = []
+    for index, question in enumerate(questions):
+        candidates = slice(splits[index], splits[index + 1])
+        entries = zip(
+            spans.start_chars[candidates].tolist(),
+            spans.end_chars[candidates].tolist(),
+            spans.start_log_probs[candidates].tolist(),
+            spans.end_log_probs[candidates].tolist(),
+            strict=True,
+        )
+        best = {}
+        for start, end, *log_probs in entries:
+            best.setdefault(question.context[start:end], (*log_probs, start, end))
+            if len(best) == n_best_size:
+                break
+        answers.append(_with_probabilities(best or {"": (_NO_LOG_PROB, _NO_LOG_PROB, 0, 0)}))
+    return answers
+
+
+def _with_probabilities(best: Mapping[str, tuple[float, float, int, int]]) -> list[Answer]:
+    scores = [start_log_prob + end_log_prob for start_log_prob, end_log_prob, *_ in best.values()]
+    weights = [math.exp(score - max(scores)) for score in scores]
+    total = sum(weights)
+    return [
+        Answer(text, start_log_prob, end_log_prob, weight / total, start, end)
+        for (text, (start_log_prob, end_log_prob, start, end)), weight in zip(
+            best.items(), weights, strict=True
+        )
+    ]
+
+
+def predictions(
+    questions: Sequence[SquadQuestion],
+    answers: Sequence[Sequence[Answer]],
+    null_odds: np.ndarray | None = None,
+    threshold: float = math.inf,
+) -> dict[str, str]:
+    """What predictions.json holds: for each question's id its best answer, empty for "no answer".
+
+    Args:
+      questions: in the order of the answers.
+      answers: from `best_answers`.
+      null_odds: float [questions] for SQuAD 2.0.
+      threshold: questions of greater null odds get no answer. (In the original also those of equal ones, although
+        the search for the best threshold counts these as answered.)
+    """
+    texts = [best[0].text for best in answers]
+    if null_odds is not None:
+        is_null = np.asarray(null_odds) > threshold
+        texts = ["" if null else text for null, text in zip(is_null, texts, strict=True)]
+    return {question.id: text for question, text in zip(questions, texts, strict=True)}
+
+
+def nbest_predictions(
+    questions: Sequence[SquadQuestion], answers: Sequence[Sequence[Answer]]
+) -> dict[str, list[dict[str, str | float | int]]]:
+    """What nbest_predictions.json holds: for each question's id its best answers, whatever the null odds."""
+    return {
+        question.id: [answer._asdict() for answer in best]
+        for question, best in zip(questions, answers, strict=True)
+    }
+
+
+def null_odds_by_id(questions: Sequence[SquadQuestion], null_odds: np.ndarray) -> dict[str, float]:
+    """What null_odds.json holds: each question's null odds."""
+    odds = np.asarray(null_odds).tolist()
+    return {question.id: value for question, value in zip(questions, odds, strict=True)}
+
+
+# --- Scores ---
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalize_answer(text: str) -> str:
+    """The text in lower case without ASCII punctuation, English articles and superfluous white space.
+
+    Example:
+      "The U.S.  Army" -> "us army"
+
+    Source: evaluate-v1.1.py and evaluate-v2.0.py (`normalize_answer`).
+    """
+    text = text.lower().translate(_WITHOUT_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def f1_score(prediction: Sequence[str], reference: Sequence[str]) -> float:
+    """F1 of two bags of words; 0 if they have none in common, as if both are empty.
+
+    Source: evaluate-v1.1.py (`f1_score`).
+    """
+    common = collections.Counter(prediction) & collections.Counter(reference)
+    num_common = sum(common.values())
+    if not num_common:
+        return 0.0
+    precision, recall = num_common / len(prediction), num_common / len(reference)
+    return 2 * precision * recall / (precision + recall)
+
+
+def score_v1(
+    questions: Sequence[SquadQuestion], predictions: Mapping[str, str]
+) -> dict[str, float]:
+    """Exact match and F1 by the rules of SQuAD 1.1.
+
+    Args:
+      questions: with their answers; at least one.
+      predictions: question id -> answer; a question that is missing counts as wrong.
+
+    Returns:
+      `exact_match` and `f1` in percent, and `total`, the number of questions.
+
+    Source: evaluate-v1.1.py.
+    """
+    normalize = functools.cache(normalize_answer)
+    exact, f1 = [], []
+    for question in questions:
+        if question.id in predictions:
+            predicted = normalize(predictions[question.id])
+            references = {normalize(text) for text, _ in question.answers}
+            exact.append(predicted in references)
+            f1.append(max(f1_score(predicted.split(), text.split()) for text in references))
+    total = len(questions)
+    return {
+        "exact_match": 100.0 * sum(exact) / total,
+        "f1": 100.0 * sum(f1) / total,
+        "total": total,
+    }
+
+
+def score_v2(
+    questions: Sequence[SquadQuestion],
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float] | None,
+    threshold: float,
+) -> dict[str, float]:
+    """Exact match and F1 by the rules of SQuAD 2.0.
+
+    Args:
+      questions: with their answers; at least one.
+      predictions: question id -> answer, empty for "no answer". A question that is missing counts as wrong. (The
+        official script stops at one.)
+      null_odds: question id -> null odds; 0 for one that is missing.
+      threshold: a question of greater null odds counts as predicted to have no answer, whatever the prediction. 1 is
+        the default of the official script, which takes null odds for probabilities.
+
+    Returns:
+      The official script's names: `exact`, `f1` in percent and `total`; the same with HasAns_ and NoAns_ for the
+      questions with and without answer, where there are any; and, with null odds, `best_exact`, `best_f1`, the most
+      that a threshold chosen on these very questions reaches, with `best_exact_thresh`, `best_f1_thresh`.
+
+    Source: evaluate-v2.0.py.
+    """
+    return _RawScores.of(questions, predictions, null_odds).at(threshold)
+
+
+def score_v2_by_threshold(
+    questions: Sequence[SquadQuestion],
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float],
+    threshold: float | None,
+) -> dict[str, dict[str, float]]:
+    """The scores of SQuAD 2.0 at each threshold of null odds that matters.
+
+    Only the first two say what to expect of new questions. The best one is what the original reports.
+
+    Args:
+      questions: with their answers; at least one.
+      predictions: question id -> best answer, whatever the null odds.
+      null_odds: question id -> null odds.
+      threshold: chosen beforehand, on other questions; None if there is none.
+
+    Returns:
+      `threshold_0`, `threshold_given` (if given) and `threshold_best` (for F1, chosen on these very questions): each
+      the result of `score_v2`, and the `threshold`.
+
+    Source: squad_utils.py:1715 (`evaluate_v2`).
+    """
+    raw = _RawScores.of(questions, predictions, null_odds)
+    thresholds = {"threshold_0": 0.0, "threshold_best": raw.best_threshold(raw.f1)[1]}
+    if threshold is not None:
+        thresholds["threshold_given"] = float(threshold)
+    return {name: {"threshold": value, **raw.at(value)} for name, value in thresholds.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class _RawScores:
+    """Scores of predictions by themselves, before any threshold; all [questions].
+
+    Attributes:
+      exact, f1: 0 to 1, float64.
+      has_answer: whether the question has a reference answer, bool.
+      is_predicted: whether there is a prediction, be it empty, bool.
+      is_text: whether it is not empty, bool.
+      null_odds: float64.
+      ascending: indices of the questions whose null odds are given, by these, int64; None if none are.
+    """
+
+    exact: np.ndarray
+    f1: np.ndarray
+    has_answer: np.ndarray
+    is_predicted: np.ndarray
+    is_text: np.ndarray
+    null_odds: np.ndarray
+    ascending: np.ndarray | None
+
+    @classmethod
+    def of(
+        cls,
+        questions: Sequence[SquadQuestion],
+        predictions: Mapping[str, str],
+        null_odds: Mapping[str, float] | None,
+    ) -> "_RawScores":
+        normalize = functools.cache(normalize_answer)
+        scores = np.zeros((len(questions), 2))
+        for row, question in enumerate(questions):
+            if question.id in predictions:
+                texts = {normalize(text) for text, _ in question.answers} - {""} or {""}
+                scores[row] = _exact_and_f1(normalize(predictions[question.id]), texts)
+        index = {question.id: row for row, question in enumerate(questions)}
+        odds = null_odds or {}
+        return cls(
+            *scores.T,
+            np.array([bool(question.answers) for question in questions]),
+            np.array([question.id in predictions for question in questions]),
+            np.array([bool(predictions.get(question.id)) for question in questions]),
+            np.array([odds.get(question.id, 0.0) for question in questions], np.float64),
+            # Equal ones stay in the order of the mapping, as in the official script.
+            None
+            if null_odds is None
+            else np.array(
+                [index[id] for id in sorted(odds, key=odds.get) if id in index], np.int64
+            ),
+        )
+
+    def at(self, threshold: float) -> dict[str, float]:
+        """The result of `score_v2`."""
+        is_null = self.is_predicted & (self.null_odds > threshold)
+        exact = np.where(is_null, ~self.has_answer, self.exact)
+        f1 = np.where(is_null, ~self.has_answer, self.f1)
+        groups = {
+            "": np.ones_like(is_null),
+            "HasAns_": self.has_answer,
+            "NoAns_": ~self.has_answer,
+        }
+        result = {}
+        for prefix, group in groups.items():
+            total = int(group.sum())
+            if total:
+                result[f"{prefix}exact"] = 100.0 * float(exact[group].sum()) / total
+                result[f"{prefix}f1"] = 100.0 * float(f1[group].sum()) / total
+                result[f"{prefix}total"] = total
+        if self.ascending is not None:
+            for name, scores in (("exact", self.exact), ("f1", self.f1)):
+                best, best_threshold = self.best_threshold(scores)
+                result |= {f"best_{name}": best, f"best_{name}_thresh": best_threshold}
+        return result
+
+    def best_threshold(self, scores: np.ndarray) -> tuple[float, float]:
+        """The best score in percent, and its threshold; 0 if it is best to answer nothing.
+
+        Of questions with equal null odds, the script counts some as answered and others as not. So does this.
+
+        Source: evaluate-v2.0.py (`find_best_thresh`).
+        """
+        gains = np.where(self.has_answer, scores, -self.is_text.astype(np.float64))[self.ascending]
+        none_answered = np.sum(self.is_predicted & ~self.has_answer)
+        sums = np.cumsum([none_answered, *gains])
+        best = int(np.argmax(sums))
+        threshold = float(self.null_odds[self.ascending[best - 1]]) if best else 0.0
+        return 100.0 * float(sums[best]) / len(scores), threshold
+
+
+def _exact_and_f1(predicted: str, references: set[str]) -> tuple[float, float]:
+    """Best scores of a normalized prediction; a missing answer agrees with a missing answer alone."""
+    if predicted in references:
+        return 1.0, 1.0
+    return 0.0, max(f1_score(predicted.split(), text.split()) for text in references)

@@ -1,0 +1,1 @@
+"""Trains any task; knows no concrete one."""

@@ -1,0 +1,200 @@
+"""LAMB and AdamW as the original computes them, the learning-rate schedule, and which variables decay.
+
+Source: original optimization.py and lamb_optimizer.py; LAMB is arXiv 1904.00962, here without bias correction.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+import tf_keras
+
+from albert_tf.model import kernels
+from albert_tf.model.config import OptimizerConfig
+
+# Neither decayed nor adapted, by released name (original optimization.py:81,90 and lamb_optimizer.py:60-64).
+_EXCLUDED = re.compile("LayerNorm|layer_norm|bias")
+
+
+# Variables from this size on are updated by one compiled kernel; smaller ones are not worth its compilation.
+_KERNEL_ELEMENTS = 1 << 16
+
+
+def is_decayed(released_name: str) -> bool:
+    """Whether weight decay and LAMB's layer adaptation apply to a variable of this released name."""
+    return not _EXCLUDED.search(released_name)
+
+
+class WarmupPolynomialDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up to the peak, then polynomial decay to 0 at the last step.
+
+    With `decay_from="start"` the decay is counted from step 0, so that the rate steps down where the warm-up ends
+    (original optimization.py:28-66); with `"warmup_end"` it is counted from there. The first update is step 1: the
+    original increments its global step before the rate is read, so that it starts at peak / num_warmup_steps.
+
+    Args:
+      config: the schedule's numbers.
+      peak: rate that the warm-up ends at.
+    """
+
+    def __init__(self, config: OptimizerConfig, peak: float):
+        super().__init__()
+        self.config = config
+        self.peak = peak
+
+    def __call__(self, updates_done):
+        """The learning rate, float32, of the update after this many."""
+        config = self.config
+        step = tf.cast(updates_done, tf.float32) + 1.0
+        warmup_end = float(config.start_warmup_step + config.num_warmup_steps)
+        decay_start = warmup_end if config.decay_from == "warmup_end" else 0.0
+        decay_steps = max(1.0, config.num_train_steps - decay_start)
+        left = 1.0 - tf.clip_by_value((step - decay_start) / decay_steps, 0.0, 1.0)
+        decayed = self.peak * left**config.poly_power
+        if not config.num_warmup_steps:
+            return decayed
+        warmed = self.peak * (step - config.start_warmup_step) / config.num_warmup_steps
+        return tf.where(step < warmup_end, warmed, decayed)
+
+    def get_config(self):
+        """The arguments, for Keras."""
+        return {"config": self.config, "peak": self.peak}
+
+
+class AdamW(tf_keras.optimizers.Optimizer):
+    """Adam with decoupled weight decay, by default without bias correction (original optimization.py:115-198).
+
+    Args:
+      config: moments, epsilon, decay, bias correction.
+      learning_rate: a schedule.
+      released_names: released name of every variable, by `Variable.ref()`; they decide what decays.
+    """
+
+    def __init__(
+        self, config: OptimizerConfig, learning_rate, released_names: Mapping, name="AdamW"
+    ):
+        # Keras would compile each update on its own with XLA; the whole step is compiled or nothing.
+        super().__init__(name=name, jit_compile=False)
+        self.config = config
+        self.schedule = learning_rate
+        self._learning_rate = self._build_learning_rate(learning_rate)
+        self._released_names = released_names
+
+    def build(self, var_list):
+        """Makes both moments of every variable, as zeros."""
+        super().build(var_list)
+        if getattr(self, "_built", False):
+            return  # Keras builds again at the first update
+        self._built = True
+        self._decayed = [is_decayed(self._released_names[v.ref()]) for v in var_list]
+        self._first_moments = [self.add_variable_from_reference(v, "m") for v in var_list]
+        self._second_moments = [self.add_variable_from_reference(v, "v") for v in var_list]
+
+    def update_step(self, gradient, variable):
+        """Updates one variable and its moments."""
+        index = self._index_dict[self._var_key(variable)]
+        m, v = self._first_moments[index], self._second_moments[index]
+        decayed = self._decayed[index]
+        compute = functools.partial(_moments_and_update, self.config)
+        if variable.shape.num_elements() >= _KERNEL_ELEMENTS:
+            compute = _moments_and_update_kernel(self.config)
+        values = [tf.convert_to_tensor(tensor) for tensor in (gradient, m, v, variable)]
+        step = tf.cast(self.iterations + 1, tf.float32)
+        new_m, new_v, update = compute(*values, step, decayed)
+        m.assign(new_m)
+        v.assign(new_v)
+        rate = tf.cast(self.learning_rate, tf.float32)
+        variable.assign_sub(rate * self._trust_ratio(variable, update, decayed) * update)
+
+    def _trust_ratio(self, variable, update, adapted: bool):
+        del variable, update, adapted
+        return 1.0
+
+    def get_config(self):
+        """The arguments, for Keras."""
+        return {"config": self.config, "released_names": self._released_names}
+
+
+def _moments_and_update(config, gradient, m, v, variable, step, decayed: bool):
+    """The new moments and what is subtracted from a variable, but for learning rate and trust ratio."""
+    m = config.beta_1 * m + (1.0 - config.beta_1) * gradient
+    v = config.beta_2 * v + (1.0 - config.beta_2) * tf.square(gradient)
+    m_hat, v_hat = m, v
+    if config.bias_correction:
+        m_hat = m / (1.0 - config.beta_1**step)
+        v_hat = v / (1.0 - config.beta_2**step)
+    update = m_hat / (tf.sqrt(v_hat) + config.optimizer_epsilon)
+    if decayed:
+        update += config.weight_decay_rate * variable
+    return m, v, update
+
+
+@functools.cache
+def _moments_and_update_kernel(config: OptimizerConfig) -> Callable:
+    return kernels.compiled(functools.partial(_moments_and_update, config))
+
+
+class Lamb(AdamW):
+    """AdamW whose update of each variable is scaled by |variable| / |update| (original lamb_optimizer.py:66-122)."""
+
+    def __init__(self, config: OptimizerConfig, learning_rate, released_names: Mapping):
+        super().__init__(config, learning_rate, released_names, name="Lamb")
+
+    def _trust_ratio(self, variable, update, adapted: bool):
+        if not adapted:
+            return 1.0
+        weight_norm, update_norm = (tf.sqrt(square_sum(tensor)) for tensor in (variable, update))
+        both_positive = (weight_norm > 0) & (update_norm > 0)
+        return tf.where(both_positive, tf.math.divide_no_nan(weight_norm, update_norm), 1.0)
+
+
+def square_sum(tensor: tf.Tensor) -> tf.Tensor:
+    """The sum of the squares of a tensor's values, a scalar; in one pass, where tf.norm makes the squares first."""
+    return 2.0 * tf.nn.l2_loss(tensor)
+
+
+def clip_by_global_norm(
+    gradients: list[tf.Tensor], slice_square_sums: list[tf.Tensor | None], max_norm: float
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """Scales all gradients so that their global norm is at most `max_norm`.
+
+    Args:
+      gradients: one dense tensor a variable.
+      slice_square_sums: for a variable whose gradient was a set of rows (of an embedding table), the sum of the
+        squares of those rows before rows of the same id were added up; None for the others. The original's norm
+        counts such rows one by one (tf.clip_by_global_norm on IndexedSlices), and so does ours.
+      max_norm: 0 does not clip.
+
+    Returns:
+      The scaled gradients and the norm before scaling, float32 scalar.
+    """
+    square_sums = [
+        square_sum(gradient) if rows is None else rows
+        for gradient, rows in zip(gradients, slice_square_sums, strict=True)
+    ]
+    norm = tf.sqrt(tf.add_n(square_sums))
+    if not max_norm:
+        return gradients, norm
+    scale = max_norm / tf.maximum(norm, max_norm)
+    # A norm that is not finite makes every gradient so, which the loop and loss scaling look for.
+    scale = tf.where(tf.math.is_finite(norm), scale, norm)
+    return [gradient * scale for gradient in gradients], norm
+
+
+def create_optimizer(
+    config: OptimizerConfig, train_batch_size: int, named_variables: Mapping[str, tf.Variable]
+) -> AdamW:
+    """The optimiser that the settings name, with its schedule.
+
+    Args:
+      config: the settings.
+      train_batch_size: global batch, for `learning_rate_scaling`.
+      named_variables: the trainable variables by released name.
+    """
+    schedule = WarmupPolynomialDecay(config, config.peak_learning_rate(train_batch_size))
+    released_names = {variable.ref(): name for name, variable in named_variables.items()}
+    optimizer_class = {"lamb": Lamb, "adamw": AdamW}[config.optimizer]
+    optimizer = optimizer_class(config, schedule, released_names)
+    optimizer.build(list(named_variables.values()))
+    return optimizer

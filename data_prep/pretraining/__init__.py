@@ -1,0 +1,1 @@
+"""The engine of create_pretraining_data: text -> records of masked sentence pairs."""

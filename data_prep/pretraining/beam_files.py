@@ -1,0 +1,234 @@
+"""Files through Apache Beam's file systems: paths of this machine, gs://, s3://, hdfs:// and what else Beam knows.
+
+What `text_files.py` and `record_folder.py` do with files of this machine is done here for all of them, under the same
+names in the same folder, so that a run may be taken up by either.
+"""
+
+import contextlib
+import io
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple
+
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from albert_tf.core.errors import UserError, first_line
+from data_prep.pretraining.record_folder import FileAccess
+from data_prep.text_files import expand_paths
+
+# Also the least that is fetched of a remote file at once.
+READ_BYTES = 4 << 20
+DELETE_FILES = 1000  # in one call
+
+
+class InputFile(NamedTuple):
+    """A file of the corpus."""
+
+    path: str
+    num_bytes: int
+    modified_nanoseconds: int  # since 1970
+
+
+def open_file(path: str) -> BinaryIO:
+    """Opens a file for reading, as its bytes are, whatever its name ends in.
+
+    Raises:
+      OSError: it cannot be opened.
+    """
+    try:
+        file = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+    except Exception as error:
+        raise OSError(_cause(error)) from None
+    return io.BufferedReader(file, READ_BYTES)  # those of object stores cannot look ahead (`peek`)
+
+
+def read_bytes(path: str) -> bytes:
+    """The content of a file.
+
+    Raises:
+      UserError: it cannot be read.
+    """
+    with _errors_named(path, "read"), open_file(path) as file:
+        return file.read()
+
+
+def expand_inputs(patterns: str) -> list[InputFile]:
+    """The files that --input_file names, in a fixed order, each once.
+
+    Those of this machine are the ones of `text_files.expand_paths`. Of a remote folder they are all below it, hidden
+    ones left out, in the order in which a walk through a copy of it here would come to them; a glob names files.
+
+    Raises:
+      UserError: a pattern matches no file.
+    """
+    found = {}
+    for pattern in filter(None, patterns.split(",")):
+        files = _expand_remote(pattern) if "://" in pattern else _expand_here(pattern)
+        found |= {file.path: file for file in files}
+    return list(found.values())
+
+
+def _expand_here(pattern: str) -> Iterator[InputFile]:
+    for path in expand_paths(pattern):
+        status = os.stat(path)
+        yield InputFile(path, status.st_size, status.st_mtime_ns)
+
+
+def _expand_remote(pattern: str) -> list[InputFile]:
+    folder = pattern.rstrip("/")
+    with _errors_named(f"--input_file={pattern}", "listed"):
+        found = []
+        if not set("*?[") & set(pattern):
+            found = _in_walk_order(_match(folder + "/**"), folder)
+        found = found or sorted(_match(pattern), key=lambda file: file.path)
+    files = [
+        InputFile(file.path, file.size_in_bytes, int(file.last_updated_in_seconds * 1e9))
+        for file in found
+        if file.path[-1] != "/"  # what stands for an empty folder in an object store
+    ]
+    if not files:
+        raise UserError(f"--input_file={pattern}: no such file there")
+    return files
+
+
+def _in_walk_order(files: Sequence[Any], folder: str) -> list[Any]:
+    """The files below a folder, those in each before those of its subfolders, without hidden ones."""
+    names = {file.path: file.path.removeprefix(folder + "/").split("/") for file in files}
+    seen = [file for file in files if not any(name[:1] == "." for name in names[file.path])]
+    return sorted(seen, key=lambda file: _walk_order(names[file.path]))
+
+
+def _walk_order(names: Sequence[str]) -> list[tuple[bool, str]]:
+    return [(index < len(names) - 1, name) for index, name in enumerate(names)]
+
+
+def _match(pattern: str) -> list[Any]:
+    return FileSystems.match([pattern])[0].metadata_list
+
+
+@contextlib.contextmanager
+def _errors_named(path: str, done: str) -> Iterator[None]:
+    """Turns errors into one that names the path."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{path}: cannot be {done} ({_cause(error)})") from None
+
+
+def _cause(error: Exception) -> str:
+    """What an error says, of which every file system has its own, in one line."""
+    causes = getattr(error, "exception_details", None) or {}
+    return first_line(next(iter(causes.values()), error))
+
+
+class OutputFile:
+    """A file that appears under its name only when it is whole.
+
+    It is written under another name and renamed when the `with` block ends, so that of two workers that were given
+    the same piece of work, as runners may do, each leaves a whole file.
+
+    Args:
+      path: its name.
+      partial_path: its name until it is whole, on the same file system.
+
+    Attributes:
+      num_bytes: how much was written so far.
+    """
+
+    def __init__(self, path: str, partial_path: str):
+        self.path = path
+        self.partial_path = partial_path
+        self.num_bytes = 0
+        self._file: BinaryIO | None = None
+
+    def write(self, data: bytes) -> None:
+        """Appends bytes.
+
+        Raises:
+          UserError: they cannot be written.
+        """
+        data = bytes(data)  # some file systems take nothing else
+        with _errors_named(self.path, "written"):
+            self._file.write(data)
+        self.num_bytes += len(data)
+
+    def __enter__(self) -> "OutputFile":
+        with _errors_named(self.path, "written"):
+            self._file = FileSystems.create(
+                self.partial_path, compression_type=CompressionTypes.UNCOMPRESSED
+            )
+        return self
+
+    def __exit__(self, error_type: type | None, *_: object) -> None:
+        try:
+            with _errors_named(self.path, "written"):
+                self._file.close()
+                if error_type is None:
+                    _rename(self.partial_path, self.path)
+        except UserError:
+            error_type = UserError
+            raise
+        finally:
+            if error_type is not None:
+                _delete([self.partial_path])
+
+
+def _rename(path: str, new_path: str) -> None:
+    folder = os.path.dirname(new_path)
+    if "://" not in new_path:
+        os.makedirs(folder or ".", exist_ok=True)
+    try:
+        FileSystems.rename([path], [new_path])
+    except BeamIOError:
+        # hdfs:// overwrites nothing. What stands there is another worker's, and the same.
+        if not FileSystems.exists(new_path):
+            raise
+        _delete([path])
+
+
+def _delete(paths: Sequence[str]) -> None:
+    """Deletes files, those that are there."""
+    for start in range(0, len(paths), DELETE_FILES):
+        with contextlib.suppress(BeamIOError):
+            FileSystems.delete(list(paths[start : start + DELETE_FILES]))
+
+
+class BeamFileAccess(FileAccess):
+    """`FileAccess` on any file system; where that cannot be asked, a `UserError` says so."""
+
+    def open(self, path: str) -> BinaryIO:
+        """See `open_file`."""
+        return open_file(path)
+
+    def read_bytes(self, path: str) -> bytes | None:
+        """The content of a file; None if there is no such file."""
+        return None if self.size_of(path) is None else read_bytes(path)
+
+    def output_file(self, path: str, partial_path: str = "") -> OutputFile:
+        """See `OutputFile`."""
+        return OutputFile(path, partial_path or f"{path}.{uuid.uuid4().hex}.tmp")
+
+    def size_of(self, path: str) -> int | None:
+        """The bytes of a file; None if there is no such file."""
+        with _errors_named(path, "looked at"):
+            found = _match(path)
+            return found[0].size_in_bytes if found else None
+
+    def sizes_in(self, folder: str) -> dict[str, int]:
+        """The bytes of the files in a folder, by name, for the price of one question."""
+        with _errors_named(folder, "listed"):
+            found = _match(os.path.join(folder, "*"))
+        return {os.path.basename(file.path): file.size_in_bytes for file in found}
+
+    def remove_partial(self, folder: str) -> None:
+        """Leaves it to `remove_folder`: other machines may still write for the run that was stopped."""
+
+    def remove_folder(self, folder: str) -> None:
+        """Removes a folder and the files in it."""
+        with _errors_named(folder, "deleted"):
+            _delete([file.path for file in _match(os.path.join(folder, "*"))])
+            _delete([folder])  # object stores have no folders

@@ -1,0 +1,444 @@
+"""The records of `create_pretraining_data.py`, made by Apache Beam on any number of machines.
+
+The same functions tokenize the same blocks and make the same parts of them, so that shards and metadata are those of
+the local engine, byte for byte. What is new is how the blocks are found, because there a single process reads all
+of the text, line by line, and the seed of a block is its number:
+
+1. Workers go through *ranges* of about 64 MiB of the files and note where their blank lines are.
+2. One worker goes through these notes, 24 bytes a document, and decides where blocks begin and end. It
+   reads text only where a document is so long that a block is cut inside it.
+3. Workers read, tokenize and store the blocks.
+4. The counts of all blocks decide on the parts and shards.
+5. Workers make shards out of stored blocks.
+
+Steps hand each other places and counts; text and pieces go through files in `.unfinished`. A worker that is given the
+same piece of work again, by the runner or by a run that goes on where another was killed, finds it done. The smallest
+piece of the last step is a shard, so that as many workers can take part in it as there are shards.
+"""
+
+import array
+import collections
+import logging
+import math
+import os
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineState
+
+from albert_tf.core.errors import UserError
+from albert_tf.core.workers import num_cores
+from albert_tf.text.tokenizer import Tokenizer
+from data_prep import create_pretraining_data as program
+from data_prep.create_pretraining_data import Job, Plan, PretrainingDataSettings
+from data_prep.pretraining import beam_files, text_blocks
+from data_prep.pretraining.beam_files import BeamFileAccess
+from data_prep.pretraining.record_folder import RecordFolder
+from data_prep.pretraining.text_blocks import Position, TextBlock
+from data_prep.text_files import print_note
+
+RANGE_BYTES = 64 << 20
+
+BEAM_RUNNERS = {
+    "direct": "DirectRunner",
+    "flink": "FlinkRunner",
+    "spark": "SparkRunner",
+    "dataflow": "DataflowRunner",
+    "portable": "PortableRunner",
+}
+
+
+def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str, Any], bool]:
+    """Makes the records that the settings describe, or what is missing of them, on the runner that they name.
+
+    Returns:
+      What `metadata.json` holds, and whether everything had been there already.
+
+    Raises:
+      UserError: as `create_pretraining_data.create_pretraining_data`, or a file system is not there.
+    """
+    # Of this module, not of a program's __main__, which workers know nothing of.
+    settings = PretrainingDataSettings(**settings.to_dict())
+    options = pipeline_options(settings)
+    FileSystems.set_options(options)
+    files = beam_files.expand_inputs(settings.input_file)
+    tokenizer = Tokenizer(
+        beam_files.read_bytes(settings.spm_model_file),
+        do_lower_case=settings.do_lower_case,
+        source=settings.spm_model_file,
+    )
+    described_files = [{"file": file.path, "bytes": file.num_bytes} for file in files]
+    identity = program.run_identity(settings, tokenizer, described_files)
+    modified = [file.modified_nanoseconds for file in files]
+    folder = RecordFolder(settings.folder, identity, modified, BeamFileAccess())
+    if metadata := folder.finished_metadata():
+        return metadata, True
+    if folder.open():
+        print_note(program.LABEL, f"going on with the run in {folder.path}")
+    job = program.make_job(settings, tokenizer, folder.work)
+    try:
+        _run(build_pipeline(options, job))
+    except program.InputError:
+        folder.remove_work()
+        raise
+    summary = job.work.files.read_json(_summary_file(job))
+    return program.finish(folder, summary["text"], summary["shards"]), False
+
+
+def pipeline_options(settings: PretrainingDataSettings) -> PipelineOptions:
+    """The options of Beam: the user's, before them what `--runner` and `--num_workers` stand for."""
+    options = [f"--runner={BEAM_RUNNERS[settings.runner]}"]
+    if settings.runner == "direct":
+        num_workers = settings.num_workers or num_cores()
+        mode = "in_memory" if num_workers == 1 else "multi_processing"
+        options += [f"--direct_num_workers={num_workers}", f"--direct_running_mode={mode}"]
+        # Has no effect on a pipeline without triggers, but keeps Beam from downloading another runner (Prism) first.
+        options += ["--allow_unsafe_triggers"]
+        # What matters of their log ends up in the one error of the run.
+        options += ["--default_sdk_harness_log_level=CRITICAL"]
+        logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    return PipelineOptions([*options, *shlex.split(settings.pipeline_options)])
+
+
+def build_pipeline(options: PipelineOptions, job: Job) -> beam.Pipeline:
+    """The pipeline of a run, whose last step writes counts for `create_pretraining_data.finish`.
+
+    Args:
+      options: Beam's.
+      job: the job, sent to every worker; its work folder names the files of the corpus.
+    """
+    pipeline = beam.Pipeline(options=options)
+    num_scanned = (
+        pipeline
+        | "Job" >> beam.Create([None])
+        | "ListRanges" >> beam.FlatMap(lambda _: ranges_of(input_files(job)))
+        | "SpreadRanges" >> beam.Reshuffle()
+        | "FindBlankLines" >> beam.Map(scan_range, job)
+        | "CountRanges" >> beam.combiners.Count.Globally()
+    )
+    text_counts = (
+        num_scanned  # so that all are scanned before
+        | "CutIntoBlocks" >> beam.FlatMap(lambda _: cut_into_blocks(job))
+        | "SpreadBlocks" >> beam.Reshuffle()
+        | "Tokenize" >> beam.Map(tokenize, job)
+        | "SumCounts" >> beam.CombineGlobally(SumOfCounts())
+    )
+    shards = (
+        text_counts
+        | "Plan" >> beam.FlatMap(plan_shards, job.settings)
+        | "SpreadShards" >> beam.Reshuffle()
+        | "MakeShards" >> beam.Map(make_shard, job)
+        | "AllShards" >> beam.combiners.ToList()
+    )
+    _ = shards | "Summarize" >> beam.Map(write_summary, job, beam.pvalue.AsSingleton(text_counts))
+    return pipeline
+
+
+def _summary_file(job: Job) -> str:
+    return job.work.file("summary.json")
+
+
+def _run(pipeline: beam.Pipeline) -> None:
+    """Runs a pipeline to its end; a mistake of the user that a worker came upon is raised here."""
+    try:
+        state = pipeline.run().wait_until_finish()
+    except Exception as error:
+        # Most runners give the text of a worker's error, with more around it, not the error.
+        text = f"{type(error).__name__}: {error}".replace("\\n", "\n")
+        found = re.search(r"\b(InputError|UserError): (.*?)(?: \[while running|$)", text, re.M)
+        if not found:
+            raise
+        error_class = program.InputError if found[1] == "InputError" else UserError
+        raise error_class(found[2]) from None
+    if state != PipelineState.DONE:
+        raise UserError(f"the pipeline ended in state {state}; its runner's log says why")
+
+
+# --- Where the blocks are.
+
+
+class Range(NamedTuple):
+    """The lines of a file that begin in a range of bytes."""
+
+    index: int  # among all ranges
+    file: int  # among all files
+    path: str
+    start: int
+    end: int
+    ends_file: bool
+
+
+def input_files(job: Job) -> list[dict[str, Any]]:
+    """`file`, the path, and `bytes` of each file of the corpus."""
+    return job.work.files.read_json(job.work.file("settings.json"))["input_files"]
+
+
+def ranges_of(files: Sequence[dict[str, Any]]) -> list[Range]:
+    """Ranges of about equal size, in order; an empty file has one, too."""
+    ranges = []
+    for number, file in enumerate(files):
+        starts = range(0, max(file["bytes"], 1), RANGE_BYTES)
+        for start in starts:
+            end = min(start + RANGE_BYTES, file["bytes"])
+            is_last = start == starts[-1]
+            ranges.append(Range(len(ranges), number, file["file"], start, end, is_last))
+    return ranges
+
+
+def scan_range(part: Range, job: Job) -> None:
+    """Notes the blank lines of a range in a file, unless that was done before.
+
+    Raises:
+      UserError: the text cannot be read, or the notes cannot be written.
+    """
+    path = _notes_file(job, part)
+    if job.work.counts_of(path) is None:
+        notes = find_blank_lines(part, job)
+        with job.work.writing(path, {}) as file:
+            for values in notes:
+                np.save(file, values)
+
+
+def _notes_file(job: Job, part: Range) -> str:
+    return job.work.file(f"lines-{part.index:06d}")
+
+
+class BlankLines(NamedTuple):
+    """What `cut_into_blocks` must know of a range.
+
+    Fields:
+      ends: int64 [blank lines, 3], what lies before the end of each: bytes of the file; then, of this range, bytes
+        without line ends, and lines.
+      total: int64 [2], bytes without line ends, and lines, of this range.
+    """
+
+    ends: np.ndarray
+    total: np.ndarray
+
+
+def find_blank_lines(part: Range, job: Job) -> BlankLines:
+    """Reads the lines of a range.
+
+    Raises:
+      UserError: they cannot be read.
+    """
+    ends, num_bytes, num_lines = array.array("q"), 0, 0
+    # The byte before the range tells whether a line begins with it.
+    offset = max(part.start - 1, 0)
+    is_ours = part.start == 0
+    for line in text_blocks.read_lines(part.path, offset, open_file=job.work.files.open):
+        is_whole = line.endswith(b"\n")
+        offset += len(line)
+        if is_ours:
+            num_lines += 1
+            num_bytes += len(line) - is_whole
+            if line.isspace():
+                ends.extend((offset, num_bytes, num_lines))
+        # What is cut because of its length belongs to the range in which its first piece begins.
+        if is_whole and offset >= part.end:
+            break
+        is_ours = is_ours or is_whole
+    return BlankLines(
+        np.frombuffer(ends, np.int64).reshape(-1, 3), np.array([num_bytes, num_lines], np.int64)
+    )
+
+
+class Piece(NamedTuple):
+    """The part of a block that lies in one file."""
+
+    path: str
+    start: int  # bytes before it
+    end: int | None  # None for all of the rest
+    line: int  # number of its first line
+
+
+class BlockPlace(NamedTuple):
+    """Where the text of a block is."""
+
+    index: int
+    pieces: list[Piece]
+    was_cut: bool
+
+
+class _Place(NamedTuple):
+    """A place between two lines, and what lies before it in all of the text."""
+
+    position: Position
+    num_bytes: int  # without line ends
+    num_blank: int  # blank lines and ends of files
+
+
+def cut_into_blocks(job: Job) -> Iterator[BlockPlace]:
+    """The blocks that `text_blocks.read_blocks` cuts the corpus into, by the notes of `scan_range`.
+
+    Raises:
+      UserError: a file cannot be read.
+    """
+    files = input_files(job)
+    paths = [file["file"] for file in files]
+    start, index = Position(), 0
+    for end, was_cut in _block_ends(job, paths, ranges_of(files)):
+        yield BlockPlace(index, _pieces_between(start, end, paths), was_cut)
+        start, index = end, index + 1
+    yield BlockPlace(index, _pieces_between(start, None, paths), False)
+
+
+def _pieces_between(start: Position, end: Position | None, paths: Sequence[str]) -> list[Piece]:
+    last = end.file if end else len(paths) - 1
+    firsts = [start, *(Position(file) for file in range(start.file + 1, last + 1))]
+    return [
+        Piece(paths[file], offset, end.offset if end and file == last else None, line)
+        for file, offset, line in firsts
+    ]
+
+
+def _block_ends(
+    job: Job, paths: Sequence[str], ranges: Sequence[Range]
+) -> Iterator[tuple[Position, bool]]:
+    """Where blocks end and whether they were cut; of all but the last."""
+    start = _Place(Position(), 0, 0)
+    for here, is_blank in _places(job, ranges):
+        # What is too long for a block ends somewhere behind the blank line before this one.
+        while here.num_bytes - start.num_bytes >= text_blocks.MOST_BLOCK_BYTES:
+            block = next(
+                text_blocks.read_blocks(paths, start.position, open_file=job.work.files.open)
+            )
+            start = _end_of(block, start, here, num_blank=here.num_blank - is_blank)
+            yield start.position, block.was_cut
+        num_bytes, num_blank = here.num_bytes - start.num_bytes, here.num_blank - start.num_blank
+        if is_blank and text_blocks.can_end_block(num_bytes, num_blank):
+            start = here
+            yield start.position, False
+
+
+def _places(job: Job, ranges: Sequence[Range]) -> Iterator[tuple[_Place, bool]]:
+    """The end of every blank line (True), and that of every file (False), whose own blank line comes after it."""
+    num_bytes, num_blank, num_lines = 0, 0, 0
+    for part in ranges:
+        with job.work.files.open(_notes_file(job, part)) as file:
+            notes = BlankLines(*(np.load(file) for _ in BlankLines._fields))
+        for offset, bytes_before, lines_before in notes.ends.tolist():
+            num_blank += 1
+            position = Position(part.file, offset, num_lines + lines_before + 1)
+            yield _Place(position, num_bytes + bytes_before, num_blank), True
+        num_bytes += int(notes.total[0])
+        num_lines += int(notes.total[1])
+        if part.ends_file:
+            position = Position(part.file, part.end, num_lines + 1)
+            yield _Place(position, num_bytes, num_blank), False
+            num_blank, num_lines = num_blank + 1, 0
+
+
+def _end_of(block: TextBlock, start: _Place, here: _Place, *, num_blank: int) -> _Place:
+    """The end of a block that was read from `start` on and ends at `here` or before, behind so many blank lines."""
+    first, _, line_number = block.sources[-1]
+    lines = block.lines[first:]
+    offset = start.position.offset if len(block.sources) == 1 else 0
+    # Pieces of a line have no line end, nor has the end of a file.
+    offset += sum(len(line) + (len(line) < text_blocks.MOST_LINE_BYTES) for line in lines)
+    if offset >= here.position.offset:
+        return here
+    file = start.position.file + len(block.sources) - 1
+    num_bytes = start.num_bytes + sum(map(len, block.lines))
+    return _Place(Position(file, offset, line_number + len(lines)), num_bytes, num_blank)
+
+
+def read_block(place: BlockPlace, job: Job) -> TextBlock:
+    """Reads a block.
+
+    Raises:
+      UserError: it cannot be read.
+    """
+    lines, sources = [], []
+    for piece in place.pieces:
+        sources.append((len(lines), piece.path, piece.line))
+        offset = piece.start
+        for line in text_blocks.read_lines(piece.path, offset, open_file=job.work.files.open):
+            lines.append(line.rstrip(b"\n"))
+            offset += len(line)
+            if offset == piece.end:
+                break
+        if piece.end is None:
+            lines.append(b"")
+    return TextBlock(place.index, lines, sources, place.was_cut)
+
+
+# --- Blocks are tokenized, and made shards of.
+
+
+def tokenize(place: BlockPlace, job: Job) -> tuple[int, dict[str, Any]]:
+    """Tokenizes and stores a block, unless that was done before; returns its number and counts."""
+    return place.index, program.tokenize_block(job, read_block(place, job))
+
+
+class SumOfCounts(beam.CombineFn):
+    """The sums of the counts of blocks; of the places that some name, the first in the text."""
+
+    def create_accumulator(self) -> tuple[dict[str, int], tuple[float, str]]:
+        """Counts, and the number of the block and the place."""
+        return {}, (math.inf, "")
+
+    def add_input(self, total, numbered):
+        """Adds the counts of a block."""
+        index, counts = numbered
+        place = counts["first_invalid_line"]
+        numbers = {key: value for key, value in counts.items() if key != "first_invalid_line"}
+        return self.merge_accumulators([total, (numbers, (index if place else math.inf, place))])
+
+    def merge_accumulators(self, totals):
+        """Adds sums."""
+        counts, places = zip(*totals, strict=True)
+        merged: dict[str, int] = collections.Counter()
+        for one in counts:
+            merged.update(one)
+        return dict(merged), min(places)
+
+    def extract_output(self, total) -> dict[str, Any]:
+        """What `create_pretraining_data.tokenize_text` returns."""
+        counts, (_, first_invalid_line) = total
+        del counts["bytes"]  # of the stored blocks
+        return {**counts, "first_invalid_line": first_invalid_line}
+
+
+def plan_shards(
+    text_counts: dict[str, Any], settings: PretrainingDataSettings
+) -> Iterator[tuple[Plan, int]]:
+    """The plan with the number of each shard.
+
+    Raises:
+      UserError: there are no examples, or fewer than files.
+    """
+    plan = program.plan_parts(settings, text_counts)
+    return ((plan, shard) for shard in range(plan.num_shards))
+
+
+def make_shard(planned: tuple[Plan, int], job: Job) -> tuple[int, dict[str, Any]]:
+    """Makes a shard, unless that was done before; returns its number, counts and file name.
+
+    Raises:
+      UserError: it cannot be written.
+    """
+    plan, shard = planned
+    path = job.settings.shard_path(shard, plan.num_shards)
+    counts = job.work.counts_of(path)
+    if counts is None:
+        counts = dict.fromkeys(program.EXAMPLE_COUNTS, 0)
+        with job.work.writing(path, counts) as file:
+            for index in plan.parts_of(shard):
+                program.write_part(job, plan, index, file, counts)
+    return shard, {**counts, "file": os.path.basename(path)}
+
+
+def write_summary(
+    shards: list[tuple[int, dict[str, Any]]], job: Job, text_counts: dict[str, Any]
+) -> None:
+    """Writes what `create_pretraining_data.finish` wants to know."""
+    in_order = [counts for _, counts in sorted(shards, key=lambda numbered: numbered[0])]
+    summary = {"text": text_counts, "shards": in_order}
+    job.work.files.write_json(_summary_file(job), summary)

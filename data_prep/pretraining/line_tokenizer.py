@@ -1,0 +1,397 @@
+"""Lines -> piece ids, each distinct word once.
+
+SentencePiece needs a microsecond for a word, and a corpus says the same words again and again. No piece goes beyond a
+word, so a word's pieces are the same wherever it stands: here a compiled loop looks every word up, and finds the pieces
+of those that it has not met.
+
+One thing does depend on where a word stands: SentencePiece adds up the scores of a whole line in float32, and so
+rounding decides between two ways to cut a word that score the same. Words whose two best scores are near each other,
+words with characters that are not printable ASCII or that the model does not know, and whatever else could come out
+otherwise, send their line to `Tokenizer`. The ids are `Tokenizer`'s for every line (`test_line_tokenizer.py`).
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from albert_tf.text.tokenizer import MARKER, Tokenizer
+
+_SPACE, _PLAIN, _OTHER = range(3)  # classes of bytes
+_LINE_END = ord("\n")
+_MARKER_BYTE = 0xFF  # stands for the marker, and is in no UTF-8
+_UNSURE = -1  # in place of a line's number of ids
+
+# While a line's scores add up to more than this, adding one in float32 is wrong by 2^-14 at most; and two ways to cut a
+# word, with a score for each byte at most, differ by less than the margin from what they should.
+_LEAST_SCORE = -2048.0
+_MOST_WORD_BYTES = 48
+_LEAST_MARGIN = 0.01
+
+# Of the words that are kept; further ones are cut each time that they come.
+_MOST_WORDS = 1 << 18
+_MOST_TEXT, _MOST_IDS = 12 * _MOST_WORDS, 4 * _MOST_WORDS
+
+# What SentencePiece gives a piece that a user has defined, where no other has a score above 0 (`EncodeOptimized` in its
+# unigram_model.cc).
+_SCORE_OF_USER_DEFINED = -0.1
+
+_FNV_OFFSET, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+_NODE_BITS = (1 << 24) - 1
+_SPREAD, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
+
+
+class Pieces(NamedTuple):
+    """The vocabulary as a tree of bytes; a hash table maps a node and a byte to the next node."""
+
+    steps: np.ndarray  # int64 [slots], node (32 bits), byte (8), next node (24); -1 in empty slots
+    ids: np.ndarray  # int32 [nodes], the piece that ends in a node; -1 if none does
+    scores: np.ndarray  # float64 [V]
+    new_ids: np.ndarray  # int32 [total], what the digit-comma rule makes of the pieces
+    new_offsets: np.ndarray  # int64 [V + 1], where those of each piece lie
+
+
+class Words(NamedTuple):
+    """Words that were met, in a hash table; grows as lines are read."""
+
+    slots: np.ndarray  # int32 [slots], number of a word; -1 in empty slots
+    hashes: np.ndarray  # uint64 [words]
+    text: np.ndarray  # uint8 [bytes], word after word
+    text_offsets: np.ndarray  # int64 [words + 1]
+    ids: np.ndarray  # int32 [ids], word after word
+    ids_offsets: np.ndarray  # int64 [words + 1]; an unsure word has none
+    scores: np.ndarray  # float64 [words], of the pieces together
+    size: np.ndarray  # int64 [1], number of words
+
+
+class Scratch(NamedTuple):
+    """Space for the word at hand, of N bytes."""
+
+    word: np.ndarray  # uint8 [N], the marker first
+    best: np.ndarray  # float64 [N + 1], best score of the first n bytes
+    second: np.ndarray  # float64 [N + 1], best score of any other way to cut them
+    piece: np.ndarray  # int32 [N + 1], last piece of the best way
+    start: np.ndarray  # int32 [N + 1], where that begins
+    ids: np.ndarray  # int32 [many], what was found
+
+
+class LineTokenizer:
+    """`Tokenizer.encode_batch` for a corpus.
+
+    Args:
+      tokenizer: whose ids it gives. If its model is not a unigram model with the usual treatment of white space, every
+        line goes there.
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._tokenizer = tokenizer
+
+    def __reduce__(self):
+        # Tables are made faster than they are sent to another process, which may not need them.
+        return LineTokenizer, (self._tokenizer,)
+
+    @functools.cached_property
+    def _tables(self) -> tuple[np.ndarray, np.ndarray, Pieces]:
+        return _tables_of(self._tokenizer)
+
+    @functools.cached_property
+    def _words(self) -> Words:
+        return _no_words()
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of pieces, V."""
+        return self._tokenizer.vocab_size
+
+    def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        r"""The ids of lines.
+
+        Args:
+          lines: none with "\n" in it.
+
+        Returns:
+          int32 [ids], those of all lines in a row, and int64 [lines], how many each has.
+
+        Raises:
+          ValueError: there is a line end within a line.
+        """
+        if any("\n" in line for line in lines):
+            raise ValueError("expected lines, got text with a line end in it")
+        clean = self._tokenizer.clean  # of letters with accents, it often makes ASCII
+        cleaned = [line if line.isascii() else clean(line) for line in lines]
+        text = np.frombuffer("".join([f"{line}\n" for line in cleaned]).encode(), np.uint8)
+        ids, lengths = _encode_lines(text, len(lines), *self._tables, self._words)
+        unsure = np.flatnonzero(lengths == _UNSURE)
+        places = np.cumsum(np.maximum(lengths, 0))[unsure]
+        others = self._tokenizer.encode_batch([lines[index] for index in unsure])
+        lengths[unsure] = [len(other) for other in others]
+        between = np.split(ids, places)
+        joined = [part for pair in zip(between, others, strict=False) for part in pair]
+        return np.concatenate([*joined, between[-1]]), lengths
+
+
+# --- Tables of the vocabulary ---
+
+
+def _tables_of(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, Pieces]:
+    """The class of every byte, uint8 [256]; what cleaning makes of plain ones, uint8 [256]; the pieces."""
+    # Here, because it imports protobuf.
+    from sentencepiece import sentencepiece_model_pb2 as model_pb2
+
+    model = model_pb2.ModelProto.FromString(tokenizer.model_proto)
+    trainer, normalizer = model.trainer_spec, model.normalizer_spec
+    normal = model_pb2.ModelProto.SentencePiece.NORMAL
+    of_user = model_pb2.ModelProto.SentencePiece.USER_DEFINED
+    ids = {
+        piece.piece: id
+        for id, piece in enumerate(model.pieces)
+        if piece.type in (normal, of_user) and piece.piece.replace(MARKER, "").isascii()
+    }
+    is_usual = (
+        trainer.model_type == model_pb2.TrainerSpec.UNIGRAM
+        and not trainer.treat_whitespace_as_suffix
+        and normalizer.add_dummy_prefix
+        and normalizer.remove_extra_whitespaces
+        and normalizer.escape_whitespaces
+        and normalizer.name != "user_defined"  # whose rules may be about several characters
+        and not any(MARKER in piece.piece[1:] for piece in model.pieces)
+        and all(piece.score <= 0 for piece in model.pieces if piece.type == normal)
+    )
+    classes, cleaned_bytes = np.full(256, _OTHER, np.uint8), np.zeros(256, np.uint8)
+    for char in map(chr, range(128)) if is_usual else ():
+        cleaned = tokenizer.clean(char)
+        if not cleaned:
+            classes[ord(char)] = _SPACE
+        elif tokenizer.normalize(cleaned) == MARKER + cleaned:
+            classes[ord(char)], cleaned_bytes[ord(char)] = _PLAIN, ord(cleaned)
+    scores = [
+        _SCORE_OF_USER_DEFINED if piece.type == of_user else piece.score for piece in model.pieces
+    ]
+    new_ids, counts = tokenizer.replacement_table()
+    pieces = Pieces(*_tree_of(ids), np.array(scores), new_ids, np.cumsum([0, *counts]))
+    return classes, cleaned_bytes, pieces
+
+
+def _tree_of(ids: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    """The first two of `Pieces`."""
+    texts = [piece.encode().replace(MARKER.encode(), bytes([_MARKER_BYTE])) for piece in ids]
+    offsets = np.cumsum([0, *map(len, texts)])
+    steps = np.full(1 << int(offsets[-1]).bit_length(), -1, np.int64)
+    ids_of_nodes = np.full(offsets[-1] + 1, -1, np.int32)
+    text = np.frombuffer(b"".join(texts), np.uint8)
+    _grow_tree(text, offsets, np.array([*ids.values()], np.int32), steps, ids_of_nodes)
+    return steps, ids_of_nodes
+
+
+@numba.njit(cache=True)
+def _grow_tree(text, offsets, ids, steps, ids_of_nodes):
+    num_nodes = 1
+    for piece in range(ids.size):
+        node = 0
+        for byte in text[offsets[piece] : offsets[piece + 1]]:
+            slot = _slot_of_step(steps, node, byte)
+            if steps[slot] < 0:
+                steps[slot] = (256 * np.int64(node) + byte << 24) + num_nodes
+                num_nodes += 1
+            node = steps[slot] & _NODE_BITS
+        ids_of_nodes[node] = ids[piece]
+
+
+@numba.njit(cache=True)
+def _slot_of_step(steps, node, byte):
+    """Where the step from a node with a byte is in the hash table, or the empty slot where it would be."""
+    key = 256 * np.int64(node) + np.int64(byte)
+    slot = np.int64((np.uint64(key) * _SPREAD) >> _SHIFT) & (steps.size - 1)
+    while steps[slot] >> 24 != key and steps[slot] >= 0:
+        slot = (slot + 1) & (steps.size - 1)
+    return slot
+
+
+# --- Lines ---
+
+
+@numba.njit(cache=True)
+def _encode_lines(text, num_lines, byte_classes, cleaned_bytes, pieces, words):
+    """The ids of lines that each end with a line end, and how many each has, or `_UNSURE`."""
+    ids = np.empty(2 * text.size, np.int32)  # every byte and as many markers, at most
+    lengths = np.full(num_lines, _UNSURE, np.int64)
+    scratch = _new_scratch()
+    # Arrays out of their tuples: taking one out counts a reference, which costs more than all the rest.
+    word, cut_ids, best = scratch.word, scratch.ids, scratch.best
+    kept_ids, ids_offsets, scores = words.ids, words.ids_offsets, words.scores
+    table = (words.slots, words.hashes, words.text, words.text_offsets)
+    count, line_start = 0, 0
+    for line in range(num_lines):
+        line_end = line_start
+        while text[line_end] != _LINE_END:
+            line_end += 1
+        first_of_line, position, line_score = count, line_start, 0.0
+        while line_score > _LEAST_SCORE:
+            position = _skip_spaces(text, position, line_end, byte_classes)
+            if position == line_end:
+                lengths[line] = count - first_of_line
+                break
+            position, size, hash_ = _read_word(
+                text, position, line_end, byte_classes, cleaned_bytes, word
+            )
+            if size == 1:
+                break
+            slot, number = _find_word(word, size, hash_, *table)
+            if number >= 0:
+                first, last = ids_offsets[number], ids_offsets[number + 1]
+                _copy_ids(kept_ids[first:last], ids, count)
+                num_ids = last - first
+                line_score += scores[number]
+            else:
+                num_ids = _cut_word(word[:size], pieces, scratch)
+                _copy_ids(cut_ids[:num_ids], ids, count)
+                _keep_word(word[:size], hash_, cut_ids[:num_ids], best[size], slot, words)
+                line_score += best[size]
+            if num_ids == 0:
+                break
+            count += num_ids
+        count = first_of_line + max(lengths[line], 0)
+        line_start = line_end + 1
+    return ids[:count], lengths
+
+
+@numba.njit(cache=True)
+def _skip_spaces(text, position, end, byte_classes):
+    while position < end and byte_classes[text[position]] == _SPACE:
+        position += 1
+    return position
+
+
+@numba.njit(cache=True)
+def _read_word(text, position, end, byte_classes, cleaned_bytes, word):
+    """Writes a word behind its marker; returns its end, its size, 1 if it is none of ours, and its hash."""
+    size, hash_ = 1, _FNV_OFFSET
+    while position < end and byte_classes[text[position]] != _SPACE:
+        byte = text[position]
+        if byte_classes[byte] == _OTHER or size == word.size:
+            return position, 1, hash_
+        word[size] = cleaned_bytes[byte]
+        hash_ = (hash_ ^ np.uint64(word[size])) * _FNV_PRIME
+        size += 1
+        position += 1
+    return position, size, hash_
+
+
+@numba.njit(cache=True)
+def _copy_ids(source, ids, count):
+    for index in range(source.size):
+        ids[count + index] = source[index]
+
+
+# --- Words that were met ---
+
+
+def _no_words() -> Words:
+    return Words(
+        slots=np.full(2 * _MOST_WORDS, -1, np.int32),
+        hashes=np.empty(_MOST_WORDS, np.uint64),
+        text=np.empty(_MOST_TEXT, np.uint8),
+        text_offsets=np.zeros(_MOST_WORDS + 1, np.int64),
+        ids=np.empty(_MOST_IDS, np.int32),
+        ids_offsets=np.zeros(_MOST_WORDS + 1, np.int64),
+        scores=np.empty(_MOST_WORDS),
+        size=np.zeros(1, np.int64),
+    )
+
+
+@numba.njit(cache=True)
+def _find_word(word, size, hash_, slots, hashes, text, text_offsets):
+    """Where a word is in the hash table, or the empty slot where it would be; and its number, or -1."""
+    slot = np.int64(hash_ >> _SHIFT) & (slots.size - 1)
+    while slots[slot] >= 0:
+        number = slots[slot]
+        start = text_offsets[number]
+        if hashes[number] == hash_ and text_offsets[number + 1] - start == size:
+            index = 1
+            while index < size and text[start + index] == word[index]:
+                index += 1
+            if index == size:
+                return slot, number
+        slot = (slot + 1) & (slots.size - 1)
+    return slot, -1
+
+
+@numba.njit(cache=True)
+def _keep_word(word, hash_, ids, score, slot, words):
+    """Adds a word, without ids if it is unsure, unless there is no room."""
+    number = words.size[0]
+    text_end = words.text_offsets[number] + word.size
+    ids_end = words.ids_offsets[number] + ids.size
+    if number == words.hashes.size or text_end > words.text.size or ids_end > words.ids.size:
+        return
+    words.slots[slot] = number
+    words.hashes[number] = hash_
+    words.text[words.text_offsets[number] : text_end] = word
+    words.text_offsets[number + 1] = text_end
+    words.ids[words.ids_offsets[number] : ids_end] = ids
+    words.ids_offsets[number + 1] = ids_end
+    words.scores[number] = score
+    words.size[0] += 1
+
+
+# --- Words that were not met ---
+
+
+@numba.njit(cache=True)
+def _new_scratch():
+    length = _MOST_WORD_BYTES
+    word = np.full(length, _MARKER_BYTE, np.uint8)
+    best, second = np.empty(length + 1), np.empty(length + 1)
+    piece, start = np.empty(length + 1, np.int32), np.empty(length + 1, np.int32)
+    return Scratch(word, best, second, piece, start, np.empty(4 * length, np.int32))
+
+
+@numba.njit(cache=True)
+def _cut_word(word, pieces, scratch):
+    """Writes the ids of the pieces whose scores have the greatest sum; returns how many, 0 if that is unsure."""
+    size, steps, ids_of_nodes, scores = word.size, pieces.steps, pieces.ids, pieces.scores
+    best, second, last_pieces, starts = scratch.best, scratch.second, scratch.piece, scratch.start
+    for end in range(size + 1):
+        best[end] = second[end] = -np.inf
+    best[0] = 0
+    for start in range(size):
+        node, has_byte = 0, False
+        for end in range(start + 1, size + 1):
+            step = steps[_slot_of_step(steps, node, word[end - 1])]
+            if step < 0:
+                break
+            node = step & _NODE_BITS
+            piece = ids_of_nodes[node]
+            if piece < 0:
+                continue
+            has_byte |= end == start + 1
+            score = best[start] + scores[piece]
+            if score > best[end]:
+                second[end] = max(best[end], second[start] + scores[piece])
+                best[end], last_pieces[end], starts[end] = score, piece, start
+            else:
+                second[end] = max(second[end], score)
+        if not has_byte:  # or it would be an unknown piece, which has rules of its own
+            return 0
+    if best[size] - second[size] < _LEAST_MARGIN:
+        return 0
+    return _write_ids(size, pieces, scratch)
+
+
+@numba.njit(cache=True)
+def _write_ids(size, pieces, scratch):
+    """Writes the best way's ids, with the digit-comma rule; returns how many, 0 if there is no room."""
+    count, end = 0, size
+    while end > 0:
+        piece = scratch.piece[end]
+        first, last = pieces.new_offsets[piece], pieces.new_offsets[piece + 1]
+        if count + last - first > scratch.ids.size:
+            return 0
+        for index in range(last - 1, first - 1, -1):
+            scratch.ids[count] = pieces.new_ids[index]
+            count += 1
+        end = scratch.start[end]
+    scratch.ids[:count] = scratch.ids[:count][::-1].copy()
+    return count

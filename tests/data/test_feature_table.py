@@ -1,0 +1,391 @@
+"""Feature tables: hand-made batches, invariants of the batch stream, damaged files, time."""
+
+import dataclasses
+import itertools
+import time
+
+import numpy as np
+import pytest
+
+from albert_tf.core.errors import UserError
+from albert_tf.data import feature_table as table_module
+from albert_tf.data.feature_table import (
+    FeatureTable,
+    bucket_of,
+    evaluation_batches,
+    lengths_to_pad_to,
+    training_batches,
+)
+
+
+def small_table(choices: int = 1) -> FeatureTable:
+    """Six sequences of 3, 1, 4, 2, 5 and 2 pieces, with a column of two integers and one of a float."""
+    lengths = [3, 1, 4, 2, 5, 2]
+    rows = [[10 * row + position for position in range(n)] for row, n in enumerate(lengths, 1)]
+    examples = len(rows) // choices
+    return FeatureTable.from_rows(
+        {"input_ids": rows, "p_mask": [[0] * n for n in lengths]},
+        {
+            "span": [[index, index + 7] for index in range(examples)],
+            "score": [index / 2 for index in range(examples)],
+        },
+        choices,
+    )
+
+
+def assert_equal_tables(one: FeatureTable, other: FeatureTable):
+    assert one.choices == other.choices
+    assert list(one.sequences) == list(other.sequences)
+    assert list(one.columns) == list(other.columns)
+    np.testing.assert_array_equal(one.row_splits, other.row_splits)
+    for name in one.sequences:
+        np.testing.assert_array_equal(one.sequences[name], other.sequences[name], strict=True)
+    for name in one.columns:
+        np.testing.assert_array_equal(one.columns[name], other.columns[name], strict=True)
+
+
+# Tables.
+
+
+def test_rows_become_a_table():
+    table = small_table()
+    assert len(table) == 6
+    assert table.row_splits.tolist() == [0, 3, 4, 8, 10, 15, 17]
+    assert table.sequence("input_ids", 2).tolist() == [30, 31, 32, 33]
+    assert table.lengths.tolist() == [3, 1, 4, 2, 5, 2]
+    assert table.columns["span"].tolist() == [[index, index + 7] for index in range(6)]
+    assert table.columns["span"].dtype == np.int32
+    assert table.columns["score"].shape == (6, 1)
+    assert table.columns["score"].dtype == np.float32
+
+
+def test_the_length_of_an_example_is_its_longest_sequence():
+    assert small_table(choices=2).lengths.tolist() == [3, 4, 5]
+    assert small_table(choices=3).lengths.tolist() == [4, 5]
+
+
+def test_rows_may_be_arrays():
+    rows = [[7, 8, 9], [], [5]]
+    arrays = [np.array(row, np.int64) for row in rows]
+    expected = FeatureTable.from_rows({"input_ids": rows}, {"label_ids": [1, 0, 2]})
+    found = FeatureTable.from_rows({"input_ids": arrays}, {"label_ids": np.array([1, 0, 2])})
+    assert_equal_tables(found, expected)
+
+
+def test_a_table_may_be_empty():
+    table = FeatureTable.from_rows({"input_ids": []}, {"label_ids": []}, choices=4)
+    assert len(table) == 0
+    assert table.lengths.shape == (0,)
+    assert table.columns["label_ids"].shape == (0, 1)
+    assert table.columns["label_ids"].dtype == np.int32
+    assert evaluation_batches(table.lengths, (8,), 4) == []
+    assert lengths_to_pad_to(table.lengths, 64, 4) == (64,)
+    full = FeatureTable.from_rows({"input_ids": [[3]] * 4}, {"label_ids": [1]}, choices=4)
+    assert_equal_tables(FeatureTable.concatenate([table, full, table]), full)
+
+
+def test_rows_of_different_lengths_are_refused():
+    with pytest.raises(ValueError, match="segment_ids and input_ids"):
+        FeatureTable.from_rows({"input_ids": [[1, 2], [3]], "segment_ids": [[0], [0, 1]]}, {})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"row_splits": np.array([0, 3, 4, 8, 10, 15, 16])},
+        {"row_splits": np.array([1, 3, 4, 8, 10, 15, 17])},
+        {"row_splits": np.array([0, 4, 3, 8, 10, 15, 17])},
+        {"choices": 4},
+        {"sequences": {"input_ids": np.zeros(17, np.int64)}},
+        {"columns": {"span": np.zeros((5, 2), np.int32)}},
+        {"columns": {"span": np.zeros(6, np.int32)}},
+        {"columns": {"span": np.zeros((6, 2), np.float64)}},
+    ],
+    ids=str,
+)
+def test_arrays_that_do_not_fit_are_refused(changes):
+    with pytest.raises(ValueError, match="must"):
+        dataclasses.replace(small_table(), **changes)
+
+
+def test_a_batch_is_padded():
+    batch = small_table().batch(np.array([4, 1]), 7, ["input_ids", "p_mask", "score"])
+    assert batch["input_ids"].tolist() == [[50, 51, 52, 53, 54, 0, 0], [20, 0, 0, 0, 0, 0, 0]]
+    assert batch["input_mask"].tolist() == [[1, 1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0, 0]]
+    assert batch["p_mask"].tolist() == [[0, 0, 0, 0, 0, 1, 1], [0, 1, 1, 1, 1, 1, 1]]
+    assert batch["score"].tolist() == [[2.0], [0.5]]
+    assert set(batch) == {"input_ids", "input_mask", "p_mask", "score"}
+    assert {batch[name].dtype for name in ("input_ids", "input_mask", "p_mask")} == {
+        np.dtype(np.int32)
+    }
+
+
+def test_a_batch_of_choices():
+    batch = small_table(choices=2).batch(np.array([2, 0]), 5, ["input_ids", "span"])
+    assert batch["input_ids"].tolist() == [
+        [[50, 51, 52, 53, 54], [60, 61, 0, 0, 0]],
+        [[10, 11, 12, 0, 0], [20, 0, 0, 0, 0]],
+    ]
+    assert batch["input_mask"].sum(axis=2).tolist() == [[5, 2], [3, 1]]
+    assert batch["span"].tolist() == [[2, 9], [0, 7]]
+
+
+@pytest.mark.parametrize("choices", [1, 2, 3])
+def test_selected_examples(choices):
+    table = small_table(choices)
+    examples = np.array([len(table) - 1, 0, len(table) - 1])
+    selected = table.select(examples)
+    assert len(selected) == 3
+    for name, values in table.batch(examples, 6, ["input_ids", "p_mask", "span", "score"]).items():
+        everything = selected.batch(np.arange(3), 6, ["input_ids", "p_mask", "span", "score"])
+        np.testing.assert_array_equal(everything[name], values)
+    assert len(table.select(np.zeros(0, np.int64))) == 0
+
+
+@pytest.mark.parametrize("choices", [1, 2])
+def test_parts_put_together_are_the_whole(choices):
+    table = small_table(choices)
+    parts = [table.select(np.arange(start, min(start + 2, len(table)))) for start in (0, 2, 4)]
+    assert_equal_tables(FeatureTable.concatenate(parts), table)
+
+
+# Files.
+
+
+@pytest.mark.parametrize("choices", [1, 2])
+def test_a_table_comes_back_from_its_file(tmp_path, choices):
+    path = tmp_path / "table.npz"
+    path.write_bytes(small_table(choices).to_bytes())
+    assert_equal_tables(FeatureTable.from_file(str(path)), small_table(choices))
+
+
+@pytest.mark.parametrize("values", [[0, 255], [0, 256], [0, 65535], [0, 65536], [-1, 3], []])
+def test_values_of_any_size_come_back(tmp_path, values):
+    path = tmp_path / "table.npz"
+    table = FeatureTable.from_rows({"input_ids": [values], "start_chars": [values]}, {})
+    path.write_bytes(table.to_bytes())
+    assert_equal_tables(FeatureTable.from_file(str(path)), table)
+
+
+def test_piece_ids_take_two_bytes_in_a_file():
+    rows = [[2, 29_999] * 5_000]
+    assert len(FeatureTable.from_rows({"input_ids": rows}, {}).to_bytes()) < 2.1 * 10_000
+
+
+def test_every_damage_is_a_value_error(tmp_path):
+    content = small_table().to_bytes()
+    path = tmp_path / "table.npz"
+    damaged = [content[:size] for size in range(0, len(content), 17)]
+    for position in range(0, len(content), 5):
+        changed = bytearray(content)
+        changed[position] ^= 1 + position % 255
+        damaged.append(bytes(changed))
+    damaged += [content + b"x", content + content, b"x", content[:1], content[-32:]]
+    for wrong in damaged:
+        path.write_bytes(wrong)
+        with pytest.raises(ValueError, match="not a whole table"):
+            FeatureTable.from_file(str(path))
+
+
+def test_another_version_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_module, "_FILE_VERSION", 999)
+    (tmp_path / "table.npz").write_bytes(small_table().to_bytes())
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="version 999"):
+        FeatureTable.from_file(str(tmp_path / "table.npz"))
+
+
+def test_a_missing_file_is_the_users_mistake(tmp_path):
+    with pytest.raises(UserError, match="none.npz: cannot be read"):
+        FeatureTable.from_file(str(tmp_path / "none.npz"))
+
+
+# Batches.
+
+LENGTHS = np.random.default_rng(1).integers(3, 41, 203)
+BUCKETS = (8, 24, 40)
+BATCH_SIZE = 16
+
+
+def stream(lengths=LENGTHS, buckets=BUCKETS, batch_size=BATCH_SIZE, seed=5, **options):
+    return training_batches(lengths, buckets, batch_size, seed, **options)
+
+
+def as_lists(batches):
+    return [(batch.length, batch.examples.tolist()) for batch in batches]
+
+
+@pytest.mark.parametrize(
+    "lengths, buckets, batch_size",
+    [
+        (LENGTHS, BUCKETS, BATCH_SIZE),
+        (LENGTHS, (40,), BATCH_SIZE),
+        (LENGTHS, BUCKETS, 1),
+        # One example of the longest bucket: it must not wait until the bucket is full.
+        (np.array([40] + [5] * 202), BUCKETS, 32),
+        # Three of the shortest, and more left over than those.
+        (np.array([5] * 3 + [20] * 20), BUCKETS, 8),
+        (LENGTHS[:16], BUCKETS, 16),
+    ],
+    ids=["three", "one_bucket", "batch_of_one", "one_long", "few_short", "one_batch"],
+)
+def test_each_epoch_has_every_example_once(lengths, buckets, batch_size):
+    seen = np.zeros(len(lengths), int)
+    batches = stream(lengths, buckets, batch_size)
+    for epoch in range(1, 12):
+        # The epoch's last whole batch: what is missing is less than a batch, and comes in the next epoch.
+        while seen.sum() + batch_size <= epoch * len(lengths):
+            np.add.at(seen, next(batches).examples, 1)
+        assert set(seen) <= {epoch - 1, epoch}
+        assert np.sum(seen == epoch - 1) == epoch * len(lengths) % batch_size
+
+
+def test_a_batch_may_be_larger_than_the_data():
+    batches = list(itertools.islice(stream(LENGTHS[:5], batch_size=12), 50))
+    counts = np.bincount(np.concatenate([batch.examples for batch in batches]), minlength=5)
+    assert all(len(batch.examples) == 12 for batch in batches)
+    assert counts.max() - counts.min() <= 3  # 12 / 5, rounded up
+
+
+def test_every_training_batch_fits_its_length():
+    for batch in itertools.islice(stream(), 100):
+        assert batch.length in BUCKETS
+        assert batch.examples.shape == (BATCH_SIZE,)
+        longest = LENGTHS[batch.examples].max()
+        assert batch.length == BUCKETS[bucket_of(longest, BUCKETS)]
+
+
+def test_few_batches_are_longer_than_needed():
+    needed = bucket_of(LENGTHS, BUCKETS)
+    in_longer = 0
+    for batch in itertools.islice(stream(), len(LENGTHS) // BATCH_SIZE):
+        in_longer += np.sum(np.array(BUCKETS)[needed[batch.examples]] < batch.length)
+    assert in_longer < BATCH_SIZE * (len(BUCKETS) - 1)
+
+
+def test_the_stream_is_a_function_of_the_seed():
+    first = as_lists(itertools.islice(stream(), 60))
+    assert as_lists(itertools.islice(stream(), 60)) == first
+    assert as_lists(itertools.islice(stream(seed=6), 60)) != first
+
+
+def test_the_stream_can_be_taken_up_at_any_step():
+    whole = as_lists(itertools.islice(stream(), 60))
+    for step in (1, 12, 13, 37):
+        batches = stream()
+        for _ in range(step):
+            next(batches)
+        assert as_lists(itertools.islice(batches, 60 - step)) == whole[step:]
+
+
+def test_epochs_differ_and_are_mixed():
+    epoch = len(LENGTHS) // BATCH_SIZE
+    whole = LENGTHS[
+        : epoch * BATCH_SIZE
+    ]  # nothing is left over, which alone would make a difference
+    batches = as_lists(itertools.islice(stream(whole), 2 * epoch))
+    assert batches[:epoch] != batches[epoch:]
+    lengths = [length for length, _ in batches[:epoch]]
+    assert lengths not in (sorted(lengths), sorted(lengths, reverse=True))
+
+
+def test_without_shuffling_the_order_is_the_tables():
+    batches = list(itertools.islice(stream(buckets=(40,), shuffle=False), 26))
+    examples = np.concatenate([batch.examples for batch in batches])
+    np.testing.assert_array_equal(examples, np.arange(len(examples)) % len(LENGTHS))
+
+
+def test_training_needs_examples_that_fit():
+    with pytest.raises(ValueError, match="no examples"):
+        next(stream(LENGTHS[:0]))
+    with pytest.raises(ValueError, match="has 40 pieces, the longest bucket 32"):
+        next(stream(buckets=(8, 32)))
+
+
+@pytest.mark.parametrize("batch_size", [1, 16, 203, 300])
+def test_evaluation_has_every_example_once(batch_size):
+    batches = evaluation_batches(LENGTHS, BUCKETS, batch_size)
+    examples = np.concatenate([batch.examples for batch in batches])
+    assert len(batches) == -(-len(LENGTHS) // batch_size)
+    assert sorted(examples[examples >= 0]) == list(range(len(LENGTHS)))
+    assert np.all(examples[len(LENGTHS) :] == -1)
+    for batch in batches:
+        assert batch.examples.shape == (batch_size,)
+        assert LENGTHS[batch.examples[batch.examples >= 0]].max() <= batch.length
+
+
+def test_evaluation_of_one_bucket_keeps_the_order():
+    assert as_lists(evaluation_batches(np.array([3, 9, 4]), (16,), 2)) == [
+        (16, [0, 1]),
+        (16, [2, -1]),
+    ]
+
+
+# Lengths to pad to.
+
+
+@pytest.mark.parametrize(
+    "lengths, max_length, num_buckets, expected",
+    [
+        ([3, 5, 9, 12, 30, 31], 64, 1, (64,)),
+        ([3, 5, 9, 12, 30, 31], 64, 2, (16, 32, 64)),
+        ([3, 5, 9, 12, 30, 31], 64, 3, (8, 16, 32, 64)),
+        ([3, 5, 9, 12, 30, 31], 64, 7, (8, 16, 32, 64)),
+        ([5], 64, 3, (8, 64)),
+        ([64, 64], 64, 3, (64,)),
+        ([61, 6], 62, 3, (8, 62)),  # the longest need not be a multiple of 8
+        ([8] * 90 + [16] * 9 + [56], 64, 2, (8, 56, 64)),
+        ([8] * 9 + [16] * 90 + [56], 64, 2, (16, 56, 64)),
+    ],
+)
+def test_lengths_of_least_padding(lengths, max_length, num_buckets, expected):
+    assert lengths_to_pad_to(lengths, max_length, num_buckets) == expected
+
+
+def padded(lengths: np.ndarray, buckets) -> int:
+    return int(np.array(buckets)[np.searchsorted(buckets, lengths)].sum())
+
+
+def test_no_other_lengths_need_less_padding():
+    rng = np.random.default_rng(4)
+    for _ in range(60):
+        lengths = rng.integers(1, rng.integers(3, 90), rng.integers(1, 50))
+        num_buckets = int(rng.integers(2, 6))
+        possible = np.unique(-(-lengths // 8) * 8)
+        others = [
+            padded(lengths, [*others, possible[-1]])
+            for size in range(num_buckets)
+            for others in itertools.combinations(possible[:-1], size)
+        ]
+        found = lengths_to_pad_to(lengths, 96, num_buckets)
+        assert len(found) <= num_buckets + 1
+        assert padded(lengths, found) == min(others)
+
+
+# Time: an order of magnitude above what it takes, so that only a loop in Python fails.
+
+
+def seconds(function, repeats: int = 3) -> float:
+    taken = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        function()
+        taken.append(time.perf_counter() - started)
+    return min(taken)
+
+
+def test_a_large_data_set_starts_at_once():
+    lengths = np.random.default_rng(0).integers(3, 129, 400_000)
+    buckets = lengths_to_pad_to(lengths, 128, 4)
+    assert seconds(lambda: next(stream(lengths, buckets, 32))) < 0.2
+    assert seconds(lambda: lengths_to_pad_to(lengths, 128, 4)) < 0.2
+
+
+def test_batches_and_selections_are_fast():
+    ids = np.arange(512 * 2000, dtype=np.int32)
+    splits = np.arange(0, len(ids) + 1, 512)
+    table = FeatureTable(splits, {"input_ids": ids, "segment_ids": ids}, {})
+    examples = np.random.default_rng(0).integers(0, 2000, 32)
+    assert seconds(lambda: table.batch(examples, 512, ["input_ids", "segment_ids"]), 20) < 0.001
+    short = FeatureTable(np.arange(0, len(ids) + 1, 8), {"input_ids": ids}, {})
+    assert seconds(lambda: short.select(np.arange(len(short)))) < 0.2

@@ -1,0 +1,634 @@
+"""Text -> records: what TensorFlow reads, equality over workers and interruptions, wrong input."""
+
+import gzip
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.core.errors import UserError
+from albert_tf.text.tokenizer import Tokenizer
+from data_prep import create_pretraining_data as program
+from data_prep.pretraining import record_writer, text_blocks
+from tests.helpers import ROOT, train_spm
+
+MODULE = "data_prep.create_pretraining_data"
+
+
+def made_up_text(num_documents, seed, num_sentences=(2, 12)):
+    """Documents of sentences of invented words, frequent and rare ones."""
+    rng = random.Random(seed)
+    syllables = ["ka", "lo", "mi", "ter", "un", "sel", "do", "ri", "pan", "eth"]
+    words = ["".join(rng.choices(syllables, k=rng.randint(1, 4))) for _ in range(300)]
+    weights = [1 / (rank + 3) for rank in range(300)]
+
+    def sentence():
+        text = " ".join(rng.choices(words, weights, k=rng.randint(3, 12)))
+        return f"{text.capitalize()}{rng.choice('.?!')}"
+
+    return "\n\n".join(
+        "\n".join(sentence() for _ in range(rng.randint(*num_sentences)))
+        for _ in range(num_documents)
+    )
+
+
+@pytest.fixture(scope="session")
+def spm_model_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("spm") / "spiece.model"
+    return train_spm(path, made_up_text(200, seed=1).lower().splitlines(), vocab_size=200)
+
+
+@pytest.fixture(scope="session")
+def text_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text(made_up_text(150, seed=2))
+    return str(path)
+
+
+@pytest.fixture
+def make(tmp_path, spm_model_file, text_file):
+    """Makes records in this process, if not asked for more; returns their folder."""
+
+    def make_records(folder="records", text=None, **changes):
+        input_file = text_file
+        if text is not None:
+            input_file = str(tmp_path / "input.txt")
+            pathlib.Path(input_file).write_bytes(text if isinstance(text, bytes) else text.encode())
+        defaults = {
+            "input_file": input_file,
+            "output_dir": str(tmp_path / folder),
+            "spm_model_file": spm_model_file,
+            "max_seq_length": 64,
+            "max_predictions_per_seq": 10,
+            "dupe_factor": 2,
+            "num_workers": 1,
+        }
+        settings = program.PretrainingDataSettings(**{**defaults, **changes})
+        program.main(settings)
+        return pathlib.Path(settings.folder)
+
+    return make_records
+
+
+def contents(folder):
+    """Names and bytes of all files."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def records_of(folder):
+    return sorted(folder.glob("*.tfrecord*"))
+
+
+def metadata_of(folder):
+    return json.loads((folder / "metadata.json").read_text())
+
+
+def read(folder, max_seq_length=64, num_slots=10, compression=""):
+    """All features, read as the original's training script does: name -> [examples, values]."""
+    int64 = {
+        **dict.fromkeys(
+            ["input_ids", "input_mask", "segment_ids", "token_boundary"], max_seq_length
+        ),
+        **dict.fromkeys(["masked_lm_positions", "masked_lm_ids"], num_slots),
+        "next_sentence_labels": 1,
+    }
+    schema = {name: tf.io.FixedLenFeature([size], tf.int64) for name, size in int64.items()}
+    schema["masked_lm_weights"] = tf.io.FixedLenFeature([num_slots], tf.float32)
+    files = [str(path) for path in records_of(folder)]
+    records = list(tf.data.TFRecordDataset(files, compression).as_numpy_iterator())
+    return {name: values.numpy() for name, values in tf.io.parse_example(records, schema).items()}
+
+
+def pieces_of(features, row):
+    """The pieces of an example before masking, without [CLS] and [SEP]: A, B."""
+    ids = features["input_ids"][row].copy()
+    num_masked = int(features["masked_lm_weights"][row].sum())
+    ids[features["masked_lm_positions"][row, :num_masked]] = features["masked_lm_ids"][
+        row, :num_masked
+    ]
+    length = features["input_mask"][row].sum()
+    segment = features["segment_ids"][row]
+    first_b = int(np.argmax(segment))
+    return ids[1 : first_b - 1].tolist(), ids[first_b : length - 1].tolist()
+
+
+# --- The bytes of a record.
+
+
+def test_a_record_is_what_tensorflow_writes_and_reads(tmp_path):
+    rng = np.random.default_rng(0)
+    features = {
+        "small": rng.integers(0, 128, (50, 7), np.int32),
+        "a_much_longer_name_of_a_feature": rng.integers(-(2**31), 2**31 - 1, (50, 300), np.int32),
+        "weights": rng.standard_normal((50, 40), np.float32),
+        "one": np.full((50, 1), 16384, np.int32),
+    }
+    path = tmp_path / "r.tfrecord"
+    path.write_bytes(record_writer.encode_examples(features).tobytes())
+    records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    assert len(records) == 50
+    for row, record in enumerate(records):
+        expected = tf.train.Example()
+        for name, values in features.items():
+            feature = expected.features.feature[name]
+            if values.dtype == np.float32:
+                feature.float_list.value.extend(values[row])
+            else:
+                feature.int64_list.value.extend(values[row])
+        assert tf.train.Example.FromString(record) == expected
+        assert len(record) == expected.ByteSize()
+
+
+def test_records_get_as_many_values_as_their_lengths_say(tmp_path):
+    values = np.arange(1, 13, dtype=np.int32).reshape(3, 4)
+    features = {"some": values, "all": values * 1000}
+    path = tmp_path / "r.tfrecord"
+    encoded = record_writer.encode_examples(features, {"some": np.array([3, 0, 4])})
+    path.write_bytes(encoded.tobytes())
+    for row, record in enumerate(tf.data.TFRecordDataset(str(path)).as_numpy_iterator()):
+        found = tf.train.Example.FromString(record).features.feature
+        assert list(found["some"].int64_list.value) == values[row, : (3, 0, 4)[row]].tolist()
+        assert list(found["all"].int64_list.value) == (values[row] * 1000).tolist()
+
+
+def test_other_types_are_refused():
+    with pytest.raises(TypeError, match="ids"):
+        record_writer.encode_examples({"ids": np.zeros((1, 1), np.int64)})
+
+
+# --- What the records hold.
+
+
+def test_original_schema_and_structure(make, spm_model_file):
+    folder = make()
+    features = read(folder)
+    tokenizer = Tokenizer.from_file(spm_model_file)
+    ids, mask, segments = (features[n] for n in ("input_ids", "input_mask", "segment_ids"))
+    lengths = mask.sum(axis=1)
+    assert (mask == (np.arange(64) < lengths[:, None])).all()
+    assert (ids[:, 0] == tokenizer.cls_id).all()
+    assert (ids[np.arange(len(ids)), lengths - 1] == tokenizer.sep_id).all()
+    assert ((segments == 1).sum(axis=1) >= 2).all() and (np.diff(segments * mask) >= -1).all()
+    assert (ids[mask == 0] == 0).all() and (features["token_boundary"][mask == 0] == 0).all()
+    weights = features["masked_lm_weights"]
+    # Sorted, as the original's; weights are 1 for what is to be predicted.
+    assert (np.diff(weights) <= 0).all()
+    positions = np.where(weights > 0, features["masked_lm_positions"], 1000)
+    assert (np.diff(positions)[weights[:, 1:] > 0] > 0).all()
+    wanted = [min(10, max(1, round(length * 0.15))) for length in lengths.tolist()]
+    assert (weights.sum(axis=1) <= wanted).all()
+    assert np.mean(weights.sum(axis=1) == wanted) > 0.9
+
+
+def test_metadata_counts_what_the_records_hold(make, text_file, spm_model_file):
+    folder = make(num_shards=3)
+    features, metadata = read(folder), metadata_of(folder)
+    text = pathlib.Path(text_file).read_text()
+    documents = [document.split("\n") for document in text.split("\n\n")]
+    tokenizer = Tokenizer.from_file(spm_model_file)
+    sentences = sum(documents, [])
+    counts = metadata["counts"]
+    assert counts["documents"] == len(documents)
+    assert counts["sentences"] == len(sentences)
+    assert counts["tokens"] == sum(map(len, tokenizer.encode_batch(sentences)))
+    assert counts["examples"] == len(features["input_ids"])
+    assert counts["label_1"] == features["next_sentence_labels"].sum()
+    assert counts["label_0"] + counts["label_1"] == counts["examples"]
+    assert counts["masked_pieces_in_records"] == features["masked_lm_weights"].sum()
+    assert metadata["spm_sha256"] == tokenizer.sha256 and metadata["vocab_size"] == 200
+    assert metadata["max_seq_length"] == 64 and metadata["max_predictions_per_seq"] == 10
+    assert metadata["sentence_task"] == "sop" and metadata["do_permutation"] is False
+    assert metadata["compression"] == "none" and metadata["record_format"] == "full"
+    assert metadata["masking"] == "static" and "vocabulary" not in metadata
+    names = [f"pretraining-{shard:05d}-of-00003.tfrecord" for shard in range(3)]
+    assert [shard["file"] for shard in metadata["shards"]] == names
+    assert set(contents(folder)) == {*names, "metadata.json"}
+    for shard in metadata["shards"]:
+        path = folder / shard["file"]
+        assert shard["bytes"] == path.stat().st_size
+        assert shard["examples"] == sum(1 for _ in tf.data.TFRecordDataset(str(path)))
+
+
+def test_pieces_are_those_of_the_text_in_order_or_swapped(make, text_file, spm_model_file):
+    features = read(make(dupe_factor=1, single_segment="clean"))
+    tokenizer = Tokenizer.from_file(spm_model_file)
+    text = pathlib.Path(text_file).read_text()
+    documents = [
+        " ".join(str(id) for ids in tokenizer.encode_batch(document.split("\n")) for id in ids)
+        for document in text.split("\n\n")
+    ]
+    all_documents = "\n" + "\n".join(f" {document} " for document in documents)
+    for row, label in enumerate(features["next_sentence_labels"][:, 0]):
+        a, b = pieces_of(features, row)
+        first, second = (b, a) if label else (a, b)
+        for segment in (first, second):
+            assert f" {' '.join(map(str, segment))} " in all_documents
+        if len(a) + len(b) < 61:  # not cut, so they touch
+            assert f" {' '.join(map(str, first + second))} " in all_documents
+    assert 0.4 < features["next_sentence_labels"].mean() < 0.6
+
+
+def test_every_pass_has_other_pairs_and_masks_and_is_spread_over_the_shards(make, spm_model_file):
+    # A document that fits one example, so that each pass gives one: its two sentences in either order.
+    sentences = ["Xyxyxy miter unsel dori kalo pan.", "Dori pan eth miter lo lo sel."]
+    text = "\n".join(sentences) + "\n\n" + made_up_text(30, 3)
+    folder = make(
+        text=text, dupe_factor=40, num_shards=8, max_predictions_per_seq=8, short_seq_prob=0.0
+    )
+    wanted = sorted(
+        ids.tolist() for ids in Tokenizer.from_file(spm_model_file).encode_batch(sentences)
+    )
+    features = read(folder, num_slots=8)
+    sizes = [shard["examples"] for shard in metadata_of(folder)["shards"]]
+    shard_of_row = np.repeat(np.arange(8), sizes)
+    copies = [row for row in range(sum(sizes)) if sorted(pieces_of(features, row)) == wanted]
+    assert len(copies) == 40
+    assert len({tuple(features["input_ids"][row].tolist()) for row in copies}) > 30
+    assert 10 < features["next_sentence_labels"][copies].sum() < 30
+    assert len(set(shard_of_row[copies].tolist())) > 5
+
+
+def test_seeds_change_everything(make):
+    first, second = make("a", random_seed=1), make("b", random_seed=2)
+    a, b = read(first)["input_ids"], read(second)["input_ids"]
+    assert len({tuple(row) for row in a.tolist()} & {tuple(row) for row in b.tolist()}) < 10
+
+
+@pytest.mark.parametrize("task, share", [("sop", 0.5), ("nsp", 0.5), ("none", 0.0)])
+def test_sentence_tasks(make, task, share):
+    labels = read(make(sentence_task=task, single_segment="clean"))["next_sentence_labels"]
+    assert labels.mean() == pytest.approx(share, abs=0.06 if share else 0)
+
+
+def test_permutation_doubles_the_slots(make):
+    features = read(make(do_permutation=True), num_slots=20)
+    assert features["masked_lm_weights"].sum(axis=1).max() > 10
+
+
+def test_full_rate_masks_fifteen_percent(make):
+    folder = make(max_seq_length=128, max_predictions_per_seq=20, dupe_factor=5)
+    counts = metadata_of(folder)["counts"]
+    share = counts["masked_pieces_in_records"] / counts["pieces_in_records"]
+    assert share == pytest.approx(0.15, abs=0.004)
+
+
+# --- The engine.
+
+
+def test_workers_change_nothing(make):
+    expected = contents(make("one", num_shards=4))
+    for num_workers in (2, 3):
+        assert contents(make(str(num_workers), num_shards=4, num_workers=num_workers)) == expected
+
+
+def test_many_blocks_and_parts_hold_the_same_documents(make, monkeypatch):
+    whole = metadata_of(make("whole"))["counts"]
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(text_blocks, "BLOCK_DOCUMENTS", 3)
+    monkeypatch.setattr(program, "PART_BYTES", 40_000)
+    monkeypatch.setattr(program, "UNITS_OF_PART", 3)
+    folder = make("blocks", num_shards=2, dupe_factor=5, compression="gzip")
+    metadata = metadata_of(folder)
+    assert metadata["counts"]["blocks"] > 10
+    for key in ("documents", "sentences", "tokens"):
+        assert metadata["counts"][key] == whole[key]
+    features = read(folder, compression="GZIP")
+    assert len(features["input_ids"]) == metadata["counts"]["examples"]
+    assert all(path.name.endswith(".tfrecord.gz") for path in records_of(folder))
+    sizes = [shard["examples"] for shard in metadata["shards"]]
+    assert max(sizes) < 1.3 * min(sizes)
+    assert gzip.decompress(records_of(folder)[0].read_bytes())
+
+
+def test_counts_of_joined_parts_may_be_zero(make, monkeypatch):
+    monkeypatch.setattr(program, "PART_BYTES", 40_000)
+    counts = metadata_of(make(num_shards=1, sentence_task="none"))["counts"]
+    assert counts["label_1"] == 0 and counts["label_0"] == counts["examples"]
+
+
+def test_examples_are_shuffled(make, text_file, spm_model_file):
+    features = read(make(dupe_factor=3, num_shards=1, single_segment="clean"))
+    tokenizer = Tokenizer.from_file(spm_model_file)
+    documents = pathlib.Path(text_file).read_text().split("\n\n")
+    texts = [
+        "".join(f" {id}" for ids in tokenizer.encode_batch(document.split("\n")) for id in ids)
+        for document in documents
+    ]
+    document_of_row = []
+    for row in range(len(features["input_ids"])):
+        longer = "".join(f" {id}" for id in max(pieces_of(features, row), key=len))
+        document_of_row.append(next(i for i, text in enumerate(texts) if longer in text))
+    neighbours = np.corrcoef(document_of_row[:-1], document_of_row[1:])[0, 1]
+    whole = np.corrcoef(document_of_row, np.arange(len(document_of_row)))[0, 1]
+    assert len(document_of_row) > 600
+    assert abs(neighbours) < 0.12 and abs(whole) < 0.12  # three deviations
+
+
+def test_output_files_by_name(make, tmp_path):
+    names = [str(tmp_path / "out" / name) for name in ("x.rec", "y.rec")]
+    folder = make(output_dir="", output_file=",".join(names))
+    metadata = metadata_of(folder)
+    assert [shard["file"] for shard in metadata["shards"]] == ["x.rec", "y.rec"]
+    sizes = [shard["examples"] for shard in metadata["shards"]]
+    assert abs(sizes[0] - sizes[1]) <= 1 and sum(sizes) == metadata["counts"]["examples"]
+
+
+def test_an_interrupted_run_goes_on(make, monkeypatch, capsys):
+    expected = contents(make("whole", num_shards=4))
+    encode, num_calls = record_writer.encode_examples, 0
+
+    def interrupted(features, lengths):
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == 3:
+            raise KeyboardInterrupt
+        return encode(features, lengths)
+
+    monkeypatch.setattr(record_writer, "encode_examples", interrupted)
+    monkeypatch.setattr(program, "BATCH_EXAMPLES", 64)
+    with pytest.raises(KeyboardInterrupt):
+        make(num_shards=4)
+    monkeypatch.setattr(program, "tokenize_block", None)  # is not done again
+    folder = make(num_shards=4)
+    assert contents(folder) == expected
+    assert "going on" in capsys.readouterr().err
+
+
+def arguments(settings):
+    return [sys.executable, "-m", MODULE, *(f"--{key}={value}" for key, value in settings.items())]
+
+
+def test_a_killed_run_goes_on(tmp_path, spm_model_file):
+    text_file = tmp_path / "text.txt"
+    text_file.write_text(made_up_text(1500, seed=4))
+    settings = {
+        "input_file": text_file,
+        "output_dir": tmp_path / "killed",
+        "spm_model_file": spm_model_file,
+        "max_seq_length": 128,
+        "dupe_factor": 15,
+        "num_shards": 8,
+        "num_workers": 2,
+    }
+    process = subprocess.Popen(
+        arguments(settings), cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL
+    )
+    folder = settings["output_dir"]
+    deadline = time.monotonic() + 60
+    while not records_of(folder) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    finished = {path: path.stat().st_mtime_ns for path in records_of(folder)}
+    assert 0 < len(finished) < 8
+    while group_is_alive(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not group_is_alive(process.pid)  # the workers end with the main process
+
+    finished |= {path: path.stat().st_mtime_ns for path in records_of(folder)}
+    (folder / ".unfinished" / "left-over.tmp").write_text("")
+    result = subprocess.run(arguments(settings), cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "examples/s" in result.stdout and result.stdout.count("\n") == 1
+    assert all(path.stat().st_mtime_ns == modified for path, modified in finished.items())
+    whole = {**settings, "output_dir": tmp_path / "whole", "num_workers": 1}
+    subprocess.run(arguments(whole), cwd=ROOT, check=True, capture_output=True)
+    assert contents(folder) == contents(tmp_path / "whole")
+
+
+def group_is_alive(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_finished_run_is_left_alone(make, capsys):
+    folder = make()
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    capsys.readouterr()
+    make()
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    assert "there already" in capsys.readouterr().out
+
+
+# --- Odd and wrong input.
+
+
+def test_a_very_long_line_is_one_sentence(make):
+    line = " ".join(["kalo", "miter", "unsel"] * 12_000)
+    assert len(line) > 190_000
+    start = time.monotonic()
+    folder = make(text=f"{line}\nDori pan eth.\n\nPan un.\nLo ri.\n", dupe_factor=3)
+    assert time.monotonic() - start < 5
+    assert metadata_of(folder)["counts"]["sentences"] == 4
+    assert read(folder)["input_mask"].sum(axis=1).max() == 64
+
+
+def test_lines_beyond_the_limit_are_cut_between_characters(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_blocks, "MOST_LINE_BYTES", 8)
+    path = tmp_path / "text.txt"
+    path.write_text("aaaaaaaé1234567\nb\n", encoding="utf-8")
+    lines = [
+        line.decode() for block in text_blocks.read_blocks([str(path)]) for line in block.lines
+    ]
+    assert lines == ["aaaaaaaé", "1234567", "b", ""]
+
+
+def test_blocks_end_with_documents_unless_these_are_too_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 10)
+    monkeypatch.setattr(text_blocks, "BLOCK_DOCUMENTS", 2)
+    monkeypatch.setattr(text_blocks, "MOST_BLOCK_BYTES", 35)
+    paths = [tmp_path / "a", tmp_path / "b"]
+    paths[0].write_text("one two\n\nthree four\n\nfive\n")
+    paths[1].write_text("six\n" + "seven eight nine\n" * 3)
+    blocks = list(text_blocks.read_blocks(map(str, paths)))
+    assert [block.lines for block in blocks] == [
+        [b"one two", b"", b"three four", b""],
+        [b"five", b"", b"six", b"seven eight nine", b"seven eight nine"],
+        [b"seven eight nine", b""],
+    ]
+    assert [block.was_cut for block in blocks] == [False, True, False]
+    assert blocks[1].place_of(0) == f"{paths[0]}, line 5"
+    assert blocks[1].place_of(3) == f"{paths[1]}, line 2"
+    assert blocks[2].place_of(0) == f"{paths[1]}, line 4"
+
+
+@pytest.mark.parametrize(
+    ("invalid_utf8", "expected"),
+    [
+        ("replace", ["a", "\ufffd", "b"]),
+        ("windows_1252", ["a", "é", "b"]),
+        ("skip_line", ["a", "b"]),
+    ],
+)
+def test_lines_that_are_not_utf8_are_read_as_asked(invalid_utf8, expected):
+    texts, numbers, invalid = text_blocks.decode_lines([b"a", b"\xe9", b"b"], invalid_utf8)
+    assert texts == expected and set(numbers) == {0} and invalid == [1]
+
+
+def test_the_end_of_a_file_ends_a_document(make, tmp_path):
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "in" / name).write_text("Kalo miter.\nUnsel dori.")
+    folder = make(input_file=str(tmp_path / "in"))
+    assert metadata_of(folder)["counts"]["documents"] == 2
+
+
+def test_white_space_of_any_kind_ends_a_document():
+    lines = ["a", " \t", "b", "\u3000", "", "c"]
+    texts, numbers, invalid = text_blocks.decode_lines([line.encode() for line in lines], "error")
+    assert texts == ["a", "b", "c"] and len(set(numbers)) == 3 and not invalid
+
+
+def test_single_sentence_documents_are_counted(make, capsys):
+    folder = make(text="Kalo miter unsel.\n\nDori pan eth.\nUn lo.\n")
+    assert metadata_of(folder)["counts"]["single_sentence_documents"] == 1
+    assert "1 documents are a single sentence" in capsys.readouterr().err
+
+
+def test_bytes_that_are_not_utf8(make, tmp_path, capsys):
+    text = b"Kalo miter.\nUn\xff lo.\n\nDori.\nPan \xe9.\n"
+    with pytest.raises(UserError, match=r"input.txt, line 2: not UTF-8 \(2 such lines"):
+        make(text=text)
+    folder = make(text=text, invalid_utf8="replace")
+    counts = metadata_of(folder)["counts"]
+    assert counts["invalid_utf8_lines"] == 2
+    assert counts["first_invalid_line"].endswith("input.txt, line 2")
+    assert "2 lines were not UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "\n\n \n"])
+def test_empty_input(make, text):
+    with pytest.raises(UserError, match="input.txt: holds no text"):
+        make(text=text)
+
+
+def test_missing_input(make):
+    with pytest.raises(UserError, match="no such file"):
+        make(input_file="/nowhere/*.txt")
+
+
+def test_no_pair_at_all(make):
+    with pytest.raises(UserError, match="no document has two sentences"):
+        make(text="lo\n\nlo\n", single_segment="clean")
+
+
+def test_more_files_than_examples(make):
+    with pytest.raises(UserError, match="too few for 9 files"):
+        make(text="Kalo miter.\nUn lo.\n", num_shards=9)
+
+
+def test_other_records_in_the_folder(make, tmp_path):
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / "old.tfrecord").write_text("")
+    with pytest.raises(UserError, match=r"holds other records \(old.tfrecord\)"):
+        make()
+
+
+def test_other_settings_in_the_folder(make, monkeypatch):
+    make()
+    with pytest.raises(UserError, match="masked_lm_prob was 0.15, is 0.2; give another folder"):
+        make(masked_lm_prob=0.2)
+    with pytest.raises(UserError, match="requested_shards was 0, is 3"):
+        make(num_shards=3)
+    with pytest.raises(UserError, match="input_file named other files"):
+        make(text=made_up_text(5, 1))
+
+
+def test_the_output_folder_is_a_file(make, tmp_path):
+    (tmp_path / "records").write_text("")
+    with pytest.raises(UserError, match="records/metadata.json: cannot be read"):
+        make()
+
+
+def test_other_settings_in_an_unfinished_folder(make, monkeypatch):
+    def interrupted(features, lengths):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(record_writer, "encode_examples", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        make()
+    with pytest.raises(UserError, match="ngram was 3, is 2"):
+        make(ngram=2)
+
+
+def test_a_full_disk(make, tmp_path):
+    resource = pytest.importorskip("resource")
+    make("whole")  # compiles, which writes files too
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # No file may grow beyond so many bytes: what a full disk looks like to a program.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
+    try:
+        with pytest.raises(
+            UserError, match=r"records/pretraining.*: cannot be written \(File too large\)"
+        ):
+            make()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not records_of(tmp_path / "records")
+    assert not list((tmp_path / "records").rglob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"random_next_sentence": True, "sentence_task": "none"}, "contradicts --sentence_task"),
+        ({"output_file": "x.rec"}, "output_dir or --output_file"),
+        ({"output_dir": ""}, "output_dir or --output_file"),
+        ({"output_dir": "", "output_file": "a/x,b/x"}, "one folder"),
+        ({"output_dir": "", "output_file": "a/x,a/x"}, "twice"),
+        ({"output_dir": "", "output_file": "x", "num_shards": 2}, "--num_shards contradicts"),
+        ({"max_seq_length": 4}, "--max_seq_length must be at least 5"),
+        ({"masking": "dynamic"}, "--masking=dynamic needs --record_format=compact"),
+    ],
+)
+def test_contradictory_settings(make, changes, message):
+    with pytest.raises(UserError, match=message):
+        make(**changes)
+
+
+def test_random_next_sentence_is_nsp():
+    settings = program.PretrainingDataSettings(
+        input_file="x", output_dir="y", random_next_sentence=True
+    )
+    assert settings.sentence_task == "nsp"
+
+
+def test_too_few_predictions_are_warned_of(make, capsys):
+    make(max_predictions_per_seq=5)
+    warning = "--max_predictions_per_seq=5 masks 7.8% of a full example"
+    assert warning in capsys.readouterr().err
+    make("enough")
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_tensorflow_is_not_imported():
+    code = f"import sys, {MODULE}; assert 'tensorflow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_real_text(make, real_data, released_model_file):
+    books = real_data / "text" / "gutenberg"
+    folder = make(
+        input_file=f"{books}/austen-*.txt",
+        spm_model_file=released_model_file,
+        invalid_utf8="replace",
+        max_seq_length=512,
+        max_predictions_per_seq=77,
+        dupe_factor=1,
+        single_segment="clean",
+    )
+    features = read(folder, max_seq_length=512, num_slots=77)
+    masked = features["masked_lm_weights"].sum() / features["input_mask"].sum()
+    assert masked == pytest.approx(0.15, abs=0.003)
+    assert features["next_sentence_labels"].mean() == pytest.approx(0.5, abs=0.06)

@@ -1,0 +1,459 @@
+"""Documents -> sentences: hand-made documents first, then formats, invariants, wrong input, real data."""
+
+import json
+import operator
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from albert_tf.core.errors import UserError
+from albert_tf.core.workers import Workers
+from data_prep import split_sentences, text_files
+from data_prep.split_sentences import Document, SplitSettings
+from tests.helpers import ROOT, documents_in, write_files
+
+
+def settings_for(folder, **changes):
+    values = {
+        "input_file": str(folder / "in"),
+        "output_file": str(folder / "out.txt"),
+        "num_workers": 1,
+    }
+    return SplitSettings(**{**values, **changes})
+
+
+def split(folder, files, **changes):
+    """Runs the program on files; returns what it wrote, as a list of documents."""
+    write_files(folder / "in", files)
+    split_sentences.main(settings_for(folder, **changes))
+    return documents_in(folder / "out.txt")
+
+
+# The splitter.
+
+SENTENCES = {
+    "titles": ["Mr. Smith met Mrs. Jones and Dr. Brown.", "They talked for an hour."],
+    "country": ["The U.S. Senate voted on Tuesday.", "It passed."],
+    "country_at_the_end": ["He moved to the U.S.", "There he found work."],
+    "initials": ["J. R. R. Tolkien wrote it.", "C. S. Lewis read it."],
+    "for_example": ["Many fruits, e.g. apples and pears, grow here.", "Others do not."],
+    "decimals": ["Pi is about 3.14 and e is 2.718.", "Both are irrational."],
+    "time": ["We meet at 5 p.m.", "Tomorrow we rest."],
+    "number": ["See No. 5 for details.", "No. 7 is better."],
+    "et_al": ["As shown by Lan et al. (2019), sharing helps.", "We agree."],
+    "street": ["She lives on St. James St. near the park.", "He does not."],
+    "ellipsis": ["He paused... and then went on.", "Nobody spoke."],
+    "company": ["Apple Inc. was founded in 1976.", "It is large."],
+    "dates": ["He was born on Jan. 5, 1901 in Paris.", "He died in Sept. 1950."],
+    "letters_beyond_ascii": ["Élan is a word.", "Östersund is a town.", "École is French."],
+    "dotted_names": ["Use collections.OrderedDict with Node.js here.", "It works."],
+    "after_a_quotation": ['"I am here," he said.', '"Where are you?" she asked.', "Nobody knew."],
+    "quotation_at_the_end": ['He said, "It is over."', "Then he left."],
+    "inside_a_quotation": ['"It was late.', 'We left," he said.', '"Why?', 'I ask."', "He went."],
+    "curly_quotation": ["She said: “One thing.", "Two things.”", "He nodded."],
+}
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_splits_hard_cases(name):
+    sentences = SENTENCES[name]
+    assert split_sentences.split_paragraph(" ".join(sentences)) == sentences
+
+
+def test_splitting_loses_no_character():
+    paragraph = '" "A. "B c." D!" “e? F.” «G. H.» "'
+    joined = "".join(split_sentences.split_paragraph(paragraph))
+    assert joined.replace(" ", "") == paragraph.replace(" ", "")
+    assert split_sentences.split_paragraph(" \t ") == []
+
+
+@pytest.mark.parametrize("unit", ['"', "(", "a.", "Mr. ", '"A b. ', "“", "é", "word "])
+def test_survives_long_paragraphs(unit):
+    paragraph = unit * (50_000 // len(unit))
+    joined = "".join(split_sentences.split_paragraph(paragraph))
+    assert joined.replace(" ", "") == paragraph.replace(" ", "")
+
+
+def test_cuts_at_words():
+    cut = split_sentences.cut_at_words
+    assert cut("one two three", 9) == ["one two", "three"]
+    assert cut("one two three", 7) == ["one two", "three"]
+    assert cut("one two", 7) == ["one two"]
+    assert cut("abcdefgh ij", 3) == ["abc", "def", "gh", "ij"]
+
+
+# Paragraphs.
+
+
+def test_joins_wrapped_lines():
+    lines = """\
+        CHAPTER I
+
+        It was a wet and wind-
+        swept day, won-
+        derful--
+        as _days_ go--and
+        wonderful it was.  He thought - and
+        went.
+
+        She stayed.""".splitlines()
+    assert split_sentences.text_paragraphs(lines) == [
+        "CHAPTER I",
+        "It was a wet and wind-swept day, wonderful--as days go--and wonderful it was."
+        " He thought - and went.".replace("was. He", "was.  He"),
+        "She stayed.",
+    ]
+
+
+def test_keeps_lines_that_are_paragraphs():
+    lines = ["The first paragraph is whole.", "So is the second.", "", '"And the third."']
+    assert split_sentences.text_paragraphs(lines) == [line for line in lines if line]
+    joined = split_sentences.text_paragraphs(lines, line_breaks="wrapped")
+    assert joined == ["The first paragraph is whole. So is the second.", '"And the third."']
+
+
+def test_long_lines_were_not_wrapped():
+    lines = ["a list of words without an end " * 10, "and another one " * 20]
+    assert not split_sentences.is_hard_wrapped(lines)
+    assert split_sentences.is_hard_wrapped(["a list of words", "without an end"])
+
+
+def test_strips_the_licence_of_project_gutenberg():
+    lines = [
+        "The Project Gutenberg eBook of Emma.",
+        "*** START OF THE PROJECT GUTENBERG EBOOK EMMA ***",
+        "Emma was clever.",
+        "***END OF THIS PROJECT GUTENBERG EBOOK EMMA***",
+        "You may copy it.",
+    ]
+    assert split_sentences.text_paragraphs(lines) == ["Emma was clever."]
+
+
+def test_cleans_pages():
+    lines = [
+        "Early life and work.",
+        "Ur () lies in Iraq.&lt;ref name=a&gt;Smith 2010.&lt;/ref&gt; It is &lt;b&gt;old&lt;/b&gt;.",
+        "* It has walls &amp; towers on every side.",
+    ]
+    assert split_sentences.page_paragraphs(lines, max_heading_words=5) == [
+        "Ur lies in Iraq. It is old.",
+        "It has walls & towers on every side.",
+    ]
+
+
+# Formats, from file to file.
+
+PAGES = """\
+<doc id="1" url="?curid=1" title="Ur &amp; Uruk">
+Ur &amp; Uruk
+
+Ur () was a city of Sumer. It lay near the coast in the 4th millennium BC.
+History.
+The city covers . has walls of brick around it. Its king was Ur-Nammu, who built the ziggurat. Among the finds are:
+
+</doc>
+<doc id="2" url="?curid=2" title="Empty">
+Empty
+
+
+</doc>
+<doc id="3" url="?curid=3" title="Stub">
+Stub
+
+A stub of one sentence is here.
+
+</doc>
+<doc id="4" url="?curid=4" title="Łódź">
+Łódź
+
+Łódź is a city in central Poland. It has 670,000 inhabitants.
+
+</doc>
+"""
+
+
+def test_wikiextractor_pages(tmp_path, capsys):
+    assert split(tmp_path, {"AA/wiki_00": PAGES}) == [
+        [
+            "Ur was a city of Sumer.",
+            "It lay near the coast in the 4th millennium BC.",
+            "Its king was Ur-Nammu, who built the ziggurat.",
+        ],
+        ["Łódź is a city in central Poland.", "It has 670,000 inhabitants."],
+    ]
+    last_line = capsys.readouterr().err.splitlines()[-1]
+    assert "1 files -> 2 documents, 5 sentences" in last_line
+    assert "1 documents below --min_sentences=2 dropped" in last_line
+
+
+def test_page_titles_are_kept_on_demand(tmp_path):
+    changes = {"drop_page_titles": False, "require_final_punctuation": False}
+    documents = split(tmp_path, {"wiki": PAGES}, max_heading_words=0, min_words=1, **changes)
+    assert documents[0][0] == "Ur & Uruk"
+    assert "Among the finds are:" in documents[0]
+
+
+def test_plain_text_is_one_document_a_file(tmp_path):
+    files = {"b.txt": "Third one.\n\nFourth one.", "a.txt": "\ufeffFirst one.\r\nSecond one.\r\n"}
+    assert split(tmp_path, files) == [["First one.", "Second one."], ["Third one.", "Fourth one."]]
+
+
+def test_plain_text_with_documents_between_blank_lines(tmp_path):
+    files = {"a.txt": "One is. Two is.\n\n\n \nThree is. Four\nis.\n"}
+    documents = split(tmp_path, files, document_separator="blank_line")
+    assert documents == [["One is.", "Two is."], ["Three is.", "Four is."]]
+
+
+def test_json_lines(tmp_path):
+    records = [
+        {"body": "Caf\u00e9 \ud83d\ude00 is one. Two is here.\nThird line."},
+        {"body": ""},
+        {"body": "So it is. It is."},
+    ]
+    files = {"a.jsonl": "\n".join(json.dumps(record) for record in records) + "\n\n"}
+    assert split(tmp_path, files, text_field="body") == [
+        ["Café 😀 is one.", "Two is here.", "Third line."],
+        ["So it is.", "It is."],
+    ]
+
+
+def test_half_characters_of_json_are_replaced(tmp_path):
+    documents = split(tmp_path, {"a": '{"text": "It is \\ud83d here. Two is whole."}'})
+    assert documents == [["It is \ufffd here.", "Two is whole."]]
+
+
+def test_detects_formats():
+    assert split_sentences.detect_format('<doc id="1">') == "wikiextractor"
+    assert split_sentences.detect_format(' {"text": ""}') == "jsonl"
+    assert split_sentences.detect_format("{Stage directions.}") == "text"
+
+
+def test_drops_what_is_no_prose(tmp_path):
+    text = (
+        "HEADING\n\nA whole sentence. 17 23 42 91 x. No! Another one here.\n\n- an item\n- another"
+    )
+    documents = split(tmp_path, {"a.txt": text})
+    assert documents == [["A whole sentence.", "Another one here."]]
+
+
+def test_cuts_long_sentences_and_says_so(tmp_path, capsys):
+    text = "word " * 40_000 + "end. A short sentence follows."
+    (document,) = split(tmp_path, {"a.txt": text}, max_sentence_chars=1000)
+    assert max(map(len, document)) <= 1000
+    assert " ".join(document) == text
+    assert "1 sentences above 1,000 characters cut" in capsys.readouterr().err
+
+
+def test_cuts_long_documents_and_says_so(tmp_path, capsys):
+    text = "".join(f"Line {index} is here. It ends.\n" for index in range(100))
+    documents = split(tmp_path, {"a.txt": text}, max_document_chars=1000)
+    assert len(documents) == 3
+    assert sum(documents, [])[-2:] == ["Line 99 is here.", "It ends."]
+    assert "2 cuts in documents above 1,000 characters" in capsys.readouterr().err
+
+
+def test_parts_of_a_cut_document_have_one_key(tmp_path):
+    write_files(tmp_path / "in", {"a.txt": "Some words here.\n" * 100 + "Other words.\n" * 50})
+    settings = settings_for(tmp_path, max_document_chars=1000)
+    reader = text_files.LineReader("error")
+    path = str(tmp_path / "in" / "a.txt")
+    parts = list(split_sentences.read_documents(path, reader, settings, Counter()))
+    assert len(parts) == 3
+    assert len({part.key for part in parts}) == 1
+
+
+# Invariants.
+
+
+def many_pages(num_pages):
+    return "".join(
+        f'<doc id="{index}" url="" title="T{index}">\nT{index}\n\nPage number {index} has a first sentence'
+        f" of some length. It also has a second one, with Zoë in it.\n</doc>\n"
+        for index in range(num_pages)
+    )
+
+
+def test_workers_and_chunks_do_not_change_the_output(tmp_path, monkeypatch):
+    write_files(tmp_path / "in", {"wiki_00": many_pages(300), "wiki_01": PAGES})
+    changes = {"eval_fraction": 0.3, "eval_output_file": str(tmp_path / "eval.txt")}
+    outputs = []
+    for num_workers, chunk_chars in ((1, 1_000_000), (1, 500), (3, 2000)):
+        monkeypatch.setattr(split_sentences, "CHUNK_CHARS", chunk_chars)
+        split_sentences.main(settings_for(tmp_path, num_workers=num_workers, **changes))
+        outputs.append(((tmp_path / "out.txt").read_bytes(), (tmp_path / "eval.txt").read_bytes()))
+    assert outputs[0] == outputs[1] == outputs[2]
+
+
+def test_held_out_documents(tmp_path):
+    everything = split(tmp_path, {"wiki_00": many_pages(400)})
+    sides = {}
+    for seed in (1, 2):
+        evaluation = tmp_path / f"eval{seed}.txt"
+        changes = {"eval_output_file": str(evaluation), "eval_fraction": 0.25, "random_seed": seed}
+        split_sentences.main(settings_for(tmp_path, **changes))
+        training, held_out = documents_in(tmp_path / "out.txt"), documents_in(evaluation)
+        assert sorted(training + held_out) == sorted(everything)
+        assert 60 < len(held_out) < 140
+        sides[seed] = held_out
+    assert sides[1] != sides[2]
+
+
+def test_a_failure_leaves_the_old_file_and_no_partial_one(tmp_path):
+    (tmp_path / "out.txt").write_text("old")
+    with pytest.raises(UserError, match="not UTF-8"):
+        split(tmp_path, {"a.txt": "Fine text. It is fine.", "b.txt": b"Caf\xe9 one. Two."})
+    assert (tmp_path / "out.txt").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["out.txt"]
+
+
+# Wrong input: one line each.
+
+
+def test_bytes_that_are_not_utf8_are_counted_and_named(tmp_path):
+    files = {"a.txt": b"First line.\nA caf\xe9, a ch\xe2teau.\nNa\xefve.\n"}
+    message = r"a\.txt: not UTF-8 at 3 places, the first at byte 17 \(line 2\); see --invalid_utf8"
+    with pytest.raises(UserError, match=message):
+        split(tmp_path, files)
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected", "action"),
+    [
+        ("replace", ["First line.", "A caf\ufffd here.", "Last line."], "replaced"),
+        ("windows_1252", ["First line.", "A café here.", "Last line."], "read as Windows-1252"),
+        ("skip_line", ["First line.", "Last line."], "lines left out"),
+    ],
+)
+def test_bytes_that_are_not_utf8_are_mended(tmp_path, capsys, choice, expected, action):
+    files = {"a.txt": b"First line.\nA caf\xe9 here.\nLast line.\n"}
+    assert split(tmp_path, files, invalid_utf8=choice) == [expected]
+    assert f"not UTF-8 at 1 place at byte 17 (line 2): {action}" in capsys.readouterr().err
+
+
+WRONG_FILES = {
+    "no_end": ('<doc id="1" title="T">\nText.', {}, r"a:1: <doc> without </doc>"),
+    "nested": ('<doc id="1">\n<doc id="2">\n', {}, r"a:2: <doc> inside the page .* line 1"),
+    "outside": ('<doc id="1">\n</doc>\nText.', {}, r"a:3: expected a line <doc"),
+    "no_json": ('{"text": "A b."}\n{"text"\n', {}, r"a:2: not JSON"),
+    "no_field": (
+        '{"body": "A b."}\n',
+        {},
+        r"a:1: expected an object with a text 'text'.*--text_field",
+    ),
+    "no_object": ("[1]\n", {"input_format": "jsonl"}, r"a:1: expected an object"),
+    "empty": ("", {}, r"no document is left"),
+    "blank": ("\n \n\n", {}, r"no document is left"),
+    "too_short": ("One sentence only.", {}, r"no document is left.*--min_sentences"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_FILES)
+def test_wrong_files(tmp_path, name):
+    content, changes, message = WRONG_FILES[name]
+    with pytest.raises(UserError, match=message) as caught:
+        split(tmp_path, {"a": content}, **changes)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out.txt").exists()
+
+
+def test_wrong_settings(tmp_path):
+    for changes, message in (
+        ({"eval_fraction": 0.1}, "--eval_output_file must be given"),
+        ({"eval_output_file": "x"}, "--eval_fraction must be above 0"),
+        ({"eval_output_file": str(tmp_path / "out.txt"), "eval_fraction": 0.1}, "must differ"),
+        ({"input_format": "xml"}, "--input_format must be one of"),
+        ({"max_sentence_chars": 3}, "--max_sentence_chars must be at least 20"),
+    ):
+        with pytest.raises(UserError, match=message):
+            settings_for(tmp_path, **changes)
+
+
+def test_nothing_is_held_out(tmp_path):
+    changes = {"eval_fraction": 0.001, "eval_output_file": str(tmp_path / "eval.txt")}
+    with pytest.raises(UserError, match="none of 2 documents is held out; raise --eval_fraction"):
+        split(tmp_path, {"wiki": PAGES}, **changes)
+
+
+def test_input_must_exist_and_differ_from_output(tmp_path):
+    with pytest.raises(UserError, match="--input_file=.*nowhere: no such file"):
+        split(tmp_path, {}, input_file=str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match="is both read and written"):
+        split(tmp_path, {"a": "A b. C d."}, output_file=str(tmp_path / "in" / "a"))
+
+
+def test_output_that_cannot_be_written(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError, match="folder: cannot be written"):
+        split(tmp_path, {"a": "A b. C d."}, output_file=str(tmp_path / "folder"))
+    with pytest.raises(UserError, match="cannot be written"):
+        split(tmp_path, {"a": "A b. C d."}, output_file=str(tmp_path / "in" / "a" / "out.txt"))
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path):
+    resource = pytest.importorskip("resource")
+    write_files(tmp_path / "in", {"wiki_00": many_pages(400)})
+    command = [sys.executable, "-m", "data_prep.split_sentences", f"--input_file={tmp_path / 'in'}"]
+    process = subprocess.run(
+        [*command, f"--output_file={tmp_path / 'out.txt'}", "--num_workers=1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        # No file may grow beyond so many bytes: what a full disk looks like to a program.
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000)),
+    )
+    assert process.returncode == 1
+    assert process.stderr.splitlines() == [
+        f"split_sentences.py: {tmp_path / 'out.txt'}: cannot be written (File too large)"
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
+
+
+def test_a_worker_that_dies_is_one_line():
+    with (
+        Workers(2, os._exit) as workers,
+        pytest.raises(UserError, match="a worker process was killed"),
+    ):
+        list(workers.map(operator.call, [1, 1, 1]))
+
+
+# Files.
+
+
+def test_expands_paths_in_order_and_once(tmp_path):
+    write_files(tmp_path / "in", {"b": "", "a": "", "c/d": "", ".hidden": "", "e,f": ""})
+    folder = str(tmp_path / "in")
+    paths = text_files.expand_paths(f"{folder}/b,{folder}/[ab],{folder}")
+    assert [os.path.relpath(path, folder) for path in paths] == ["b", "a", "e,f", "c/d"]
+
+
+def test_replacement_characters_of_the_text_itself_are_not_counted(tmp_path):
+    write_files(tmp_path / "in", {"a": "\ufffd".encode() + b"\xff\n"})
+    reader = text_files.LineReader("replace")
+    assert list(reader.read(str(tmp_path / "in" / "a"))) == ["\ufffd\ufffd"]
+    assert "at 1 place at byte 3 (line 1)" in reader.report()[0]
+
+
+def test_document_to_sentences_without_files(tmp_path):
+    counts = Counter()
+    document = Document("key", ["One is here. Two", "is there."])
+    sentences = split_sentences.split_document(document, settings_for(tmp_path), counts)
+    assert sentences == ["One is here.", "Two is there."]
+
+
+# Real data.
+
+
+def test_real_text(tmp_path, real_data):
+    wikipedia = real_data / "text" / "wikipedia" / "wiki_00"
+    books = real_data / "text" / "gutenberg" / "chesterton-b*.txt"
+    changes = {"input_file": f"{wikipedia},{books}", "invalid_utf8": "windows_1252"}
+    split_sentences.main(settings_for(tmp_path, num_workers=2, **changes))
+    documents = documents_in(tmp_path / "out.txt")
+    assert len(documents) > 300
+    assert all(sentence == " ".join(sentence.split()) for doc in documents for sentence in doc)
+    ball = documents[-2]
+    assert any("local café." in sentence for sentence in ball)
+    assert 3000 < len(ball) < 8000

@@ -1,0 +1,253 @@
+"""keras-hub presets: recorded ones and, where keras-hub is installed, fresh ones give what keras-hub computes."""
+
+import importlib.util
+import json
+import shutil
+import sys
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+
+from albert_tf import UserError, load_pretrained, save_pretrained
+from albert_tf.formats import keras_hub, pretrained
+from tests.helpers import ROOT, run_script
+
+MAKER = "tests/peer_outputs/make_keras_hub.py"
+RECORDED = ROOT / "tests" / "peer_outputs" / "keras_hub.zip"
+
+
+@pytest.fixture(scope="module", params=["recorded", "fresh"])
+def made(request, tmp_path_factory):
+    """A folder of presets, with what keras-hub computes in outputs.npz."""
+    folder = tmp_path_factory.mktemp("keras_hub")
+    archive = RECORDED
+    if request.param == "fresh":
+        if not importlib.util.find_spec("keras_hub"):
+            pytest.skip("keras-hub is not installed")
+        archive = folder / "fresh.zip"
+        process = run_script(MAKER, archive, KERAS_BACKEND="tensorflow")
+        assert process.returncode == 0, process.stderr
+    with zipfile.ZipFile(archive) as file:
+        file.extractall(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """The folder of the recorded presets alone, for tests of what is wrong with one."""
+    folder = tmp_path_factory.mktemp("recorded")
+    with zipfile.ZipFile(RECORDED) as file:
+        file.extractall(folder)
+    return folder
+
+
+@pytest.fixture
+def preset(recorded, tmp_path):
+    """A copy of a preset, to be spoilt."""
+
+    def copy(name):
+        return shutil.copytree(recorded / name, tmp_path / name)
+
+    return copy
+
+
+def compare(folder, name, outputs):
+    """Our outputs beside the recorded ones, {ours: theirs}."""
+    with np.load(folder / "outputs.npz") as theirs:
+        inputs = {
+            "input_ids": theirs["token_ids"],
+            "input_mask": theirs["padding_mask"],
+            "segment_ids": theirs["segment_ids"],
+            "masked_lm_positions": theirs["mask_positions"],
+        }
+        ours = load_pretrained(folder / name)(inputs)
+        for output, recorded_name in outputs.items():
+            recorded = theirs[f"{name}/{recorded_name}"]
+            assert np.ptp(recorded) > 1  # the weights are large enough to show a difference
+            np.testing.assert_allclose(ours[output], recorded, atol=1e-5, err_msg=output)
+
+
+@pytest.mark.parametrize("name", ["groups", "same_width"])
+def test_a_backbone_computes_the_same(made, name):
+    outputs = ("sequence_output", "pooled_output")
+    compare(made, name, dict(zip(outputs, outputs, strict=True)))
+
+
+def test_sizes_are_those_of_the_preset(made):
+    config = pretrained.read_weights(made / "groups").config
+    assert (config.num_hidden_groups, config.inner_group_num) == (2, 3)
+    assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == 0.1
+    assert config.max_position_embeddings == 17
+
+
+def test_a_classifier_gives_the_same_logits(made):
+    compare(made, "classifier", {"logits": "logits"})
+    weights = pretrained.read_weights(made / "classifier")
+    assert weights.config.classifier_dropout_prob == 0.3
+    assert weights.config.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+def test_a_masked_lm_head_is_loaded_and_its_epsilon_named(made, caplog):
+    # Theirs is 1e-5, and the variances here are of order 1: logits of order 10 differ by about 1e-4.
+    with np.load(made / "outputs.npz") as theirs:
+        inputs = {"input_ids": theirs["token_ids"], "input_mask": theirs["padding_mask"]}
+        inputs["segment_ids"] = theirs["segment_ids"]
+        inputs["masked_lm_positions"] = theirs["mask_positions"]
+        expected = theirs["masked_lm/logits"]
+    with caplog.at_level("WARNING"):
+        model = load_pretrained(made / "masked_lm")
+    assert "normalises with epsilon 1e-05, here it is 1e-12" in caplog.text
+    np.testing.assert_allclose(model(inputs)["masked_lm_logits"], expected, atol=1e-3)
+    model.masked_lm_head.layer_norm.epsilon = 1e-5
+    np.testing.assert_allclose(model(inputs)["masked_lm_logits"], expected, atol=1e-5)
+
+
+def test_bfloat16_comes_as_float32(made):
+    array = pretrained.read_weights(made / "half").arrays["bert/pooler/dense/kernel"]
+    with np.load(made / "outputs.npz") as theirs:
+        np.testing.assert_array_equal(array, theirs["half/pooled_kernel"])
+    assert array.dtype == np.float32
+
+
+def test_the_vocabulary_is_found(preset):
+    folder = preset("groups")
+    assert pretrained.read_weights(folder).vocabulary == ""
+    path = folder / "assets" / "tokenizer" / "vocabulary.spm"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"pieces")
+    assert pretrained.read_weights(folder).vocabulary == str(path)
+
+
+def test_layers_without_names_go_by_their_order(preset, recorded):
+    # As Keras 2.13 wrote them, under another root too.
+    folder = preset("groups")
+    with h5py.File(folder / "model.weights.h5", "r+") as file:
+        file.visititems(lambda _, member: member.attrs.clear())
+        file.move("layers", "_layer_checkpoint_dependencies")
+    ours = keras_hub.read(str(folder)).arrays
+    for name, array in keras_hub.read(str(recorded / "groups")).arrays.items():
+        np.testing.assert_array_equal(ours[name], array)
+
+
+def test_names_count_more_than_the_order(preset):
+    folder = preset("same_width")  # E = D: no shape would show that two layers change places
+    expected = keras_hub.read(str(folder)).arrays["bert/pooler/dense/kernel"]
+    with h5py.File(folder / "model.weights.h5", "r+") as file:
+        file.move("layers/dense", "layers/other")
+        file.move("layers/dense_1", "layers/dense")
+        file.move("layers/other", "layers/dense_1")
+    found = keras_hub.read(str(folder)).arrays["bert/pooler/dense/kernel"]
+    np.testing.assert_array_equal(found, expected)
+
+
+def edit(path, *keys, value):
+    """Changes one value in a JSON file."""
+    values = json.loads(path.read_text())
+    inner = values
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = value
+    path.write_text(json.dumps(values))
+
+
+@pytest.mark.parametrize(
+    ("file", "keys", "value", "message"),
+    [
+        ("config.json", ["class_name"], "BertBackbone", "is 'BertBackbone', expected 'AlbertB"),
+        ("config.json", ["config"], [], "expected the class_name and config"),
+        ("config.json", ["config", "num_heads"], 3, "num_attention_heads must divide"),
+        ("config.json", ["config", "num_heads"], 5, r"has shape \[20, 4, 5\], but num_heads .* 5"),
+        ("config.json", ["config", "num_heads"], "4", "num_attention_heads must be of type int"),
+        ("config.json", ["config", "vocabulary_size"], 24, r"word_embeddings has shape \[23, 7\]"),
+        ("config.json", ["config", "num_groups"], 2, "0 layers of the name group_1"),
+        ("task.json", ["class_name"], "AlbertTagger", "without task.json, the backbone alone"),
+        ("task.json", ["config", "activation"], "relu", "expected linear or softmax"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_named(preset, file, keys, value, message):
+    folder = preset("classifier")
+    edit(folder / file, *keys, value=value)
+    with pytest.raises(UserError, match=message) as error:
+        load_pretrained(folder)
+    assert "\n" not in str(error.value) and str(folder) in str(error.value)
+
+
+def test_a_missing_size_is_named(preset):
+    folder = preset("groups")
+    values = json.loads((folder / "config.json").read_text())
+    del values["config"]["num_layers"]
+    (folder / "config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match="num_layers is missing"):
+        load_pretrained(folder)
+
+
+def test_groups_that_fall_otherwise_than_here_are_refused(preset):
+    # int(15 / 22 * 22) is 14: the original's rule gives layer 15 to another group than theirs.
+    folder = preset("groups")
+    edit(folder / "config.json", "config", "num_layers", value=22)
+    edit(folder / "config.json", "config", "num_groups", value=22)
+    with pytest.raises(UserError, match="22 layers fall into 22 groups otherwise"):
+        load_pretrained(folder)
+
+
+def test_a_projection_that_has_no_place_here_is_refused(preset):
+    folder = preset("same_width")
+    with h5py.File(folder / "model.weights.h5", "r+") as file:
+        file["layers/dense/vars/1"][3] = 0.5
+    with pytest.raises(UserError, match="embedding_projection is not the identity"):
+        load_pretrained(folder)
+
+
+@pytest.mark.parametrize("size", [0, 100, 60_000])
+@pytest.mark.parametrize("file", ["model.weights.h5", "task.weights.h5"])
+def test_damaged_files_are_named(preset, file, size):
+    folder = preset("classifier")
+    path = folder / file
+    path.write_bytes(path.read_bytes()[: min(size, path.stat().st_size - 9)])
+    with pytest.raises(UserError, match=rf"{file}: damaged, or not the weights") as error:
+        load_pretrained(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_task_file_is_named(preset):
+    folder = preset("classifier")
+    (folder / "task.weights.h5").unlink()
+    with pytest.raises(UserError, match="task.weights.h5: cannot be read"):
+        load_pretrained(folder)
+
+
+@pytest.mark.parametrize("kind", ["link", "external", "virtual", "integers"])
+def test_a_weights_file_leads_nowhere_else(preset, recorded, kind):
+    folder = preset("groups")
+    other = str(recorded / "groups" / "model.weights.h5")
+    with h5py.File(folder / "model.weights.h5", "r+") as file:
+        group = file["layers/embedding/vars"]
+        del group["0"]
+        if kind == "link":
+            group["0"] = h5py.ExternalLink(other, "layers/embedding/vars/0")
+        elif kind == "external":
+            group.create_dataset("0", [2, 7], "f4", external=[(other, 0, 56)])
+        elif kind == "virtual":
+            layout = h5py.VirtualLayout((2, 7), "f4")
+            layout[:] = h5py.VirtualSource(other, "layers/embedding/vars/0", (2, 7))
+            group.create_virtual_dataset("0", layout)
+        else:
+            group["0"] = np.zeros([2, 7], np.int8)
+    with pytest.raises(UserError, match="has no 0|lies in another file|is int8, expected floats"):
+        load_pretrained(folder)
+
+
+def test_a_preset_becomes_a_folder_of_ours(made, tmp_path):
+    model = load_pretrained(made / "groups")
+    save_pretrained(model, tmp_path)
+    again = load_pretrained(tmp_path)
+    for name, variable in again.named_variables().items():
+        np.testing.assert_array_equal(variable, model.named_variables()[name])
+
+
+def test_the_reader_needs_no_keras_hub():
+    source = (ROOT / "albert_tf" / "formats" / "keras_hub.py").read_text()
+    assert "import keras" not in source
+    assert "keras_hub" not in sys.modules

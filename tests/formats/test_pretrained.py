@@ -1,0 +1,175 @@
+"""Model folders: round trips of every sharing strategy, and strictness."""
+
+import contextlib
+import json
+import re
+import resource
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+
+from albert_tf import AlbertForPreTraining, UserError, load_pretrained, save_pretrained
+from albert_tf.formats import pretrained
+from tests.helpers import BATCH, TINY, random_features
+
+CONFIGS = [
+    {},
+    {"share_parameters": "attention"},
+    {"share_parameters": "ffn", "num_hidden_groups": 2},
+    {"share_parameters": "none"},
+    {"num_hidden_groups": 2, "inner_group_num": 2},
+    {"embedding_size": 20, "hidden_act": "relu"},
+]
+
+
+def assert_same_model(first, second):
+    assert first.config.replace(foreign={}) == second.config.replace(foreign={})
+    for (name, a), b in zip(
+        first.named_variables().items(), second.named_variables().values(), strict=True
+    ):
+        np.testing.assert_array_equal(a, b, err_msg=name)
+
+
+@pytest.mark.parametrize("format", ["hf", "tf1"])
+@pytest.mark.parametrize("changes", CONFIGS, ids=str)
+def test_what_is_saved_is_loaded(tmp_path, format, changes):
+    model = AlbertForPreTraining(TINY.replace(**changes), seed=7)
+    save_pretrained(model, tmp_path / "model", format=format)
+    loaded = load_pretrained(tmp_path / "model")
+    assert_same_model(model, loaded)
+    features = random_features(BATCH)
+    expected = model(features)["masked_lm_logits"]
+    np.testing.assert_array_equal(loaded(features)["masked_lm_logits"], expected)
+
+
+@pytest.mark.parametrize("format", ["hf", "tf1"])
+def test_saving_leaves_nothing_half_written(tmp_path, format):
+    save_pretrained(AlbertForPreTraining(TINY, seed=1), tmp_path, format=format)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with files_at_most(1000), pytest.raises(UserError, match="cannot be written .*too large"):
+        save_pretrained(AlbertForPreTraining(TINY, seed=2), tmp_path, format=format)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@contextlib.contextmanager
+def files_at_most(size: int):
+    """Lets the system refuse longer files, as it does on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_an_unmatched_encoder_variable_is_an_error(tmp_path):
+    save_pretrained(AlbertForPreTraining(TINY), tmp_path)
+    tensors = safetensors.numpy.load_file(tmp_path / "model.safetensors")
+    del tensors["albert.pooler.bias"]
+    safetensors.numpy.save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=r"1 of the encoder's variables .* bert/pooler/dense/bias"):
+        load_pretrained(tmp_path)
+
+
+def test_missing_heads_are_reported_not_refused(tmp_path):
+    source = AlbertForPreTraining(TINY, seed=1)
+    save_pretrained(source, tmp_path)
+    tensors = safetensors.numpy.load_file(tmp_path / "model.safetensors")
+    kept = {name: value for name, value in tensors.items() if name.startswith("albert.")}
+    safetensors.numpy.save_file(kept, tmp_path / "model.safetensors")
+    model = AlbertForPreTraining(TINY, seed=2)
+    weights = pretrained.read_weights(str(tmp_path))
+    report = pretrained.assign_weights(model.named_variables(), weights)
+    assert len(report.loaded) == len(source.encoder.named_variables())
+    assert len(report.initialised) == 7
+    assert re.search(r"newly initialised +7  cls/predictions", report.describe("here"))
+
+
+def test_a_wrong_shape_is_named_and_nothing_is_loaded(tmp_path):
+    save_pretrained(AlbertForPreTraining(TINY, seed=1), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["vocab_size"] = 102
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"word_embeddings has shape \[101, 7\].* wants \[102, 7\]"):
+        load_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_damaged_files_are_named(tmp_path, name):
+    save_pretrained(AlbertForPreTraining(TINY), tmp_path)
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-10])
+    with pytest.raises(UserError, match=name) as error:
+        load_pretrained(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_tf1_checkpoint_is_named(tmp_path):
+    save_pretrained(AlbertForPreTraining(TINY), tmp_path, format="tf1")
+    data = tmp_path / "model.ckpt-best.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:100])
+    with pytest.raises(UserError, match="damaged TF1 checkpoint"):
+        load_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("what", ["nowhere", "empty"])
+def test_what_holds_no_model_is_refused(tmp_path, what):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=what):
+        load_pretrained(tmp_path / what)
+
+
+def test_a_checkpoint_is_found_by_prefix_index_and_folder(tmp_path):
+    model = AlbertForPreTraining(TINY, seed=3)
+    save_pretrained(model, tmp_path, format="tf1")
+    for path in ("model.ckpt-best", "model.ckpt-best.index", ""):
+        assert_same_model(model, load_pretrained(tmp_path / path))
+
+
+def test_head_count_is_checked_though_no_shape_shows_it(tmp_path):
+    save_pretrained(AlbertForPreTraining(TINY), tmp_path)
+    weights = pretrained.read_weights(str(tmp_path))
+    with pytest.raises(UserError, match="num_attention_heads is 4, .* says 5"):
+        pretrained.check_same_sizes(weights, TINY.replace(num_attention_heads=5))
+    pretrained.check_same_sizes(weights, TINY.replace(hidden_dropout_prob=0.1))
+
+
+def test_warm_start_spreads_groups_by_depth(tmp_path):
+    shallow = AlbertForPreTraining(TINY.replace(num_hidden_layers=2, num_hidden_groups=2), seed=5)
+    save_pretrained(shallow, tmp_path)
+    deep_config = TINY.replace(num_hidden_layers=8, num_hidden_groups=4)
+    weights = pretrained.stretched(pretrained.read_weights(str(tmp_path)), deep_config)
+    deep = AlbertForPreTraining(deep_config, seed=6)
+    pretrained.assign_weights(deep.named_variables(), weights)
+    ours, theirs = deep.named_variables(), shallow.named_variables()
+    for group, source in enumerate((0, 0, 1, 1)):
+        for part in ("attention_1/self/key/kernel", "ffn_1/intermediate/dense/kernel"):
+            name = "bert/encoder/transformer/group_{}/inner_group_0/" + part
+            np.testing.assert_array_equal(ours[name.format(group)], theirs[name.format(source)])
+    with pytest.raises(UserError, match="num_hidden_layers is 2, more than the model's 1"):
+        pretrained.stretched(weights_of(tmp_path), TINY.replace(num_hidden_layers=1))
+    with pytest.raises(UserError, match="its intermediate_size is 19"):
+        pretrained.stretched(weights_of(tmp_path), deep_config.replace(intermediate_size=23))
+
+
+def weights_of(folder):
+    return pretrained.read_weights(str(folder))
+
+
+def test_optimiser_slots_of_tf1_checkpoints_are_left_out(tmp_path):
+    save_pretrained(AlbertForPreTraining(TINY), tmp_path, format="tf1")
+    prefix = str(tmp_path / "model.ckpt-best")
+    reader = tf.train.load_checkpoint(prefix)
+    names = list(reader.get_variable_to_shape_map())
+    tensors = [tf.constant(reader.get_tensor(name)) for name in names]
+    tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=[*names, "global_step", "bert/pooler/dense/bias/adam_m", "extra"],
+        shape_and_slices=[""] * (len(names) + 3),
+        tensors=[*tensors, tf.constant(7), tf.zeros([20]), tf.zeros([2])],
+    )
+    weights = weights_of(tmp_path)
+    report = pretrained.assign_weights(AlbertForPreTraining(TINY).named_variables(), weights)
+    assert report.ignored == ["extra"]
+    assert re.search(r"ignored +1  extra$", report.describe("here"))

@@ -1,0 +1,138 @@
+"""Sizes, counts and refusals of the configuration."""
+
+import dataclasses
+import json
+
+import pytest
+
+from albert_tf.core.errors import UserError
+from albert_tf.model.config import MODEL_SIZES, AlbertConfig, OptimizerConfig, RunConfig
+
+SMALL = {"vocab_size": 30, "embedding_size": 4, "hidden_size": 12, "num_attention_heads": 3}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"num_attention_heads": 5}, "num_attention_heads"),
+        ({"num_hidden_layers": 3, "num_hidden_groups": 4}, "num_hidden_groups"),
+        (
+            {"share_parameters": "none", "num_hidden_layers": 6, "num_hidden_groups": 2},
+            "num_hidden_groups",
+        ),
+        ({"share_parameters": "some"}, "share_parameters"),
+        ({"hidden_act": "swish"}, "hidden_act"),
+        ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob"),
+        ({"vocab_size": 0}, "vocab_size"),
+        ({"vocab_size": "30000"}, "vocab_size"),
+        ({"embedding_size": 1.5}, "embedding_size"),
+    ],
+)
+def test_impossible_values_are_refused_by_name(changes, field):
+    with pytest.raises(UserError, match=f"^{field} "):
+        AlbertConfig(**{**SMALL, **changes})
+
+
+def test_released_file_is_read_and_written(tmp_path):
+    released = {
+        **SMALL,
+        "down_scale_factor": 1,
+        "net_structure_type": 0,
+        "gap_size": 0,
+        "num_memory_blocks": 0,
+        "hidden_dropout_prob": 0,
+    }
+    path = tmp_path / "albert_config.json"
+    path.write_text(json.dumps(released))
+    config = AlbertConfig.from_json_file(path)
+    assert config.hidden_size == 12
+    assert config.foreign["gap_size"] == 0
+    path.write_text(config.to_json_string())
+    assert AlbertConfig.from_json_file(path) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"hiden_size": 4}', "unknown key 'hiden_size'"),
+        ("[1]", "JSON object"),
+        ("{", "not a JSON file"),
+        ('{"num_attention_heads": 7}', "num_attention_heads must divide"),
+    ],
+)
+def test_wrong_files_are_refused_in_one_line(tmp_path, text, message):
+    path = tmp_path / "albert_config.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message) as error:
+        AlbertConfig.from_json_file(path)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_versions_differ_in_dropout_alone():
+    for size in ("base", "large", "xlarge"):
+        v1, v2 = (AlbertConfig.from_name(f"albert-{size}-{v}") for v in ("v1", "v2"))
+        assert (v1.hidden_dropout_prob, v2.hidden_dropout_prob) == (0.1, 0.0)
+        assert v1.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0) == v2
+    assert AlbertConfig.from_name("albert-xxlarge-v1").hidden_dropout_prob == 0.0
+    with pytest.raises(UserError, match="model must be one of albert-base-v1"):
+        AlbertConfig.from_name("albert-huge")
+
+
+def test_named_sizes_are_table_1():
+    table = {
+        "base": (12, 768, 12),
+        "large": (24, 1024, 16),
+        "xlarge": (24, 2048, 16),
+        "xxlarge": (12, 4096, 64),
+    }
+    for size, numbers in table.items():
+        config = AlbertConfig.from_name(f"albert-{size}-v2")
+        found = config.num_hidden_layers, config.hidden_size, config.num_attention_heads
+        assert found == numbers
+        assert config.intermediate_size == 4 * config.hidden_size
+        assert config.embedding_size == 128
+    assert len(MODEL_SIZES) == 10
+
+
+def test_layers_fall_into_groups_as_in_the_original():
+    config = AlbertConfig(**SMALL, num_hidden_layers=6, num_hidden_groups=4)
+    assert [config.group_of_layer(layer) for layer in range(6)] == [0, 0, 1, 2, 2, 3]
+    attention = config.replace(share_parameters="attention", num_hidden_groups=2)
+    assert [attention.attention_group_of_layer(layer) for layer in range(6)] == [0, 0, 0, 1, 1, 1]
+    assert [attention.ffn_group_of_layer(layer) for layer in range(6)] == [0, 1, 2, 3, 4, 5]
+
+
+def test_learning_rate_scales_with_the_batch():
+    for scaling, expected in (("none", 0.00176), ("sqrt", 0.00044), ("linear", 0.00011)):
+        config = OptimizerConfig(learning_rate_scaling=scaling)
+        assert config.peak_learning_rate(256) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "flag"),
+    [
+        ({"do_train": False, "do_eval": False}, "--do_eval"),
+        ({"distribution_strategy": "tpu"}, "--tpu_name"),
+        ({"distribution_strategy": "mirrored", "tpu_name": "v3"}, "--tpu_name"),
+        ({"worker_hosts": "a:1,b:2"}, "--worker_hosts"),
+        ({"task_index": 3}, "--task_index"),
+        ({"warm_start_from_shallower": True}, "--warm_start_from_shallower"),
+        ({"train_batch_size": 0}, "--train_batch_size"),
+    ],
+)
+def test_contradicting_run_settings_are_refused_by_flag(changes, flag):
+    with pytest.raises(UserError, match=f"^{flag} "):
+        RunConfig(output_dir="somewhere", **changes)
+
+
+def test_warmup_must_end_within_training():
+    with pytest.raises(UserError, match="--num_warmup_steps"):
+        OptimizerConfig(num_train_steps=10, num_warmup_steps=11)
+
+
+def test_every_field_has_a_help_text():
+    for cls in (AlbertConfig, OptimizerConfig, RunConfig):
+        for field in dataclasses.fields(cls):
+            if field.name != "foreign":
+                assert field.metadata["help"].endswith((".", ")")), field.name

@@ -1,0 +1,337 @@
+"""The encoder against NumPy, against published counts, and against what must not change its output."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.core.errors import UserError
+from albert_tf.model import encoder as modeling
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.heads import AlbertForPreTraining
+from tests.helpers import BATCH, LENGTH, PREDICTIONS, TINY, random_features
+
+
+def test_tiny_sizes_all_differ():
+    sizes = [BATCH, LENGTH, PREDICTIONS, TINY.vocab_size, TINY.embedding_size, TINY.hidden_size]
+    sizes += [TINY.num_hidden_layers, TINY.num_attention_heads, TINY.head_size]
+    sizes += [TINY.intermediate_size, TINY.max_position_embeddings, TINY.type_vocab_size]
+    assert len(set(sizes)) == len(sizes)
+
+
+def noisy(model: AlbertForPreTraining, seed: int = 1) -> AlbertForPreTraining:
+    """The model with noise on every variable, so that no bias is 0 and no LayerNorm is idle."""
+    rng = np.random.default_rng(seed)
+    for variable in model.trainable_variables:
+        variable.assign_add(rng.normal(0, 0.2, variable.shape).astype(np.float32))
+    return model
+
+
+# --- NumPy version of the whole forward pass, from the paper ---
+
+
+def numpy_layer_norm(x, v, name):
+    mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + 1e-12) * v[name + "/gamma"] + v[name + "/beta"]
+
+
+def numpy_dense(x, v, name):
+    return x @ v[name + "/kernel"] + v[name + "/bias"]
+
+
+NUMPY_ACTIVATIONS = {
+    "gelu": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "relu": lambda x: np.maximum(x, 0),
+    "tanh": np.tanh,
+    "linear": lambda x: x,
+}
+
+
+def numpy_block(x, mask, config, v, attention, ffn):
+    heads = config.num_attention_heads
+
+    def split(y):  # [B, L, D] -> [B, N, L, H]
+        return y.reshape(*y.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+
+    q, k, w = (
+        split(numpy_dense(x, v, f"{attention}attention_1/self/{n}"))
+        for n in ("query", "key", "value")
+    )
+    scores = q @ k.transpose(0, 1, 3, 2) / np.sqrt(config.head_size)
+    scores = scores + (1.0 - mask[:, None, None, :]) * -10000.0
+    probabilities = np.exp(scores - scores.max(-1, keepdims=True))
+    probabilities /= probabilities.sum(-1, keepdims=True)
+    context = (probabilities @ w).transpose(0, 2, 1, 3).reshape(x.shape)
+    context = numpy_dense(context, v, f"{attention}attention_1/output/dense")
+    x = numpy_layer_norm(context + x, v, f"{attention}LayerNorm")
+    inner = NUMPY_ACTIVATIONS[config.hidden_act](
+        numpy_dense(x, v, f"{ffn}ffn_1/intermediate/dense")
+    )
+    inner = numpy_dense(inner, v, f"{ffn}ffn_1/intermediate/output/dense")
+    return numpy_layer_norm(inner + x, v, f"{ffn}LayerNorm_1")
+
+
+def numpy_encoder(features, config, v):
+    """All layers and the pooled output, in float64."""
+    e = "bert/embeddings/"
+    x = v[e + "word_embeddings"][features["input_ids"]]
+    x = x + v[e + "token_type_embeddings"][features["segment_ids"]]
+    x = x + v[e + "position_embeddings"][: x.shape[1]]
+    x = numpy_layer_norm(x, v, e + "LayerNorm")
+    if config.embedding_size != config.hidden_size:
+        x = numpy_dense(x, v, "bert/encoder/embedding_hidden_mapping_in")
+    layers = []
+    for layer in range(config.num_hidden_layers):
+        group = int(layer / config.num_hidden_layers * config.num_hidden_groups)
+        attention_group = group if config.share_parameters in ("all", "attention") else layer
+        ffn_group = group if config.share_parameters in ("all", "ffn") else layer
+        for inner in range(config.inner_group_num):
+            name = "bert/encoder/transformer/group_{}/inner_group_{}/"
+            attention, ffn = name.format(attention_group, inner), name.format(ffn_group, inner)
+            x = numpy_block(x, features["input_mask"], config, v, attention, ffn)
+            layers.append(x)
+    return layers, np.tanh(numpy_dense(x[:, 0], v, "bert/pooler/dense"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"num_hidden_groups": 2, "inner_group_num": 2},
+        {"share_parameters": "attention"},
+        {"share_parameters": "ffn", "num_hidden_groups": 3},
+        {"share_parameters": "none", "hidden_act": "relu"},
+        {"embedding_size": 20, "hidden_act": "tanh"},
+        {"hidden_act": "linear", "type_vocab_size": 5},
+    ],
+    ids=str,
+)
+def test_forward_pass_equals_numpy(tiny, changes):
+    config = tiny.replace(**changes)
+    model = noisy(AlbertForPreTraining(config))
+    features = random_features(BATCH)
+    outputs = model(features)
+    values = {
+        name: variable.numpy().astype(np.float64)
+        for name, variable in model.named_variables().items()
+    }
+    layers, pooled = numpy_encoder(features, config, values)
+    assert len(outputs["all_layers"]) == config.num_blocks
+    np.testing.assert_allclose(np.stack(outputs["all_layers"]), np.stack(layers), atol=2e-5)
+    np.testing.assert_allclose(outputs["pooled_output"], pooled, atol=2e-5)
+
+    masked = np.take_along_axis(layers[-1], features["masked_lm_positions"][..., None], axis=1)
+    head = "cls/predictions/"
+    masked = NUMPY_ACTIVATIONS[config.hidden_act](
+        numpy_dense(masked, values, head + "transform/dense")
+    )
+    masked = numpy_layer_norm(masked, values, head + "transform/LayerNorm")
+    logits = masked @ values["bert/embeddings/word_embeddings"].T + values[head + "output_bias"]
+    assert outputs["masked_lm_logits"].shape == (BATCH, PREDICTIONS, config.vocab_size)
+    np.testing.assert_allclose(outputs["masked_lm_logits"], logits, atol=5e-5)
+    order = "cls/seq_relationship/"
+    logits = pooled @ values[order + "output_weights"].T + values[order + "output_bias"]
+    np.testing.assert_allclose(outputs["sentence_order_logits"], logits, atol=2e-5)
+
+
+# --- Counts ---
+
+
+def count(config: AlbertConfig) -> tuple[int, int]:
+    """Parameters of the encoder, and with both heads; in a graph, so that nothing is allocated."""
+    with tf.Graph().as_default():
+        model = AlbertForPreTraining(config)
+        return model.encoder.count_params(), model.count_params()
+
+
+@pytest.mark.parametrize(
+    ("name", "core", "with_heads"),
+    [
+        ("albert-base-v2", 11_683_584, 11_813_810),
+        ("albert-large-v1", 17_683_968, 17_847_474),
+        ("albert-xlarge-v2", 58_724_864, 59_021_490),
+        ("albert-xxlarge-v1", 222_595_584, 223_158_450),
+        ("bert-base", 109_081_344, 109_705_010),
+        ("bert-large", 334_607_360, 335_691_058),
+    ],
+)
+def test_named_sizes_have_the_published_counts(name, core, with_heads):
+    assert count(AlbertConfig.from_name(name)) == (core, with_heads)
+
+
+@pytest.mark.parametrize(
+    ("changes", "core"),
+    [
+        ({"embedding_size": 64, "share_parameters": "none"}, 87_648_000),
+        ({"embedding_size": 128, "share_parameters": "none"}, 89_650_176),
+        ({"embedding_size": 256, "share_parameters": "none"}, 93_654_528),
+        ({"embedding_size": 768, "share_parameters": "none"}, 109_081_344),
+        ({"embedding_size": 64}, 9_681_408),
+        ({"embedding_size": 256}, 15_687_936),
+        ({"embedding_size": 768}, 31_114_752),
+        ({"embedding_size": 768, "share_parameters": "attention"}, 83_078_400),
+        ({"embedding_size": 768, "share_parameters": "ffn"}, 57_117_696),
+        ({"embedding_size": 128, "share_parameters": "attention"}, 63_647_232),
+        ({"embedding_size": 128, "share_parameters": "ffn"}, 37_686_528),
+        ({"num_hidden_groups": 2}, 18_771_456),
+        ({"num_hidden_groups": 3}, 25_859_328),
+        ({"num_hidden_groups": 4}, 32_947_200),
+        ({"num_hidden_groups": 6}, 47_122_944),
+        ({"num_hidden_groups": 12}, 89_650_176),
+    ],
+    ids=str,
+)
+def test_sharing_rows_have_the_papers_counts(changes, core):
+    assert count(AlbertConfig.from_name("albert-base-v2", **changes))[0] == core
+
+
+# --- What must not change the output, and what must ---
+
+
+def test_padding_changes_nothing(tiny):
+    model = noisy(AlbertForPreTraining(tiny))
+    features = random_features(BATCH)
+    expected = model(features)["sequence_output"].numpy()
+    other = dict(features)
+    other["input_ids"] = np.where(features["input_mask"], features["input_ids"], 77)
+    real = features["input_mask"].astype(bool)
+    found = model(other)["sequence_output"].numpy()
+    np.testing.assert_allclose(found[real], expected[real], atol=1e-6)
+    assert not np.allclose(found[~real], expected[~real], atol=1e-3)
+
+
+def test_mask_and_segments_are_optional(tiny):
+    encoder = noisy(AlbertForPreTraining(tiny)).encoder
+    ids = random_features(BATCH)["input_ids"]
+    plain = encoder({"input_ids": ids})["sequence_output"]
+    full = encoder({"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": 0 * ids})
+    np.testing.assert_array_equal(plain, full["sequence_output"])
+
+
+def test_too_long_input_is_refused(tiny):
+    with pytest.raises(UserError, match="18 pieces, but max_position_embeddings is 17"):
+        modeling.AlbertEncoder(tiny)({"input_ids": np.ones([2, 18], np.int32)})
+
+
+def test_every_layer_norm_has_one_epsilon(tiny):
+    model = AlbertForPreTraining(tiny.replace(layer_norm_eps=3e-7))
+    norms = [layer for layer in model.submodules if isinstance(layer, modeling.LayerNorm)]
+    assert len(norms) == 4  # embeddings, attention, feed-forward, masked-LM head
+    assert {layer.epsilon for layer in norms} == {3e-7}
+
+
+def test_every_variable_gets_a_gradient(tiny):
+    model = AlbertForPreTraining(tiny.replace(share_parameters="none", inner_group_num=2))
+    with tf.GradientTape() as tape:
+        outputs = model(random_features(BATCH), training=True)
+        total = tf.reduce_sum(outputs["masked_lm_logits"] ** 2)
+        total += tf.reduce_sum(outputs["sentence_order_logits"] ** 2)
+    names = list(model.named_variables())
+    gradients = tape.gradient(total, list(model.named_variables().values()))
+    assert [name for name, gradient in zip(names, gradients, strict=True) if gradient is None] == []
+    assert len(names) == len(model.trainable_variables)
+
+
+@pytest.mark.parametrize(
+    ("rates", "sites"),
+    [
+        ({"hidden_dropout_prob": 0.1}, 1 + 2 * 3),
+        ({"attention_probs_dropout_prob": 0.1}, 3),
+        ({"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}, 1 + 3 * 3),
+        ({}, 0),
+    ],
+    ids=str,
+)
+def test_dropout_is_applied_once_at_each_site(tiny, rates, sites, monkeypatch):
+    seeds = []
+    real = tf.nn.experimental.stateless_dropout
+
+    def counted(tensor, rate, seed, **options):
+        seeds.append(tuple(np.array(seed)))
+        return real(tensor, rate, seed, **options)
+
+    monkeypatch.setattr(tf.nn.experimental, "stateless_dropout", counted)
+    model = modeling.AlbertEncoder(tiny.replace(**rates))
+    features = random_features(BATCH)
+    model(features, training=True, seed=[1, 2])
+    assert len(seeds) == sites
+    assert len(set(seeds)) == sites  # no two sites drop the same places
+    model(features, training=False)
+    assert len(seeds) == sites
+
+
+def test_dropout_depends_on_its_seed_alone(tiny):
+    model = modeling.AlbertEncoder(tiny.replace(hidden_dropout_prob=0.3))
+    features = random_features(BATCH)
+
+    def output(seed):
+        return model(features, training=True, seed=seed)["pooled_output"].numpy()
+
+    np.testing.assert_array_equal(output([1, 2]), output([1, 2]))
+    assert not np.allclose(output([1, 2]), output([1, 3]))
+    assert not np.allclose(output(None), output(None))
+
+
+def test_recomputation_changes_no_gradient(tiny):
+    config = tiny.replace(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.1)
+    features = random_features(BATCH)
+    gradients = []
+    for recompute in (False, True):
+        model = AlbertForPreTraining(config, recompute_activations=recompute, seed=4)
+        with tf.GradientTape() as tape:
+            outputs = model(features, training=True, seed=[5, 6])
+            total = tf.reduce_sum(outputs["masked_lm_logits"] ** 2)
+        found = tape.gradient(total, model.trainable_variables)
+        gradients.append([tf.convert_to_tensor(g) for g in found if g is not None])
+    assert len(gradients[0]) > 20
+    for plain, recomputed in zip(*gradients, strict=True):
+        np.testing.assert_allclose(recomputed, plain, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_keeps_norms_and_logits_in_float32(tiny, policy):
+    exact = noisy(AlbertForPreTraining(tiny))
+    mixed = AlbertForPreTraining(tiny, dtype=policy)
+    mixed.set_weights(exact.get_weights())
+    features = random_features(BATCH)
+    expected, found = exact(features), mixed(features)
+    for name in ("sequence_output", "pooled_output", "masked_lm_logits", "sentence_order_logits"):
+        assert found[name].dtype == tf.float32, name
+        assert not np.array_equal(found[name], expected[name]), name  # it is another precision
+        np.testing.assert_allclose(found[name], expected[name], atol=0.25)
+    block = mixed.encoder.attention_blocks[0][0]
+    assert block.compute_dtype == policy.removeprefix("mixed_")
+    assert block.layer_norm.compute_dtype == "float32"
+    assert {variable.dtype for variable in mixed.trainable_variables} == {tf.float32}
+
+
+def test_start_values_depend_on_the_seed_and_differ_between_variables(tiny):
+    first, again, other = (AlbertForPreTraining(tiny, seed=seed) for seed in (1, 1, 2))
+    block = first.encoder.attention_blocks[0][0]
+    assert not np.allclose(block.query.kernel, block.key.kernel)
+    for a, b in zip(first.get_weights(), again.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    kernel = first.encoder.attention_blocks[0][0].query.kernel.numpy()
+    assert not np.allclose(kernel, other.encoder.attention_blocks[0][0].query.kernel)
+    assert np.abs(kernel).max() <= 0.04  # truncated at two deviations of 0.02
+    assert 0.015 < kernel.std() < 0.02
+
+
+def test_step_compiles_with_static_shapes(tiny):
+    model = AlbertForPreTraining(tiny.replace(hidden_dropout_prob=0.1))
+
+    @tf.function(jit_compile=True)
+    def gradients(features):
+        with tf.GradientTape() as tape:
+            outputs = model(features, training=True, seed=[1, 2])
+            total = tf.reduce_sum(outputs["masked_lm_logits"] ** 2)
+        return [
+            tf.convert_to_tensor(g)
+            for g in tape.gradient(total, model.encoder.trainable_variables[:5])
+        ]
+
+    features = {name: tf.constant(value) for name, value in random_features(BATCH).items()}
+    assert all(np.isfinite(gradient).all() for gradient in gradients(features))
+    hlo = gradients.experimental_get_compiler_ir(features)(stage="hlo")
+    assert "<=" not in hlo.replace(
+        "direction=LE", ""
+    )  # a bounded dynamic dimension is written [<=n]

@@ -1,0 +1,366 @@
+"""Heads: names and shapes, NumPy versions of what they compute, dropout, gradients, round trips on disk."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import load_pretrained, save_pretrained
+from albert_tf.core.errors import UserError
+from albert_tf.formats.pretrained import read_weights
+from albert_tf.model import heads
+from tests.helpers import BATCH, LENGTH, TINY, make_task, random_features
+
+LABELS = ("no", "perhaps", "yes")
+CHOICES = 5
+CLASSIFIER, CHOICE = heads.AlbertForSequenceClassification, heads.AlbertForMultipleChoice
+SPAN, SPAN_OR_NONE = heads.AlbertForSpan, heads.AlbertForSpanOrNone
+
+
+def make(cls, seed=3, **changes):
+    """A tiny model with noise on every variable, so that no bias is 0 and no LayerNorm is idle."""
+    model = cls(TINY.with_labels(LABELS, "moods").replace(**changes), seed=seed)
+    rng = np.random.default_rng(seed)
+    for variable in model.trainable_variables:
+        variable.assign_add(rng.normal(0, 0.2, variable.shape).astype(np.float32))
+    return model
+
+
+def features_for(cls, seed=0) -> dict[str, np.ndarray]:
+    """Features of random pieces as the class wants them."""
+    names = ("input_ids", "input_mask", "segment_ids")
+    if cls is CHOICE:
+        found = random_features(BATCH * CHOICES, seed)
+        return {name: found[name].reshape(BATCH, CHOICES, LENGTH) for name in names}
+    found = random_features(BATCH, seed)
+    found = {name: found[name] for name in names}
+    # No answer in the first segment, but at [CLS]; none in the padding.
+    found["p_mask"] = 1 - found["segment_ids"] * found["input_mask"]
+    found["p_mask"][:, 0] = 0
+    return found
+
+
+def values(model) -> dict[str, np.ndarray]:
+    return {
+        name: variable.numpy().astype(np.float64)
+        for name, variable in model.named_variables().items()
+    }
+
+
+def softmax(logits):
+    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return shifted / shifted.sum(axis=-1, keepdims=True)
+
+
+def log_softmax(logits):
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+# --- Names and shapes
+
+HEADS = {
+    CLASSIFIER: ({"output_weights": (3, 20), "output_bias": (3,)}, {"logits": (6, 3)}),
+    CHOICE: ({"output_weights": (1, 20), "output_bias": (1,)}, {"logits": (6, 5)}),
+    SPAN: (
+        {"cls/squad/output_weights": (2, 20), "cls/squad/output_bias": (2,)},
+        {"start_logits": (6, 11), "end_logits": (6, 11)},
+    ),
+    SPAN_OR_NONE: (
+        {
+            "start_logits/dense/kernel": (20, 1),
+            "start_logits/dense/bias": (1,),
+            "end_logits/dense_0/kernel": (40, 20),
+            "end_logits/dense_0/bias": (20,),
+            "end_logits/LayerNorm/beta": (20,),
+            "end_logits/LayerNorm/gamma": (20,),
+            "end_logits/dense_1/kernel": (20, 1),
+            "end_logits/dense_1/bias": (1,),
+            "answer_class/dense_0/kernel": (40, 20),
+            "answer_class/dense_0/bias": (20,),
+            "answer_class/dense_1/kernel": (20, 1),
+        },
+        {
+            "start_log_probs": (6, 11),
+            "cls_logits": (6,),
+            "start_top_log_probs": (6, 5),
+            "start_top_index": (6, 5),
+            "end_top_log_probs": (6, 25),
+            "end_top_index": (6, 25),
+        },
+    ),
+}
+ALL = pytest.mark.parametrize("cls", HEADS, ids=lambda cls: cls.__name__)
+
+
+@ALL
+def test_names_and_shapes(cls):
+    names, outputs = HEADS[cls]
+    model = make(cls)
+    found = {name: tuple(variable.shape) for name, variable in model.named_variables().items()}
+    assert {name: shape for name, shape in found.items() if not name.startswith("bert/")} == names
+    assert len(found) == len(model.trainable_variables)
+    assert {name: tuple(value.shape) for name, value in model(features_for(cls)).items()} == outputs
+
+
+def test_a_regression_has_one_output():
+    model = CLASSIFIER(TINY.with_labels(("score",), "stsb"))
+    assert model(features_for(CLASSIFIER))["logits"].shape == [BATCH, 1]
+
+
+@ALL
+def test_lengths_may_be_unknown(cls):
+    model, features = make(cls), features_for(cls)
+    shape = [None, CHOICES, None] if cls is CHOICE else [None, None]
+    spec = {name: tf.TensorSpec(shape, tf.int32) for name in features}
+    traced = tf.function(lambda inputs: model(inputs)).get_concrete_function(spec)
+    found = traced({name: tf.constant(value) for name, value in features.items()})
+    for name, value in model(features).items():
+        np.testing.assert_allclose(found[name], value, atol=1e-5, err_msg=name)
+
+
+# --- What they compute
+
+
+def test_the_classifier_against_numpy():
+    model, features = make(CLASSIFIER), features_for(CLASSIFIER)
+    v, pooled = values(model), model.encoder(features)["pooled_output"].numpy()
+    wanted = pooled @ v["output_weights"].T + v["output_bias"]
+    np.testing.assert_allclose(model(features)["logits"], wanted, atol=1e-5)
+
+
+def test_spans_against_numpy():
+    model, features = make(SPAN), features_for(SPAN)
+    v, hidden = values(model), model.encoder(features)["sequence_output"].numpy()
+    wanted = hidden @ v["cls/squad/output_weights"].T + v["cls/squad/output_bias"]
+    outputs = model(features)
+    np.testing.assert_allclose(outputs["start_logits"], wanted[:, :, 0], atol=1e-5)
+    np.testing.assert_allclose(outputs["end_logits"], wanted[:, :, 1], atol=1e-5)
+
+
+def test_multiple_choice_scores_each_choice_by_itself():
+    model, features = make(CHOICE), features_for(CHOICE)
+    logits = model(features)["logits"].numpy()
+    for choice in range(CHOICES):
+        alone = {name: value[:, choice : choice + 1] for name, value in features.items()}
+        np.testing.assert_allclose(model(alone)["logits"][:, 0], logits[:, choice], atol=1e-5)
+    assert np.std(logits) > 0.01
+
+
+def numpy_span_or_none(v, hidden, p_mask, starts):
+    """The head of SQuAD 2.0 as the original has it: [h; h_start] joined, ends of each of K starts [B, K].
+
+    Returns:
+      Start log probabilities [B, L], end log probabilities [B, K, L], the score of no answer [B].
+    """
+
+    def masked(logits, mask):
+        return logits * (1 - mask) - 1e30 * mask
+
+    def dense(x, name):
+        return x @ v[f"{name}/kernel"] + v.get(f"{name}/bias", 0.0)
+
+    start_logits = masked(dense(hidden, "start_logits/dense")[:, :, 0], p_mask)
+    batch, length, width = hidden.shape
+    ends = []
+    for k in range(starts.shape[1]):
+        of_start = np.repeat(hidden[np.arange(batch), starts[:, k]][:, None], length, axis=1)
+        joined = np.tanh(dense(np.concatenate([hidden, of_start], axis=-1), "end_logits/dense_0"))
+        mean, variance = joined.mean(-1, keepdims=True), joined.var(-1, keepdims=True)
+        normed = (joined - mean) / np.sqrt(variance + 1e-12)
+        normed = normed * v["end_logits/LayerNorm/gamma"] + v["end_logits/LayerNorm/beta"]
+        ends.append(log_softmax(masked(dense(normed, "end_logits/dense_1")[:, :, 0], p_mask)))
+    summed = np.einsum("bld,bl->bd", hidden, softmax(start_logits))
+    answer = np.tanh(dense(np.concatenate([summed, hidden[:, 0]], axis=-1), "answer_class/dense_0"))
+    no_answer = dense(answer, "answer_class/dense_1")[:, 0]
+    return log_softmax(start_logits), np.stack(ends, axis=1), no_answer
+
+
+@pytest.fixture
+def span_or_none():
+    """The model, its features, its variables and its hidden states."""
+    model, features = make(SPAN_OR_NONE, classifier_dropout_prob=0.0), features_for(SPAN_OR_NONE)
+    hidden = model.encoder(features)["sequence_output"].numpy().astype(np.float64)
+    return model, features, values(model), hidden
+
+
+def test_spans_or_none_in_training_against_numpy(span_or_none):
+    model, features, v, hidden = span_or_none
+    starts = np.array([[0], [6], [5], [4], [7], [3]], np.int32)
+    outputs = model({**features, "start_positions": starts}, training=True)
+    start, ends, no_answer = numpy_span_or_none(v, hidden, features["p_mask"], starts)
+    allowed = features["p_mask"] == 0
+    np.testing.assert_allclose(
+        outputs["start_log_probs"].numpy()[allowed], start[allowed], atol=1e-4
+    )
+    np.testing.assert_allclose(
+        outputs["end_log_probs"].numpy()[allowed], ends[:, 0][allowed], atol=1e-4
+    )
+    np.testing.assert_allclose(outputs["cls_logits"], no_answer, atol=1e-4)
+    assert np.all(outputs["start_log_probs"].numpy()[~allowed] < -1e29)
+    assert "end_top_index" not in outputs
+    other = model({**features, "start_positions": np.zeros_like(starts)}, training=True)
+    changed = np.abs(other["end_log_probs"] - outputs["end_log_probs"])[allowed]
+    assert changed.max() > 0.01  # ends do depend on the start
+
+
+def test_spans_or_none_in_prediction_against_numpy(span_or_none):
+    model, features, v, hidden = span_or_none
+    outputs = {name: value.numpy() for name, value in model(features).items()}
+    start, ends, no_answer = numpy_span_or_none(
+        v, hidden, features["p_mask"], outputs["start_top_index"]
+    )
+    np.testing.assert_allclose(outputs["cls_logits"], no_answer, atol=1e-4)
+    top_ends = outputs["end_top_index"].reshape(BATCH, 5, 5)
+    top_end_log_probs = outputs["end_top_log_probs"].reshape(BATCH, 5, 5)
+    num_checked = 0
+    for row in range(BATCH):
+        count = min(5, int((features["p_mask"][row] == 0).sum()))
+        best = np.argsort(-start[row])[:count]
+        assert outputs["start_top_index"][row, :count].tolist() == best.tolist()
+        np.testing.assert_allclose(
+            outputs["start_top_log_probs"][row, :count], start[row, best], atol=1e-4
+        )
+        for k in range(count):
+            best = np.argsort(-ends[row, k])[:count]
+            assert top_ends[row, k, :count].tolist() == best.tolist()
+            np.testing.assert_allclose(
+                top_end_log_probs[row, k, :count], ends[row, k, best], atol=1e-4
+            )
+            num_checked += 1
+    assert num_checked > BATCH
+
+
+def test_what_cannot_be_an_answer_changes_no_other_score(span_or_none):
+    model, features, _, _ = span_or_none
+    # The same pieces with more padding: nothing but the padding's own scores is new.
+    longer = {name: np.pad(value, [(0, 0), (0, 4)]) for name, value in features.items()}
+    longer["p_mask"][:, LENGTH:] = 1
+    before, after = model(features), model(longer)
+    for name in ("cls_logits", "start_top_log_probs", "end_top_log_probs"):
+        real = before[name].numpy() > -1e29
+        np.testing.assert_allclose(after[name].numpy()[real], before[name].numpy()[real], atol=1e-4)
+
+
+# --- Training
+
+
+@pytest.mark.parametrize("cls", [CLASSIFIER, CHOICE, SPAN_OR_NONE], ids=lambda cls: cls.__name__)
+def test_the_heads_dropout_is_on_in_training_only(cls):
+    features = features_for(cls)
+    if cls is SPAN_OR_NONE:
+        features["start_positions"] = np.ones([BATCH, 1], np.int32)
+    name = "cls_logits" if cls is SPAN_OR_NONE else "logits"
+
+    def outputs(rate, training, seed=7):
+        model = make(cls, classifier_dropout_prob=rate)
+        return model(features, training=training, seed=tf.constant([seed, 1]))[name].numpy()
+
+    plain = outputs(0.0, False)
+    np.testing.assert_array_equal(outputs(0.5, False), plain)
+    np.testing.assert_allclose(outputs(0.0, True), plain, atol=1e-6)
+    dropped = outputs(0.5, True)
+    assert np.abs(dropped - plain).max() > 0.01
+    np.testing.assert_array_equal(outputs(0.5, True), dropped)
+    assert np.abs(outputs(0.5, True, seed=8) - dropped).max() > 0.01
+
+
+def test_the_heads_dropout_leaves_the_mean_alone():
+    head = make(CLASSIFIER, classifier_dropout_prob=0.5).head
+    vectors = np.random.default_rng(0).normal(size=[BATCH, 20]).astype(np.float32)
+    plain = head(vectors).numpy()
+    draws = [head(vectors, seed=tf.constant([1, number])) for number in range(300)]
+    spread = np.std(draws, axis=0) / np.sqrt(len(draws))
+    assert np.all(np.abs(np.mean(draws, axis=0) - plain) < 5 * spread)
+
+
+TRAINED = {CLASSIFIER: "tsv", CHOICE: "race", SPAN: "squad1.1", SPAN_OR_NONE: "squad2.0"}
+
+
+@ALL
+def test_every_variable_learns(cls, task_flags):
+    runner, flags = task_flags[TRAINED[cls]]
+    task = make_task(runner, *flags)
+    table = task.tables["train"]
+    features = table.batch(np.arange(len(table)), table.lengths.max(), task.source.names("train"))
+    features = {name: tf.constant(value) for name, value in features.items()}
+    model = make(cls, max_position_embeddings=64)
+    with tf.GradientTape() as tape:
+        losses = task.losses(model(features, training=True, seed=tf.constant([1, 2])), features)
+        total = tf.add_n([ratio.sum for ratio in losses.values()])
+    gradients = tape.gradient(total, model.named_variables())
+    without = {name for name, gradient in gradients.items() if gradient is None}
+    is_span = cls in (SPAN, SPAN_OR_NONE)
+    assert without == ({"bert/pooler/dense/kernel", "bert/pooler/dense/bias"} if is_span else set())
+    largest = {
+        name: np.abs(tf.convert_to_tensor(gradient)).max()
+        for name, gradient in gradients.items()
+        if gradient is not None
+    }
+    # The same for every position or choice: a softmax over them does not see it.
+    shifts = {"start_logits/dense/bias", "end_logits/dense_1/bias", "cls/squad/output_bias"}
+    shifts.add("end_logits/LayerNorm/beta")
+    shifts |= {"output_bias"} if cls is CHOICE else set()
+    for name, size in largest.items():
+        if name.endswith("self/key/bias"):
+            continue  # adds the same to all scores of a query
+        assert (size < 1e-4) if name in shifts else (size > 1e-6), (name, size)
+
+
+# --- On disk
+
+
+@pytest.mark.parametrize("name", sorted(heads.MODEL_CLASSES))
+@pytest.mark.parametrize("changes", [{}, {"num_hidden_groups": 2, "embedding_size": 20}], ids=str)
+def test_what_is_saved_is_loaded(name, changes, tmp_path):
+    cls = heads.MODEL_CLASSES[name]
+    model, features = make(cls, **changes), features_for(cls)
+    save_pretrained(model, tmp_path / "model")
+    loaded = load_pretrained(tmp_path / "model")
+    assert type(loaded) is cls
+    if cls.hf_architecture not in ("AlbertForPreTraining", "AlbertForQuestionAnswering"):
+        # (Theirs have as many outputs as labels; the others' heads always have two.)
+        assert loaded.config.labels == LABELS
+    for key, value in model(features).items():
+        if key != "all_layers":
+            np.testing.assert_array_equal(loaded(features)[key], value, err_msg=key)
+
+
+@pytest.mark.parametrize("name", sorted(heads.MODEL_CLASSES))
+def test_the_released_layout_keeps_every_variable(name, tmp_path):
+    cls = heads.MODEL_CLASSES[name]
+    model = make(cls)
+    save_pretrained(model, tmp_path, format="tf1", task={"max_seq_length": 9}, do_lower_case=False)
+    reader = tf.train.load_checkpoint(str(tmp_path / "model.ckpt-best"))
+    assert set(reader.get_variable_to_shape_map()) == set(model.named_variables())
+    for key, variable in model.named_variables().items():
+        np.testing.assert_array_equal(reader.get_tensor(key), variable, err_msg=key)
+    weights = read_weights(str(tmp_path))
+    assert (weights.model_class, weights.task) == (name, {"max_seq_length": 9})
+    assert weights.do_lower_case is False and weights.config.labels == LABELS
+
+
+@ALL
+def test_names_of_the_hugging_face_classes(cls, tmp_path):
+    assert set(heads.MODEL_CLASSES.values()) == {*HEADS, heads.AlbertForPreTraining}
+    architectures = {
+        CLASSIFIER: ["AlbertForSequenceClassification"],
+        CHOICE: ["AlbertForMultipleChoice"],
+        SPAN: ["AlbertForQuestionAnswering"],
+        SPAN_OR_NONE: [],
+    }
+    save_pretrained(make(cls), tmp_path)
+    config = (tmp_path / "config.json").read_text()
+    assert json.loads(config)["architectures"] == architectures[cls]
+
+
+def test_a_classifier_of_theirs_without_our_key_is_recognised(tmp_path):
+    model = make(CLASSIFIER)
+    save_pretrained(model, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["albert_tf"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert type(load_pretrained(tmp_path)) is CLASSIFIER
+    with pytest.raises(UserError):
+        load_pretrained(tmp_path / "nowhere")

@@ -1,0 +1,103 @@
+"""TFLite files: the same outputs as their model's, sizes, what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import AlbertForPreTraining, UserError, save_pretrained
+from albert_tf.export import export_model
+from albert_tf.model import heads
+from albert_tf.serving import tflite
+from tests.helpers import TINY
+
+LENGTH = 13
+# Wide enough that quantisation makes a difference, as TFLite leaves small arrays as they are.
+CONFIG = TINY.replace(hidden_size=48, intermediate_size=76, initializer_range=0.2)
+CLASSIFIER = CONFIG.with_labels(["yes", "no", "perhaps"], "mine")
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return heads.AlbertForSequenceClassification(CLASSIFIER, seed=3)
+
+
+def features() -> dict[str, np.ndarray]:
+    ids = np.random.default_rng(1).integers(0, CONFIG.vocab_size, [1, LENGTH]).astype(np.int32)
+    mask = (np.arange(LENGTH) < 9).astype(np.int32)[None]
+    segments = (np.arange(LENGTH) > 5).astype(np.int32)[None]
+    return {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+
+
+def test_a_classifier(classifier):
+    content = tflite.convert(classifier, LENGTH, "none")
+    found = tflite.runner(content)(**features())
+    assert found.keys() == {"logits"}
+    np.testing.assert_allclose(found["logits"], classifier(features())["logits"], atol=1e-5)
+    assert tflite.largest_difference(content, classifier, LENGTH) < 1e-5
+    other = heads.AlbertForSequenceClassification(CLASSIFIER, seed=4)
+    assert tflite.largest_difference(content, other, LENGTH) > 0.1
+
+
+def test_an_encoder():
+    model = AlbertForPreTraining(CONFIG, seed=5)
+    found = tflite.runner(tflite.convert(model, LENGTH, "none"))(**features())
+    expected = model.encoder(features())
+    assert found.keys() == {"sequence_output", "pooled_output"}
+    for name, array in found.items():
+        np.testing.assert_allclose(array, expected[name], atol=1e-5)
+
+
+def test_int8_is_smaller_and_near(classifier):
+    whole, small = (
+        tflite.convert(classifier, LENGTH, quantization)
+        for quantization in ("none", "dynamic_int8")
+    )
+    assert len(small) < 0.75 * len(whole)
+    difference = tflite.largest_difference(small, classifier, LENGTH)
+    logits = classifier(features())["logits"]
+    assert 1e-4 < difference < 0.2 * np.ptp(logits)
+
+
+def test_only_builtin_operations_are_needed(classifier):
+    content = tflite.convert(classifier, LENGTH, "none")
+    assert b"Flex" not in content
+
+
+@pytest.mark.parametrize("quantization", ["none", "dynamic_int8"])
+def test_the_command_writes_it_with_what_it_needs(tmp_path, capfd, classifier, quantization):
+    save_pretrained(classifier, str(tmp_path / "model"), task={"max_seq_length": LENGTH})
+    options = {"format": "tflite", "quantization": quantization}
+    export_model(str(tmp_path / "model"), str(tmp_path / "out"), **options)
+    names = {file.name for file in (tmp_path / "out").iterdir()}
+    assert names == {"model.tflite", "albert_config.json", "export.json"}
+    found = tflite.runner((tmp_path / "out/model.tflite").read_bytes())(**features())
+    np.testing.assert_allclose(found["logits"], classifier(features())["logits"], atol=0.1)
+    about = json.loads((tmp_path / "out/export.json").read_text())
+    assert about["task"]["max_seq_length"] == LENGTH
+    assert about["quantization"] == quantization
+    printed = capfd.readouterr()
+    assert "outputs differ from the model's by up to" in printed.out
+    assert not printed.err
+    with pytest.raises(UserError, match="model.tflite: is there already"):
+        export_model(str(tmp_path / "model"), str(tmp_path / "out"), **options)
+
+
+def test_another_kind_of_model_is_refused(tmp_path):
+    model = heads.AlbertForMultipleChoice(CONFIG)
+    save_pretrained(
+        model, str(tmp_path / "model"), task={"max_seq_length": LENGTH, "max_qa_length": 5}
+    )
+    with pytest.raises(UserError, match="for encoders and classifiers, not for an AlbertForMult"):
+        export_model(str(tmp_path / "model"), str(tmp_path / "out"), format="tflite")
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_conversions_are_not_written(tmp_path, classifier):
+    broken = heads.AlbertForSequenceClassification(CLASSIFIER, seed=3)
+    broken.head.output_bias.assign(tf.fill([3], float("nan")))
+    save_pretrained(broken, str(tmp_path / "model"), task={"max_seq_length": LENGTH})
+    with pytest.raises(UserError, match="not written, as its outputs differ"):
+        export_model(str(tmp_path / "model"), str(tmp_path / "out"), format="tflite")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,438 @@
+"""GLUE: the layout of every task's files, wrong input, the leaderboard's files, and the real data's counts."""
+
+import dataclasses
+import pathlib
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from albert_tf.core.errors import UserError
+from albert_tf.model.config import GLUE_TASK_NAMES, RANKED_TASKS
+from albert_tf.tasks.classification import glue
+from albert_tf.tasks.classification.glue import GLUE_TASKS, find_task, read_glue, submission_tsv
+from albert_tf.tasks.classification.pair_ranking import POSITIVE_LABELS
+from albert_tf.tasks.classification.text_pairs import TextExample
+from albert_tf.tasks.metrics import METRICS
+from tests.helpers import ROOT, write_files
+
+MNLI_COLUMNS = (
+    "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse"
+    "\tsentence1\tsentence2"
+)
+MNLI_START = '31\t5\t5e\tfiction\tq1\tq2\tp1\tp2\tA "man.\tNo man.'
+PLAIN = "index\tsentence1\tsentence2"
+STS_COLUMNS = f"index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\t{PLAIN[6:]}"
+
+# A row of every kind of file, in the official columns: task, split, file, content -> id, texts, label, group, line.
+LAYOUTS = [
+    (
+        "CoLA",
+        "train",
+        "CoLA/train.tsv",
+        "gj04\t0\t*\tCat the.\n",
+        ("0", "Cat the.", None, 0, "", 1),
+    ),
+    (
+        "CoLA",
+        "test",
+        "CoLA/test.tsv",
+        "index\tsentence\n7\tA cat.\n",
+        ("7", "A cat.", None, None, "", 2),
+    ),
+    ("SST-2", "dev", "SST-2/dev.tsv", "sentence\tlabel\nbad \t0\n", ("0", "bad ", None, 0, "", 2)),
+    (
+        "SST-2",
+        "test",
+        "SST-2/test.tsv",
+        "index\tsentence\n4\tbad\n",
+        ("4", "bad", None, None, "", 2),
+    ),
+    (
+        *("MRPC", "train", "MRPC/train.tsv"),
+        '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t70\t71\tHe " said .\tHe .\r\n',
+        ("0", 'He " said .', "He .", 1, "", 2),
+    ),
+    (
+        *("MRPC", "test", "MRPC/test.tsv"),
+        "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n6\t70\t71\tA\tB",
+        ("6", "A", "B", None, "", 2),
+    ),
+    (
+        *("STS-B", "dev", "STS-B/dev.tsv"),
+        f"{STS_COLUMNS}\tscore\n12\tg\tf\t2012\t0004\tn\tm\tA man\tA boy\t3.250\n",
+        ("12", "A man", "A boy", 3.25, "", 2),
+    ),
+    (
+        *("QQP", "train", "QQP/train.tsv"),
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n133\t2\t3\tWhy?\tWho?\t1\n",
+        ("133", "Why?", "Who?", 1, "", 2),
+    ),
+    (
+        *("QQP", "test", "QQP/test.tsv", "id\tquestion1\tquestion2\n5\tWhy?\tWho?\n"),
+        ("5", "Why?", "Who?", None, "", 2),
+    ),
+    (
+        *("MNLI", "train", "MNLI/train.tsv"),
+        f"{MNLI_COLUMNS}\tlabel1\tgold_label\n{MNLI_START}\tentailment\tneutral\n",
+        ("31", 'A "man.', "No man.", 2, "", 2),
+    ),
+    (
+        *("MNLI", "dev", "MNLI/dev_mismatched.tsv"),
+        f"{MNLI_COLUMNS}\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5\tgold_label\n"
+        f"{MNLI_START}\tx\tx\tx\tx\tneutral\tcontradiction\n",
+        ("31", 'A "man.', "No man.", 0, "mismatched", 2),
+    ),
+    (
+        *("MNLI", "test", "MNLI/test_matched.tsv", f"{MNLI_COLUMNS}\n{MNLI_START}\n"),
+        ("31", 'A "man.', "No man.", None, "matched", 2),
+    ),
+    (
+        *("QNLI", "dev", "QNLI/dev.tsv"),
+        "index\tquestion\tsentence\tlabel\n8\tWho?\tHe.\tnot_entailment\n",
+        ("8", "Who?", "He.", 1, "", 2),
+    ),
+    (
+        *("RTE", "train", "RTE/train.tsv", f"{PLAIN}\tlabel\n8\tA.\tB.\tentailment\n"),
+        ("8", "A.", "B.", 0, "", 2),
+    ),
+    ("WNLI", "dev", "WNLI/dev.tsv", f"{PLAIN}\tlabel\n8\tA.\tB.\t1\n", ("8", "A.", "B.", 1, "", 2)),
+    (
+        "AX",
+        "test",
+        "diagnostic/diagnostic.tsv",
+        f"{PLAIN}\n8\tA.\tB.\n",
+        ("8", "A.", "B.", None, "", 2),
+    ),
+]
+
+
+@pytest.mark.parametrize("in_task_folder", [False, True], ids=["root", "task_folder"])
+@pytest.mark.parametrize(
+    ("name", "split", "file", "content", "expected"),
+    LAYOUTS,
+    ids=[f"{name}-{split}" for name, split, *_ in LAYOUTS],
+)
+def test_layout(tmp_path, in_task_folder, name, split, file, content, expected):
+    write_files(tmp_path, {file: content})
+    folder = (tmp_path / file).parent if in_task_folder else tmp_path
+    (example,) = read_glue(GLUE_TASKS[name], str(folder), split, flag="data_dir")
+    assert dataclasses.astuple(example) == expected
+    assert type(example.label) is type(expected[3])
+
+
+def test_the_two_groups_of_mnli_are_read_together(tmp_path, capsys):
+    columns = f"{MNLI_COLUMNS}\tlabel1\tgold_label"
+    row = f"{MNLI_START}\tneutral\tneutral"
+    matched, mismatched = f"{columns}\n{row}\n{row}\n", f"{columns}\n{row}\n"
+    write_files(tmp_path, {"MNLI/dev_matched.tsv": matched, "MNLI/dev_mismatched.tsv": mismatched})
+    examples = read_glue(GLUE_TASKS["MNLI"], str(tmp_path), "dev", flag="data_dir")
+    assert [example.group for example in examples] == ["matched", "matched", "mismatched"]
+    assert capsys.readouterr().out == ""
+    (tmp_path / "MNLI" / "dev_mismatched.tsv").unlink()
+    assert len(read_glue(GLUE_TASKS["MNLI"], str(tmp_path), "dev", flag="data_dir")) == 2
+    assert "MNLI: goes on without dev_mismatched.tsv" in capsys.readouterr().out
+
+
+QQP_ROWS = "1\t2\t3\tWhy?\tWho?\t1\n2\t3\t4\tis it\nbroken?\tYes?\t0\n3\t4\t5\tHow?\tWhen?\t0\n"
+
+
+def test_broken_rows_of_qqp_are_left_out_and_counted(tmp_path, capsys):
+    columns = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    write_files(tmp_path, {"QQP/train.tsv": columns + QQP_ROWS})
+    examples = read_glue(GLUE_TASKS["QQP"], str(tmp_path), "train", flag="data_dir")
+    assert [(example.id, example.label, example.row) for example in examples] == [
+        ("1", 1, 2),
+        ("3", 0, 5),
+    ]
+    assert "QQP/train.tsv: 2 rows without enough columns are left out" in capsys.readouterr().out
+
+
+def test_no_row_of_a_test_set_is_left_out(tmp_path):
+    write_files(tmp_path, {"QQP/test.tsv": "id\tquestion1\tquestion2\n0\tWhy?\n"})
+    with pytest.raises(UserError, match=r"QQP/test.tsv:2: expected 3 columns, got 2 columns"):
+        read_glue(GLUE_TASKS["QQP"], str(tmp_path), "test", flag="data_dir")
+
+
+def test_ids_of_rows_without_one_are_the_leaderboard_s(tmp_path):
+    write_files(tmp_path, {"SST-2/dev.tsv": "sentence\tlabel\na\t0\nb\t1\n"})
+    examples = read_glue(GLUE_TASKS["SST-2"], str(tmp_path), "dev", flag="data_dir")
+    assert [example.id for example in examples] == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("cola", "CoLA"),
+        ("SST2", "SST-2"),
+        ("sst-2", "SST-2"),
+        ("sts_b", "STS-B"),
+        ("STSB", "STS-B"),
+        (" mnli ", "MNLI"),
+        ("ax", "AX"),
+        ("Diagnostic", "AX"),
+    ],
+)
+def test_names(name, found):
+    assert find_task(name, flag="task_name").name == found
+
+
+def test_an_unknown_name_lists_the_known():
+    with pytest.raises(
+        UserError, match=r"^--task_name must be one of CoLA, SST-2, .*, AX; got 'snli'$"
+    ):
+        find_task("snli", flag="task_name")
+
+
+HEADER = f"{PLAIN}\tlabel\n"
+WRONG = {
+    "no_folder": ("RTE", "dev", {}, r"^--data_dir=\S+: has no RTE/dev.tsv, and no dev.tsv$"),
+    "no_group": (
+        *("MNLI", "dev", {"MNLI/dev.tsv": "x"}),
+        r"has no MNLI/dev_matched.tsv or MNLI/dev_mismatched.tsv, and no",
+    ),
+    "empty": ("RTE", "dev", {"RTE/dev.tsv": ""}, r"RTE/dev.tsv: holds no rows"),
+    "header_only": ("RTE", "dev", {"RTE/dev.tsv": HEADER}, r"RTE/dev.tsv: holds no rows"),
+    "only_broken_rows": (
+        *("QQP", "dev"),
+        {"QQP/dev.tsv": "id\tquestion1\tquestion2\tis_duplicate\nx\n"},
+        r"QQP/dev.tsv: holds no rows with enough columns",
+    ),
+    "column": (
+        *("RTE", "dev", {"RTE/dev.tsv": "index\tpremise\tlabel\n0\ta\tentailment\n"}),
+        r"RTE/dev.tsv: has no column 'sentence1', only 'index', 'premise', 'label'$",
+    ),
+    "no_header": (
+        *("SST-2", "dev", {"SST-2/dev.tsv": "a good film\t1\nbad\t0\n"}),
+        r"has no column 'sentence', only 'a good film', '1'$",
+    ),
+    "label": (
+        *("RTE", "dev", {"RTE/dev.tsv": f"{HEADER}0\ta\tb\tentailment\n1\ta\tb\tyes\n"}),
+        r"RTE/dev.tsv:3: expected a label \(entailment, not_entailment\), got 'yes'$",
+    ),
+    "mnli_label_of_no_majority": (
+        *("MNLI", "train"),
+        {"MNLI/train.tsv": f"{MNLI_COLUMNS}\tlabel1\tgold_label\n{MNLI_START}\tneutral\t-\n"},
+        r"MNLI/train.tsv:2: expected a label \(contradiction, entailment, neutral\), got '-'$",
+    ),
+    "cola_with_a_header": (
+        *("CoLA", "dev", {"CoLA/dev.tsv": "source\tlabel\tstar\tsentence\nx\t1\t\ty\n"}),
+        r"CoLA/dev.tsv:1: expected a label \(0, 1\), got 'label'$",
+    ),
+    "too_few": (
+        *("RTE", "dev", {"RTE/dev.tsv": f"{HEADER}0\ta\tb\tentailment\n1\ta\tb\n"}),
+        r"RTE/dev.tsv:3: expected 4 columns, got 3 columns; is there a tab or a line break",
+    ),
+    "score": (
+        *("STS-B", "dev", {"STS-B/dev.tsv": f"{PLAIN}\tscore\n0\ta\tb\thigh\n"}),
+        r"STS-B/dev.tsv:2: expected a number as score, got 'high'$",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_input_is_one_line(tmp_path, case):
+    name, split, files, message = WRONG[case]
+    write_files(tmp_path, files)
+    with pytest.raises(UserError, match=message) as error:
+        read_glue(GLUE_TASKS[name], str(tmp_path), split, flag="data_dir")
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_the_folder_of_another_task_is_refused(tmp_path):
+    # Both have the columns of the other's test set: nothing in the files would show the mistake.
+    write_files(tmp_path, {"RTE/test.tsv": f"{PLAIN}\n0\ta\tb\n"})
+    with pytest.raises(UserError, match=r"RTE: is the folder of RTE, not of WNLI$"):
+        read_glue(GLUE_TASKS["WNLI"], str(tmp_path / "RTE"), "test", flag="data_dir")
+
+
+def test_the_diagnostic_set_cannot_be_trained_on(tmp_path):
+    with pytest.raises(UserError, match=r"^AX has no train data; .* trained on MNLI$"):
+        read_glue(GLUE_TASKS["AX"], str(tmp_path), "train", flag="data_dir")
+
+
+# The table.
+
+
+def test_the_metric_of_the_paper_comes_first():
+    first = {name: task.metrics[0] for name, task in GLUE_TASKS.items()}
+    other = {"CoLA": "matthews", "STS-B": "pearson", "AX": "matthews"}
+    assert first == {name: other.get(name, "accuracy") for name in GLUE_TASKS}
+    assert all(metric in METRICS for task in GLUE_TASKS.values() for metric in task.metrics)
+
+
+def test_rows_of_the_table_agree_with_themselves():
+    for task in GLUE_TASKS.values():
+        assert len(task.text_columns) == len(task.tfds_text_columns) in (1, 2)
+        assert set(task.leaderboard) == set(task.files["test"])
+        assert all(file.name.endswith(".tsv") for file in task.leaderboard.values())
+    assert GLUE_TASKS["AX"].labels == GLUE_TASKS["MNLI"].labels
+
+
+# tensorflow-datasets: its own writer makes the data, as a download would.
+
+
+@pytest.fixture
+def stored(tmp_path, monkeypatch):
+    """Stores parts of a GLUE task where tensorflow-datasets looks for them."""
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+
+    def store(name, parts):
+        builder = tfds.builder(f"glue/{name}", data_dir=str(tmp_path))
+        pathlib.Path(builder.data_dir).mkdir(parents=True)
+        writer = tfds.core.SequentialWriter(builder.info, max_examples_per_shard=100)
+        writer.initialize_splits(list(parts))
+        writer.add_examples(parts)
+        writer.close_all()
+
+    return store
+
+
+def test_tfds_labels_come_in_our_order(stored):
+    def row(index, label):
+        return {"premise": f"é{index}", "hypothesis": "h", "label": label, "idx": index}
+
+    # There: 0 entailment, 1 neutral, 2 contradiction.
+    dev = {
+        "validation_matched": [row(1, 2), row(0, 0)],
+        "validation_mismatched": [row(0, 1)],
+        "test_matched": [row(0, -1)],
+        "test_mismatched": [row(0, -1)],
+    }
+    stored("mnli", dev)
+    task = GLUE_TASKS["MNLI"]
+    assert read_glue(task, "tfds", "dev", flag="data_dir") == [
+        TextExample("0", "é0", "h", task.labels.index("entailment"), "matched"),
+        TextExample("1", "é1", "h", task.labels.index("contradiction"), "matched"),
+        TextExample("0", "é0", "h", task.labels.index("neutral"), "mismatched"),
+    ]
+    test = read_glue(task, "tfds", "test", flag="data_dir")
+    assert [(e.label, e.group) for e in test] == [(None, "matched"), (None, "mismatched")]
+
+
+def test_tfds_scores_and_single_texts(stored):
+    stored("stsb", {"validation": [{"sentence1": "a", "sentence2": "b", "label": 2.5, "idx": 0}]})
+    (example,) = read_glue(GLUE_TASKS["STS-B"], "tfds", "dev", flag="data_dir")
+    assert (example.text_b, example.label, type(example.label)) == ("b", 2.5, float)
+    stored("cola", {"validation": [{"sentence": "a", "label": 1, "idx": 3}]})
+    (example,) = read_glue(GLUE_TASKS["CoLA"], "tfds", "dev", flag="data_dir")
+    assert example == TextExample("3", "a", None, 1)
+
+
+def test_tfds_that_fails_is_one_line(stored):
+    stored("rte", {"validation": [{"sentence1": "a", "sentence2": "b", "label": 1, "idx": 0}]})
+    with pytest.raises(
+        UserError, match=r"^--data_dir=tfds: .* cannot give glue/rte \(.*train.*\);"
+    ):
+        read_glue(GLUE_TASKS["RTE"], "tfds", "train", flag="data_dir")
+
+
+@pytest.mark.parametrize("name", GLUE_TASKS)
+def test_tfds_has_the_names_of_the_table(tmp_path, name):
+    task = GLUE_TASKS[name]
+    features = tfds.builder(f"glue/{task.tfds_name}", data_dir=str(tmp_path)).info.features
+    assert set(task.tfds_text_columns) == set(features) - {"label", "idx"}
+    order = glue._tfds_label_order(task, features["label"])
+    assert order is None if task.is_regression else sorted(order) == [*range(len(task.labels))]
+
+
+def test_a_remote_folder():
+    # TensorFlow's file system of this name is the memory of the process.
+    tf.io.gfile.makedirs("ram://glue/RTE")
+    with tf.io.gfile.GFile("ram://glue/RTE/dev.tsv", "w") as file:
+        file.write(f"{HEADER}0\ta\tb\tentailment\n")
+    for folder in ("ram://glue", "ram://glue/RTE"):
+        assert len(read_glue(GLUE_TASKS["RTE"], folder, "dev", flag="data_dir")) == 1
+    with pytest.raises(UserError, match=r"^--data_dir=ram://glue: has no RTE/train.tsv, and no"):
+        read_glue(GLUE_TASKS["RTE"], "ram://glue", "train", flag="data_dir")
+
+
+# The leaderboard's files.
+
+
+def test_answers_are_words():
+    name, text = submission_tsv(GLUE_TASKS["MNLI"], "mismatched", ["0", "1"], np.array([2, 0]))
+    assert (name, text) == ("MNLI-mm.tsv", "index\tprediction\n0\tneutral\n1\tcontradiction\n")
+    name, text = submission_tsv(GLUE_TASKS["CoLA"], "", ["0"], np.array([1]))
+    assert (name, text) == ("CoLA.tsv", "index\tprediction\n0\t1\n")
+
+
+def test_scores_are_clipped():
+    scores = np.array([-0.5, 2.12345, 5.2], np.float32)
+    _, text = submission_tsv(GLUE_TASKS["STS-B"], "", ["0", "1", "2"], scores)
+    assert text == "index\tprediction\n0\t0.000\n1\t2.123\n2\t5.000\n"
+
+
+def test_every_example_needs_an_answer():
+    with pytest.raises(ValueError, match="zip"):
+        submission_tsv(GLUE_TASKS["CoLA"], "", ["0", "1"], np.array([1]))
+
+
+# Real data.
+
+OFFICIAL_COUNTS = {
+    "CoLA": (8551, 1043, 1063),
+    "SST-2": (67349, 872, 1821),
+    "MRPC": (3668, 408, 1725),
+    "STS-B": (5749, 1500, 1379),
+    "RTE": (2490, 277, 3000),
+    "WNLI": (635, 71, 146),
+    "QNLI": (None, 5463, 5463),
+    "AX": (None, None, 1104),
+}
+
+
+@pytest.mark.parametrize("name", OFFICIAL_COUNTS)
+def test_real_data_is_read_whole(real_data, name):
+    task = GLUE_TASKS[name]
+    for split, count in zip(glue.SPLITS, OFFICIAL_COUNTS[name], strict=True):
+        if count is None:
+            continue
+        examples = read_glue(task, str(real_data / "glue"), split, flag="data_dir")
+        assert len(examples) == count
+        assert all(example.text_a.strip() for example in examples)
+        labels = {example.label for example in examples}
+        if split == "test":
+            assert labels == {None}
+            assert [example.id for example in examples] == [str(i) for i in range(count)]
+            assert task.leaderboard[""].num_rows == count
+        elif task.is_regression:
+            assert 0 <= min(labels) < max(labels) <= 5
+        else:
+            assert labels == set(range(len(task.labels)))
+
+
+@pytest.mark.parametrize("name", ["MNLI", "QQP", "QNLI"])
+def test_real_parts_of_the_large_tasks(real_data, name):
+    folder, task = str(real_data / "glue_partial"), GLUE_TASKS[name]
+    counts = {}
+    for split in ("train", "dev"):
+        examples = read_glue(task, folder, split, flag="data_dir")
+        counts[split] = len(examples)
+        assert {example.label for example in examples} == set(range(len(task.labels)))
+    assert counts == {"train": 8999, "dev": 1000}
+
+
+def test_constant_answers_are_the_most_frequent(real_data):
+    for name in ("CoLA", "SST-2", "MRPC", "RTE", "WNLI", "STS-B"):
+        task = GLUE_TASKS[name]
+        examples = read_glue(task, str(real_data / "glue"), "train", flag="data_dir")
+        labels = [example.label for example in examples]
+        expected = f"{np.mean(labels):.3f}"
+        if not task.is_regression:
+            expected = task.labels[Counter(labels).most_common(1)[0][0]]
+        assert task.leaderboard[""].constant_answer == expected
+
+
+def test_nothing_here_imports_tensorflow():
+    check = "import data_prep.glue_submission, sys; assert 'tensorflow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", check], cwd=ROOT, check=True, timeout=60)
+
+
+def test_the_names_of_the_tasks_stand_in_the_settings_too():
+    assert tuple(GLUE_TASKS) == GLUE_TASK_NAMES
+    assert set(POSITIVE_LABELS) == set(RANKED_TASKS)

@@ -1,0 +1,253 @@
+"""Texts -> sequences of a classifier, and a task of the user's own in a TSV file."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from albert_tf.core.errors import UserError
+from albert_tf.core.workers import Workers
+from albert_tf.tasks.classification.text_pairs import (
+    PairSettings,
+    TextExample,
+    kept_lengths,
+    make_pair_features,
+)
+from albert_tf.tasks.classification.tsv import find_labels, read_own, read_tsv
+from albert_tf.text.tokenizer import Tokenizer
+from tests.helpers import train_spm
+
+WORDS = ["the cat sat on the mat", "a dog ran to the old house", "it was late and cold there"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    path = tmp_path_factory.mktemp("spm") / "spiece.model"
+    return Tokenizer.from_file(train_spm(path, WORDS * 5, vocab_size=29))
+
+
+def features_of(tokenizer, examples, max_seq_length=64):
+    return make_pair_features(PairSettings(tokenizer, max_seq_length), examples)
+
+
+def own(path, **changes):
+    arguments = {"text_columns": ["text"], "flag": "train_file"}
+    return read_own(str(path), **{**arguments, **changes})
+
+
+def write(path, text):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+# Features.
+
+
+def test_one_text_and_two(tokenizer):
+    table = features_of(tokenizer, [TextExample("7", "the cat"), TextExample("8", "a dog", "cold")])
+    cat, dog, cold = map(tokenizer.encode, ("the cat", "a dog", "cold"))
+    assert table.sequence("input_ids", 0).tolist() == [2, *cat, 3]
+    assert table.sequence("segment_ids", 0).tolist() == [0] * (len(cat) + 2)
+    assert table.sequence("input_ids", 1).tolist() == [2, *dog, 3, *cold, 3]
+    assert table.sequence("segment_ids", 1).tolist() == [0] * (len(dog) + 2) + [1] * (len(cold) + 1)
+    assert not table.columns
+
+
+@pytest.mark.parametrize("second", ["", "  ", "\u0301"], ids=["empty", "space", "accent"])
+def test_a_second_text_without_pieces_counts_as_none(tokenizer, second):
+    pair, single = TextExample("0", WORDS[0], second), TextExample("1", WORDS[0])
+    table = features_of(tokenizer, [pair, single], max_seq_length=9)
+    assert np.array_equal(table.sequence("input_ids", 0), table.sequence("input_ids", 1))
+    assert table.lengths.tolist() == [9, 9]
+
+
+def test_an_empty_text_is_a_sequence_too(tokenizer):
+    assert features_of(tokenizer, [TextExample("0", "")]).sequence("input_ids", 0).tolist() == [
+        2,
+        3,
+    ]
+
+
+def test_nothing_gives_an_empty_table(tokenizer):
+    assert len(features_of(tokenizer, [])) == 0
+
+
+def test_kept_lengths_equal_dropping_piece_by_piece():
+    for num_a, num_b, length in itertools.product(range(12), range(12), range(4, 27)):
+        a, b = num_a, num_b
+        room = length - (3 if num_b else 2)
+        while a + b > room:  # the original's rule
+            a, b = (a - 1, b) if a > b else (a, b - 1)
+        assert kept_lengths(num_a, num_b, length) == (a, b), (num_a, num_b, length)
+
+
+def test_the_beginning_of_each_text_is_kept(tokenizer):
+    table = features_of(tokenizer, [TextExample("0", WORDS[0], WORDS[1])], max_seq_length=12)
+    first, second = map(tokenizer.encode, WORDS[:2])
+    assert min(len(first), len(second)) > 5
+    assert table.sequence("input_ids", 0).tolist() == [2, *first[:5], 3, *second[:4], 3]
+
+
+def test_labels_and_scores_are_columns(tokenizer):
+    labelled = features_of(
+        tokenizer, [TextExample("0", "a", label=2), TextExample("1", "b", label=0)]
+    )
+    assert labelled.columns["label_ids"].tolist() == [[2], [0]]
+    assert labelled.columns["label_ids"].dtype == np.int32
+    scored = features_of(tokenizer, [TextExample("0", "a", label=2.0)] * 3)
+    assert list(scored.columns) == ["label_scores"]
+    assert scored.columns["label_scores"].tolist() == [[2.0]] * 3
+    assert scored.columns["label_scores"].dtype == np.float32
+
+
+@pytest.mark.parametrize("other", [None, 1.5])
+def test_labels_of_different_kinds_are_refused(tokenizer, other):
+    with pytest.raises(ValueError, match="one kind"):
+        features_of(tokenizer, [TextExample("0", "a", label=2), TextExample("1", "b", label=other)])
+
+
+def test_workers_make_the_same_table(tokenizer):
+    examples = [TextExample(str(i), WORDS[i % 3], WORDS[i % 2], label=i % 4) for i in range(10)]
+    settings = PairSettings(tokenizer, 20)
+    with Workers(2, settings) as workers:
+        parts = list(workers.map(make_pair_features, [examples[:3], examples[3:4], examples[4:]]))
+    whole = make_pair_features(settings, examples)
+    joined = type(whole).concatenate(parts)
+    assert np.array_equal(joined.row_splits, whole.row_splits)
+    for name, values in {**whole.sequences, **whole.columns}.items():
+        assert np.array_equal({**joined.sequences, **joined.columns}[name], values), name
+
+
+# The TSV reader.
+
+ROW = 'kind\ttext\n1\t"open quote\n0\tit\u2028goes on\x85\x0b\n'
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.encode(),
+        lambda text: b"\xef\xbb\xbf" + text.encode(),
+        lambda text: text.replace("\n", "\r\n").encode(),
+        lambda text: text.replace("\n", "\r").encode(),
+        lambda text: text.rstrip("\n").encode(),
+        lambda text: (text + "\n\n").encode(),
+    ],
+    ids=[
+        "plain",
+        "byte_order_mark",
+        "windows",
+        "old_mac",
+        "no_final_newline",
+        "blank_lines_at_end",
+    ],
+)
+def test_every_way_to_end_lines_gives_the_same_rows(tmp_path, change):
+    path = write(tmp_path / "own.tsv", change(ROW))
+    examples = own(path, label_column="kind", labels=["0", "1"])
+    assert [example.text_a for example in examples] == ['"open quote', "it\u2028goes on\x85\x0b"]
+    assert [example.label for example in examples] == [1, 0]
+    assert [example.row for example in examples] == [2, 3]
+    assert [example.id for example in examples] == ["0", "1"]
+
+
+def test_columns_are_found_by_name_in_any_order(tmp_path):
+    path = write(tmp_path / "own.tsv", "b\tscore\tunused\tname\ta \nsecond\t-1.5e1\t?\tx9\tfirst\n")
+    (example,) = own(
+        path,
+        text_columns=["a", "b"],
+        label_column="score",
+        id_column="name",
+        kind="regression",
+    )
+    assert example == TextExample("x9", "first", "second", -15.0, "", 2)
+
+
+def test_a_file_to_predict_on_needs_no_labels(tmp_path):
+    (example,) = own(write(tmp_path / "own.tsv", "text\nhello\n"))
+    assert example.label is None
+
+
+def test_found_labels_are_in_order(tmp_path):
+    numbers = write(tmp_path / "numbers.tsv", "y\n10\n2 \n1\n2\n-1\n")
+    assert find_labels(str(numbers), label_column="y", flag="f") == ("-1", "1", "2", "10")
+    words = write(tmp_path / "words.tsv", "y\ttext\nspam\ta\n10\tb\nham\tc\n")
+    assert find_labels(str(words), label_column="y", flag="f") == ("10", "ham", "spam")
+
+
+def test_found_labels_are_those_that_are_read(tmp_path):
+    path = write(tmp_path / "own.tsv", "y\ttext\nspam\ta\n ham \tb\nspam\tc\n")
+    labels = find_labels(str(path), label_column="y", flag="f")
+    assert [e.label for e in own(path, label_column="y", labels=labels)] == [1, 0, 1]
+
+
+WRONG = {
+    "missing_file": (None, {}, r"--train_file=\S+own.tsv: cannot be read \(No such file"),
+    "empty": ("", {}, r"--train_file=\S+own.tsv: holds no rows"),
+    "header_only": ("text\tlabel\n\n", {}, r"holds no rows"),
+    "utf_16": ("text\nä\n".encode("utf-16"), {}, r"is UTF-16; save it as UTF-8"),
+    "latin_1": ("text\nbon\ncafé\n".encode("latin-1"), {}, r"own.tsv:3: is not UTF-8"),
+    "column": ("txt\tlabel\na\tb\n", {}, r"has no column 'text', only 'txt', 'label'$"),
+    "commas": ("text,label\na,b\n", {}, r"only 'text,label'; columns are separated by tabs"),
+    "twice": ("text\ttext\na\tb\n", {}, r"has 2 columns named 'text'; rename one"),
+    "id": ("text\na\n", {"id_column": "n"}, r"has no column 'n'"),
+    "too_few": ("text\tlabel\na\tb\nc\n", {}, r"own.tsv:3: expected 2 columns, got 1 column;"),
+    "too_many": ("text\tlabel\na\tb\tc\n", {}, r"own.tsv:2: expected 2 columns, got 3 columns;"),
+    "label": (
+        "text\tlabel\na\tx\nb\tz\n",
+        {"label_column": "label", "labels": ["x", "y"]},
+        r"own.tsv:3: expected a label \(x, y\), got 'z'$",
+    ),
+    "score": (
+        "text\tlabel\na\t1.5\nb\tfive\n",
+        {"label_column": "label", "kind": "regression"},
+        r"own.tsv:3: expected a number as score, got 'five'$",
+    ),
+    "infinite": (
+        "text\tlabel\na\tinf\n",
+        {"label_column": "label", "kind": "regression"},
+        r"own.tsv:2: expected a number as score, got 'inf'$",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_input_is_one_line(tmp_path, name):
+    content, changes, message = WRONG[name]
+    path = tmp_path / "own.tsv"
+    if content is not None:
+        write(path, content)
+    with pytest.raises(UserError, match=message) as error:
+        own(path, **changes)
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("y\ttext\na\tb\n\tc\n", r"own.tsv:3: has no label in column 'y'"),
+        (
+            "y\ttext\na\tb\na\tc\n",
+            r"--f=\S+: expected two labels or more in column 'y', got only 'a'",
+        ),
+        ("y\ttext\na\tb\nc\n", r"own.tsv:3: expected 2 columns"),
+        ("text\nb\n", r"has no column 'y'"),
+    ],
+    ids=["empty", "only_one", "too_few_columns", "no_column"],
+)
+def test_labels_that_cannot_be_found(tmp_path, content, message):
+    path = write(tmp_path / "own.tsv", content)
+    with pytest.raises(UserError, match=message):
+        find_labels(str(path), label_column="y", flag="f")
+
+
+def test_csv_is_refused_by_its_name(tmp_path):
+    with pytest.raises(UserError, match=r"--train_file=\S+own.CSV: CSV is not read; save the file"):
+        own(write(tmp_path / "own.CSV", "text,label\na,b\n"))
+    assert own(write(tmp_path / "tabs.csv", "text\tlabel\na\tb\n"))[0].text_a == "a"
+
+
+def test_many_columns_are_not_all_listed(tmp_path):
+    path = write(tmp_path / "own.tsv", "\t".join(f"c{i}" for i in range(1030)) + "\na\n")
+    with pytest.raises(UserError, match=r"'c19' and 1,010 more$"):
+        read_tsv(str(path), source="it").position("text")

@@ -1,0 +1,407 @@
+"""RACE: hand-made passages and sequences, wrong files, real data."""
+
+import dataclasses
+import json
+import unicodedata
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from albert_tf.core.errors import UserError
+from albert_tf.data.feature_table import FeatureTable
+from albert_tf.tasks.race import passages as race
+from albert_tf.tasks.race.passages import RaceQuestion, RaceSettings, make_race_features, read_race
+from albert_tf.text.tokenizer import Tokenizer
+from tests.helpers import train_spm, write_files
+
+BIRD = {
+    "id": "high7.txt",
+    "article": "A bird sat in the tree. It sang a song.",
+    "questions": ["The bird sat in the  _  .", "What did it sing?"],
+    "options": [["tree", "house", "sea", "old red car"], ["A song", "Nothing", "A poem", "News"]],
+    "answers": ["A", "D"],
+}
+FISH = {
+    "id": "middle30.txt",
+    "article": "The fish swims.",
+    "questions": ["Who swims?"],
+    "options": [["the bird", "the fish", "Ann", "nobody"]],
+    "answers": ["B"],
+}
+
+
+def archive(**passages) -> dict[str, str]:
+    """Files of the training data, by their paths; "high_7" is train/high/7.txt."""
+    names = {key: key.replace("_", "/") for key in passages}
+    return {f"train/{names[key]}.txt": json.dumps(value) for key, value in passages.items()}
+
+
+def read(folder, files, split="train", **options) -> list[RaceQuestion]:
+    write_files(folder, files)
+    options = {"level": "all", "flag": "data_dir", "need_answers": True, **options}
+    return read_race(str(folder), split, **options)
+
+
+def without(passage: dict, *keys: str) -> dict:
+    return {key: value for key, value in passage.items() if key not in keys}
+
+
+# Reading.
+
+
+def test_questions_are_read(tmp_path):
+    questions = read(tmp_path, archive(high_7=BIRD, middle_30=FISH))
+    assert [question.id for question in questions] == [
+        "middle/30.txt/0",
+        "high/7.txt/0",
+        "high/7.txt/1",
+    ]
+    assert questions[2] == RaceQuestion(
+        id="high/7.txt/1",
+        level="high",
+        article="A bird sat in the tree. It sang a song.",
+        question="What did it sing?",
+        options=("A song", "Nothing", "A poem", "News"),
+        answer=3,
+        file=f"{tmp_path}/train/high/7.txt",
+        number=1,
+    )
+
+
+def test_the_order_is_that_of_the_names(tmp_path):
+    names = [str(number) for number in range(40)]
+    files = {f"train/high/{name}.txt": json.dumps(BIRD) for name in names}
+    found = [question.id for question in read(tmp_path, files, level="high") if not question.number]
+    assert found == [f"high/{name}.txt/0" for name in sorted(names)]
+
+
+@pytest.mark.parametrize(
+    "level, expected",
+    [("middle", ["middle"]), ("high", ["high", "high"]), ("all", ["middle", "high", "high"])],
+)
+def test_levels(tmp_path, level, expected):
+    questions = read(tmp_path, archive(high_7=BIRD, middle_30=FISH), level=level)
+    assert [question.level for question in questions] == expected
+
+
+def test_one_level_needs_no_other(tmp_path):
+    assert len(read(tmp_path, archive(high_7=BIRD), level="high")) == 2
+
+
+def test_the_archive_may_be_inside_the_folder(tmp_path):
+    files = {f"RACE/{name}": text for name, text in archive(high_7=BIRD, middle_30=FISH).items()}
+    assert len(read(tmp_path, files)) == 3
+
+
+def test_other_files_are_left_alone(tmp_path):
+    files = archive(high_7=BIRD, middle_30=FISH)
+    files |= {"train/high/.7.txt": "\0", "train/high/README": "Hello", "train/low/1.txt": "{"}
+    assert len(read(tmp_path, files)) == 3
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path):
+    article = {**FISH, "article": "Da schwimmt ein Fisch – 鱼."}
+    text = json.dumps(article, ensure_ascii=False, indent=1)
+    (question,) = read(tmp_path, {"train/middle/1.txt": "\ufeff" + text}, level="middle")
+    assert question.article == "Da schwimmt ein Fisch – 鱼."
+
+
+def test_all_passages_may_be_in_one_file(tmp_path):
+    lines = [json.dumps({**BIRD, "id": f"high{number}.txt"}) for number in (7, 12)]
+    files = {"train/high/all.txt": "\n".join([lines[0], "", lines[1], ""])}
+    expected = ["high/7.txt/0", "high/7.txt/1", "high/12.txt/0", "high/12.txt/1"]
+    # It is made of the others, where these are there too.
+    for more in ({}, archive(high_7=BIRD)):
+        questions = read(tmp_path, {**files, **more}, level="high")
+        assert [question.id for question in questions] == expected
+
+
+def test_answers_are_optional_for_predictions(tmp_path):
+    files = archive(high_7=without(BIRD, "answers"), middle_30=without(FISH, "answers"))
+    assert [q.answer for q in read(tmp_path, files, need_answers=False)] == [None] * 3
+    files = archive(high_7=BIRD, middle_30=FISH)
+    assert [q.answer for q in read(tmp_path, files, need_answers=False)] == [1, 0, 3]
+
+
+def test_answers_are_all_there_or_none(tmp_path):
+    files = archive(high_7=BIRD, middle_30=without(FISH, "answers"))
+    with pytest.raises(UserError, match=r"middle/30.txt: has no answers, other files of train do"):
+        read(tmp_path, files, need_answers=False)
+
+
+WRONG = {
+    "not_json": ('{"article": ', r"high/7.txt: is not JSON \(.*char"),
+    "empty": ("", "high/7.txt: is not JSON"),
+    "not_utf8": (b'{"article": "\xff"}', "high/7.txt: is not JSON .*codec"),
+    "cut_second_line": (
+        json.dumps(BIRD) + "\n" + json.dumps(BIRD)[:50],
+        "high/7.txt, line 2: is not JSON",
+    ),
+    "cut_on_many_lines": (json.dumps(BIRD, indent=1)[:80], r"high/7.txt: is not JSON"),
+    "list": ([BIRD], "high/7.txt: must be a JSON object, got list"),
+    "no_article": (
+        without(BIRD, "article"),
+        "7.txt: has no 'article'; a passage has article, questions, options, answers",
+    ),
+    "no_questions": (without(BIRD, "questions"), "7.txt: has no 'questions'"),
+    "no_options": (without(BIRD, "options"), "7.txt: has no 'options'"),
+    "no_answers": (without(BIRD, "answers"), "7.txt: has no 'answers'"),
+    "article_of_paragraphs": ({**BIRD, "article": ["A", "B"]}, "article must be a string"),
+    "questions_string": ({**BIRD, "questions": "What?"}, "questions must be a list, got str"),
+    "question_number": ({**BIRD, "questions": ["What?", 3]}, r"questions\[1\] must be a string"),
+    "fewer_answers": (
+        {**BIRD, "answers": ["A"]},
+        "as many questions as options and answers; got 2 questions, 2 options, 1 answers",
+    ),
+    "three_options": (
+        {**BIRD, "options": [BIRD["options"][0], ["x", "y", "z"]]},
+        r"7.txt: options\[1\] must be 4 options, got 3",
+    ),
+    "options_not_listed": (
+        {**BIRD, "options": ["abcd", "efgh"]},
+        r"options\[0\] must be a list of strings",
+    ),
+    "option_none": (
+        {**BIRD, "options": [BIRD["options"][0], ["x", "y", "z", None]]},
+        r"options\[1\] must be a list of strings",
+    ),
+    "answer_e": (
+        {**BIRD, "answers": ["A", "E"]},
+        r"7.txt: answers\[1\] must be one of A, B, C, D; got 'E'",
+    ),
+    "answer_lower": ({**BIRD, "answers": ["a", "B"]}, r"answers\[0\] must be one of"),
+    "answer_two": ({**BIRD, "answers": ["AB", "B"]}, r"answers\[0\] must be one of"),
+    "answer_empty": ({**BIRD, "answers": ["", "B"]}, r"answers\[0\] must be one of"),
+    "answer_index": ({**BIRD, "answers": [0, 3]}, r"answers\[0\] must be one of"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_files_are_named(tmp_path, case):
+    content, message = WRONG[case]
+    if not isinstance(content, str | bytes):
+        content = json.dumps(content)
+    with pytest.raises(UserError, match=message) as caught:
+        read(tmp_path, {"train/high/7.txt": content}, level="high")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_joined_file_needs_ids(tmp_path):
+    with pytest.raises(UserError, match="all.txt: has no 'id'"):
+        read(tmp_path, {"train/high/all.txt": json.dumps(without(BIRD, "id"))}, level="high")
+
+
+def test_missing_folders_are_named(tmp_path):
+    files = archive(high_7=BIRD)
+    with pytest.raises(UserError, match=rf"--data_dir={tmp_path}: has no folder dev"):
+        read(tmp_path, files, split="dev")
+    with pytest.raises(UserError, match="train/middle: cannot be read .*--data_dir must hold"):
+        read(tmp_path, files)
+    (tmp_path / "train/middle").mkdir()
+    with pytest.raises(UserError, match=r"train/middle: holds no .txt files; --data_dir must"):
+        read(tmp_path, files)
+
+
+# Features.
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory) -> Tokenizer:
+    """A tokenizer of words as in the passages above."""
+    words = "the bird sat in tree it sang song what did sing old red car house sea who fish swims"
+    sentences = [f"{word} {other} ." for word in words.split() for other in words.split()]
+    path = tmp_path_factory.mktemp("race") / "spiece.model"
+    options = {"vocab_size": 70, "user_defined_symbols": ["_"], "hard_vocab_limit": False}
+    return Tokenizer.from_file(train_spm(path, sentences, **options))
+
+
+def question(**changes) -> RaceQuestion:
+    values = {
+        "id": "high/7.txt/0",
+        "level": "high",
+        "article": BIRD["article"],
+        "question": BIRD["questions"][0],
+        "options": tuple(BIRD["options"][0]),
+        "answer": 0,
+        "file": "7.txt",
+        "number": 0,
+    }
+    return RaceQuestion(**{**values, **changes})
+
+
+def texts(table: FeatureTable, tokenizer: Tokenizer, row: int) -> tuple[str, str]:
+    """The texts of a sequence's two segments, after checking where the special pieces are."""
+    ids, segments = table.sequence("input_ids", row), table.sequence("segment_ids", row)
+    (first_end, second_end) = np.flatnonzero(ids == tokenizer.sep_id)
+    assert ids[0] == tokenizer.cls_id
+    assert np.sum(ids == tokenizer.cls_id) == 1
+    assert second_end == len(ids) - 1
+    assert segments.tolist() == [0] * (first_end + 1) + [1] * (second_end - first_end)
+    return tokenizer.decode(ids[: first_end + 1]), tokenizer.decode(ids[first_end + 1 :])
+
+
+@pytest.mark.parametrize(
+    "text, option, expected",
+    [
+        ("Ann  _ .", "sang", "Ann  sang ."),
+        ("Who?", "Ann", "Who? Ann"),
+        ("_ and _", "x", "x and x"),
+        ("a __ b", "x", "a xx b"),
+        ("a _ b", "", "a  b"),
+        ("a _ b", "_", "a _ b"),
+        ("", "x", " x"),
+    ],
+)
+def test_an_option_goes_into_every_gap(text, option, expected):
+    assert race.join_question_and_option(text, option) == expected
+
+
+def test_four_sequences_a_question(tokenizer):
+    table = make_race_features(RaceSettings(tokenizer, 64), [question()])
+    assert (len(table), table.choices, len(table.row_splits)) == (1, 4, 5)
+    article = "a bird sat in the tree. it sang a song."
+    assert [texts(table, tokenizer, row) for row in range(4)] == [
+        (article, f"the bird sat in the {option} .")
+        for option in ("tree", "house", "sea", "old red car")
+    ]
+
+
+def test_columns(tokenizer):
+    questions = [
+        question(answer=2),
+        question(answer=0, level="middle"),
+        question(answer=3, level="middle"),
+    ]
+    columns = make_race_features(RaceSettings(tokenizer, 64), questions).columns
+    assert columns["label_ids"].tolist() == [[2], [0], [3]]
+    assert columns["is_high"].tolist() == [[1], [0], [0]]
+    assert columns["is_high"].dtype == columns["label_ids"].dtype == np.int32
+    unlabelled = [dataclasses.replace(question, answer=None) for question in questions]
+    assert set(make_race_features(RaceSettings(tokenizer, 64), unlabelled).columns) == {"is_high"}
+
+
+def test_the_article_is_cut_at_its_end_to_fit(tokenizer):
+    whole = make_race_features(RaceSettings(tokenizer, 64), [question()])
+    length = int(whole.lengths[0]) - 3
+    table = make_race_features(RaceSettings(tokenizer, length), [question()])
+    for row in range(4):
+        ids, cut = whole.sequence("input_ids", row), table.sequence("input_ids", row)
+        missing = max(0, len(ids) - length)
+        assert len(cut) == len(ids) - missing
+        end = np.flatnonzero(ids == tokenizer.sep_id)[0]
+        assert cut.tolist() == [*ids[: end - missing], *ids[end:]]
+    assert table.lengths[0] == length
+
+
+def test_of_question_and_option_the_end_is_kept(tokenizer):
+    whole = make_race_features(RaceSettings(tokenizer, 64), [question()])
+    table = make_race_features(RaceSettings(tokenizer, 64, max_qa_length=5), [question()])
+    for row in range(4):
+        ids = whole.sequence("input_ids", row)
+        end = np.flatnonzero(ids == tokenizer.sep_id)[0]
+        assert table.sequence("input_ids", row).tolist() == [*ids[: end + 1], *ids[-6:]]
+
+
+def test_a_sequence_may_be_shorter_than_question_and_option(tokenizer):
+    table = make_race_features(RaceSettings(tokenizer, 8), [question()])
+    assert np.diff(table.row_splits).tolist() == [8] * 4
+    assert texts(table, tokenizer, 3)[0] == ""
+
+
+def test_gaps_are_found_after_cleaning(tokenizer):
+    table = make_race_features(
+        RaceSettings(tokenizer, 64), [question(question="The ＿ sang", options=("BIRD",) * 4)]
+    )
+    assert texts(table, tokenizer, 0)[1] == "the bird sang"
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3])
+def test_a_question_is_the_same_in_any_company(tokenizer, chunk):
+    questions = [
+        question(),
+        question(question="What did it sing?", level="middle"),
+        question(article="the fish swims", answer=2),
+        question(article=""),
+        question(answer=1),
+    ]
+    settings = RaceSettings(tokenizer, 40)
+    together = make_race_features(settings, questions)
+    parts = FeatureTable.concatenate(
+        [
+            make_race_features(settings, questions[start : start + chunk])
+            for start in range(0, len(questions), chunk)
+        ]
+    )
+    np.testing.assert_array_equal(parts.row_splits, together.row_splits)
+    np.testing.assert_equal(dict(parts.sequences), dict(together.sequences))
+    np.testing.assert_equal(dict(parts.columns), dict(together.columns))
+
+
+def test_no_questions_give_an_empty_table(tokenizer):
+    table = make_race_features(RaceSettings(tokenizer, 64), [])
+    assert (len(table), table.choices, len(table.sequences["input_ids"])) == (0, 4, 0)
+
+
+@pytest.mark.parametrize("lengths", [(3, 128), (64, 0)])
+def test_lengths_without_room_are_refused(tokenizer, lengths):
+    with pytest.raises(UserError, match=r"--max_(seq|qa)_length must be"):
+        RaceSettings(tokenizer, *lengths)
+
+
+# Real data.
+
+
+def independent_features(processor, passage: dict, number: int, length: int, most: int) -> list:
+    """(ids, segments) of each option of a question, written from the rules and SentencePiece alone."""
+
+    def cleaned(text: str) -> str:
+        text = unicodedata.normalize("NFKD", " ".join(text.split()))
+        return "".join(char for char in text if not unicodedata.combining(char)).lower()
+
+    def encode(text: str) -> list[int]:
+        ids = []
+        for piece in processor.encode(text, out_type=str):
+            number_and_comma = len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+            pieces = (
+                [*processor.encode(piece[:-1].replace("▁", ""), out_type=str), ","]
+                if number_and_comma
+                else [piece]
+            )
+            ids += map(processor.piece_to_id, pieces)
+        return ids
+
+    article = encode(cleaned(passage["article"]))
+    text = cleaned(passage["questions"][number])
+    features = []
+    for option in map(cleaned, passage["options"][number]):
+        last = encode(option.join(text.split("_")) if "_" in text else f"{text} {option}")[-most:]
+        first = article[: length - 3 - len(last)]
+        ids = [2, *first, 3, *last, 3]
+        features.append((ids, [int(position > len(first) + 1) for position in range(len(ids))]))
+    return features
+
+
+@pytest.mark.parametrize("length, most", [(512, 128), (200, 20)])
+def test_real_passages_equal_an_independent_implementation(
+    real_data, released_model_file, length, most
+):
+    settings = RaceSettings(Tokenizer.from_file(released_model_file), length, most)
+    options = {"level": "all", "flag": "data_dir", "need_answers": True}
+    questions = read_race(str(real_data / "race"), "dev", **options)
+    assert len(questions) == 4887
+    chosen = questions[::15]
+    table = make_race_features(settings, chosen)
+    processor = sentencepiece.SentencePieceProcessor(model_file=released_model_file)
+    for index, question in enumerate(chosen):
+        with open(question.file, encoding="utf-8") as file:
+            passage = json.load(file)
+        found = [
+            (table.sequence("input_ids", row).tolist(), table.sequence("segment_ids", row).tolist())
+            for row in range(4 * index, 4 * index + 4)
+        ]
+        assert found == independent_features(processor, passage, question.number, length, most)
+        assert "ABCD"[table.columns["label_ids"][index, 0]] == passage["answers"][question.number]
+        file_name = passage["id"].removeprefix(question.level)
+        assert question.id == f"{question.level}/{file_name}/{question.number}"
+        assert table.columns["is_high"][index, 0] == passage["id"].startswith("high")

@@ -1,0 +1,565 @@
+"""SQuAD's answers and scores: the official rules by hand, n-best lists and thresholds against naive searches."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from albert_tf.tasks.squad import answers as squad_answers
+from albert_tf.tasks.squad.answers import (
+    Answer,
+    Spans,
+    best_answers,
+    candidate_spans_v1,
+    candidate_spans_v2,
+    combine,
+    f1_score,
+    nbest_predictions,
+    normalize_answer,
+    null_odds_by_id,
+    predictions,
+    score_v1,
+    score_v2,
+    score_v2_by_threshold,
+)
+from albert_tf.tasks.squad.windows import SquadQuestion, WindowSettings, make_windows, read_squad
+from albert_tf.text.tokenizer import Tokenizer
+from tests.helpers import train_spm
+
+WORDS = "who where is was in the a cat sat on mat dog ran far away from home then slept"
+SOME_WORDS = ["the", "a", "cat", "sat", "on"]  # so few that different spans have the same text
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """A tokenizer whose pieces are the words of WORDS."""
+    path = tmp_path_factory.mktemp("words") / "spiece.model"
+    return Tokenizer.from_file(
+        train_spm(path, [WORDS] * 3, model_type="word", hard_vocab_limit=False)
+    )
+
+
+def asked(*answers, context="", id="q1"):
+    """A question with these answers, impossible without."""
+    found = tuple((answer, 0) for answer in answers)
+    return SquadQuestion(id, "who sat", context, found, is_impossible=not answers)
+
+
+# --- Scores by hand ---
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The U.S.  Army", "us army"),
+        ("an apple, a pear and the rest", "apple pear and rest"),
+        ("A", ""),
+        ("the-end", "theend"),  # punctuation goes before articles
+        ("1,000 and $5", "1000 and 5"),
+        ("“quoted” – dash", "“quoted” – dash"),  # only ASCII punctuation
+        ("another theme", "another theme"),
+        ("\tÉtat \n c'est  MOI ", "état cest moi"),
+        ("", ""),
+    ],
+)
+def test_normalize_answer(text, expected):
+    assert normalize_answer(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("prediction", "reference", "expected"),
+    [
+        ("x y z", "y z w v", 4 / 7),  # precision 2/3, recall 2/4
+        ("x x y", "x z", 2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2)),  # bags: one x in common
+        ("x", "y", 0),
+        ("", "", 0),
+        ("", "x", 0),
+        ("y x", "x y", 1),
+    ],
+)
+def test_f1_score(prediction, reference, expected):
+    assert f1_score(prediction.split(), reference.split()) == pytest.approx(expected, abs=1e-15)
+
+
+def test_score_v1_by_hand():
+    questions = [
+        asked("the red cat", "a cat", id="exact with the second"),
+        asked("red cat", "blue dog", id="best f1"),
+        asked("cat", id="wrong"),
+        asked("cat", id="missing"),
+        asked("the", id="empty after normalising"),
+    ]
+    given = {
+        "exact with the second": "Cat!",
+        "best f1": "red",
+        "wrong": "dog",
+        "empty after normalising": "A",
+        "of no question": "cat",
+    }
+    assert score_v1(questions, given) == {
+        "exact_match": pytest.approx(100 * 2 / 5),
+        # As in the official script, F1 is 0 where no words are left, although the match is exact.
+        "f1": pytest.approx(100 * (1 + 2 / 3 + 0 + 0 + 0) / 5),
+        "total": 5,
+    }
+
+
+V2 = [
+    asked("red cat", "cat", id="right"),
+    asked("red cat", id="half"),
+    asked("cat", id="not answered"),
+    asked(id="rightly not answered"),
+    asked(id="wrongly answered"),
+    asked("the", id="only an article"),
+    asked(id="answered by an article"),
+    asked("the", "cat", id="an article and a word"),
+]
+V2_PREDICTIONS = {
+    "right": "the cat",
+    "half": "cat",
+    "not answered": "",
+    "rightly not answered": "",
+    "wrongly answered": "cat",
+    "only an article": "",
+    "answered by an article": "A",
+    "an article and a word": "",
+}
+
+
+def test_score_v2_by_hand():
+    result = score_v2(V2, V2_PREDICTIONS, None, 1.0)
+    assert result == {
+        "exact": pytest.approx(100 * 4 / 8),
+        "f1": pytest.approx(100 * (4 + 2 / 3) / 8),
+        "total": 8,
+        "HasAns_exact": pytest.approx(100 * 2 / 5),
+        "HasAns_f1": pytest.approx(100 * (2 + 2 / 3) / 5),
+        "HasAns_total": 5,
+        "NoAns_exact": pytest.approx(100 * 2 / 3),
+        "NoAns_f1": pytest.approx(100 * 2 / 3),
+        "NoAns_total": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("threshold", "exact"),
+    [
+        (3.0, {"right", "cat?"}),  # equal null odds still count as answered
+        (2.9, {"right", "cat?", "impossible"}),
+        (-1.0, {"right", "cat?", "impossible"}),
+        (-1.1, {"cat?", "impossible"}),
+    ],
+)
+def test_score_v2_at_a_threshold(threshold, exact):
+    questions = [asked("cat", id="right"), asked("cat", id="cat?"), asked(id="impossible")]
+    given = {"right": "cat", "cat?": "cat", "impossible": "cat"}
+    odds = {"right": -1.0, "cat?": -5.0, "impossible": 3.0}
+    result = score_v2(questions, given, odds, threshold)
+    assert result["exact"] == result["f1"] == pytest.approx(100 * len(exact) / 3)
+    assert result["HasAns_exact"] == pytest.approx(100 * len(exact - {"impossible"}) / 2)
+    assert result["best_exact"] == result["best_f1"] == pytest.approx(100)
+    assert result["best_exact_thresh"] == result["best_f1_thresh"] == -1.0
+
+
+def test_score_v2_of_one_kind_of_question():
+    assert "HasAns_exact" not in score_v2([asked()], {"q1": ""}, None, 1.0)
+    assert "NoAns_exact" not in score_v2([asked("cat")], {"q1": ""}, None, 1.0)
+
+
+def test_missing_predictions_and_odds_of_squad_2():
+    questions = [asked("cat", id="a"), asked("cat", id="b"), asked(id="c"), asked(id="d")]
+    odds = {"a": -2.0, "c": 9.0, "of no question": 5.0}
+    result = score_v2(questions, {"a": "cat", "d": "cat"}, odds, 1.0)
+    # "c" is wrong although its null odds are right: nothing was predicted. "d" has null odds 0.
+    assert result["exact"] == 25 and result["total"] == 4
+    assert result["HasAns_exact"] == 50 and result["NoAns_exact"] == 0
+    # At best "a" is answered and "d" is not.
+    assert result["best_exact"] == 50 and result["best_exact_thresh"] == -2.0
+
+
+def test_best_threshold_is_0_if_no_answer_helps():
+    questions = [asked(id="a"), asked("cat", id="b")]
+    result = score_v2(questions, {"a": "cat", "b": "dog"}, {"a": -3.0, "b": -2.0}, 1.0)
+    assert (result["best_exact"], result["best_exact_thresh"]) == (50.0, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_best_threshold_equals_search(seed):
+    rng = np.random.default_rng(seed)
+    questions, given, odds = [], {}, {}
+    for number in range(61):
+        id = f"q{number}"
+        answers = [" ".join(rng.choice(SOME_WORDS, rng.integers(1, 4)))] * int(rng.random() < 0.6)
+        questions.append(asked(*answers, id=id))
+        given[id] = rng.choice([*answers, "", "cat sat"])
+        odds[id] = float(rng.normal() - 2 * bool(answers))
+    result = score_v2(questions, given, odds, 1.0)
+    for name in ("exact", "f1"):
+        tried = {
+            threshold: score_v2(questions, given, odds, threshold)[name]
+            for threshold in [-math.inf, *odds.values()]
+        }
+        assert result[f"best_{name}"] == pytest.approx(max(tried.values()), abs=1e-9)
+        reached = tried[result[f"best_{name}_thresh"]]
+        assert reached == pytest.approx(max(tried.values()), abs=1e-9)
+
+
+def test_scores_by_threshold():
+    questions = [asked("cat", id="a"), asked("cat", id="b"), asked(id="c"), asked(id="d")]
+    given = {"a": "cat", "b": "cat", "c": "cat", "d": "cat"}
+    odds = {"a": -2.0, "b": 1.0, "c": 2.0, "d": -1.0}
+    by_threshold = score_v2_by_threshold(questions, given, odds, -1.5)
+    assert {name: (r["threshold"], r["exact"]) for name, r in by_threshold.items()} == {
+        "threshold_0": (0.0, 50.0),
+        "threshold_best": (-2.0, 75.0),
+        "threshold_given": (-1.5, 75.0),
+    }
+    assert all(r["best_f1"] == 75 and r["total"] == 4 for r in by_threshold.values())
+    assert "threshold_given" not in score_v2_by_threshold(questions, given, odds, None)
+
+
+# --- N-best lists against a naive search ---
+
+N_BEST, MAX_ANSWER, LENGTH = 6, 3, 17
+
+
+def random_questions(seed, num_questions=9):
+    rng = np.random.default_rng(seed)
+    return [
+        SquadQuestion(
+            f"q{number}",
+            " ".join(rng.choice(SOME_WORDS, rng.integers(1, 5))),
+            " ".join(rng.choice(SOME_WORDS, rng.integers(1, 30))),
+        )
+        for number in range(num_questions)
+    ]
+
+
+def windows_of(words, questions, doc_stride=4):
+    return make_windows(WindowSettings(words, LENGTH - 2, doc_stride, 4), (0, questions))
+
+
+def is_valid(table, window, start, end):
+    """Whether a model's start and end are an answer, from the features of one window."""
+    chars = table.sequence("start_chars", window)
+    if not (start < len(chars) and end < len(chars) and start <= end < start + MAX_ANSWER):
+        return False
+    has_most_context = table.sequence("is_max_context", window)[start]
+    return chars[start] >= 0 and chars[end] >= 0 and bool(has_most_context)
+
+
+def naive_answers(questions, table, found):
+    """Best answers of (question, window, start, end, start score, end score), in the order of the search."""
+    answers = []
+    for index, question in enumerate(questions):
+        candidates = [entry[1:] for entry in found if entry[0] == index]
+        candidates = [entry for entry in candidates if is_valid(table, *entry[:3])]
+        seen = {}
+        for window, start, end, *scores in sorted(candidates, key=lambda entry: -sum(entry[-2:])):
+            first = table.sequence("start_chars", window)[start]
+            text = question.context[first : table.sequence("end_chars", window)[end]]
+            if text not in seen and len(seen) < N_BEST:
+                seen[text] = tuple(scores)
+        total = sum(math.exp(sum(scores)) for scores in seen.values())
+        answers.append(
+            [(text, *scores, math.exp(sum(scores)) / total) for text, scores in seen.items()]
+        )
+    return answers
+
+
+def check_answers(questions, found, expected):
+    """The same texts and scores, and the characters that they stand at."""
+    assert any(len(best) == N_BEST for best in expected)
+    for question, best, wanted in zip(questions, found, expected, strict=True):
+        if not wanted:
+            assert best == [Answer("", -1e6, -1e6, 1.0, 0, 0)]
+            continue
+        assert [answer[:3] for answer in best] == [entry[:3] for entry in wanted]
+        for answer, entry in zip(best, wanted, strict=True):
+            assert answer.probability == pytest.approx(entry[3])
+            assert question.context[answer.start_char : answer.end_char] == answer.text
+            assert answer.score == entry[1] + entry[2]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_candidates_v1_equal_naive_search(words, seed, monkeypatch):
+    monkeypatch.setattr(squad_answers, "_WINDOWS_AT_A_TIME", 5)
+    rng = np.random.default_rng(seed)
+    questions = random_questions(seed)
+    table = windows_of(words, questions)
+    assert len(table) > 20
+    # Rounded, so that there are equal ones.
+    shape = (len(table), LENGTH)
+    starts, ends = (rng.normal(size=shape).round(1).astype(np.float32) for _ in range(2))
+
+    found = []
+    for window in range(len(table)):
+        length = len(table.sequence("input_ids", window))
+        best = [
+            sorted(range(length), key=lambda piece, logits=logits: -logits[window, piece])[:N_BEST]
+            for logits in (starts, ends)
+        ]
+        question = table.columns["question_index"][window, 0]
+        for start in best[0]:
+            for end in best[1]:
+                scores = float(starts[window, start]), float(ends[window, end])
+                found.append((question, window, start, end, *scores))
+    expected = naive_answers(questions, table, found)
+
+    spans = candidate_spans_v1(
+        table, starts, ends, n_best_size=N_BEST, max_answer_length=MAX_ANSWER
+    )
+    check_answers(questions, best_answers(questions, spans, N_BEST), expected)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_candidates_v2_equal_naive_search(words, seed, monkeypatch):
+    monkeypatch.setattr(squad_answers, "_WINDOWS_AT_A_TIME", 5)
+    rng = np.random.default_rng(seed)
+    questions = random_questions(seed)
+    table = windows_of(words, questions)
+    num_starts, num_ends = 9, 7
+    shape = (len(table), num_starts, num_ends)
+    start_index = rng.permuted(np.tile(np.arange(LENGTH), (len(table), 1)), axis=1)[:, :num_starts]
+    end_index = rng.permuted(np.tile(np.arange(LENGTH), (*shape[:2], 1)), axis=2)[..., :num_ends]
+    start_scores = rng.normal(size=shape[:2]).astype(np.float32)
+    end_scores = rng.normal(size=shape).astype(np.float32)
+    cls_logits = rng.normal(size=len(table)).astype(np.float32)
+
+    of_question = table.columns["question_index"][:, 0]
+    found = []
+    for window, start, end in np.ndindex(shape):
+        pieces = start_index[window, start], end_index[window, start, end]
+        scores = float(start_scores[window, start]), float(end_scores[window, start, end])
+        found.append((of_question[window], window, *pieces, *scores))
+    expected = naive_answers(questions, table, found)
+
+    spans = candidate_spans_v2(
+        table,
+        start_top_log_probs=start_scores,
+        start_top_index=start_index,
+        end_top_log_probs=end_scores.reshape(len(table), -1),
+        end_top_index=end_index.reshape(len(table), -1),
+        cls_logits=cls_logits,
+        max_answer_length=MAX_ANSWER,
+    )
+    check_answers(questions, best_answers(questions, spans, N_BEST), expected)
+    for index in range(len(questions)):
+        assert spans.null_odds[index] == min(cls_logits[of_question == index])
+
+
+def v1_answers(table, questions, starts, ends, length=LENGTH, n_best_size=4):
+    """The best answers if the model gives some pieces a logit and all others -20."""
+    logits = np.full((2, len(table), length), -20, np.float32)
+    for side, values in enumerate((starts, ends)):
+        for (window, piece), value in values.items():
+            logits[side, window, piece] = value
+    spans = candidate_spans_v1(table, *logits, n_best_size=n_best_size, max_answer_length=5)
+    return best_answers(questions, spans, n_best_size)
+
+
+def test_padding_is_no_candidate(words):
+    questions = [
+        asked("cat", context="the cat sat"),
+        asked("dog", context="a dog ran away", id="2"),
+    ]
+    table = windows_of(words, questions)
+    real = {(0, 5): 3.0, (1, 5): 4.0}
+    padding = {(0, 7 + k): 9.0 for k in range(6)}
+    assert v1_answers(table, questions, real | padding, real) == v1_answers(
+        table, questions, real, real, length=9
+    )
+    with pytest.raises(ValueError, match="a window has 9 pieces, not 8"):
+        v1_answers(table, questions, {}, {}, length=8)
+
+
+def test_question_and_special_pieces_are_no_answers(words):
+    questions = [asked("cat", context="the cat sat")]
+    table = windows_of(words, questions)  # [CLS] who sat [SEP] the cat sat [SEP]
+    better = {(0, piece): 9.0 - piece for piece in (0, 1, 7)}
+    [[best, *_]] = v1_answers(table, questions, better | {(0, 5): 1.0}, better | {(0, 6): 1.0})
+    assert best.text == "cat sat"
+    # They take up places among the best, as in the original: then nothing is left.
+    [answers] = v1_answers(
+        table, questions, better | {(0, 5): 1.0}, better | {(0, 6): 1.0}, n_best_size=3
+    )
+    assert answers == [Answer("", -1e6, -1e6, 1.0, 0, 0)]
+
+
+@pytest.fixture(scope="module")
+def characters(tmp_path_factory):
+    """A tokenizer whose pieces are characters, the marker before a word among them."""
+    path = tmp_path_factory.mktemp("characters") / "spiece.model"
+    text = "abcdefghijklmnopqrstuvwxyz 12"
+    return Tokenizer.from_file(
+        train_spm(path, [text] * 3, model_type="char", hard_vocab_limit=False)
+    )
+
+
+def test_answer_never_ends_in_white_space(characters):
+    questions = [SquadQuestion("q1", "x", "cat  sat")]
+    table = make_windows(WindowSettings(characters, 20, 9, 9), (0, questions))
+    # [CLS] ▁ x [SEP] ▁ c a t ▁ s a t [SEP]: from the first marker to the second, and the second alone.
+    [answers] = v1_answers(
+        table, questions, {(0, 4): 5.0, (0, 8): 9.0}, {(0, 8): 5.0, (0, 9): 1.0}, n_best_size=2
+    )
+    assert [(a.text, a.start_char, a.end_char) for a in answers] == [("s", 5, 6), ("cat", 0, 3)]
+
+
+def test_end_before_the_start_is_no_answer_inside_one_character_either(characters):
+    questions = [SquadQuestion("q1", "x", "½")]
+    table = make_windows(WindowSettings(characters, 20, 9, 9), (0, questions))
+    # [CLS] ▁ x [SEP] ▁ 1 ⁄ 2 [SEP]
+    [forwards] = v1_answers(table, questions, {(0, 5): 9.0}, {(0, 7): 9.0}, n_best_size=1)
+    [backwards] = v1_answers(table, questions, {(0, 7): 9.0}, {(0, 6): 9.0}, n_best_size=1)
+    assert (forwards[0].text, backwards[0].text) == ("½", "")
+
+
+def test_context_without_pieces_gets_the_empty_answer(words):
+    questions = [asked("cat", context=" "), asked("cat", context="the cat", id="q2")]
+    table = windows_of(words, questions)
+    answers = v1_answers(table, questions, {(1, 4): 1.0}, {(1, 5): 1.0})
+    assert [best[0].text for best in answers] == ["", "the cat"]
+
+
+# --- Ensembles ---
+
+
+def spans_of(entries, null_odds=()):
+    """Spans of (question, start, end, start score, end score)."""
+    columns = np.array(entries, np.float64).reshape(-1, 5).T
+    return Spans(*columns[:3].astype(np.int32), *columns[3:], np.array(null_odds, np.float64))
+
+
+def listed(spans):
+    arrays = (spans.question, spans.start_chars, spans.end_chars, spans.scores)
+    return list(zip(*(array.tolist() for array in arrays), strict=True))
+
+
+def test_ensemble_by_hand():
+    first = spans_of([(0, 0, 4, -1.0, 0.0), (0, 5, 9, -1.0, -2.0), (2, 3, 7, -1, -4)], [3, 0, -1])
+    second = spans_of([(0, 0, 4, -0.5, -1.5), (1, 0, 4, -2.0, -2.0)], [1, 0.5, -2])
+    third = spans_of([(0, 5, 9, -1, -1), (0, 5, 8, -0.25, -0.5), (2, 3, 7, 0, 0)], [2, 1, 0])
+    combined = combine([first, second, third])
+    assert listed(combined) == [
+        (0, 5, 8, -0.75),  # of the third alone
+        (0, 0, 4, -1.5),
+        (0, 5, 9, -2.5),
+        (1, 0, 4, -4.0),
+        (2, 3, 7, -2.5),
+    ]
+    np.testing.assert_allclose(combined.start_log_probs, [-0.25, -0.75, -1, -2, -0.5])
+    np.testing.assert_allclose(combined.null_odds, [2, 0.5, -1])
+
+
+def test_a_members_best_span_of_the_same_characters_counts():
+    # The pieces of "½" all have the same characters.
+    member = spans_of([(0, 0, 4, -1, -1), (0, 0, 4, -3, -3)])
+    assert listed(combine([member, spans_of([(0, 0, 4, -2, -2)])])) == [(0, 0, 4, -3.0)]
+
+
+def test_ensemble_of_one_changes_nothing(words):
+    rng = np.random.default_rng(1)
+    questions = random_questions(1)
+    table = windows_of(words, questions)
+    logits = rng.normal(size=(2, len(table), LENGTH)).astype(np.float32)
+    spans = candidate_spans_v1(table, *logits, n_best_size=N_BEST, max_answer_length=MAX_ANSWER)
+    assert listed(combine([spans])) == listed(spans)
+    assert listed(combine([spans, spans])) == listed(spans)
+
+
+def test_ensemble_of_models_without_candidates():
+    combined = combine([spans_of([], [1.0]), spans_of([], [3.0])])
+    assert listed(combined) == [] and combined.null_odds.tolist() == [2.0]
+    assert best_answers([asked()], combined, 5)[0][0].text == ""
+
+
+def test_members_must_have_answered_the_same():
+    with pytest.raises(ValueError, match="the same questions"):
+        combine([spans_of([], [1.0]), spans_of([], [1.0, 2.0])])
+
+
+# --- What the files hold ---
+
+
+def test_what_the_files_hold():
+    questions = [asked(context="the cat sat", id="a"), asked(context="a dog ran", id="b")]
+    spans = spans_of([(0, 4, 7, -1, -1), (0, 0, 7, -1, -2), (1, 2, 5, 0, 0)], [0.5, -0.5])
+    answers = best_answers(questions, spans, 20)
+    assert predictions(questions, answers) == {"a": "cat", "b": "dog"}
+    odds = spans.null_odds
+    assert predictions(questions, answers, odds, 0.0) == {"a": "", "b": "dog"}
+    assert predictions(questions, answers, odds, 0.5) == {"a": "cat", "b": "dog"}
+    assert predictions(questions, answers, odds, -1.0) == {"a": "", "b": ""}
+    assert null_odds_by_id(questions, odds) == {"a": 0.5, "b": -0.5}
+
+    nbest = json.loads(json.dumps(nbest_predictions(questions, answers)))
+    assert [answer["text"] for answer in nbest["a"]] == ["cat", "the cat"]
+    assert nbest["a"][0]["probability"] == pytest.approx(1 / (1 + math.exp(-1)))
+    assert nbest["b"] == [
+        {
+            "text": "dog",
+            "start_log_prob": 0.0,
+            "end_log_prob": 0.0,
+            "probability": 1.0,
+            "start_char": 2,
+            "end_char": 5,
+        }
+    ]
+
+
+def test_predictions_at_the_best_threshold_reach_the_best_score(words):
+    rng = np.random.default_rng(3)
+    questions = [
+        asked(*["cat"] * (number % 2), context="the cat sat", id=f"q{number}")
+        for number in range(20)
+    ]
+    spans = spans_of([(q, 4, 7, 0, 0) for q in range(20)], rng.normal(size=20))
+    answers = best_answers(questions, spans, 20)
+    odds = null_odds_by_id(questions, spans.null_odds)
+    best = score_v2(questions, predictions(questions, answers), odds, 1.0)
+    written = predictions(questions, answers, spans.null_odds, best["best_f1_thresh"])
+    reached = score_v2(questions, written, None, 1.0)
+    assert reached["f1"] == best["best_f1"] > 50
+    assert "" in written.values() and "cat" in written.values()
+
+
+# --- Real predictions ---
+
+
+@pytest.fixture(scope="module")
+def squad(real_data):
+    return real_data / "squad"
+
+
+def read_predictions(squad, name):
+    return json.loads((squad / "predictions" / name).read_text())
+
+
+def test_real_predictions_of_squad_1(squad):
+    questions = read_squad(str(squad / "dev-v1.1.json"), version="1.1", flag="x", need_answers=True)
+    given = read_predictions(squad, "v1.1-logistic-regression.json")
+    assert len([q for q in questions if q.id not in given]) == 13
+    result = score_v1(questions, given)
+    assert result["exact_match"] == pytest.approx(40.14191106906339, abs=1e-9)
+    assert result["f1"] == pytest.approx(50.98153647324461, abs=1e-9)
+
+
+def test_real_predictions_of_squad_2(squad):
+    questions = read_squad(
+        str(squad / "dev-v2.0.rebuilt.json"), version="2.0", flag="x", need_answers=True
+    )
+    given = read_predictions(squad, "v2.0-predictions.json")
+    result = score_v2(questions, given, read_predictions(squad, "v2.0-null-odds.json"), 1.0)
+    expected = {
+        "exact": 83.13821275162132,
+        "f1": 86.30317740069837,
+        "best_exact": 84.27524635728123,
+        "best_f1": 87.20515458088056,
+        "best_exact_thresh": -5.604948997497559,
+        "best_f1_thresh": -5.604948997497559,
+    }
+    for name, value in expected.items():
+        assert result[name] == pytest.approx(value, abs=1e-9), name
+    assert (result["total"], result["HasAns_total"], result["NoAns_total"]) == (11873, 5928, 5945)

@@ -1,0 +1,573 @@
+"""SQuAD's files and windows: by hand, against a restatement of the original's alignment, on wrong files."""
+
+import dataclasses
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+from albert_tf.core.errors import UserError
+from albert_tf.core.workers import Workers
+from albert_tf.data.feature_table import FeatureTable
+from albert_tf.tasks.squad.windows import (
+    SquadQuestion,
+    WindowSettings,
+    _max_context,
+    make_windows,
+    read_squad,
+)
+from albert_tf.text.tokenizer import Tokenizer, clean_text
+from tests.helpers import train_spm
+
+WORDS = "who where is was in the a cat sat on mat dog ran far away from home then slept"
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """A tokenizer whose pieces are the words of WORDS."""
+    path = tmp_path_factory.mktemp("words") / "spiece.model"
+    return Tokenizer.from_file(
+        train_spm(path, [WORDS] * 3, model_type="word", vocab_size=60, hard_vocab_limit=False)
+    )
+
+
+@pytest.fixture(scope="module")
+def characters(tmp_path_factory):
+    """A tokenizer whose pieces are characters, the marker before a word among them."""
+    path = tmp_path_factory.mktemp("characters") / "spiece.model"
+    text = "abcdefghijklmnopqrstuvwxyz 0123456789 ,.?()"
+    return Tokenizer.from_file(
+        train_spm(path, [text] * 3, model_type="char", vocab_size=70, hard_vocab_limit=False)
+    )
+
+
+def question(context, answer=None, start=None, text="who sat", **changes):
+    """A question with one answer, at its first place in the context unless told."""
+    answers = ()
+    if answer is not None:
+        answers = ((answer, context.index(answer) if start is None else start),)
+    return SquadQuestion("id", text, context, answers, is_impossible=not answers, **changes)
+
+
+def windows_of(tokenizer, *questions, max_seq_length=64, doc_stride=5, max_query_length=7):
+    settings = WindowSettings(tokenizer, max_seq_length, doc_stride, max_query_length)
+    return make_windows(settings, (0, questions))
+
+
+def pieces(tokenizer, table, window):
+    ids = table.sequence("input_ids", window)
+    return " ".join(tokenizer.id_to_piece(id).replace("▁", "") or "▁" for id in ids)
+
+
+def labels(table):
+    names = ("start_positions", "end_positions", "is_impossible")
+    return np.concatenate([table.columns[name] for name in names], axis=1).tolist()
+
+
+def answer_text(table, window, context):
+    """The characters of the context that a window is trained to find."""
+    start, end, is_impossible = labels(table)[window]
+    assert not is_impossible
+    return context[
+        table.sequence("start_chars", window)[start] : table.sequence("end_chars", window)[end]
+    ]
+
+
+# --- Windows ---
+
+
+def test_one_window_by_hand(words):
+    context = "The cat sat on the mat"
+    table = windows_of(words, question(context, "the mat"))
+    assert pieces(words, table, 0) == "[CLS] who sat [SEP] the cat sat on the mat [SEP]"
+    expected = {
+        "segment_ids": [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1],
+        "p_mask": [0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1],
+        "start_chars": [-1, -1, -1, -1, 0, 4, 8, 12, 15, 19, -1],
+        "end_chars": [-1, -1, -1, -1, 3, 7, 11, 14, 18, 22, -1],
+        "is_max_context": [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0],
+    }
+    assert {name: table.sequence(name, 0).tolist() for name in expected} == expected
+    assert labels(table) == [[8, 9, 0]]
+    assert table.columns["question_index"].tolist() == [[0]]
+    assert table.batch(np.array([0]), 13, ["p_mask"])["p_mask"][0].tolist()[-2:] == [1, 1]
+
+
+def test_windows_overlap_by_hand(words):
+    context = "the cat sat on the mat then slept"
+    # Room for 4 pieces of the context beside [CLS] who sat [SEP] [SEP].
+    table = windows_of(
+        words, question(context, "mat then"), max_seq_length=9, doc_stride=3, max_query_length=2
+    )
+    assert [pieces(words, table, row) for row in range(len(table))] == [
+        "[CLS] who sat [SEP] the cat sat on [SEP]",
+        "[CLS] who sat [SEP] on the mat then [SEP]",
+        "[CLS] who sat [SEP] then slept [SEP]",
+    ]
+    # "on" is last in one window and first in the next: the first has it. "then" as well.
+    assert [table.sequence("is_max_context", row)[4:-1].tolist() for row in range(3)] == [
+        [1, 1, 1, 1],
+        [0, 1, 1, 1],
+        [0, 1],
+    ]
+    # Trained on in the window that holds all of it.
+    assert labels(table) == [[0, 0, 1], [6, 7, 0], [0, 0, 1]]
+    assert answer_text(table, 1, context) == "mat then"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("cat sat on the mat", [[0, 0, 1]] * 3),
+        ("sat on", [[6, 7, 0], [0, 0, 1], [0, 0, 1]]),
+        ("on", [[7, 7, 0], [4, 4, 0], [0, 0, 1]]),
+        ("on the", [[0, 0, 1], [4, 5, 0], [0, 0, 1]]),  # ends just beyond the first window
+        ("sat on the", [[0, 0, 1]] * 3),  # begins just before the second
+    ],
+)
+def test_a_window_is_trained_on_what_it_holds_whole(words, answer, expected):
+    table = windows_of(
+        words,
+        question("the cat sat on the mat then slept", answer),
+        max_seq_length=9,
+        doc_stride=3,
+        max_query_length=2,
+    )
+    assert labels(table) == expected
+
+
+def test_stride_beyond_the_window_leaves_no_gap(words):
+    context = "the cat sat on the mat then slept"
+    table = windows_of(
+        words, question(context, "mat"), max_seq_length=9, doc_stride=100, max_query_length=2
+    )
+    assert [pieces(words, table, row) for row in range(len(table))] == [
+        "[CLS] who sat [SEP] the cat sat on [SEP]",
+        "[CLS] who sat [SEP] the mat then slept [SEP]",
+    ]
+
+
+def test_context_that_just_fits_has_one_window(words):
+    context = "the cat sat on"
+    exact = windows_of(words, question(context, "cat"), max_seq_length=9, max_query_length=2)
+    more = windows_of(words, question(context, "cat"), max_seq_length=8, max_query_length=2)
+    assert (len(exact), len(more)) == (1, 2)
+
+
+def test_long_question_loses_its_end(words):
+    table = windows_of(
+        words, question("the cat", "cat", text="who sat on the mat"), max_query_length=3
+    )
+    assert pieces(words, table, 0) == "[CLS] who sat on [SEP] the cat [SEP]"
+
+
+@pytest.mark.parametrize("context", ["", " \n\t ", "\u0301"])
+def test_context_without_pieces_has_a_window(words, context):
+    first, second = question(context), question("the cat", "cat")
+    table = windows_of(words, first, second)
+    assert pieces(words, table, 0) == "[CLS] who sat [SEP] [SEP]"
+    assert table.sequence("p_mask", 0).tolist() == [0, 1, 1, 1, 1]
+    assert labels(table) == [[0, 0, 1], [5, 5, 0]]
+    assert table.columns["question_index"].tolist() == [[0], [1]]
+
+
+def test_question_without_pieces(words):
+    table = windows_of(words, question("the cat", "cat", text=" "))
+    assert pieces(words, table, 0) == "[CLS] [SEP] the cat [SEP]"
+    assert labels(table) == [[3, 3, 0]]
+
+
+def test_first_of_several_answers_is_trained_on(words):
+    several = dataclasses.replace(
+        question("the cat sat on the mat", "mat"), answers=(("mat", 19), ("the mat", 15))
+    )
+    assert labels(windows_of(words, several)) == [[9, 9, 0]]
+
+
+def test_question_whose_answers_were_not_read(words):
+    unread = SquadQuestion("id", "who sat", "the cat sat")
+    assert labels(windows_of(words, unread)) == [[0, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("context", "answer", "start", "expected"),
+    [
+        ("a naïve cat", "naïve", 2, "n a i v e"),
+        ("a cafe\u0301 here", "cafe\u0301", 2, "c a f e"),
+        ("a Ｃａｆé here", "Ｃａｆé", 2, "c a f e"),
+        ("a ﬁnd here", "ﬁ", 2, "f i"),  # both pieces of one character
+        ("a ﬁnd here", "nd", 3, "n d"),
+        ("add ½ cup", "½", 4, "1 <unk> 2"),
+        ("  leading space", "leading", 2, "l e a d i n g"),
+        ("on and on and on", "on", 7, "o n"),
+        ("on  and\n on", "and", 4, "a n d"),
+        ("in 1,000 ways", "000", 5, "0 0 0"),
+        ("zero\u200bwidth", "zero\u200bwidth", 0, "z e r o ▁ w i d t h"),
+        ("he ran (far).", "far", 8, "f a r"),
+        ("middle of words", "dd", 2, "d d"),
+    ],
+)
+def test_answers_become_pieces(characters, context, answer, start, expected):
+    assert context[start:].startswith(answer)
+    table = windows_of(characters, question(context, answer, start))
+    first, last, is_impossible = labels(table)[0]
+    assert pieces(characters, table, 0).split()[first : last + 1] == expected.split()
+    assert not is_impossible
+    assert answer_text(table, 0, context) == answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "start", "expected"), [(" cat", 3, "cat"), ("cat ", 4, "cat"), (" cat ", 3, "cat")]
+)
+def test_white_space_around_an_answer_is_left_out(characters, answer, start, expected):
+    context = "the cat sat"
+    table = windows_of(characters, question(context, answer, start))
+    assert answer_text(table, 0, context) == expected
+
+
+def test_answer_inside_a_word_takes_the_whole_piece(words):
+    context = "the cat sat"
+    assert answer_text(windows_of(words, question(context, "a", 5)), 0, context) == "cat"
+
+
+def test_answer_without_pieces_is_impossible(characters):
+    context = "a \u200b cat"
+    assert labels(windows_of(characters, question(context, "\u200b"))) == [[0, 0, 1]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_max_context_equals_naive_search(seed):
+    rng = np.random.default_rng(seed)
+    for largest in [22] * 50 + [300] * 3:  # a window's length counts if it differs by more than 100
+        stride, room = sorted(rng.integers(largest // 20 + 1, largest, 2))
+        num_pieces = rng.integers(room + 1, 4 * largest)
+        firsts = np.arange(0, num_pieces - room + stride, stride)
+        lengths = np.minimum(room, num_pieces - firsts)
+        expected = []
+        for window, (first, length) in enumerate(zip(firsts, lengths, strict=True)):
+            for piece in range(first, first + length):
+                scores = [
+                    min(piece - f, f + n - 1 - piece) + 0.01 * n if f <= piece < f + n else -1
+                    for f, n in zip(firsts, lengths, strict=True)
+                ]
+                expected.append(scores.index(max(scores)) == window)
+        assert _max_context(firsts, lengths).tolist() == expected
+
+
+def test_every_piece_has_most_context_once(characters):
+    context = "the cat sat on the mat and ran far away"
+    table = windows_of(
+        characters, question(context), max_seq_length=17, doc_stride=3, max_query_length=4
+    )
+    assert len(table) > 5
+    of_context = table.sequences["start_chars"] >= 0
+    starts = table.sequences["start_chars"][of_context & (table.sequences["is_max_context"] == 1)]
+    assert len(starts) == len(characters.encode(context))
+
+
+class CountingTokenizer(Tokenizer):
+    """Notes which texts it gave offsets for."""
+
+    def encode_with_offsets(self, text):
+        self.seen = [*getattr(self, "seen", []), text]
+        return super().encode_with_offsets(text)
+
+
+def test_a_context_is_tokenized_once(words):
+    tokenizer = CountingTokenizer(words.model_proto)
+    questions = [question("the cat", "cat"), question("a dog", "dog"), question("the cat", "the")]
+    windows_of(tokenizer, *questions)
+    assert tokenizer.seen == ["the cat", "a dog"]
+
+
+def test_workers_make_what_one_call_makes(words):
+    contexts = ["the cat sat on the mat then slept", "a dog ran", " ", "who ran far away from home"]
+    questions = [question(context, context[:3]) for context in contexts[:2]]
+    questions += [question(context) for context in contexts[2:]]
+    settings = WindowSettings(words, 9, 3, 2)
+    whole = make_windows(settings, (0, questions))
+    chunks = [(0, questions[:2]), (2, questions[2:3]), (3, questions[3:])]
+    with Workers(2, settings) as workers:
+        joined = FeatureTable.concatenate(list(workers.map(make_windows, chunks)))
+    assert joined.to_bytes() == whole.to_bytes()
+    assert whole.columns["question_index"].ravel().tolist() == [0, 0, 0, 1, 2, 3, 3]
+
+
+def test_settings_survive_pickling(words):
+    settings = WindowSettings(words, 9, 3, 2)
+    copy = pickle.loads(pickle.dumps(settings))
+    assert copy.tokenizer.encode("the cat") == words.encode("the cat")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ((67, 128, 64), "--max_seq_length=67 must exceed --max_query_length=64 by more than 3"),
+        ((384, 0, 64), "--doc_stride=0 must be at least 1"),
+        ((384, 128, 0), "--max_query_length=0 must be at least 1"),
+    ],
+)
+def test_settings_without_room(words, sizes, expected):
+    with pytest.raises(UserError, match=expected):
+        WindowSettings(words, *sizes)
+
+
+# --- The original's alignment ---
+
+
+def common_characters(text, joined):
+    """From characters of the text to the same ones of the joined pieces, by a longest common subsequence.
+
+    Of equally long ones it is the one that the original finds: a step back is taken in the text if that costs nothing,
+    then in the pieces, then in both.
+    """
+    cleaned = [clean_text(f"x{char}x", do_lower_case=True)[1:-1] for char in text]
+    lengths = np.zeros((len(text) + 1, len(joined) + 1), np.int32)
+    for row, char in enumerate(cleaned, start=1):
+        for column, other in enumerate(joined, start=1):
+            best = max(lengths[row - 1, column], lengths[row, column - 1])
+            lengths[row, column] = max(best, lengths[row - 1, column - 1] + (char == other))
+    found = {}
+    row, column = len(text), len(joined)
+    while row and column:
+        if lengths[row, column] == lengths[row - 1, column]:
+            row -= 1
+        elif lengths[row, column] == lengths[row, column - 1]:
+            column -= 1
+        else:
+            row, column = row - 1, column - 1
+            found[row] = column
+    return found
+
+
+def pieces_of_answer_by_alignment(tokenizer, context, answer, start):
+    """First and last piece of an answer whose first and last characters are in both."""
+    of_char = []
+    joined = ""
+    for index, id in enumerate(tokenizer.encode(context)):
+        piece = tokenizer.id_to_piece(id).replace("▁", " ")
+        joined += piece
+        of_char += [index] * len(piece)
+    found = common_characters(context, joined)
+    return of_char[found[start]], of_char[found[start + len(answer) - 1]]
+
+
+ALIGNED = [
+    "The cat sat on the mat; the dog (far away) ran home, then slept.",
+    "In 1,999 naïve Ｃafés, 12, were  closed\tat noon...",
+    " Österreich a\u0301 and a zero\u200bwidth; the the the end",
+]
+
+
+@pytest.mark.parametrize("context", ALIGNED)
+def test_every_span_equals_alignment(characters, context):
+    rng = np.random.default_rng(0)
+    compared = 0
+    for start, end in np.sort(rng.integers(0, len(context), (40, 2)), axis=1):
+        answer = context[start : end + 1]
+        # What the first and the last character are is clear: letters and digits of their own.
+        if not (answer[0].isascii() and answer[0].isalnum()):
+            continue
+        if not (answer[-1].isascii() and answer[-1].isalnum()):
+            continue
+        table = windows_of(characters, question(context, answer, int(start)), max_seq_length=128)
+        first, last = pieces_of_answer_by_alignment(characters, context, answer, start)
+        offset = len(characters.encode("who sat")[:7]) + 2
+        assert labels(table) == [[first + offset, last + offset, 0]], answer
+        compared += 1
+    assert compared > 10
+
+
+def test_real_answers_equal_alignment(real_data, released_model_file):
+    tokenizer = Tokenizer.from_file(released_model_file)
+    questions = read_squad(
+        str(real_data / "squad" / "dev-v1.1.json"), version="1.1", flag="x", need_answers=True
+    )
+    short = [q for q in questions if len(q.context) < 190][::6]
+    assert len(short) > 15
+    settings = WindowSettings(tokenizer, 384, 128, 64)
+    table = make_windows(settings, (0, short))
+    for row, (start, end, is_impossible) in enumerate(labels(table)):
+        offset = min(64, len(tokenizer.encode(short[row].question))) + 2
+        expected = pieces_of_answer_by_alignment(
+            tokenizer, short[row].context, *short[row].answers[0]
+        )
+        assert (start - offset, end - offset, is_impossible) == (*expected, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "num_windows", "num_with_answer", "num_exact"),
+    [
+        ("dev-v1.1.json", "1.1", 10866, 10675, 10632),
+        ("dev-v2.0.rebuilt.json", "2.0", 12272, 5994, 5976),
+    ],
+)
+def test_real_windows(
+    real_data, released_model_file, name, version, num_windows, num_with_answer, num_exact
+):
+    questions = read_squad(
+        str(real_data / "squad" / name), version=version, flag="x", need_answers=True
+    )
+    settings = WindowSettings(Tokenizer.from_file(released_model_file), 384, 128, 64)
+    table = make_windows(settings, (0, questions))
+    # Equal to what the original's algorithm gives for these files.
+    assert len(table) == num_windows
+    with_answer = np.flatnonzero(table.columns["is_impossible"][:, 0] == 0)
+    assert len(with_answer) == num_with_answer
+    # The others are answers that end inside a piece ("19" of "19th").
+    starts, ends = (table.columns[f"{side}_positions"][:, 0] for side in ("start", "end"))
+    exact = 0
+    for row in with_answer:
+        asked = questions[table.columns["question_index"][row, 0]]
+        first = table.sequence("start_chars", row)[starts[row]]
+        last = table.sequence("end_chars", row)[ends[row]]
+        exact += asked.context[first:last] == asked.answers[0][0]
+        assert asked.answers[0][0] in asked.context[first:last]
+    assert exact == num_exact
+
+
+# --- Files ---
+
+
+def squad_file(*questions, context="the cat sat on the mat"):
+    return {
+        "version": "x",
+        "data": [{"title": "Cats", "paragraphs": [{"context": context, "qas": [*questions]}]}],
+    }
+
+
+def entry(id="q1", **changes):
+    fields = {"id": id, "question": "who sat", "answers": [{"text": "cat", "answer_start": 4}]}
+    return {key: value for key, value in (fields | changes).items() if value is not None}
+
+
+def write(tmp_path, content):
+    path = tmp_path / "squad.json"
+    if not isinstance(content, bytes):
+        content = json.dumps(content).encode()
+    path.write_bytes(content)
+    return str(path)
+
+
+def read(path, version="1.1", need_answers=True):
+    return read_squad(path, version=version, flag="predict_file", need_answers=need_answers)
+
+
+def test_reads_every_field(tmp_path):
+    several = [{"text": "mat", "answer_start": 19}, {"text": "the mat", "answer_start": 15}]
+    content = squad_file(entry("q1", answers=several), entry("q2", question="where"))
+    content["data"].append({"paragraphs": squad_file(entry("q3"))["data"][0]["paragraphs"]})
+    first, second, third = read(write(tmp_path, content))
+    assert first == SquadQuestion(
+        "q1", "who sat", "the cat sat on the mat", (("mat", 19), ("the mat", 15)), False, 0, "Cats"
+    )
+    assert (second.id, second.question, second.article) == ("q2", "where", 0)
+    assert (third.id, third.article, third.title) == ("q3", 1, "")
+
+
+def test_reads_impossible_questions(tmp_path):
+    content = squad_file(
+        entry("q1", is_impossible=True, answers=[], plausible_answers=[{"text": "x"}]),
+        entry("q2", is_impossible=False),
+        entry("q3"),
+        entry("q4", is_impossible=True, answers=None),
+    )
+    questions = read(write(tmp_path, content), version="2.0")
+    assert [q.is_impossible for q in questions] == [True, False, False, True]
+    assert [len(q.answers) for q in questions] == [0, 1, 1, 0]
+
+
+def test_files_to_predict_on_need_no_answers(tmp_path):
+    content = squad_file(entry("q1", answers=None), entry("q2", is_impossible=True, answers=[]))
+    questions = read(write(tmp_path, content), need_answers=False)
+    assert [(q.id, q.answers, q.is_impossible) for q in questions] == [
+        ("q1", (), False),
+        ("q2", (), False),
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_reads_with_and_without_byte_order_mark(tmp_path, encoding):
+    content = json.dumps(squad_file(entry(question="où")), ensure_ascii=False).encode(encoding)
+    assert read(write(tmp_path, content))[0].question == "où"
+
+
+AT_Q1 = "article 1, paragraph 1, question 'q1'"
+
+
+def with_answer(text, start):
+    return squad_file(entry(answers=[{"text": text, "answer_start": start}]))
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", ": is empty; expected the JSON of a SQuAD file"),
+        (b" \n", ": is empty"),
+        (b'{"data": [', ": is not JSON in UTF-8 (Expecting value: line 1 column 11"),
+        (b'{"data": "\xff"}', ": is not JSON in UTF-8 ('utf-8' codec"),
+        ([], ': expected an object with "data", got []'),
+        ({"version": "1.1"}, ': has no "data"'),
+        ({"data": {}}, ': "data" must be a list, got {}'),
+        ({"data": []}, ": holds no questions"),
+        ({"data": [5]}, ': article 1: expected an object with "paragraphs", got 5'),
+        ({"data": [{"title": "x"}]}, ': article 1: has no "paragraphs"'),
+        ({"data": [{"paragraphs": [{}]}]}, ': article 1, paragraph 1: has no "context"'),
+        ({"data": [{"paragraphs": [{"context": "x"}]}]}, 'paragraph 1: has no "qas"'),
+        (squad_file(context=None), ': article 1, paragraph 1: "context" must be a string, got None'),
+        (squad_file(entry(id=None)), 'paragraph 1: has no "id"'),
+        (squad_file(entry(id=7)), 'paragraph 1: "id" must be a string, got 7'),
+        (squad_file(entry(question=None)), f'{AT_Q1}: has no "question"'),
+        (squad_file(entry(answers=None)), f'{AT_Q1}: has no "answers"'),
+        (squad_file(entry(answers=[])), f'{AT_Q1}: "answers" is empty; expected at least one'),
+        (squad_file(entry(answers=["cat"])), f"{AT_Q1}, answers: expected an object with \"text\""),
+        (squad_file(entry(answers=[{"text": "cat"}])), f'{AT_Q1}, answers: has no "answer_start"'),
+        (with_answer("cat", "4"), '"answer_start" must be a whole number, got \'4\''),
+        (with_answer("cat", True), '"answer_start" must be a whole number, got True'),
+        (
+            with_answer("cat", 5),
+            f"{AT_Q1}: answer 'cat' should begin at character 5 of the context, where 'at ' stands;"
+            " correct answer_start",
+        ),
+        (with_answer("cat", 99), "at character 99 of the context, where '' stands"),
+        (with_answer("ma", -3), "at character -3 of the context, where '' stands"),
+        (with_answer(" ", 3), f"{AT_Q1}: an answer is empty; expected words of the context"),
+        (
+            squad_file(entry("q0"), entry("q1"), entry("q0")),
+            ": article 1, paragraph 1: question 'q0' is in article 1, paragraph 1 as well",
+        ),
+        (
+            squad_file(entry(is_impossible=True, answers=[])),
+            f"{AT_Q1}: is impossible, as only SQuAD 2.0 has it; choose version 2.0",
+        ),
+        (squad_file(entry(is_impossible="no")), '"is_impossible" must be true or false, got \'no\''),
+    ],
+)  # fmt: skip
+def test_wrong_files(tmp_path, content, expected):
+    path = write(tmp_path, content)
+    with pytest.raises(UserError) as error:
+        read(path)
+    message = str(error.value)
+    assert message.startswith(f"--predict_file={path}: ")
+    assert expected in message
+    assert "\n" not in message
+
+
+def test_impossible_question_with_answers(tmp_path):
+    path = write(tmp_path, squad_file(entry(is_impossible=True)))
+    with pytest.raises(UserError, match="'q1': is impossible and has answers"):
+        read(path, version="2.0")
+
+
+def test_file_that_does_not_exist(tmp_path):
+    path = str(tmp_path / "none.json")
+    with pytest.raises(UserError) as error:
+        read(path)
+    expected = f"--predict_file={path}: cannot be read (No such file or directory)"
+    assert str(error.value) == expected
+
+
+def test_unknown_version(tmp_path):
+    with pytest.raises(ValueError, match="version must be one of"):
+        read(write(tmp_path, squad_file(entry())), version="v2")

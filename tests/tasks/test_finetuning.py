@@ -1,0 +1,455 @@
+"""Fine-tuning from flags to files: every task in every mode, the best checkpoint, and what must change no number."""
+
+import json
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+
+from albert_tf import load_pretrained
+from albert_tf.data.records import EXAMPLE_WEIGHTS
+from albert_tf.model import heads
+from tests.helpers import ROOT, fine_tune_here, make_task
+
+TASKS = ["mrpc", "stsb", "tsv", "squad1.1", "squad2.0", "race"]
+MODEL_CLASSES = {
+    "squad1.1": heads.AlbertForSpan,
+    "squad2.0": heads.AlbertForSpanOrNone,
+    "race": heads.AlbertForMultipleChoice,
+}
+ALWAYS = {"eval.npz", "eval_errors.txt", "predict.npz"}
+ANSWERS = {
+    f"{prefix}{name}.json"
+    for prefix in ("", "eval_")
+    for name in ("predictions", "nbest_predictions")
+}
+FILES = {
+    "mrpc": {*ALWAYS, "predictions.tsv", "MRPC.tsv"},
+    "stsb": {*ALWAYS, "predictions.tsv", "STS-B.tsv"},
+    "tsv": {*ALWAYS, "predictions.tsv"},
+    "race": {*ALWAYS, "predictions.tsv"},
+    "squad1.1": {*ALWAYS, *ANSWERS},
+    "squad2.0": {*ALWAYS, *ANSWERS, "null_odds.json", "eval_null_odds.json", "null_threshold.json"},
+}
+
+
+def lines(path: pathlib.Path) -> list[dict]:
+    """A log, without timings."""
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k != "examples_per_second"} for line in found]
+
+
+def evaluations(folder: pathlib.Path) -> dict[int, dict]:
+    """The evaluations of a run by their step."""
+    return {line.pop("step"): line for line in lines(folder / "eval_metrics.jsonl")}
+
+
+def arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """Predictions as they were kept for ensembles."""
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files if name != "table_sha256"}
+
+
+def weights(folder: pathlib.Path) -> dict[str, np.ndarray]:
+    """The model of a finished run."""
+    return safetensors.numpy.load_file(folder / "model" / "model.safetensors")
+
+
+def assert_same_predictions(first: dict, second: dict) -> None:
+    """Equal up to rounding; where one was padded further than the other, the rest is no number."""
+    assert first.keys() == second.keys()
+    for name, values in first.items():
+        others = second[name]
+        if values.ndim == 2:
+            width = min(values.shape[1], others.shape[1])
+            assert np.all(~np.isfinite(values[:, width:])) and np.all(
+                ~np.isfinite(others[:, width:])
+            )
+            values, others = values[:, :width], others[:, :width]
+        both = np.isfinite(values) & np.isfinite(others)
+        assert both.any()
+        np.testing.assert_allclose(values[both], others[both], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+# --- A run, and what can be done with it when it has finished
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_run_leaves_what_it_promises(task, finished):
+    run = finished(task)
+    assert [line["step"] for line in lines(run.folder / "metrics.jsonl")] == list(range(1, 13))
+    assert list(evaluations(run.folder)) == [4, 8, 12]
+    assert json.loads((run.folder / "results.json").read_text()) == run.results
+    assert {path.name for path in (run.folder / "predictions").iterdir()} == FILES[task]
+    assert f"  head: a new one for {task}\n" in run.output
+    assert (run.folder / "model" / "spiece.model").exists()
+    config = json.loads((run.folder / "config.json").read_text())
+    assert config["run"]["train_batch_size"] == 6 and config["model"]["finetuning_task"] == task
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_model_folder_gives_the_predictions(task, finished):
+    run = finished(task)
+    model = load_pretrained(run.folder / "model")
+    assert type(model) is MODEL_CLASSES.get(task, heads.AlbertForSequenceClassification)
+    loaded = make_task(run.runner, *run.flags)
+    table, names = loaded.tables["eval"], loaded.source.names("eval")
+    features = table.batch(np.arange(len(table)), table.lengths.max(), names)
+    features = {name: tf.constant(value) for name, value in features.items()}
+    found = loaded.predictions(model(features), features)
+    found = {name: value.numpy() for name, value in found.items()}
+    if task == "squad1.1":  # what stands in the padding is not the same everywhere
+        for values in found.values():
+            values[features["input_mask"] == 0] = np.nan
+    assert_same_predictions(found, arrays(run.folder / "predictions" / "eval.npz"))
+    if task == "tsv":
+        assert model.config.labels == ("bad", "fine", "good")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_evaluation_depends_on_neither_batch_nor_lengths(task, finished, tmp_path):
+    run = finished(task)
+    settings = [
+        ("--eval_batch_size=1", "--length_buckets=1"),
+        ("--eval_batch_size=17", "--length_buckets=5"),
+    ]
+    if task == "squad1.1":
+        settings.append(("--eval_batch_size=4", "--length_buckets=2"))
+    for index, changes in enumerate(settings):
+        folder = tmp_path / str(index)
+        flags = [*run.flags, *changes, "--do_train=false", "--do_predict=false"]
+        start = f"--init_checkpoint={run.folder}"
+        results = fine_tune_here(run.runner, *flags, start, f"--output_dir={folder}")
+        assert results["eval"] == pytest.approx(run.results["eval"], rel=1e-4, abs=1e-5)
+        before = arrays(run.folder / "predictions" / "eval.npz")
+        assert_same_predictions(before, arrays(folder / "predictions" / "eval.npz"))
+        assert (
+            not (folder / "model").exists()
+            and not (folder / "predictions" / "predict.npz").exists()
+        )
+
+
+def only_unlabelled(task: str, task_files: pathlib.Path, folder: pathlib.Path) -> list[str]:
+    """Flags of a task that name nothing but data without labels."""
+    tsv = task_files / "tsv" / "test.tsv"
+    questions = task_files / "squad" / "questions.json"
+    short = ["--max_seq_length=40", "--doc_stride=13", "--max_query_length=9"]
+    windows = [f"--predict_file={questions}", *short, "--max_answer_length=6"]
+    if task == "tsv":
+        return [
+            "--task_name=tsv",
+            f"--predict_file={tsv}",
+            "--text_columns=review",
+            "--id_column=name",
+            "--max_seq_length=33",
+        ]
+    if task.startswith("squad"):
+        return [f"--version={task.removeprefix('squad')}", *windows]
+    if task == "race":
+        shutil.copytree(task_files / "RACE" / "test", folder / "RACE" / "test")
+        return [f"--data_dir={folder / 'RACE'}", "--max_seq_length=48", "--max_qa_length=17"]
+    name = {"mrpc": "MRPC", "stsb": "STS-B"}[task]
+    (folder / name).mkdir()
+    shutil.copy(task_files / "glue" / name / "test.tsv", folder / name / "test.tsv")
+    return [f"--task_name={name}", f"--data_dir={folder}", "--max_seq_length=33"]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_finished_run_predicts_without_any_label(task, finished, task_files, tmp_path):
+    run = finished(task)
+    folder = tmp_path / "run"
+    shutil.copytree(run.folder, folder)
+    for path in FILES[task] - {"null_threshold.json"}:
+        (folder / "predictions" / path).unlink()
+    flags = only_unlabelled(task, task_files, tmp_path)
+    mode = ["--do_train=false", "--do_eval=false", "--do_predict", "--eval_batch_size=6"]
+    fine_tune_here(run.runner, *flags, *mode, "--num_workers=1", f"--output_dir={folder}")
+    found = {path.name for path in (folder / "predictions").iterdir()}
+    assert found == {name for name in FILES[task] if not name.startswith("eval")}
+    for name in found - {"predict.npz"}:
+        before = (run.folder / "predictions" / name).read_text()
+        assert (folder / "predictions" / name).read_text() == before, name
+    before = arrays(run.folder / "predictions" / "predict.npz")
+    assert_same_predictions(before, arrays(folder / "predictions" / "predict.npz"))
+    # What the training has written stays.
+    for name in ("results.json", "config.json", "metrics.jsonl", "eval_metrics.jsonl"):
+        assert (folder / name).read_bytes() == (run.folder / name).read_bytes(), name
+
+
+def test_predictions_name_every_example(finished, task_files):
+    rows = (finished("mrpc").folder / "predictions" / "MRPC.tsv").read_text().splitlines()
+    assert rows[0] == "index\tprediction" and [row.split("\t")[0] for row in rows[1:]] == list(
+        "012345678"
+    )
+    rows = (finished("tsv").folder / "predictions" / "predictions.tsv").read_text().splitlines()
+    assert rows[0].split("\t") == ["id", "prediction", "bad", "fine", "good"]
+    assert [row.split("\t")[0] for row in rows[1:]] == [f"test-{row}" for row in range(7)]
+    for row in rows[1:]:
+        _, label, *probabilities = row.split("\t")
+        numbers = [float(probability) for probability in probabilities]
+        assert label == ("bad", "fine", "good")[int(np.argmax(numbers))]
+        assert sum(numbers) == pytest.approx(1, abs=2e-4)
+    rows = (finished("race").folder / "predictions" / "predictions.tsv").read_text().splitlines()
+    ids = [f"{level}/0.txt/{number}" for level in ("middle", "high") for number in range(2)]
+    assert [row.split("\t")[0] for row in rows[1:]] == ids
+    paragraph = json.loads((task_files / "squad" / "questions.json").read_text())["data"][0][
+        "paragraphs"
+    ][0]
+    for version in ("1.1", "2.0"):
+        text = (finished(f"squad{version}").folder / "predictions" / "predictions.json").read_text()
+        answers = json.loads(text)
+        assert list(answers) == ["plain-0", "plain-1", "plain-2"]
+        assert all(answer in paragraph["context"] for answer in answers.values())
+        assert version == "2.0" or all(answers.values())
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_collapsed_run_is_called_so(task, finished):
+    run = finished(task)
+    folder = run.folder / "predictions"
+    if task.startswith("squad"):
+        found = list(json.loads((folder / "eval_predictions.json").read_text()).values())
+    elif task == "stsb":
+        found = arrays(folder / "eval.npz")["scores"][:, 0].round(2)
+    else:
+        found = arrays(folder / "eval.npz")["probabilities"].argmax(axis=1)
+    output = run.output.partition("--- run 2 of 3")[0]
+    assert ("collapsed" in run.results) == (len(set(found)) == 1) == ("COLLAPSED: the" in output)
+
+
+# --- The best checkpoint, stopping, and going on
+
+
+@pytest.mark.parametrize("task", ["stsb", "squad2.0"])
+def test_the_best_checkpoint_becomes_the_model(task, finished, tmp_path):
+    run = finished(task)
+    results, logged = run.results, evaluations(run.folder)
+    metric = results["best"]["metric"]
+    values = {step: line[metric] for step, line in logged.items()}
+    assert results["best"]["step"] == results["step"] == max(values, key=values.get)
+    assert results["eval"] == pytest.approx(logged[results["step"]], rel=1e-5)
+    assert results["last"] == logged[12]
+    # Without its best checkpoint and its model, the run gives what its last one is worth.
+    folder = tmp_path / "run"
+    shutil.copytree(run.folder, folder)
+    shutil.rmtree(folder / "checkpoints" / "best")
+    shutil.rmtree(folder / "model")
+    spm = f"--spm_model_file={run.folder / 'model' / 'spiece.model'}"
+    mode = ["--do_train=false", "--do_predict=false", spm]
+    again = fine_tune_here(run.runner, *run.flags, *mode, f"--output_dir={folder}")
+    assert again["eval"] == pytest.approx(results["last"], rel=1e-4)
+
+
+def test_the_best_is_not_always_the_last(finished):
+    steps = {task: finished(task).results["step"] for task in TASKS}
+    assert len(set(steps.values())) > 1, steps
+
+
+def test_early_stopping_counts_evaluations_without_a_better_one(task_flags, tmp_path):
+    runner, flags = task_flags["race"]
+    flags = [*flags, "--learning_rate=1e-12", "--num_train_steps=40", "--eval_every_steps=2"]
+    flags += [
+        "--save_checkpoints_steps=2",
+        "--early_stopping_evaluations=3",
+        f"--output_dir={tmp_path / 'run'}",
+    ]
+    results = fine_tune_here(runner, *flags)
+    assert list(evaluations(tmp_path / "run")) == [2, 4, 6, 8]
+    assert (results["step"], results["steps_in_this_process"]) == (2, 8)
+    again = fine_tune_here(runner, *flags)
+    assert again["steps_in_this_process"] == 0 and again["eval"] == results["eval"]
+
+
+def start(script: str, *flags: object) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, script, *map(str, flags)],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def kill_when_logged(processes: dict[pathlib.Path, subprocess.Popen], num_lines: int) -> None:
+    """Kills each process when its log has so many lines."""
+    deadline = time.monotonic() + 240
+    left = dict(processes)
+    while left and time.monotonic() < deadline:
+        for metrics, process in list(left.items()):
+            is_there = metrics.exists() and len(metrics.read_text().splitlines()) >= num_lines
+            if is_there or process.poll() is not None:
+                process.send_signal(signal.SIGKILL)
+                del left[metrics]
+        time.sleep(0.005)
+    for process in processes.values():
+        process.kill()
+        assert process.wait() == -signal.SIGKILL, "it ended before it was killed"
+
+
+def test_killed_runs_go_on_bit_for_bit(finished, tmp_path):
+    tasks = ["tsv", "squad1.1", "race"]  # one of each runner
+    processes = {}
+    for task in tasks:
+        run = finished(task)
+        flags = [*run.flags, f"--output_dir={tmp_path / task}"]
+        processes[tmp_path / task / "metrics.jsonl"] = start(f"run_{run.runner}.py", *flags)
+    kill_when_logged(processes, 4)
+    for task in tasks:
+        run, folder = finished(task), tmp_path / task
+        assert 4 <= len(lines(folder / "metrics.jsonl")) < 12, "the kill came too late"
+        results = fine_tune_here(run.runner, *run.flags, f"--output_dir={folder}")
+        assert results["steps_in_this_process"] < 12
+        assert results["eval"] == run.results["eval"]
+        assert lines(folder / "metrics.jsonl") == lines(run.folder / "metrics.jsonl")
+        assert evaluations(folder) == evaluations(run.folder)
+        for name, value in weights(run.folder).items():
+            np.testing.assert_array_equal(weights(folder)[name], value, err_msg=name)
+        for name in sorted(FILES[task]):
+            if not name.endswith(".npz"):
+                before = (run.folder / "predictions" / name).read_bytes()
+                assert (folder / "predictions" / name).read_bytes() == before, name
+
+
+# --- What changes nothing
+
+
+def test_devices_and_accumulation_reach_the_same_weights(task_flags, tmp_path):
+    runner, flags = task_flags["race"]
+    # Adam's step does not show the size of a gradient unless epsilon is large and nothing is clipped.
+    flags = [*flags, "--train_batch_size=12", "--stop_after_steps=3", "--do_eval=false"]
+    flags += ["--optimizer_epsilon=0.1", "--max_gradient_norm=0", "--learning_rate=0.1"]
+    flags += ["--classifier_dropout_prob=0", "--length_buckets=2"]
+    fine_tune_here(runner, *flags, f"--output_dir={tmp_path / 'plain'}")
+    way = ["--distribution_strategy=mirrored", "--num_devices=2"]
+    way += ["--gradient_accumulation_steps=3", f"--output_dir={tmp_path / 'other'}"]
+    fine_tune_here(runner, *flags, *way)
+    plain, others = (lines(tmp_path / name / "metrics.jsonl") for name in ("plain", "other"))
+    assert len({line["loss"] for line in plain}) == 3
+    for line, other in zip(plain, others, strict=True):
+        assert other == pytest.approx(line, rel=1e-4)
+    plain, others = (weights(tmp_path / name) for name in ("plain", "other"))
+    for name, value in plain.items():
+        np.testing.assert_allclose(others[name], value, atol=1e-5, err_msg=name)
+
+
+def test_two_devices_evaluate_as_one(finished, tmp_path):
+    run = finished("squad2.0")
+    flags = [
+        *run.flags,
+        "--do_train=false",
+        f"--init_checkpoint={run.folder}",
+        "--eval_batch_size=8",
+    ]
+    flags += ["--distribution_strategy=mirrored", "--num_devices=2", f"--output_dir={tmp_path}"]
+    results = fine_tune_here(run.runner, *flags)
+    assert results["eval"] == pytest.approx(run.results["eval"], rel=1e-4)
+    for name in ("eval", "predict"):
+        before = arrays(run.folder / "predictions" / f"{name}.npz")
+        assert_same_predictions(before, arrays(tmp_path / "predictions" / f"{name}.npz"))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_padding_changes_no_loss(task, task_flags):
+    runner, flags = task_flags[task]
+    made = make_task(runner, *flags)
+    model = made.build_model(dtype="float32", recompute_activations=False, seed=1)
+    table, names = made.tables["train"], made.source.names("train")
+    examples = np.arange(9)
+    found = []
+    for length in (table.lengths[examples].max(), 64):
+        features = table.batch(examples, length, names)
+        features = {name: tf.constant(value) for name, value in features.items()}
+        # No randomness, but what the model gives in training.
+        outputs = model(features, training=False)
+        losses = made.losses(outputs, features)
+        found.append({name: float(ratio.sum / ratio.count) for name, ratio in losses.items()})
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
+# --- Losses by hand
+
+
+def test_the_loss_of_a_score_is_its_squared_error(task_flags):
+    runner, flags = task_flags["stsb"]
+    task = make_task(runner, *flags)
+    table = task.tables["train"]
+    features = table.batch(np.arange(3), 33, ["input_ids", "label_scores"])
+    features = {name: tf.constant(value) for name, value in features.items()}
+    features["label_scores"] = np.array([[1.5], [4.0], [0.0]], np.float32)
+    outputs = {"logits": np.array([[1.0], [2.0], [3.0]], np.float32)}
+    (ratio,) = task.losses(outputs, features).values()
+    assert (float(ratio.sum), float(ratio.count)) == (0.25 + 4.0 + 9.0, 3.0)
+    features[EXAMPLE_WEIGHTS] = np.array([1, 1, 0], np.float32)  # the last one fills up a batch
+    (ratio,) = task.losses(outputs, features).values()
+    assert (float(ratio.sum), float(ratio.count)) == (4.25, 2.0)
+    assert float(task.loss_counts(features)["label_loss"]) == 2.0
+
+
+def test_the_losses_of_squad_by_hand(task_flags):
+    rng = np.random.default_rng(0)
+    starts, ends = rng.normal(size=(2, 3, 7)).astype(np.float32)
+    features = {
+        "input_ids": tf.ones([3, 7], tf.int32),
+        "input_mask": np.ones([3, 7], np.int32),
+        "start_positions": np.array([[2], [0], [5]], np.int32),
+        "end_positions": np.array([[4], [0], [6]], np.int32),
+        "is_impossible": np.array([[0], [1], [0]], np.int32),
+    }
+    log_starts = starts - np.log(np.exp(starts).sum(axis=1, keepdims=True))
+    log_ends = ends - np.log(np.exp(ends).sum(axis=1, keepdims=True))
+    span = -0.5 * (log_starts[0, 2] + log_starts[1, 0] + log_starts[2, 5])
+    span -= 0.5 * (log_ends[0, 4] + log_ends[1, 0] + log_ends[2, 6])
+    runner, flags = task_flags["squad1.1"]
+    losses = make_task(runner, *flags).losses(
+        {"start_logits": starts, "end_logits": ends}, features
+    )
+    assert list(losses) == ["span_loss"] and float(losses["span_loss"].count) == 3
+    assert float(losses["span_loss"].sum) == pytest.approx(span, rel=1e-5)
+
+    runner, flags = task_flags["squad2.0"]
+    scores = np.array([1.5, -0.5, -2.0], np.float32)
+    outputs = {"start_log_probs": log_starts, "end_log_probs": log_ends, "cls_logits": scores}
+    losses = make_task(runner, *flags).losses(outputs, features)
+    # -log of the probability of what is true: possible, impossible, possible.
+    answerable = 0.5 * np.sum(np.log1p(np.exp([1.5, 0.5, -2.0])))
+    assert float(losses["span_loss"].sum) == pytest.approx(span, rel=1e-5)
+    assert float(losses["answerable_loss"].sum) == pytest.approx(answerable, rel=1e-5)
+    assert float(losses["answerable_loss"].count) == 3
+
+
+# --- Features from an earlier run
+
+
+def test_features_are_kept_for_further_runs(task_flags, tmp_path, capsys):
+    runner, flags = task_flags["tsv"]
+    flags = [*flags, f"--feature_cache_dir={tmp_path / 'cache'}"]
+    first = make_task(runner, *flags)
+    assert capsys.readouterr().out.count("examples made in") == 2
+    second = make_task(runner, *flags)
+    output = capsys.readouterr().out
+    assert f"features of tsv train: 23 examples from {tmp_path / 'cache'}" in output
+    assert "made in" not in output
+    for split, table in first.tables.items():
+        assert second.tables[split].sha256() == table.sha256()
+    shorter = make_task(runner, *flags, "--max_seq_length=12")
+    assert capsys.readouterr().out.count("examples made in") == 2
+    assert shorter.tables["train"].lengths.max() == 12 < first.tables["train"].lengths.max()
+
+
+def test_a_run_from_kept_features_is_the_same_run(finished, tmp_path, capsys):
+    run = finished("stsb")
+    flags = [*run.flags, f"--feature_cache_dir={tmp_path / 'cache'}"]
+    make_task(run.runner, *flags)
+    folder = tmp_path / "run"
+    shutil.copytree(run.folder, folder)
+    capsys.readouterr()
+    mode = ["--do_train=false", f"--output_dir={folder}"]
+    results = fine_tune_here(run.runner, *flags, *mode)
+    assert "features of stsb eval: 13 examples from" in capsys.readouterr().out
+    assert results["eval"] == run.results["eval"]

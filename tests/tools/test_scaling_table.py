@@ -1,0 +1,54 @@
+"""The computed costs of docs/scaling.md: the formula by hand, and the tables that the script prints."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers import ROOT
+
+SCRIPT = ROOT / "tools" / "scaling_table.py"
+
+
+def printed(*flags):
+    return subprocess.run(
+        [sys.executable, SCRIPT, *flags], cwd=ROOT, capture_output=True, text=True
+    )
+
+
+def test_the_document_holds_what_the_script_prints():
+    result = printed()
+    assert result.returncode == 0, result.stderr
+    tables = result.stdout.split("\n\n")
+    assert len(tables) == 5
+    document = (ROOT / "docs" / "scaling.md").read_text()
+    for table in tables:
+        assert table.strip() in document
+
+
+def test_operations_are_those_of_the_matrix_products():
+    # 2 layers would not do: the script knows models by name. One product after the other, for bert-large.
+    length, width, inner, pieces = 512, 1024, 4096, 30000
+    layer = 4 * [(length, width, width)] + [(length, width, inner), (length, inner, width)]
+    layer += 16 * [(length, 64, length), (length, length, 64)]  # scores and context of 16 heads
+    predictions = [(10, width, width), (10, width, pieces)]
+    sentence = [(1, width, width), (1, width, 2)]
+    forward = sum(2 * m * k * n for m, k, n in [*(24 * layer), *predictions, *sentence])
+    flags = ["--max_predictions_per_seq=10", "--num_train_steps=1", "--train_batch_size=1000"]
+    [row] = [line for line in printed(*flags).stdout.splitlines() if "| bert-large | 1." in line]
+    assert row == f"| bert-large | {3e-12 * forward:.3f} | {3e-12 * forward:.2f} | 0 |"
+
+
+def test_prices_and_utilisation_are_parameters():
+    [row] = [line for line in printed("--prices=v3=1").stdout.splitlines() if "v3-8 | 4.00" in line]
+    [dollars] = row.split(" | ")[2:3]
+    double = printed("--prices=v3=2", "--utilisation=0.8").stdout
+    assert f"| TPU v3-8 | 8.00 | {dollars} |" in double
+
+
+@pytest.mark.parametrize(("prices", "message"), [("x", "must be like"), ("v9=1", "chip .*: v9")])
+def test_wrong_prices(prices, message):
+    result = printed(f"--prices={prices}")
+    assert result.returncode == 2 and result.stderr.count("\n") == 1
+    assert re.search(message, result.stderr)

@@ -1,0 +1,73 @@
+"""Equality with the original code: outputs, eight training losses and the weights after them."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import load_pretrained, save_pretrained
+from albert_tf.data import records
+from tests.helpers import run_script
+
+LAMB_RUN = [
+    *("--train_batch_size=8", "--learning_rate=0.00176", "--num_train_steps=20"),
+    *("--num_warmup_steps=3", "--shuffle=false", "--log_every_steps=1", "--stop_after_steps=8"),
+]
+
+
+def test_outputs_equal_the_originals(golden):
+    model = load_pretrained(golden / "model.ckpt")
+    expected = np.load(golden / "golden.npz")
+    dataset = tf.data.TFRecordDataset(str(golden / "examples.tfrecord")).batch(8)
+    outputs = model(records.parse_batch(next(iter(dataset)), records.pretraining_schema(48, 7)))
+    found = {
+        "sequence_output": outputs["sequence_output"],
+        "pooled_output": outputs["pooled_output"],
+        "all_layers": np.stack(outputs["all_layers"]),
+        "mlm_log_probs": tf.reshape(tf.nn.log_softmax(outputs["masked_lm_logits"]), [56, -1]),
+        "sop_log_probs": tf.nn.log_softmax(outputs["sentence_order_logits"]),
+    }
+    for name, value in found.items():
+        np.testing.assert_allclose(value, expected[name], atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--distribution_strategy=mirrored", "--num_devices=2", "--gradient_accumulation_steps=2"],
+        ["--jit_compile=on", "--recompute_activations"],
+    ],
+    ids=["one device", "two devices, accumulated", "compiled, recomputed"],
+)
+def test_training_equals_the_originals(golden, tmp_path, options):
+    folder = tmp_path / "run"
+    done = run_script(
+        "run_pretraining.py",
+        f"--input_file={golden}/examples.tfrecord",
+        f"--init_checkpoint={golden}/model.ckpt",
+        f"--albert_config_file={golden}/albert_config.json",
+        f"--output_dir={folder}",
+        *LAMB_RUN,
+        *options,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    names = ("loss", "masked_lm_loss", "sentence_order_loss")
+    losses = np.array([[line[name] for name in names] for line in lines])
+    np.testing.assert_allclose(losses, np.load(golden / "golden.npz")["losses"], atol=1e-4)
+    final = np.load(golden / "final_variables.npz")
+    variables = load_pretrained(folder).named_variables()
+    assert {name.replace("/", "|") for name in variables} == set(final)
+    for name, variable in variables.items():
+        np.testing.assert_allclose(variable, final[name.replace("/", "|")], atol=1e-4, err_msg=name)
+
+
+def test_tf1_checkpoint_comes_back_bit_for_bit(golden, tmp_path):
+    save_pretrained(load_pretrained(golden / "model.ckpt"), tmp_path, format="tf1")
+    before = tf.train.load_checkpoint(str(golden / "model.ckpt"))
+    after = tf.train.load_checkpoint(str(tmp_path / "model.ckpt-best"))
+    assert before.get_variable_to_shape_map() == after.get_variable_to_shape_map()
+    for name in before.get_variable_to_shape_map():
+        np.testing.assert_array_equal(before.get_tensor(name), after.get_tensor(name))

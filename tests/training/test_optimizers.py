@@ -1,0 +1,177 @@
+"""Optimisers against a plain NumPy statement and tf-models-official's; schedule and exclusions by hand."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from albert_tf.model.config import OptimizerConfig
+from albert_tf.model.heads import AlbertForPreTraining
+from albert_tf.training import optimizers
+from tests.helpers import TINY
+
+NAMES = ("some/kernel", "some/bias", "x/LayerNorm/gamma", "zero/kernel")
+
+
+def start_and_gradients(seed=0):
+    rng = np.random.default_rng(seed)
+    shapes = ((3, 4), (5,), (6,), (2, 7))
+    start = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    start[3][:] = 0.0  # no norm: the ratio must be 1
+    gradients = [[rng.normal(size=shape).astype(np.float32) for shape in shapes] for _ in range(5)]
+    return start, gradients
+
+
+def run_ours(config, start, gradients):
+    variables = [tf.Variable(value) for value in start]
+    optimizer = optimizers.create_optimizer(config, 8, dict(zip(NAMES, variables, strict=True)))
+    for step in gradients:
+        optimizer.apply_gradients(list(zip(step, variables, strict=True)))
+    return [variable.numpy() for variable in variables], optimizer
+
+
+def run_numpy(config, start, gradients, lamb):
+    """lamb_optimizer.py:66-122 in float64, the rate of update k being the schedule at k + 1."""
+    values = [value.astype(np.float64) for value in start]
+    moments = [(np.zeros_like(value), np.zeros_like(value)) for value in values]
+    for k, step in enumerate(gradients, start=1):
+        warmed = k < config.num_warmup_steps
+        share = k / config.num_warmup_steps if warmed else 1 - k / config.num_train_steps
+        for i, gradient in enumerate(step):
+            m = 0.9 * moments[i][0] + 0.1 * gradient
+            v = 0.999 * moments[i][1] + 0.001 * np.square(gradient.astype(np.float64))
+            moments[i] = m, v
+            update = m / (np.sqrt(v) + 1e-6)
+            ratio = 1.0
+            if i in (0, 3):  # neither bias nor LayerNorm
+                update = update + 0.01 * values[i]
+                norms = np.linalg.norm(values[i]), np.linalg.norm(update)
+                ratio = norms[0] / norms[1] if lamb and min(norms) > 0 else 1.0
+            values[i] = values[i] - config.learning_rate * share * ratio * update
+    return values
+
+
+@pytest.mark.parametrize("kernel_elements", [1 << 16, 1])
+@pytest.mark.parametrize("name", ["lamb", "adamw"])
+def test_updates_equal_numpy(name, kernel_elements, monkeypatch):
+    monkeypatch.setattr(optimizers, "_KERNEL_ELEMENTS", kernel_elements)
+    config = OptimizerConfig(
+        optimizer=name, learning_rate=0.1, num_train_steps=20, num_warmup_steps=3
+    )
+    start, gradients = start_and_gradients()
+    found, optimizer = run_ours(config, start, gradients)
+    expected = run_numpy(config, start, gradients, lamb=name == "lamb")
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+    assert type(optimizer).__name__.lower() == name
+    assert all(np.abs(a - b).max() > 1e-3 for a, b in zip(found, start, strict=True))
+
+
+def test_the_two_optimisers_differ():
+    start, gradients = start_and_gradients()
+    config = {"learning_rate": 0.1, "num_train_steps": 20, "num_warmup_steps": 3}
+    lamb, _ = run_ours(OptimizerConfig(optimizer="lamb", **config), start, gradients)
+    adamw, _ = run_ours(OptimizerConfig(optimizer="adamw", **config), start, gradients)
+    assert not np.allclose(lamb[0], adamw[0], atol=1e-3)
+    np.testing.assert_allclose(lamb[1], adamw[1], atol=1e-6)  # a bias is not adapted
+
+
+def test_bias_corrected_lamb_equals_tf_models_official():
+    from official.modeling.optimization.lamb import LAMB
+
+    config = OptimizerConfig(
+        learning_rate=0.1, num_train_steps=20, num_warmup_steps=3, bias_correction=True
+    )
+    start, gradients = start_and_gradients()
+    found, _ = run_ours(config, start, gradients)
+    schedule = optimizers.WarmupPolynomialDecay(config, 0.1)
+    variables = [tf.Variable(value, name=name) for name, value in zip(NAMES, start, strict=True)]
+    excluded = ["LayerNorm", "layer_norm", "bias"]
+    peer = LAMB(learning_rate=schedule, weight_decay_rate=0.01, exclude_from_weight_decay=excluded)
+    for step in gradients:
+        peer.apply_gradients(list(zip(step, variables, strict=True)))
+    for a, b in zip(found, variables, strict=True):
+        np.testing.assert_allclose(a, b.numpy(), atol=2e-5)
+
+
+def rates(config, updates):
+    schedule = optimizers.WarmupPolynomialDecay(config, config.peak_learning_rate(4096))
+    return [float(schedule(done)) for done in updates]
+
+
+def test_schedule_is_the_originals():
+    config = OptimizerConfig()
+    first, last_of_warmup, after, end = rates(config, [0, 3123, 3124, 124_999])
+    assert first == pytest.approx(0.00176 / 3125)
+    assert last_of_warmup == pytest.approx(0.00176 * 3124 / 3125)
+    assert after == pytest.approx(0.00176 * (1 - 3125 / 125_000))  # the step down to .001716
+    assert end == 0.0
+
+
+def test_decay_from_the_end_of_the_warmup_has_no_step():
+    config = OptimizerConfig(decay_from="warmup_end", num_train_steps=100, num_warmup_steps=20)
+    found = rates(config, range(100))
+    assert max(found) == pytest.approx(0.00176)
+    assert max(abs(a - b) for a, b in zip(found, found[1:], strict=False)) <= 0.00176 / 20 + 1e-9
+    assert found[59] == pytest.approx(0.00176 / 2)
+
+
+def test_power_and_late_warmup():
+    config = OptimizerConfig(
+        num_train_steps=10, num_warmup_steps=4, start_warmup_step=2, poly_power=2.0
+    )
+    assert rates(config, [2, 5, 7]) == pytest.approx(
+        [0.00176 * 1 / 4, 0.00176 * 0.4**2, 0.00176 * 0.2**2]
+    )
+    assert rates(OptimizerConfig(num_train_steps=10, num_warmup_steps=0), [0])[0] == pytest.approx(
+        0.00176 * 0.9
+    )
+
+
+def test_only_kernels_and_tables_decay():
+    names = AlbertForPreTraining(TINY).named_variables()
+    excluded = {name for name in names if not optimizers.is_decayed(name)}
+    assert all(name.endswith(("bias", "gamma", "beta")) for name in excluded)
+    decayed = set(names) - excluded
+    assert all(name.endswith(("kernel", "embeddings", "output_weights")) for name in decayed)
+    assert len(decayed) == 3 + 1 + 6 + 1 + 1 + 1  # tables, projection, block, pooler, both heads
+
+
+def test_clipping_by_hand():
+    gradients = [tf.constant([3.0, 0.0]), tf.constant([4.0])]
+    clipped, norm = optimizers.clip_by_global_norm(gradients, [None, None], 1.0)
+    assert float(norm) == 5.0
+    np.testing.assert_allclose(clipped[0], [0.6, 0.0])
+    untouched, _ = optimizers.clip_by_global_norm(gradients, [None, None], 6.0)
+    np.testing.assert_allclose(untouched[1], [4.0])
+    untouched, _ = optimizers.clip_by_global_norm(gradients, [None, None], 0.0)
+    np.testing.assert_allclose(untouched[1], [4.0])
+
+
+def test_clipping_counts_embedding_rows_one_by_one():
+    table = tf.Variable(tf.zeros([2, 3]))
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(tf.gather(table, [0, 0, 1]) * 2.0)
+    gradient = tape.gradient(total, table)
+    rows = tf.reduce_sum(tf.square(gradient.values))
+    _, norm = optimizers.clip_by_global_norm([tf.convert_to_tensor(gradient)], [rows], 1.0)
+    _, expected = tf.clip_by_global_norm([gradient], 1.0), tf.linalg.global_norm([gradient])
+    assert float(norm) == pytest.approx(float(expected))
+    assert float(norm) == pytest.approx(6.0)  # added up first, it would be sqrt(60)
+
+
+def test_a_norm_that_is_not_finite_stays_visible():
+    clipped, _ = optimizers.clip_by_global_norm([tf.constant([1.0, np.inf])], [None], 1.0)
+    assert not np.isfinite(clipped[0]).all()
+
+
+def test_loss_scaling_wraps_it():
+    variable = tf.Variable([1.0, 2.0])
+    config = OptimizerConfig(num_train_steps=10, num_warmup_steps=0)
+    inner = optimizers.create_optimizer(config, 8, {"a/kernel": variable})
+    wrapped = tf_keras.mixed_precision.LossScaleOptimizer(inner, initial_scale=8)
+    wrapped.apply_gradients([(tf.constant([np.nan, 1.0]), variable)])
+    np.testing.assert_array_equal(variable, [1.0, 2.0])  # skipped
+    assert float(wrapped.loss_scale) == 4.0
+    wrapped.apply_gradients([(tf.constant([1.0, 1.0]), variable)])
+    assert not np.array_equal(variable, [1.0, 2.0])

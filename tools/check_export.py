@@ -1,0 +1,106 @@
+"""An export against the model that it was made from: the same pieces, the same answers, line by line.
+
+    python tools/check_export.py runs/mrpc served/mrpc/1 pairs.txt
+
+The lines are as for `python -m albert_tf.predict`, whose answers are those of the runners.
+"""
+
+import collections
+import os
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  (the operations that tokenise)
+
+from albert_tf import predict
+from albert_tf.serving import predictors
+from albert_tf.serving.in_graph.squad import GraphSquad
+from albert_tf.serving.in_graph.text import GraphText
+
+BATCH = 32
+
+
+def signature_inputs(predictor, items) -> dict[str, tf.Tensor]:
+    """The strings of some items as the signature wants them."""
+    if isinstance(predictor, predictors.SpanPredictor):
+        names = ("question", "context")
+        return {name: tf.constant([item[name] for item in items]) for name in names}
+    examples = [predictor.example(item) for item in items]
+    return {
+        "text_a": tf.constant([example.text_a for example in examples]),
+        "text_b": tf.constant([example.text_b or "" for example in examples]),
+    }
+
+
+def same_ids(predictor, graph_text, items) -> tuple[int, int]:
+    """How many sequences of some items are the same in both ways, pieces and segments; and how many there are."""
+    inputs = signature_inputs(predictor, items)
+    names = predictor.sequence_names
+    table = predictor.table(items)
+    if isinstance(predictor, predictors.SpanPredictor):
+        windows = graph_text.windows(inputs["question"], inputs["context"])
+        found = windows.features(0, len(table))
+    else:
+        found = graph_text.pairs(inputs["text_a"], inputs["text_b"])
+    wanted = table.batch(np.arange(len(table)), int(table.lengths.max()), names)
+    rows = [
+        all(np.array_equal(found[name][row], wanted[name][row]) for name in (*names, "input_mask"))
+        for row in range(len(table))
+    ]
+    return sum(rows), len(rows)
+
+
+def same_answers(expected, found) -> tuple[bool, float]:
+    """Whether two answers are the same, and how far their probabilities or scores are apart."""
+    if "start" in expected:
+        same = (expected["answer"], expected["start"], expected["end"]) == (
+            found["text"].decode(),
+            found["start"],
+            found["end"],
+        )
+        return same, abs(expected["probability"] - found["score"])
+    if "label" not in expected:
+        return True, abs(expected["score"] - found["score"])
+    probabilities = np.array(list(expected["probabilities"].values()))
+    return expected["label"] == found["label"].decode(), np.abs(
+        probabilities - found["probabilities"]
+    ).max()
+
+
+def main(model: str, export: str, lines: str) -> None:
+    """Compares batch by batch, and prints the counts."""
+    predictor = predictors.load_predictor(model)
+    answer = tf.saved_model.load(export).signatures["serving_default"]
+    if isinstance(predictor, predictors.SpanPredictor):
+        has_null = isinstance(predictor, predictors.SpanOrNonePredictor)
+        graph_text = GraphSquad(predictor.tokenizer, predictor.task, has_null)
+    else:
+        graph_text = GraphText(predictor.tokenizer, predictor.task["max_seq_length"])
+    with open(lines, encoding="utf-8") as file:
+        items = [predict.parse(line.rstrip("\n")) for line in file if line.strip()]
+    counts, largest = collections.Counter(), 0.0
+    for begin in range(0, len(items), BATCH):
+        batch = items[begin : begin + BATCH]
+        same, number = same_ids(predictor, graph_text, batch)
+        counts["sequences"] += number
+        counts["sequences with the same pieces"] += same
+        outputs = {
+            name: tensor.numpy()
+            for name, tensor in answer(**signature_inputs(predictor, batch)).items()
+        }
+        for row, expected in enumerate(predictor.predict(batch)):
+            found = {name: values[row] for name, values in outputs.items()}
+            is_same, difference = same_answers(expected, found)
+            counts["lines"] += 1
+            counts["lines with the same answer"] += is_same
+            largest = max(largest, difference)
+    for name, count in counts.items():
+        print(f"{name:<32}{count:>8,}")
+    print(f"{'largest difference of a score':<32}{largest:>8.1e}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

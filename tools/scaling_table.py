@@ -1,0 +1,232 @@
+"""The tables of docs/scaling.md: what preparing text and pretraining cost, computed from sizes, peak rates and prices.
+
+    python tools/scaling_table.py [--num_train_steps=1000000] [--utilisation=0.5] [--prices=v5e=0.9,a100=1.3]
+
+Nothing is measured here. What was measured elsewhere stands in the constants, with its source.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from albert_tf.core import flags
+from albert_tf.model.config import AlbertConfig, Settings, setting
+
+MODELS = (
+    *("albert-base-v2", "albert-large-v2", "albert-xlarge-v2", "albert-xxlarge-v2"),
+    *("bert-base", "bert-large"),
+)
+
+
+class Chip(NamedTuple):
+    """An accelerator."""
+
+    teraflops: float  # peak of dense bfloat16 (V100: float16) products, as the maker publishes it
+    dollars: float  # an hour; a default of --prices
+
+
+# Prices are the last ones known when this was written (2026-11), not checked again: V100 is an eighth of Amazon's
+# p3dn.24xlarge; A100 and H100 of its EC2 Capacity Blocks, end of 2024; TPUs are Google's list prices, US, 2025.
+CHIPS = {
+    "v100": Chip(125, 3.90),
+    "a100": Chip(312, 1.84),
+    "h100": Chip(989, 4.92),
+    "v3": Chip(123, 2.00),
+    "v4": Chip(275, 3.22),
+    "v5e": Chip(197, 1.20),
+    "v5p": Chip(459, 4.20),
+    "v6e": Chip(918, 2.70),
+}
+# The number in a TPU's name counts cores, two of a chip, up to v4 and in v5p; chips in v5e and v6e.
+MACHINES = {
+    "8 V100": ("v100", 8),
+    "8 A100": ("a100", 8),
+    "8 H100": ("h100", 8),
+    "TPU v3-8": ("v3", 4),
+    "TPU v3-32": ("v3", 16),
+    "TPU v3-128": ("v3", 64),
+    "TPU v3-512": ("v3", 256),
+    "TPU v4-64": ("v4", 32),
+    "TPU v5e-64": ("v5e", 64),
+    "TPU v5p-64": ("v5p", 32),
+    "TPU v6e-8": ("v6e", 8),
+    "TPU v6e-64": ("v6e", 64),
+}
+
+
+class Report(NamedTuple):
+    """A speed that others report, at length 512 and 20 predictions."""
+
+    who: str
+    model: str
+    machine: str
+    chip: str
+    num_chips: int
+    examples_per_second: float
+
+
+REPORTS = (
+    Report("aws-samples", "albert-base-v2", "8 V100", "v100", 8, 0.24 * 4096),
+    Report("aws-samples", "albert-base-v2", "64 V100", "v100", 64, 1.73 * 4096),
+    Report("albert#7, if base", "albert-base-v2", "TPU v3-8", "v3", 4, 512e6 / (21 * 86400)),
+    Report("albert#198, a user", "albert-xxlarge-v2", "TPU v3-512", "v3", 256, 2141),
+    Report("paper, 32 h", "albert-xxlarge-v2", "512 v3 chips", "v3", 512, 125e3 * 4096 / 115200),
+)
+
+
+class Preparation(NamedTuple):
+    """What a way of making records costs: measured on 25.7 MB of Wikipedia and books (docs/scaling.md)."""
+
+    name: str
+    processor_seconds: float  # a megabyte of text
+    record_bytes: float  # a byte of text
+    examples: float  # a megabyte of text
+
+
+PREPARATIONS = (
+    Preparation("full, 10 passes", 9.6 / 25.7, 635.71 / 25.7, 217_947 / 25.7),
+    Preparation("compact, 10 passes", 6.4 / 25.7, 129.70 / 25.7, 217_947 / 25.7),
+    Preparation("dynamic, 1 pass", 3.1 / 25.7, 10.27 / 25.7, 20_554 / 25.7),
+)
+CORPUS_GIGABYTES = (16, 160)
+NUM_CORES = (2, 16, 128)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScalingSettings(Settings):
+    """What is trained, and what is assumed of machines."""
+
+    num_train_steps: int = setting(125_000, "Steps.", minimum=1)
+    train_batch_size: int = setting(4096, "Examples in a step.", minimum=1)
+    max_seq_length: int = setting(512, "Pieces in an example.", minimum=1)
+    max_predictions_per_seq: int = setting(77, "Predictions in an example.", minimum=0)
+    utilisation: float = setting(
+        0.4, "Share of the peak rate that training reaches.", minimum=0.01, maximum=1
+    )
+    core_price: float = setting(0.05, "Dollars for a processor core and hour.", minimum=0)
+    disk_price: float = setting(0.02, "Dollars for a gigabyte of storage and month.", minimum=0)
+    prices: str = setting(
+        "", f"Dollars for a chip and hour, as v5e=0.9,a100=1.3; of {', '.join(CHIPS)}."
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        try:
+            given = {
+                name: float(price)
+                for name, price in (item.split("=") for item in self.prices.split(",") if item)
+            }
+        except ValueError:
+            self.refuse("prices", f"must be like v5e=0.9,a100=1.3; got {self.prices}")
+        if unknown := given.keys() - CHIPS.keys():
+            self.refuse("prices", f"names no chip that is known: {', '.join(sorted(unknown))}")
+        object.__setattr__(self, "price_of", {name: c.dollars for name, c in CHIPS.items()} | given)
+
+
+def example_flops(config: AlbertConfig, max_seq_length: int, max_predictions_per_seq: int) -> float:
+    """Floating-point operations of a training step for one example.
+
+    A product of [m, k] with [k, n] is 2 m k n operations, and the backward pass does two such products for each.
+    Softmax, GELU, LayerNorm, dropout and the optimiser are left out: they are a small share of the operations, if not
+    of the time.
+    """
+    hidden, embedding = config.hidden_size, config.embedding_size
+    attention = 4 * 2 * hidden**2 + 2 * 2 * max_seq_length * hidden  # of one piece, in one layer
+    feed_forward = 2 * 2 * hidden * config.intermediate_size
+    layers = config.num_hidden_layers * (attention + feed_forward)
+    projection = 2 * embedding * hidden if embedding != hidden else 0
+    prediction = 2 * hidden * embedding + 2 * embedding * config.vocab_size
+    pooler = 2 * hidden**2 + 2 * hidden * 2
+    pieces = max_seq_length * (layers + projection)
+    return 3 * (pieces + max_predictions_per_seq * prediction + pooler)
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A Markdown table."""
+    header = list(header)
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
+
+
+def flops_table(settings: ScalingSettings) -> str:
+    """Operations of an example, a step and the whole training, by model."""
+    rows = []
+    for name in MODELS:
+        flops = flops_of(name, settings)
+        step = flops * settings.train_batch_size
+        total = step * settings.num_train_steps
+        rows.append([name, f"{flops / 1e12:.3f}", f"{step / 1e15:.2f}", f"{total / 1e18:,.0f}"])
+    return table(["model", "TFLOP an example", "PFLOP a step", "EFLOP in all"], rows)
+
+
+def flops_of(model: str, settings: ScalingSettings) -> float:
+    """`example_flops` of a model by name."""
+    config = AlbertConfig.from_name(model)
+    return example_flops(config, settings.max_seq_length, settings.max_predictions_per_seq)
+
+
+def reports_table() -> str:
+    """What share of the peak rate the speeds that others report come to."""
+    rows = []
+    for report in REPORTS:
+        flops = example_flops(AlbertConfig.from_name(report.model), 512, 20)
+        rate = report.examples_per_second * flops / 1e12
+        peak = report.num_chips * CHIPS[report.chip].teraflops
+        speed = f"{report.examples_per_second:,.0f}"
+        rows.append(
+            [report.who, report.model, report.machine, speed, f"{rate:,.0f} of {peak:,.0f}"]
+            + [f"{rate / peak:.0%}"]
+        )
+    header = ["who", "model", "machine", "examples/s", "TFLOP/s of peak", "utilisation"]
+    return table(header, rows)
+
+
+def training_tables(settings: ScalingSettings) -> tuple[str, str]:
+    """Time and dollars of the whole training, by machine and model."""
+    times, costs = [], []
+    num_examples = settings.num_train_steps * settings.train_batch_size
+    for name, (chip, num_chips) in MACHINES.items():
+        rate = num_chips * CHIPS[chip].teraflops * 1e12 * settings.utilisation
+        hours = [num_examples * flops_of(model, settings) / rate / 3600 for model in MODELS]
+        price = num_chips * settings.price_of[chip]
+        times.append([name, *map(duration, hours)])
+        costs.append([name, f"{price:,.2f}", *(f"{hour * price:,.0f}" for hour in hours)])
+    return table(["machine", *MODELS], times), table(["machine", "$ an hour", *MODELS], costs)
+
+
+def duration(hours: float) -> str:
+    """Minutes up to two hours, hours up to two days, then days."""
+    if hours < 2:
+        return f"{hours * 60:.0f} min"
+    return f"{hours:.0f} h" if hours < 48 else f"{hours / 24:,.1f} d"
+
+
+def preparation_table(settings: ScalingSettings) -> str:
+    """Processor time, disk and dollars of records, by size of the corpus."""
+    rows = []
+    num_read = settings.num_train_steps * settings.train_batch_size
+    for size in CORPUS_GIGABYTES:
+        for way in PREPARATIONS:
+            hours = way.processor_seconds * size * 1000 / 3600
+            disk = way.record_bytes * size
+            examples = way.examples * size * 1000
+            rows.append(
+                [f"{size} GB", way.name, f"{examples / 1e6:,.0f} M", f"{num_read / examples:.1f}"]
+                + [f"{disk:,.0f} GB", f"{hours:.1f}"]
+                + [duration(hours / cores) for cores in NUM_CORES]
+                + [f"{hours * settings.core_price:.2f}", f"{disk * settings.disk_price:,.1f}"]
+            )
+    header = ["text", "records", "examples", "times read", "disk", "core hours"]
+    header += [f"on {cores} cores" for cores in NUM_CORES]
+    return table([*header, "$ cores", "$ disk, a month"], rows)
+
+
+def main(settings: ScalingSettings) -> None:
+    """Prints all tables."""
+    times, costs = training_tables(settings)
+    tables = (preparation_table(settings), flops_table(settings), reports_table(), times, costs)
+    print("\n".join(tables), end="")
+
+
+if __name__ == "__main__":
+    flags.run(main, ScalingSettings)
