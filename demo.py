@@ -15,7 +15,8 @@ import time
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
-from albert_tf.model.config import AlbertConfig, Settings, setting
+from albert_tf.core.settings import Settings, setting
+from albert_tf.model.config import AlbertConfig
 
 MODEL = AlbertConfig(
     vocab_size=4000,

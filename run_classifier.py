@@ -7,8 +7,9 @@
 """
 
 from albert_tf.core import flags
-from albert_tf.model.config import ClassifierConfig, FineTuningOptimizerConfig, FineTuningRunConfig
 from albert_tf.tasks import presets
+from albert_tf.tasks.classification.settings import ClassifierConfig
+from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
 
 
 def main(

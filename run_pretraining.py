@@ -7,13 +7,14 @@ A run that was stopped or killed goes on where it was when the same command is g
 """
 
 from albert_tf.core import flags
-from albert_tf.model.config import OptimizerConfig, PretrainingConfig, RunConfig
+from albert_tf.tasks.pretraining.settings import PretrainingConfig
+from albert_tf.training.settings import OptimizerConfig, RunConfig
 
 
 def main(run: RunConfig, optimizer: OptimizerConfig, pretraining: PretrainingConfig) -> None:
     """Builds the task and hands it to the loop."""
     # Here, so that a wrong flag is refused before TensorFlow is loaded.
-    from albert_tf.tasks.pretraining import PretrainingTask
+    from albert_tf.tasks.pretraining.task import PretrainingTask
     from albert_tf.training import loop
 
     loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)

@@ -4,8 +4,9 @@ python run_race.py --data_dir=RACE --init_checkpoint=albert_base --output_dir=ru
 """
 
 from albert_tf.core import flags
-from albert_tf.model.config import FineTuningOptimizerConfig, FineTuningRunConfig, RaceConfig
 from albert_tf.tasks import presets
+from albert_tf.tasks.race.settings import RaceConfig
+from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
 
 
 def main(run: FineTuningRunConfig, optimizer: FineTuningOptimizerConfig, race: RaceConfig) -> None:

@@ -10,7 +10,8 @@ import dataclasses
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
-from albert_tf.model.config import ModelSource, setting
+from albert_tf.core.settings import setting
+from albert_tf.serving.settings import ModelSource
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

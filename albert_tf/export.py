@@ -16,7 +16,8 @@ from typing import Any
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError, first_line
-from albert_tf.model.config import ModelUse, setting
+from albert_tf.core.settings import setting
+from albert_tf.serving.settings import ModelUse
 
 # TensorFlow is imported by the functions that need it, so that a wrong flag is refused before.
 

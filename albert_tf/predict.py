@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
-from albert_tf.model.config import ModelUse, setting
+from albert_tf.core.settings import setting
+from albert_tf.serving.settings import ModelUse
 
 if TYPE_CHECKING:
     from albert_tf.serving.predictors import Item, Predictor

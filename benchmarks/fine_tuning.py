@@ -14,13 +14,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from albert_tf.core.errors import UserError
-from albert_tf.model.config import (
-    GLUE_TASK_NAMES,
-    AlbertConfig,
-    ClassifierConfig,
-    FineTuningOptimizerConfig,
-    FineTuningRunConfig,
-)
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.classification.settings import GLUE_TASK_NAMES, ClassifierConfig
+from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
 from benchmarks import measure, peers, training_step
 from benchmarks.inputs import TEXT, VOCABULARY, vocabulary_path
 from benchmarks.measure import BenchSettings, Measurement, Values
@@ -87,15 +83,15 @@ def _our_steps(settings: BenchSettings, config: AlbertConfig) -> Callable[[int],
         return found.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
     with tempfile.TemporaryDirectory() as folder:
-        feature_table = pathlib.Path(folder, "train.tsv")
+        table_file = pathlib.Path(folder, "train.tsv")
         rows = [f"{'word ' * (1 + number)}\t{number % 2}" for number in range(64)]
-        feature_table.write_text("\n".join(["text\tlabel", *rows]) + "\n")
+        table_file.write_text("\n".join(["text\tlabel", *rows]) + "\n")
         sizes = pathlib.Path(folder, "config.json")
         sizes.write_text(config.to_json_string())
         run = FineTuningRunConfig(output_dir=f"{folder}/run", train_batch_size=BATCH, do_eval=False)
         classifier = ClassifierConfig(
             task_name="tsv",
-            train_file=str(feature_table),
+            train_file=str(table_file),
             text_columns="text",
             albert_config_file=str(sizes),
             spm_model_file=vocabulary_path(settings),
@@ -138,7 +134,7 @@ def epochs(settings: BenchSettings) -> Values:
       UserError: the folder holds no task.
     """
     from albert_tf import Tokenizer
-    from albert_tf.tasks.source import TextSource
+    from albert_tf.tasks.classification.source import TextSource
 
     tokenizer = Tokenizer.from_file(vocabulary_path(settings))
     found = {}
@@ -149,8 +145,8 @@ def epochs(settings: BenchSettings) -> Values:
         source = TextSource(config)
         if not os.path.exists(os.path.join(settings.glue_dir, source.glue.folder, "train.tsv")):
             continue
-        feature_table = source.features("train", source.read("train"), tokenizer)
-        found[name] = {"examples": len(feature_table), **batches_of(feature_table.lengths)}
+        table = source.features("train", source.read("train"), tokenizer)
+        found[name] = {"examples": len(table), **batches_of(table.lengths)}
     if not found:
         raise UserError(f"--glue_dir={settings.glue_dir}: no folder of a GLUE task with train.tsv")
     return {"tasks": found}

@@ -24,7 +24,7 @@ from typing import Any
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
-from albert_tf.model.config import Settings, setting
+from albert_tf.core.settings import Settings, setting
 
 Values = dict[str, Any]  # what a measurement's function returns; JSON holds it
 

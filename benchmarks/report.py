@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf.core import files, flags
-from albert_tf.model.config import Settings, setting
+from albert_tf.core.settings import Settings, setting
 from benchmarks import plots
 from benchmarks.found import BUSY, NAMES, STEPS, Found, epoch_seconds, growth_points
 from benchmarks.measure import Values

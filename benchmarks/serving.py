@@ -24,7 +24,7 @@ import numpy as np
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
-from albert_tf.model.config import Settings, setting
+from albert_tf.core.settings import Settings, setting
 
 SERVER = pathlib.Path(__file__).parent.parent / "tools" / "serve.py"
 

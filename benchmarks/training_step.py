@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from albert_tf.model.config import AlbertConfig, OptimizerConfig, PretrainingConfig, RunConfig
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.pretraining.settings import PretrainingConfig
+from albert_tf.training import devices
+from albert_tf.training.settings import OptimizerConfig, RunConfig
 from benchmarks import limits, measure, peers
 from benchmarks.inputs import predictions_of
 from benchmarks.measure import BenchSettings, Measurement, Values
@@ -144,7 +147,7 @@ def our_step(step: Step) -> Iterator[Callable[[], None]]:
     """The step of run_pretraining.py: records, pipeline, strategy, LAMB, compiled loop."""
     import tensorflow as tf
 
-    from albert_tf.tasks.pretraining import PretrainingTask
+    from albert_tf.tasks.pretraining.task import PretrainingTask
     from data_prep.pretraining.record_writer import encode_examples
 
     with tempfile.TemporaryDirectory() as folder:
@@ -179,7 +182,7 @@ def make_trainer(
     """
     from albert_tf.training import loop
 
-    with loop.make_strategy(run).scope():
+    with devices.make_strategy(run).scope():
         task = make_task()
         other = make_dataset and functools.partial(make_dataset, task)
         return loop.Run(task, run, optimizer).make_trainer(other)

@@ -18,17 +18,16 @@ from albert_tf import __version__
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
+from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.data.feature_table import FeatureTable
-from albert_tf.model.config import (
-    ClassifierConfig,
-    FineTuningConfig,
-    RaceConfig,
-    Settings,
-    SquadConfig,
-    changed,
-    setting,
-)
-from albert_tf.tasks.source import RaceSource, Source, SquadSource, TextSource
+from albert_tf.tasks.classification.settings import ClassifierConfig
+from albert_tf.tasks.classification.source import TextSource
+from albert_tf.tasks.race.settings import RaceConfig
+from albert_tf.tasks.race.source import RaceSource
+from albert_tf.tasks.settings import FineTuningConfig
+from albert_tf.tasks.source import Source
+from albert_tf.tasks.squad.settings import SquadConfig
+from albert_tf.tasks.squad.source import SquadSource
 from albert_tf.text.tokenizer import Tokenizer
 from data_prep.pretraining.record_folder import METADATA_FILE
 from data_prep.pretraining.record_writer import encode_examples

@@ -27,9 +27,9 @@ from collections.abc import Iterable, Iterator
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
-from albert_tf.model.config import Settings, setting
-from data_prep import create_pretraining_data
-from data_prep.pretraining import sentence_pairs
+from albert_tf.core.settings import Settings, setting
+from data_prep.pretraining import build, sentence_pairs
+from data_prep.pretraining.settings import PretrainingDataSettings
 from data_prep.split_sentences import split_paragraph
 from data_prep.text_files import CorpusSettings, corpus_writer, print_note
 
@@ -90,8 +90,8 @@ def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
     kept += ("masked_lm_prob", "random_seed", "dupe_factor")
     found = {}
     for task in sentence_pairs.SENTENCE_TASKS:
-        made, _ = create_pretraining_data.create_pretraining_data(
-            create_pretraining_data.PretrainingDataSettings(
+        made, _ = build.create_pretraining_data(
+            PretrainingDataSettings(
                 input_file=text,
                 output_dir=os.path.join(settings.output_dir, task),
                 sentence_task=task,

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
-from albert_tf.model.config import Settings, setting
+from albert_tf.core.settings import Settings, setting
 from albert_tf.tasks.classification.glue import (
     GLUE_TASKS,
     SCORE_RANGE,

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
+from albert_tf.core.settings import setting
 from albert_tf.core.workers import Workers, in_chunks
-from albert_tf.model.config import setting
 from data_prep import text_files
 from data_prep.split_sentences import split_paragraph
 

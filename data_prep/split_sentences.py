@@ -20,8 +20,8 @@ import sentencex
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
+from albert_tf.core.settings import setting
 from albert_tf.core.workers import Workers, in_chunks
-from albert_tf.model.config import setting
 from data_prep import text_files
 
 LABEL = "split_sentences"

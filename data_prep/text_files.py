@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
+from albert_tf.core.settings import Settings, setting
 from albert_tf.core.workers import num_workers_setting
-from albert_tf.model.config import Settings, setting
 
 
 def invalid_utf8_setting() -> Any:

@@ -26,7 +26,7 @@ import sentencepiece
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
-from albert_tf.model.config import Settings, setting
+from albert_tf.core.settings import Settings, setting
 from albert_tf.text.tokenizer import clean_text
 from data_prep import remote_text, text_files
 

@@ -14,7 +14,8 @@ import os
 import sys
 
 from albert_tf.core import flags
-from albert_tf.model.config import PRECISIONS, RunConfig, Settings, changed, setting
+from albert_tf.core.settings import Settings, changed, setting
+from albert_tf.training.settings import PRECISIONS, RunConfig
 from experiments import declarations
 
 

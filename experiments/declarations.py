@@ -11,10 +11,16 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from albert_tf.core.errors import UserError
-from albert_tf.model import config
-from albert_tf.model.config import MODEL_SIZES, AlbertConfig, Settings
+from albert_tf.core.settings import Settings
+from albert_tf.model.config import MODEL_SIZES, AlbertConfig
 from albert_tf.tasks import presets
-from data_prep.create_pretraining_data import PretrainingDataSettings
+from albert_tf.tasks.classification.settings import ClassifierConfig
+from albert_tf.tasks.pretraining.settings import PretrainingConfig
+from albert_tf.tasks.race.settings import RaceConfig
+from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
+from albert_tf.tasks.squad.settings import SquadConfig
+from albert_tf.training.settings import OptimizerConfig, RunConfig
+from data_prep.pretraining.settings import PretrainingDataSettings
 from data_prep.train_sentencepiece import TrainSettings
 from experiments.columns import COLUMNS, TABLE_TASKS
 from experiments.toml_files import check_known, check_settings, make, read_toml, tables
@@ -46,7 +52,7 @@ TIMING_STEPS = "steps"
 INTRINSIC_LIMITS = ("max_examples", "max_probe_examples")
 
 # Settings that a declaration can hold, and those of them that a run fills in by itself.
-PRETRAINING = (config.RunConfig, config.OptimizerConfig, config.PretrainingConfig)
+PRETRAINING = (RunConfig, OptimizerConfig, PretrainingConfig)
 _OF_A_RUN = ("output_dir", "overwrite_output_dir", "seed", "init_checkpoint", "spm_model_file")
 _OF_PRETRAINING = (
     *(*_OF_A_RUN, "input_file", "eval_file", "model", "albert_config_file"),
@@ -64,11 +70,11 @@ _OF_VOCABULARY = ("input_file", "output_prefix")
 def fine_tuning_classes(task: str) -> tuple[type[Settings], ...]:
     """The settings of a task's program: of the run, of the optimiser, of the task."""
     kinds = {
-        "race": config.RaceConfig,
-        **dict.fromkeys(("squad1.1", "squad2.0"), config.SquadConfig),
+        "race": RaceConfig,
+        **dict.fromkeys(("squad1.1", "squad2.0"), SquadConfig),
     }
-    own = kinds.get(task, config.ClassifierConfig)
-    return config.FineTuningRunConfig, config.FineTuningOptimizerConfig, own
+    own = kinds.get(task, ClassifierConfig)
+    return FineTuningRunConfig, FineTuningOptimizerConfig, own
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -490,7 +496,7 @@ def _check_scale_settings(scale: Scale, path: str) -> None:
 
 def _check_speed(scale: Scale, path: str) -> None:
     steps = scale.speed.get(TIMING_STEPS)
-    default = config.RunConfig.log_every_steps
+    default = RunConfig.log_every_steps
     interval = {"log_every_steps": default, **scale.training, **scale.speed}["log_every_steps"]
     if type(steps) is not int or steps < 2 * interval:
         raise UserError(

@@ -18,13 +18,13 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from data_prep import (
     create_intrinsic_eval,
-    create_pretraining_data,
     sample_corpus,
     split_sentences,
     text_files,
     train_sentencepiece,
 )
-from data_prep.pretraining import sentence_pairs
+from data_prep.pretraining import build, sentence_pairs
+from data_prep.pretraining.settings import PretrainingDataSettings
 from experiments.declarations import SAMPLE_CORPUS, Row, Scale
 
 HELD_OUT = 0.03  # share of a text's documents: for the probes, and for evaluation where there are no passages
@@ -194,9 +194,7 @@ class Workspace:
         task = settings.get("sentence_task", "sop")
         folder = self.path("records", f"{name}-{task}-{key_of(values)}")
         with locked(folder + ".lock"):  # beside it: the folder holds records alone
-            create_pretraining_data.create_pretraining_data(
-                create_pretraining_data.PretrainingDataSettings(output_dir=folder, **values)
-            )
+            build.create_pretraining_data(PretrainingDataSettings(output_dir=folder, **values))
         return folder
 
     def intrinsic(self) -> str:

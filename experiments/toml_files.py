@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from albert_tf.core.errors import UserError
-from albert_tf.model.config import Settings
+from albert_tf.core.settings import Settings
 
 
 def read_toml(path: str) -> dict[str, Any]:

@@ -18,11 +18,12 @@ import tf_keras
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
-from albert_tf.model import config
+from albert_tf.core.settings import Settings
 from albert_tf.tasks import presets, repeated_runs
+from albert_tf.tasks.classification.settings import GLUE_TASK_NAMES, task_key
 from albert_tf.tasks.classification.task import ClassificationTask
 from albert_tf.tasks.finetuning import FineTuningTask
-from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.tasks.race.task import RaceTask
 from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.training import loop
@@ -47,9 +48,7 @@ PLACE = (
 INHERITED = (*PLACE, "mixed_precision")
 
 
-def settings_of(
-    values: Mapping[str, Any], classes: Sequence[type[config.Settings]]
-) -> list[config.Settings]:
+def settings_of(values: Mapping[str, Any], classes: Sequence[type[Settings]]) -> list[Settings]:
     """An instance of each settings class, from one dictionary of all their fields.
 
     Raises:
@@ -64,12 +63,12 @@ def settings_of(
     ]
 
 
-def asdict_of(settings: Sequence[config.Settings]) -> dict[str, Any]:
+def asdict_of(settings: Sequence[Settings]) -> dict[str, Any]:
     """All fields of some settings, in one dictionary."""
     return {name: value for one in settings for name, value in one.to_dict().items()}
 
 
-def command(program: str, settings: Sequence[config.Settings]) -> str:
+def command(program: str, settings: Sequence[Settings]) -> str:
     """The command line that does the same as a call with these settings."""
     flags = []
     for one in settings:
@@ -83,7 +82,7 @@ def command(program: str, settings: Sequence[config.Settings]) -> str:
 
 def recorded_command(
     program: str,
-    classes: Sequence[type[config.Settings]],
+    classes: Sequence[type[Settings]],
     folder: str,
     workspace: Workspace,
     **changes: Any,
@@ -195,7 +194,7 @@ class Trained:
         made_by = ("run_pretraining.py", PRETRAINING, self.run_folder, self.workspace)
         return {**self.results(), "command": recorded_command(*made_by)}
 
-    def settings(self) -> list[config.Settings]:
+    def settings(self) -> list[Settings]:
         """The settings of run_pretraining.py; makes the data that they name."""
         workspace = self.workspace
         task = {**workspace.scale.data, **self.row.data}.get("sentence_task", "sop")
@@ -356,7 +355,7 @@ def task_data(workspace: Workspace, task: str) -> dict[str, Any]:
     if task == "race":
         folder = workspace.find("race", "RACE")
         return {"data_dir": folder} if folder else {}
-    names = {config.task_key(name): name for name in config.GLUE_TASK_NAMES}
+    names = {task_key(name): name for name in GLUE_TASK_NAMES}
     if task not in names:
         raise UserError(f"{task}: no such task; known are {', '.join(TASKS)}")
     folder = workspace.find(f"glue/{names[task]}", f"glue*/{names[task]}")
@@ -460,7 +459,7 @@ def _wanted(trained: Trained, task: str) -> dict[str, Any]:
     return {**inherited, **table.get(task, {}), **values, **trained.experiment.fine_tuning}
 
 
-def _task_settings(trained: Trained, task: str, others: Mapping[str, Any]) -> list[config.Settings]:
+def _task_settings(trained: Trained, task: str, others: Mapping[str, Any]) -> list[Settings]:
     """The settings of a run, of the task's program: those of `others` beside the scale's."""
     values = {**_wanted(trained, task), "seed": trained.seed, **others}
     return settings_of(values, fine_tuning_classes(task))

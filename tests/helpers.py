@@ -16,19 +16,15 @@ import tensorflow as tf
 from absl import flags
 
 from albert_tf.core import flags as cli
-from albert_tf.model.config import (
-    AlbertConfig,
-    ClassifierConfig,
-    FineTuningOptimizerConfig,
-    FineTuningRunConfig,
-    OptimizerConfig,
-    PretrainingConfig,
-    RaceConfig,
-    RunConfig,
-    Settings,
-    SquadConfig,
-)
+from albert_tf.core.settings import Settings
+from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks import presets
+from albert_tf.tasks.classification.settings import ClassifierConfig
+from albert_tf.tasks.pretraining.settings import PretrainingConfig
+from albert_tf.tasks.race.settings import RaceConfig
+from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
+from albert_tf.tasks.squad.settings import SquadConfig
+from albert_tf.training.settings import OptimizerConfig, RunConfig
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -133,7 +129,7 @@ def pretrain_here(*arguments: object) -> dict:
     Raises:
       UserError: as the script would print it.
     """
-    from albert_tf.tasks.pretraining import PretrainingTask
+    from albert_tf.tasks.pretraining.task import PretrainingTask
     from albert_tf.training import loop
 
     classes = (RunConfig, OptimizerConfig, PretrainingConfig)
@@ -247,8 +243,6 @@ def make_task(runner: str, *arguments: object):
 
 
 NAMES = "anna bert carl dora emil fran gert hana ivan jane"
-
-
 WORDS = (
     f"{NAMES} good bad fine red blue green cat dog bird house tree river who where what when is was in the a of"
     " saw met left came to from and then with near under small large old new . ? _"

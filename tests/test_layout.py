@@ -2,125 +2,151 @@
 
 import ast
 import dataclasses
+import functools
+import importlib
+import inspect
 import pathlib
+import re
 
 import pytest
 
-from albert_tf import convert, export, predict
-from albert_tf.model import config
-from benchmarks import measure, report, serving
-from data_prep import (
-    create_finetuning_data,
-    create_intrinsic_eval,
-    create_pretraining_data,
-    glue_submission,
-    sample_corpus,
-    split_sentences,
-    train_sentencepiece,
-)
-from experiments import __main__ as experiments
+from albert_tf.core.settings import Settings
 from tests.helpers import ROOT
 
-SOURCES = [
-    *(ROOT / "benchmarks").rglob("*.py"),
-    *(ROOT / "docs").rglob("*.py"),
-    *ROOT.glob("*.py"),
-    *(ROOT / "albert_tf").rglob("*.py"),
-    *(ROOT / "data_prep").rglob("*.py"),
-    *(ROOT / "experiments").rglob("*.py"),
-]
-# Leaves that every file may import.
-SHARED = {"config", "errors", "files", "progress", "quiet", "workers"}
-# What each part may import of the library besides those (docs/architecture.md).
-ALLOWED = {
-    "albert_tf/core/errors.py": set(),
-    "albert_tf/model/config.py": set(),
-    "albert_tf/core/progress.py": set(),
-    "albert_tf/training/losses.py": set(),
-    "albert_tf/text/tokenizer.py": set(),
-    "albert_tf/data/masking.py": set(),
-    "albert_tf/data/compact_records.py": {"masking"},
-    "albert_tf/data/records.py": {"compact_records"},
-    "albert_tf/training/optimizers.py": {"fused"},
-    "albert_tf/core/flags.py": set(),
-    "albert_tf/training/run_folder.py": set(),
-    "albert_tf/model/kernels.py": set(),
-    "albert_tf/model/weight_sharing.py": set(),
-    "albert_tf/model/encoder.py": {"fused", "sharing"},
-    "albert_tf/model/heads.py": {"modeling"},
-    "albert_tf/core/files.py": set(),
-    "albert_tf/formats": {"formats", "heads", "modeling"},
-    "albert_tf/formats/pretrained.py": {"formats", "heads", "modeling"},
-    "albert_tf/serving/usage.py": {"formats", "tokenization"},
-    "albert_tf/serving/predictors.py": {
-        *("features", "heads", "pretrained", "tasks", "tokenization", "usage"),
-    },
-    "albert_tf/predict.py": {"cli", "predictors"},
-    "albert_tf/convert.py": {"cli", "pretrained"},
-    "albert_tf/serving": {"features", "heads", "serving", "tokenization"},
-    "albert_tf/export.py": {
-        *("cli", "heads", "pretrained", "serving", "usage"),
-    },
-    "albert_tf/data/datasets.py": {"records", "features"},
-    "albert_tf/training/loop.py": {"data", "losses", "optimization", "checkpoints", "tasks"},
-    "albert_tf/core/workers.py": set(),
-    "albert_tf/tasks/presets.py": set(),
-    "albert_tf/tasks/repeated_runs.py": {"train_loop", "checkpoints", "tasks"},
-    "albert_tf/features": {"features", "tokenization"},
-    "albert_tf/tasks": {
-        *("data", "records", "compact_records", "losses", "pretrained", "heads"),
-        *("tokenization", "tasks", "features"),
-    },
-    "data_prep": {"cli", "features", "masking", "records", "tokenization"},
-    "experiments": {
-        *("checkpoints", "cli", "heads", "presets", "pretrained", "protocol", "records"),
-        *("tasks", "tokenization", "train_loop"),
-    },
-}
+# Folders without Python of the project.
+NOT_SOURCE = {".git", ".ci", ".venv", "build", "dist", "demo", "docs", "runs", "tests"}
+SOURCES = sorted(
+    path
+    for path in ROOT.rglob("*.py")
+    if not path.relative_to(ROOT).parts[0].startswith(".")
+    and path.relative_to(ROOT).parts[0] not in NOT_SOURCE
+)
+
+
+def dotted(path: pathlib.Path) -> str:
+    """The name that a file is imported by."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {dotted(path): path for path in SOURCES}
 
 
 def imports(path: pathlib.Path) -> set[str]:
-    """Every module that a file imports, anywhere in it, as dotted names."""
+    """Every module that a file imports, anywhere in it; names of ours that are modules in full."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+            full = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {
+                node.module if node.module in MODULES and name not in MODULES else name
+                for name in full
+            }
     return names
 
 
-@pytest.mark.parametrize("part", ALLOWED)
-def test_imports_go_one_way(part):
-    path = ROOT / part
-    files = list(path.rglob("*.py")) if path.is_dir() else [path]
-    assert files
-    for file in files:
-        for name in imports(file):
-            package, *rest = name.split(".")
-            if package == "albert_tf" and rest and rest[0] != "__version__":
-                assert rest[0] in ALLOWED[part] | SHARED, f"{file} imports {name}"
-            if package in ("data_prep", "experiments", "benchmarks", "tests"):
-                is_above = (part, package) == ("experiments", "data_prep")
-                assert part == package or is_above, f"{file} imports {name}"
+IMPORTS = {name: imports(path) for name, path in MODULES.items()}
 
 
-def test_the_loop_knows_no_concrete_task():
-    assert not any(
-        "tasks.pretraining" in name for name in imports(ROOT / "albert_tf/training/loop.py")
+@functools.cache
+def allowed_imports() -> dict[str, set[str]]:
+    """The diagram of docs/architecture.md: what each package may import besides itself."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    (diagram,) = re.findall(r"```imports\n(.*?)```", text, re.DOTALL)
+    lines = [line.partition("<-") for line in diagram.splitlines() if "<-" in line]
+    return {package.strip(): set(others.split()) for package, _, others in lines}
+
+
+PROGRAMS = ("predict", "convert", "export")
+
+
+def package_of(module: str) -> str:
+    """The package of the diagram that a module belongs to."""
+    parts = module.split(".")
+    if parts[0] != "albert_tf":
+        return parts[0]
+    return (
+        "programs"
+        if module in ("albert_tf.predict", "albert_tf.convert", "albert_tf.export")
+        else ".".join(parts[1:2])
     )
 
 
-def test_only_cli_knows_flags_in_the_library():
-    for path in (ROOT / "albert_tf").rglob("*.py"):
-        uses_flags = any(name.startswith("absl.flags") for name in imports(path))
-        assert uses_flags == (path.name == "cli.py"), path
+def test_every_folder_is_in_the_diagram():
+    folders = {package_of(name) for name in MODULES if name != "albert_tf"}
+    scripts = {path.stem for path in ROOT.glob("*.py")}
+    assert folders - scripts == set(allowed_imports()) - {"runners"}
 
 
-def test_the_configuration_needs_no_tensorflow():
-    for name in ("config", "cli", "errors", "progress"):
-        found = imports(ROOT / f"albert_tf/{name}.py")
-        assert not any(module.startswith(("tensorflow", "tf_keras")) for module in found), name
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_follow_the_diagram(module):
+    package = package_of(module)
+    package = "runners" if pathlib.Path(MODULES[module]).parent == ROOT else package
+    for name in IMPORTS[module] & MODULES.keys():
+        other = package_of(name)
+        is_version = name == "albert_tf"
+        assert is_version or other == package or other in allowed_imports()[package], name
+
+
+def test_the_diagram_goes_one_way():
+    """Each package imports only packages above its own line."""
+    seen = set()
+    for package, others in allowed_imports().items():
+        assert others <= seen, (package, others - seen)
+        seen.add(package)
+
+
+def test_there_is_no_import_cycle():
+    left = {name: others & MODULES.keys() - {name} for name, others in IMPORTS.items()}
+    while free := [name for name, others in left.items() if not others]:
+        for name in free:
+            del left[name]
+        left = {name: others & left.keys() for name, others in left.items()}
+    assert not left, f"modules in or above a cycle: {sorted(left)}"
+
+
+NEEDS_TENSORFLOW = ("tensorflow", "tf_keras", "official", "orbit")
+WITHOUT_TENSORFLOW = [
+    name
+    for name in MODULES
+    if re.match(r"albert_tf\.(core|text)(\.|$)", name)
+    or re.match(r"albert_tf\.tasks\.\w+\.(?!task$)", name)
+    or name.endswith(".settings")
+]
+
+
+@pytest.mark.parametrize("module", WITHOUT_TENSORFLOW)
+def test_needs_no_tensorflow(module):
+    """A wrong flag is refused before TensorFlow is loaded, and worker processes start in a moment."""
+    reached, new = set(), {module}
+    while new:
+        reached |= new
+        tree = ast.parse(MODULES[new_name := new.pop()].read_text())
+        assert new_name
+        for node in tree.body:  # imports inside functions are made when they are called
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            names = [alias.name for alias in node.names]
+            if isinstance(node, ast.ImportFrom):
+                full = [f"{node.module}.{name}" for name in names]
+                names = [name if name in MODULES else node.module for name in full]
+            assert not any(name.startswith(NEEDS_TENSORFLOW) for name in names), MODULES[new_name]
+            new |= set(names) & MODULES.keys() - reached
+
+
+def test_training_knows_no_task():
+    for name in MODULES:
+        if name.startswith("albert_tf.training"):
+            assert not any(other.startswith("albert_tf.tasks") for other in IMPORTS[name]), name
+
+
+def test_only_the_flags_module_knows_flags():
+    for name, names in IMPORTS.items():
+        if name.startswith("albert_tf."):
+            uses_flags = any(other.startswith("absl.flags") for other in names)
+            assert uses_flags == (name == "albert_tf.core.flags"), name
 
 
 def test_scripts_are_short():
@@ -143,43 +169,35 @@ def test_functions_are_short():
             assert len([a for a in arguments if a.arg != "self"]) <= 8, f"{path}: {function.name}"
 
 
-SETTINGS = [
-    config.AlbertConfig,
-    config.OptimizerConfig,
-    config.RunConfig,
-    config.PretrainingConfig,
-    config.FineTuningRunConfig,
-    config.FineTuningOptimizerConfig,
-    config.ClassifierConfig,
-    config.SquadConfig,
-    config.RaceConfig,
-    export.ExportSettings,
-    convert.ConvertSettings,
-    predict.PredictSettings,
-    create_finetuning_data.FineTuningDataSettings,
-    create_intrinsic_eval.IntrinsicSettings,
-    create_pretraining_data.PretrainingDataSettings,
-    glue_submission.SubmissionSettings,
-    sample_corpus.SampleSettings,
-    split_sentences.SplitSettings,
-    train_sentencepiece.TrainSettings,
-    experiments.ReportSettings,
-    experiments.ExperimentSettings,
-    experiments.EvaluationSettings,
-    measure.BenchSettings,
-    report.ReportSettings,
-    serving.ServingSettings,
-]
+def settings_classes() -> list[type[Settings]]:
+    """Every class of settings, wherever it is declared."""
+    found = {}
+    for name, path in MODULES.items():
+        if re.search(
+            r"^class \w+\(\w*(Settings|Config|Choice|Source)\)", path.read_text(), re.MULTILINE
+        ):
+            for cls in vars(importlib.import_module(name)).values():
+                if inspect.isclass(cls) and issubclass(cls, Settings) and cls is not Settings:
+                    found[cls] = None
+    return list(found)
 
 
-@pytest.mark.parametrize("cls", SETTINGS, ids=lambda cls: cls.__name__)
-def test_every_setting_is_read_somewhere(cls):
+@functools.cache
+def names_read() -> set[str]:
+    """Attributes and strings of the sources: what is read, by name or by getattr."""
     read = set()
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute):
                 read.add(node.attr)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                read.add(node.value)  # getattr(config, name)
-    unread = [field.name for field in dataclasses.fields(cls) if field.name not in read]
-    assert not unread
+                read.add(node.value)
+    return read
+
+
+def test_every_setting_is_read_somewhere():
+    classes = settings_classes()
+    assert len(classes) > 20
+    for cls in classes:
+        unread = [field.name for field in dataclasses.fields(cls) if field.name not in names_read()]
+        assert not unread, cls

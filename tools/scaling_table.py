@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from albert_tf.core import flags
-from albert_tf.model.config import AlbertConfig, Settings, setting
+from albert_tf.core.settings import Settings, setting
+from albert_tf.model.config import AlbertConfig
 
 MODELS = (
     *("albert-base-v2", "albert-large-v2", "albert-xlarge-v2", "albert-xxlarge-v2"),

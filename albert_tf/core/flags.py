@@ -18,7 +18,7 @@ from absl import app, flags, logging
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
-from albert_tf.model.config import Settings
+from albert_tf.core.settings import Settings
 
 # TensorFlow reads these when it is imported: no start-up notes about missing GPUs, and tf_keras as its Keras.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

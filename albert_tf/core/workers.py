@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 from albert_tf.core.errors import UserError
-from albert_tf.model.config import setting
+from albert_tf.core.settings import setting
 
 Item = TypeVar("Item")
 

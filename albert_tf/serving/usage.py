@@ -5,7 +5,9 @@ from typing import Any
 
 from albert_tf.core.errors import UserError
 from albert_tf.formats.weights import Weights
-from albert_tf.model.config import FineTuningConfig, RaceConfig, SquadConfig
+from albert_tf.tasks.race.settings import RaceConfig
+from albert_tf.tasks.settings import FineTuningConfig
+from albert_tf.tasks.squad.settings import SquadConfig
 from albert_tf.text.tokenizer import Tokenizer
 
 # For folders that do not say what their model was fine-tuned with, as those of other projects.

@@ -14,17 +14,17 @@ from albert_tf.data.datasets import RecordData, TableData
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
 from albert_tf.data.records import EXAMPLE_WEIGHTS, feature_schema, find_feature_records
 from albert_tf.formats import pretrained
-from albert_tf.model.config import (
-    AlbertConfig,
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.heads import AlbertModel
+from albert_tf.tasks.model_choice import chosen_config
+from albert_tf.tasks.settings import (
     FineTuningConfig,
     FineTuningOptimizerConfig,
     FineTuningRunConfig,
-    OptimizerConfig,
 )
-from albert_tf.model.heads import AlbertModel
-from albert_tf.tasks.model_choice import chosen_config
 from albert_tf.tasks.source import Source
 from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.training.settings import OptimizerConfig
 from albert_tf.training.task import Features, Files, Predictions, Task
 
 EVAL_PREDICTIONS, PREDICTIONS = "predictions/eval.npz", "predictions/predict.npz"

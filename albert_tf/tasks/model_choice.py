@@ -1,7 +1,9 @@
 """Which model a task builds: from the flags, the initial checkpoint and the vocabulary."""
 
 from albert_tf.formats.pretrained import Weights
-from albert_tf.model.config import AlbertConfig, ModelChoice, RunConfig
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.settings import ModelChoice
+from albert_tf.training.settings import RunConfig
 
 
 def chosen_config(

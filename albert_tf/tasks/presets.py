@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.core.errors import UserError
-from albert_tf.model.config import task_key
+from albert_tf.tasks.classification.settings import task_key
 
 _EVERY = 100  # steps between evaluated checkpoints, run_glue.sh; QNLI 200
 

@@ -7,22 +7,20 @@ are summed over devices and then clipped, so that neither devices nor gradient a
 
 import contextlib
 import errno
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-import numpy as np
 import orbit
 import tensorflow as tf
 import tf_keras
-from official.common import distribute_utils
 from orbit import controller as orbit_controller
 
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.progress import Progress
-from albert_tf.data.datasets import EXAMPLE_INDEX, Data
-from albert_tf.model.config import OptimizerConfig, RunConfig
+from albert_tf.data.datasets import Data
 from albert_tf.training import optimizers
+from albert_tf.training.devices import _check_batches, _is_chief, make_strategy
+from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.run_folder import (
     EVAL_METRICS_FILE,
     METRICS_FILE,
@@ -31,7 +29,9 @@ from albert_tf.training.run_folder import (
     RunFolder,
     write_json,
 )
-from albert_tf.training.task import Predictions, Task
+from albert_tf.training.settings import OptimizerConfig, RunConfig
+from albert_tf.training.step import Accumulators, Trainer, ratio_names, with_total_loss
+from albert_tf.training.task import Task
 
 # Settings that may change when a run is taken up again: none changes what the steps compute.
 _FREE_SETTINGS = frozenset(
@@ -49,344 +49,13 @@ _FREE_SETTINGS = frozenset(
     }
 )
 
+
 # orbit prints every loop to standard output; our lines and bars say the same, once.
 orbit_controller._log = lambda message: None
+
+
 # Notes on deprecated functions that orbit and tf-models-official call.
 tf.get_logger().setLevel("ERROR")
-
-
-# Two strategies over the same devices number their collective operations alike, and the devices mix them up.
-_strategies: dict[tuple, tf.distribute.Strategy] = {}
-
-
-def make_strategy(run: RunConfig) -> tf.distribute.Strategy:
-    """The strategy that the settings name; all runs of a process over the same devices share one.
-
-    Raises:
-      UserError: the devices that it needs are not there.
-    """
-    kind = run.distribution_strategy
-    if kind == "auto":
-        num_gpus = len(tf.config.list_physical_devices("GPU"))
-        is_mirrored = max(num_gpus, run.num_devices) > 1
-        kind = "tpu" if run.tpu_name else "mirrored" if is_mirrored else "one_device"
-    devices = (kind, run.num_devices, run.tpu_name, run.worker_hosts, run.task_index)
-    if devices not in _strategies:
-        _strategies[devices] = _new_strategy(run, kind)
-    return _strategies[devices]
-
-
-def _new_strategy(run: RunConfig, kind: str) -> tf.distribute.Strategy:
-    num_gpus = len(tf.config.list_physical_devices("GPU"))
-    if kind == "mirrored" and not num_gpus:
-        return _mirrored_cpus(run.num_devices or 1)
-    if run.num_devices > num_gpus and kind == "mirrored":
-        run.refuse("num_devices", f"is {run.num_devices}, but the machine has {num_gpus} GPUs")
-    if kind == "multi_worker_mirrored" and run.worker_hosts:
-        distribute_utils.configure_cluster(run.worker_hosts, run.task_index)
-    if kind == "multi_worker_mirrored" and "TF_CONFIG" not in os.environ:
-        run.refuse("worker_hosts", "(or TF_CONFIG) must be given for multi_worker_mirrored")
-    if kind == "tpu" and not tf.config.list_logical_devices("TPU") and run.tpu_name == "local":
-        run.refuse("tpu_name", "is local, but this machine has no TPU")
-    with _explained_connection(run, kind):
-        return distribute_utils.get_distribution_strategy(
-            distribution_strategy=kind,
-            num_gpus=run.num_devices or (min(num_gpus, 1) if kind == "one_device" else num_gpus),
-            tpu_address=run.tpu_name or None,
-        )
-
-
-@contextlib.contextmanager
-def _explained_connection(run: RunConfig, kind: str) -> Iterator[None]:
-    """Turns errors about a TPU or other workers into one line that names the flag."""
-    try:
-        yield
-    except (tf.errors.OpError, OSError, RuntimeError, ValueError) as error:
-        reason = first_line(error)
-        if kind == "tpu":
-            run.refuse("tpu_name", f"{run.tpu_name!r} cannot be reached ({reason})")
-        if kind == "multi_worker_mirrored":
-            run.refuse("worker_hosts", f"{run.worker_hosts!r} cannot be used ({reason})")
-        raise
-
-
-def _mirrored_cpus(num_devices: int) -> tf.distribute.Strategy:
-    """Mirrored over logical CPU devices: for trying the multi-device step without GPUs."""
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    with contextlib.suppress(RuntimeError):  # already made, by an earlier run in this process
-        logical = [tf.config.LogicalDeviceConfiguration()] * num_devices
-        tf.config.set_logical_device_configuration(cpu, logical)
-    devices = tf.config.list_logical_devices("CPU")[:num_devices]
-    if len(devices) < num_devices:
-        raise UserError(
-            f"--num_devices={num_devices}: this process already has {len(devices)} CPU devices"
-        )
-    return tf.distribute.MirroredStrategy([device.name for device in devices])
-
-
-class Accumulators(tf.Module):
-    """Sums of (sum, count) pairs over steps, as variables of the run's state.
-
-    Args:
-      names: of the ratios.
-    """
-
-    def __init__(self, names):
-        super().__init__()
-
-        def zeros(name: str) -> tf.Variable:
-            aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
-            return tf.Variable(tf.zeros([2]), trainable=False, name=name, aggregation=aggregation)
-
-        self.pairs = {name: zeros(name) for name in names}
-
-    def add(self, ratios: Mapping[str, tf.Tensor]) -> None:
-        """Adds [2] tensors of (sum, count)."""
-        for name, pair in ratios.items():
-            self.pairs[name].assign_add(pair)
-
-    def reset(self) -> None:
-        """Sets all to zero."""
-        for variable in self.pairs.values():
-            variable.assign(tf.zeros([2]))
-
-    def results(self) -> dict[str, float]:
-        """Each sum divided by its count; 0 where nothing was counted."""
-        pairs = {name: variable.numpy() for name, variable in self.pairs.items()}
-        return {name: float(pair[0] / pair[1]) if pair[1] else 0.0 for name, pair in pairs.items()}
-
-
-class Trainer(orbit.StandardTrainer):
-    """The training step of a task.
-
-    Args:
-      task: gives losses and metrics.
-      model: what is trained.
-      optimizer: ours, or a LossScaleOptimizer around it.
-      global_step: number of steps done; incremented by each.
-      accumulators: where losses and metrics are added up.
-      dataset: distributed batches.
-      run: accumulation, compilation, seed.
-      max_gradient_norm: see `OptimizerConfig`.
-    """
-
-    def __init__(
-        self,
-        task: Task,
-        *,
-        model,
-        optimizer,
-        global_step: tf.Variable,
-        accumulators: Accumulators,
-        dataset,
-        run: RunConfig,
-        max_gradient_norm: float,
-    ):
-        super().__init__(dataset)
-        self.task = task
-        self.model = model
-        self.optimizer = optimizer
-        self.global_step = global_step
-        self.strategy = tf.distribute.get_strategy()
-        self.accumulators = accumulators
-        self._run = run
-        self._max_gradient_norm = max_gradient_norm
-        self._variables = model.trainable_variables
-        self._gradients_of_batch = self._batch_gradients
-        if run.jit_compile == "on" or (
-            run.jit_compile == "auto" and tf.config.list_logical_devices("GPU")
-        ):
-            self._gradients_of_batch = tf.function(self._batch_gradients, jit_compile=True)
-
-    def train_step(self, iterator):
-        """One update from the next global batch; called inside a tf.function."""
-        ratios = self.strategy.run(self._device_step, args=(next(iterator),))
-        summed = {
-            name: self.strategy.reduce(tf.distribute.ReduceOp.SUM, pair, axis=None)
-            for name, pair in ratios.items()
-        }
-        self.accumulators.add(summed)
-        self.global_step.assign_add(1)
-
-    def _device_step(self, features) -> dict[str, tf.Tensor]:
-        """What one device does: returns its own (sum, count) pairs, [2] each."""
-        context = tf.distribute.get_replica_context()
-        counts = context.all_reduce(
-            tf.distribute.ReduceOp.SUM, dict(self.task.loss_counts(features))
-        )
-        step = tf.cast(self.global_step, tf.int32)
-        seed = tf.stack([tf.constant(self._run.seed, tf.int32), step])
-        seed = tf.random.experimental.stateless_fold_in(seed, context.replica_id_in_sync_group)
-        gradients, row_square_sums, ratios = self._gradients_of_batch(features, counts, seed)
-        gradients, row_square_sums = context.all_reduce(
-            tf.distribute.ReduceOp.SUM, [gradients, row_square_sums]
-        )
-        if hasattr(self.optimizer, "get_unscaled_gradients"):
-            scale = tf.cast(self.optimizer.loss_scale, tf.float32)
-            gradients = self.optimizer.get_unscaled_gradients(gradients)
-            row_square_sums = {name: rows / scale**2 for name, rows in row_square_sums.items()}
-        clipped, _ = optimizers.clip_by_global_norm(
-            gradients,
-            [row_square_sums.get(str(index)) for index in range(len(gradients))],
-            self._max_gradient_norm,
-        )
-        self.optimizer.apply_gradients(
-            zip(clipped, self._variables, strict=True), skip_gradients_aggregation=True
-        )
-        return ratios
-
-    def _batch_gradients(self, features, counts, seed):
-        """Gradients, squares of embedding rows, and (sum, count) pairs of one device's batch, in pieces if asked."""
-        pieces = self._run.gradient_accumulation_steps
-        if pieces == 1:
-            return self._piece_gradients(features, counts, seed)
-        split = {name: tf.stack(tf.split(value, pieces)) for name, value in features.items()}
-
-        def piece_gradients(index):
-            piece = {name: value[index] for name, value in split.items()}
-            piece_seed = tf.random.experimental.stateless_fold_in(seed, index)
-            return self._piece_gradients(piece, counts, piece_seed)
-
-        _, totals = tf.while_loop(
-            lambda index, _: index < pieces,
-            lambda index, totals: (
-                index + 1,
-                tf.nest.map_structure(tf.add, totals, piece_gradients(index)),
-            ),
-            (tf.constant(1), piece_gradients(tf.constant(0))),
-            maximum_iterations=pieces - 1,
-        )
-        return totals
-
-    def _piece_gradients(self, features, counts, seed):
-        with tf.GradientTape() as tape:
-            outputs = self.model(features, training=True, seed=seed)
-            ratios = dict(self.task.losses(outputs, features))
-            loss = tf.add_n(
-                [
-                    ratio.sum / (counts[name] + self.task.loss_epsilons.get(name, 0.0))
-                    for name, ratio in ratios.items()
-                ]
-            )
-            if hasattr(self.optimizer, "get_scaled_loss"):
-                loss = self.optimizer.get_scaled_loss(loss)
-        gradients = tape.gradient(
-            loss, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
-        )
-        row_square_sums = {
-            str(index): optimizers.square_sum(gradient.values)
-            for index, gradient in enumerate(gradients)
-            if isinstance(gradient, tf.IndexedSlices)
-        }
-        ratios.update(self.task.metrics(outputs, features))
-        pairs = {name: tf.stack(ratio) for name, ratio in ratios.items()}
-        return [tf.convert_to_tensor(gradient) for gradient in gradients], row_square_sums, pairs
-
-
-class Evaluator(orbit.StandardEvaluator):
-    """Losses, metrics and predictions of a task over one data set.
-
-    Args:
-      task: gives losses, metrics and predictions.
-      model: what is evaluated.
-      data: the data set.
-      batch_size: examples in a step, over all devices.
-      has_labels: whether there is something to compare with; predictions only if not.
-    """
-
-    def __init__(self, task: Task, model, data: Data, *, batch_size: int, has_labels: bool):
-        self.strategy = tf.distribute.get_strategy()
-        super().__init__(
-            self.strategy.distribute_datasets_from_function(
-                lambda context: data.evaluation_dataset(batch_size, context)
-            )
-        )
-        self.task = task
-        self.model = model
-        self.num_examples = data.num_examples
-        self.num_steps = data.evaluation_steps(batch_size)
-        self.predictions: Predictions = {}
-        self._has_labels = has_labels
-        names = ratio_names(task, model, data) if has_labels else []
-        self.accumulators = Accumulators(names)
-
-    def eval_begin(self):
-        """Starts from nothing; the state is a list of what the steps return."""
-        self.accumulators.reset()
-        return []
-
-    def eval_step(self, iterator):
-        """Adds one global batch; returns the predictions for it."""
-
-        def device_step(features):
-            outputs = self.model(features, training=False)
-            kept = dict(self.task.predictions(outputs, features))
-            if kept:
-                kept[EXAMPLE_INDEX] = features[EXAMPLE_INDEX]
-            if not self._has_labels:
-                return {}, kept
-            ratios = {**self.task.losses(outputs, features), **self.task.metrics(outputs, features)}
-            return {name: tf.stack(ratio) for name, ratio in ratios.items()}, kept
-
-        pairs, kept = self.strategy.run(device_step, args=(next(iterator),))
-        for name, pair in pairs.items():
-            summed = self.strategy.reduce(tf.distribute.ReduceOp.SUM, pair, axis=None)
-            self.accumulators.add({name: summed})
-        return {name: self.strategy.gather(value, axis=0) for name, value in kept.items()}
-
-    def eval_reduce(self, state, step_outputs):
-        """Collects the predictions of a step."""
-        return [*state, {name: value.numpy() for name, value in step_outputs.items()}]
-
-    def eval_end(self, state):
-        """Losses and metrics over all examples, with `loss`, the sum of the losses."""
-        self.predictions = collected(state, self.num_examples)
-        results = with_total_loss(self.accumulators.results()) if self._has_labels else {}
-        return {**results, **(self.task.evaluate([self.predictions]) if self._has_labels else {})}
-
-
-def collected(steps: list[Mapping[str, np.ndarray]], num_examples: int) -> Predictions:
-    """Predictions of batches in the order of the examples.
-
-    Args:
-      steps: what each step gave, [B, ...], with the examples' indices; -1 is no example.
-      num_examples: n.
-
-    Returns:
-      Arrays [n, ...] by name; where a second axis differs from step to step, rows end in NaN.
-    """
-    found = {}
-    for name in set(steps[0] if steps else ()) - {EXAMPLE_INDEX}:
-        shape = np.max([step[name].shape[1:] for step in steps], axis=0).astype(int)
-        first = steps[0][name]
-        is_ragged = any(step[name].shape[1:] != first.shape[1:] for step in steps)
-        array = np.full((num_examples, *shape), np.nan if is_ragged else 0, first.dtype)
-        for step in steps:
-            is_real = step[EXAMPLE_INDEX] >= 0
-            values = step[name][is_real]
-            inside = tuple(slice(0, size) for size in values.shape[1:])
-            array[(step[EXAMPLE_INDEX][is_real], *inside)] = values
-        found[name] = array
-    return found
-
-
-def ratio_names(task: Task, model, data: Data) -> list[str]:
-    """Names of the task's losses and metrics, found without computing anything."""
-
-    def ratios(features):
-        outputs = model(features, training=False)
-        return {**task.losses(outputs, features), **task.metrics(outputs, features)}
-
-    specs = dict(data.spec(1))
-    return list(tf.function(ratios).get_concrete_function(specs).structured_outputs)
-
-
-def with_total_loss(results: dict[str, float]) -> dict[str, float]:
-    """The same, with `loss`, the sum of the losses, in front; a single loss has that name alone."""
-    losses = {name: value for name, value in results.items() if name.endswith("_loss")}
-    parts = {} if len(losses) == 1 else losses
-    others = {name: value for name, value in results.items() if name not in losses}
-    return {"loss": sum(losses.values()), **parts, **others}
 
 
 def run(
@@ -747,26 +416,6 @@ class Run:
             chance = f" (chance {self.chance[name]:.4f})" if name in self.chance else ""
             measured[name] = f"{value:.4f}{chance}"
         return {"Training": training, "Results": measured}
-
-
-def _is_chief(strategy: tf.distribute.Strategy) -> bool:
-    resolver = strategy.cluster_resolver
-    return not resolver or not resolver.task_type or resolver.task_id in (None, 0)
-
-
-def _check_batches(run: RunConfig, num_devices: int) -> None:
-    pieces = num_devices * run.gradient_accumulation_steps
-    if run.do_train and run.train_batch_size % pieces:
-        run.refuse(
-            "train_batch_size",
-            f"must be a multiple of devices times --gradient_accumulation_steps,"
-            f" {num_devices} x {run.gradient_accumulation_steps}; got {run.train_batch_size}",
-        )
-    if run.eval_batch_size % num_devices:
-        run.refuse(
-            "eval_batch_size",
-            f"must be a multiple of {num_devices} devices, got {run.eval_batch_size}",
-        )
 
 
 def describe(run: Run) -> str:

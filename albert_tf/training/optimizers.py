@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_keras
 
 from albert_tf.model import kernels
-from albert_tf.model.config import OptimizerConfig
+from albert_tf.training.settings import OptimizerConfig
 
 # Neither decayed nor adapted, by released name (original optimization.py:81,90 and lamb_optimizer.py:60-64).
 _EXCLUDED = re.compile("LayerNorm|layer_norm|bias")

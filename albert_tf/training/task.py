@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.data.datasets import Data
-from albert_tf.model.config import OptimizerConfig, RunConfig
 from albert_tf.training.losses import Ratio
+from albert_tf.training.settings import OptimizerConfig, RunConfig
 
 Features = Mapping[str, tf.Tensor]
 Outputs = Mapping[str, tf.Tensor]

@@ -35,11 +35,11 @@ from apache_beam.runners.runner import PipelineState
 from albert_tf.core.errors import UserError
 from albert_tf.core.workers import num_cores
 from albert_tf.text.tokenizer import Tokenizer
-from data_prep import create_pretraining_data as program
-from data_prep.create_pretraining_data import Job, Plan, PretrainingDataSettings
-from data_prep.pretraining import beam_files, text_blocks
+from data_prep.pretraining import beam_files, build, text_blocks
 from data_prep.pretraining.beam_files import BeamFileAccess
+from data_prep.pretraining.plan import Job, Plan, plan_parts
 from data_prep.pretraining.record_folder import RecordFolder
+from data_prep.pretraining.settings import PretrainingDataSettings
 from data_prep.pretraining.text_blocks import Position, TextBlock
 from data_prep.text_files import print_note
 
@@ -74,21 +74,21 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
         source=settings.spm_model_file,
     )
     described_files = [{"file": file.path, "bytes": file.num_bytes} for file in files]
-    identity = program.run_identity(settings, tokenizer, described_files)
+    identity = build.run_identity(settings, tokenizer, described_files)
     modified = [file.modified_nanoseconds for file in files]
     folder = RecordFolder(settings.folder, identity, modified, BeamFileAccess())
     if metadata := folder.finished_metadata():
         return metadata, True
     if folder.open():
-        print_note(program.LABEL, f"going on with the run in {folder.path}")
-    job = program.make_job(settings, tokenizer, folder.work)
+        print_note(build.LABEL, f"going on with the run in {folder.path}")
+    job = build.make_job(settings, tokenizer, folder.work)
     try:
         _run(build_pipeline(options, job))
-    except program.InputError:
+    except build.InputError:
         folder.remove_work()
         raise
     summary = job.work.files.read_json(_summary_file(job))
-    return program.finish(folder, summary["text"], summary["shards"]), False
+    return build.finish(folder, summary["text"], summary["shards"]), False
 
 
 def pipeline_options(settings: PretrainingDataSettings) -> PipelineOptions:
@@ -154,7 +154,7 @@ def _run(pipeline: beam.Pipeline) -> None:
         found = re.search(r"\b(InputError|UserError): (.*?)(?: \[while running|$)", text, re.M)
         if not found:
             raise
-        error_class = program.InputError if found[1] == "InputError" else UserError
+        error_class = build.InputError if found[1] == "InputError" else UserError
         raise error_class(found[2]) from None
     if state != PipelineState.DONE:
         raise UserError(f"the pipeline ended in state {state}; its runner's log says why")
@@ -374,7 +374,7 @@ def read_block(place: BlockPlace, job: Job) -> TextBlock:
 
 def tokenize(place: BlockPlace, job: Job) -> tuple[int, dict[str, Any]]:
     """Tokenizes and stores a block, unless that was done before; returns its number and counts."""
-    return place.index, program.tokenize_block(job, read_block(place, job))
+    return place.index, build.tokenize_block(job, read_block(place, job))
 
 
 class SumOfCounts(beam.CombineFn):
@@ -414,7 +414,7 @@ def plan_shards(
     Raises:
       UserError: there are no examples, or fewer than files.
     """
-    plan = program.plan_parts(settings, text_counts)
+    plan = plan_parts(settings, text_counts)
     return ((plan, shard) for shard in range(plan.num_shards))
 
 
@@ -428,10 +428,10 @@ def make_shard(planned: tuple[Plan, int], job: Job) -> tuple[int, dict[str, Any]
     path = job.settings.shard_path(shard, plan.num_shards)
     counts = job.work.counts_of(path)
     if counts is None:
-        counts = dict.fromkeys(program.EXAMPLE_COUNTS, 0)
+        counts = dict.fromkeys(build.EXAMPLE_COUNTS, 0)
         with job.work.writing(path, counts) as file:
             for index in plan.parts_of(shard):
-                program.write_part(job, plan, index, file, counts)
+                build.write_part(job, plan, index, file, counts)
     return shard, {**counts, "file": os.path.basename(path)}
 
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertConfig, UserError, load_pretrained
-from albert_tf.model.config import OptimizerConfig, PretrainingConfig, RunConfig
 from albert_tf.model.encoder import AlbertEncoder
-from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.tasks.pretraining.settings import PretrainingConfig
+from albert_tf.tasks.pretraining.task import PretrainingTask
+from albert_tf.training.settings import OptimizerConfig, RunConfig
 from benchmarks import (
     fine_tuning,
     found,

@@ -10,12 +10,13 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.data import compact_records, masking, records
-from albert_tf.model.config import PretrainingConfig, RunConfig
-from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.tasks.pretraining.settings import PretrainingConfig
+from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.text.tokenizer import Tokenizer
-from data_prep import create_pretraining_data as program
-from data_prep.pretraining import record_formats, record_writer
+from albert_tf.training.settings import RunConfig
+from data_prep.pretraining import build, record_formats, record_writer
 from data_prep.pretraining.sentence_pairs import Sequences
+from data_prep.pretraining.settings import PretrainingDataSettings, dynamic_defaults
 from tests.data_prep.test_create_pretraining_data import made_up_text
 from tests.helpers import pretrain_here, train_spm
 
@@ -43,7 +44,7 @@ def make(tmp_path_factory):
             "num_shards": 4,
             "num_workers": 1,
         }
-        program.create_pretraining_data(program.PretrainingDataSettings(**{**settings, **changes}))
+        build.create_pretraining_data(PretrainingDataSettings(**{**settings, **changes}))
         return folder / name
 
     return make_records
@@ -389,11 +390,11 @@ def test_records_of_a_later_version(full, tmp_path):
 
 
 def test_passes_and_format_follow_from_dynamic_masking():
-    assert program.dynamic_defaults({"masking": "dynamic"}) == {
+    assert dynamic_defaults({"masking": "dynamic"}) == {
         "record_format": "compact",
         "dupe_factor": 1,
     }
-    assert program.dynamic_defaults({"masking": "static"}) == {}
+    assert dynamic_defaults({"masking": "static"}) == {}
 
 
 def test_number_of_slots():

@@ -18,6 +18,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.text.tokenizer import Tokenizer
 from data_prep import create_pretraining_data as program
 from data_prep.pretraining import record_writer, text_blocks
+from data_prep.pretraining.settings import PretrainingDataSettings
 from tests.helpers import ROOT, train_spm
 
 MODULE = "data_prep.create_pretraining_data"
@@ -71,7 +72,7 @@ def make(tmp_path, spm_model_file, text_file):
             "dupe_factor": 2,
             "num_workers": 1,
         }
-        settings = program.PretrainingDataSettings(**{**defaults, **changes})
+        settings = PretrainingDataSettings(**{**defaults, **changes})
         program.main(settings)
         return pathlib.Path(settings.folder)
 
@@ -598,9 +599,7 @@ def test_contradictory_settings(make, changes, message):
 
 
 def test_random_next_sentence_is_nsp():
-    settings = program.PretrainingDataSettings(
-        input_file="x", output_dir="y", random_next_sentence=True
-    )
+    settings = PretrainingDataSettings(input_file="x", output_dir="y", random_next_sentence=True)
     assert settings.sentence_task == "nsp"
 
 

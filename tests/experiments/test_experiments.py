@@ -17,7 +17,7 @@ from absl import flags
 from albert_tf.core import flags as cli
 from albert_tf.core.errors import UserError
 from albert_tf.model.heads import AlbertForPreTraining
-from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.training import loop
 from experiments import columns, declarations, intrinsic, layer_changes, report, training, verdicts
 from experiments.__main__ import ExperimentSettings

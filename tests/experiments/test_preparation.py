@@ -18,6 +18,7 @@ from data_prep.create_intrinsic_eval import (
     race_passages,
     squad_passages,
 )
+from data_prep.pretraining import build
 from experiments.preparation import Workspace
 from tests.helpers import documents_in, passage
 
@@ -234,7 +235,7 @@ def test_a_killed_command_goes_on(workspace, data_dir, tmp_path, monkeypatch, ca
         output_dir=str(tmp_path / "made"),
         max_seq_length=24,
     )
-    build_shards, calls = create_pretraining_data.build_shards, []
+    build_shards, calls = build.build_shards, []
 
     def killed(*arguments):
         calls.append(arguments)

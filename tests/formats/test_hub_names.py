@@ -13,7 +13,7 @@ import pytest
 from albert_tf import UserError, load_pretrained
 from albert_tf.core import flags
 from albert_tf.formats import hub_names
-from albert_tf.model import config
+from albert_tf.training.settings import RunConfig
 from tests.helpers import ROOT
 
 PEER_MODEL = ROOT / "tests" / "peer_outputs" / "pretraining"
@@ -173,10 +173,6 @@ def test_without_huggingface_hub(tmp_path):
 
 
 def test_flags_take_names():
-    flags.check_paths(
-        config.RunConfig(output_dir="out", init_checkpoint="hf:albert/albert-base-v2")
-    )
+    flags.check_paths(RunConfig(output_dir="out", init_checkpoint="hf:albert/albert-base-v2"))
     with pytest.raises(UserError, match="no such file"):
-        flags.check_paths(
-            config.RunConfig(output_dir="out", init_checkpoint="albert/albert-base-v2")
-        )
+        flags.check_paths(RunConfig(output_dir="out", init_checkpoint="albert/albert-base-v2"))

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from albert_tf.core.errors import UserError
-from albert_tf.model.config import MODEL_SIZES, AlbertConfig, OptimizerConfig, RunConfig
+from albert_tf.model.config import MODEL_SIZES, AlbertConfig
+from albert_tf.training.settings import OptimizerConfig, RunConfig
 
 SMALL = {"vocab_size": 30, "embedding_size": 4, "hidden_size": 12, "num_attention_heads": 3}
 

@@ -13,17 +13,14 @@ import pytest
 import sentencepiece
 
 from albert_tf.core.errors import UserError
-from albert_tf.text.tokenizer import (
-    Tokenizer,
+from albert_tf.serving.in_graph.tokenizer import (
     _clean_in_graph,
-    _clean_with_origins,
     _clean_with_origins_in_graph,
-    clean_text,
     decode_in_graph,
     graph_tokenizer,
     graph_tokenizer_with_offsets,
-    is_word_start,
 )
+from albert_tf.text.tokenizer import Tokenizer, _clean_with_origins, clean_text, is_word_start
 from tests.helpers import train_spm
 
 USER_SYMBOLS = ["(", ")", '"', "-", ".", "–", "£", "€"]

@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from albert_tf.model.config import OptimizerConfig
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.training import optimizers
+from albert_tf.training.settings import OptimizerConfig
 from tests.helpers import TINY
 
 NAMES = ("some/kernel", "some/bias", "x/LayerNorm/gamma", "zero/kernel")

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from albert_tf.serving.in_graph.tokenizer import decode_in_graph, graph_tokenizer_with_offsets
 from albert_tf.tasks.squad.windows import WindowSettings
-from albert_tf.text.tokenizer import Tokenizer, decode_in_graph, graph_tokenizer_with_offsets
+from albert_tf.text.tokenizer import Tokenizer
 
 WINDOWS_AT_A_TIME = 32  # bounds the memory, however long a context is
 

@@ -6,9 +6,10 @@ size, and are as long as their longest sequence.
 
 import tensorflow as tf
 
+from albert_tf.serving.in_graph.tokenizer import graph_tokenizer
 from albert_tf.tasks.race.passages import NUM_SPECIAL
 from albert_tf.text.masked_text import MASK, ids_within_word
-from albert_tf.text.tokenizer import Tokenizer, graph_tokenizer
+from albert_tf.text.tokenizer import Tokenizer
 
 # What Python's \s takes for white space; RE2's own \s is narrower.
 _BEGINS_WITH_SPACE = r"(?s)[\s\p{Z}\x0b\x1c-\x1f\x{85}].*"

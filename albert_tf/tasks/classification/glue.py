@@ -10,7 +10,7 @@ import numpy as np
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
-from albert_tf.model.config import task_key
+from albert_tf.tasks.classification.settings import task_key
 from albert_tf.tasks.classification.text_pairs import TextExample
 from albert_tf.tasks.classification.tsv import parse_label, parse_score, read_tsv
 

@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.model.config import ClassifierConfig, FineTuningRunConfig
 from albert_tf.model.heads import AlbertForSequenceClassification
 from albert_tf.tasks import metrics
 from albert_tf.tasks.classification import glue, pair_ranking
+from albert_tf.tasks.classification.settings import ClassifierConfig
+from albert_tf.tasks.classification.source import TextSource
 from albert_tf.tasks.finetuning import (
     FineTuningTask,
     answer_rows,
@@ -16,7 +17,7 @@ from albert_tf.tasks.finetuning import (
     commonest_share,
     example_weights,
 )
-from albert_tf.tasks.source import TextSource
+from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.training.losses import Ratio, cross_entropy, squared_error
 from albert_tf.training.task import Features, Files, Outputs, Predictions
 

@@ -14,7 +14,7 @@ from albert_tf.tasks.finetuning import (
     commonest_share,
     example_weights,
 )
-from albert_tf.tasks.source import RaceSource
+from albert_tf.tasks.race.source import RaceSource
 from albert_tf.training.losses import Ratio, cross_entropy
 from albert_tf.training.task import Features, Files, Outputs, Predictions
 

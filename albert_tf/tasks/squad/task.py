@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.model.config import FineTuningRunConfig, SquadConfig
 from albert_tf.model.heads import AlbertForSpan, AlbertForSpanOrNone
 from albert_tf.tasks.finetuning import FineTuningTask, example_weights
-from albert_tf.tasks.source import SquadSource
+from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.tasks.squad import answers as squad_answers
+from albert_tf.tasks.squad.settings import SquadConfig
+from albert_tf.tasks.squad.source import SquadSource
 from albert_tf.training.losses import Ratio, binary_cross_entropy, cross_entropy
 from albert_tf.training.task import Features, Files, Outputs, Predictions
 

@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from data_prep import create_pretraining_data as program
-from data_prep.pretraining import record_writer, text_blocks
+from data_prep.pretraining import plan, record_writer, text_blocks
 from data_prep.pretraining.record_folder import FileAccess, WorkFolder
+from data_prep.pretraining.settings import PretrainingDataSettings, with_pipeline_options
 from tests.data_prep.test_create_pretraining_data import (
     contents,
     made_up_text,
@@ -103,7 +104,7 @@ def make(tmp_path, spm_model_file, text_folder):
             "num_workers": 1,
             "runner": "direct",
         }
-        settings = program.PretrainingDataSettings(**{**defaults, **changes})
+        settings = PretrainingDataSettings(**{**defaults, **changes})
         program.main(settings)
         return pathlib.Path(here(settings.folder))
 
@@ -208,7 +209,7 @@ def test_blocks_are_found_in_parallel_as_by_reading(tmp_path, monkeypatch, seed)
         files.append({"file": str(path), "bytes": path.stat().st_size})
     work = WorkFolder(str(tmp_path / "work"), beam_files.BeamFileAccess())
     work.files.write_json(work.file("settings.json"), {"input_files": files})
-    job = program.Job(None, None, work, None, None)
+    job = plan.Job(None, None, work, None, None)
 
     for part in beam_pipeline.ranges_of(files):
         beam_pipeline.scan_range(part, job)
@@ -406,11 +407,11 @@ def test_the_first_invalid_line_is_told(make, tmp_path, small_blocks, capsys):
 def test_contradictory_flags(changes, message):
     values = {"input_file": "x", "output_dir": "y", "num_workers": 0, "runner": "direct"}
     with pytest.raises(UserError, match=message):
-        program.PretrainingDataSettings(**{**values, **changes})
+        PretrainingDataSettings(**{**values, **changes})
 
 
 def test_options_after_two_dashes():
-    split = program.with_pipeline_options
+    split = with_pipeline_options
     assert split(["x", "--runner=local"]) == ["x", "--runner=local"]
     after = split(["x", "--runner=flink", "--pipeline_options=--a", "--", "--b=c d", "--e"])
     assert after == ["x", "--runner=flink", "--pipeline_options=--a '--b=c d' --e"]
@@ -418,7 +419,7 @@ def test_options_after_two_dashes():
 
 @needs_beam
 def test_options_reach_beam():
-    settings = program.PretrainingDataSettings(
+    settings = PretrainingDataSettings(
         input_file="x",
         output_dir="y",
         runner="portable",

@@ -12,10 +12,10 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from albert_tf.core.errors import UserError
-from albert_tf.model.config import GLUE_TASK_NAMES, RANKED_TASKS
 from albert_tf.tasks.classification import glue
 from albert_tf.tasks.classification.glue import GLUE_TASKS, find_task, read_glue, submission_tsv
 from albert_tf.tasks.classification.pair_ranking import POSITIVE_LABELS
+from albert_tf.tasks.classification.settings import GLUE_TASK_NAMES, RANKED_TASKS
 from albert_tf.tasks.classification.text_pairs import TextExample
 from albert_tf.tasks.metrics import METRICS
 from tests.helpers import ROOT, write_files

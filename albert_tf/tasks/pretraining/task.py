@@ -10,11 +10,13 @@ from albert_tf.core.errors import UserError, first_line
 from albert_tf.data import compact_records, records
 from albert_tf.data.datasets import RecordData
 from albert_tf.formats import pretrained
-from albert_tf.model.config import AlbertConfig, PretrainingConfig, RunConfig
+from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks.model_choice import chosen_config
+from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.losses import Ratio, accuracy, cross_entropy
+from albert_tf.training.settings import RunConfig
 from albert_tf.training.task import Features, Outputs, Task
 
 _CHANCE_EXAMPLES = 1000

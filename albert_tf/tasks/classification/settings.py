@@ -1,0 +1,99 @@
+"""Settings of classification: a GLUE task, or files of your own."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+
+from albert_tf.core.settings import Settings, setting
+from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig
+
+GLUE_TASK_NAMES = (*("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "AX"),)
+OWN_TASK = "tsv"
+RANKED_TASKS = ("qnli", "wnli")
+
+
+def task_key(name: str) -> str:
+    """A task's name without case, hyphens and underscores: "STS-B" is "stsb", AX's folder "diagnostic" is "ax"."""
+    key = name.strip().lower().replace("-", "").replace("_", "")
+    return "ax" if key == "diagnostic" else key
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierConfig(FineTuningConfig):
+    """A GLUE task, or a classification or regression task of the user's own."""
+
+    task_name: str = setting(
+        "",
+        "GLUE task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI or AX; `tsv` for files of your own.",
+        required=True,
+    )
+    data_dir: str = setting(
+        "",
+        "Folder of GLUE's files or of the task's; `tfds` downloads them by tensorflow-datasets.",
+    )
+    train_file: str = setting("", "Training data of --task_name=tsv.", input_path=True)
+    eval_file: str = setting("", "Development data of --task_name=tsv.", input_path=True)
+    predict_file: str = setting(
+        "",
+        "Data to predict for with --do_predict, with or without labels; a GLUE task's test data by default.",
+        input_path=True,
+    )
+    text_columns: str = setting(
+        "", "One or two column names with the text, separated by commas, of --task_name=tsv."
+    )
+    label_column: str = setting("label", "Column with the label or score of --task_name=tsv.")
+    id_column: str = setting("", "Column that predictions are named by; the row number without.")
+    kind: str = setting(
+        "classification",
+        "What --task_name=tsv predicts: a label, or a score.",
+        choices=("classification", "regression"),
+    )
+    pair_ranking: bool = setting(
+        False,
+        "Whether QNLI and WNLI rank the candidates of a question or sentence against each other (paper, appendix).",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        known = (*GLUE_TASK_NAMES, OWN_TASK)
+        if self.task_key not in map(task_key, known):
+            self.refuse("task_name", f"must be one of {', '.join(known)}; got {self.task_name!r}")
+        if self.pair_ranking and self.task_key not in RANKED_TASKS:
+            self.refuse("pair_ranking", f"is for QNLI and WNLI, not {self.task_name}")
+        if self.pair_ranking and self.train_records:
+            self.refuse("pair_ranking", "and --train_records contradict each other")
+
+    @property
+    def task_key(self) -> str:
+        """The task's name as models and presets know it."""
+        return task_key(self.task_name)
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks that the data is named.
+
+        Raises:
+          UserError: a flag is missing; names it.
+        """
+        super().check_with(others)
+        run = others[FineTuningRunConfig]
+        if self.task_key != OWN_TASK:
+            if not self.data_dir:
+                self.refuse("data_dir", f"is required: the folder of {self.task_name}")
+            if not (
+                self.data_dir == "tfds" or "://" in self.data_dir or os.path.isdir(self.data_dir)
+            ):
+                self.refuse("data_dir", f"={self.data_dir}: no such folder")
+            if self.train_file or self.eval_file:
+                self.refuse("train_file", "and --eval_file belong to --task_name=tsv")
+            return
+        if not self.text_columns:
+            self.refuse("text_columns", "is required with --task_name=tsv")
+        if len(self.text_columns.split(",")) > 2:
+            self.refuse("text_columns", f"must be one or two names, got {self.text_columns!r}")
+        for wanted, name in (
+            (run.do_train and not self.train_records, "train_file"),
+            (run.do_eval and not run.do_train, "eval_file"),
+            (run.do_predict, "predict_file"),
+        ):
+            if wanted and not getattr(self, name) and not self.ensemble:
+                self.refuse(name, "is required with --task_name=tsv")

@@ -1,0 +1,74 @@
+"""The data of classification tasks: files -> features."""
+
+from albert_tf.tasks.classification import glue, pair_ranking, tsv
+from albert_tf.tasks.classification.settings import OWN_TASK, ClassifierConfig
+from albert_tf.tasks.classification.text_pairs import PairSettings, TextExample, make_pair_features
+from albert_tf.tasks.source import _FILE_FLAGS, _OFFICIAL_SPLITS, Source
+
+
+class TextSource(Source):
+    """A GLUE task, or a user's own files; items are `TextExample`s.
+
+    Attributes:
+      glue: the task's row in the table of GLUE; None for a user's own files.
+      is_regression: whether scores are predicted.
+    """
+
+    config: ClassifierConfig
+
+    def __init__(self, config: ClassifierConfig):
+        super().__init__(config)
+        is_own = config.task_key == OWN_TASK
+        self.glue = None if is_own else glue.find_task(config.task_name, flag="task_name")
+        self.is_regression = config.kind == "regression" if is_own else self.glue.is_regression
+        self.task_name = config.task_key
+        if self.glue and not self.glue.label_column:
+            self.task_name = "mnli"  # AX has no training data: a model of MNLI answers it
+        if self.is_regression:
+            self.labels = ("score",)
+            self.label_columns = ("label_scores",)
+        elif self.glue:
+            self.labels = self.glue.labels
+
+    def read(self, split: str) -> list[TextExample] | None:
+        """See `Source`; the labels of a user's own task are found when its training data is read."""
+        config, flag = self.config, _FILE_FLAGS[split]
+        path = getattr(config, flag)
+        if self.glue and path:
+            return glue.read_glue_file(self.glue, path, "test", source=f"--{flag}={path}")
+        if self.glue:
+            if split == "eval" and not self.glue.label_column:
+                return None
+            official = _OFFICIAL_SPLITS[split]
+            return glue.read_glue(self.glue, config.data_dir, official, flag="data_dir")
+        if not path:
+            return None
+        if split == "train" and not self.labels:
+            self.labels = tsv.find_labels(path, label_column=config.label_column, flag=flag)
+        is_labelled = split != "predict"
+        return tsv.read_own(
+            path,
+            text_columns=[name.strip() for name in config.text_columns.split(",")],
+            label_column=config.label_column if is_labelled else "",
+            id_column=config.id_column,
+            labels=self.labels if is_labelled and not self.is_regression else None,
+            kind=config.kind,
+            flag=flag,
+        )
+
+    def features(self, split, items, tokenizer):
+        """See `Source`; with --pair_ranking, an example of the training data is a pair of rows."""
+        table = super().features(split, items, tokenizer)
+        if split != "train" or not self.config.pair_ranking:
+            return table
+        pairs = pair_ranking.pair_up(
+            [item.text_a for item in items],
+            table.columns["label_ids"][:, 0],
+            pair_ranking.POSITIVE_LABELS[self.task_name],
+            seed=0,
+        )
+        return pair_ranking.paired_table(table, pairs)
+
+    def featuriser(self, tokenizer):
+        """See `Source`."""
+        return make_pair_features, PairSettings(tokenizer, self.config.max_seq_length)

@@ -1,0 +1,1 @@
+"""Pretraining: masked language model with sentence order (SOP), next sentence (NSP) or neither."""

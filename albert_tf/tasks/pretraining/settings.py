@@ -1,0 +1,48 @@
+"""Settings of pretraining: records and model."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from albert_tf.core.settings import Settings, setting
+from albert_tf.tasks.settings import ModelChoice
+from albert_tf.training.settings import RunConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingConfig(ModelChoice):
+    """What is pretrained on what: records, model."""
+
+    input_file: str = setting(
+        "",
+        "Training records: TFRecord files, globs or folders, separated by commas.",
+        input_path=True,
+    )
+    eval_file: str = setting(
+        "", "Held-out records for evaluation, in the form of --input_file.", input_path=True
+    )
+    spm_model_file: str = setting(
+        "",
+        "SentencePiece model of the records, to be put into the model's folder.",
+        input_path=True,
+    )
+    max_seq_length: int = setting(
+        0, "Pieces in an example; 0 takes it from the records.", minimum=0
+    )
+    max_predictions_per_seq: int = setting(
+        0, "Masked pieces in an example; 0 takes it from the records.", minimum=0
+    )
+    shuffle: bool = setting(True, "Whether training records are shuffled, anew each epoch.")
+    shuffle_buffer_examples: int = setting(10000, "Examples that are shuffled together.", minimum=1)
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks that there is something to train or evaluate, and on what.
+
+        Raises:
+          UserError: a flag is missing; names it.
+        """
+        run = others[RunConfig]
+        if run.do_train and not self.input_file:
+            self.refuse("input_file", "is required to train: TFRecords of pretraining examples")
+        if not run.do_train and not self.eval_file:
+            self.refuse("eval_file", "is required to evaluate: held-out TFRecords")
+        self.check_model(run)

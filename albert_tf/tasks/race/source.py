@@ -1,0 +1,30 @@
+"""The data of RACE: files -> one sequence per option."""
+
+from albert_tf.tasks.race import passages
+from albert_tf.tasks.race.settings import RaceConfig
+from albert_tf.tasks.source import _OFFICIAL_SPLITS, Source
+
+
+class RaceSource(Source):
+    """RACE; items are `RaceQuestion`s."""
+
+    config: RaceConfig
+    labels = ("A", "B", "C", "D")
+    task_name = "race"
+
+    def read(self, split: str) -> list[passages.RaceQuestion]:
+        """See `Source`."""
+        return passages.read_race(
+            self.config.data_dir,
+            _OFFICIAL_SPLITS[split],
+            level=self.config.level,
+            flag="data_dir",
+            need_answers=split != "predict",
+        )
+
+    def featuriser(self, tokenizer):
+        """See `Source`."""
+        config = self.config
+        return passages.make_race_features, passages.RaceSettings(
+            tokenizer, config.max_seq_length, config.max_qa_length
+        )

@@ -1,0 +1,38 @@
+"""The data of SQuAD: files -> windows over contexts."""
+
+from albert_tf.tasks.source import _FILE_FLAGS, Source
+from albert_tf.tasks.squad import windows
+from albert_tf.tasks.squad.settings import SquadConfig
+
+
+class SquadSource(Source):
+    """SQuAD; items are (number, `SquadQuestion`)."""
+
+    config: SquadConfig
+    labels = ("start", "end")
+
+    def __init__(self, config: SquadConfig):
+        super().__init__(config)
+        self.task_name = f"squad{config.version}"
+        self.label_columns = ("start_positions", "end_positions")
+        if config.version == "2.0":
+            self.sequence_names = (*self.sequence_names, "p_mask")
+            self.label_columns += ("is_impossible",)
+
+    def read(self, split: str) -> list[tuple[int, windows.SquadQuestion]] | None:
+        """See `Source`."""
+        flag = _FILE_FLAGS[split]
+        path = getattr(self.config, flag)
+        if not path:
+            return None
+        questions = windows.read_squad(
+            path, version=self.config.version, flag=flag, need_answers=split != "predict"
+        )
+        return list(enumerate(questions))
+
+    def featuriser(self, tokenizer):
+        """See `Source`."""
+        config = self.config
+        return windows.make_numbered_windows, windows.WindowSettings(
+            tokenizer, config.max_seq_length, config.doc_stride, config.max_query_length
+        )

@@ -1,0 +1,99 @@
+"""The distribution strategy that the settings name."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import tensorflow as tf
+from official.common import distribute_utils
+
+from albert_tf.core.errors import UserError, first_line
+from albert_tf.training.settings import RunConfig
+
+# Two strategies over the same devices number their collective operations alike, and the devices mix them up.
+_strategies: dict[tuple, tf.distribute.Strategy] = {}
+
+
+def make_strategy(run: RunConfig) -> tf.distribute.Strategy:
+    """The strategy that the settings name; all runs of a process over the same devices share one.
+
+    Raises:
+      UserError: the devices that it needs are not there.
+    """
+    kind = run.distribution_strategy
+    if kind == "auto":
+        num_gpus = len(tf.config.list_physical_devices("GPU"))
+        is_mirrored = max(num_gpus, run.num_devices) > 1
+        kind = "tpu" if run.tpu_name else "mirrored" if is_mirrored else "one_device"
+    devices = (kind, run.num_devices, run.tpu_name, run.worker_hosts, run.task_index)
+    if devices not in _strategies:
+        _strategies[devices] = _new_strategy(run, kind)
+    return _strategies[devices]
+
+
+def _new_strategy(run: RunConfig, kind: str) -> tf.distribute.Strategy:
+    num_gpus = len(tf.config.list_physical_devices("GPU"))
+    if kind == "mirrored" and not num_gpus:
+        return _mirrored_cpus(run.num_devices or 1)
+    if run.num_devices > num_gpus and kind == "mirrored":
+        run.refuse("num_devices", f"is {run.num_devices}, but the machine has {num_gpus} GPUs")
+    if kind == "multi_worker_mirrored" and run.worker_hosts:
+        distribute_utils.configure_cluster(run.worker_hosts, run.task_index)
+    if kind == "multi_worker_mirrored" and "TF_CONFIG" not in os.environ:
+        run.refuse("worker_hosts", "(or TF_CONFIG) must be given for multi_worker_mirrored")
+    if kind == "tpu" and not tf.config.list_logical_devices("TPU") and run.tpu_name == "local":
+        run.refuse("tpu_name", "is local, but this machine has no TPU")
+    with _explained_connection(run, kind):
+        return distribute_utils.get_distribution_strategy(
+            distribution_strategy=kind,
+            num_gpus=run.num_devices or (min(num_gpus, 1) if kind == "one_device" else num_gpus),
+            tpu_address=run.tpu_name or None,
+        )
+
+
+@contextlib.contextmanager
+def _explained_connection(run: RunConfig, kind: str) -> Iterator[None]:
+    """Turns errors about a TPU or other workers into one line that names the flag."""
+    try:
+        yield
+    except (tf.errors.OpError, OSError, RuntimeError, ValueError) as error:
+        reason = first_line(error)
+        if kind == "tpu":
+            run.refuse("tpu_name", f"{run.tpu_name!r} cannot be reached ({reason})")
+        if kind == "multi_worker_mirrored":
+            run.refuse("worker_hosts", f"{run.worker_hosts!r} cannot be used ({reason})")
+        raise
+
+
+def _mirrored_cpus(num_devices: int) -> tf.distribute.Strategy:
+    """Mirrored over logical CPU devices: for trying the multi-device step without GPUs."""
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    with contextlib.suppress(RuntimeError):  # already made, by an earlier run in this process
+        logical = [tf.config.LogicalDeviceConfiguration()] * num_devices
+        tf.config.set_logical_device_configuration(cpu, logical)
+    devices = tf.config.list_logical_devices("CPU")[:num_devices]
+    if len(devices) < num_devices:
+        raise UserError(
+            f"--num_devices={num_devices}: this process already has {len(devices)} CPU devices"
+        )
+    return tf.distribute.MirroredStrategy([device.name for device in devices])
+
+
+def _is_chief(strategy: tf.distribute.Strategy) -> bool:
+    resolver = strategy.cluster_resolver
+    return not resolver or not resolver.task_type or resolver.task_id in (None, 0)
+
+
+def _check_batches(run: RunConfig, num_devices: int) -> None:
+    pieces = num_devices * run.gradient_accumulation_steps
+    if run.do_train and run.train_batch_size % pieces:
+        run.refuse(
+            "train_batch_size",
+            f"must be a multiple of devices times --gradient_accumulation_steps,"
+            f" {num_devices} x {run.gradient_accumulation_steps}; got {run.train_batch_size}",
+        )
+    if run.eval_batch_size % num_devices:
+        run.refuse(
+            "eval_batch_size",
+            f"must be a multiple of {num_devices} devices, got {run.eval_batch_size}",
+        )

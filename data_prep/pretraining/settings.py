@@ -1,0 +1,201 @@
+"""Settings of create_pretraining_data."""
+
+import dataclasses
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from albert_tf.core.settings import Settings, setting
+from albert_tf.core.workers import num_workers_setting
+from albert_tf.text.tokenizer import WORD_START_RULES
+from data_prep.pretraining import sentence_pairs
+from data_prep.pretraining.record_folder import METADATA_FILE
+from data_prep.text_files import (
+    invalid_utf8_setting,
+)
+
+RUNNERS = ("local", "direct", "flink", "spark", "dataflow", "portable")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingDataSettings(Settings):
+    """What records are made of what text (original create_pretraining_data.py:31-92).
+
+    Raises:
+      UserError: a value is impossible or contradicts another; names the flag.
+    """
+
+    input_file: str = setting(
+        "",
+        "Text, one sentence a line and a blank line between documents: files, globs or folders, separated by"
+        " commas.",
+        required=True,
+        input_path=True,
+    )
+    output_dir: str = setting("", "Folder for the records.")
+    output_file: str = setting(
+        "", "Names of the records, separated by commas, in one folder; instead of --output_dir."
+    )
+    spm_model_file: str = setting("", "SentencePiece model.", required=True, input_path=True)
+    do_lower_case: bool = setting(True, "Whether to lower-case the text; false for cased models.")
+    do_whole_word_mask: bool = setting(True, "Whether whole words are masked, or single pieces.")
+    do_permutation: bool = setting(
+        False,
+        "Whether as many pieces again change places and are predicted; doubles the prediction slots.",
+    )
+    favor_shorter_ngram: bool = setting(
+        True, "Whether spans of n words have chances of 1/n, or these in reverse."
+    )
+    random_next_sentence: bool = setting(False, "The original's name of --sentence_task=nsp.")
+    sentence_task: str = setting(
+        "",
+        "sop (also if not given): half of the pairs are swapped; nsp: half of the B are from another document;"
+        " none: all in order.",
+        choices=("", *sentence_pairs.SENTENCE_TASKS),
+    )
+    single_segment: str = setting(
+        "faithful",
+        "Pair of a lone sentence: faithful takes B from another document, label 1, even with sop, as the"
+        " original; clean splits the sentence.",
+        choices=("faithful", "clean"),
+    )
+    word_start_rule: str = setting(
+        "original",
+        "Which pieces start a word: original is made for English, marker is for other languages.",
+        choices=WORD_START_RULES,
+    )
+    max_seq_length: int = setting(512, "Pieces in an example.", minimum=5)
+    ngram: int = setting(3, "Most words in a masked span.", minimum=1)
+    max_predictions_per_seq: int = setting(20, "Most masked pieces in an example.", minimum=1)
+    random_seed: int = setting(12345, "Seed of pairs, masks and order.", minimum=0)
+    dupe_factor: int = setting(
+        40,
+        "Passes through the text, each with other pairs and masks; 1 if it is not given with --masking=dynamic.",
+        minimum=1,
+    )
+    record_format: str = setting(
+        "full",
+        "full: the original's features, padded; compact: a fifth to a third of the bytes, for training with this"
+        " project alone. compact if it is not given with --masking=dynamic.",
+        choices=("full", "compact"),
+    )
+    masking: str = setting(
+        "static",
+        "static: pieces are masked here; dynamic: training masks them, anew each epoch, by the settings given here.",
+        choices=("static", "dynamic"),
+    )
+    masked_lm_prob: float = setting(
+        0.15, "Share of the pieces that are masked.", minimum=0, maximum=1
+    )
+    short_seq_prob: float = setting(
+        0.1, "Chance that a document is cut into shorter examples.", minimum=0, maximum=1
+    )
+    num_shards: int = setting(
+        0,
+        "Files in --output_dir; 0 makes as many as get about 128 MiB of full records each.",
+        minimum=0,
+    )
+    compression: str = setting("none", "Compression of the records.", choices=("none", "gzip"))
+    invalid_utf8: str = invalid_utf8_setting()
+    num_workers: int = num_workers_setting()
+    runner: str = setting(
+        "local",
+        "local: processes of this machine; the others are Apache Beam's, direct on this machine, portable at any"
+        " --job_endpoint. Changes no result.",
+        choices=RUNNERS,
+    )
+    pipeline_options: str = setting(
+        "",
+        "Options of Beam and of the runner, as they stand on a command line; or give them after --.",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._check_runner()
+        if self.random_next_sentence and self.sentence_task not in ("", "nsp"):
+            self.refuse("random_next_sentence", f"contradicts --sentence_task={self.sentence_task}")
+        if not self.sentence_task:
+            task = "nsp" if self.random_next_sentence else "sop"
+            object.__setattr__(self, "sentence_task", task)
+        if bool(self.output_dir) == bool(self.output_file):
+            self.refuse("output_dir", "or --output_file must be given, and not both")
+        if self.masking == "dynamic" and self.record_format != "compact":
+            self.refuse("masking", "=dynamic needs --record_format=compact")
+        if self.output_file and self.num_shards:
+            self.refuse("num_shards", "contradicts --output_file, which names every file")
+        if len({os.path.dirname(path) for path in self.output_files}) > 1:
+            self.refuse(
+                "output_file", f"must name files in one folder, that of their {METADATA_FILE}"
+            )
+        if len(set(self.output_files)) < len(self.output_files):
+            self.refuse("output_file", "names a file twice")
+
+    def _check_runner(self) -> None:
+        remote = [
+            name
+            for name in ("input_file", "output_dir", "output_file")
+            if "://" in getattr(self, name)
+        ]
+        if self.runner == "local" and remote:
+            self.refuse(remote[0], "is on a remote file system, which --runner=direct can use")
+        if self.runner == "local" and self.pipeline_options:
+            self.refuse("pipeline_options", "contradicts --runner=local, which is not Beam")
+        if self.runner != "local" and set("*?[") & set(self.output_dir + self.output_file):
+            name = "output_dir" if self.output_dir else "output_file"
+            self.refuse(name, "must hold none of *?[, which are patterns on Beam's file systems")
+        if self.runner == "dataflow" and "://" not in self.folder:
+            self.refuse("output_dir", f"must be remote with --runner=dataflow; got {self.folder}")
+        if self.runner not in ("local", "direct") and self.num_workers:
+            self.refuse(
+                "num_workers",
+                f"contradicts --runner={self.runner}, whose workers are set by its own options, after --",
+            )
+        try:
+            options = shlex.split(self.pipeline_options)
+        except ValueError as error:
+            self.refuse("pipeline_options", f"cannot be split into options ({error})")
+        if any(option.split("=")[0] == "--runner" for option in options):
+            self.refuse("runner", "must stand before --")
+
+    @property
+    def folder(self) -> str:
+        """The folder of the records."""
+        return self.output_dir or os.path.dirname(self.output_file) or "."
+
+    @property
+    def output_files(self) -> list[str]:
+        """The paths of the records, if they are given."""
+        return [path for path in self.output_file.split(",") if path]
+
+    def shard_path(self, index: int, num_shards: int) -> str:
+        """Where a shard goes."""
+        if self.output_files:
+            return self.output_files[index]
+        suffix = ".gz" if self.compression == "gzip" else ""
+        name = f"pretraining-{index:05d}-of-{num_shards:05d}.tfrecord{suffix}"
+        return os.path.join(self.output_dir, name)
+
+
+def dynamic_defaults(flags: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What flags that are not given are with --masking=dynamic: masks need no passes of their own."""
+    is_dynamic = flags["masking"] == "dynamic"
+    return {"record_format": "compact", "dupe_factor": 1} if is_dynamic else {}
+
+
+def with_pipeline_options(arguments: Sequence[str]) -> list[str]:
+    """A command line on which what stands after -- is the value of --pipeline_options.
+
+    Example:
+      ["x.py", "--runner=flink", "--", "--parallelism=8"]
+      -> ["x.py", "--runner=flink", "--pipeline_options=--parallelism=8"]
+    """
+    if "--" not in arguments:
+        return list(arguments)
+    place = list(arguments).index("--")
+    name = "--pipeline_options="
+    before = [argument for argument in arguments[:place] if not argument.startswith(name)]
+    given = [
+        argument.removeprefix(name) for argument in arguments[:place] if argument not in before
+    ]
+    return [*before, name + " ".join([*given, shlex.join(arguments[place + 1 :])])]
