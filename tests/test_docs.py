@@ -14,7 +14,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 FOLDERS = "albert_tf|data_prep|experiments|benchmarks|tools|tests|docs"
-PATH = re.compile(rf"`((?:{FOLDERS})/[\w/.-]*\w/?|(?:run_\w+|demo)\.py)`")
+PATH = re.compile(rf"`((?:{FOLDERS})/[\w/.-]*\w/?)`")
 
 
 def name_of(page):
