@@ -10,7 +10,15 @@ import pytest
 from tests.helpers import ROOT
 
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "benchmarks/README.md")),
+    *(
+        ROOT / name
+        for name in (
+            "README.md",
+            "CHANGELOG.md",
+            "benchmarks/README.md",
+            "benchmarks/results/README.md",
+        )
+    ),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 FOLDERS = "albert_tf|data_prep|experiments|benchmarks|tools|tests|docs"
