@@ -68,6 +68,7 @@ def programs_and_flags() -> dict[str, set[str]]:
                 program += f" {words[0]}"
             flags = {word[2:].split("=")[0] for word in words if word.startswith("--")}
             used.setdefault(program, set()).update(flags)
+    assert len(used) > 15, "the pattern does not match the commands of the pages"
     return used
 
 
