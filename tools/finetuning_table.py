@@ -1,4 +1,4 @@
-"""Prints the table of docs/finetuning.md from the folders that docs/finetuning_runs.sh wrote.
+"""Prints the table of docs/results/finetuning.md from the folders that tools/finetuning_runs.sh wrote.
 
 python tools/finetuning_table.py RUNS
 """

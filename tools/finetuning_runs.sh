@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The runs of docs/finetuning.md: a small pretrained model, and the same model from random weights, on eight tasks.
+# The runs of docs/results/finetuning.md: a small pretrained model, and the same model from random weights, on eight tasks.
 #
-#   docs/finetuning_runs.sh DATA PRETRAINED RUNS [pretrained|random] [task ...]
+#   tools/finetuning_runs.sh DATA PRETRAINED RUNS [pretrained|random] [task ...]
 #
 # DATA holds glue/, squad/{train,dev}-v{1.1,2.0}.json and race/; PRETRAINED is a run of run_pretraining.py, with its
 # spiece.model and small.json beside it. Each of the GLUE tasks is run with $SEEDS seeds (5). Finished runs are kept.

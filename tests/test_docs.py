@@ -1,0 +1,88 @@
+"""The documentation: links and anchors lead somewhere, named files exist, and commands use flags that exist."""
+
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers import ROOT
+
+PAGES = [
+    *(
+        ROOT / name
+        for name in (
+            "README.md",
+            "CHANGELOG.md",
+            "benchmarks/README.md",
+            "benchmarks/results/README.md",
+        )
+    ),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+FOLDERS = "albert_tf|data_prep|experiments|benchmarks|tools|tests|docs"
+PATH = re.compile(rf"`((?:{FOLDERS})/[\w/.-]*\w/?)`")
+
+
+def name_of(page):
+    return str(page.relative_to(ROOT))
+
+
+def anchors(page) -> set[str]:
+    """Anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_to_files_and_headings(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if target.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_named_files_exist(page):
+    for line in page.read_text().splitlines():
+        for path in PATH.findall(line):
+            assert "TODO(check)" in line or (ROOT / path).exists(), path
+
+
+def programs_and_flags() -> dict[str, set[str]]:
+    """Flags in the pages' commands, by what Python runs."""
+    used = {}
+    for page in PAGES:
+        for line in re.sub(r"\\\n\s*", "", page.read_text()).splitlines():
+            if not (match := re.match(r" {4}(?:.*\| )?python (-m [\w.]+|\w+\.py)( .*)?$", line)):
+                continue
+            words = shlex.split((match[2] or "").replace("[", "").replace("]", ""), comments=True)
+            words = words[: words.index("--")] if "--" in words else words
+            program = match[1]
+            if program == "-m experiments":
+                program += f" {words[0]}"
+            flags = {word[2:].split("=")[0] for word in words if word.startswith("--")}
+            used.setdefault(program, set()).update(flags)
+    assert len(used) > 15, "the pattern does not match the commands of the pages"
+    return used
+
+
+@pytest.mark.parametrize(("program", "flags"), programs_and_flags().items())
+def test_commands_use_flags_that_exist(program, flags):
+    command = [sys.executable, *program.split(), "--help"]
+    known = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    for flag in flags:
+        name = flag.removeprefix("no")
+        assert re.search(rf"--(\[no\])?({flag}|{name})\b", known), f"{program} --{flag}"
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs" / "README.md").read_text()
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        path = str(page.relative_to(ROOT / "docs"))
+        assert path == "README.md" or f"({path})" in index, path
