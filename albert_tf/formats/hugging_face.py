@@ -13,7 +13,13 @@ from absl import logging
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import model_card, tokenizer_files, torch_file
-from albert_tf.formats.weights import Weights, belongs_to_ffn, check_identity_projection, if_exists
+from albert_tf.formats.weights import (
+    Weights,
+    belongs_to_ffn,
+    check_identity_projection,
+    if_exists,
+    variables_of,
+)
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import (
     MODEL_CLASSES,
@@ -28,40 +34,42 @@ TORCH_WEIGHTS = "pytorch_model.bin"
 INDEX = ".index.json"  # ends the name of the index of weights in several files
 WEIGHT_FILES = (WEIGHTS, WEIGHTS + INDEX, TORCH_WEIGHTS, TORCH_WEIGHTS + INDEX)  # best first
 
-# Released name inside a block -> Hugging Face's. "kernel" matrices are transposed there.
-_BLOCK_NAMES = {
-    "attention_1/self/query/kernel": "attention.query.weight",
-    "attention_1/self/query/bias": "attention.query.bias",
-    "attention_1/self/key/kernel": "attention.key.weight",
-    "attention_1/self/key/bias": "attention.key.bias",
-    "attention_1/self/value/kernel": "attention.value.weight",
-    "attention_1/self/value/bias": "attention.value.bias",
-    "attention_1/output/dense/kernel": "attention.dense.weight",
-    "attention_1/output/dense/bias": "attention.dense.bias",
-    "LayerNorm/gamma": "attention.LayerNorm.weight",
-    "LayerNorm/beta": "attention.LayerNorm.bias",
-    "ffn_1/intermediate/dense/kernel": "ffn.weight",
-    "ffn_1/intermediate/dense/bias": "ffn.bias",
-    "ffn_1/intermediate/output/dense/kernel": "ffn_output.weight",
-    "ffn_1/intermediate/output/dense/bias": "ffn_output.bias",
-    "LayerNorm_1/gamma": "full_layer_layer_norm.weight",
-    "LayerNorm_1/beta": "full_layer_layer_norm.bias",
+# Our layer -> the layer of Hugging Face. "kernel" matrices are transposed there.
+_BLOCK_LAYERS = {
+    "attention_1/self/query": "attention.query",
+    "attention_1/self/key": "attention.key",
+    "attention_1/self/value": "attention.value",
+    "attention_1/output/dense": "attention.dense",
+    "LayerNorm": "attention.LayerNorm",
+    "ffn_1/intermediate/dense": "ffn",
+    "ffn_1/intermediate/output/dense": "ffn_output",
+    "LayerNorm_1": "full_layer_layer_norm",
 }
+_LAYERS = {
+    "bert/embeddings/LayerNorm": "albert.embeddings.LayerNorm",
+    "bert/encoder/embedding_hidden_mapping_in": "albert.encoder.embedding_hidden_mapping_in",
+    "bert/pooler/dense": "albert.pooler",
+    "cls/predictions/transform/dense": "predictions.dense",
+    "cls/predictions/transform/LayerNorm": "predictions.LayerNorm",
+}
+
+
+def _variables(layers: Mapping[str, str]) -> dict[str, str]:
+    """Our name -> the name of Hugging Face, for the two variables of each layer."""
+    return {
+        f"{ours}/{variable}": f"{theirs}.{their_variable}"
+        for ours, theirs in layers.items()
+        for variable, their_variable in zip(variables_of(ours), ("weight", "bias"), strict=True)
+    }
+
+
+_BLOCK_NAMES = _variables(_BLOCK_LAYERS)
 _WORD_TABLE = "albert.embeddings.word_embeddings.weight"
 _NAMES = {
     "bert/embeddings/word_embeddings": _WORD_TABLE,
     "bert/embeddings/token_type_embeddings": "albert.embeddings.token_type_embeddings.weight",
     "bert/embeddings/position_embeddings": "albert.embeddings.position_embeddings.weight",
-    "bert/embeddings/LayerNorm/gamma": "albert.embeddings.LayerNorm.weight",
-    "bert/embeddings/LayerNorm/beta": "albert.embeddings.LayerNorm.bias",
-    "bert/encoder/embedding_hidden_mapping_in/kernel": "albert.encoder.embedding_hidden_mapping_in.weight",
-    "bert/encoder/embedding_hidden_mapping_in/bias": "albert.encoder.embedding_hidden_mapping_in.bias",
-    "bert/pooler/dense/kernel": "albert.pooler.weight",
-    "bert/pooler/dense/bias": "albert.pooler.bias",
-    "cls/predictions/transform/dense/kernel": "predictions.dense.weight",
-    "cls/predictions/transform/dense/bias": "predictions.dense.bias",
-    "cls/predictions/transform/LayerNorm/gamma": "predictions.LayerNorm.weight",
-    "cls/predictions/transform/LayerNorm/beta": "predictions.LayerNorm.bias",
+    **_variables(_LAYERS),
     "cls/predictions/output_bias": "predictions.bias",
     "cls/seq_relationship/output_weights": "sop_classifier.classifier.weight",
     "cls/seq_relationship/output_bias": "sop_classifier.classifier.bias",
@@ -75,7 +83,7 @@ _HEAD_NAMES = {
 _OWN_PREFIX = (
     "albert_tf."  # starts the names of tensors that the model of transformers does not have
 )
-_PROJECTION = "albert.encoder.embedding_hidden_mapping_in"
+_PROJECTION = _LAYERS["bert/encoder/embedding_hidden_mapping_in"]
 _POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 # Classes of transformers without the pooler.
 _WITHOUT_POOLER = (

@@ -20,7 +20,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import tf1
-from albert_tf.formats.weights import Weights, as_matrix
+from albert_tf.formats.weights import Weights, as_matrix, variables_of
 from albert_tf.model.config import AlbertConfig
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -51,7 +51,7 @@ _NAMES = {
     **{
         f"{theirs}/{variable}": f"{ours}/{variable}"
         for theirs, ours in _LAYERS.items()
-        for variable in (("gamma", "beta") if "norm" in theirs.lower() else ("kernel", "bias"))
+        for variable in variables_of(ours)
     },
 }
 QUERY = "transformer/self_attention/query/kernel"

@@ -42,6 +42,11 @@ class Weights:
         return dataclasses.replace(self, arrays=arrays)
 
 
+def variables_of(layer: str) -> tuple[str, str]:
+    """The names of a layer's two variables; `layer` is its released name."""
+    return ("gamma", "beta") if "LayerNorm" in layer else ("kernel", "bias")
+
+
 def belongs_to_ffn(name: str) -> bool:
     """Whether a released name is of the feed-forward half of a block."""
     return "/ffn_1/" in name or "/LayerNorm_1/" in name

@@ -12,6 +12,8 @@ import pytest
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
+from albert_tf.data import records
+from albert_tf.training import run_folder
 from tests.formats.test_pretrained import files_at_most
 from tests.helpers import ROOT
 
@@ -186,9 +188,18 @@ def test_a_killed_writer_leaves_the_old_file_and_no_name_that_readers_match(tmp_
                 *glob.glob(f"{tmp_path}/.albert-tmp-*/*"),
             }
     assert files.names_in(str(tmp_path)) == ["train.tfrecord"]
+    assert records._expand(f"{tmp_path}/*") == [f"{tmp_path}/train.tfrecord"]
 
     assert status(run("files.write_bytes(f'{args[0]}/other', b'x')", tmp_path)) == 0
     assert sorted(os.listdir(tmp_path)) == ["other", "train.tfrecord"]
+
+
+def test_a_run_starts_in_a_folder_where_one_was_killed_before_it_wrote_its_settings(tmp_path):
+    killed(WRITE_AND_DIE, tmp_path)
+    settings = {"run": {}, "optimizer": {}}
+    folder = run_folder.RunFolder(str(tmp_path), settings, frozenset(), False, True)
+    folder.open(trains=True)
+    assert os.listdir(tmp_path) == ["config.json"]
 
 
 DIE_AT_MOVE = """

@@ -175,7 +175,9 @@ def test_a_head_that_is_not_ours_is_ignored(tmp_path):
 def test_an_unknown_tensor_of_the_encoder(tmp_path):
     folder = peer_folder(tmp_path)
     set_config(folder, num_hidden_groups=1)
-    with pytest.raises(UserError, match=r"albert_layer_groups\.1.* does not belong to an ALBERT of the"):
+    with pytest.raises(
+        UserError, match=r"albert_layer_groups\.1.* does not belong to an ALBERT of the"
+    ):
         load_pretrained(folder)
 
 
