@@ -145,7 +145,7 @@ def write_files(folder: str, contents: Mapping[str, bytes]) -> None:
     with staged(folder) as staging:
         for name, content in contents.items():
             path = os.path.join(staging, name)
-            with naming(os.path.join(folder, name)):
+            with _naming(os.path.join(folder, name)):
                 _on(path, lambda system, path=path, content=content: _write(system, path, content))
 
 
@@ -210,7 +210,7 @@ def temporary_path(folder: str) -> str:
 
 
 @contextlib.contextmanager
-def naming(path: str) -> Iterator[None]:
+def _naming(path: str) -> Iterator[None]:
     """Adds the path to OSErrors of the block: those of `write` and `close` name no file."""
     try:
         yield
@@ -220,7 +220,7 @@ def naming(path: str) -> Iterator[None]:
 
 def _make_staging(system: Any, folder: str, within: str) -> tuple[str, int | None]:
     """A new temporary folder, and its lock where the file system has locks."""
-    with naming(folder):
+    with _naming(folder):
         system.makedirs(folder)
         if within not in _folders_without_leftovers:
             remove_leftovers(within)
@@ -263,15 +263,14 @@ def _final_names(staging: str, folder: str) -> Iterator[None]:
     except Exception as error:
         if staging not in str(error):
             raise
-        message = first_line(error).replace(staging, folder)
         if isinstance(error, UserError):
-            raise UserError(message) from error
+            raise UserError(str(error).replace(staging, folder)) from error
         if isinstance(error, OSError):
-            path = str(error.filename).replace(staging, folder)
+            path = str(error.filename or folder).replace(staging, folder)
             raise OSError(error.errno, error.strerror, path) from error
         tensorflow = sys.modules.get("tensorflow")
         if tensorflow and isinstance(error, tensorflow.errors.OpError):
-            path, _, reason = message.rpartition("; ")
+            path, _, reason = first_line(error).replace(staging, folder).rpartition("; ")
             raise OSError(errno.EIO, reason, path or folder) from error
         raise
 
@@ -284,7 +283,7 @@ def _synchronize(folder: str) -> None:
 
 
 def _fsync(path: str) -> None:
-    with naming(path):
+    with _naming(path):
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)

@@ -37,7 +37,7 @@ def fetched(name: str) -> str:
         ) from None
     model, revision = match["model"], match["revision"] or "main"
     try:
-        return _folder(model, revision)
+        return _folder(name, model, revision)
     except errors.GatedRepoError:
         reason = "its owner gives it on request only; ask on the model's page, then hf auth login"
     except errors.RepositoryNotFoundError:
@@ -46,16 +46,10 @@ def fetched(name: str) -> str:
         reason = f"the model has no revision {revision}"
     except errors.HFValidationError as error:
         reason = first_line(error)
-    except _NotFetchedError as error:
-        reason = str(error)
     raise UserError(f"{name}: {reason}")
 
 
-class _NotFetchedError(Exception):
-    """Why there is no folder."""
-
-
-def _folder(model: str, revision: str) -> str:
+def _folder(name: str, model: str, revision: str) -> str:
     """Asks which files the model has, and downloads those that are read; without an answer, uses the cache."""
     from huggingface_hub import HfApi, constants, errors, snapshot_download, try_to_load_from_cache
 
@@ -71,25 +65,27 @@ def _folder(model: str, revision: str) -> str:
         path = try_to_load_from_cache(model, hugging_face.CONFIG, revision=revision)
         if isinstance(path, str) and hugging_face.is_model(os.path.dirname(path)):
             return os.path.dirname(path)
-        raise _NotFetchedError(
-            f"not in the cache {constants.HF_HUB_CACHE}, and the hub does not answer ({first_line(error)});"
+        raise UserError(
+            f"{name}: not in the cache {constants.HF_HUB_CACHE}, and the hub does not answer ({first_line(error)});"
             " connect, or give the folder of a model"
         ) from None
     wanted = _files_to_read({file.rfilename for file in listing.siblings})
+    if not wanted:
+        expected = f"{hugging_face.CONFIG} and one of {', '.join(hugging_face.WEIGHT_FILES)}"
+        raise UserError(f"{name}: no model that can be read here: expected {expected} in it")
     try:
         return snapshot_download(model, revision=revision, allow_patterns=wanted)
     except errors.RepositoryNotFoundError:
         raise
     except Exception as error:  # the connection broke, the disk is full, ...
-        raise _NotFetchedError(f"the download failed ({first_line(error)})") from None
+        raise UserError(f"{name}: the download failed ({first_line(error)})") from None
 
 
 def _files_to_read(names: Collection[str]) -> list[str]:
-    """Patterns of the files of a model that are read here: the best format of its weights alone."""
+    """Patterns of the files of a model that are read here, its weights in one format; empty if it has none."""
     weights = [name for name in hugging_face.WEIGHT_FILES if name in names]
     if hugging_face.CONFIG not in names or not weights:
-        expected = f"{hugging_face.CONFIG} and one of {', '.join(hugging_face.WEIGHT_FILES)}"
-        raise _NotFetchedError(f"no model that can be read here: expected {expected} in it")
+        return []
     stem, ending = weights[0].split(".")[:2]
     shards = [f"{stem}-*.{ending}"] if weights[0].endswith(hugging_face.INDEX) else []
     optional = (hugging_face.VOCABULARY, tokenizer_files.SETTINGS)
