@@ -168,8 +168,7 @@ def read(folder: str) -> Weights:
     path = _weights_path(folder)
     tensors = _read_shards(path) if path.endswith(INDEX) else _read_file(path)
     arrays = _released_arrays(_in_full(tensors, path), config, model_class, path)
-    if config.embedding_size == config.hidden_size:
-        check_identity_projection(arrays, path, _PROJECTION)
+    check_identity_projection(arrays, config, path, _PROJECTION)
     has_pooler = architecture not in _WITHOUT_POOLER or any(name in arrays for name in _POOLER)
     return Weights(
         folder,

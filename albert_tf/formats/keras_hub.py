@@ -88,8 +88,7 @@ def read(folder: str) -> Weights:
     arrays = _arrays(path, {**_BACKBONE, **_blocks(config)})
     _check_num_heads(arrays, config, path)
     arrays = {name: as_matrix(name, array) for name, array in arrays.items()}
-    if config.embedding_size == config.hidden_size:
-        check_identity_projection(arrays, path, "embedding_projection")
+    check_identity_projection(arrays, config, path, "embedding_projection")
     model_class, config, head = _head(folder, config)
     vocabulary = if_exists(os.path.join(folder, VOCABULARY))
     return Weights(folder, config, {**arrays, **head}, model_class, vocabulary)

@@ -30,9 +30,7 @@ EXPORT = "export.json"  # among the assets of our own exports: what they are
 
 _TANH_FORM = np.float32(0.044715)  # of gelu; no other part of a graph contains this number
 # Operations of activations that this project does not have; Erf is of the exact gelu.
-_OTHER_ACTIVATIONS = set(
-    ["Erf", "Erfc", "Elu", "Selu", "Sigmoid", "Softplus", "Softsign", "Relu6", "LeakyRelu"]
-)
+_OTHER_OPS = {"Erf", "Erfc", "Elu", "Selu", "Sigmoid", "Softplus", "Softsign", "Relu6", "LeakyRelu"}
 _Nodes = Iterable[node_def_pb2.NodeDef]
 _MOST_NODES = 100_000  # in a call of a model: the functions of a crafted graph may call each other without end
 
@@ -298,7 +296,7 @@ def _seen_activation(nodes: _Nodes, source: str) -> dict[str, str]:
       UserError: this project does not have it.
     """
     counts = Counter(node.op for node in nodes)
-    if unknown := sorted(_OTHER_ACTIVATIONS & counts.keys()):
+    if unknown := sorted(_OTHER_OPS & counts.keys()):
         raise UserError(
             f"{source}: its activation has the operation {unknown[0]}, but those here are gelu in the tanh form, relu,"
             " tanh and linear"

@@ -53,10 +53,8 @@ _ORDERED_DICT = _Global("collections", "OrderedDict")
 _TENSOR = _Global("torch._utils", "_rebuild_tensor")
 _TENSOR_V2 = _Global("torch._utils", "_rebuild_tensor_v2")
 _PARAMETER = _Global("torch._utils", "_rebuild_parameter")
-_ALLOWED = {
-    *(_ORDERED_DICT, _TENSOR, _TENSOR_V2, _PARAMETER),
-    *(_Global("torch", name) for name in _DTYPES),
-}
+_ALLOWED = {_ORDERED_DICT, _TENSOR, _TENSOR_V2, _PARAMETER}
+_ALLOWED |= {_Global("torch", name) for name in _DTYPES}
 
 
 class _Storage(NamedTuple):
@@ -396,11 +394,7 @@ class _Machine:
             raise TypeError("attributes of what has none")
 
 
-_PUSHING = {
-    *("INT", "LONG", "LONG1", "LONG4", "BININT", "BININT1", "BININT2", "FLOAT", "BINFLOAT"),
-    *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
-    *("STRING", "BINSTRING", "SHORT_BINSTRING"),
-}
+_PUSHING = {"INT", "LONG", "LONG1", "LONG4", "BININT", "BININT1", "BININT2", "FLOAT", "BINFLOAT", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "STRING", "BINSTRING", "SHORT_BINSTRING"}
 _MAKING = {
     "NONE": lambda: None,
     "NEWTRUE": lambda: True,

@@ -52,17 +52,22 @@ def belongs_to_ffn(name: str) -> bool:
     return "/ffn_1/" in name or "/LayerNorm_1/" in name
 
 
-def check_identity_projection(arrays: dict[str, np.ndarray], source: str, name: str) -> None:
+def check_identity_projection(
+    arrays: dict[str, np.ndarray], config: AlbertConfig, source: str, name: str
+) -> None:
     """Removes the projection that some formats have even where E = D.
 
     Args:
       arrays: by released name.
+      config: the sizes; nothing changes where E differs from D.
       source: the file, for the message.
       name: what the format calls the projection.
 
     Raises:
       UserError: it is not the identity.
     """
+    if config.embedding_size != config.hidden_size:
+        return
     kernel = arrays.pop("bert/encoder/embedding_hidden_mapping_in/kernel", None)
     bias = arrays.pop("bert/encoder/embedding_hidden_mapping_in/bias", None)
     if kernel is not None and (np.any(kernel != np.eye(len(kernel))) or np.any(bias)):
