@@ -394,7 +394,24 @@ class _Machine:
             raise TypeError("attributes of what has none")
 
 
-_PUSHING = {"INT", "LONG", "LONG1", "LONG4", "BININT", "BININT1", "BININT2", "FLOAT", "BINFLOAT", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "STRING", "BINSTRING", "SHORT_BINSTRING"}
+_PUSHING = {
+    "INT",
+    "LONG",
+    "LONG1",
+    "LONG4",
+    "BININT",
+    "BININT1",
+    "BININT2",
+    "FLOAT",
+    "BINFLOAT",
+    "UNICODE",
+    "BINUNICODE",
+    "SHORT_BINUNICODE",
+    "BINUNICODE8",
+    "STRING",
+    "BINSTRING",
+    "SHORT_BINSTRING",
+}
 _MAKING = {
     "NONE": lambda: None,
     "NEWTRUE": lambda: True,
