@@ -10,7 +10,6 @@ import dataclasses
 import json
 import os
 import tempfile
-import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -87,6 +86,7 @@ def main(settings: ExportSettings) -> str:
     from albert_tf.formats import pretrained
     from albert_tf.serving import usage
 
+    files.remove_leftovers(settings.output_dir)  # also completes the version of a killed export
     name = str(settings.version) if settings.format == "saved_model" else "model.tflite"
     path = os.path.join(settings.output_dir, name)
     if files.exists(path) and not settings.overwrite:
@@ -121,8 +121,8 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
         "without_values": missing,
     }
     model_name = os.path.basename(os.path.abspath(settings.output_dir))
-    with written_folder(path) as folder, tempfile.TemporaryDirectory() as assets:
-        _write_assets(assets, model.config, about, tokenizer.model_proto)
+    with _written_folder(path) as folder, tempfile.TemporaryDirectory() as assets:
+        files.write_files(assets, _assets(model.config, about, tokenizer.model_proto))
         root.assets = {
             name: tf.saved_model.Asset(os.path.join(assets, name)) for name in os.listdir(assets)
         }
@@ -135,12 +135,13 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
     print(f"{path}: {type(model).__name__}, signatures {', '.join(sorted(functions))}")
 
 
-def _write_assets(folder: str, config, about: Mapping[str, Any], model_proto: bytes) -> None:
+def _assets(config, about: Mapping[str, Any], model_proto: bytes) -> dict[str, bytes]:
     """The files that come with a model, for programs that read it and not run it."""
-    files.write_bytes(os.path.join(folder, CONFIG), config.to_json_string().encode())
-    files.write_bytes(os.path.join(folder, EXPORT), (json.dumps(about, indent=2) + "\n").encode())
-    if model_proto:
-        files.write_bytes(os.path.join(folder, VOCABULARY), model_proto)
+    contents = {
+        CONFIG: config.to_json_string().encode(),
+        EXPORT: (json.dumps(about, indent=2) + "\n").encode(),
+    }
+    return contents | ({VOCABULARY: model_proto} if model_proto else {})
 
 
 def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) -> None:
@@ -163,8 +164,8 @@ def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) 
     }
     proto = files.read_bytes(vocabulary) if vocabulary else b""
     try:
-        _write_assets(settings.output_dir, model.config, about, proto)
-        files.write_bytes(path, content)
+        contents = _assets(model.config, about, proto) | {os.path.basename(path): content}
+        files.write_files(settings.output_dir, contents)
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({first_line(error)})") from None
     print(
@@ -174,33 +175,20 @@ def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) 
 
 
 @contextlib.contextmanager
-def written_folder(path: str) -> Iterator[str]:
-    """A folder to write to, which gets its name once it is whole; what had the name goes then.
-
-    Its first name is none that a server takes for a version.
+def _written_folder(path: str) -> Iterator[str]:
+    """A folder to write to, which replaces that of the path when the block ends.
 
     Raises:
       UserError: it cannot be written.
     """
     import tensorflow as tf
 
-    gfile = tf.io.gfile
     parent, name = os.path.split(path)
-    fresh, old = (
-        os.path.join(parent, f".{name}.{what}-{uuid.uuid4().hex}") for what in ("writing", "old")
-    )
     try:
-        gfile.makedirs(fresh)
-        yield fresh
-        if gfile.exists(path):
-            gfile.rename(path, old)
-        gfile.rename(fresh, path)
+        with files.staged(parent) as staging:
+            yield os.path.join(staging, name)
     except (OSError, tf.errors.OpError) as error:
         raise UserError(f"{path}: cannot be written ({first_line(error)})") from None
-    finally:
-        for folder in (fresh, old):
-            if gfile.exists(folder):
-                gfile.rmtree(folder)
 
 
 if __name__ == "__main__":

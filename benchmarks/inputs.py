@@ -192,11 +192,10 @@ def make_export(settings: BenchSettings) -> Values:
 
 @contextlib.contextmanager
 def _made(path: str) -> Iterator[str]:
-    """A name to write to, which becomes the path's when the file is whole; with the path's ending."""
-    stem, ending = os.path.splitext(path)
-    partial = f"{stem}.partial{ending}"
-    yield partial
-    os.replace(partial, path)
+    """A path to write to; its file moves to `path` when it is whole."""
+    folder, name = os.path.split(path)
+    with files.staged(folder) as staging:
+        yield os.path.join(staging, name)
 
 
 INPUTS = (

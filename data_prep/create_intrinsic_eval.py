@@ -110,21 +110,21 @@ def write_passages(settings: IntrinsicSettings, path: str) -> None:
     A file that holds them already is left as it is, for records that were begun from it to go on.
     """
     number = 0
-    new_path = f"{path}.new"
-    with corpus_writer(CorpusSettings(output_file=new_path)) as writer:
-        for passage in _passages(settings):
-            sentences = [
-                sentence
-                for paragraph in passage.splitlines()
-                for sentence in split_paragraph(paragraph)
-            ]
-            if len(sentences) > 1:
-                writer.write(str(number), sentences)
-            number += 1
-    if os.path.exists(path) and filecmp.cmp(path, new_path, shallow=False):
-        os.remove(new_path)
-    else:
-        os.replace(new_path, path)
+    folder, name = os.path.split(path)
+    with files.staged(folder) as staging:
+        new_path = os.path.join(staging, name)
+        with corpus_writer(CorpusSettings(output_file=new_path)) as writer:
+            for passage in _passages(settings):
+                sentences = [
+                    sentence
+                    for paragraph in passage.splitlines()
+                    for sentence in split_paragraph(paragraph)
+                ]
+                if len(sentences) > 1:
+                    writer.write(str(number), sentences)
+                number += 1
+        if os.path.exists(path) and filecmp.cmp(path, new_path, shallow=False):
+            os.remove(new_path)
     print_note(LABEL, f"{number:,} passages: {writer.training} in {path}")
 
 

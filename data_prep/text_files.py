@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
+from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
 from albert_tf.core.settings import Settings, setting
@@ -175,22 +176,22 @@ def _num_invalid(line: bytes) -> int:
 class OutputFile:
     """A file that appears under its name only when it is whole.
 
-    It is written elsewhere, and renamed when the `with` block ends; if the block fails, it is removed, and what
-    stood under the name before stays.
+    If the `with` block raises an exception, a file that had the name before stays (`files.staged`).
 
     Args:
-      path: its name; the folder is made if there is none.
-      partial_path: its name until it is whole, on the same disk; `<path>.partial` if empty.
+      path: its name; the folder is created if there is none.
+      within: where it is written until it is whole, on the same file system; the folder of `path` if empty.
 
     Attributes:
       num_bytes: how much was written so far.
     """
 
-    def __init__(self, path: str, *, partial_path: str = ""):
+    def __init__(self, path: str, *, within: str = ""):
         self.path = path
-        self.partial_path = partial_path or path + ".partial"
         self.num_bytes = 0
+        self._within = within
         self._file: BinaryIO | None = None
+        self._contexts = contextlib.ExitStack()
 
     def write(self, data: bytes) -> None:
         """Appends bytes.
@@ -203,22 +204,18 @@ class OutputFile:
         self.num_bytes += len(data)
 
     def __enter__(self) -> "OutputFile":
-        with self._errors_named():
-            os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
+        folder, name = os.path.split(self.path)
+        with self._errors_named(), contextlib.ExitStack() as contexts:
             if os.path.isdir(self.path):
                 raise IsADirectoryError(0, "it is a folder")
-            self._file = open(self.partial_path, "wb")  # noqa: SIM115 - __exit__ closes it
+            staging = contexts.enter_context(files.staged(folder, within=self._within))
+            self._file = contexts.enter_context(open(os.path.join(staging, name), "wb"))
+            self._contexts = contexts.pop_all()
         return self
 
-    def __exit__(self, error_type: type | None, *_: object) -> None:
-        try:
-            with self._errors_named():
-                self._file.close()  # writes what is left, so it may fail as well
-                if error_type is None:
-                    os.replace(self.partial_path, self.path)
-        finally:
-            with contextlib.suppress(OSError):
-                os.remove(self.partial_path)
+    def __exit__(self, *error: object) -> None:
+        with self._errors_named():
+            self._contexts.__exit__(*error)
 
     @contextlib.contextmanager
     def _errors_named(self) -> Iterator[None]:

@@ -1,17 +1,45 @@
-"""Folders and whole files, here or on a remote file system.
+"""Reads and writes whole files and folders, local or remote.
 
-TensorFlow is imported for paths with :// only.
+Whatever must be whole or absent is written through `staged`: into a hidden temporary folder next to its final place,
+and moved there when it is complete. TensorFlow is imported for paths with :// only.
 """
 
+import contextlib
+import errno
+import fcntl
+import functools
 import json
 import os
+import shutil
+import sys
+import time
+import types
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from albert_tf.core.errors import UserError, first_line
 
-HUB_PREFIX = "hf:"  # of a model's name on the Hugging Face hub, where a path could stand
+HUB_PREFIX = "hf:"  # starts the name of a model on the Hugging Face hub
+
+# Starts the names of temporary folders. The final name is no part of them: `tf.io.gfile.glob` returns hidden names
+# too, and "*.tfrecord*" would match ".train.tfrecord.tmp".
+_TEMPORARY = ".albert-tmp-"
+_REPLACED = ".replaced"  # in a complete temporary folder: the old folders that its content replaces
+_ABANDONED_SECONDS = 7 * 24 * 60 * 60  # after its creation, where the file system has no locks
+
+# Local files under the names of `tf.io.gfile`.
+_LOCAL = types.SimpleNamespace(
+    GFile=open,
+    exists=os.path.exists,
+    isdir=os.path.isdir,
+    listdir=os.listdir,
+    makedirs=functools.partial(os.makedirs, exist_ok=True),
+    remove=os.remove,
+    rename=lambda path, new_path, overwrite=False: os.replace(path, new_path),
+    rmtree=functools.partial(shutil.rmtree, ignore_errors=True),
+)
+_folders_without_leftovers: set[str] = set()  # as far as this process knows
 
 
 def read_bytes(path: str) -> bytes:
@@ -20,16 +48,8 @@ def read_bytes(path: str) -> bytes:
     Raises:
       UserError: it cannot be read.
     """
-    if "://" in path:
-        import tensorflow as tf
-
-        try:
-            return tf.io.read_file(path).numpy()
-        except tf.errors.OpError as error:
-            raise UserError(f"{path}: cannot be read ({error.message.splitlines()[0]})") from error
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return _on(path, lambda system: _read(system, path))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
 
@@ -50,58 +70,24 @@ def read_json(path: str) -> dict:
     return values
 
 
-def write_bytes(path: str, content: bytes) -> None:
-    """Writes a file and the folders above it; under its name it is whole at any time, or not there.
-
-    Raises:
-      OSError: it cannot be written.
-    """
-    partial_path = f"{path}.{uuid.uuid4().hex}.tmp"  # another process may write the same file
-    if "://" in path:
-        remote(lambda gfile: _write_remote(gfile, path, partial_path, content))
-        return
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    try:
-        with open(partial_path, "wb") as file:
-            file.write(content)
-        os.replace(partial_path, path)
-    finally:
-        if os.path.exists(partial_path):
-            os.remove(partial_path)
-
-
 def names_in(folder: str) -> list[str]:
-    """The names in a folder, sorted; hidden ones are left out.
+    """The names in a folder, sorted, without hidden ones.
 
     Raises:
       OSError: it does not exist or cannot be read.
     """
-    if "://" in folder:
-        names = [name.rstrip("/") for name in remote(lambda gfile: gfile.listdir(folder))]
-    else:
-        names = os.listdir(folder)
-    return sorted(name for name in names if not name.startswith("."))
+    names = _on(folder, lambda system: _all_names(system, folder))
+    return [name for name in names if not name.startswith(".")]
 
 
 def is_folder(path: str) -> bool:
     """Whether there is a folder of this name."""
-    if "://" not in path:
-        return os.path.isdir(path)
-    return remote(lambda gfile: gfile.isdir(path))
+    return _on(path, lambda system: system.isdir(path))
 
 
 def exists(path: str) -> bool:
     """Whether there is a file or folder of this name."""
-    if "://" not in path:
-        return os.path.exists(path)
-    return remote(lambda gfile: gfile.exists(path))
-
-
-def _write_remote(gfile, path: str, partial_path: str, content: bytes) -> None:
-    gfile.makedirs(os.path.dirname(path))
-    with gfile.GFile(partial_path, "wb") as file:
-        file.write(content)
-    gfile.rename(partial_path, path, overwrite=True)
+    return _on(path, lambda system: system.exists(path))
 
 
 def remote(function: Callable[[Any], Any]) -> Any:
@@ -111,4 +97,251 @@ def remote(function: Callable[[Any], Any]) -> Any:
     try:
         return function(tf.io.gfile)
     except tf.errors.OpError as error:
-        raise OSError(None, error.message.splitlines()[0]) from error
+        raise OSError(errno.EIO, first_line(error)) from error
+
+
+def _on(path: str, function: Callable[[Any], Any]) -> Any:
+    """`function(file system of the path)`."""
+    return remote(function) if "://" in path else function(_LOCAL)
+
+
+def _read(system: Any, path: str) -> bytes:
+    with system.GFile(path, "rb") as file:
+        return file.read()
+
+
+def _write(system: Any, path: str, content: bytes) -> None:
+    with system.GFile(path, "wb") as file:
+        file.write(content)
+
+
+def _all_names(system: Any, folder: str) -> list[str]:
+    return sorted(name.rstrip("/") for name in system.listdir(folder))
+
+
+# --- Writing ---
+
+
+def write_bytes(path: str, content: bytes) -> None:
+    """Writes a file and the folders above it; under its name it is whole at any time (`staged`).
+
+    Raises:
+      OSError: it cannot be written; names the path.
+    """
+    folder, name = os.path.split(path)
+    write_files(folder, {name: content})
+
+
+def write_files(folder: str, contents: Mapping[str, bytes]) -> None:
+    """Writes files that belong together, all or none of them (`staged`).
+
+    Args:
+      folder: created if it does not exist.
+      contents: by file name.
+
+    Raises:
+      OSError: a file cannot be written; names its path.
+    """
+    with staged(folder) as staging:
+        for name, content in contents.items():
+            path = os.path.join(staging, name)
+            with _naming(os.path.join(folder, name)):
+                _on(path, lambda system, path=path, content=content: _write(system, path, content))
+
+
+@contextlib.contextmanager
+def staged(folder: str, *, within: str = "") -> Iterator[str]:
+    """A temporary folder whose content moves to `folder` when the block ends without an exception.
+
+        with files.staged("models") as staging:
+            save(os.path.join(staging, "1"))  # a file or folder, which replaces models/1
+
+    All of the content is on the disk before the first file moves. A process that is killed leaves its temporary folder,
+    whose hidden name `names_in` leaves out and patterns such as `*.tfrecord*` do not match. The first `staged` of each
+    process for a folder calls `remove_leftovers`. Processes that write the same files have a temporary folder each.
+
+    Args:
+      folder: where the files belong; created if it does not exist.
+      within: where the temporary folder is created, on the same file system; empty for `folder`. Only a single file may
+        be written with it: `remove_leftovers` would not know where others belong.
+
+    Yields:
+      The path of the temporary folder.
+
+    Raises:
+      OSError: a file cannot be written; names its final path, as do errors of the block.
+    """
+    folder = folder or "."
+    within = within or folder
+    staging, lock = _on(folder, lambda system: _make_staging(system, folder, within))
+    try:
+        with _final_names(staging, folder):
+            yield staging
+            if "://" not in folder:
+                _synchronize(staging)
+            _on(folder, lambda system: _move_out(system, staging, folder))
+            if "://" not in folder:
+                _fsync(folder)
+    finally:
+        _on(folder, lambda system: _clean_up(system, staging, folder))
+        if lock is not None:
+            os.close(lock)
+
+
+def remove_leftovers(folder: str) -> None:
+    """Removes what killed processes left incomplete in a folder.
+
+    If a process was killed while it moved a folder or several files to their place, they are moved now. Temporary
+    folders of running processes stay: a process keeps its own locked. Where the file system has no locks, they stay
+    for a week.
+
+    Raises:
+      OSError: files cannot be moved.
+    """
+    folder = folder or "."
+    if is_folder(folder):
+        _on(folder, lambda system: _remove_leftovers(system, folder))
+    _folders_without_leftovers.add(folder)
+
+
+def temporary_path(folder: str) -> str:
+    """A new hidden name for a temporary file or folder; `remove_leftovers` knows it."""
+    return os.path.join(folder, f"{_TEMPORARY}{int(time.time())}-{uuid.uuid4().hex[:12]}")
+
+
+@contextlib.contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Adds the path to OSErrors of the block: those of `write` and `close` name no file."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or first_line(error), path) from error
+
+
+def _make_staging(system: Any, folder: str, within: str) -> tuple[str, int | None]:
+    """A new temporary folder, and its lock where the file system has locks."""
+    with _naming(folder):
+        system.makedirs(folder)
+        if within not in _folders_without_leftovers:
+            remove_leftovers(within)
+        while True:
+            staging = temporary_path(within)
+            system.makedirs(staging)
+            # Before it is locked, another process may remove it as a leftover.
+            with contextlib.suppress(BlockingIOError, FileNotFoundError):
+                lock = _lock(staging)
+                if lock is None or os.path.exists(staging):
+                    return staging, lock
+                os.close(lock)
+
+
+def _lock(path: str) -> int | None:
+    """The descriptor that locks a path until it is closed or the process ends; None where there are no locks.
+
+    Raises:
+      BlockingIOError: another process has locked it.
+      FileNotFoundError: another process has removed it.
+    """
+    if "://" in path:
+        return None
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            raise
+        return None
+    return descriptor
+
+
+@contextlib.contextmanager
+def _final_names(staging: str, folder: str) -> Iterator[None]:
+    """Replaces the temporary folder by the final one in errors; those of TensorFlow become OSErrors."""
+    try:
+        yield
+    except Exception as error:
+        if staging not in str(error):
+            raise
+        if isinstance(error, UserError):
+            raise UserError(str(error).replace(staging, folder)) from error
+        if isinstance(error, OSError):
+            path = str(error.filename or folder).replace(staging, folder)
+            raise OSError(error.errno, error.strerror, path) from error
+        tensorflow = sys.modules.get("tensorflow")
+        if tensorflow and isinstance(error, tensorflow.errors.OpError):
+            path, _, reason = first_line(error).replace(staging, folder).rpartition("; ")
+            raise OSError(errno.EIO, reason, path or folder) from error
+        raise
+
+
+def _synchronize(folder: str) -> None:
+    """Waits until all files and folders in a local folder are on the disk."""
+    for path, subfolders, names in os.walk(folder):
+        for name in (*subfolders, *names):
+            _fsync(os.path.join(path, name))
+
+
+def _fsync(path: str) -> None:
+    with _naming(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        except OSError:
+            if not os.path.isdir(path):  # some file systems refuse it for folders
+                raise
+        finally:
+            os.close(descriptor)
+
+
+def _move_out(system: Any, staging: str, folder: str) -> None:
+    """Moves the content of a temporary folder to its place; old folders, which cannot be overwritten, into `_REPLACED`.
+
+    Where a single `rename` does not do, `_REPLACED` also says that the content is complete.
+    """
+    replaced = os.path.join(staging, _REPLACED)
+    moves = {
+        os.path.join(staging, name): os.path.join(folder, name)
+        for name in _all_names(system, staging)
+        if name != _REPLACED
+    }
+    old_folders = [path for new, path in moves.items() if system.isdir(new) and system.isdir(path)]
+    if len(moves) > 1 or old_folders:
+        system.makedirs(replaced)
+    for new, path in moves.items():
+        if path in old_folders:
+            system.rename(path, os.path.join(replaced, os.path.basename(path)))
+        system.rename(new, path, overwrite=True)
+
+
+def _clean_up(system: Any, staging: str, folder: str) -> None:
+    """Removes a temporary folder; an old folder whose new one could not be moved goes back to its place."""
+    replaced = os.path.join(staging, _REPLACED)
+    for name in _all_names(system, replaced) if system.exists(replaced) else ():
+        if not system.exists(os.path.join(folder, name)):
+            system.rename(os.path.join(replaced, name), os.path.join(folder, name))
+    system.rmtree(staging)
+
+
+def _remove_leftovers(system: Any, folder: str) -> None:
+    for name in _all_names(system, folder):
+        if not name.startswith(_TEMPORARY):
+            continue
+        path = os.path.join(folder, name)
+        try:
+            lock = _lock(path)
+        except OSError:  # another process writes to it, or removes it
+            continue
+        created = name.removeprefix(_TEMPORARY).partition("-")[0]
+        is_old = created.isdigit() and time.time() - int(created) > _ABANDONED_SECONDS
+        try:
+            if lock is not None or is_old:
+                if system.exists(os.path.join(path, _REPLACED)):
+                    _move_out(system, path, folder)
+                if system.isdir(path):
+                    system.rmtree(path)
+                elif system.exists(path):  # its writer may have moved it in the meantime
+                    system.remove(path)
+        finally:
+            if lock is not None:
+                os.close(lock)

@@ -142,8 +142,9 @@ def _read(path: str) -> FeatureTable | None:
 
 def _write(path: str, table: FeatureTable, readable_key: str) -> None:
     try:
-        files.write_bytes(f"{path}.npz", table.to_bytes())
-        files.write_bytes(f"{path}.json", readable_key.encode())
+        folder, name = path.rsplit("/", 1)
+        contents = {f"{name}.npz": table.to_bytes(), f"{name}.json": readable_key.encode()}
+        files.write_files(folder, contents)
     except OSError as error:
         print(
             f"{path}.npz cannot be written, so these features are not kept: {error.strerror}",

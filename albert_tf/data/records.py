@@ -178,7 +178,10 @@ def find_feature_records(folder: str, flag: str) -> RecordSet:
 def _expand(pattern: str) -> list[str]:
     if tf.io.gfile.isdir(pattern):
         pattern = os.path.join(glob.escape(pattern), "*.tfrecord*")
-    return sorted(tf.io.gfile.glob(pattern))
+    # Unlike the shell's, TensorFlow's "*" matches hidden names.
+    return sorted(
+        path for path in tf.io.gfile.glob(pattern) if not os.path.basename(path).startswith(".")
+    )
 
 
 def _common_metadata(files: Sequence[str], flag: str) -> Mapping:

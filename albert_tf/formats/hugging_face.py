@@ -12,8 +12,14 @@ from absl import logging
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
-from albert_tf.formats import tokenizer_files, torch_file
-from albert_tf.formats.weights import Weights, belongs_to_ffn, check_identity_projection
+from albert_tf.formats import model_card, tokenizer_files, torch_file
+from albert_tf.formats.weights import (
+    Weights,
+    belongs_to_ffn,
+    check_identity_projection,
+    if_exists,
+    variables_of,
+)
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import (
     MODEL_CLASSES,
@@ -25,43 +31,45 @@ from albert_tf.model.heads import (
 
 WEIGHTS, CONFIG, VOCABULARY = "model.safetensors", "config.json", "spiece.model"
 TORCH_WEIGHTS = "pytorch_model.bin"
-_INDEX = ".index.json"  # beside weights in several files
-WEIGHT_FILES = (WEIGHTS, WEIGHTS + _INDEX, TORCH_WEIGHTS, TORCH_WEIGHTS + _INDEX)  # best first
+INDEX = ".index.json"  # ends the name of the index of weights in several files
+WEIGHT_FILES = (WEIGHTS, WEIGHTS + INDEX, TORCH_WEIGHTS, TORCH_WEIGHTS + INDEX)  # best first
 
-# Released name inside a block -> Hugging Face's. "kernel" matrices are transposed there.
-_BLOCK_NAMES = {
-    "attention_1/self/query/kernel": "attention.query.weight",
-    "attention_1/self/query/bias": "attention.query.bias",
-    "attention_1/self/key/kernel": "attention.key.weight",
-    "attention_1/self/key/bias": "attention.key.bias",
-    "attention_1/self/value/kernel": "attention.value.weight",
-    "attention_1/self/value/bias": "attention.value.bias",
-    "attention_1/output/dense/kernel": "attention.dense.weight",
-    "attention_1/output/dense/bias": "attention.dense.bias",
-    "LayerNorm/gamma": "attention.LayerNorm.weight",
-    "LayerNorm/beta": "attention.LayerNorm.bias",
-    "ffn_1/intermediate/dense/kernel": "ffn.weight",
-    "ffn_1/intermediate/dense/bias": "ffn.bias",
-    "ffn_1/intermediate/output/dense/kernel": "ffn_output.weight",
-    "ffn_1/intermediate/output/dense/bias": "ffn_output.bias",
-    "LayerNorm_1/gamma": "full_layer_layer_norm.weight",
-    "LayerNorm_1/beta": "full_layer_layer_norm.bias",
+# Our layer -> the layer of Hugging Face. "kernel" matrices are transposed there.
+_BLOCK_LAYERS = {
+    "attention_1/self/query": "attention.query",
+    "attention_1/self/key": "attention.key",
+    "attention_1/self/value": "attention.value",
+    "attention_1/output/dense": "attention.dense",
+    "LayerNorm": "attention.LayerNorm",
+    "ffn_1/intermediate/dense": "ffn",
+    "ffn_1/intermediate/output/dense": "ffn_output",
+    "LayerNorm_1": "full_layer_layer_norm",
 }
+_LAYERS = {
+    "bert/embeddings/LayerNorm": "albert.embeddings.LayerNorm",
+    "bert/encoder/embedding_hidden_mapping_in": "albert.encoder.embedding_hidden_mapping_in",
+    "bert/pooler/dense": "albert.pooler",
+    "cls/predictions/transform/dense": "predictions.dense",
+    "cls/predictions/transform/LayerNorm": "predictions.LayerNorm",
+}
+
+
+def _variables(layers: Mapping[str, str]) -> dict[str, str]:
+    """Our name -> the name of Hugging Face, for the two variables of each layer."""
+    return {
+        f"{ours}/{variable}": f"{theirs}.{their_variable}"
+        for ours, theirs in layers.items()
+        for variable, their_variable in zip(variables_of(ours), ("weight", "bias"), strict=True)
+    }
+
+
+_BLOCK_NAMES = _variables(_BLOCK_LAYERS)
 _WORD_TABLE = "albert.embeddings.word_embeddings.weight"
 _NAMES = {
     "bert/embeddings/word_embeddings": _WORD_TABLE,
     "bert/embeddings/token_type_embeddings": "albert.embeddings.token_type_embeddings.weight",
     "bert/embeddings/position_embeddings": "albert.embeddings.position_embeddings.weight",
-    "bert/embeddings/LayerNorm/gamma": "albert.embeddings.LayerNorm.weight",
-    "bert/embeddings/LayerNorm/beta": "albert.embeddings.LayerNorm.bias",
-    "bert/encoder/embedding_hidden_mapping_in/kernel": "albert.encoder.embedding_hidden_mapping_in.weight",
-    "bert/encoder/embedding_hidden_mapping_in/bias": "albert.encoder.embedding_hidden_mapping_in.bias",
-    "bert/pooler/dense/kernel": "albert.pooler.weight",
-    "bert/pooler/dense/bias": "albert.pooler.bias",
-    "cls/predictions/transform/dense/kernel": "predictions.dense.weight",
-    "cls/predictions/transform/dense/bias": "predictions.dense.bias",
-    "cls/predictions/transform/LayerNorm/gamma": "predictions.LayerNorm.weight",
-    "cls/predictions/transform/LayerNorm/beta": "predictions.LayerNorm.bias",
+    **_variables(_LAYERS),
     "cls/predictions/output_bias": "predictions.bias",
     "cls/seq_relationship/output_weights": "sop_classifier.classifier.weight",
     "cls/seq_relationship/output_bias": "sop_classifier.classifier.bias",
@@ -72,22 +80,24 @@ _HEAD_NAMES = {
     "cls/squad/output_weights": "qa_outputs.weight",
     "cls/squad/output_bias": "qa_outputs.bias",
 }
-_OWN_PREFIX = "albert_tf."  # of tensors that no model of theirs has
-_PROJECTION = "albert.encoder.embedding_hidden_mapping_in"
+_OWN_PREFIX = (
+    "albert_tf."  # starts the names of tensors that the model of transformers does not have
+)
+_PROJECTION = _LAYERS["bert/encoder/embedding_hidden_mapping_in"]
 _POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
-# Their classes without the pooler; without a head that ours have.
+# Classes of transformers without the pooler.
 _WITHOUT_POOLER = (
     "AlbertForMaskedLM",
     "AlbertForQuestionAnswering",
     "AlbertForTokenClassification",
 )
-# Numbers of positions and zeros, which old versions kept beside the parameters.
+# Constants that old versions of transformers saved with the parameters.
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 _FLOAT_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}  # of safetensors
 
 
 def _num_groups(config: AlbertConfig) -> int:
-    """Groups of the Hugging Face model that computes the same: ours, or one a layer where theirs cannot follow."""
+    """Number of groups of the equivalent Hugging Face model: ours, or one per layer where its rule differs."""
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
     theirs = [int(layer / (layers / groups)) for layer in range(layers)]
     for group_of_layer in (config.attention_group_of_layer, config.ffn_group_of_layer):
@@ -101,7 +111,7 @@ def _released_names(config: AlbertConfig) -> dict[str, str]:
     names = {theirs: ours for ours, theirs in (_NAMES | _HEAD_NAMES).items()}
     num_groups = _num_groups(config)
     for group in range(num_groups):
-        # The first layer of a group of theirs tells which of our copies it holds.
+        # The first layer of each of their groups says which of our copies it uses.
         layer = next(
             layer
             for layer in range(config.num_hidden_layers)
@@ -126,21 +136,11 @@ def is_model(folder: str) -> bool:
     return any(files.exists(os.path.join(folder, name)) for name in WEIGHT_FILES)
 
 
-def shard_names(folder: str) -> list[str]:
-    """The files that the weights in a folder are spread over; none if they are in one.
-
-    Raises:
-      UserError: the index of the files is damaged.
-    """
-    path = _weights_path(folder)
-    return sorted(set(_places(path).values())) if path.endswith(_INDEX) else []
-
-
 def read(folder: str) -> Weights:
     """The model in a folder.
 
-    `AlbertModel`, `AlbertForMaskedLM` and classes that have no counterpart, such as `AlbertForTokenClassification`,
-    become an `AlbertForPreTraining`; a head that it has not keeps its name, so that it is reported as ignored.
+    `AlbertModel`, `AlbertForMaskedLM` and classes without a counterpart here, such as `AlbertForTokenClassification`,
+    are read as an `AlbertForPreTraining`; arrays of other heads keep their names and are reported as ignored.
 
     Raises:
       UserError: a file is missing, damaged or of another kind of model; names it.
@@ -165,18 +165,17 @@ def read(folder: str) -> Weights:
         )
     architecture = (values.get("architectures") or [""])[0]
     model_class = _class_of(architecture, own)
-    path, tensors = _read_tensors(folder)
+    path = _weights_path(folder)
+    tensors = _read_shards(path) if path.endswith(INDEX) else _read_file(path)
     arrays = _released_arrays(_in_full(tensors, path), config, model_class, path)
-    if config.embedding_size == config.hidden_size:
-        check_identity_projection(arrays, path, _PROJECTION)
+    check_identity_projection(arrays, config, path, _PROJECTION)
     has_pooler = architecture not in _WITHOUT_POOLER or any(name in arrays for name in _POOLER)
-    vocabulary = os.path.join(folder, VOCABULARY)
     return Weights(
         folder,
         config,
         arrays,
         model_class,
-        vocabulary if files.exists(vocabulary) else "",
+        if_exists(os.path.join(folder, VOCABULARY)),
         _do_lower_case(folder),
         task=own.get("task", {}),
         left_out=() if has_pooler else _POOLER,
@@ -184,7 +183,7 @@ def read(folder: str) -> Weights:
 
 
 def _class_of(architecture: Any, own: Mapping) -> str:
-    """Name of our class for a model of theirs, or of ours if the folder's own section fits the rest of it."""
+    """Name of our class for an architecture; the folder's section `albert_tf` decides between several."""
     ours = {name: cls.hf_architecture for name, cls in MODEL_CLASSES.items()}
     if ours.get(own.get("model_class")) == architecture:
         return own["model_class"]
@@ -193,7 +192,7 @@ def _class_of(architecture: Any, own: Mapping) -> str:
 
 
 def _do_lower_case(folder: str) -> bool | None:
-    """What the tokenizer's settings say of case; None if they say nothing."""
+    """`do_lower_case` of the tokenizer's settings; None if it is not set."""
     path = os.path.join(folder, tokenizer_files.SETTINGS)
     value = files.read_json(path).get("do_lower_case") if files.exists(path) else None
     if value not in (True, False, None):
@@ -204,14 +203,8 @@ def _do_lower_case(folder: str) -> bool | None:
 # --- Tensors of files ---
 
 
-def _read_tensors(folder: str) -> tuple[str, dict[str, np.ndarray]]:
-    """The path of the file with the tensors or their index, and the tensors by Hugging Face name."""
-    path = _weights_path(folder)
-    return path, _read_shards(path) if path.endswith(_INDEX) else _read_file(path)
-
-
 def _weights_path(folder: str) -> str:
-    """The best file that there is."""
+    """The first of `WEIGHT_FILES` that exists."""
     for name in WEIGHT_FILES:
         if files.exists(os.path.join(folder, name)):
             return os.path.join(folder, name)
@@ -227,7 +220,7 @@ def _read_file(path: str) -> dict[str, np.ndarray]:
         raise UserError(f"{path}: damaged safetensors file ({first_line(error)})") from None
     # Not safetensors.numpy, which knows no bfloat16.
     arrays = {}
-    while tensors:  # each is let go of once it is converted
+    while tensors:  # each tensor is freed once it is converted
         name, tensor = tensors.pop()
         shape, dtype = tensor["shape"], tensor["dtype"]
         if dtype == "BF16":
@@ -266,7 +259,7 @@ def _places(index: str) -> dict[str, str]:
 
 
 def _in_full(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
-    """The tensors under the names that `AlbertForPreTraining` has today, without second copies and buffers."""
+    """The tensors under the names of the current `AlbertForPreTraining`, without duplicates and buffers."""
     renamed = {}
     for name, tensor in tensors.items():
         if name.startswith(("embeddings.", "encoder.", "pooler.")):  # a saved AlbertModel
@@ -284,7 +277,7 @@ def _in_full(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarr
 
 def _drop_copy(tensors: dict[str, np.ndarray], copy: str, name: str, path: str) -> None:
     if copy in tensors and not np.array_equal(tensors.pop(copy), tensors.get(name)):
-        raise UserError(f"{path}: {copy} differs from {name}; here they are one and the same")
+        raise UserError(f"{path}: {copy} differs from {name}; here they are the same variable")
 
 
 def _released_arrays(
@@ -297,14 +290,16 @@ def _released_arrays(
     arrays = {}
     for hf_name, tensor in tensors.items():
         if hf_name.startswith("albert.") and hf_name not in released:
-            raise UserError(f"{path}: {hf_name} is of no ALBERT of the sizes that {CONFIG} says")
+            raise UserError(
+                f"{path}: {hf_name} does not belong to an ALBERT of the sizes in {CONFIG}"
+            )
         name = released.get(hf_name, hf_name).removeprefix(_OWN_PREFIX)
         array = tensor.astype(np.float32, copy=False)
         array = array.T if name.endswith("/kernel") and hf_name in released else array
         if name in arrays and not np.array_equal(arrays[name], array):
             raise UserError(
                 f"{path}: {hf_name} differs from that of another layer, though {CONFIG} says under albert_tf"
-                f" that they share it (share_parameters {config.share_parameters}); take albert_tf out of it"
+                f" that they share it (share_parameters {config.share_parameters}); remove albert_tf from it"
             )
         arrays[name] = array
     return arrays
@@ -320,21 +315,23 @@ def write(
     *,
     spm_model_file: str = "",
     do_lower_case: bool = True,
+    card: str = "",
 ) -> None:
-    """Writes a model's configuration, tensors and tokenizer.
+    """Writes a model's configuration, tensors, tokenizer and description.
 
     Args:
       model: what to write.
-      folder: exists; files of the same names are replaced once the new ones are whole.
-      task: settings of the task that it was fine-tuned for; empty for none.
-      spm_model_file: SentencePiece model that its text is tokenised with; "" for none.
+      folder: created if it does not exist; files of the same names are replaced once the new ones are complete.
+      task: settings of the task that the model was fine-tuned for; empty for none.
+      spm_model_file: SentencePiece model of its text; "" for none.
       do_lower_case: whether that text is lower-cased.
+      card: content of README.md.
 
     Raises:
       OSError: a file cannot be written.
       UserError: the SentencePiece model cannot be read.
     """
-    contents = {}
+    contents = {model_card.FILE: card.encode()}
     if spm_model_file:
         contents[VOCABULARY] = files.read_bytes(spm_model_file)
         contents |= tokenizer_files.tokenizer_files(
@@ -345,15 +342,14 @@ def write(
         )
     contents[WEIGHTS] = safetensors.numpy.save(_their_tensors(model), metadata={"format": "pt"})
     contents[CONFIG] = json.dumps(_their_config(model, task), indent=2).encode() + b"\n"
-    for name, content in contents.items():
-        files.write_bytes(os.path.join(folder, name), content)
+    files.write_files(folder, contents)
 
 
 def _their_tensors(model: AlbertModel) -> dict[str, np.ndarray]:
-    """The variables under Hugging Face's names, as the class of theirs has them."""
+    """The variables under the names and in the layout of the Hugging Face class."""
     config, variables = model.config, model.named_variables()
     tensors, written = {}, set()
-    if isinstance(model, AlbertForSpan):  # theirs has no pooler, and ours does not use it
+    if isinstance(model, AlbertForSpan):  # transformers has no pooler here, and ours is not used
         written.update(_POOLER)
         variables = {name: value for name, value in variables.items() if name not in _POOLER}
     for hf_name, name in _released_names(config).items():
@@ -370,7 +366,7 @@ def _their_tensors(model: AlbertModel) -> dict[str, np.ndarray]:
 
 
 def _their_config(model: AlbertModel, task: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration as the class of theirs reads it, with a section of ours for what it cannot say."""
+    """The configuration of the Hugging Face class, with a section `albert_tf` for our own settings."""
     config = model.config
     values = {
         **config.to_dict(),
@@ -393,11 +389,11 @@ def _their_config(model: AlbertModel, task: Mapping[str, Any]) -> dict[str, Any]
         values.pop(key, None)
     has_two = len(values.get("id2label") or {}) == 2
     if isinstance(model, AlbertForPreTraining | AlbertForSpan) and not has_two:
-        # Theirs would give as many scores of the order of sentences, or at each position, as there are labels.
+        # transformers would size the sentence-order or span head by the number of labels.
         values.pop("id2label", None)
         values.pop("label2id", None)
     if isinstance(model, AlbertForSequenceClassification):
-        # Without it, pipelines squeeze the number that a regression gives.
+        # Without it, pipelines apply a sigmoid to the output of a regression.
         is_regression = len(config.labels) == 1
         values["problem_type"] = "regression" if is_regression else "single_label_classification"
     return values

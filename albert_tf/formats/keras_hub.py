@@ -12,7 +12,7 @@ from absl import logging
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats.torch_file import float32_of_bfloat16
-from albert_tf.formats.weights import Weights, check_identity_projection
+from albert_tf.formats.weights import Weights, as_matrix, check_identity_projection, if_exists
 from albert_tf.model.config import AlbertConfig
 
 CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.weights.h5", "assets/tokenizer/vocabulary.spm"
@@ -32,8 +32,8 @@ _FIELDS = {
     "num_segments": "type_vocab_size",
 }
 
-# A layer, by its name and by its class with a number, as their files call it -> its parts -> prefix and names, in the
-# order of the file, of the variables that each has in the released checkpoints.
+# A layer, by its name and by its class with a number (both occur in files) -> its parts -> prefix and names, in the
+# order of the file, of their variables in the released checkpoints.
 _Layers = Mapping[tuple[str, str], Mapping[str, tuple[str, tuple[str, ...]]]]
 _DENSE, _NORM = ("kernel", "bias"), ("gamma", "beta")
 _BACKBONE: _Layers = {
@@ -77,7 +77,7 @@ def recognises(folder: str) -> bool:
 def read(folder: str) -> Weights:
     """The model of a preset: its backbone, with the head of an AlbertMaskedLM or AlbertTextClassifier if it has one.
 
-    A preset does not say what its text is: its tokenizer lowers no case, though the released vocabularies want it.
+    A preset does not say whether text is lower-cased: its tokenizer never does so, though the released models need it.
 
     Raises:
       UserError: a file is missing, damaged or of another kind of model; names it.
@@ -87,20 +87,18 @@ def read(folder: str) -> Weights:
     path = os.path.join(folder, WEIGHTS)
     arrays = _arrays(path, {**_BACKBONE, **_blocks(config)})
     _check_num_heads(arrays, config, path)
-    arrays = {name: _as_matrix(name, array) for name, array in arrays.items()}
-    if config.embedding_size == config.hidden_size:
-        check_identity_projection(arrays, path, "embedding_projection")
-    vocabulary = os.path.join(folder, VOCABULARY)
-    found = vocabulary if files.exists(vocabulary) else ""
+    arrays = {name: as_matrix(name, array) for name, array in arrays.items()}
+    check_identity_projection(arrays, config, path, "embedding_projection")
     model_class, config, head = _head(folder, config)
-    return Weights(folder, config, {**arrays, **head}, model_class, found)
+    vocabulary = if_exists(os.path.join(folder, VOCABULARY))
+    return Weights(folder, config, {**arrays, **head}, model_class, vocabulary)
 
 
 def _config(path: str) -> AlbertConfig:
     """The sizes in a preset's configuration.
 
     Raises:
-      UserError: it is of another model, or of an ALBERT that cannot be had here.
+      UserError: it is of another model, or of an ALBERT that this project cannot compute.
     """
     class_name, values = _class_and_values(path)
     if class_name != "AlbertBackbone":
@@ -113,10 +111,10 @@ def _config(path: str) -> AlbertConfig:
     sizes = {ours: values[theirs] for theirs, ours in _FIELDS.items()}
     config = AlbertConfig.from_dict({**sizes, **rates}, source=path)
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
-    # Theirs are equal parts of the layers; the original's rule is theirs but for rounding, as with 44 layers.
+    # keras-hub divides the layers into equal groups; the original's rule differs in rounding, as with 44 layers.
     if any(config.group_of_layer(layer) != layer * groups // layers for layer in range(layers)):
         raise UserError(
-            f"{path}: {layers} layers fall into {groups} groups otherwise than here; give fewer groups"
+            f"{path}: {layers} layers are divided into {groups} groups in another way here; use fewer groups"
         )
     return config
 
@@ -149,7 +147,7 @@ def _head(folder: str, config: AlbertConfig) -> tuple[str, AlbertConfig, dict[st
     """The class of a preset's model, its configuration with what the head adds, and the head's arrays.
 
     Raises:
-      UserError: the head is of a kind that there is none of here.
+      UserError: this project has no such head.
     """
     path, weights_path = os.path.join(folder, TASK), os.path.join(folder, TASK_WEIGHTS)
     if not files.exists(path):
@@ -168,7 +166,7 @@ def _head(folder: str, config: AlbertConfig) -> tuple[str, AlbertConfig, dict[st
             f"{path}: class_name is {class_name!r}, expected AlbertTextClassifier or AlbertMaskedLM;"
             f" without {TASK}, the backbone alone is read"
         )
-    # A softmax on the logits changes no answer: it is what probabilities are made with here.
+    # With softmax the preset gives probabilities; predictions here apply a softmax anyway.
     if values.get("activation", "linear") not in ("linear", "softmax"):
         raise UserError(
             f"{path}: activation is {values['activation']!r}, expected linear or softmax; the classifiers here"
@@ -218,22 +216,22 @@ def _arrays(path: str, layers: _Layers) -> dict[str, np.ndarray]:
 
 
 def _layer(root: h5py.Group, name: str, kind: str) -> h5py.Group:
-    """A layer by its name; in files that have no names, by its class and number."""
+    """A layer by its name; by its class and number in files without names."""
     names = {
         child: _member(root, f"{child}/vars").attrs.get("name")
         for child in root
         if "vars" in _member(root, child)
     }
     if any(names.values()):
-        found = [child for child, own_name in names.items() if own_name == name]
-        if len(found) != 1:
-            raise ValueError(f"{len(found)} layers of the name {name}")
-        kind = found[0]
+        matches = [child for child, own_name in names.items() if own_name == name]
+        if len(matches) != 1:
+            raise ValueError(f"{len(matches)} layers of the name {name}")
+        kind = matches[0]
     return _member(root, kind)
 
 
 def _member(group: h5py.Group, path: str) -> h5py.Group | h5py.Dataset:
-    """What stands under a path in the file itself: a link could lead to another file."""
+    """The group or array at a path; links are refused, as they could lead to another file."""
     for name in path.split("/"):
         is_group = isinstance(group, h5py.Group)
         if not is_group or not isinstance(group.get(name, getlink=True), h5py.HardLink):
@@ -264,12 +262,3 @@ def _check_num_heads(arrays: Mapping[str, np.ndarray], config: AlbertConfig, pat
                 f"{path}: {name} has shape {list(array.shape)}, but num_heads in {CONFIG} is"
                 f" {config.num_attention_heads}"
             )
-
-
-def _as_matrix(name: str, array: np.ndarray) -> np.ndarray:
-    """Attention kernels [D, N, H] and [N, H, D] -> [D, D], biases [N, H] -> [D]; the rest as it is."""
-    if "/attention_1/self/" in name and array.ndim > 1:
-        return array.reshape([array.shape[0], -1] if name.endswith("/kernel") else -1)
-    if name.endswith("/attention_1/output/dense/kernel"):
-        return array.reshape(-1, array.shape[-1])
-    return array

@@ -1,8 +1,8 @@
-"""TF Model Garden's checkpoints of an `AlbertEncoder`, alone or inside a pretrainer, with its configuration beside.
+"""Checkpoints of TF Model Garden's `AlbertEncoder`, alone or inside a pretrainer, with a configuration next to them.
 
-They are object-based, as all of `tf.train.Checkpoint`: their keys are paths through the objects that were saved, which
-differ from program to program. The names of the variables themselves do not, and the object graph in the checkpoint has
-them; the Garden's own converter goes by them too (official/nlp/tools/tf2_albert_encoder_checkpoint_converter.py).
+They are object-based (`tf.train.Checkpoint`): their keys are paths through the saved objects, which differ from program
+to program. The names of the variables do not differ, and the object graph in the checkpoint contains them; the Garden's
+own converter uses them too (official/nlp/tools/tf2_albert_encoder_checkpoint_converter.py).
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import tf1
-from albert_tf.formats.weights import Weights
+from albert_tf.formats.weights import Weights, as_matrix, variables_of
 from albert_tf.model.config import AlbertConfig
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -51,14 +51,11 @@ _NAMES = {
     **{
         f"{theirs}/{variable}": f"{ours}/{variable}"
         for theirs, ours in _LAYERS.items()
-        for variable in (("gamma", "beta") if "norm" in theirs.lower() else ("kernel", "bias"))
+        for variable in variables_of(ours)
     },
 }
 QUERY = "transformer/self_attention/query/kernel"
-_OPTIONAL = (
-    "embedding_projection/",
-    "cls/",
-)  # what an encoder with E = D, or without a head, has not
+_OPTIONAL = ("embedding_projection/", "cls/")  # missing with E = D, or without a head
 
 # Their field (official/nlp/configs/encoders.py, AlbertEncoderConfig) -> ours.
 _FIELDS = {
@@ -83,9 +80,9 @@ def read(prefix: str) -> Weights:
     """The model of a checkpoint.
 
     Args:
-      prefix: path of the checkpoint without ".index". Beside it stand the configuration (`albert_config.json`,
-        `bert_config.json`, or a YAML or JSON file with the parameters of an experiment or an encoder) and, perhaps,
-        one SentencePiece model.
+      prefix: path of the checkpoint without ".index". Its folder also contains the configuration (`albert_config.json`,
+        `bert_config.json`, or a YAML or JSON file with the parameters of an experiment or an encoder) and possibly one
+        SentencePiece model.
 
     Returns:
       The encoder, and the masked-LM head if it was saved; heads for other tasks keep their keys.
@@ -110,7 +107,7 @@ def read(prefix: str) -> Weights:
 
 
 def read_variables(prefix: str) -> dict[str, np.ndarray]:
-    """The float variables of an object-based checkpoint, without those of optimisers.
+    """The float variables of an object-based checkpoint, without those of optimizers.
 
     Returns:
       Float32 arrays by name of the variable, or by its key in the checkpoint where several have that name.
@@ -192,24 +189,24 @@ def released_arrays(variables: Mapping[str, np.ndarray], source: str) -> dict[st
       Float32 arrays; a variable that has no released name keeps its own.
 
     Raises:
-      UserError: a variable of the encoder is missing, or is there for more than one encoder.
+      UserError: a variable of the encoder is missing, or there are several encoders.
     """
     arrays = {}
     for name, array in variables.items():
         known = without_scope(name)
-        # What is left over is of other heads; "bert/" would say that it is of the encoder.
+        # Unknown variables belong to other heads; the prefix "bert/" is of the encoder.
         released = _NAMES.get(known, known.removeprefix("bert/"))
         if released in arrays:
             raise UserError(
                 f"{source}: holds more than one variable {known}: which model is meant?"
             )
-        arrays[released] = _as_matrix(known, array)
-    missing = [theirs for theirs, ours in _NAMES.items() if ours not in arrays]
-    missing = [name for name in missing if not name.startswith(_OPTIONAL)]
-    if missing:
+        arrays[released] = as_matrix(released, array)
+    required = {name: ours for name, ours in _NAMES.items() if not name.startswith(_OPTIONAL)}
+    if missing := [name for name, ours in required.items() if ours not in arrays]:
+        examples = ", ".join(["", *sorted(variables)[:3]])
         raise UserError(
             f"{source}: is no AlbertEncoder of the TF Model Garden: it has no variable {missing[0]}, but"
-            f" {len(variables)} others{_some_of(variables)}"
+            f" {len(variables)} others{examples}"
         )
     return arrays
 
@@ -228,8 +225,8 @@ def only_vocabulary(folder: str) -> str:
         names = files.names_in(folder or ".")
     except OSError:
         return ""
-    found = [name for name in names if name.endswith((".model", ".spm"))]
-    return os.path.join(folder, found[0]) if len(found) == 1 else ""
+    models = [name for name in names if name.endswith((".model", ".spm"))]
+    return os.path.join(folder, models[0]) if len(models) == 1 else ""
 
 
 def without_scope(name: str) -> str:
@@ -237,20 +234,6 @@ def without_scope(name: str) -> str:
     parts = name.split("/")
     endings = ("/".join(parts[start:]) for start in range(len(parts)))
     return next((ending for ending in endings if ending in _NAMES), name)
-
-
-def _as_matrix(name: str, array: np.ndarray) -> np.ndarray:
-    """Attention kernels [D, N, H] and [N, H, D] -> [D, D], biases [N, H] -> [D]; the rest as it is."""
-    if name.endswith("attention_output/kernel") and array.ndim == 3:
-        return array.reshape(-1, array.shape[-1])
-    if name.startswith("transformer/self_attention/") and array.ndim == 3:
-        return array.reshape(array.shape[0], -1)
-    is_bias = name.startswith("transformer/self_attention/") and array.ndim == 2
-    return array.reshape(-1) if is_bias else array
-
-
-def _some_of(names: Mapping) -> str:
-    return "".join(f", {name}" for name in sorted(names)[:3])
 
 
 def _config_beside(prefix: str) -> tuple[str, AlbertConfig]:
@@ -271,14 +254,14 @@ def _config_beside(prefix: str) -> tuple[str, AlbertConfig]:
 
 
 def _encoder_sections(path: str) -> Iterator[Mapping[str, Any]]:
-    """The parameters of ALBERT encoders in a YAML or JSON file, however deep."""
+    """The parameters of ALBERT encoders in a YAML or JSON file, at any depth."""
     read = {"json": json.loads, "yaml": yaml.safe_load, "yml": yaml.safe_load}
     kind = path.rpartition(".")[2]
     try:
         levels = [read[kind](files.read_bytes(path))] if kind in read else []
     except (ValueError, yaml.YAMLError, RecursionError):
         return  # a file of another program
-    visited = set()  # a level may stand in many places of a YAML file
+    visited = set()  # a YAML file may refer to a level in many places
     while levels:
         level = levels.pop()
         if isinstance(level, Mapping) and id(level) not in visited:

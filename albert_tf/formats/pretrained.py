@@ -1,7 +1,7 @@
-"""Models on disk: reads whatever layout they came in, fills models strictly, writes Hugging Face and TF1 folders.
+"""Reads models in every format, assigns their values strictly, writes Hugging Face and TF1 folders.
 
-Every source becomes the same thing, a configuration and arrays under the released variable names (`formats`), and
-every model is filled from that: an encoder variable without a value is an error.
+Each module of `formats` reads one format into `Weights`: a configuration and arrays under the released variable names.
+All models are filled from `Weights`; an encoder variable without a value is an error.
 """
 
 import dataclasses
@@ -28,26 +28,23 @@ from albert_tf.formats.weights import Weights, belongs_to_ffn
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining, AlbertModel
 
-# Not the file functions of Python: models may lie on gs:// and the like.
-gfile = tf.io.gfile
-
 
 def load_pretrained(path: str, *, dtype=None) -> AlbertModel:
-    """The model that a path holds: an `AlbertForPreTraining`, or the class that was fine-tuned.
+    """The model of a path: an `AlbertForPreTraining`, or the class that was fine-tuned.
 
     Args:
       path: see `read_weights`.
       dtype: tf_keras dtype policy of the model; None takes the global one.
 
     Raises:
-      UserError: the path holds no model that is recognised, or an encoder variable is missing or mis-shaped.
+      UserError: the path holds no model of a known format, or an encoder variable is missing or mis-shaped.
     """
     model, _ = build_model(read_weights(path), dtype=dtype)
     return model
 
 
 def build_model(weights: Weights, *, dtype=None) -> tuple[AlbertModel, "LoadReport"]:
-    """The model of what was found on disk, and where its values are from.
+    """The model of weights from disk, and which variables got a value.
 
     Raises:
       UserError: a variable of the encoder or of a fine-tuned head is missing, or one is mis-shaped.
@@ -71,24 +68,24 @@ def read_weights(path: str) -> Weights:
         export of ours, a run's folder, or a checkpoint's prefix (TF1, TF Model Garden, a run's) or a folder with one.
 
     Raises:
-      UserError: the path does not exist or holds nothing that is recognised; a file is damaged.
+      UserError: the path does not exist or holds no known format; a file is damaged.
     """
     path = str(path).rstrip("/")
     if path.startswith(files.HUB_PREFIX):
         return hugging_face.read(hub_names.fetched(path))
     prefix = path.removesuffix(".index")
-    if gfile.exists(prefix + ".index"):
+    if files.exists(prefix + ".index"):
         return _read_checkpoint(prefix)
-    if not gfile.isdir(path):
+    if not files.is_folder(path):
         raise UserError(f"{path}: no such model (a folder, or the prefix of a checkpoint)")
     if hugging_face.is_model(path):
         return hugging_face.read(path)
     for format in (keras_hub, tf_hub):
         if format.recognises(path):
             return format.read(path)
-    if gfile.isdir(os.path.join(path, "checkpoints")):
+    if files.is_folder(os.path.join(path, "checkpoints")):
         return run.read(path)
-    indexes = [name for name in gfile.listdir(path) if name.endswith(".index")]
+    indexes = [name for name in files.names_in(path) if name.endswith(".index")]
     if len(indexes) == 1:
         return _read_checkpoint(os.path.join(path, indexes[0].removesuffix(".index")))
     known = f"{hugging_face.WEIGHTS}, {keras_hub.WEIGHTS}, {tf_hub.GRAPH}"
@@ -111,8 +108,8 @@ class LoadReport(NamedTuple):
 
     Attributes:
       loaded: names of the variables that did.
-      initialised: names of those that keep their start values.
-      ignored: names in the checkpoint that the model has not.
+      initialised: names of those that keep their initial values.
+      ignored: names in the checkpoint that the model does not have.
     """
 
     loaded: list[str]
@@ -129,20 +126,20 @@ class LoadReport(NamedTuple):
             "ignored": (len(self.ignored), ", ".join(self.ignored)),
         }
         lines = [
-            f"  {what:<18}{number:>4}  {names}".rstrip() for what, (number, names) in rows.items()
+            f"  {title:<18}{number:>4}  {names}".rstrip() for title, (number, names) in rows.items()
         ]
         return "\n".join([f"variables from {source}", *lines])
 
 
 def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> LoadReport:
-    """Gives variables the values that were found on disk.
+    """Assigns values from disk to variables.
 
     Args:
       variables: by released name.
-      weights: what was found.
+      weights: the values.
 
     Returns:
-      What was loaded, what keeps its start value (outside the encoder), what was ignored.
+      Which variables were loaded, which keep their initial values (of heads alone), which arrays were ignored.
 
     Raises:
       UserError: an encoder variable was not found, one is not the model's, or a variable has another shape; no
@@ -164,23 +161,24 @@ def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> Lo
             f"{weights.source}: {len(unknown)} variables of its encoder are not in the model, {unknown[0]} the"
             " first; the configuration beside it does not describe it"
         )
-    found = {name: variable for name, variable in variables.items() if name in weights.arrays}
-    for name, variable in found.items():
+    loaded = [name for name in variables if name in weights.arrays]
+    for name in loaded:
+        variable = variables[name]
         if tuple(variable.shape) != weights.arrays[name].shape:
             raise UserError(
                 f"{weights.source}: {name} has shape {list(weights.arrays[name].shape)},"
                 f" the model's configuration wants {list(variable.shape)}"
             )
-    for name, variable in found.items():
-        variable.assign(weights.arrays[name])
-    return LoadReport(list(found), missing, ignored)
+    for name in loaded:
+        variables[name].assign(weights.arrays[name])
+    return LoadReport(loaded, missing, ignored)
 
 
 def stretched(weights: Weights, config: AlbertConfig) -> Weights:
-    """The weights of a shallower model, spread over the groups of a deeper one.
+    """The weights of a shallower model, copied to the groups of a deeper one.
 
-    A fully shared model needs nothing but the new number of layers; group `g` of more groups starts from the source's
-    group at the same relative depth (paper, footnote 5; original `init_from_group0`).
+    A fully shared model only needs the new number of layers; otherwise a group gets the values of the source's group at
+    the same relative depth (paper, footnote 5; original `init_from_group0`).
 
     Args:
       weights: the shallower model.
@@ -210,7 +208,7 @@ def stretched(weights: Weights, config: AlbertConfig) -> Weights:
 
 
 def check_same_sizes(weights: Weights, config: AlbertConfig, ignored: tuple[str, ...] = ()) -> None:
-    """Checks that a checkpoint's own configuration is the one wanted, dropout rates and epsilons apart.
+    """Checks that a checkpoint's configuration equals another one, except for dropout rates.
 
     Raises:
       UserError: a field differs; names it. Shapes alone would not show a wrong number of heads.
@@ -242,10 +240,10 @@ def save_pretrained(
 
     Args:
       model: what to write.
-      folder: made if it does not exist; files of the same names are replaced once the new ones are whole.
+      folder: created if it does not exist; files of the same names are replaced once the new ones are complete.
       format: "hf", the Hugging Face layout (config.json, model.safetensors), or "tf1", the released one
         (albert_config.json, model.ckpt-best.*).
-      spm_model_file: SentencePiece model to put beside it, if any.
+      spm_model_file: SentencePiece model to copy into the folder; "" for none.
       do_lower_case: whether the vocabulary is of lower-cased text.
       task: settings of the task that the model was fine-tuned for, such as `max_seq_length`.
       card: what the folder's README.md says besides the sizes, as rows by title ("Data", "Training", "Results").
@@ -256,22 +254,12 @@ def save_pretrained(
     if format not in ("hf", "tf1"):
         raise UserError(f"format must be one of hf, tf1; got {format!r}")
     folder = str(folder)
+    vocabulary = {"spm_model_file": spm_model_file, "do_lower_case": do_lower_case}
     try:
-        gfile.makedirs(folder)
         if format == "hf":
-            hugging_face.write(
-                model,
-                folder,
-                task or {},
-                spm_model_file=spm_model_file,
-                do_lower_case=do_lower_case,
-            )
             text = model_card.model_card(model, model_card.title_of(folder), card or {})
-            files.write_bytes(os.path.join(folder, model_card.FILE), text.encode())
+            hugging_face.write(model, folder, task or {}, card=text, **vocabulary)
         else:
-            tf1.write(model, folder, task or {}, do_lower_case=do_lower_case)
-            if spm_model_file:
-                content = files.read_bytes(spm_model_file)
-                files.write_bytes(os.path.join(folder, tf1.VOCABULARY), content)
+            tf1.write(model, folder, task or {}, **vocabulary)
     except (OSError, safetensors.SafetensorError, tf.errors.OpError) as error:
         raise UserError(f"{folder}: the model cannot be written ({first_line(error)})") from None

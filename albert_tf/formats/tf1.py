@@ -1,9 +1,8 @@
 """TF1 checkpoints, as the original released them: `albert_config.json`, `model.ckpt-best.*`, `30k-clean.model`."""
 
-import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,11 @@ import tensorflow as tf
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
-from albert_tf.formats.weights import Weights
+from albert_tf.formats.weights import Weights, if_exists
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining, AlbertModel
 
-# Not the file functions of Python: models may lie on gs:// and the like.
-gfile = tf.io.gfile
-
-_OWN_KEY = "_albert_tf"  # in the configuration, what the original does not ask for; it ignores keys
+_OWN_KEY = "_albert_tf"  # of our settings in the configuration; the original ignores unknown keys
 CONFIG, CHECKPOINT, VOCABULARY = "albert_config.json", "model.ckpt-best", "30k-clean.model"
 
 
@@ -26,30 +22,29 @@ def read(prefix: str) -> Weights:
     """The model of a checkpoint.
 
     Args:
-      prefix: path of the checkpoint without ".index"; its configuration and vocabulary are looked for beside it.
+      prefix: path of the checkpoint without ".index"; its configuration and vocabulary are in the same folder.
 
     Raises:
       UserError: the configuration is missing or wrong, or the checkpoint is damaged.
     """
     config_path = os.path.join(os.path.dirname(prefix), CONFIG)
-    if not gfile.exists(config_path):
+    if not files.exists(config_path):
         raise UserError(f"{prefix}: expected {CONFIG} beside the checkpoint, found none")
     values = files.read_json(config_path)
     own = values.pop(_OWN_KEY, {})
-    vocabulary = os.path.join(os.path.dirname(prefix), VOCABULARY)
     return Weights(
         prefix,
         AlbertConfig.from_dict(values, source=config_path),
         read_arrays(prefix),
         own.get("model_class", AlbertForPreTraining.__name__),
-        vocabulary if gfile.exists(vocabulary) else "",
+        if_exists(os.path.join(os.path.dirname(prefix), VOCABULARY)),
         own.get("do_lower_case"),
         own.get("task", {}),
     )
 
 
 def read_arrays(prefix: str) -> dict[str, np.ndarray]:
-    """The variables of a checkpoint by name, without those of the optimiser.
+    """The variables of a checkpoint by name, without those of the optimizer.
 
     Raises:
       UserError: the checkpoint is damaged.
@@ -66,49 +61,37 @@ def read_arrays(prefix: str) -> dict[str, np.ndarray]:
 
 
 def write(
-    model: AlbertModel, folder: str, task: Mapping[str, Any], *, do_lower_case: bool = True
+    model: AlbertModel,
+    folder: str,
+    task: Mapping[str, Any],
+    *,
+    spm_model_file: str = "",
+    do_lower_case: bool = True,
 ) -> None:
-    """Writes a model's variables under the original's names, and its configuration.
+    """Writes a model's variables under the original's names, its configuration and vocabulary.
 
     Args:
       model: what to write.
-      folder: exists; files of the same names are replaced once the new ones are whole.
-      task: settings of the task that it was fine-tuned for; empty for none.
-      do_lower_case: whether its vocabulary is of lower-cased text.
+      folder: created if it does not exist; files of the same names are replaced once the new ones are complete.
+      task: settings of the task that the model was fine-tuned for; empty for none.
+      spm_model_file: SentencePiece model of its text; "" for none.
+      do_lower_case: whether that text is lower-cased.
 
     Raises:
       OSError, tf.errors.OpError: a file cannot be written.
+      UserError: the SentencePiece model cannot be read.
     """
     variables = model.named_variables()
-    prefix = os.path.join(folder, CHECKPOINT)
-    with _written_beside(prefix) as temporary:
+    own = {"model_class": type(model).__name__, "do_lower_case": do_lower_case, "task": dict(task)}
+    values = {**model.config.to_dict(), _OWN_KEY: own}
+    contents = {CONFIG: (json.dumps(values, indent=2) + "\n").encode()}
+    if spm_model_file:
+        contents[VOCABULARY] = files.read_bytes(spm_model_file)
+    with files.staged(folder) as staging:
         tf.raw_ops.SaveV2(
-            prefix=temporary,
+            prefix=os.path.join(staging, CHECKPOINT),
             tensor_names=list(variables),
             shape_and_slices=[""] * len(variables),
             tensors=[tf.convert_to_tensor(variable) for variable in variables.values()],
         )
-    own = {"model_class": type(model).__name__, "do_lower_case": do_lower_case, "task": dict(task)}
-    values = {**model.config.to_dict(), _OWN_KEY: own}
-    content = json.dumps(values, indent=2) + "\n"
-    files.write_bytes(os.path.join(folder, CONFIG), content.encode())
-
-
-@contextlib.contextmanager
-def _written_beside(path: str) -> Iterator[str]:
-    """A temporary path whose files (path and path.*) take the place of the final ones when all went well."""
-    temporary = f"{path}.writing-{os.getpid()}"
-    folder, start = os.path.split(temporary)
-
-    def written() -> list[str]:
-        return [name for name in gfile.listdir(folder) if name.startswith(start)]
-
-    try:
-        yield temporary
-        for name in written():
-            gfile.rename(
-                os.path.join(folder, name), path + name.removeprefix(start), overwrite=True
-            )
-    finally:
-        for name in written():
-            gfile.remove(os.path.join(folder, name))
+        files.write_files(staging, contents)

@@ -1,8 +1,8 @@
 """TF-Hub modules: the TF1 format (google/albert_base), TF2 SavedModels (tensorflow/albert_en_base), our own exports.
 
-Nothing of a module is run: its graph is parsed as a protocol buffer, its variables are read as a checkpoint. A module
-without a configuration shows its sizes in the shapes of its variables and in its graph: the number of layers, the
-number of heads, the activation and the epsilon, which no shape shows.
+A module is never executed: its graph is parsed as a protocol buffer, its variables are read as a checkpoint. The sizes
+of a module without a configuration are inferred from the shapes of its variables and, for the number of layers and
+heads, the activation and epsilon, from its graph.
 """
 
 import itertools
@@ -28,15 +28,13 @@ from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining
 GRAPH, VARIABLES, ASSETS = "saved_model.pb", "variables/variables", "assets"
 EXPORT = "export.json"  # among the assets of our own exports: what they are
 
-_TANH_FORM = np.float32(0.044715)  # of gelu; a number that nothing else in a graph has
-# Operations of activations that are not had here; Erf is of the exact gelu.
-_OTHER_ACTIVATIONS = {
-    *("Erf", "Erfc", "Elu", "Selu", "Sigmoid", "Softplus", "Softsign", "Relu6", "LeakyRelu")
-}
+_TANH_FORM = np.float32(0.044715)  # of gelu; no other part of a graph contains this number
+# Operations of activations that this project does not have; Erf is of the exact gelu.
+_OTHER_OPS = {"Erf", "Erfc", "Elu", "Selu", "Sigmoid", "Softplus", "Softsign", "Relu6", "LeakyRelu"}
 _Nodes = Iterable[node_def_pb2.NodeDef]
-_MOST_NODES = 100_000  # that a call of a model may run: a crafted graph could have no end
+_MOST_NODES = 100_000  # in a call of a model: the functions of a crafted graph may call each other without end
 
-# Field -> the variable, and the axis of it, that show its value.
+# Field -> the variable, and its axis, that have this size.
 _BLOCK = "bert/encoder/transformer/group_0/inner_group_0/"
 _SIZES = {
     "vocab_size": ("bert/embeddings/word_embeddings", 0),
@@ -58,11 +56,11 @@ def read(folder: str) -> Weights:
     """The model of a module.
 
     Args:
-      folder: the unpacked module. An `albert_config.json` in it or among its assets says the sizes, and must agree with
-        the variables and the graph; without one, they are taken from these, with dropout rates of 0.
+      folder: the unpacked module. An `albert_config.json` in it or among its assets must agree with the variables and
+        the graph; without one, the sizes are inferred from these, and dropout rates are 0.
 
     Raises:
-      UserError: the module is damaged or holds another model; a size is neither in a configuration nor to be seen.
+      UserError: the module is damaged or holds another model; a size cannot be inferred.
     """
     meta_graph = _meta_graph(os.path.join(folder, GRAPH))
     prefix = os.path.join(folder, VARIABLES)
@@ -75,7 +73,7 @@ def read(folder: str) -> Weights:
         arrays = model_garden.released_arrays(variables, folder)
         seen = _seen_in_shapes(arrays, folder)
         seen |= _seen_in_functions(meta_graph, model_garden.num_heads_of(variables), folder)
-        # No variable says so; the Garden means it where there is a SentencePiece model (tools/export_tfhub_lib.py).
+        # No variable says so; the Garden's modules with a SentencePiece model do (tools/export_tfhub_lib.py).
         do_lower_case = True
     else:
         arrays = _tf1_arrays(prefix)
@@ -88,7 +86,7 @@ def read(folder: str) -> Weights:
 
 
 def _meta_graph(path: str) -> meta_graph_pb2.MetaGraphDef:
-    """The graph of a module; of the two of the TF1 format, the one without the tag for training.
+    """The graph of a module; the TF1 format has two, of which the one for inference is returned.
 
     Raises:
       UserError: the file is damaged.
@@ -104,7 +102,7 @@ def _meta_graph(path: str) -> meta_graph_pb2.MetaGraphDef:
 
 
 def _read_own(folder: str, prefix: str, meta_graph: meta_graph_pb2.MetaGraphDef) -> Weights:
-    """What `export.py` wrote: the variables under their released names, the settings as assets.
+    """The model of an export of ours: the variables under their released names, the settings as assets.
 
     Raises:
       UserError: a file is missing or damaged.
@@ -132,7 +130,7 @@ def _read_own(folder: str, prefix: str, meta_graph: meta_graph_pb2.MetaGraphDef)
 def _parts_without_values(
     meta_graph: meta_graph_pb2.MetaGraphDef, model_class: str
 ) -> tuple[str, ...]:
-    """Starts of the names of variables that hold start values only: the export offers nothing that they go into."""
+    """Prefixes of variables that only hold initial values: no signature of the export uses them."""
     signatures = meta_graph.signature_def
     offered = {
         "cls/predictions/": "mlm" in signatures,
@@ -198,22 +196,22 @@ def _seen_in_shapes(arrays: Mapping[str, np.ndarray], source: str) -> dict[str, 
     seen = {}
     for field, (name, axis) in _SIZES.items():
         if name not in arrays or arrays[name].ndim != 2:
-            others = "".join(f", {other}" for other in sorted(arrays)[:3])
+            examples = ", ".join(["", *sorted(arrays)[:3]])
             raise UserError(
-                f"{source}: is no ALBERT: it has no matrix {name}, but {len(arrays)} variables{others}"
+                f"{source}: is no ALBERT: it has no matrix {name}, but {len(arrays)} variables{examples}"
             )
         seen[field] = arrays[name].shape[axis]
     for field, part in (("num_hidden_groups", "/group_"), ("inner_group_num", "/inner_group_")):
-        found = {re.search(part + r"(\d+)/", name) for name in arrays if part in name}
-        seen[field] = len({match[1] for match in found if match})
+        matches = [re.search(part + r"(\d+)/", name) for name in arrays]
+        seen[field] = len({match[1] for match in matches if match})
     return seen
 
 
 def _seen_in_graph(nodes: _Nodes, hidden_size: int, source: str) -> dict[str, Any]:
-    """What the nodes of the original's graph show (original modeling.py: the names are those of its scopes).
+    """Sizes in the graph of the original, whose nodes are named after the scopes in its modeling.py.
 
     Raises:
-      UserError: its activation is not had here, or its LayerNorms differ in epsilon.
+      UserError: this project does not have its activation, or its LayerNorms differ in epsilon.
     """
     layers = {re.search(r"/transformer/.*/layer_(\d+)/", node.name) for node in nodes}
     num_layers = len({match[1] for match in layers if match})
@@ -236,10 +234,10 @@ def _seen_in_graph(nodes: _Nodes, hidden_size: int, source: str) -> dict[str, An
 def _seen_in_functions(
     meta_graph: meta_graph_pb2.MetaGraphDef, num_heads: int, source: str
 ) -> dict[str, Any]:
-    """What a call of the Garden's encoder shows.
+    """Sizes in the graph of a call of the Garden's encoder.
 
     Raises:
-      UserError: its activation is not had here, its LayerNorms differ in epsilon, or the graph is damaged.
+      UserError: this project does not have its activation, its LayerNorms differ in epsilon, or the graph is damaged.
     """
     nodes, num_layers = [], 0
     for node, variable in _executed(meta_graph, source):
@@ -261,7 +259,7 @@ def _seen_in_functions(
 def _executed(
     meta_graph: meta_graph_pb2.MetaGraphDef, source: str
 ) -> Iterator[tuple[node_def_pb2.NodeDef, str]]:
-    """The nodes that a call of the default signature runs, each with the variable that it is given first, if any."""
+    """The nodes that a call of the default signature runs, each with the variable of its first input, if any."""
     nodes = {node.name: node for node in meta_graph.graph_def.node}
     functions = {f.signature.name: f for f in meta_graph.graph_def.library.function}
     variables = {
@@ -292,41 +290,40 @@ def _executed(
 
 
 def _seen_activation(nodes: _Nodes, source: str) -> dict[str, str]:
-    """The activation that some nodes compute; nothing if there are no nodes.
+    """The activation that nodes compute; empty if there are no nodes.
 
     Raises:
-      UserError: it is not had here.
+      UserError: this project does not have it.
     """
     counts = Counter(node.op for node in nodes)
-    others = sorted(_OTHER_ACTIVATIONS & counts.keys())
-    if others:
+    if unknown := sorted(_OTHER_OPS & counts.keys()):
         raise UserError(
-            f"{source}: its activation has the operation {others[0]}, but those here are gelu in the tanh form, relu,"
+            f"{source}: its activation has the operation {unknown[0]}, but those here are gelu in the tanh form, relu,"
             " tanh and linear"
         )
     if any(value.size == 1 and value.item() == _TANH_FORM for _, value in _constants(nodes)):
         return {"hidden_act": "gelu"}
-    found = [name for name, op in (("relu", "Relu"), ("tanh", "Tanh")) if counts[op]]
-    return {"hidden_act": (found or ["linear"])[0]} if counts else {}
+    name = "relu" if counts["Relu"] else "tanh" if counts["Tanh"] else "linear"
+    return {"hidden_act": name} if counts else {}
 
 
 def _seen_epsilon(nodes: _Nodes, source: str) -> dict[str, float]:
-    """The epsilon of the LayerNorms; nothing if there is none.
+    """The epsilon of the LayerNorms; empty if there are none.
 
     Raises:
       UserError: they have more than one.
     """
-    found = {
+    values = {
         value.item()
         for name, value in _constants(nodes)
         if re.search(r"/batchnorm(_\d+)?/add/y$", name) and value.size == 1
     }
-    if len(found) > 1:
+    if len(values) > 1:
         raise UserError(
-            f"{source}: its LayerNorms have the epsilons {sorted(found)}, those here have one"
+            f"{source}: its LayerNorms have the epsilons {sorted(values)}, those here have one"
         )
     # As a decimal number: 1e-12, not the float32 nearest to it.
-    decimals = [float(np.format_float_scientific(np.float32(value))) for value in found]
+    decimals = [float(np.format_float_scientific(np.float32(value))) for value in values]
     return {"layer_norm_eps": decimals[0]} if decimals else {}
 
 
@@ -341,4 +338,4 @@ def _constants(nodes: _Nodes) -> Iterator[tuple[str, np.ndarray]]:
             try:
                 yield node.name, tf.make_ndarray(tensor)
             except (TypeError, ValueError):
-                continue  # damaged; what it would have shown is missed
+                continue  # damaged; its value is not needed in most cases

@@ -1,10 +1,10 @@
-"""Weights that `torch.save` wrote (`pytorch_model.bin`), read without torch and without running anything of them.
+"""Reads weights that `torch.save` wrote (`pytorch_model.bin`), without torch and without executing code of the file.
 
-Such a file holds a pickle, a small program that says which tensors there are, and their values. Python's own reader of
-pickles calls whatever function the program names. The interpreter here knows the instructions that a table of tensors
-needs and the names below, makes plain records of them, and refuses everything else.
+Such a file contains a pickle, a small program that describes the tensors, and their values. Python's own reader of
+pickles calls any function that the program names. The interpreter here knows only the instructions and names that a
+table of tensors needs, turns them into plain records, and refuses everything else.
 
-Two layouts: a zip archive of stored members (torch 1.6 and newer), and several pickles with the values behind them.
+Two layouts: a zip archive of stored members (torch 1.6 and newer), and several pickles followed by the values.
 """
 
 import io
@@ -53,14 +53,12 @@ _ORDERED_DICT = _Global("collections", "OrderedDict")
 _TENSOR = _Global("torch._utils", "_rebuild_tensor")
 _TENSOR_V2 = _Global("torch._utils", "_rebuild_tensor_v2")
 _PARAMETER = _Global("torch._utils", "_rebuild_parameter")
-_ALLOWED = {
-    *(_ORDERED_DICT, _TENSOR, _TENSOR_V2, _PARAMETER),
-    *(_Global("torch", name) for name in _DTYPES),
-}
+_ALLOWED = {_ORDERED_DICT, _TENSOR, _TENSOR_V2, _PARAMETER}
+_ALLOWED |= {_Global("torch", name) for name in _DTYPES}
 
 
 class _Storage(NamedTuple):
-    """Values in a row, which tensors are views of."""
+    """A flat array of values, of which tensors are views."""
 
     key: str
     type_name: str
@@ -72,7 +70,7 @@ class _Storage(NamedTuple):
 
 
 class _Tensor(NamedTuple):
-    """What the pickle says of a tensor; the counts are of values."""
+    """The description of a tensor in a pickle; offset, shape and strides count values."""
 
     storage: Any
     offset: Any
@@ -81,22 +79,22 @@ class _Tensor(NamedTuple):
 
 
 class _Refused(Exception):
-    """What is wrong with a file, for a message that begins with its name."""
+    """What is wrong with a file; the message continues after its name."""
 
 
 def read(path: str) -> dict[str, np.ndarray]:
     """The tensors in a file.
 
     Args:
-      path: of a file with names and tensors and nothing else, as `torch.save(model.state_dict(), path)` writes it;
-        paths with :// are read through TensorFlow.
+      path: a file with names and tensors only, as `torch.save(model.state_dict(), path)` writes it; paths with :// are
+        read through TensorFlow.
 
     Returns:
-      Arrays by name, in the types of the file, except that bfloat16 comes as float32. They are views that cannot be
-      written to; tensors that share their values in the file share them here.
+      Arrays by name, in the types of the file, except that bfloat16 becomes float32. They are read-only views; tensors
+      that share their values in the file share them here.
 
     Raises:
-      UserError: the file cannot be read, is damaged, of another kind, or asks for code to be run.
+      UserError: the file cannot be read, is damaged, of another kind, or would execute code.
     """
     try:
         with io.BytesIO(files.read_bytes(path)) if "://" in path else open(path, "rb") as file:
@@ -121,7 +119,7 @@ def _read_zip(file) -> dict[str, np.ndarray]:
     try:
         with zipfile.ZipFile(file) as archive:
             members = archive.infolist()
-            # Stored members that do not overlap are no longer than the file: a small one cannot fill the memory.
+            # Uncompressed members are not larger than the file, so that a small file cannot fill the memory.
             if any(member.compress_type != zipfile.ZIP_STORED for member in members):
                 raise _Refused("has compressed members, which torch.save does not write")
             if sum(member.file_size for member in members) > size:
@@ -146,7 +144,7 @@ def _read_zip(file) -> dict[str, np.ndarray]:
 
 
 def _read_legacy(file) -> dict[str, np.ndarray]:
-    # Mapped, so that a length which a pickle claims is not set aside before it is read.
+    # Mapped, so that a false length in a pickle does not allocate memory.
     in_memory = isinstance(file, io.BytesIO)
     if not file.seek(0, os.SEEK_END):
         raise _Refused("is empty")
@@ -179,21 +177,21 @@ def _read_legacy(file) -> dict[str, np.ndarray]:
 
 
 def _tensors(loaded: Any) -> dict[str, _Tensor]:
-    """What the pickle gave, if it is names and sound tensors."""
+    """The content of a pickle, if it consists of names and valid tensors."""
     if not isinstance(loaded, dict):
         raise _Refused(f"expected names and tensors, got {type(loaded).__name__}")
     for name, tensor in loaded.items():
         if not isinstance(name, str) or not isinstance(tensor, _Tensor):
-            what = name[:60] if isinstance(name, str) else "a number"
+            entry = name[:60] if isinstance(name, str) else "a number"
             raise _Refused(
-                f"expected names and tensors alone, found {what!r}; save model.state_dict()"
+                f"expected names and tensors alone, found {entry!r}; save model.state_dict()"
             )
         _check(name, tensor)
     return loaded
 
 
 def _check(name: str, tensor: _Tensor) -> None:
-    """Raises `_Refused` if a tensor is no view of its storage."""
+    """Raises `_Refused` if a tensor is not a view of its storage."""
     storage, offset, shape, strides = tensor
     sound = (
         isinstance(storage, _Storage) and isinstance(shape, tuple) and isinstance(strides, tuple)
@@ -205,7 +203,7 @@ def _check(name: str, tensor: _Tensor) -> None:
     end = offset
     if 0 not in shape:
         end += 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    # More values than the storage has: it would repeat them, as no parameter does, and could fill the memory.
+    # With more values than the storage has, a tensor would repeat them, which no parameter does, and fill the memory.
     if max(end, math.prod(shape)) > storage.num_values:
         raise _Refused(
             f"damaged: the tensor {name[:60]!r} does not fit into the {storage.num_values} values of its storage"
@@ -248,7 +246,7 @@ def _view(tensor: _Tensor, values: np.ndarray) -> np.ndarray:
 
 
 def _run(stream) -> Any:
-    """What a pickle leaves; the stream stands behind it then."""
+    """The result of a pickle; the position of the stream is behind it afterwards."""
     machine = _Machine()
     try:
         for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
@@ -259,11 +257,14 @@ def _run(stream) -> Any:
             machine.do(opcode.name, argument)
     except (ValueError, LookupError, TypeError) as error:
         raise _Refused(f"damaged pickle ({first_line(error)})") from None
-    raise AssertionError  # genops itself complains of a pickle without STOP
+    raise AssertionError  # genops raises ValueError for a pickle without STOP
 
 
 class _Machine:
-    """Stack and memory of the interpreter: numbers, strings, containers, and the records above; nothing is called."""
+    """Stack and memory of the interpreter: numbers, strings, containers and the records above; no function is called.
+
+    The methods `do_...` are instructions, named as in `pickletools`.
+    """
 
     def __init__(self):
         self.stack: list = []
@@ -271,7 +272,7 @@ class _Machine:
         self._memory: dict[int, Any] = {}
 
     def do(self, name: str, argument: Any) -> None:
-        """One instruction, by its name in `pickletools`."""
+        """Executes an instruction by its name in `pickletools`."""
         if name in _PUSHING:
             self.stack.append(argument)
         elif name in _MAKING:
@@ -280,8 +281,10 @@ class _Machine:
             self._memory[len(self._memory) if argument is None else argument] = self.stack[-1]
         elif name in _RECALLING:
             self.stack.append(self._memory[argument])
-        elif method := _METHODS.get(name):
-            method(self, argument)
+        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
+            self._push_tuple(int(name[-1]))
+        elif method := getattr(self, f"do_{name.lower()}", None):
+            method(argument)
         elif name not in ("PROTO", "FRAME"):
             raise _Refused(
                 f"its pickle has the instruction {name}, which no table of tensors needs"
@@ -294,20 +297,19 @@ class _Machine:
         del self.stack[mark:]
         return values
 
-    def _mark(self, _) -> None:
+    def do_mark(self, _) -> None:
         self._marks.append(len(self.stack))
 
-    def _tuple(self, _) -> None:
+    def do_tuple(self, _) -> None:
         self.stack.append(tuple(self._pop_marked()))
 
-    def _list(self, _) -> None:
+    def do_list(self, _) -> None:
         self.stack.append(self._pop_marked())
 
-    def _append(self, _) -> None:
-        value = self.stack.pop()
-        self._extend([value])
+    def do_append(self, _) -> None:
+        self._extend([self.stack.pop()])
 
-    def _appends(self, _) -> None:
+    def do_appends(self, _) -> None:
         self._extend(self._pop_marked())
 
     def _extend(self, values: list) -> None:
@@ -315,36 +317,33 @@ class _Machine:
             raise TypeError("something is appended to what is no list")
         self.stack[-1].extend(values)
 
-    def _dict(self, _) -> None:
+    def do_dict(self, _) -> None:
         items = self._pop_marked()
         self.stack.append({})
         self._set(items)
 
-    def _set_item(self, _) -> None:
-        items = [self.stack.pop(-2), self.stack.pop()]
-        self._set(items)
+    def do_setitem(self, _) -> None:
+        self._set([self.stack.pop(-2), self.stack.pop()])
 
-    def _set_items(self, _) -> None:
+    def do_setitems(self, _) -> None:
         self._set(self._pop_marked())
 
     def _set(self, items: list) -> None:
-        """Keys and values in turn, for the dictionary on top; keys are such that their hash costs nothing."""
+        """Adds alternating keys and values to the dictionary on top; nested keys could take forever to hash."""
         keys, values = items[::2], items[1::2]
         if not isinstance(self.stack[-1], dict) or not all(type(key) in (str, int) for key in keys):
             raise TypeError("a dictionary with names or numbers as keys was expected")
         self.stack[-1].update(zip(keys, values, strict=True))
 
-    def _tuple_of(self, number: int) -> None:
-        if len(self.stack) < number:
+    def _push_tuple(self, length: int) -> None:
+        if len(self.stack) < length:
             raise IndexError("the stack is empty")
-        values = tuple(self.stack[-number:])
-        del self.stack[-number:]
-        self.stack.append(values)
+        self.stack[-length:] = [tuple(self.stack[-length:])]
 
-    def _global(self, argument: str) -> None:
+    def do_global(self, argument: str) -> None:
         self._name(*argument.split(" ", 1))
 
-    def _stack_global(self, _) -> None:
+    def do_stack_global(self, _) -> None:
         name = self.stack.pop()
         self._name(self.stack.pop(), name)
 
@@ -357,7 +356,7 @@ class _Machine:
             )
         self.stack.append(_Global(module, name))
 
-    def _storage(self, _) -> None:
+    def do_binpersid(self, _) -> None:
         kind, storage_type, key, _, num_values, *view = self.stack.pop()
         sound = (
             kind == "storage"
@@ -372,8 +371,8 @@ class _Machine:
             raise TypeError("a storage is described in a way that is unknown")
         self.stack.append(_Storage(key, storage_type.name, num_values))
 
-    def _reduce(self, _) -> None:
-        """A function with its arguments: makes the record that stands for the result."""
+    def do_reduce(self, _) -> None:
+        """A call of a function: pushes a record instead of its result."""
         arguments, function = self.stack.pop(), self.stack.pop()
         if not isinstance(function, _Global) or not isinstance(arguments, tuple):
             raise TypeError("a call of what is no function")
@@ -388,17 +387,30 @@ class _Machine:
         else:
             raise TypeError(f"a call of {function.name}")
 
-    def _build(self, _) -> None:
-        """Attributes of an object: those that torch gives its table of tensors are not needed."""
+    def do_build(self, _) -> None:
+        """Attributes of an object; those of torch's table of tensors are not needed."""
         self.stack.pop()
         if not isinstance(self.stack[-1], dict):
             raise TypeError("attributes of what has none")
 
 
 _PUSHING = {
-    *("INT", "LONG", "LONG1", "LONG4", "BININT", "BININT1", "BININT2", "FLOAT", "BINFLOAT"),
-    *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
-    *("STRING", "BINSTRING", "SHORT_BINSTRING"),
+    "INT",
+    "LONG",
+    "LONG1",
+    "LONG4",
+    "BININT",
+    "BININT1",
+    "BININT2",
+    "FLOAT",
+    "BINFLOAT",
+    "UNICODE",
+    "BINUNICODE",
+    "SHORT_BINUNICODE",
+    "BINUNICODE8",
+    "STRING",
+    "BINSTRING",
+    "SHORT_BINSTRING",
 }
 _MAKING = {
     "NONE": lambda: None,
@@ -410,21 +422,3 @@ _MAKING = {
 }
 _REMEMBERING = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
 _RECALLING = {"GET", "BINGET", "LONG_BINGET"}
-_METHODS = {
-    "MARK": _Machine._mark,
-    "TUPLE": _Machine._tuple,
-    "TUPLE1": lambda machine, _: machine._tuple_of(1),
-    "TUPLE2": lambda machine, _: machine._tuple_of(2),
-    "TUPLE3": lambda machine, _: machine._tuple_of(3),
-    "LIST": _Machine._list,
-    "APPEND": _Machine._append,
-    "APPENDS": _Machine._appends,
-    "DICT": _Machine._dict,
-    "SETITEM": _Machine._set_item,
-    "SETITEMS": _Machine._set_items,
-    "GLOBAL": _Machine._global,
-    "STACK_GLOBAL": _Machine._stack_global,
-    "BINPERSID": _Machine._storage,
-    "REDUCE": _Machine._reduce,
-    "BUILD": _Machine._build,
-}

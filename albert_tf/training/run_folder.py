@@ -108,7 +108,7 @@ class RunFolder:
             raise UserError(f"--output_dir={self.path} is a file: choose a new or empty folder")
         path = self.file(CONFIG_FILE)
         if not tf.io.gfile.exists(path):
-            if self.is_chief and set(tf.io.gfile.listdir(self.path)) - {CONFIG_FILE + ".writing"}:
+            if self.is_chief and files.names_in(self.path):
                 raise UserError(
                     f"--output_dir={self.path} holds files that are no run (no {CONFIG_FILE}):"
                     " choose a new or empty folder"

@@ -7,7 +7,6 @@ names in the same folder, so that a run may be taken up by either.
 import contextlib
 import io
 import os
-import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
@@ -15,6 +14,7 @@ from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.files import temporary_path
 from data_prep.pretraining.record_folder import FileAccess
 from data_prep.text_files import expand_paths
 
@@ -129,19 +129,19 @@ class OutputFile:
     """A file that appears under its name only when it is whole.
 
     It is written under another name and renamed when the `with` block ends, so that of two workers that were given
-    the same piece of work, as runners may do, each leaves a whole file.
+    the same work, as runners may do, each leaves a whole file.
 
     Args:
       path: its name.
-      partial_path: its name until it is whole, on the same file system.
+      within: folder where it is written until it is whole, on the same file system; that of `path` if empty.
 
     Attributes:
       num_bytes: how much was written so far.
     """
 
-    def __init__(self, path: str, partial_path: str):
+    def __init__(self, path: str, within: str = ""):
         self.path = path
-        self.partial_path = partial_path
+        self.partial_path = temporary_path(within or os.path.dirname(path))
         self.num_bytes = 0
         self._file: BinaryIO | None = None
 
@@ -208,9 +208,9 @@ class BeamFileAccess(FileAccess):
         """The content of a file; None if there is no such file."""
         return None if self.size_of(path) is None else read_bytes(path)
 
-    def output_file(self, path: str, partial_path: str = "") -> OutputFile:
+    def output_file(self, path: str, within: str = "") -> OutputFile:
         """See `OutputFile`."""
-        return OutputFile(path, partial_path or f"{path}.{uuid.uuid4().hex}.tmp")
+        return OutputFile(path, within)
 
     def size_of(self, path: str) -> int | None:
         """The bytes of a file; None if there is no such file."""

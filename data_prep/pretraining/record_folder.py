@@ -5,15 +5,14 @@ settings of the run, the counts of what is complete, and what the run keeps for 
 """
 
 import contextlib
-import glob
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from albert_tf.core.errors import UserError
+from albert_tf.core.files import remove_leftovers
 from data_prep.pretraining.text_blocks import open_here
 from data_prep.text_files import OutputFile
 
@@ -46,14 +45,14 @@ class FileAccess:
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror})") from None
 
-    def output_file(self, path: str, partial_path: str = "") -> OutputFile:
+    def output_file(self, path: str, within: str = "") -> OutputFile:
         """A file that appears under its name only when it is whole.
 
         Args:
           path: its name.
-          partial_path: its name until it is whole, on the same disk; one beside it if empty.
+          within: where it is written until it is whole, on the same file system; the folder of `path` if empty.
         """
-        return OutputFile(path, partial_path=partial_path)
+        return OutputFile(path, within=within)
 
     def size_of(self, path: str) -> int | None:
         """The bytes of a file; None if there is no such file."""
@@ -66,8 +65,7 @@ class FileAccess:
 
     def remove_partial(self, folder: str) -> None:
         """Removes what a run that was stopped had not written to the end."""
-        for path in glob.glob(os.path.join(glob.escape(folder), "*.tmp"), include_hidden=True):
-            os.remove(path)
+        remove_leftovers(folder)
 
     def remove_folder(self, folder: str) -> None:
         """Removes a folder and what is in it."""
@@ -127,9 +125,7 @@ class WorkFolder:
         Raises:
           UserError: the disk is full, for example; nothing is left under any name.
         """
-        # The workers of a run that was killed a moment ago may still write: they use other names.
-        partial_path = self.file(f"{os.path.basename(path)}.{uuid.uuid4().hex}.tmp")
-        with self.files.output_file(path, partial_path) as file:
+        with self.files.output_file(path, within=self.path) as file:
             yield file
             counts["bytes"] = file.num_bytes
             self.files.write_json(self._counts_file(path), counts)

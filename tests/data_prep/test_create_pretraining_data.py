@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError
+from albert_tf.core.files import temporary_path
 from albert_tf.text.tokenizer import Tokenizer
 from data_prep import create_pretraining_data as program
 from data_prep.pretraining import record_writer, text_blocks
@@ -395,9 +396,10 @@ def test_a_killed_run_goes_on(tmp_path, spm_model_file):
     assert not group_is_alive(process.pid)  # the workers end with the main process
 
     finished |= {path: path.stat().st_mtime_ns for path in records_of(folder)}
-    (folder / ".unfinished" / "left-over.tmp").write_text("")
+    pathlib.Path(temporary_path(str(folder / ".unfinished"))).write_text("")
     result = subprocess.run(arguments(settings), cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+    assert not list(folder.rglob(".*"))
     assert "examples/s" in result.stdout and result.stdout.count("\n") == 1
     assert all(path.stat().st_mtime_ns == modified for path, modified in finished.items())
     whole = {**settings, "output_dir": tmp_path / "whole", "num_workers": 1}
@@ -577,7 +579,7 @@ def test_a_full_disk(make, tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not records_of(tmp_path / "records")
-    assert not list((tmp_path / "records").rglob("*.tmp"))
+    assert not list((tmp_path / "records").rglob(".albert-tmp-*"))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Models by name: from a cache that was made by hand, from a small hub on this machine, and from nowhere."""
 
+import fnmatch
 import http.server
 import json
 import os
@@ -22,7 +23,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 # In a process of its own: huggingface_hub reads its settings when it is imported.
 FETCH = """
 import json, sys, time
-from albert_tf.errors import UserError
+from albert_tf.core.errors import UserError
 from albert_tf.formats import hub_names
 for name in sys.argv[1:]:
     start = time.time()
@@ -97,6 +98,18 @@ class Hub(http.server.BaseHTTPRequestHandler):
             self.answer(b"", 404, {"X-Error-Code": "RevisionNotFound"})
         elif self.path.startswith("/api/models/"):
             names = ["README.md"] if "/empty/" in f"{self.path}/" else self.files
+            if "/tree/" in self.path:  # asked by huggingface_hub 1 and newer
+                sizes = [(PEER_MODEL / name, name) for name in names]
+                tree = [
+                    {
+                        "type": "file",
+                        "path": name,
+                        "oid": name,
+                        "size": path.stat().st_size if path.exists() else 5,
+                    }
+                    for path, name in sizes
+                ]
+                return self.answer(json.dumps(tree).encode(), 200, {})
             siblings = [{"rfilename": file} for file in names]
             listing = {"id": "albert/tiny", "sha": COMMIT, "siblings": siblings}
             self.answer(json.dumps(listing).encode(), 200, {"Content-Type": "application/json"})
@@ -152,6 +165,24 @@ def test_what_is_needed_is_downloaded(tmp_path, hub):
     # What was fetched is found again without the hub.
     places |= {"HF_HUB_OFFLINE": "1"}
     assert fetched("hf:albert/tiny", **places) == [str(folder)]
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        (["model.safetensors", "pytorch_model.bin", "model-1.safetensors"], [0]),
+        (
+            ["model.safetensors.index.json", "model-00001-of-00002.safetensors", "tf_model.h5"],
+            [0, 1],
+        ),
+        (["pytorch_model.bin.index.json", "pytorch_model-1.bin", "model-1.safetensors"], [0, 1]),
+    ],
+)
+def test_the_weights_of_one_format_are_downloaded(weights, expected):
+    names = [*weights, "config.json", "README.md"]
+    patterns = hub_names._files_to_read(names)
+    wanted = {name for name in names if any(fnmatch.fnmatch(name, part) for part in patterns)}
+    assert wanted == {"config.json", *(weights[index] for index in expected)}
 
 
 @pytest.mark.parametrize("name", ["hf:", "hf:a/b/c", "hf:a/b@", "hf:a b", "hf:../x/y"])

@@ -12,7 +12,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from albert_tf import AlbertConfig, UserError, load_pretrained, save_pretrained
-from albert_tf.formats import hugging_face, pretrained
+from albert_tf.formats import pretrained
 from albert_tf.formats.tokenizer_files import tokenizer_files
 from albert_tf.model import heads
 from albert_tf.text.tokenizer import Tokenizer
@@ -175,7 +175,9 @@ def test_a_head_that_is_not_ours_is_ignored(tmp_path):
 def test_an_unknown_tensor_of_the_encoder(tmp_path):
     folder = peer_folder(tmp_path)
     set_config(folder, num_hidden_groups=1)
-    with pytest.raises(UserError, match=r"albert_layer_groups\.1.* is of no ALBERT of the sizes"):
+    with pytest.raises(
+        UserError, match=r"albert_layer_groups\.1.* does not belong to an ALBERT of the"
+    ):
         load_pretrained(folder)
 
 
@@ -227,7 +229,6 @@ def test_weights_in_several_files(tmp_path, recorded, kind):
         shards = {"a.bin": ["albert.pooler.bias"]}
     index = {"weight_map": {name: file for file, part in shards.items() for name in part}}
     write_index(folder, kind, index)
-    assert hugging_face.shard_names(str(folder)) == sorted(shards)
     assert_pretraining_outputs(load_pretrained(folder), recorded)
 
     index["weight_map"]["albert.what"] = "a.bin" if "a.bin" in shards else "b.safetensors"
@@ -345,7 +346,7 @@ def test_a_model_that_transformers_trained_further(tmp_path):
         tensors["albert.encoder.albert_layer_groups.1.albert_layers.0.attention.key.bias"] += 1
 
     rewrite(tmp_path, train)
-    with pytest.raises(UserError, match="differs from that of another layer.*take albert_tf out"):
+    with pytest.raises(UserError, match="differs from that of another layer.*remove albert_tf"):
         load_pretrained(tmp_path)
     values = json.loads((tmp_path / "config.json").read_text())
     del values["albert_tf"]

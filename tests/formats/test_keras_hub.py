@@ -183,12 +183,12 @@ def test_a_missing_size_is_named(preset):
         load_pretrained(folder)
 
 
-def test_groups_that_fall_otherwise_than_here_are_refused(preset):
+def test_groups_that_are_divided_differently_are_refused(preset):
     # int(15 / 22 * 22) is 14: the original's rule gives layer 15 to another group than theirs.
     folder = preset("groups")
     edit(folder / "config.json", "config", "num_layers", value=22)
     edit(folder / "config.json", "config", "num_groups", value=22)
-    with pytest.raises(UserError, match="22 layers fall into 22 groups otherwise"):
+    with pytest.raises(UserError, match="22 layers are divided into 22 groups in another way"):
         load_pretrained(folder)
 
 

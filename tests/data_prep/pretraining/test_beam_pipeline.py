@@ -288,7 +288,7 @@ def what_is_found(files, folder):
     file, other, missing = (f"{folder}/{name}" for name in ("a.json", "b", "c"))
     found = [files.sizes_in(folder), files.size_of(file), files.read_json(file)]
     files.write_json(file, {"a": [1]})
-    with files.output_file(other, partial_path=f"{folder}/.b.tmp") as output:
+    with files.output_file(other, within=folder) as output:
         output.write(b"x" * 5)
     with pytest.raises(KeyError), files.output_file(missing):
         raise KeyError

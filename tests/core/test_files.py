@@ -1,0 +1,290 @@
+"""Files and folders are whole or absent: after exceptions, kills, full disks, and with several writers."""
+
+import glob
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from albert_tf.core import files
+from albert_tf.core.errors import UserError
+from albert_tf.data import records
+from albert_tf.training import run_folder
+from tests.formats.test_pretrained import files_at_most
+from tests.helpers import ROOT
+
+# Remote paths are read and written through TensorFlow.
+PLACES = pytest.mark.parametrize("scheme", ["", "file://"], ids=["local", "remote"])
+
+
+def run(code: str, *arguments: object) -> subprocess.Popen:
+    """A process that runs code with `files` imported, and the arguments as `args`."""
+    code = f"import os, signal, sys, time\nfrom albert_tf.core import files\nargs = sys.argv[1:]\n{code}"
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def killed(code: str, *arguments: object) -> None:
+    """Runs code that kills its own process."""
+    assert status(run(code, *arguments)) == -signal.SIGKILL
+
+
+def status(process: subprocess.Popen) -> int:
+    """Waits for a process and returns its exit status."""
+    process.communicate(timeout=120)
+    return process.returncode
+
+
+def hidden(folder: pathlib.Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+@PLACES
+def test_what_is_written_is_read(tmp_path, scheme):
+    folder = f"{scheme}{tmp_path}/new/folder"
+    files.write_bytes(f"{folder}/a", b"old")
+    files.write_files(folder, {"a": b"new", "b": b"\x00\xff"})
+    assert files.names_in(folder) == ["a", "b"]
+    assert [files.read_bytes(f"{folder}/{name}") for name in "ab"] == [b"new", b"\x00\xff"]
+    assert files.exists(folder) and files.is_folder(folder)
+    assert files.exists(f"{folder}/a") and not files.is_folder(f"{folder}/a")
+    assert not files.exists(f"{folder}/c")
+    assert sorted(os.listdir(tmp_path / "new" / "folder")) == ["a", "b"]
+
+
+def test_a_relative_path_without_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files.write_bytes("a", b"x")
+    assert os.listdir() == ["a"]
+    files.remove_leftovers("")
+
+
+@PLACES
+def test_a_folder_replaces_a_folder(tmp_path, scheme):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "old").write_text("old")
+    with files.staged(f"{scheme}{tmp_path}") as staging:
+        os.makedirs(f"{staging.removeprefix(scheme)}/model/variables")
+        files.write_bytes(f"{staging}/model/variables/new", b"new")
+        assert [path.name for path in tmp_path.rglob("model/*")] == ["old", "variables"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["model", "new", "variables"]
+
+
+@PLACES
+def test_a_folder_is_not_replaced_by_a_file(tmp_path, scheme):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "kept").write_text("old")
+    with pytest.raises(OSError):
+        files.write_bytes(f"{scheme}{tmp_path}/a", b"x")
+    assert [path.name for path in tmp_path.rglob("*")] == ["a", "kept"]
+
+
+@PLACES
+@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt, FileNotFoundError, UserError])
+def test_an_exception_leaves_the_old_files(tmp_path, scheme, error):
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(error, match="of the block"), files.staged(f"{scheme}{tmp_path}") as staging:
+        files.write_bytes(f"{staging}/a", b"new")
+        files.write_bytes(f"{staging}/b", b"new")
+        raise error("of the block")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == "old"
+
+
+def test_an_old_folder_returns_if_the_new_one_cannot_be_moved(tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "old").write_text("old")
+    replace = os.replace
+
+    def refuse(path, new_path):
+        if new_path == str(tmp_path / "model") and os.path.exists(f"{path}/new"):
+            raise PermissionError(1, "refused", path)
+        replace(path, new_path)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(PermissionError) as raised, files.staged(str(tmp_path)) as staging:
+        files.write_bytes(f"{staging}/model/new", b"new")
+    assert raised.value.filename == str(tmp_path / "model")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["model", "old"]
+
+
+# --- Full disks ---
+
+
+@PLACES
+def test_a_full_disk_is_named_with_the_final_path(tmp_path, scheme):
+    path = f"{scheme}{tmp_path}/a"
+    files.write_bytes(path, b"old")
+    with files_at_most(1000), pytest.raises(OSError, match="File too large") as raised:
+        files.write_bytes(path, b"x" * 5000)
+    assert raised.value.filename == path
+    assert (tmp_path / "a").read_text() == "old" and os.listdir(tmp_path) == ["a"]
+
+
+@PLACES
+def test_a_set_of_files_is_written_whole_or_not_at_all(tmp_path, scheme):
+    files.write_files(f"{scheme}{tmp_path}", {"a": b"old", "c": b"old"})
+    contents = {"a": b"new", "b": b"x" * 5000, "c": b"new"}
+    with files_at_most(1000), pytest.raises(OSError, match=f"{tmp_path}/b"):
+        files.write_files(f"{scheme}{tmp_path}", contents)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "old", "c": "old"}
+
+
+def test_errors_of_tensorflow_name_the_final_path(tmp_path):
+    import tensorflow as tf
+
+    expected = pytest.raises(OSError, match=rf"File too large: '{tmp_path}/ckpt")
+    with expected as raised, files_at_most(1000), files.staged(str(tmp_path)) as staging:
+        tf.raw_ops.SaveV2(
+            prefix=f"{staging}/ckpt",
+            tensor_names=["x"],
+            shape_and_slices=[""],
+            tensors=[tf.zeros([5000])],
+        )
+    assert "albert-tmp" not in str(raised.value)
+    assert os.listdir(tmp_path) == []
+
+
+def test_errors_of_other_files_keep_their_name(tmp_path):
+    with pytest.raises(FileNotFoundError) as raised, files.staged(str(tmp_path / "new")):
+        (tmp_path / "missing").read_bytes()
+    assert str(raised.value.filename) == str(tmp_path / "missing")
+
+
+def test_user_errors_name_the_final_path(tmp_path):
+    with (
+        pytest.raises(UserError, match=f"^{tmp_path}/a: is empty"),
+        files.staged(str(tmp_path)) as staging,
+    ):
+        raise UserError(f"{staging}/a: is empty")
+
+
+# --- Killed processes ---
+
+WRITE_AND_DIE = """
+with files.staged(args[0]) as staging:
+    with open(f"{staging}/train.tfrecord", "w") as file:
+        file.write("half")
+        file.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_writer_leaves_the_old_file_and_no_name_that_readers_match(tmp_path):
+    import tensorflow as tf
+
+    (tmp_path / "train.tfrecord").write_text("old")
+    killed(WRITE_AND_DIE, tmp_path)
+    assert (tmp_path / "train.tfrecord").read_text() == "old"
+    assert len(hidden(tmp_path)) == 1
+    for match in (glob.glob, tf.io.gfile.glob):
+        for pattern in ("*.tfrecord*", "train*", "*/*.tfrecord", "?*train*"):
+            assert set(match(f"{tmp_path}/{pattern}")) <= {
+                f"{tmp_path}/train.tfrecord",
+                *glob.glob(f"{tmp_path}/.albert-tmp-*/*"),
+            }
+    assert files.names_in(str(tmp_path)) == ["train.tfrecord"]
+    assert records._expand(f"{tmp_path}/*") == [f"{tmp_path}/train.tfrecord"]
+
+    assert status(run("files.write_bytes(f'{args[0]}/other', b'x')", tmp_path)) == 0
+    assert sorted(os.listdir(tmp_path)) == ["other", "train.tfrecord"]
+
+
+def test_a_run_starts_in_a_folder_where_one_was_killed_before_it_wrote_its_settings(tmp_path):
+    killed(WRITE_AND_DIE, tmp_path)
+    settings = {"run": {}, "optimizer": {}}
+    folder = run_folder.RunFolder(str(tmp_path), settings, frozenset(), False, True)
+    folder.open(trains=True)
+    assert os.listdir(tmp_path) == ["config.json"]
+
+
+DIE_AT_MOVE = """
+folder, number = args[0], int(args[1])
+replace = os.replace
+def counted(path, new_path):
+    global number
+    number -= 1
+    if number < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(path, new_path)
+os.replace = counted
+with files.staged(folder) as staging:
+    os.mkdir(f"{staging}/model")
+    for name in ("model/x", "model/y", "a"):
+        with open(f"{staging}/{name}", "w") as file:
+            file.write("new")
+"""
+
+
+@pytest.mark.parametrize("moves", range(4))
+def test_a_move_that_was_killed_is_finished(tmp_path, moves):
+    (tmp_path / "model").mkdir()
+    for name in ("model/x", "model/z", "a"):
+        (tmp_path / name).write_text("old")
+    if moves < 3:
+        killed(DIE_AT_MOVE, tmp_path, moves)
+    else:
+        assert status(run(DIE_AT_MOVE, tmp_path, moves)) == 0
+    files.remove_leftovers(str(tmp_path))
+    assert {
+        str(path.relative_to(tmp_path)): path.read_text()
+        for path in tmp_path.rglob("*")
+        if path.is_file()
+    } == {"a": "new", "model/x": "new", "model/y": "new"}
+    assert hidden(tmp_path) == []
+
+
+# --- Several processes ---
+
+WRITE_SLOWLY = """
+with files.staged(args[0]) as staging:
+    with open(f"{staging}/a", "w") as file:
+        file.write(args[1] * 5000)
+        file.flush()
+        print("started", flush=True)
+        time.sleep(float(args[2]))
+        file.write(args[1] * 5000)
+"""
+
+
+def test_two_writers_of_a_file_do_not_mix(tmp_path):
+    first = run(WRITE_SLOWLY, tmp_path, "1", 2)
+    assert first.stdout.readline() == "started\n"
+    second = run(WRITE_SLOWLY, tmp_path, "2", 0)
+    assert status(second) == 0
+    assert (tmp_path / "a").read_text() == "2" * 10_000
+    files.remove_leftovers(str(tmp_path))
+    assert len(hidden(tmp_path)) == 1  # of the first, which still writes
+    assert status(first) == 0
+    assert (tmp_path / "a").read_text() == "1" * 10_000
+    assert hidden(tmp_path) == []
+
+
+def test_many_writers_that_also_clean_up(tmp_path):
+    code = """
+for number in range(100):
+    files.remove_leftovers(args[0])
+    files.write_bytes(f"{args[0]}/a", args[1].encode() * 5000)
+"""
+    processes = [run(code, tmp_path, letter) for letter in "xyz"]
+    assert [status(process) for process in processes] == [0, 0, 0]
+    content = (tmp_path / "a").read_text()
+    assert content in ["x" * 5000, "y" * 5000, "z" * 5000]
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_leftovers_without_locks_stay_for_a_week(tmp_path, monkeypatch):
+    folder = f"file://{tmp_path}"  # no locks
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: 1_000_000.0)
+        os.mkdir(files.temporary_path(str(tmp_path)))
+        patch.setattr(time, "time", lambda: 1_000_000.0 + 6 * 24 * 3600)
+        files.remove_leftovers(folder)
+        assert len(hidden(tmp_path)) == 1
+        patch.setattr(time, "time", lambda: 1_000_000.0 + 8 * 24 * 3600)
+        files.remove_leftovers(folder)
+    assert hidden(tmp_path) == []
