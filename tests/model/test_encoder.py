@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.model import encoder as modeling
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import ACTIVATIONS, SHARING_STRATEGIES, AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
 from tests.helpers import BATCH, LENGTH, PREDICTIONS, TINY, random_features
 
@@ -187,6 +187,10 @@ def test_sharing_rows_have_the_papers_counts(changes, core):
 # --- What must not change the output, and what must ---
 
 
+def test_every_configured_activation_exists():
+    assert set(modeling.ACTIVATIONS) == set(ACTIVATIONS)
+
+
 def test_padding_changes_nothing(tiny):
     model = noisy(AlbertForPreTraining(tiny))
     features = random_features(BATCH)
@@ -208,7 +212,7 @@ def test_mask_and_segments_are_optional(tiny):
 
 
 def test_too_long_input_is_refused(tiny):
-    with pytest.raises(UserError, match="18 pieces, but max_position_embeddings is 17"):
+    with pytest.raises(UserError, match="18 tokens, but max_position_embeddings is 17"):
         modeling.AlbertEncoder(tiny)({"input_ids": np.ones([2, 18], np.int32)})
 
 
@@ -285,6 +289,46 @@ def test_recomputation_changes_no_gradient(tiny):
     assert len(gradients[0]) > 20
     for plain, recomputed in zip(*gradients, strict=True):
         np.testing.assert_allclose(recomputed, plain, rtol=1e-4, atol=1e-5)
+
+
+SHAPES = [
+    {},
+    {"embedding_size": 20},
+    {"num_hidden_groups": 3},
+    {"inner_group_num": 2, "hidden_act": "relu"},
+]
+GRADIENT_TOLERANCE = {"float32": 2e-5, "mixed_bfloat16": 5e-2, "mixed_float16": 1e-2}
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("strategy", SHARING_STRATEGIES)
+@pytest.mark.parametrize("policy", GRADIENT_TOLERANCE)
+def test_plain_and_fast_form_have_the_same_values_and_gradients(tiny, shape, strategy, policy):
+    dropout = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1}
+    config = tiny.replace(share_parameters=strategy, **shape, **dropout)
+    features = random_features(BATCH)
+
+    def values_and_gradients(plain, recompute):
+        encoder = modeling.AlbertEncoder(
+            config, dtype=policy, plain=plain, recompute_activations=recompute, seed=4
+        )
+        noisy(encoder)
+        with tf.GradientTape() as tape:
+            outputs = encoder(features, training=True, seed=[5, 6])
+            values = [*outputs["all_layers"], outputs["pooled_output"]]
+            total = tf.add_n([tf.reduce_mean(value**3) for value in values])
+        # A bias of keys adds the same to all scores of a query: its gradient is nothing but rounding errors.
+        variables = [v for name, v in encoder.named_variables().items() if "key/bias" not in name]
+        gradients = map(tf.convert_to_tensor, tape.gradient(total, variables))
+        return [tensor.numpy() for tensor in [*values, *gradients]]
+
+    expected = values_and_gradients(plain=True, recompute=False)
+    for recompute in (False, True):
+        actual = values_and_gradients(plain=False, recompute=recompute)
+        assert len(actual) == len(expected)
+        for ours, theirs in zip(actual, expected, strict=True):
+            largest = np.abs(theirs).max()
+            np.testing.assert_allclose(ours, theirs, atol=GRADIENT_TOLERANCE[policy] * largest)
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
