@@ -196,7 +196,7 @@ class AlbertEncoder(tf_keras.Model):
 
     Args:
       config: the sizes.
-      dtype: a tf_keras dtype policy (float32, mixed_bfloat16, mixed_float16); None takes the global one.
+      dtype: a tf_keras dtype policy (float32, mixed_bfloat16, mixed_float16); None takes the global policy.
       recompute_activations: whether each layer is computed again in the backward pass, to save memory.
       plain: whether training uses `operations` and TensorFlow's gradients throughout, as inference always does, instead
         of `kernels` and accumulated gradients: the same results, but slower and with more memory.
@@ -407,9 +407,9 @@ def _output_weights(dense: Dense, layer_norm: LayerNorm) -> Weights:
 
 def linear(tensor_BLG: tf.Tensor, kernel_GF: tf.Tensor) -> tf.Tensor:
     """[B, L, G] times [G, F] -> [B, L, F], as one matrix product."""
-    length = tensor_BLG.shape[1] or tf.shape(tensor_BLG)[1]
-    product_XF = tf.matmul(tf.reshape(tensor_BLG, [-1, kernel_GF.shape[0]]), kernel_GF)
-    return tf.reshape(product_XF, [-1, length, kernel_GF.shape[1]])
+    inner_width, width = kernel_GF.shape
+    product_XF = tf.matmul(tf.reshape(tensor_BLG, [-1, inner_width]), kernel_GF)
+    return tf.reshape(product_XF, tf.concat([tf.shape(tensor_BLG)[:-1], [width]], axis=0))
 
 
 def dropout(tensor: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
