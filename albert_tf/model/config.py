@@ -1,7 +1,6 @@
-"""Every setting of the model, the optimiser, the run and the tasks: default, unit, help text and check, once.
+"""The sizes of a model: default, help text and check of each, and the named sizes of the paper.
 
-A field of one of these frozen dataclasses is also a command-line flag (`cli.py`). This file imports no
-TensorFlow, so that a wrong flag is refused before TensorFlow is loaded.
+This file imports no TensorFlow, so that wrong flags are refused before TensorFlow is loaded.
 """
 
 import dataclasses
@@ -17,36 +16,81 @@ ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 SHARING_STRATEGIES = ("all", "attention", "ffn", "none")
 
 
-# Keys of released configuration files that have no meaning here. They are kept, not used.
-# down_scale_factor to layers_to_keep: of the released models; the others: what versions 2 to 5 of the transformers
-# library write for an ALBERT, the settings of text generation among them.
-_FOREIGN_KEYS = frozenset(
-    {
-        *("down_scale_factor", "net_structure_type", "gap_size", "num_memory_blocks"),
-        *("layers_to_keep",),
-        *("architectures", "model_type", "transformers_version", "torch_dtype", "dtype"),
-        *("torchscript", "use_bfloat16", "tf_legacy_loss"),
-        *("pad_token_id", "bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id"),
-        *("mask_token_id", "unk_token_id"),
-        *("id2label", "label2id", "num_labels", "problem_type", "finetuning_task"),
-        *("task_specific_params", "tokenizer_class", "prefix"),
-        *("position_embedding_type", "tie_word_embeddings", "pruned_heads"),
-        *("chunk_size_feed_forward", "gradient_checkpointing"),
-        *("attn_implementation", "output_attentions", "output_hidden_states", "output_past"),
-        *("use_cache", "return_dict"),
-        *("is_decoder", "is_encoder_decoder", "add_cross_attention"),
-        *("cross_attention_hidden_size", "tie_encoder_decoder"),
-        *("decoder_start_token_id",),
-        *("bad_words_ids", "begin_suppress_tokens", "diversity_penalty", "do_sample"),
-        *("early_stopping", "encoder_no_repeat_ngram_size"),
-        *("exponential_decay_length_penalty", "forced_bos_token_id", "forced_eos_token_id"),
-        *("length_penalty", "max_length", "min_length"),
-        *("no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences"),
-        *("output_scores", "remove_invalid_values"),
-        *("repetition_penalty", "return_dict_in_generate", "suppress_tokens", "temperature"),
-        *("top_k", "top_p", "typical_p"),
-    }
-)
+# Keys of configuration files that mean nothing here; they are kept, not used.
+_FOREIGN_KEYS = {
+    # Of the released models.
+    "down_scale_factor",
+    "net_structure_type",
+    "gap_size",
+    "num_memory_blocks",
+    "layers_to_keep",
+    # What versions 2 to 5 of the transformers library write for an ALBERT, settings of text generation included.
+    "architectures",
+    "model_type",
+    "transformers_version",
+    "torch_dtype",
+    "dtype",
+    "torchscript",
+    "use_bfloat16",
+    "tf_legacy_loss",
+    "pad_token_id",
+    "bos_token_id",
+    "eos_token_id",
+    "sep_token_id",
+    "cls_token_id",
+    "mask_token_id",
+    "unk_token_id",
+    "id2label",
+    "label2id",
+    "num_labels",
+    "problem_type",
+    "finetuning_task",
+    "task_specific_params",
+    "tokenizer_class",
+    "prefix",
+    "position_embedding_type",
+    "tie_word_embeddings",
+    "pruned_heads",
+    "chunk_size_feed_forward",
+    "gradient_checkpointing",
+    "attn_implementation",
+    "output_attentions",
+    "output_hidden_states",
+    "output_past",
+    "use_cache",
+    "return_dict",
+    "is_decoder",
+    "is_encoder_decoder",
+    "add_cross_attention",
+    "cross_attention_hidden_size",
+    "tie_encoder_decoder",
+    "decoder_start_token_id",
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "diversity_penalty",
+    "do_sample",
+    "early_stopping",
+    "encoder_no_repeat_ngram_size",
+    "exponential_decay_length_penalty",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "length_penalty",
+    "max_length",
+    "min_length",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "num_beams",
+    "num_return_sequences",
+    "output_scores",
+    "remove_invalid_values",
+    "repetition_penalty",
+    "return_dict_in_generate",
+    "suppress_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "typical_p",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +98,7 @@ class AlbertConfig(Settings):
     """The sizes of a model, under the names of the released `albert_config.json`.
 
     The defaults are those of the original's `AlbertConfig` (modeling.py:42-57, albert-xxlarge), except
-    `vocab_size`, which the original has no default for.
+    `vocab_size`, for which the original has no default.
 
     Raises:
       UserError: a value is impossible or contradicts another; names the field.
@@ -62,7 +106,7 @@ class AlbertConfig(Settings):
 
     name_prefix: ClassVar[str] = ""
 
-    vocab_size: int = setting(30000, "Number of pieces in the vocabulary.", minimum=1)
+    vocab_size: int = setting(30000, "Number of tokens in the vocabulary.", minimum=1)
     embedding_size: int = setting(128, "Width of the embeddings, E.", minimum=1)
     hidden_size: int = setting(4096, "Width of the encoder, D.", minimum=1)
     num_hidden_layers: int = setting(12, "Number of layers.", minimum=1)
@@ -86,7 +130,7 @@ class AlbertConfig(Settings):
     classifier_dropout_prob: float = setting(
         0.1, "Dropout before a task's output layer.", minimum=0, maximum=0.99
     )
-    max_position_embeddings: int = setting(512, "Longest sequence, in pieces.", minimum=1)
+    max_position_embeddings: int = setting(512, "Longest sequence, in tokens.", minimum=1)
     type_vocab_size: int = setting(2, "Number of segment types.", minimum=1)
     initializer_range: float = setting(
         0.02, "Deviation of the truncated normal start values.", minimum=0
@@ -130,18 +174,18 @@ class AlbertConfig(Settings):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of a classifier's outputs, in order; two unnamed ones if the configuration has none."""
+        """Names of a classifier's outputs, in order; two default names if the configuration has none."""
         names = self.foreign.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
         return tuple(names[key] for key in sorted(names, key=int))
 
     def with_labels(self, labels: Sequence[str], task_name: str) -> "AlbertConfig":
-        """The same sizes for a classifier with these outputs, under the keys of Hugging Face."""
-        kept = {
+        """The same configuration for a classifier with these outputs, stored under the keys of Hugging Face."""
+        label_keys = {
             "id2label": {str(index): label for index, label in enumerate(labels)},
             "label2id": {label: index for index, label in enumerate(labels)},
             "finetuning_task": task_name,
         }
-        return self.replace(foreign={**self.foreign, **kept})
+        return self.replace(foreign={**self.foreign, **label_keys})
 
     def group_of_layer(self, layer: int) -> int:
         """The group that a layer belongs to (original modeling.py:1091, its floating-point rule included)."""
@@ -179,7 +223,7 @@ class AlbertConfig(Settings):
         Raises:
           UserError: a key is neither a field nor a known key of released files, or a value is wrong.
         """
-        # Hugging Face's names for what the original calls otherwise.
+        # Hugging Face's names for the original's `gelu`.
         renamed = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu"}
         known = {field.name for field in dataclasses.fields(cls)} - {"foreign"}
         own, foreign = {}, {}
@@ -229,23 +273,23 @@ class AlbertConfig(Settings):
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
 
-def _size(embedding, hidden, layers, heads, **others) -> dict[str, Any]:
-    sizes = {
+def _size(embedding, hidden, layers, heads, **settings) -> dict[str, Any]:
+    return {
         "vocab_size": 30000,
         "embedding_size": embedding,
         "hidden_size": hidden,
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "intermediate_size": 4 * hidden,
+        **settings,
     }
-    return {**sizes, **others}
 
 
 _DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 
 
-# Paper, Table 1. Version 1 was trained with dropout 0.1, except xxlarge; version 2 without (google-research/albert#23).
-# BERT is the baseline of the paper: nothing shared, E = D, dropout 0.1.
+# Paper, Table 1. Version 1 was trained with dropout 0.1, except xxlarge; version 2 was trained without dropout
+# (google-research/albert#23). BERT is the paper's baseline: no sharing, E = D, dropout 0.1.
 MODEL_SIZES: dict[str, dict[str, Any]] = {
     "albert-base-v1": _size(128, 768, 12, 12, **_DROPOUT),
     "albert-large-v1": _size(128, 1024, 24, 16, **_DROPOUT),

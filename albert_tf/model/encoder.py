@@ -1,119 +1,41 @@
-"""The ALBERT encoder, from piece ids to hidden states; read it from top to bottom.
+"""The ALBERT encoder, from token ids to hidden states; read it from top to bottom.
 
 Shape legend of the whole package:
   B batch, L length (also M: the positions attended to), E embedding width, D hidden width, N attention heads,
   H head width, F feed-forward width, P masked positions, V vocabulary, C choices or classes.
 
 Every variable exists as soon as a layer is constructed, and `named_variables` gives it under its name in the
-released checkpoints. Dropout is a function of a seed, so that a resumed run draws what an uninterrupted one draws.
+released checkpoints. Dropout is a function of a seed, so that a resumed run draws the same values as an uninterrupted
+run.
 
 Source: paper, section 3; original modeling.py.
 """
 
-import collections
+import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
+from types import ModuleType
 
 import tensorflow as tf
 import tf_keras
 
 from albert_tf.core.errors import UserError
-from albert_tf.model import kernels
+from albert_tf.model import kernels, operations
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.weight_sharing import SharedWeights
+from albert_tf.model.weight_sharing import Weights, weights_of_each_use
 
 ACTIVATIONS = {
-    "gelu": lambda tensor: tf.nn.gelu(
-        tensor, approximate=True
-    ),  # tanh form, original modeling.py:299-312
+    "gelu": functools.partial(tf.nn.gelu, approximate=True),  # original modeling.py:299-312
     "relu": tf.nn.relu,
     "tanh": tf.tanh,
     "linear": tf.identity,
 }
 
 
-class Initializers:
-    """Start values from one seed: truncated normal of the configured range, a new stream for each variable."""
-
-    def __init__(self, config: AlbertConfig, seed: int):
-        self._range = config.initializer_range
-        self._seeds = itertools.count(1000 * seed)
-
-    def truncated_normal(self) -> tf_keras.initializers.Initializer:
-        """The initializer of the next variable (original modeling.py:442-444)."""
-        return tf_keras.initializers.TruncatedNormal(stddev=self._range, seed=next(self._seeds))
-
-
-def dense(
-    input_width: int,
-    width: int,
-    initializers: Initializers,
-    dtype,
-    activation=None,
-    use_bias: bool = True,
-) -> tf_keras.layers.Dense:
-    """A dense layer whose variables exist already."""
-    layer = tf_keras.layers.Dense(
-        width,
-        activation=activation,
-        use_bias=use_bias,
-        kernel_initializer=initializers.truncated_normal(),
-        dtype=dtype,
-    )
-    layer.build([None, input_width])
-    return layer
-
-
-def dropout(tensor: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
-    """Zeroes a share `rate` of the values and scales the others up; does nothing without a seed.
-
-    Args:
-      tensor: float tensor of any shape.
-      rate: share that is dropped.
-      seed: int32 [2], or None outside training.
-    """
-    if seed is None or rate == 0.0:
-        return tensor
-    return tf.nn.experimental.stateless_dropout(tensor, rate, seed, rng_alg="philox")
-
-
-def dropper(rate: float, seed: tf.Tensor | None) -> Callable[[tf.Tensor], tf.Tensor] | None:
-    """`dropout` of that rate and seed as a function of the tensor; None where it would do nothing."""
-    return None if seed is None or rate == 0.0 else lambda tensor: dropout(tensor, rate, seed)
-
-
-def fold_seed(seed: tf.Tensor | None, site: int) -> tf.Tensor | None:
-    """A seed of its own for one dropout site; None stays None."""
-    return None if seed is None else tf.random.experimental.stateless_fold_in(seed, site)
-
-
-def new_seed() -> tf.Tensor:
-    """A seed, int32 [2], from TensorFlow's global generator, for callers that bring none."""
-    return tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
-
-
-class LayerNorm(tf_keras.layers.Layer):
-    """Normalises the last axis, in float32 whatever the policy (original modeling.py:429-432)."""
-
-    def __init__(self, width: int, epsilon: float):
-        super().__init__(dtype="float32")
-        self.epsilon = epsilon
-        self.gamma = self.add_weight("gamma", [width], initializer="ones")
-        self.beta = self.add_weight("beta", [width], initializer="zeros")
-
-    def call(self, tensor):
-        """[..., width] of any float type -> [..., width] float32."""
-        return kernels.norm(tensor, self.gamma, self.beta, self.epsilon)
-
-    def named_variables(self) -> dict[str, tf.Variable]:
-        """The variables under their released names."""
-        return {"beta": self.beta, "gamma": self.gamma}
-
-
 class Embeddings(tf_keras.layers.Layer):
-    """Sum of word, segment and position embeddings, LayerNorm, dropout; float32, all at width E."""
+    """Sum of word, segment and position embeddings, LayerNorm, dropout; float32, all of width E."""
 
-    def __init__(self, config: AlbertConfig, initializers: Initializers):
+    def __init__(self, config: AlbertConfig, initializers: "Initializers"):
         super().__init__(dtype="float32", name="embeddings")
         self.config = config
 
@@ -127,10 +49,10 @@ class Embeddings(tf_keras.layers.Layer):
         self.layer_norm = LayerNorm(config.embedding_size, config.layer_norm_eps)
 
     def call(self, input_ids, segment_ids, seed=None):
-        """Ids [B, L] of pieces and segments -> [B, L, E]."""
+        """Ids [B, L] of tokens and segments -> [B, L, E]."""
         words_BLE = tf.gather(self.word_embeddings, input_ids)
         # A gather, not a product with one-hot vectors: its gradient holds a row for every position, and the norm
-        # that gradients are clipped to counts those rows one by one, as in the original on CPU and GPU.
+        # for gradient clipping counts each of those rows, as in the original on CPU and GPU.
         types_BLE = tf.gather(self.token_type_embeddings, segment_ids)
         length = input_ids.shape[1] or tf.shape(input_ids)[1]
         positions_LE = self.position_embeddings[:length]
@@ -139,126 +61,134 @@ class Embeddings(tf_keras.layers.Layer):
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """The variables under their released names."""
-        return {
-            "word_embeddings": self.word_embeddings,
-            "token_type_embeddings": self.token_type_embeddings,
-            "position_embeddings": self.position_embeddings,
-            **prefixed("LayerNorm/", self.layer_norm.named_variables()),
-        }
+        tables = ("word_embeddings", "token_type_embeddings", "position_embeddings")
+        variables = {name: getattr(self, name) for name in tables}
+        return {**variables, **prefixed({"LayerNorm/": self.layer_norm})}
 
 
 class AttentionBlock(tf_keras.layers.Layer):
-    """Self-attention with its output projection, dropout, residual and LayerNorm.
+    """Self-attention with its output projection, dropout, residual connection and LayerNorm.
 
-    It owns 4 (D^2 + D) + 2 D values: what the sharing strategy `attention` shares.
+    It owns 4 (D^2 + D) + 2 D values, which the sharing strategy `attention` shares.
     """
 
-    def __init__(self, config: AlbertConfig, initializers: Initializers, dtype, name: str):
+    def __init__(self, config: AlbertConfig, initializers: "Initializers", dtype, name: str):
         super().__init__(dtype=dtype, name=name)
         self.config = config
         width = config.hidden_size
-        self.query = dense(width, width, initializers, self.dtype_policy)
-        self.key = dense(width, width, initializers, self.dtype_policy)
-        self.value = dense(width, width, initializers, self.dtype_policy)
-        self.output_dense = dense(width, width, initializers, self.dtype_policy)
+        self.query = Dense(width, width, initializers, self.dtype_policy)
+        self.key = Dense(width, width, initializers, self.dtype_policy)
+        self.value = Dense(width, width, initializers, self.dtype_policy)
+        self.output_dense = Dense(width, width, initializers, self.dtype_policy)
         self.layer_norm = LayerNorm(width, config.layer_norm_eps)
 
-    def shared_weights(self) -> list[tuple[tf.Tensor, tf.DType]]:
-        """What `call` computes with, as `SharedWeights` takes it; query, key and value are one matrix product."""
-        layers = (self.query, self.key, self.value)
-        kernel_DT = tf.concat([layer.kernel for layer in layers], axis=-1)
-        bias_T = tf.concat([layer.bias for layer in layers], axis=-1)
-        return _weights(kernel_DT, bias_T, self.output_dense, self.layer_norm, self.compute_dtype)
+    def weights_by_name(self) -> Weights:
+        """The weights that `call` needs; query, key and value are one matrix product."""
+        projections = (self.query, self.key, self.value)
+        return {
+            "input_kernel": tf.concat([layer.kernel for layer in projections], axis=-1),
+            "input_bias": tf.concat([layer.bias for layer in projections], axis=-1),
+            **_output_weights(self.output_dense, self.layer_norm),
+        }
 
-    def call(self, hidden_BLD, weights, adder_B11M, seed=None, training=False):
-        """Hidden states [B, L, D], weights and what is added to the scores [B, 1, 1, M] -> [B, L, D] float32."""
+    def call(self, hidden_BLD, attention_bias, weights: Weights, seed, execution: ModuleType):
+        """Attends from every position to every position.
+
+        Args:
+          hidden_BLD: hidden states [B, L, D].
+          attention_bias: added to the scores, float32 [B, 1, 1 or L, M].
+          weights: `weights_by_name()`, in the types that they are used in.
+          seed: of the dropout; None drops nothing.
+          execution: `operations` or `kernels`.
+
+        Returns:
+          Hidden states [B, L, D] float32.
+        """
         config = self.config
-        kernel_DT, bias_T, output_kernel_DD, output_bias_D, gamma_D, beta_D = weights
-        hidden_XD = tf.reshape(hidden_BLD, [-1, config.hidden_size])
-        context_XD = kernels.attention(
-            tf.matmul(hidden_XD, kernel_DT),
-            bias_T,
-            adder_B11M,
-            config.num_attention_heads,
-            drop=dropper(config.attention_probs_dropout_prob, fold_seed(seed, 0)),
-            training=training,
+        projected_BLT = linear(hidden_BLD, weights["input_kernel"])
+        query_BNLH, key_BNMH, value_BNMH = execution.split_heads(
+            projected_BLT, weights["input_bias"], config.num_attention_heads
         )
-        output_XD = kernels.residual_norm(
-            tf.matmul(context_XD, output_kernel_DD),
-            output_bias_D,
-            hidden_XD,
-            gamma_D,
-            beta_D,
+        context_BNLH = execution.attention(
+            query_BNLH,
+            key_BNMH,
+            value_BNMH,
+            attention_bias,
+            drop=dropout_function(config.attention_probs_dropout_prob, fold_seed(seed, 0)),
+        )
+        context_BLNH = tf.transpose(context_BNLH, [0, 2, 1, 3])
+        context_BLD = tf.reshape(context_BLNH, tf.shape(hidden_BLD))
+        return execution.residual_norm(
+            linear(context_BLD, weights["output_kernel"]),
+            weights["output_bias"],
+            hidden_BLD,
+            weights["gamma"],
+            weights["beta"],
             config.layer_norm_eps,
-            drop=dropper(config.hidden_dropout_prob, fold_seed(seed, 1)),
-            training=training,
+            drop=dropout_function(config.hidden_dropout_prob, fold_seed(seed, 1)),
         )
-        return tf.reshape(output_XD, tf.shape(hidden_BLD))
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """The variables under their released names."""
-        return {
-            **prefixed("attention_1/self/query/", dense_variables(self.query)),
-            **prefixed("attention_1/self/key/", dense_variables(self.key)),
-            **prefixed("attention_1/self/value/", dense_variables(self.value)),
-            **prefixed("attention_1/output/dense/", dense_variables(self.output_dense)),
-            **prefixed("LayerNorm/", self.layer_norm.named_variables()),
-        }
+        return prefixed(
+            {
+                "attention_1/self/query/": self.query,
+                "attention_1/self/key/": self.key,
+                "attention_1/self/value/": self.value,
+                "attention_1/output/dense/": self.output_dense,
+                "LayerNorm/": self.layer_norm,
+            }
+        )
 
 
 class FeedForwardBlock(tf_keras.layers.Layer):
-    """Two dense layers with an activation between, dropout, residual and LayerNorm.
+    """Two dense layers with an activation between them, dropout, residual connection and LayerNorm.
 
-    It owns 2 D F + F + D + 2 D values: what the sharing strategy `ffn` shares.
+    It owns 2 D F + F + D + 2 D values, which the sharing strategy `ffn` shares.
     """
 
-    def __init__(self, config: AlbertConfig, initializers: Initializers, dtype, name: str):
+    def __init__(self, config: AlbertConfig, initializers: "Initializers", dtype, name: str):
         super().__init__(dtype=dtype, name=name)
         self.config = config
         hidden, inner = config.hidden_size, config.intermediate_size
-        self.activation = ACTIVATIONS[config.hidden_act]
-        self.intermediate = dense(hidden, inner, initializers, self.dtype_policy)
-        self.output_dense = dense(inner, hidden, initializers, self.dtype_policy)
+        self.intermediate = Dense(hidden, inner, initializers, self.dtype_policy)
+        self.output_dense = Dense(inner, hidden, initializers, self.dtype_policy)
         self.layer_norm = LayerNorm(hidden, config.layer_norm_eps)
 
-    def shared_weights(self) -> list[tuple[tf.Tensor, tf.DType]]:
-        """What `call` computes with, as `SharedWeights` takes it."""
-        kernel_DF, bias_F = self.intermediate.kernel, self.intermediate.bias
-        return _weights(kernel_DF, bias_F, self.output_dense, self.layer_norm, self.compute_dtype)
+    def weights_by_name(self) -> Weights:
+        """The weights that `call` needs."""
+        return {
+            "input_kernel": self.intermediate.kernel,
+            "input_bias": self.intermediate.bias,
+            **_output_weights(self.output_dense, self.layer_norm),
+        }
 
-    def call(self, hidden_BLD, weights, seed=None, training=False):
-        """Hidden states [B, L, D] and weights -> [B, L, D] float32."""
-        kernel_DF, bias_F, output_kernel_FD, output_bias_D, gamma_D, beta_D = weights
-        hidden_XD = tf.reshape(hidden_BLD, [-1, self.config.hidden_size])
-        inner_XF = kernels.bias_activation(
-            tf.matmul(hidden_XD, kernel_DF), bias_F, self.activation, training=training
+    def call(self, hidden_BLD, weights: Weights, seed, execution: ModuleType):
+        """Hidden states [B, L, D] -> [B, L, D] float32; arguments as of `AttentionBlock.call`."""
+        inner_BLF = execution.bias_activation(
+            linear(hidden_BLD, weights["input_kernel"]),
+            weights["input_bias"],
+            ACTIVATIONS[self.config.hidden_act],
         )
-        output_XD = kernels.residual_norm(
-            tf.matmul(inner_XF, output_kernel_FD),
-            output_bias_D,
-            hidden_XD,
-            gamma_D,
-            beta_D,
+        return execution.residual_norm(
+            linear(inner_BLF, weights["output_kernel"]),
+            weights["output_bias"],
+            hidden_BLD,
+            weights["gamma"],
+            weights["beta"],
             self.config.layer_norm_eps,
-            drop=dropper(self.config.hidden_dropout_prob, seed),
-            training=training,
+            drop=dropout_function(self.config.hidden_dropout_prob, seed),
         )
-        return tf.reshape(output_XD, tf.shape(hidden_BLD))
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """The variables under their released names."""
-        return {
-            **prefixed("ffn_1/intermediate/dense/", dense_variables(self.intermediate)),
-            **prefixed("ffn_1/intermediate/output/dense/", dense_variables(self.output_dense)),
-            **prefixed("LayerNorm_1/", self.layer_norm.named_variables()),
-        }
-
-
-def _weights(kernel, bias, output_dense, layer_norm, dtype) -> list[tuple[tf.Tensor, tf.DType]]:
-    """Weights of a block, each with the type that it is used in."""
-    dense_weights = (kernel, bias, output_dense.kernel, output_dense.bias)
-    norm_weights = (layer_norm.gamma, layer_norm.beta)
-    return [(one, dtype) for one in dense_weights] + [(one, tf.float32) for one in norm_weights]
+        return prefixed(
+            {
+                "ffn_1/intermediate/dense/": self.intermediate,
+                "ffn_1/intermediate/output/dense/": self.output_dense,
+                "LayerNorm_1/": self.layer_norm,
+            }
+        )
 
 
 class AlbertEncoder(tf_keras.Model):
@@ -266,8 +196,10 @@ class AlbertEncoder(tf_keras.Model):
 
     Args:
       config: the sizes.
-      dtype: a tf_keras dtype policy (float32, mixed_bfloat16, mixed_float16); None takes the global one.
-      recompute_activations: whether each block is computed again in the backward pass, to save memory.
+      dtype: a tf_keras dtype policy (float32, mixed_bfloat16, mixed_float16); None takes the global policy.
+      recompute_activations: whether each layer is computed again in the backward pass, to save memory.
+      plain: whether training uses `operations` and TensorFlow's gradients throughout, as inference always does, instead
+        of `kernels` and accumulated gradients: the same results, but slower and with more memory.
       seed: of the start values.
     """
 
@@ -277,31 +209,33 @@ class AlbertEncoder(tf_keras.Model):
         *,
         dtype=None,
         recompute_activations: bool = False,
+        plain: bool = False,
         seed: int = 0,
         name: str = "albert_encoder",
     ):
         super().__init__(dtype=dtype, name=name)
         self.config = config
         self._recompute = recompute_activations
+        self._plain = plain
         initializers = Initializers(config, seed)
         self.embeddings = Embeddings(config, initializers)
         self.projection = None
         if config.embedding_size != config.hidden_size:
-            self.projection = dense(
+            self.projection = Dense(
                 config.embedding_size, config.hidden_size, initializers, self.dtype_policy
             )
-        layers = range(config.num_hidden_layers)
-        num_attention_groups = 1 + max(map(config.attention_group_of_layer, layers))
-        num_ffn_groups = 1 + max(map(config.ffn_group_of_layer, layers))
         # [group][inner group]; a group is one copy of the variables, whatever the number of layers that use it.
-        self.attention_blocks = self._blocks(AttentionBlock, num_attention_groups, initializers)
-        self.ffn_blocks = self._blocks(FeedForwardBlock, num_ffn_groups, initializers)
-        self.pooler = dense(
+        self.attention_blocks = self._blocks(
+            AttentionBlock, config.attention_group_of_layer, initializers
+        )
+        self.ffn_blocks = self._blocks(FeedForwardBlock, config.ffn_group_of_layer, initializers)
+        self.pooler = Dense(
             config.hidden_size, config.hidden_size, initializers, self.dtype_policy, tf.tanh
         )
         self.built = True
 
-    def _blocks(self, block_class, num_groups: int, initializers: Initializers) -> list[list]:
+    def _blocks(self, block_class, group_of_layer: Callable, initializers) -> list[list]:
+        num_groups = 1 + max(map(group_of_layer, range(self.config.num_hidden_layers)))
         return [
             [
                 block_class(
@@ -316,7 +250,7 @@ class AlbertEncoder(tf_keras.Model):
         """Encodes a batch.
 
         Args:
-          inputs: dictionary of int tensors [B, L]: `input_ids`; optional `input_mask` (1 = real piece, default all)
+          inputs: dictionary of int tensors [B, L]: `input_ids`; optional `input_mask` (1 = real token, default all)
             and `segment_ids` (default 0).
           training: whether dropout is on.
           seed: int32 [2] that dropout is a function of; drawn from TensorFlow's global generator if None.
@@ -332,22 +266,21 @@ class AlbertEncoder(tf_keras.Model):
         length, limit = input_ids.shape[1], self.config.max_position_embeddings
         if length is not None and length > limit:
             raise UserError(
-                f"input_ids has {length} pieces, but max_position_embeddings is {limit}: cut the input"
+                f"input_ids has {length} tokens, but max_position_embeddings is {limit}: shorten the input"
             )
         input_mask = inputs.get("input_mask")
         segment_ids = inputs.get("segment_ids")
         input_mask = tf.ones_like(input_ids) if input_mask is None else input_mask
         segment_ids = tf.zeros_like(input_ids) if segment_ids is None else segment_ids
-        if training and seed is None:
-            seed = new_seed()
-        seed = seed if training else None
+        seed = training_seed(training, seed)
 
         hidden = self.embeddings(input_ids, segment_ids, seed=fold_seed(seed, 0))
         if self.projection is not None:
             hidden = self.projection(hidden)
-        # Added before the softmax, -10000 takes a padding position out (original modeling.py:806-834).
-        adder_B11M = (1.0 - tf.cast(input_mask, tf.float32))[:, None, None, :] * -10000.0
-        all_layers = self._run_blocks(hidden, adder_B11M, seed, training)
+        # Added before the softmax, -10000 removes a padding position (original modeling.py:806-834).
+        attention_bias_B11M = (1.0 - tf.cast(input_mask, tf.float32))[:, None, None, :] * -10000.0
+        plain = self._plain or not training
+        all_layers = self._apply_blocks(hidden, attention_bias_B11M, seed, plain)
         sequence_output = all_layers[-1]
         pooled_output = tf.cast(self.pooler(sequence_output[:, 0]), tf.float32)
         return {
@@ -356,71 +289,165 @@ class AlbertEncoder(tf_keras.Model):
             "all_layers": all_layers,
         }
 
-    def _run_blocks(self, hidden, adder_B11M, seed, training) -> list[tf.Tensor]:
-        blocks = self._blocks_in_order()
-        num_uses = collections.Counter(itertools.chain.from_iterable(blocks))
-        weights = {
-            block: SharedWeights(block.shared_weights(), uses) for block, uses in num_uses.items()
-        }
+    def _apply_blocks(self, hidden, attention_bias, seed, plain: bool) -> list[tf.Tensor]:
+        """Applies attention and feed-forward once for each layer; if all is shared, the same two blocks every time."""
+        execution = operations if plain else kernels
+        attentions, ffns = self._blocks_in_order()
+        attention_weights = weights_of_each_use(attentions, plain=plain)
+        ffn_weights = weights_of_each_use(ffns, plain=plain)
         outputs = []
-        for attention, ffn in blocks:
-            block_seed = fold_seed(seed, 1 + len(outputs))
-            attention_weights, ffn_weights = weights[attention].use(), weights[ffn].use()
-
-            # What gets a gradient is an argument, or recompute_grad would not see it.
-            def both(hidden, *weights, attention=attention, ffn=ffn, seed=block_seed):
-                attended = attention(
-                    hidden, weights[:6], adder_B11M, seed=fold_seed(seed, 0), training=training
-                )
-                return ffn(attended, weights[6:], seed=fold_seed(seed, 1), training=training)
-
-            run = tf.recompute_grad(both) if self._recompute else both
-            hidden = run(hidden, *attention_weights, *ffn_weights)
+        for index, blocks in enumerate(zip(attentions, ffns, strict=True)):
+            layer_seed = fold_seed(seed, 1 + index)
+            layer = functools.partial(_layer, *blocks, attention_bias, layer_seed, execution)
+            layer = tf.recompute_grad(layer) if self._recompute else layer
+            hidden = layer(hidden, attention_weights[index], ffn_weights[index])
             outputs.append(hidden)
         return outputs
 
-    def _blocks_in_order(self) -> list[tuple[AttentionBlock, FeedForwardBlock]]:
-        """Both blocks of every layer, inner groups one after the other."""
-        config = self.config
-        return [
-            pair
-            for layer in range(config.num_hidden_layers)
-            for pair in zip(
-                self.attention_blocks[config.attention_group_of_layer(layer)],
-                self.ffn_blocks[config.ffn_group_of_layer(layer)],
-                strict=True,
-            )
-        ]
+    def _blocks_in_order(self) -> tuple[list[AttentionBlock], list[FeedForwardBlock]]:
+        """The blocks of every layer, with inner groups one after the other."""
+        attentions, ffns = [], []
+        for layer in range(self.config.num_hidden_layers):
+            attentions += self.attention_blocks[self.config.attention_group_of_layer(layer)]
+            ffns += self.ffn_blocks[self.config.ffn_group_of_layer(layer)]
+        return attentions, ffns
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """Every variable under its name in the released checkpoints.
 
-        Where a strategy shares only one kind of sub-layer, the other kind stands under one `group_g` a layer: no
-        released file has that.
+        Where a strategy shares only one kind of block, the blocks of the other kind have a `group_g` for each layer,
+        which no released file has.
         """
-        variables = prefixed("bert/embeddings/", self.embeddings.named_variables())
+        layers = {"bert/embeddings/": self.embeddings}
         if self.projection is not None:
-            name = "bert/encoder/embedding_hidden_mapping_in/"
-            variables.update(prefixed(name, dense_variables(self.projection)))
-        for blocks in (self.attention_blocks, self.ffn_blocks):
-            for group, inner, block in _enumerate_nested(blocks):
-                name = f"bert/encoder/transformer/group_{group}/inner_group_{inner}/"
-                variables.update(prefixed(name, block.named_variables()))
-        variables.update(prefixed("bert/pooler/dense/", dense_variables(self.pooler)))
-        return variables
+            layers["bert/encoder/embedding_hidden_mapping_in/"] = self.projection
+        variables = prefixed(layers)
+        for groups in (self.attention_blocks, self.ffn_blocks):
+            for group, inner_blocks in enumerate(groups):
+                for inner, block in enumerate(inner_blocks):
+                    name = f"bert/encoder/transformer/group_{group}/inner_group_{inner}/"
+                    variables.update(prefixed({name: block}))
+        return {**variables, **prefixed({"bert/pooler/dense/": self.pooler})}
 
 
-def _enumerate_nested(blocks: list[list]) -> Iterator[tuple[int, int, object]]:
-    for group, inner_blocks in enumerate(blocks):
-        for inner, block in enumerate(inner_blocks):
-            yield group, inner, block
+def _layer(attention, ffn, attention_bias, seed, execution, hidden, attention_weights, ffn_weights):
+    """One layer; tensors that get a gradient come last, because `tf.recompute_grad` must see them as arguments."""
+    attended = attention(hidden, attention_bias, attention_weights, fold_seed(seed, 0), execution)
+    return ffn(attended, ffn_weights, fold_seed(seed, 1), execution)
 
 
-def dense_variables(layer: tf_keras.layers.Dense) -> dict[str, tf.Variable]:
-    """A dense layer's variables under their released names."""
-    return {"kernel": layer.kernel, "bias": layer.bias}
+# --- Parts of the layers above ---
 
 
-def prefixed(prefix: str, variables: dict[str, tf.Variable]) -> dict[str, tf.Variable]:
-    """The same variables with a prefix to each name."""
-    return {prefix + name: variable for name, variable in variables.items()}
+class Initializers:
+    """Start values from one seed: truncated normal of the configured range, a new stream for each variable."""
+
+    def __init__(self, config: AlbertConfig, seed: int):
+        self._range = config.initializer_range
+        self._seeds = itertools.count(1000 * seed)
+
+    def truncated_normal(self) -> tf_keras.initializers.Initializer:
+        """The initializer of the next variable (original modeling.py:442-444)."""
+        return tf_keras.initializers.TruncatedNormal(stddev=self._range, seed=next(self._seeds))
+
+
+class Dense(tf_keras.layers.Dense):
+    """A dense layer whose variables exist as soon as it is constructed."""
+
+    def __init__(
+        self,
+        input_width: int,
+        width: int,
+        initializers: Initializers,
+        dtype,
+        activation=None,
+        use_bias: bool = True,
+    ):
+        super().__init__(
+            width,
+            activation=activation,
+            use_bias=use_bias,
+            kernel_initializer=initializers.truncated_normal(),
+            dtype=dtype,
+        )
+        self.build([None, input_width])
+
+    def named_variables(self) -> dict[str, tf.Variable]:
+        """The variables under their released names."""
+        return {"kernel": self.kernel, **({"bias": self.bias} if self.use_bias else {})}
+
+
+class LayerNorm(tf_keras.layers.Layer):
+    """Normalizes the last axis, in float32 whatever the policy (original modeling.py:429-432)."""
+
+    def __init__(self, width: int, epsilon: float):
+        super().__init__(dtype="float32")
+        self.epsilon = epsilon
+        self.gamma = self.add_weight("gamma", [width], initializer="ones")
+        self.beta = self.add_weight("beta", [width], initializer="zeros")
+
+    def call(self, tensor):
+        """[..., width] of any float type -> [..., width] float32."""
+        return operations.layer_norm(tensor, self.gamma, self.beta, self.epsilon)
+
+    def named_variables(self) -> dict[str, tf.Variable]:
+        """The variables under their released names."""
+        return {"beta": self.beta, "gamma": self.gamma}
+
+
+def _output_weights(dense: Dense, layer_norm: LayerNorm) -> Weights:
+    """Weights of the output projection and LayerNorm, which both blocks end with."""
+    return {
+        "output_kernel": dense.kernel,
+        "output_bias": dense.bias,
+        "gamma": layer_norm.gamma,
+        "beta": layer_norm.beta,
+    }
+
+
+def linear(tensor_BLG: tf.Tensor, kernel_GF: tf.Tensor) -> tf.Tensor:
+    """[B, L, G] times [G, F] -> [B, L, F], as one matrix product."""
+    inner_width, width = kernel_GF.shape
+    product_XF = tf.matmul(tf.reshape(tensor_BLG, [-1, inner_width]), kernel_GF)
+    return tf.reshape(product_XF, tf.concat([tf.shape(tensor_BLG)[:-1], [width]], axis=0))
+
+
+def dropout(tensor: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
+    """Zeroes a share `rate` of the values and scales the others up; does nothing without a seed.
+
+    Args:
+      tensor: float tensor of any shape.
+      rate: share that is dropped.
+      seed: int32 [2], or None outside training.
+    """
+    if seed is None or rate == 0.0:
+        return tensor
+    return tf.nn.experimental.stateless_dropout(tensor, rate, seed, rng_alg="philox")
+
+
+def dropout_function(
+    rate: float, seed: tf.Tensor | None
+) -> Callable[[tf.Tensor], tf.Tensor] | None:
+    """`dropout` of that rate and seed as a function of the tensor; None where it would do nothing."""
+    return None if seed is None or rate == 0.0 else lambda tensor: dropout(tensor, rate, seed)
+
+
+def fold_seed(seed: tf.Tensor | None, site: int) -> tf.Tensor | None:
+    """A different seed for each dropout site; None stays None."""
+    return None if seed is None else tf.random.experimental.stateless_fold_in(seed, site)
+
+
+def training_seed(training: bool, seed: tf.Tensor | None) -> tf.Tensor | None:
+    """The seed, int32 [2], or one from TensorFlow's global generator if it is None; None outside training."""
+    if not training:
+        return None
+    return tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32) if seed is None else seed
+
+
+def prefixed(layers: Mapping[str, tf_keras.layers.Layer]) -> dict[str, tf.Variable]:
+    """The named variables of layers by prefix, with the prefix of its layer in front of each name."""
+    return {
+        prefix + name: variable
+        for prefix, layer in layers.items()
+        for name, variable in layer.named_variables().items()
+    }

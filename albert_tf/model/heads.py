@@ -1,37 +1,47 @@
-"""What stands on the encoder, and the models: pretraining, classification, multiple choice, SQuAD 1.1 and 2.0.
+"""Task heads, and the models of encoder and head: pretraining, classification, multiple choice, SQuAD 1.1 and 2.0.
 
-Shape legend: `modeling.py`; K candidates of a start or an end.
+Shape legend: `encoder.py`; K candidates of a start or an end.
 """
 
 import tensorflow as tf
 import tf_keras
 
-from albert_tf.model import encoder as modeling
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.encoder import (
+    ACTIVATIONS,
+    AlbertEncoder,
+    Dense,
+    Initializers,
+    LayerNorm,
+    dropout,
+    fold_seed,
+    prefixed,
+    training_seed,
+)
 
 
 class MaskedLmHead(tf_keras.layers.Layer):
-    """Scores of every vocabulary piece at the masked positions, against the tied word table.
+    """Scores of every token of the vocabulary at the masked positions, with the word embeddings as weights.
 
     Source: original run_pretraining.py:294-337 (get_masked_lm_output).
     """
 
-    def __init__(self, config: AlbertConfig, initializers: modeling.Initializers, dtype=None):
+    def __init__(self, config: AlbertConfig, initializers: Initializers, dtype=None):
         super().__init__(dtype=dtype, name="masked_lm_head")
-        self.transform = modeling.dense(
+        self.transform = Dense(
             config.hidden_size,
             config.embedding_size,
             initializers,
             self.dtype_policy,
-            modeling.ACTIVATIONS[config.hidden_act],
+            ACTIVATIONS[config.hidden_act],
         )
-        self.layer_norm = modeling.LayerNorm(config.embedding_size, config.layer_norm_eps)
+        self.layer_norm = LayerNorm(config.embedding_size, config.layer_norm_eps)
         self.output_bias = self.add_weight(
             "output_bias", [config.vocab_size], initializer="zeros", experimental_autocast=False
         )
 
     def call(self, sequence_output_BLD, word_embeddings_VE, positions_BP):
-        """Hidden states [B, L, D], word table [V, E] and positions [B, P] -> logits [B, P, V] float32."""
+        """Hidden states [B, L, D], word embeddings [V, E] and positions [B, P] -> logits [B, P, V] float32."""
         masked_BPD = tf.gather(sequence_output_BLD, positions_BP, batch_dims=1)
         transformed_BPE = self.layer_norm(self.transform(masked_BPD))
         logits_BPV = tf.einsum(
@@ -43,19 +53,16 @@ class MaskedLmHead(tf_keras.layers.Layer):
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """The variables under their released names."""
-        return {
-            **modeling.prefixed("transform/dense/", modeling.dense_variables(self.transform)),
-            **modeling.prefixed("transform/LayerNorm/", self.layer_norm.named_variables()),
-            "output_bias": self.output_bias,
-        }
+        layers = {"transform/dense/": self.transform, "transform/LayerNorm/": self.layer_norm}
+        return {**prefixed(layers), "output_bias": self.output_bias}
 
 
 class ScoreHead(tf_keras.layers.Layer):
-    """Scores of each vector that the encoder gives; float32 whatever the policy.
+    """Scores of each output vector of the encoder; float32 whatever the policy.
 
     Args:
       config: the sizes.
-      num_outputs: C, scores of a vector.
+      num_outputs: C, number of scores of a vector.
       dropout_rate: of the vectors, in training.
       initializers: of the start values.
 
@@ -68,7 +75,7 @@ class ScoreHead(tf_keras.layers.Layer):
         config: AlbertConfig,
         num_outputs: int,
         dropout_rate: float,
-        initializers: modeling.Initializers,
+        initializers: Initializers,
     ):
         super().__init__(dtype="float32", name="score_head")
         self._dropout_rate = dropout_rate
@@ -80,8 +87,8 @@ class ScoreHead(tf_keras.layers.Layer):
         self.output_bias = self.add_weight("output_bias", [num_outputs], initializer="zeros")
 
     def call(self, vectors, seed=None):
-        """[..., D] -> [..., C]; dropout is a function of the seed, none without."""
-        dropped = modeling.dropout(vectors, self._dropout_rate, seed)
+        """[..., D] -> [..., C]; dropout is a function of the seed, and off without a seed."""
+        dropped = dropout(vectors, self._dropout_rate, seed)
         return tf.einsum("...D,CD->...C", dropped, self.output_weights) + self.output_bias
 
     def named_variables(self) -> dict[str, tf.Variable]:
@@ -94,12 +101,12 @@ class AlbertModel(tf_keras.Model):
 
     Args:
       config: the sizes; `config.labels` for a classifier.
-      dtype: a tf_keras dtype policy; None takes the global one.
+      dtype: a tf_keras dtype policy; None takes the global policy.
       recompute_activations: see `AlbertEncoder`.
       seed: of the start values.
 
     Attributes:
-      hf_architecture: the class of the transformers library that has this head; "" if there is none.
+      hf_architecture: the class with this head in the transformers library; "" if there is none.
     """
 
     hf_architecture = ""
@@ -114,28 +121,29 @@ class AlbertModel(tf_keras.Model):
     ):
         super().__init__(dtype=dtype)
         self.config = config
-        self.encoder = modeling.AlbertEncoder(
+        self.encoder = AlbertEncoder(
             config,
             dtype=self.dtype_policy,
             recompute_activations=recompute_activations,
             seed=seed,
         )
-        self._build_head(modeling.Initializers(config, seed + 1))
+        self._build_head(Initializers(config, seed + 1))
         self.built = True
 
-    def _build_head(self, initializers: modeling.Initializers) -> None:
+    def _build_head(self, initializers: Initializers) -> None:
         raise NotImplementedError
 
-    def _head_variables(self) -> dict[str, tf.Variable]:
+    def _head_layers(self) -> dict[str, tf_keras.layers.Layer]:
+        """The layers of the head by the prefix of their variables' released names."""
         raise NotImplementedError
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """Every variable under its name in the released checkpoints."""
-        return {**self.encoder.named_variables(), **self._head_variables()}
+        return {**self.encoder.named_variables(), **prefixed(self._head_layers())}
 
 
 class AlbertForPreTraining(AlbertModel):
-    """Encoder with the masked-LM and sentence-order heads; arguments as of `AlbertModel`."""
+    """Encoder with the masked-LM and sentence-order heads; arguments: see `AlbertModel`."""
 
     hf_architecture = "AlbertForPreTraining"
 
@@ -144,15 +152,15 @@ class AlbertForPreTraining(AlbertModel):
         self.sentence_order_head = ScoreHead(self.config, 2, 0.0, initializers)
 
     def call(self, inputs, training=False, seed=None):
-        """What the encoder gives, with the logits of both heads.
+        """Outputs of the encoder, and the logits of both heads.
 
         Args:
-          inputs: see `AlbertEncoder.call`; with `masked_lm_positions` int [B, P] for masked-LM logits.
+          inputs: see `AlbertEncoder.call`; optional `masked_lm_positions` int [B, P] for masked-LM logits.
           training: whether dropout is on.
           seed: see `AlbertEncoder.call`.
 
         Returns:
-          The encoder's dictionary, with `sentence_order_logits` [B, 2] (0 in order, 1 swapped) and, if positions were
+          The encoder's dictionary and `sentence_order_logits` [B, 2] (0 in order, 1 swapped) and, if positions were
           given, `masked_lm_logits` [B, P, V]; float32.
         """
         outputs = dict(self.encoder(inputs, training=training, seed=seed))
@@ -165,17 +173,15 @@ class AlbertForPreTraining(AlbertModel):
         outputs["sentence_order_logits"] = self.sentence_order_head(outputs["pooled_output"])
         return outputs
 
-    def _head_variables(self):
+    def _head_layers(self):
         return {
-            **modeling.prefixed("cls/predictions/", self.masked_lm_head.named_variables()),
-            **modeling.prefixed(
-                "cls/seq_relationship/", self.sentence_order_head.named_variables()
-            ),
+            "cls/predictions/": self.masked_lm_head,
+            "cls/seq_relationship/": self.sentence_order_head,
         }
 
 
 class AlbertForSequenceClassification(AlbertModel):
-    """Encoder with one score a label on the pooled output; a single label is a regression.
+    """Encoder with one score for each label, from the pooled output; a single label is a regression.
 
     Source: original classifier_utils.py:779-830.
     """
@@ -189,17 +195,17 @@ class AlbertForSequenceClassification(AlbertModel):
         )
 
     def call(self, inputs, training=False, seed=None):
-        """`logits` [B, C] float32; or [B, 2, C] of pairs of sequences that are ranked, [B, 2, L]."""
-        seed = _training_seed(training, seed)
+        """`logits` [B, C] float32; [B, 2, C] for ranked pairs of sequences, [B, 2, L]."""
+        seed = training_seed(training, seed)
         pooled = _pooled(self.encoder, inputs, training, seed)
-        return {"logits": self.head(pooled, seed=modeling.fold_seed(seed, _HEAD_SITE))}
+        return {"logits": self.head(pooled, seed=fold_seed(seed, _HEAD_SITE))}
 
-    def _head_variables(self):
-        return self.head.named_variables()
+    def _head_layers(self):
+        return {"": self.head}
 
 
 class AlbertForMultipleChoice(AlbertModel):
-    """Encoder with one score a choice: each choice is a sequence of its own.
+    """Encoder with one score for each choice; each choice is a separate sequence.
 
     Source: original race_utils.py (create_model).
     """
@@ -211,19 +217,19 @@ class AlbertForMultipleChoice(AlbertModel):
 
     def call(self, inputs, training=False, seed=None):
         """`logits` [B, C] float32, from `input_ids`, `input_mask` and `segment_ids` [B, C, L]."""
-        seed = _training_seed(training, seed)
+        seed = training_seed(training, seed)
         pooled_BCD = _pooled(self.encoder, inputs, training, seed)
-        scores_BC1 = self.head(pooled_BCD, seed=modeling.fold_seed(seed, _HEAD_SITE))
+        scores_BC1 = self.head(pooled_BCD, seed=fold_seed(seed, _HEAD_SITE))
         return {"logits": scores_BC1[:, :, 0]}
 
-    def _head_variables(self):
-        return self.head.named_variables()
+    def _head_layers(self):
+        return {"": self.head}
 
 
 class AlbertForSpan(AlbertModel):
     """Encoder with a start and an end score at each position (SQuAD 1.1).
 
-    Source: original squad_utils.py (create_v1_model), as BERT's.
+    Source: original squad_utils.py (create_v1_model), the same as BERT's.
     """
 
     hf_architecture = "AlbertForQuestionAnswering"
@@ -232,17 +238,17 @@ class AlbertForSpan(AlbertModel):
         self.head = ScoreHead(self.config, 2, 0.0, initializers)
 
     def call(self, inputs, training=False, seed=None):
-        """`start_logits` and `end_logits` [B, L] float32; arguments as of `AlbertEncoder.call`."""
+        """`start_logits` and `end_logits` [B, L] float32; arguments: see `AlbertEncoder.call`."""
         sequence_BLD = self.encoder(inputs, training=training, seed=seed)["sequence_output"]
         start_BL, end_BL = tf.unstack(self.head(sequence_BLD), axis=-1)
         return {"start_logits": start_BL, "end_logits": end_BL}
 
-    def _head_variables(self):
-        return modeling.prefixed("cls/squad/", self.head.named_variables())
+    def _head_layers(self):
+        return {"cls/squad/": self.head}
 
 
 class AlbertForSpanOrNone(AlbertModel):
-    """Encoder with starts, ends that depend on a start, and a score of having no answer (SQuAD 2.0).
+    """Encoder with scores of starts, of ends given a start, and of having no answer (SQuAD 2.0).
 
     Source: original squad_utils.py:1428-1575 (create_v2_model), after XLNet.
     """
@@ -252,20 +258,20 @@ class AlbertForSpanOrNone(AlbertModel):
 
     def _build_head(self, initializers):
         width = self.config.hidden_size
-        self.start = modeling.dense(width, 1, initializers, "float32")
-        self.end_hidden = modeling.dense(2 * width, width, initializers, self.dtype_policy)
-        self.end_norm = modeling.LayerNorm(width, self.config.layer_norm_eps)
-        self.end = modeling.dense(width, 1, initializers, "float32")
-        self.answer_hidden = modeling.dense(2 * width, width, initializers, "float32", tf.tanh)
-        self.answer = modeling.dense(width, 1, initializers, "float32", use_bias=False)
+        self.start = Dense(width, 1, initializers, "float32")
+        self.end_hidden = Dense(2 * width, width, initializers, self.dtype_policy)
+        self.end_norm = LayerNorm(width, self.config.layer_norm_eps)
+        self.end = Dense(width, 1, initializers, "float32")
+        self.answer_hidden = Dense(2 * width, width, initializers, "float32", tf.tanh)
+        self.answer = Dense(width, 1, initializers, "float32", use_bias=False)
 
     def call(self, inputs, training=False, seed=None):
-        """Scores of starts, of ends, and of there being no answer.
+        """Scores of starts, of ends, and of having no answer.
 
         Args:
-          inputs: see `AlbertEncoder.call`; with `p_mask` int [B, L], 1 = no answer can start or end here; and, for the
-            ends of a known start, `start_positions` int [B, 1].
-          training: whether dropout is on, and no candidates are wanted.
+          inputs: see `AlbertEncoder.call`; also `p_mask` int [B, L], 1 = no answer can start or end here; optional
+            `start_positions` int [B, 1], known starts for the scores of ends.
+          training: whether dropout is on and the best candidates are left out.
           seed: see `AlbertEncoder.call`.
 
         Returns:
@@ -273,7 +279,7 @@ class AlbertForSpanOrNone(AlbertModel):
           [B, L]. Outside training: the best K starts `start_top_log_probs`, `start_top_index` [B, K], and for
           each its best K ends `end_top_log_probs`, `end_top_index` [B, K * K]. Log probabilities are float32.
         """
-        seed = _training_seed(training, seed)
+        seed = training_seed(training, seed)
         hidden_BLD = self.encoder(inputs, training=training, seed=seed)["sequence_output"]
         mask_BL = tf.cast(inputs["p_mask"], tf.float32)
         start_BL = _masked(self.start(hidden_BLD)[:, :, 0], mask_BL)
@@ -291,7 +297,7 @@ class AlbertForSpanOrNone(AlbertModel):
     def _end_log_probs(self, hidden_BLD, starts_BK, mask_BL):
         """Log probabilities of every end, given each of some starts, [B, K, L]."""
         width = self.config.hidden_size
-        # The product with [h; h_start] is a sum of two: what depends on the position, and what on the start.
+        # The product with [h; h_start] is the sum of the product with h and the product with h_start.
         dtype = self.end_hidden.compute_dtype
         kernel = tf.cast(self.end_hidden.kernel, dtype)
         hidden_BLD = tf.cast(hidden_BLD, dtype)
@@ -306,9 +312,7 @@ class AlbertForSpanOrNone(AlbertModel):
         start_BD = tf.einsum("BLD,BL->BD", hidden_BLD, start_probs_BL)
         joined = self.answer_hidden(tf.concat([start_BD, hidden_BLD[:, 0]], axis=-1))
         rate = self.config.classifier_dropout_prob
-        return self.answer(modeling.dropout(joined, rate, modeling.fold_seed(seed, _HEAD_SITE)))[
-            :, 0
-        ]
+        return self.answer(dropout(joined, rate, fold_seed(seed, _HEAD_SITE)))[:, 0]
 
     def _candidates(self, hidden_BLD, start_log_probs_BL, mask_BL):
         starts = tf.nn.top_k(start_log_probs_BL, self.num_starts)
@@ -321,37 +325,24 @@ class AlbertForSpanOrNone(AlbertModel):
             "end_top_index": tf.reshape(ends.indices, flat),
         }
 
-    def _head_variables(self):
-        layers = {
-            "start_logits/dense/": modeling.dense_variables(self.start),
-            "end_logits/dense_0/": modeling.dense_variables(self.end_hidden),
-            "end_logits/LayerNorm/": self.end_norm.named_variables(),
-            "end_logits/dense_1/": modeling.dense_variables(self.end),
-            "answer_class/dense_0/": modeling.dense_variables(self.answer_hidden),
-            "answer_class/dense_1/": {"kernel": self.answer.kernel},
-        }
+    def _head_layers(self):
         return {
-            prefix + name: variable
-            for prefix, variables in layers.items()
-            for name, variable in variables.items()
+            "start_logits/dense/": self.start,
+            "end_logits/dense_0/": self.end_hidden,
+            "end_logits/LayerNorm/": self.end_norm,
+            "end_logits/dense_1/": self.end,
+            "answer_class/dense_0/": self.answer_hidden,
+            "answer_class/dense_1/": self.answer,
         }
 
 
-# Dropout sites of the encoder are numbered from 0 (embeddings) on, one a block.
+# Dropout sites of the encoder are 0 (embeddings) and one for each attention and feed-forward pair.
 _HEAD_SITE = 1_000_000
-
-
-def _training_seed(training: bool, seed):
-    """The seed that encoder and head share; None outside training."""
-    if not training:
-        return None
-    return modeling.new_seed() if seed is None else seed
 
 
 def _pooled(encoder, inputs, training: bool, seed):
     """The pooled output of sequences [B, L] or [B, C, L]: [B, D] or [B, C, D]."""
-    first = inputs["input_ids"]
-    shape = _static_or(first, tf.shape(first))
+    shape = _static_shape(inputs["input_ids"])
     flat = {
         name: tf.reshape(inputs[name], [-1, shape[-1]])
         for name in ("input_ids", "input_mask", "segment_ids")
@@ -362,13 +353,14 @@ def _pooled(encoder, inputs, training: bool, seed):
 
 
 def _masked(logits, mask):
-    """Logits with those where the mask is 1 at -1e30 (original squad_utils.py:1455)."""
+    """The logits, with -1e30 where the mask is 1 (original squad_utils.py:1455)."""
     return logits * (1.0 - mask) - 1e30 * mask
 
 
-def _static_or(tensor, dynamic_shape) -> list:
+def _static_shape(tensor) -> list:
     """The sizes of a tensor, as numbers where they are known."""
-    return [dynamic_shape[axis] if size is None else size for axis, size in enumerate(tensor.shape)]
+    dynamic = tf.shape(tensor)
+    return [dynamic[axis] if size is None else size for axis, size in enumerate(tensor.shape)]
 
 
 MODEL_CLASSES = {

@@ -1,12 +1,11 @@
-"""The cheap parts of a block in one pass over memory: bias and activation, residual and LayerNorm, attention.
+"""The operations of `operations.py` for training: same functions, same arguments, less memory traffic.
 
-In training on a processor, what lies between the matrix products costs a third of the step if TensorFlow does it
-operation by operation, because each of them reads and writes everything again. Here such a part is one kernel,
-compiled by XLA, and the backward pass computes it again from its input instead of keeping what is between. What is
-not trained keeps TensorFlow's operations: an XLA kernel is compiled anew for every length.
+On a processor, what lies between the matrix products takes a third of a training step if TensorFlow computes it
+operation by operation, because each operation reads and writes all values. Here it is one kernel, compiled by XLA,
+whose backward pass computes intermediate values again from the input instead of storing them. Inference does not use
+these kernels, because XLA compiles a kernel again for every length.
 
-Shape legend: `modeling.py`; X rows of a batch, B * L; T query, key and value side by side, 3 D; K a head and a column
-for the mask, H + 1.
+Shape legend: `encoder.py`; T query, key and value next to each other, 3 D.
 """
 
 import functools
@@ -15,248 +14,118 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from albert_tf.core import quiet
-
-
-def bias_activation(
-    hidden_XF: tf.Tensor, bias_F: tf.Tensor, activation: Callable, *, training: bool
-) -> tf.Tensor:
-    """activation(hidden + bias), [X, F] -> [X, F].
-
-    Args:
-      hidden_XF: of any float type, as the result.
-      bias_F: of the same type.
-      activation: a function of a tensor, value by value.
-      training: whether gradients will be wanted.
-    """
-    if not training:
-        return activation(tf.nn.bias_add(hidden_XF, bias_F))
-    _compile_first_kernel()
-    forward, backward = _bias_activation_kernels(activation)
-
-    @tf.custom_gradient
-    def function(hidden_XF, bias_F):
-        def gradient(upstream_XF):
-            gradient_XF = backward(hidden_XF, bias_F, upstream_XF)
-            return gradient_XF, _sum_of_rows(gradient_XF)
-
-        return forward(hidden_XF, bias_F), gradient
-
-    return function(hidden_XF, bias_F)
-
-
-@functools.cache
-def _bias_activation_kernels(activation: Callable) -> tuple[Callable, Callable]:
-    """Forward and backward kernel; they compute in float32, as XLA rounds after every operation on bfloat16."""
-
-    @compiled
-    def forward(hidden_XF, bias_F):
-        return tf.cast(activation(_float32_sum(hidden_XF, bias_F)), hidden_XF.dtype)
-
-    @compiled
-    def backward(hidden_XF, bias_F, upstream_XF):
-        with tf.GradientTape() as tape:
-            sum_XF = _float32_sum(hidden_XF, bias_F)
-            tape.watch(sum_XF)
-            output_XF = activation(sum_XF)
-        gradient_XF = tape.gradient(output_XF, sum_XF, tf.cast(upstream_XF, tf.float32))
-        return tf.cast(gradient_XF, hidden_XF.dtype)
-
-    return forward, backward
-
-
-def residual_norm(
-    update_XD: tf.Tensor,
-    bias_D: tf.Tensor,
-    residual_XD: tf.Tensor,
-    gamma_D: tf.Tensor,
-    beta_D: tf.Tensor,
-    epsilon: float,
-    *,
-    drop: Callable | None = None,
-    training: bool,
-) -> tf.Tensor:
-    """LayerNorm(drop(update + bias) + residual), [X, D] float32 (original modeling.py:429-432).
-
-    Args:
-      update_XD: of any float type.
-      bias_D: of the same type.
-      residual_XD: of any float type.
-      gamma_D: float32.
-      beta_D: float32.
-      epsilon: added to the variance.
-      drop: dropout of a tensor; None drops nothing.
-      training: whether gradients will be wanted.
-    """
-    if not training:
-        update_XD = tf.nn.bias_add(update_XD, bias_D)
-        return norm(_float32_sum(update_XD, residual_XD), gamma_D, beta_D, epsilon)
-    if drop:
-        update_XD, bias_D = drop(tf.nn.bias_add(update_XD, bias_D)), tf.zeros_like(bias_D)
-
-    @tf.custom_gradient
-    def function(update_XD, bias_D, residual_XD, gamma_D, beta_D):
-        def gradient(upstream_XD):
-            gradient_XD, gamma_rows_XD = _norm_backward(
-                update_XD, bias_D, residual_XD, gamma_D, upstream_XD, epsilon
-            )
-            return (
-                tf.cast(gradient_XD, update_XD.dtype),
-                tf.cast(_sum_of_rows(gradient_XD), bias_D.dtype),
-                tf.cast(gradient_XD, residual_XD.dtype),
-                _sum_of_rows(gamma_rows_XD),
-                _sum_of_rows(upstream_XD),
-            )
-
-        output_XD = _norm_forward(update_XD, bias_D, residual_XD, gamma_D, beta_D, epsilon)
-        return output_XD, gradient
-
-    return function(update_XD, bias_D, residual_XD, gamma_D, beta_D)
+from albert_tf.model import operations
 
 
 def compiled(function: Callable) -> Callable:
-    """The function as one kernel of XLA's."""
-    return tf.function(function, jit_compile=True, autograph=False)
+    """The function as one kernel, compiled by XLA."""
+    kernel = tf.function(function, jit_compile=True, autograph=False)
+
+    @functools.wraps(function, assigned=())
+    def call(*args):
+        _discard_start_up_log()
+        return kernel(*args)
+
+    return call
 
 
 @functools.cache
-def _compile_first_kernel() -> None:
-    """With the first kernel of a process, XLA prints notes on itself; here it is one of no use, and they are lost."""
+def _discard_start_up_log() -> None:
+    """Compiles a kernel without use, because XLA prints a start-up log with the first kernel of a process."""
     with quiet.silent(), tf.init_scope(), tf.device("CPU:0"):
-        compiled(tf.identity)(tf.zeros([]))
-
-
-def _float32_sum(first, *others):
-    return sum((tf.cast(other, tf.float32) for other in others), tf.cast(first, tf.float32))
-
-
-def norm(tensor: tf.Tensor, gamma_D: tf.Tensor, beta_D: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """LayerNorm over the last axis, [..., D] float32 -> the same; TensorFlow's operations."""
-    mean, variance = tf.nn.moments(tensor, axes=[-1], keepdims=True)
-    return tf.nn.batch_normalization(tensor, mean, variance, beta_D, gamma_D, epsilon)
-
-
-@compiled
-def _norm_forward(update_XD, bias_D, residual_XD, gamma_D, beta_D, epsilon):
-    return norm(_float32_sum(update_XD, bias_D, residual_XD), gamma_D, beta_D, epsilon)
-
-
-@compiled
-def _norm_backward(update_XD, bias_D, residual_XD, gamma_D, upstream_XD, epsilon):
-    """The gradient of the sum, [X, D], and the rows that add up to that of gamma, [X, D]."""
-    sum_XD = _float32_sum(update_XD, bias_D, residual_XD)
-    mean_X1, variance_X1 = tf.nn.moments(sum_XD, axes=[-1], keepdims=True)
-    scale_X1 = tf.math.rsqrt(variance_X1 + epsilon)
-    normal_XD = (sum_XD - mean_X1) * scale_X1
-    slope_XD = upstream_XD * gamma_D
-    mean_slope_X1 = tf.reduce_mean(slope_XD, axis=-1, keepdims=True)
-    mean_product_X1 = tf.reduce_mean(slope_XD * normal_XD, axis=-1, keepdims=True)
-    gradient_XD = scale_X1 * (slope_XD - mean_slope_X1 - normal_XD * mean_product_X1)
-    return gradient_XD, upstream_XD * normal_XD
-
-
-def attention(
-    projected_XT: tf.Tensor,
-    bias_T: tf.Tensor,
-    adder_B11M: tf.Tensor,
-    num_heads: int,
-    *,
-    drop: Callable | None = None,
-    training: bool,
-) -> tf.Tensor:
-    """drop(softmax(query key H ** -0.5 + adder)) value of every head, [X, D]; the softmax is float32 in every type.
-
-    The gradient of the softmax needs, for each row, the sum of its probabilities times their slopes. That is
-    the product of the output's row with its own slope: H values instead of M.
-
-    Args:
-      projected_XT: query, key and value, of any float type.
-      bias_T: of the same type, added to them.
-      adder_B11M: float32; 0, or -10000 for positions that are not attended to; gets no gradient.
-      num_heads: N.
-      drop: dropout of a tensor; None drops nothing.
-      training: whether gradients will be wanted.
-    """
-    if not training:
-        query_BNLH, key_BNMH, value_BNMH = _heads(projected_XT, bias_T, adder_B11M, num_heads)
-        probabilities_BNLM = _probabilities(query_BNLH, key_BNMH, adder_B11M)
-        return _merged(tf.matmul(probabilities_BNLM, value_BNMH))
-
-    @tf.custom_gradient
-    def function(projected_XT, bias_T):
-        if _is_on_processor():
-            query_BNLK, key_BNMK, value_BNMH = _heads_with_mask(
-                projected_XT, bias_T, adder_B11M, num_heads
-            )
-            probabilities_BNLM = _probabilities(query_BNLK, key_BNMK)
-        else:
-            query_BNLK, key_BNMK, value_BNMH = _heads(projected_XT, bias_T, adder_B11M, num_heads)
-            probabilities_BNLM = _probabilities(query_BNLK, key_BNMK, adder_B11M)
-        dropped_BNLM = drop(probabilities_BNLM) if drop else probabilities_BNLM
-        output_BNLH = tf.matmul(dropped_BNLM, value_BNMH)
-        head_size = output_BNLH.shape[-1]
-
-        def gradient(upstream_XD):
-            upstream_BLNH = tf.reshape(upstream_XD, tf.shape(_swapped(output_BNLH)))
-            upstream_BNLH = _swapped(upstream_BLNH)
-            value_slopes_BNMH = tf.matmul(dropped_BNLM, upstream_BNLH, transpose_a=True)
-            slopes_BNLM = tf.matmul(upstream_BNLH, value_BNMH, transpose_b=True)
-            slopes_BNLM = _slopes_of_scores(
-                probabilities_BNLM,
-                dropped_BNLM if drop else None,
-                slopes_BNLM,
-                upstream_BNLH,
-                output_BNLH,
-            )
-            query_slopes_BNLH = tf.matmul(slopes_BNLM, key_BNMK[..., :head_size])
-            key_slopes_BNMH = tf.matmul(slopes_BNLM, query_BNLK[..., :head_size], transpose_a=True)
-            scale = tf.cast(head_size**-0.5, query_slopes_BNLH.dtype)
-            parts = tf.stack([query_slopes_BNLH * scale, key_slopes_BNMH, value_slopes_BNMH])
-            gradient_XT = tf.transpose(parts, [1, 3, 0, 2, 4])
-            gradient_XT = tf.reshape(gradient_XT, tf.shape(projected_XT))
-            return gradient_XT, _sum_of_rows(gradient_XT)
-
-        return _merged(output_BNLH), gradient
-
-    return function(projected_XT, bias_T)
-
-
-def _heads(projected_XT, bias_T, adder_B11M, num_heads: int):
-    """Query, scaled for the scores, key and value, [B, N, L, H] each."""
-    batch, length = tf.shape(adder_B11M)[0], tf.shape(adder_B11M)[-1]
-    head_size = projected_XT.shape[-1] // (3 * num_heads)
-    projected = tf.nn.bias_add(projected_XT, bias_T)
-    projected = tf.reshape(projected, [batch, length, 3, num_heads, head_size])
-    query_BNLH, key_BNMH, value_BNMH = tf.unstack(tf.transpose(projected, [2, 0, 3, 1, 4]))
-    return query_BNLH * tf.cast(head_size**-0.5, query_BNLH.dtype), key_BNMH, value_BNMH
-
-
-@compiled
-def _heads_with_mask(projected_XT, bias_T, adder_B11M, num_heads: int):
-    """`_heads`, the adder a column of the keys that meets ones of the queries: no pass over the scores adds it.
-
-    Heads of H + 1 values cost a processor nothing, and other devices much.
-    """
-    query_BNLH, key_BNMH, value_BNMH = _heads(projected_XT, bias_T, adder_B11M, num_heads)
-    column_B1M1 = tf.cast(tf.transpose(adder_B11M, [0, 1, 3, 2]), key_BNMH.dtype)
-    column_BNM1 = tf.broadcast_to(column_B1M1, tf.shape(key_BNMH[..., :1]))
-    query_BNLK = tf.concat([query_BNLH, tf.ones_like(column_BNM1)], axis=-1)
-    return query_BNLK, tf.concat([key_BNMH, column_BNM1], axis=-1), value_BNMH
-
-
-def _probabilities(query_BNLK, key_BNMK, adder_B11M=None):
-    """softmax(query key + adder), [B, N, L, M]."""
-    scores_BNLM = tf.matmul(query_BNLK, key_BNMK, transpose_b=True)
-    if adder_B11M is None and _softmax_is_float32(scores_BNLM.dtype):
-        return tf.nn.softmax(scores_BNLM)
-    scores_BNLM = tf.cast(scores_BNLM, tf.float32)
-    if adder_B11M is not None:
-        scores_BNLM += adder_B11M
-    return tf.cast(tf.nn.softmax(scores_BNLM), query_BNLK.dtype)
+        tf.function(tf.identity, jit_compile=True)(tf.zeros([]))
 
 
 @functools.cache
 def _is_on_processor() -> bool:
+    """Whether there are only CPUs; every choice that depends on the device asks this function."""
     return all(device.device_type == "CPU" for device in tf.config.list_logical_devices())
+
+
+def _sum_of_rows(tensor: tf.Tensor) -> tf.Tensor:
+    """[..., D] -> [D]; a matrix product with ones is the fastest way on a processor, but inexact on other devices."""
+    rows_XD = tf.reshape(tensor, [-1, tensor.shape[-1]])
+    if not _is_on_processor():
+        return tf.raw_ops.BiasAddGrad(out_backprop=rows_XD)
+    return tf.matmul(tf.ones([1, tf.shape(rows_XD)[0]], rows_XD.dtype), rows_XD)[0]
+
+
+def _float32_sum(*tensors):
+    return functools.reduce(tf.add, [tf.cast(tensor, tf.float32) for tensor in tensors])
+
+
+def split_heads(projected_BLT, bias_T, num_heads: int):
+    """See `operations.split_heads`."""
+
+    @tf.custom_gradient
+    def function(projected_BLT, bias_T):
+        def gradient(*upstream):
+            # TensorFlow transposes faster than XLA on a processor.
+            parts = tf.transpose(tf.stack(upstream), [1, 3, 0, 2, 4])
+            gradient_BLT = tf.reshape(parts, tf.shape(projected_BLT))
+            return gradient_BLT, _sum_of_rows(gradient_BLT)
+
+        return _split_heads(projected_BLT, bias_T, num_heads), gradient
+
+    return function(projected_BLT, bias_T)
+
+
+_split_heads = compiled(operations.split_heads)
+
+
+def attention(query_BNLH, key_BNMH, value_BNMH, attention_bias, drop: Callable | None = None):
+    """See `operations.attention`.
+
+    The gradient of the softmax needs, for each row, the sum of its probabilities times their gradients. That equals
+    the product of the output's row with its own gradient: H values instead of M.
+    """
+
+    @tf.custom_gradient
+    def function(query_BNLH, key_BNMH, value_BNMH):
+        probabilities_BNLM = _probabilities(query_BNLH, key_BNMH, attention_bias)
+        dropped_BNLM = drop(probabilities_BNLM) if drop else probabilities_BNLM
+        output_BNLH = tf.matmul(dropped_BNLM, value_BNMH)
+
+        def gradient(upstream_BNLH):
+            scores_gradient_BNLM = _gradient_of_scores(
+                probabilities_BNLM,
+                dropped_BNLM if drop else None,
+                tf.matmul(upstream_BNLH, value_BNMH, transpose_b=True),
+                upstream_BNLH,
+                output_BNLH,
+            )
+            return (
+                tf.matmul(scores_gradient_BNLM, key_BNMH),
+                tf.matmul(scores_gradient_BNLM, query_BNLH, transpose_a=True),
+                tf.matmul(dropped_BNLM, upstream_BNLH, transpose_a=True),
+            )
+
+        return output_BNLH, gradient
+
+    return function(query_BNLH, key_BNMH, value_BNMH)
+
+
+def _probabilities(query_BNLH, key_BNMH, attention_bias):
+    """See `operations.attention_probabilities`; on a processor, the product of query and key adds the bias."""
+    if attention_bias.shape[2] != 1 or not _is_on_processor():
+        return operations.attention_probabilities(query_BNLH, key_BNMH, attention_bias)
+    # One value more in each head costs a processor nothing, but other devices much.
+    query_BNLK, key_BNMK = _with_bias_column(query_BNLH, key_BNMH, attention_bias)
+    scores_BNLM = tf.matmul(query_BNLK, key_BNMK, transpose_b=True)
+    if not _softmax_is_float32(scores_BNLM.dtype):
+        scores_BNLM = tf.cast(scores_BNLM, tf.float32)
+    return tf.cast(tf.nn.softmax(scores_BNLM), query_BNLH.dtype)
+
+
+@compiled
+def _with_bias_column(query_BNLH, key_BNMH, attention_bias_B11M):
+    """Query and key, K = H + 1 values a head, whose product is query key / sqrt(H) + attention bias."""
+    scale = tf.cast(query_BNLH.shape[-1] ** -0.5, query_BNLH.dtype)
+    column_B1M1 = tf.cast(tf.transpose(attention_bias_B11M, [0, 1, 3, 2]), key_BNMH.dtype)
+    column_BNM1 = tf.broadcast_to(column_B1M1, tf.shape(key_BNMH[..., :1]))
+    ones_BNL1 = tf.ones_like(query_BNLH[..., :1])
+    query_BNLK = tf.concat([query_BNLH * scale, ones_BNL1], axis=-1)
+    return query_BNLK, tf.concat([key_BNMH, column_BNM1], axis=-1)
 
 
 @functools.cache
@@ -268,34 +137,101 @@ def _softmax_is_float32(dtype: tf.DType) -> bool:
         return bool(tf.reduce_all(tf.nn.softmax(scores) == expected))
 
 
-def _swapped(tensor):
-    """[B, N, L, H] -> [B, L, N, H] and back."""
-    return tf.transpose(tensor, [0, 2, 1, 3])
+@compiled
+def _gradient_of_scores(
+    probabilities_BNLM, dropped_BNLM, gradient_BNLM, upstream_BNLH, output_BNLH
+):
+    """Gradient of query key, [B, N, L, M], from that of the dropped probabilities; None: nothing was dropped."""
+    gradient32_BNLM = tf.cast(gradient_BNLM, tf.float32)
+    product_BNLH = tf.cast(upstream_BNLH, tf.float32) * tf.cast(output_BNLH, tf.float32)
+    row_BNL1 = tf.reduce_sum(product_BNLH, axis=-1, keepdims=True)
+    probabilities_BNLM = tf.cast(probabilities_BNLM, tf.float32)
+    if dropped_BNLM is None:
+        scores_gradient_BNLM = probabilities_BNLM * (gradient32_BNLM - row_BNL1)
+    else:
+        weighted_BNLM = tf.cast(dropped_BNLM, tf.float32) * gradient32_BNLM
+        scores_gradient_BNLM = weighted_BNLM - probabilities_BNLM * row_BNL1
+    scale = output_BNLH.shape[-1] ** -0.5
+    return tf.cast(scores_gradient_BNLM * scale, gradient_BNLM.dtype)
 
 
-def _merged(output_BNLH):
-    """[B, N, L, H] -> [X, D]."""
-    num_heads, head_size = output_BNLH.shape[1], output_BNLH.shape[3]
-    return tf.reshape(_swapped(output_BNLH), [-1, num_heads * head_size])
+def bias_activation(hidden_BLF, bias_F, activation: Callable):
+    """See `operations.bias_activation`."""
+    forward, backward = _bias_activation_kernels(activation)
+
+    @tf.custom_gradient
+    def function(hidden_BLF, bias_F):
+        def gradient(upstream_BLF):
+            gradient_BLF = backward(hidden_BLF, bias_F, upstream_BLF)
+            return gradient_BLF, _sum_of_rows(gradient_BLF)
+
+        return forward(hidden_BLF, bias_F), gradient
+
+    return function(hidden_BLF, bias_F)
+
+
+@functools.cache
+def _bias_activation_kernels(activation: Callable) -> tuple[Callable, Callable]:
+    """Forward and backward kernel; they compute in float32, because XLA rounds after every operation on bfloat16."""
+
+    @compiled
+    def forward(hidden_BLF, bias_F):
+        return tf.cast(activation(_float32_sum(hidden_BLF, bias_F)), hidden_BLF.dtype)
+
+    @compiled
+    def backward(hidden_BLF, bias_F, upstream_BLF):
+        with tf.GradientTape() as tape:
+            sum_BLF = _float32_sum(hidden_BLF, bias_F)
+            tape.watch(sum_BLF)
+            output_BLF = activation(sum_BLF)
+        gradient_BLF = tape.gradient(output_BLF, sum_BLF, tf.cast(upstream_BLF, tf.float32))
+        return tf.cast(gradient_BLF, hidden_BLF.dtype)
+
+    return forward, backward
+
+
+def residual_norm(
+    update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon: float, drop: Callable | None = None
+):
+    """See `operations.residual_norm`."""
+    if drop:
+        update_BLD, bias_D = drop(tf.nn.bias_add(update_BLD, bias_D)), tf.zeros_like(bias_D)
+
+    @tf.custom_gradient
+    def function(update_BLD, bias_D, residual_BLD, gamma_D, beta_D):
+        def gradient(upstream_BLD):
+            gradient_BLD, gamma_rows_BLD = _norm_backward(
+                update_BLD, bias_D, residual_BLD, gamma_D, upstream_BLD, epsilon
+            )
+            return (
+                tf.cast(gradient_BLD, update_BLD.dtype),
+                tf.cast(_sum_of_rows(gradient_BLD), bias_D.dtype),
+                tf.cast(gradient_BLD, residual_BLD.dtype),
+                _sum_of_rows(gamma_rows_BLD),
+                _sum_of_rows(upstream_BLD),
+            )
+
+        output_BLD = _norm_forward(update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon)
+        return output_BLD, gradient
+
+    return function(update_BLD, bias_D, residual_BLD, gamma_D, beta_D)
 
 
 @compiled
-def _slopes_of_scores(probabilities_BNLM, dropped_BNLM, slopes_BNLM, upstream_BNLH, output_BNLH):
-    """The gradient of the scores, [B, N, L, M], from that of the dropped probabilities; None: nothing was dropped."""
-    probabilities_BNLM = tf.cast(probabilities_BNLM, tf.float32)
-    slopes32_BNLM = tf.cast(slopes_BNLM, tf.float32)
-    product_BNLH = tf.cast(upstream_BNLH, tf.float32) * tf.cast(output_BNLH, tf.float32)
-    row_BNL1 = tf.reduce_sum(product_BNLH, axis=-1, keepdims=True)
-    if dropped_BNLM is None:
-        gradient_BNLM = probabilities_BNLM * (slopes32_BNLM - row_BNL1)
-    else:
-        kept_BNLM = tf.cast(dropped_BNLM, tf.float32) * slopes32_BNLM
-        gradient_BNLM = kept_BNLM - probabilities_BNLM * row_BNL1
-    return tf.cast(gradient_BNLM, slopes_BNLM.dtype)
+def _norm_forward(update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon):
+    sum_BLD = _float32_sum(update_BLD, bias_D, residual_BLD)
+    return operations.layer_norm(sum_BLD, gamma_D, beta_D, epsilon)
 
 
-def _sum_of_rows(rows_XD: tf.Tensor) -> tf.Tensor:
-    """[X, D] -> [D]; on a processor a matrix product with ones, the fastest there but inexact elsewhere."""
-    if not _is_on_processor():
-        return tf.raw_ops.BiasAddGrad(out_backprop=rows_XD)
-    return tf.matmul(tf.ones([1, tf.shape(rows_XD)[0]], rows_XD.dtype), rows_XD)[0]
+@compiled
+def _norm_backward(update_BLD, bias_D, residual_BLD, gamma_D, upstream_BLD, epsilon):
+    """The gradient of the sum, [B, L, D], and the rows whose sum is the gradient of gamma, [B, L, D]."""
+    sum_BLD = _float32_sum(update_BLD, bias_D, residual_BLD)
+    mean_BL1, variance_BL1 = tf.nn.moments(sum_BLD, axes=[-1], keepdims=True)
+    scale_BL1 = tf.math.rsqrt(variance_BL1 + epsilon)
+    normal_BLD = (sum_BLD - mean_BL1) * scale_BL1
+    scaled_BLD = upstream_BLD * gamma_D
+    mean_gradient_BL1 = tf.reduce_mean(scaled_BLD, axis=-1, keepdims=True)
+    mean_product_BL1 = tf.reduce_mean(scaled_BLD * normal_BLD, axis=-1, keepdims=True)
+    gradient_BLD = scale_BL1 * (scaled_BLD - mean_gradient_BL1 - normal_BLD * mean_product_BL1)
+    return gradient_BLD, upstream_BLD * normal_BLD

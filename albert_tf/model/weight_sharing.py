@@ -1,49 +1,70 @@
-"""Weights that many layers share: prepared once, their gradients added up as the backward pass comes to them.
+"""Weights that many layers share: cast once, and their gradients added up during the backward pass.
 
 TensorFlow keeps the gradient of every use of a variable until it has those of all uses, which for the 12 layers of
-albert-xxlarge is 12 times 0.8 GB. Here every use passes the weights on to the next one, so that the backward pass has
-one sum, and adds to it in place.
+albert-xxlarge is 12 times 0.8 GB. Here every use passes the weights on to the next use, so that the backward pass has
+one sum and adds to it in place.
 """
 
-from collections.abc import Sequence
+import collections
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
+Weights = dict[str, tf.Tensor]
 
-class SharedWeights:
-    """Weights of a group, for one use after another.
+# LayerNorm computes in float32 in every precision; all other weights are used in the precision of their block.
+_FLOAT32_WEIGHTS = ("gamma", "beta")
+
+
+def weights_of_each_use(blocks: Sequence, *, plain: bool) -> list[Weights]:
+    """The weights of blocks that are applied one after another.
 
     Args:
-      weights: pairs of a float32 tensor or variable and the float type that it is used in; each is cast once.
-      num_uses: how often they will be used.
+      blocks: what is applied, in order; a shared block is in it once for each use. `block.weights_by_name()` gives
+        float32 tensors or variables, and `block.compute_dtype` is the type that they are used in.
+      plain: whether TensorFlow adds up the gradients, in the type of use; otherwise they are added up in float32.
+
+    Returns:
+      The weights of each use by name, in the types that they are used in.
     """
+    uses = {
+        block: _uses_of_block(block, num_uses, _same_uses if plain else _chained_uses)
+        for block, num_uses in collections.Counter(blocks).items()
+    }
+    return [next(uses[block]) for block in blocks]
 
-    def __init__(self, weights: Sequence[tuple[tf.Tensor, tf.DType]], num_uses: int):
-        self._values = [tf.convert_to_tensor(value) for value, _ in weights]
-        self._cast = [
-            tf.stop_gradient(tf.cast(value, dtype))
-            for value, (_, dtype) in zip(self._values, weights, strict=True)
-        ]
-        self._uses_left = num_uses
 
-    def use(self) -> list[tf.Tensor]:
-        """The weights in the types that they are used in; the gradients of all uses are added up in float32."""
-        self._uses_left -= 1
-        assert self._uses_left >= 0, "more uses than were announced"
-        number, is_last = len(self._values), not self._uses_left
+def _uses_of_block(block, num_uses: int, uses_of_weight: Callable) -> Iterator[Weights]:
+    uses = {}
+    for name, value in block.weights_by_name().items():
+        dtype = tf.float32 if name in _FLOAT32_WEIGHTS else block.compute_dtype
+        uses[name] = uses_of_weight(tf.convert_to_tensor(value), dtype, num_uses)
+    for use in range(num_uses):
+        yield {name: tensors[use] for name, tensors in uses.items()}
 
-        @tf.custom_gradient
-        def function(*values):
-            def gradient(*upstream):
-                gradients = [tf.cast(one, tf.float32) for one in upstream[:number]]
-                if is_last:
-                    return gradients
-                later = upstream[number:]
-                return [total + one for total, one in zip(later, gradients, strict=True)]
 
-            cast = [tf.identity(value) for value in self._cast]
-            return (cast if is_last else [*cast, *map(tf.identity, values)]), gradient
+def _same_uses(value: tf.Tensor, dtype: tf.DType, num_uses: int) -> list[tf.Tensor]:
+    return [tf.cast(value, dtype)] * num_uses
 
-        outputs = function(*self._values)
-        self._values = outputs[number:]
-        return outputs[:number]
+
+def _chained_uses(value: tf.Tensor, dtype: tf.DType, num_uses: int) -> list[tf.Tensor]:
+    """The cast value for each use; the gradient of a use is added to the sum for all later uses."""
+    cast = tf.stop_gradient(tf.cast(value, dtype))
+
+    @tf.custom_gradient
+    def use(value):
+        def gradient(upstream, sum_of_later_uses):
+            return sum_of_later_uses + tf.cast(upstream, tf.float32)
+
+        return (tf.identity(cast), tf.identity(value)), gradient
+
+    @tf.custom_gradient
+    def last_use(value):
+        del value
+        return tf.identity(cast), lambda upstream: tf.cast(upstream, tf.float32)
+
+    uses = []
+    for _ in range(num_uses - 1):
+        weight, value = use(value)
+        uses.append(weight)
+    return [*uses, last_use(value)]

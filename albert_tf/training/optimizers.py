@@ -1,4 +1,4 @@
-"""LAMB and AdamW as the original computes them, the learning-rate schedule, and which variables decay.
+"""LAMB and AdamW as in the original, the learning-rate schedule, and which variables decay.
 
 Source: original optimization.py and lamb_optimizer.py; LAMB is arXiv 1904.00962, here without bias correction.
 """
@@ -13,11 +13,11 @@ import tf_keras
 from albert_tf.model import kernels
 from albert_tf.training.settings import OptimizerConfig
 
-# Neither decayed nor adapted, by released name (original optimization.py:81,90 and lamb_optimizer.py:60-64).
+# Released names of variables without decay and layer adaptation (original optimization.py:81,90 and
+# lamb_optimizer.py:60-64).
 _EXCLUDED = re.compile("LayerNorm|layer_norm|bias")
 
-
-# Variables from this size on are updated by one compiled kernel; smaller ones are not worth its compilation.
+# Variables of at least this size are updated by a compiled kernel; for smaller variables, compilation costs too much.
 _KERNEL_ELEMENTS = 1 << 16
 
 
@@ -29,13 +29,13 @@ def is_decayed(released_name: str) -> bool:
 class WarmupPolynomialDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up to the peak, then polynomial decay to 0 at the last step.
 
-    With `decay_from="start"` the decay is counted from step 0, so that the rate steps down where the warm-up ends
-    (original optimization.py:28-66); with `"warmup_end"` it is counted from there. The first update is step 1: the
-    original increments its global step before the rate is read, so that it starts at peak / num_warmup_steps.
+    With `decay_from="start"` the decay starts at step 0, so that the rate drops at the end of the warm-up (original
+    optimization.py:28-66); with `"warmup_end"` it starts there. The first update is step 1, with the rate
+    peak / num_warmup_steps, because the original increments its global step before it reads the rate.
 
     Args:
       config: the schedule's numbers.
-      peak: rate that the warm-up ends at.
+      peak: rate at the end of the warm-up.
     """
 
     def __init__(self, config: OptimizerConfig, peak: float):
@@ -44,14 +44,14 @@ class WarmupPolynomialDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
         self.peak = peak
 
     def __call__(self, updates_done):
-        """The learning rate, float32, of the update after this many."""
+        """The learning rate, float32, of the update that follows this number of updates."""
         config = self.config
         step = tf.cast(updates_done, tf.float32) + 1.0
         warmup_end = float(config.start_warmup_step + config.num_warmup_steps)
         decay_start = warmup_end if config.decay_from == "warmup_end" else 0.0
         decay_steps = max(1.0, config.num_train_steps - decay_start)
-        left = 1.0 - tf.clip_by_value((step - decay_start) / decay_steps, 0.0, 1.0)
-        decayed = self.peak * left**config.poly_power
+        decay_progress = tf.clip_by_value((step - decay_start) / decay_steps, 0.0, 1.0)
+        decayed = self.peak * (1.0 - decay_progress) ** config.poly_power
         if not config.num_warmup_steps:
             return decayed
         warmed = self.peak * (step - config.start_warmup_step) / config.num_warmup_steps
@@ -68,13 +68,13 @@ class AdamW(tf_keras.optimizers.Optimizer):
     Args:
       config: moments, epsilon, decay, bias correction.
       learning_rate: a schedule.
-      released_names: released name of every variable, by `Variable.ref()`; they decide what decays.
+      released_names: released name of every variable, by `Variable.ref()`; the names decide which variables decay.
     """
 
     def __init__(
         self, config: OptimizerConfig, learning_rate, released_names: Mapping, name="AdamW"
     ):
-        # Keras would compile each update on its own with XLA; the whole step is compiled or nothing.
+        # Keras would compile every update with XLA; here the training step decides what is compiled.
         super().__init__(name=name, jit_compile=False)
         self.config = config
         self.schedule = learning_rate
@@ -82,7 +82,7 @@ class AdamW(tf_keras.optimizers.Optimizer):
         self._released_names = released_names
 
     def build(self, var_list):
-        """Makes both moments of every variable, as zeros."""
+        """Creates both moments of every variable, as zeros."""
         super().build(var_list)
         if getattr(self, "_built", False):
             return  # Keras builds again at the first update
@@ -117,7 +117,7 @@ class AdamW(tf_keras.optimizers.Optimizer):
 
 
 def _moments_and_update(config, gradient, m, v, variable, step, decayed: bool):
-    """The new moments and what is subtracted from a variable, but for learning rate and trust ratio."""
+    """The new moments, and the update of a variable before learning rate and trust ratio."""
     m = config.beta_1 * m + (1.0 - config.beta_1) * gradient
     v = config.beta_2 * v + (1.0 - config.beta_2) * tf.square(gradient)
     m_hat, v_hat = m, v
@@ -150,7 +150,7 @@ class Lamb(AdamW):
 
 
 def square_sum(tensor: tf.Tensor) -> tf.Tensor:
-    """The sum of the squares of a tensor's values, a scalar; in one pass, where tf.norm makes the squares first."""
+    """The sum of the squares of a tensor's values, a scalar; in one pass, while tf.norm stores the squares first."""
     return 2.0 * tf.nn.l2_loss(tensor)
 
 
@@ -160,10 +160,10 @@ def clip_by_global_norm(
     """Scales all gradients so that their global norm is at most `max_norm`.
 
     Args:
-      gradients: one dense tensor a variable.
+      gradients: a dense tensor for each variable.
       slice_square_sums: for a variable whose gradient was a set of rows (of an embedding table), the sum of the
-        squares of those rows before rows of the same id were added up; None for the others. The original's norm
-        counts such rows one by one (tf.clip_by_global_norm on IndexedSlices), and so does ours.
+        squares of those rows before rows of the same id were added up; None for the other variables. The original's
+        norm counts every such row (tf.clip_by_global_norm on IndexedSlices), and so does ours.
       max_norm: 0 does not clip.
 
     Returns:
@@ -177,7 +177,7 @@ def clip_by_global_norm(
     if not max_norm:
         return gradients, norm
     scale = max_norm / tf.maximum(norm, max_norm)
-    # A norm that is not finite makes every gradient so, which the loop and loss scaling look for.
+    # A norm that is not finite makes every gradient not finite, which the training loop and loss scaling check.
     scale = tf.where(tf.math.is_finite(norm), scale, norm)
     return [gradient * scale for gradient in gradients], norm
 
@@ -185,7 +185,7 @@ def clip_by_global_norm(
 def create_optimizer(
     config: OptimizerConfig, train_batch_size: int, named_variables: Mapping[str, tf.Variable]
 ) -> AdamW:
-    """The optimiser that the settings name, with its schedule.
+    """The optimizer that the settings name, with its schedule.
 
     Args:
       config: the settings.

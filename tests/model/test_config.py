@@ -1,4 +1,4 @@
-"""Sizes, counts and refusals of the configuration."""
+"""The configuration: sizes, files, and errors for impossible values."""
 
 import dataclasses
 import json
@@ -70,7 +70,7 @@ def test_wrong_files_are_refused_in_one_line(tmp_path, text, message):
     assert "\n" not in str(error.value)
 
 
-def test_versions_differ_in_dropout_alone():
+def test_versions_differ_only_in_dropout():
     for size in ("base", "large", "xlarge"):
         v1, v2 = (AlbertConfig.from_name(f"albert-{size}-{v}") for v in ("v1", "v2"))
         assert (v1.hidden_dropout_prob, v2.hidden_dropout_prob) == (0.1, 0.0)
@@ -89,8 +89,11 @@ def test_named_sizes_are_table_1():
     }
     for size, numbers in table.items():
         config = AlbertConfig.from_name(f"albert-{size}-v2")
-        found = config.num_hidden_layers, config.hidden_size, config.num_attention_heads
-        assert found == numbers
+        assert numbers == (
+            config.num_hidden_layers,
+            config.hidden_size,
+            config.num_attention_heads,
+        )
         assert config.intermediate_size == 4 * config.hidden_size
         assert config.embedding_size == 128
     assert len(MODEL_SIZES) == 10

@@ -1,4 +1,4 @@
-"""The encoder against NumPy, against published counts, and against what must not change its output."""
+"""The encoder equals a NumPy version, has the published counts, and its plain form has the same gradients."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.model import encoder as modeling
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import ACTIVATIONS, SHARING_STRATEGIES, AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
 from tests.helpers import BATCH, LENGTH, PREDICTIONS, TINY, random_features
 
@@ -19,7 +19,7 @@ def test_tiny_sizes_all_differ():
 
 
 def noisy(model: AlbertForPreTraining, seed: int = 1) -> AlbertForPreTraining:
-    """The model with noise on every variable, so that no bias is 0 and no LayerNorm is idle."""
+    """The model with noise on every variable, so that every bias and LayerNorm has an effect."""
     rng = np.random.default_rng(seed)
     for variable in model.trainable_variables:
         variable.assign_add(rng.normal(0, 0.2, variable.shape).astype(np.float32))
@@ -184,19 +184,23 @@ def test_sharing_rows_have_the_papers_counts(changes, core):
     assert count(AlbertConfig.from_name("albert-base-v2", **changes))[0] == core
 
 
-# --- What must not change the output, and what must ---
+# --- Behaviour ---
 
 
-def test_padding_changes_nothing(tiny):
+def test_every_configured_activation_exists():
+    assert set(modeling.ACTIVATIONS) == set(ACTIVATIONS)
+
+
+def test_padding_changes_no_output_of_real_tokens(tiny):
     model = noisy(AlbertForPreTraining(tiny))
     features = random_features(BATCH)
     expected = model(features)["sequence_output"].numpy()
-    other = dict(features)
-    other["input_ids"] = np.where(features["input_mask"], features["input_ids"], 77)
+    repadded = dict(features)
+    repadded["input_ids"] = np.where(features["input_mask"], features["input_ids"], 77)
     real = features["input_mask"].astype(bool)
-    found = model(other)["sequence_output"].numpy()
-    np.testing.assert_allclose(found[real], expected[real], atol=1e-6)
-    assert not np.allclose(found[~real], expected[~real], atol=1e-3)
+    actual = model(repadded)["sequence_output"].numpy()
+    np.testing.assert_allclose(actual[real], expected[real], atol=1e-6)
+    assert not np.allclose(actual[~real], expected[~real], atol=1e-3)
 
 
 def test_mask_and_segments_are_optional(tiny):
@@ -208,7 +212,7 @@ def test_mask_and_segments_are_optional(tiny):
 
 
 def test_too_long_input_is_refused(tiny):
-    with pytest.raises(UserError, match="18 pieces, but max_position_embeddings is 17"):
+    with pytest.raises(UserError, match="18 tokens, but max_position_embeddings is 17"):
         modeling.AlbertEncoder(tiny)({"input_ids": np.ones([2, 18], np.int32)})
 
 
@@ -254,12 +258,12 @@ def test_dropout_is_applied_once_at_each_site(tiny, rates, sites, monkeypatch):
     features = random_features(BATCH)
     model(features, training=True, seed=[1, 2])
     assert len(seeds) == sites
-    assert len(set(seeds)) == sites  # no two sites drop the same places
+    assert len(set(seeds)) == sites  # no two sites drop the same positions
     model(features, training=False)
     assert len(seeds) == sites
 
 
-def test_dropout_depends_on_its_seed_alone(tiny):
+def test_dropout_depends_only_on_its_seed(tiny):
     model = modeling.AlbertEncoder(tiny.replace(hidden_dropout_prob=0.3))
     features = random_features(BATCH)
 
@@ -280,11 +284,51 @@ def test_recomputation_changes_no_gradient(tiny):
         with tf.GradientTape() as tape:
             outputs = model(features, training=True, seed=[5, 6])
             total = tf.reduce_sum(outputs["masked_lm_logits"] ** 2)
-        found = tape.gradient(total, model.trainable_variables)
-        gradients.append([tf.convert_to_tensor(g) for g in found if g is not None])
+        of_variables = tape.gradient(total, model.trainable_variables)
+        gradients.append([tf.convert_to_tensor(g) for g in of_variables if g is not None])
     assert len(gradients[0]) > 20
     for plain, recomputed in zip(*gradients, strict=True):
         np.testing.assert_allclose(recomputed, plain, rtol=1e-4, atol=1e-5)
+
+
+SHAPES = [
+    {},
+    {"embedding_size": 20},
+    {"num_hidden_groups": 3},
+    {"inner_group_num": 2, "hidden_act": "relu"},
+]
+GRADIENT_TOLERANCE = {"float32": 2e-5, "mixed_bfloat16": 5e-2, "mixed_float16": 1e-2}
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("strategy", SHARING_STRATEGIES)
+@pytest.mark.parametrize("policy", GRADIENT_TOLERANCE)
+def test_plain_and_fast_form_have_the_same_values_and_gradients(tiny, shape, strategy, policy):
+    dropout = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1}
+    config = tiny.replace(share_parameters=strategy, **shape, **dropout)
+    features = random_features(BATCH)
+
+    def values_and_gradients(plain, recompute):
+        encoder = modeling.AlbertEncoder(
+            config, dtype=policy, plain=plain, recompute_activations=recompute, seed=4
+        )
+        noisy(encoder)
+        with tf.GradientTape() as tape:
+            outputs = encoder(features, training=True, seed=[5, 6])
+            values = [*outputs["all_layers"], outputs["pooled_output"]]
+            total = tf.add_n([tf.reduce_mean(value**3) for value in values])
+        # A bias of keys adds the same to all scores of a query: its gradient is nothing but rounding errors.
+        variables = [v for name, v in encoder.named_variables().items() if "key/bias" not in name]
+        gradients = map(tf.convert_to_tensor, tape.gradient(total, variables))
+        return [tensor.numpy() for tensor in [*values, *gradients]]
+
+    expected = values_and_gradients(plain=True, recompute=False)
+    for recompute in (False, True):
+        actual = values_and_gradients(plain=False, recompute=recompute)
+        assert len(actual) == len(expected)
+        for ours, theirs in zip(actual, expected, strict=True):
+            largest = np.abs(theirs).max()
+            np.testing.assert_allclose(ours, theirs, atol=GRADIENT_TOLERANCE[policy] * largest)
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
@@ -293,11 +337,11 @@ def test_mixed_precision_keeps_norms_and_logits_in_float32(tiny, policy):
     mixed = AlbertForPreTraining(tiny, dtype=policy)
     mixed.set_weights(exact.get_weights())
     features = random_features(BATCH)
-    expected, found = exact(features), mixed(features)
+    expected, actual = exact(features), mixed(features)
     for name in ("sequence_output", "pooled_output", "masked_lm_logits", "sentence_order_logits"):
-        assert found[name].dtype == tf.float32, name
-        assert not np.array_equal(found[name], expected[name]), name  # it is another precision
-        np.testing.assert_allclose(found[name], expected[name], atol=0.25)
+        assert actual[name].dtype == tf.float32, name
+        assert not np.array_equal(actual[name], expected[name]), name  # the precision differs
+        np.testing.assert_allclose(actual[name], expected[name], atol=0.25)
     block = mixed.encoder.attention_blocks[0][0]
     assert block.compute_dtype == policy.removeprefix("mixed_")
     assert block.layer_norm.compute_dtype == "float32"
@@ -305,13 +349,13 @@ def test_mixed_precision_keeps_norms_and_logits_in_float32(tiny, policy):
 
 
 def test_start_values_depend_on_the_seed_and_differ_between_variables(tiny):
-    first, again, other = (AlbertForPreTraining(tiny, seed=seed) for seed in (1, 1, 2))
+    first, same_seed, other_seed = (AlbertForPreTraining(tiny, seed=seed) for seed in (1, 1, 2))
     block = first.encoder.attention_blocks[0][0]
     assert not np.allclose(block.query.kernel, block.key.kernel)
-    for a, b in zip(first.get_weights(), again.get_weights(), strict=True):
+    for a, b in zip(first.get_weights(), same_seed.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
     kernel = first.encoder.attention_blocks[0][0].query.kernel.numpy()
-    assert not np.allclose(kernel, other.encoder.attention_blocks[0][0].query.kernel)
+    assert not np.allclose(kernel, other_seed.encoder.attention_blocks[0][0].query.kernel)
     assert np.abs(kernel).max() <= 0.04  # truncated at two deviations of 0.02
     assert 0.015 < kernel.std() < 0.02
 

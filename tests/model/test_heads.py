@@ -1,4 +1,4 @@
-"""Heads: names and shapes, NumPy versions of what they compute, dropout, gradients, round trips on disk."""
+"""Task heads: names and shapes, values equal to NumPy, dropout, gradients, saving and loading."""
 
 import json
 
@@ -19,7 +19,7 @@ SPAN, SPAN_OR_NONE = heads.AlbertForSpan, heads.AlbertForSpanOrNone
 
 
 def make(cls, seed=3, **changes):
-    """A tiny model with noise on every variable, so that no bias is 0 and no LayerNorm is idle."""
+    """A tiny model with noise on every variable, so that every bias and LayerNorm has an effect."""
     model = cls(TINY.with_labels(LABELS, "moods").replace(**changes), seed=seed)
     rng = np.random.default_rng(seed)
     for variable in model.trainable_variables:
@@ -28,17 +28,16 @@ def make(cls, seed=3, **changes):
 
 
 def features_for(cls, seed=0) -> dict[str, np.ndarray]:
-    """Features of random pieces as the class wants them."""
+    """Features of random tokens, in the shapes that the class takes."""
     names = ("input_ids", "input_mask", "segment_ids")
     if cls is CHOICE:
-        found = random_features(BATCH * CHOICES, seed)
-        return {name: found[name].reshape(BATCH, CHOICES, LENGTH) for name in names}
-    found = random_features(BATCH, seed)
-    found = {name: found[name] for name in names}
-    # No answer in the first segment, but at [CLS]; none in the padding.
-    found["p_mask"] = 1 - found["segment_ids"] * found["input_mask"]
-    found["p_mask"][:, 0] = 0
-    return found
+        features = random_features(BATCH * CHOICES, seed)
+        return {name: features[name].reshape(BATCH, CHOICES, LENGTH) for name in names}
+    features = {name: random_features(BATCH, seed)[name] for name in names}
+    # Answers are in the second segment or at [CLS].
+    features["p_mask"] = 1 - features["segment_ids"] * features["input_mask"]
+    features["p_mask"][:, 0] = 0
+    return features
 
 
 def values(model) -> dict[str, np.ndarray]:
@@ -95,12 +94,12 @@ ALL = pytest.mark.parametrize("cls", HEADS, ids=lambda cls: cls.__name__)
 
 
 @ALL
-def test_names_and_shapes(cls):
+def test_variables_and_outputs_have_their_names_and_shapes(cls):
     names, outputs = HEADS[cls]
     model = make(cls)
-    found = {name: tuple(variable.shape) for name, variable in model.named_variables().items()}
-    assert {name: shape for name, shape in found.items() if not name.startswith("bert/")} == names
-    assert len(found) == len(model.trainable_variables)
+    shapes = {name: tuple(variable.shape) for name, variable in model.named_variables().items()}
+    assert {name: shape for name, shape in shapes.items() if not name.startswith("bert/")} == names
+    assert len(shapes) == len(model.trainable_variables)
     assert {name: tuple(value.shape) for name, value in model(features_for(cls)).items()} == outputs
 
 
@@ -115,31 +114,31 @@ def test_lengths_may_be_unknown(cls):
     shape = [None, CHOICES, None] if cls is CHOICE else [None, None]
     spec = {name: tf.TensorSpec(shape, tf.int32) for name in features}
     traced = tf.function(lambda inputs: model(inputs)).get_concrete_function(spec)
-    found = traced({name: tf.constant(value) for name, value in features.items()})
+    outputs = traced({name: tf.constant(value) for name, value in features.items()})
     for name, value in model(features).items():
-        np.testing.assert_allclose(found[name], value, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(outputs[name], value, atol=1e-5, err_msg=name)
 
 
-# --- What they compute
+# --- Values
 
 
-def test_the_classifier_against_numpy():
+def test_classifier_equals_numpy():
     model, features = make(CLASSIFIER), features_for(CLASSIFIER)
     v, pooled = values(model), model.encoder(features)["pooled_output"].numpy()
-    wanted = pooled @ v["output_weights"].T + v["output_bias"]
-    np.testing.assert_allclose(model(features)["logits"], wanted, atol=1e-5)
+    expected = pooled @ v["output_weights"].T + v["output_bias"]
+    np.testing.assert_allclose(model(features)["logits"], expected, atol=1e-5)
 
 
-def test_spans_against_numpy():
+def test_spans_equal_numpy():
     model, features = make(SPAN), features_for(SPAN)
     v, hidden = values(model), model.encoder(features)["sequence_output"].numpy()
-    wanted = hidden @ v["cls/squad/output_weights"].T + v["cls/squad/output_bias"]
+    expected = hidden @ v["cls/squad/output_weights"].T + v["cls/squad/output_bias"]
     outputs = model(features)
-    np.testing.assert_allclose(outputs["start_logits"], wanted[:, :, 0], atol=1e-5)
-    np.testing.assert_allclose(outputs["end_logits"], wanted[:, :, 1], atol=1e-5)
+    np.testing.assert_allclose(outputs["start_logits"], expected[:, :, 0], atol=1e-5)
+    np.testing.assert_allclose(outputs["end_logits"], expected[:, :, 1], atol=1e-5)
 
 
-def test_multiple_choice_scores_each_choice_by_itself():
+def test_multiple_choice_scores_each_choice_independently():
     model, features = make(CHOICE), features_for(CHOICE)
     logits = model(features)["logits"].numpy()
     for choice in range(CHOICES):
@@ -185,7 +184,7 @@ def span_or_none():
     return model, features, values(model), hidden
 
 
-def test_spans_or_none_in_training_against_numpy(span_or_none):
+def test_spans_or_none_in_training_equal_numpy(span_or_none):
     model, features, v, hidden = span_or_none
     starts = np.array([[0], [6], [5], [4], [7], [3]], np.int32)
     outputs = model({**features, "start_positions": starts}, training=True)
@@ -200,12 +199,12 @@ def test_spans_or_none_in_training_against_numpy(span_or_none):
     np.testing.assert_allclose(outputs["cls_logits"], no_answer, atol=1e-4)
     assert np.all(outputs["start_log_probs"].numpy()[~allowed] < -1e29)
     assert "end_top_index" not in outputs
-    other = model({**features, "start_positions": np.zeros_like(starts)}, training=True)
-    changed = np.abs(other["end_log_probs"] - outputs["end_log_probs"])[allowed]
+    from_first = model({**features, "start_positions": np.zeros_like(starts)}, training=True)
+    changed = np.abs(from_first["end_log_probs"] - outputs["end_log_probs"])[allowed]
     assert changed.max() > 0.01  # ends do depend on the start
 
 
-def test_spans_or_none_in_prediction_against_numpy(span_or_none):
+def test_spans_or_none_in_prediction_equal_numpy(span_or_none):
     model, features, v, hidden = span_or_none
     outputs = {name: value.numpy() for name, value in model(features).items()}
     start, ends, no_answer = numpy_span_or_none(
@@ -232,9 +231,9 @@ def test_spans_or_none_in_prediction_against_numpy(span_or_none):
     assert num_checked > BATCH
 
 
-def test_what_cannot_be_an_answer_changes_no_other_score(span_or_none):
+def test_padding_changes_no_score_of_an_answer(span_or_none):
     model, features, _, _ = span_or_none
-    # The same pieces with more padding: nothing but the padding's own scores is new.
+    # The same tokens with more padding: only the scores of the padding are new.
     longer = {name: np.pad(value, [(0, 0), (0, 4)]) for name, value in features.items()}
     longer["p_mask"][:, LENGTH:] = 1
     before, after = model(features), model(longer)
@@ -247,7 +246,7 @@ def test_what_cannot_be_an_answer_changes_no_other_score(span_or_none):
 
 
 @pytest.mark.parametrize("cls", [CLASSIFIER, CHOICE, SPAN_OR_NONE], ids=lambda cls: cls.__name__)
-def test_the_heads_dropout_is_on_in_training_only(cls):
+def test_dropout_of_heads_is_on_only_in_training(cls):
     features = features_for(cls)
     if cls is SPAN_OR_NONE:
         features["start_positions"] = np.ones([BATCH, 1], np.int32)
@@ -266,7 +265,7 @@ def test_the_heads_dropout_is_on_in_training_only(cls):
     assert np.abs(outputs(0.5, True, seed=8) - dropped).max() > 0.01
 
 
-def test_the_heads_dropout_leaves_the_mean_alone():
+def test_dropout_of_heads_keeps_the_mean():
     head = make(CLASSIFIER, classifier_dropout_prob=0.5).head
     vectors = np.random.default_rng(0).normal(size=[BATCH, 20]).astype(np.float32)
     plain = head(vectors).numpy()
@@ -298,7 +297,7 @@ def test_every_variable_learns(cls, task_flags):
         for name, gradient in gradients.items()
         if gradient is not None
     }
-    # The same for every position or choice: a softmax over them does not see it.
+    # The same for every position or choice, so that a softmax over them does not change.
     shifts = {"start_logits/dense/bias", "end_logits/dense_1/bias", "cls/squad/output_bias"}
     shifts.add("end_logits/LayerNorm/beta")
     shifts |= {"output_bias"} if cls is CHOICE else set()
@@ -313,14 +312,14 @@ def test_every_variable_learns(cls, task_flags):
 
 @pytest.mark.parametrize("name", sorted(heads.MODEL_CLASSES))
 @pytest.mark.parametrize("changes", [{}, {"num_hidden_groups": 2, "embedding_size": 20}], ids=str)
-def test_what_is_saved_is_loaded(name, changes, tmp_path):
+def test_loaded_model_equals_saved_model(name, changes, tmp_path):
     cls = heads.MODEL_CLASSES[name]
     model, features = make(cls, **changes), features_for(cls)
     save_pretrained(model, tmp_path / "model")
     loaded = load_pretrained(tmp_path / "model")
     assert type(loaded) is cls
     if cls.hf_architecture not in ("AlbertForPreTraining", "AlbertForQuestionAnswering"):
-        # (Theirs have as many outputs as labels; the others' heads always have two.)
+        # (In these two classes the number of outputs does not depend on the labels.)
         assert loaded.config.labels == LABELS
     for key, value in model(features).items():
         if key != "all_layers":
@@ -342,7 +341,7 @@ def test_the_released_layout_keeps_every_variable(name, tmp_path):
 
 
 @ALL
-def test_names_of_the_hugging_face_classes(cls, tmp_path):
+def test_saved_model_names_the_hugging_face_class(cls, tmp_path):
     assert set(heads.MODEL_CLASSES.values()) == {*HEADS, heads.AlbertForPreTraining}
     architectures = {
         CLASSIFIER: ["AlbertForSequenceClassification"],
@@ -355,7 +354,7 @@ def test_names_of_the_hugging_face_classes(cls, tmp_path):
     assert json.loads(config)["architectures"] == architectures[cls]
 
 
-def test_a_classifier_of_theirs_without_our_key_is_recognised(tmp_path):
+def test_hugging_face_classifier_without_our_key_is_recognized(tmp_path):
     model = make(CLASSIFIER)
     save_pretrained(model, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())

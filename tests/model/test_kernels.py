@@ -1,15 +1,15 @@
-"""The fused parts of a block: values and gradients of TensorFlow's own operations, in every type."""
+"""The kernels have the values and gradients of the plain operations, in every precision."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.model import kernels
+from albert_tf.model import kernels, operations
 from albert_tf.model.encoder import ACTIVATIONS
 from tests.helpers import TINY
 
-BATCH, HEADS, LENGTH, HEAD, ROWS, WIDTH = 2, 3, 7, 5, 11, 13
-TOLERANCE = {"float32": 2e-6, "bfloat16": 6e-2}
+BATCH, HEADS, LENGTH, HEAD, WIDTH = 2, 3, 7, 5, 13
+TOLERANCE = {"float32": 2e-6, "bfloat16": 6e-2, "float16": 8e-3}
 
 
 def random(seed, *shape, dtype="float32"):
@@ -17,38 +17,41 @@ def random(seed, *shape, dtype="float32"):
     return tf.cast(tf.constant(values), dtype)
 
 
-def value_and_gradients(function, *tensors):
-    """What a function gives inside a graph, and its gradients for a random upstream gradient; float32."""
+def values_and_gradients(function, *tensors):
+    """The values of a function inside a graph, and its gradients for random upstream gradients; float32."""
 
     @tf.function
     def compute():
         with tf.GradientTape() as tape:
             tape.watch(tensors)
-            value = function(*tensors)
-        upstream = random(99, *value.shape, dtype=value.dtype)
-        return value, *tape.gradient(value, tensors, upstream)
+            values = tf.nest.flatten(function(*tensors))
+        upstream = [random(99, *value.shape, dtype=value.dtype) for value in values]
+        return *values, *tape.gradient(values, tensors, upstream)
 
     return [tf.cast(tensor, tf.float32).numpy() for tensor in compute()]
 
 
-def assert_same(found, expected, dtype):
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
-        scale = np.abs(other).max() + 1
-        np.testing.assert_allclose(one / scale, other / scale, atol=TOLERANCE[dtype])
-        assert np.abs(other).max() > 0.01
+def assert_equal(actual, expected, dtype):
+    assert len(actual) == len(expected)
+    for ours, theirs in zip(actual, expected, strict=True):
+        scale = np.abs(theirs).max() + 1
+        np.testing.assert_allclose(ours / scale, theirs / scale, atol=TOLERANCE[dtype])
+        assert np.abs(theirs).max() > 0.01
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("name", ["gelu", "relu", "tanh"])
-def test_bias_and_activation(name, dtype):
-    hidden, bias = random(1, ROWS, WIDTH, dtype=dtype), random(2, WIDTH, dtype=dtype)
+def test_bias_activation_equals_the_sum_and_the_activation(name, dtype):
+    hidden, bias = random(1, BATCH, LENGTH, WIDTH, dtype=dtype), random(2, WIDTH, dtype=dtype)
     activation = ACTIVATIONS[name]
-    found = value_and_gradients(
-        lambda *tensors: kernels.bias_activation(*tensors, activation, training=True), hidden, bias
-    )
-    expected = value_and_gradients(lambda h, b: activation(h + b), hidden, bias)
-    assert_same(found, expected, dtype)
+    expected = values_and_gradients(lambda h, b: activation(h + b), hidden, bias)
+    for module in (operations, kernels):
+        actual = values_and_gradients(
+            lambda *tensors, module=module: module.bias_activation(*tensors, activation),
+            hidden,
+            bias,
+        )
+        assert_equal(actual, expected, dtype)
 
 
 def half_dropped(tensor):
@@ -58,71 +61,91 @@ def half_dropped(tensor):
 
 @pytest.mark.parametrize("drop", [None, half_dropped])
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_residual_and_norm(dtype, drop):
-    update, residual = (random(seed, ROWS, WIDTH, dtype=dtype) for seed in (3, 4))
+def test_residual_norm_equals_its_definition(dtype, drop):
+    update, residual = (random(seed, BATCH, LENGTH, WIDTH, dtype=dtype) for seed in (3, 4))
     bias, gamma, beta = random(10, WIDTH, dtype=dtype), random(5, WIDTH), random(6, WIDTH)
 
-    def plain(update, bias, residual, gamma, beta):
+    def definition(update, bias, residual, gamma, beta):
         update = (drop or tf.identity)(update + bias)
         total = tf.cast(update, tf.float32) + tf.cast(residual, tf.float32)
         mean, variance = tf.nn.moments(total, [-1], keepdims=True)
         return (total - mean) / tf.sqrt(variance + 1e-3) * gamma + beta
 
     tensors = (update, bias, residual, gamma, beta)
-    expected = value_and_gradients(plain, *tensors)
-    for training in (True, False) if drop is None else (True,):
-        found = value_and_gradients(
-            lambda *parts, training=training: kernels.residual_norm(
-                *parts, 1e-3, drop=drop, training=training
-            ),
-            *tensors,
+    expected = values_and_gradients(definition, *tensors)
+    for module in (operations, kernels):
+        actual = values_and_gradients(
+            lambda *tensors, module=module: module.residual_norm(*tensors, 1e-3, drop), *tensors
         )
-        assert_same(found, expected, dtype)
+        assert_equal(actual, expected, dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_split_heads_equals_three_reshaped_parts(dtype):
+    projected = random(7, BATCH, LENGTH, 3 * HEADS * HEAD, dtype=dtype)
+    bias = random(8, 3 * HEADS * HEAD, dtype=dtype)
+
+    def definition(projected, bias):
+        parts = tf.split(projected + bias, 3, axis=-1)
+        heads = [tf.reshape(part, [BATCH, LENGTH, HEADS, HEAD]) for part in parts]
+        return [tf.transpose(part, [0, 2, 1, 3]) for part in heads]
+
+    expected = values_and_gradients(definition, projected, bias)
+    for module in (operations, kernels):
+        actual = values_and_gradients(
+            lambda *tensors, module=module: module.split_heads(*tensors, HEADS), projected, bias
+        )
+        assert_equal(actual, expected, dtype)
+
+
+def padding_bias():
+    """Attention bias [B, 1, 1, M]: the first example has two padding positions."""
+    num_tokens = tf.constant([LENGTH - 2, LENGTH])[:, None, None, None]
+    return tf.where(tf.range(LENGTH) < num_tokens, 0.0, -10000.0)
+
+
+def block_diagonal_bias():
+    """Attention bias [B, 1, L, M]: positions of one row see only those of the same part; two padding positions."""
+    part = tf.constant([[1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 1, 2, 2, 2]])
+    is_same = (part[:, :, None] == part[:, None, :]) & (part[:, None, :] != 0)
+    return tf.where(is_same, 0.0, -10000.0)[:, None]
 
 
 @pytest.mark.parametrize("on_processor", [True, False])
+@pytest.mark.parametrize("attention_bias", [padding_bias, block_diagonal_bias])
 @pytest.mark.parametrize("drop", [None, half_dropped])
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_attention(dtype, drop, on_processor, monkeypatch):
+def test_attention_equals_its_definition(dtype, drop, attention_bias, on_processor, monkeypatch):
     monkeypatch.setattr(kernels, "_is_on_processor", lambda: on_processor)
-    width = HEADS * HEAD
-    projected = random(7, BATCH * LENGTH, 3 * width, dtype=dtype)
-    bias = random(8, 3 * width, dtype=dtype)
-    num_kept = tf.constant([LENGTH - 2, LENGTH])[:, None, None, None]
-    adder = tf.where(tf.range(LENGTH) < num_kept, 0.0, -10000.0)
+    heads = [random(seed, BATCH, HEADS, LENGTH, HEAD, dtype=dtype) for seed in (7, 8, 9)]
 
-    def plain(projected, bias):
-        heads = tf.reshape(projected + bias, [BATCH, LENGTH, 3, HEADS, HEAD])
-        query, key, value = tf.unstack(heads, axis=2)
-        scores = tf.einsum("BLNH,BMNH->BNLM", query / HEAD**0.5, key)
-        probabilities = tf.nn.softmax(tf.cast(scores, tf.float32) + adder)
+    def definition(query, key, value):
+        scores = tf.einsum("BNLH,BNMH->BNLM", query / HEAD**0.5, key)
+        probabilities = tf.nn.softmax(tf.cast(scores, tf.float32) + attention_bias())
         probabilities = (drop or tf.identity)(tf.cast(probabilities, value.dtype))
-        output = tf.einsum("BNLM,BMNH->BLNH", probabilities, value)
-        return tf.reshape(output, [BATCH * LENGTH, width])
+        return tf.einsum("BNLM,BNMH->BNLH", probabilities, value)
 
-    expected = value_and_gradients(plain, projected, bias)
-    for training in (True, False) if drop is None else (True,):
-        found = value_and_gradients(
-            lambda *parts, training=training: kernels.attention(
-                *parts, adder, HEADS, drop=drop, training=training
-            ),
-            projected,
-            bias,
+    expected = values_and_gradients(definition, *heads)
+    for module in (operations, kernels):
+        actual = values_and_gradients(
+            lambda *heads, module=module: module.attention(*heads, attention_bias(), drop), *heads
         )
-        assert_same(found, expected, dtype)
-        if training:  # keys and values of padding get nothing
-            assert not found[1].reshape(BATCH, LENGTH, 3, width)[0, -2:, 1:].any()
+        assert_equal(actual, expected, dtype)
+        if attention_bias is padding_bias:
+            _, _, key_gradient, value_gradient = actual
+            assert not key_gradient[0, :, -2:].any()
+            assert not value_gradient[0, :, -2:].any()
 
 
 def test_softmax_in_bfloat16_rounds_once():
-    """Where TensorFlow's softmax of bfloat16 is not that of float32, rounded, ours goes through float32."""
-    query, key = (random(seed, 4, 3, 50, 8, dtype="bfloat16") for seed in (12, 13))
+    """If TensorFlow's softmax of bfloat16 is not the rounded softmax of float32, ours computes in float32."""
+    query, key = (random(seed, 4, 3, 50, 16, dtype="bfloat16") for seed in (12, 13))
     query *= 3
-    scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
+    scores = tf.cast(tf.matmul(query / 4, key, transpose_b=True), tf.float32)
     expected = tf.cast(tf.nn.softmax(scores), tf.bfloat16)
-    found = kernels._probabilities(query, key)
+    actual = kernels._probabilities(query, key, tf.zeros([4, 1, 1, 50]))
     np.testing.assert_allclose(
-        tf.cast(found, tf.float32), tf.cast(expected, tf.float32), rtol=0.02, atol=1e-6
+        tf.cast(actual, tf.float32), tf.cast(expected, tf.float32), rtol=0.02, atol=1e-6
     )
 
 
@@ -132,8 +155,8 @@ def test_training_and_inference_give_the_same():
     encoder = AlbertEncoder(TINY, seed=3)
     ids = tf.constant(np.random.default_rng(0).integers(0, TINY.vocab_size, (BATCH, LENGTH)))
     mask = tf.constant([[1] * LENGTH, [1] * (LENGTH - 3) + [0] * 3])
-    first, second = (
+    inference, training = (
         encoder({"input_ids": ids, "input_mask": mask}, training=training)["sequence_output"]
         for training in (False, True)
     )
-    np.testing.assert_allclose(first, second, atol=2e-6)
+    np.testing.assert_allclose(inference, training, atol=2e-6)

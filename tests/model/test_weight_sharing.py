@@ -1,10 +1,10 @@
-"""Weights that layers share: the values and gradients of a variable that is used several times."""
+"""Weights that layers share have the values and gradients of a variable that is used several times."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.model.weight_sharing import SharedWeights
+from albert_tf.model.weight_sharing import weights_of_each_use
 
 ROWS, WIDTH, USES = 3, 5, 4
 
@@ -13,41 +13,66 @@ def values(seed, *shape):
     return tf.constant(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
 
 
-@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
-def test_gradients_are_those_of_all_uses_together(dtype):
-    kernel, bias = tf.Variable(values(1, WIDTH, WIDTH)), tf.Variable(values(2, WIDTH))
+class Block:
+    """A product, a tanh and a sum, with a weight in the type of use and a weight in float32."""
+
+    def __init__(self, dtype: str, seed: int):
+        self.compute_dtype = dtype
+        self.kernel, self.beta = (
+            tf.Variable(values(seed, WIDTH, WIDTH)),
+            tf.Variable(values(2, WIDTH)),
+        )
+
+    def weights_by_name(self):
+        return {"input_kernel": self.kernel, "beta": self.beta}
+
+    def __call__(self, hidden, weights):
+        kernel = weights["input_kernel"]
+        assert (kernel.dtype, weights["beta"].dtype) == (self.compute_dtype, tf.float32)
+        product = tf.matmul(tf.cast(hidden, kernel.dtype), kernel)
+        return tf.tanh(tf.cast(product, tf.float32) + weights["beta"])
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_gradients_are_those_of_all_uses_together(dtype, plain):
+    shared, single = Block(dtype, 1), Block(dtype, 4)
+    variables = [shared.kernel, shared.beta, single.kernel, single.beta]
+    order = [*[shared] * (USES - 1), single, shared]
     start = values(3, ROWS, WIDTH)
 
-    def result(next_weights):
+    def result(weights_of_uses):
         hidden = start
-        for _ in range(USES):
-            kernel, bias = next_weights()
-            product = tf.matmul(tf.cast(hidden, dtype), kernel)
-            hidden = tf.tanh(tf.cast(product, tf.float32) + bias)
+        for block, weights in zip(order, weights_of_uses, strict=True):
+            hidden = block(hidden, weights)
         return tf.reduce_sum(tf.square(hidden))
 
     @tf.function
-    def shared():
+    def ours():
         with tf.GradientTape() as tape:
-            value = result(SharedWeights([(kernel, dtype), (bias, tf.float32)], USES).use)
-        return value, *tape.gradient(value, (kernel, bias))
+            value = result(weights_of_each_use(order, plain=plain))
+        return value, *tape.gradient(value, variables)
 
     @tf.function
-    def plain():
+    def independent():
+        """Every use casts the variables again."""
         with tf.GradientTape() as tape:
-            value = result(lambda: (tf.cast(kernel, dtype), tf.convert_to_tensor(bias)))
-        return value, *tape.gradient(value, (kernel, bias))
+            value = result(
+                {"input_kernel": tf.cast(block.kernel, dtype), "beta": tf.identity(block.beta)}
+                for block in order
+            )
+        return value, *tape.gradient(value, variables)
 
-    for found, expected in zip(shared(), plain(), strict=True):
-        assert found.dtype == tf.float32
+    # In the plain form, TensorFlow adds gradients up in the type of use.
+    tolerance = 0.01 if plain and dtype == "bfloat16" else 1e-5
+    for actual, expected in zip(ours(), independent(), strict=True):
+        assert actual.dtype == tf.float32
         assert np.abs(expected).max() > 0.1
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
 
 
-def test_one_use_and_no_gradient():
-    weights = SharedWeights([(values(1, 2), tf.float32), (values(2, 3), tf.bfloat16)], 1)
-    first, second = weights.use()
-    np.testing.assert_array_equal(first, values(1, 2))
-    assert second.dtype == tf.bfloat16
-    with pytest.raises(AssertionError, match="announced"):
-        weights.use()
+def test_a_block_that_is_used_once_has_its_own_values():
+    block = Block("bfloat16", 1)
+    (weights,) = weights_of_each_use([block], plain=False)
+    np.testing.assert_array_equal(weights["beta"], block.beta)
+    np.testing.assert_array_equal(weights["input_kernel"], tf.cast(block.kernel, tf.bfloat16))

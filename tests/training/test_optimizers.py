@@ -1,4 +1,4 @@
-"""Optimisers against a plain NumPy statement and tf-models-official's; schedule and exclusions by hand."""
+"""Optimizers equal NumPy versions and that of tf-models-official; schedule and exclusions have the expected values."""
 
 import numpy as np
 import pytest
@@ -59,15 +59,15 @@ def test_updates_equal_numpy(name, kernel_elements, monkeypatch):
         optimizer=name, learning_rate=0.1, num_train_steps=20, num_warmup_steps=3
     )
     start, gradients = start_and_gradients()
-    found, optimizer = run_ours(config, start, gradients)
+    actual, optimizer = run_ours(config, start, gradients)
     expected = run_numpy(config, start, gradients, lamb=name == "lamb")
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(actual, expected, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
     assert type(optimizer).__name__.lower() == name
-    assert all(np.abs(a - b).max() > 1e-3 for a, b in zip(found, start, strict=True))
+    assert all(np.abs(a - b).max() > 1e-3 for a, b in zip(actual, start, strict=True))
 
 
-def test_the_two_optimisers_differ():
+def test_lamb_and_adamw_differ_only_in_adapted_variables():
     start, gradients = start_and_gradients()
     config = {"learning_rate": 0.1, "num_train_steps": 20, "num_warmup_steps": 3}
     lamb, _ = run_ours(OptimizerConfig(optimizer="lamb", **config), start, gradients)
@@ -83,14 +83,14 @@ def test_bias_corrected_lamb_equals_tf_models_official():
         learning_rate=0.1, num_train_steps=20, num_warmup_steps=3, bias_correction=True
     )
     start, gradients = start_and_gradients()
-    found, _ = run_ours(config, start, gradients)
+    actual, _ = run_ours(config, start, gradients)
     schedule = optimizers.WarmupPolynomialDecay(config, 0.1)
     variables = [tf.Variable(value, name=name) for name, value in zip(NAMES, start, strict=True)]
     excluded = ["LayerNorm", "layer_norm", "bias"]
     peer = LAMB(learning_rate=schedule, weight_decay_rate=0.01, exclude_from_weight_decay=excluded)
     for step in gradients:
         peer.apply_gradients(list(zip(step, variables, strict=True)))
-    for a, b in zip(found, variables, strict=True):
+    for a, b in zip(actual, variables, strict=True):
         np.testing.assert_allclose(a, b.numpy(), atol=2e-5)
 
 
@@ -99,7 +99,7 @@ def rates(config, updates):
     return [float(schedule(done)) for done in updates]
 
 
-def test_schedule_is_the_originals():
+def test_schedule_equals_the_original():
     config = OptimizerConfig()
     first, last_of_warmup, after, end = rates(config, [0, 3123, 3124, 124_999])
     assert first == pytest.approx(0.00176 / 3125)
@@ -110,13 +110,15 @@ def test_schedule_is_the_originals():
 
 def test_decay_from_the_end_of_the_warmup_has_no_step():
     config = OptimizerConfig(decay_from="warmup_end", num_train_steps=100, num_warmup_steps=20)
-    found = rates(config, range(100))
-    assert max(found) == pytest.approx(0.00176)
-    assert max(abs(a - b) for a, b in zip(found, found[1:], strict=False)) <= 0.00176 / 20 + 1e-9
-    assert found[59] == pytest.approx(0.00176 / 2)
+    decayed = rates(config, range(100))
+    assert max(decayed) == pytest.approx(0.00176)
+    assert (
+        max(abs(a - b) for a, b in zip(decayed, decayed[1:], strict=False)) <= 0.00176 / 20 + 1e-9
+    )
+    assert decayed[59] == pytest.approx(0.00176 / 2)
 
 
-def test_power_and_late_warmup():
+def test_power_and_start_of_warmup_change_the_rates():
     config = OptimizerConfig(
         num_train_steps=10, num_warmup_steps=4, start_warmup_step=2, poly_power=2.0
     )
@@ -137,7 +139,7 @@ def test_only_kernels_and_tables_decay():
     assert len(decayed) == 3 + 1 + 6 + 1 + 1 + 1  # tables, projection, block, pooler, both heads
 
 
-def test_clipping_by_hand():
+def test_clipping_scales_gradients_above_the_norm():
     gradients = [tf.constant([3.0, 0.0]), tf.constant([4.0])]
     clipped, norm = optimizers.clip_by_global_norm(gradients, [None, None], 1.0)
     assert float(norm) == 5.0
@@ -148,7 +150,7 @@ def test_clipping_by_hand():
     np.testing.assert_allclose(untouched[1], [4.0])
 
 
-def test_clipping_counts_embedding_rows_one_by_one():
+def test_clipping_counts_every_embedding_row():
     table = tf.Variable(tf.zeros([2, 3]))
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(tf.gather(table, [0, 0, 1]) * 2.0)
@@ -165,7 +167,7 @@ def test_a_norm_that_is_not_finite_stays_visible():
     assert not np.isfinite(clipped[0]).all()
 
 
-def test_loss_scaling_wraps_it():
+def test_loss_scaling_skips_steps_that_are_not_finite():
     variable = tf.Variable([1.0, 2.0])
     config = OptimizerConfig(num_train_steps=10, num_warmup_steps=0)
     inner = optimizers.create_optimizer(config, 8, {"a/kernel": variable})

@@ -1,0 +1,101 @@
+"""The operations of a block, from their definitions.
+
+`kernels.py` has the same functions with the same arguments and is used in training. This module is used in inference,
+and in training by `AlbertEncoder(plain=True)`.
+
+Shape legend: `encoder.py`; T query, key and value next to each other, 3 D.
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+
+def split_heads(projected_BLT: tf.Tensor, bias_T: tf.Tensor, num_heads: int) -> list[tf.Tensor]:
+    """Query, key and value, [B, N, L, H] each, from their joint projection without bias.
+
+    Args:
+      projected_BLT: of any float type, as the results.
+      bias_T: of the same type, added first.
+      num_heads: N.
+    """
+    length = projected_BLT.shape[1] or tf.shape(projected_BLT)[1]
+    head_size = projected_BLT.shape[2] // (3 * num_heads)
+    biased_BLT = tf.nn.bias_add(projected_BLT, bias_T)
+    parts = tf.reshape(biased_BLT, [-1, length, 3, num_heads, head_size])
+    return tf.unstack(tf.transpose(parts, [2, 0, 3, 1, 4]))
+
+
+def attention(
+    query_BNLH: tf.Tensor,
+    key_BNMH: tf.Tensor,
+    value_BNMH: tf.Tensor,
+    attention_bias: tf.Tensor,
+    drop: Callable | None = None,
+) -> tf.Tensor:
+    """drop(softmax(query key / sqrt(H) + attention bias)) value of every head, [B, N, L, H].
+
+    Args:
+      query_BNLH: of any float type, as the result.
+      key_BNMH: of the same type.
+      value_BNMH: of the same type.
+      attention_bias: float32 [B, 1, 1 or L, M]: 0, or -10000 for a position that is not attended to; gets no gradient.
+      drop: dropout of a tensor; None drops nothing.
+    """
+    probabilities_BNLM = attention_probabilities(query_BNLH, key_BNMH, attention_bias)
+    return tf.matmul(drop(probabilities_BNLM) if drop else probabilities_BNLM, value_BNMH)
+
+
+def attention_probabilities(
+    query_BNLH: tf.Tensor, key_BNMH: tf.Tensor, attention_bias: tf.Tensor
+) -> tf.Tensor:
+    """softmax(query key / sqrt(H) + attention bias), [B, N, L, M]; in float32, then cast to the query's type."""
+    scale = tf.cast(query_BNLH.shape[-1] ** -0.5, query_BNLH.dtype)
+    scores_BNLM = tf.matmul(query_BNLH * scale, key_BNMH, transpose_b=True)
+    probabilities_BNLM = tf.nn.softmax(tf.cast(scores_BNLM, tf.float32) + attention_bias)
+    return tf.cast(probabilities_BNLM, query_BNLH.dtype)
+
+
+def bias_activation(hidden_BLF: tf.Tensor, bias_F: tf.Tensor, activation: Callable) -> tf.Tensor:
+    """activation(hidden + bias), [B, L, F].
+
+    Args:
+      hidden_BLF: of any float type, as the result.
+      bias_F: of the same type.
+      activation: a function of a tensor that acts on each value separately.
+    """
+    return activation(tf.nn.bias_add(hidden_BLF, bias_F))
+
+
+def residual_norm(
+    update_BLD: tf.Tensor,
+    bias_D: tf.Tensor,
+    residual_BLD: tf.Tensor,
+    gamma_D: tf.Tensor,
+    beta_D: tf.Tensor,
+    epsilon: float,
+    drop: Callable | None = None,
+) -> tf.Tensor:
+    """LayerNorm(drop(update + bias) + residual), [B, L, D] float32 (original modeling.py:429-432).
+
+    Args:
+      update_BLD: of any float type.
+      bias_D: of the same type.
+      residual_BLD: of any float type.
+      gamma_D: float32.
+      beta_D: float32.
+      epsilon: added to the variance.
+      drop: dropout of a tensor; None drops nothing.
+    """
+    biased_BLD = tf.nn.bias_add(update_BLD, bias_D)
+    dropped_BLD = drop(biased_BLD) if drop else biased_BLD
+    sum_BLD = tf.cast(dropped_BLD, tf.float32) + tf.cast(residual_BLD, tf.float32)
+    return layer_norm(sum_BLD, gamma_D, beta_D, epsilon)
+
+
+def layer_norm(
+    tensor: tf.Tensor, gamma_D: tf.Tensor, beta_D: tf.Tensor, epsilon: float
+) -> tf.Tensor:
+    """LayerNorm over the last axis, [..., D] float32 -> the same."""
+    mean, variance = tf.nn.moments(tensor, axes=[-1], keepdims=True)
+    return tf.nn.batch_normalization(tensor, mean, variance, beta_D, gamma_D, epsilon)
