@@ -84,14 +84,16 @@ class Settings:
         if value is None and is_optional(field):
             return
         declared, kind = field.metadata, value_type(field)
+        none_value, minimum = declared.get("none_value"), declared.get("minimum")
         if isinstance(kind, type) and type(value) is not kind:
             self.refuse(field.name, f"must be of type {kind.__name__}, got {value!r}")
         if declared.get("choices") and value not in declared["choices"]:
             self.refuse(
                 field.name, f"must be one of {', '.join(declared['choices'])}; got {value!r}"
             )
-        if declared.get("minimum") is not None and not value >= declared["minimum"]:
-            self.refuse(field.name, f"must be at least {declared['minimum']}, got {value}")
+        if minimum is not None and not value >= minimum:
+            none_or = "" if none_value in (None, minimum) else f"{none_value} or "
+            self.refuse(field.name, f"must be {none_or}at least {minimum}, got {value}")
         if declared.get("maximum") is not None and not value <= declared["maximum"]:
             self.refuse(field.name, f"must be at most {declared['maximum']}, got {value}")
 

@@ -108,9 +108,7 @@ class FineTuningOptimizerConfig(OptimizerConfig):
         help="Number of steps of linear warm-up; by default, or with -1, --warmup_proportion of the training.",
     )
     num_train_epochs: float = setting(
-        3.0,
-        "Number of passes through the training data, without --num_train_steps.",
-        minimum=0.001,
+        3.0, "Number of passes through the training data, without --num_train_steps.", minimum=0.001
     )
     warmup_proportion: float = setting(
         0.1, "Fraction of the training that is warm-up.", minimum=0, maximum=1

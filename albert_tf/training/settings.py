@@ -97,10 +97,7 @@ class RunConfig(Settings):
         4096, "Examples in a training step, over all devices.", minimum=1
     )
     eval_batch_size: int = setting(
-        64,
-        "Examples in an evaluation step, over all devices.",
-        minimum=1,
-        changes_results=False,
+        64, "Examples in an evaluation step, over all devices.", minimum=1, changes_results=False
     )
     gradient_accumulation_steps: int = setting(
         1,
@@ -126,9 +123,7 @@ class RunConfig(Settings):
         "", "Name or grpc:// address of a Cloud TPU; `local` on a TPU VM.", **_DEVICES
     )
     worker_hosts: str = setting(
-        "",
-        "host:port of every worker, separated by commas, for multi_worker_mirrored.",
-        **_DEVICES,
+        "", "host:port of every worker, separated by commas, for multi_worker_mirrored.", **_DEVICES
     )
     task_index: int = setting(0, "Index of this process in --worker_hosts.", minimum=0, **_DEVICES)
     mixed_precision: str = setting(
@@ -154,10 +149,7 @@ class RunConfig(Settings):
         changes_results=False,
     )
     log_every_steps: int = setting(
-        100,
-        "Training steps between two lines of metrics.jsonl.",
-        minimum=1,
-        changes_results=False,
+        100, "Training steps between two lines of metrics.jsonl.", minimum=1, changes_results=False
     )
     save_checkpoints_steps: int = setting(
         5000, "Training steps between two checkpoints.", minimum=1, changes_results=False

@@ -45,12 +45,13 @@ def test_a_number_that_stands_for_none_becomes_none():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"count": -1}, "--count must be at least 1, got -1"),
+        ({"count": -1}, "--count must be 0 or at least 1, got -1"),
         ({"count": 2.5}, "--count must be of type int, got 2.5"),
         ({"count": "2"}, "--count must be of type int, got '2'"),
         ({"count": False}, "--count must be of type int, got False"),
-        ({"rate": -0.5}, "--rate must be at least 0, got -0.5"),
+        ({"rate": -0.5}, "--rate must be -1 or at least 0, got -0.5"),
         ({"rate": 1}, "--rate must be at most 0.9, got 1.0"),
+        ({"width": -1}, "--width must be at least 0, got -1"),
         ({"width": None}, "--width must be of type int, got None"),
         ({"name": None}, "--name must be of type str, got None"),
     ],
