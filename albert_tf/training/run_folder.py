@@ -118,21 +118,23 @@ class RunFolder:
             if isinstance(values, Settings):
                 before[group] = values.from_recorded(recorded.get(group, {}))
                 may_differ.update(values.names(changes_results=False))
+                unknown = ", ".join(name for name in before[group] if name not in values.names())
+                if unknown and group != "model" and self.is_chief:  # a model may have foreign keys
+                    print(
+                        f"{self.file(CONFIG_FILE)}: ignored, no settings of this version: {unknown}"
+                    )
         if not self._run.do_train:  # only the model must be the same, except its dropout rates
             may_differ.update(
                 *(values for group, values in self._values.items() if group != "model")
             )
         for group, values in self._values.items():
-            old_values = before.get(group, {})
             for name, value in values.items():
-                if name not in may_differ and old_values.get(name) != value:
+                old_value = before.get(group, {}).get(name)
+                if name not in may_differ and old_value != value:
                     raise UserError(
-                        f"--output_dir={self.path} holds a run with {name}={old_values.get(name)!r}, not {value!r}:"
+                        f"--output_dir={self.path} holds a run with {name}={old_value!r}, not {value!r}:"
                         " choose another folder, or --overwrite_output_dir to start again"
                     )
-            unknown = ", ".join(name for name in old_values if name not in values)
-            if unknown and self.is_chief and group != "model":  # foreign keys of released files
-                print(f"{self.file(CONFIG_FILE)}: ignored, no settings of this version: {unknown}")
 
     def open(self) -> None:
         """Creates the folder, or deletes the run in it if that was asked for, and writes config.json.

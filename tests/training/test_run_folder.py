@@ -96,12 +96,15 @@ def test_0_and_minus_1_in_the_config_of_an_older_version_mean_none(run):
 
 
 def test_a_setting_that_no_longer_exists_is_ignored_with_a_note(run, capsys):
-    path = run(lambda recorded: recorded["optimizer"].update(old_setting=4))
+    def change(recorded):
+        recorded["optimizer"]["old_setting"] = 4
+        recorded["records"]["old_number"] = 5
+
+    path = run(change)
     capsys.readouterr()
     open_folder(path)
-    assert (
-        "config.json: ignored, no settings of this version: old_setting" in capsys.readouterr().out
-    )
+    note = f"{path}/config.json: ignored, no settings of this version: old_setting\n"
+    assert capsys.readouterr().out == note
 
 
 def test_an_evaluation_needs_the_same_model_only(run):
