@@ -172,20 +172,21 @@ def our_step(step: Step) -> Iterator[Callable[[], None]]:
 def make_trainer(
     make_task: Callable, run: RunConfig, optimizer: OptimizerConfig, make_dataset=None
 ):
-    """A trainer as `train_loop.run` makes it.
+    """A trainer as in `loop.run`.
 
     Args:
-      make_task: see `train_loop.run`.
+      make_task: see `loop.run`.
       run: folder, devices, batch, precision.
       optimizer: optimiser and schedule.
       make_dataset: gives, from the task, other batches than its training data.
     """
-    from albert_tf.training import loop
+    from albert_tf.training.state import start_run
+    from albert_tf.training.step import Trainer
 
     with devices.make_strategy(run).scope():
         task = make_task()
         other = make_dataset and functools.partial(make_dataset, task)
-        return loop.Run(task, run, optimizer).make_trainer(other)
+        return Trainer(start_run(task, run, optimizer), other)
 
 
 # --- Peers ---

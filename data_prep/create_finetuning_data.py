@@ -68,7 +68,7 @@ class FineTuningDataSettings(Settings):
     level: str = changed(RaceConfig, "level", "all")
     max_qa_length: int = changed(RaceConfig, "max_qa_length", 128)
     num_shards: int = setting(8, "Files that the records are spread over.", minimum=1)
-    num_workers: int = changed(FineTuningConfig, "num_workers", 0)
+    num_workers: int | None = changed(FineTuningConfig, "num_workers", None)
 
 
 def main(settings: FineTuningDataSettings) -> None:

@@ -47,7 +47,7 @@ class CorpusSettings(Settings):
         maximum=0.99,
     )
     random_seed: int = setting(12345, "Seed of the choice of held-out documents.", minimum=0)
-    num_workers: int = num_workers_setting()
+    num_workers: int | None = num_workers_setting()
 
     def __post_init__(self):
         super().__post_init__()

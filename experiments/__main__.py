@@ -222,7 +222,7 @@ def main() -> None:
         return
     if name not in COMMANDS:
         print(f"experiments: {name!r}: expected {', '.join(COMMANDS)}", file=sys.stderr)
-        sys.exit(flags.FLAG_MISTAKE)
+        sys.exit(flags.FLAG_ERROR)
     sys.argv[:2] = [f"experiments {name}"]
     function, settings, positional = COMMANDS[name]
     flags.run(function, settings, positional=positional)

@@ -28,6 +28,7 @@ from albert_tf.tasks.race.task import RaceTask
 from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.training import loop
 from albert_tf.training.run_folder import CONFIG_FILE, EVAL_METRICS_FILE, METRICS_FILE, RESULTS_FILE
+from albert_tf.training.settings import RunConfig
 from experiments.declarations import (
     PRETRAINING,
     STEPS_FACTOR,
@@ -39,11 +40,8 @@ from experiments.declarations import (
 )
 from experiments.preparation import Workspace, key_of, locked
 
-# Settings of a run that say where it is computed. They hold for fine-tuning as well, and make no other run of it.
-PLACE = (
-    *("distribution_strategy", "num_devices", "tpu_name", "worker_hosts", "task_index"),
-    "jit_compile",
-)
+# Settings of a run that say where it is computed.
+PLACE = RunConfig.names(about_devices=True)
 # What fine-tuning takes from pretraining, unless the scale's `[tasks]` say otherwise.
 INHERITED = (*PLACE, "mixed_precision")
 
@@ -76,6 +74,7 @@ def command(program: str, settings: Sequence[Settings]) -> str:
             value = getattr(one, field.name)
             if value != field.default:
                 shown = str(value).lower() if field.type is bool else value
+                shown = field.metadata["none_value"] if value is None else shown
                 flags.append(f"--{field.name}={shown}")
     return shlex.join(["python", program, *flags])
 

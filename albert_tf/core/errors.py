@@ -1,18 +1,18 @@
-"""The one exception for mistakes that the user can mend, and what it says of other errors."""
+"""The exception for user errors, and the first line of other errors."""
 
 import re
 
 
 class UserError(ValueError):
-    """Wrong input: its message is one line that says what was expected, what came, and what to change.
+    """Wrong input. The message is one line that says what was expected, what was given, and what to change.
 
-    The command-line scripts print the message and exit with status 1 (`cli.run`); every other exception
-    is a defect of the program and keeps its traceback.
+    The programs print the message and exit with status 1 or 2 (`flags.run`). Every other exception is a defect of the
+    program and keeps its traceback.
     """
 
 
 def first_line(error: Exception) -> str:
-    """What an error of a library says, in one line and without TensorFlow's names of operations.
+    """The message of a library's error in one line, without TensorFlow's names of operations.
 
     Example:
       "{{function_node __wrapped__X}} corrupted record at 8 [Op:X] name:" -> "corrupted record at 8"

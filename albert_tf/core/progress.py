@@ -1,29 +1,25 @@
-"""Progress of a long job: a bar on a terminal, plain lines in a log."""
+"""Progress of a long job: a bar on a terminal, plain lines in a log file."""
 
 import sys
 import time
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TextIO
 
 import tqdm
 
-# Its thread, which draws bars that have not moved for ten seconds, would keep workers from starting as copies.
+# No monitor thread: worker processes are forked only from a process with a single thread.
 tqdm.tqdm.monitor_interval = 0
-
-NOTHING: Mapping[str, str] = MappingProxyType({})
-SCALED_FROM = 1_000_000  # a bar shows 20,000,000 bytes as 20.0M
 
 
 class Progress:
-    """Shows how far a job is; use as a context manager.
+    """Shows how much of a job is done; use as a context manager.
 
     Args:
-      description: what is being done.
-      total: how much the whole job is, in `unit`.
-      first: how much an earlier process has done.
+      description: of the job.
+      total: size of the whole job, in `unit`.
+      first: how much of it an earlier process has done.
       unit: what is counted.
-      seconds_between_lines: least time from one line of a log to the next; 0 prints one at every update.
+      seconds_between_lines: least time between two lines of a log; 0 prints a line at every update.
       file: where the lines of a log go; None is standard output.
     """
 
@@ -51,7 +47,7 @@ class Progress:
                 initial=first,
                 desc=description,
                 unit=f" {unit}",
-                unit_scale=total >= SCALED_FROM,
+                unit_scale=total >= 1_000_000,  # 20,000,000 bytes are shown as 20.0M
                 dynamic_ncols=True,
             )
 
@@ -62,20 +58,20 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
 
-    def update(self, done: int, values: Mapping[str, str] = NOTHING) -> None:
-        """Shows that `done` of the total is done, with some values beside."""
+    def update(self, done: int, values: Mapping[str, str] | None = None) -> None:
+        """Shows that `done` of the total is done, followed by some values."""
         now = time.monotonic()
         if self._bar is None and now - self._last_line < self._seconds_between_lines:
             return
-        text = "".join(f"  {name} {value}" for name, value in values.items())
+        text = "".join(f"  {name} {value}" for name, value in (values or {}).items())
         if self._bar is not None:
             self._bar.set_postfix_str(text.strip(), refresh=False)
             self._bar.update(done - self._bar.n)
             return
         self._last_line = now
-        left = (now - self._started) / max(1, done - self._first) * (self._total - done)
+        seconds = (now - self._started) / max(1, done - self._first) * (self._total - done)
         line = f"{self._description} {done:,}/{self._total:,} {self._unit}{text}"
-        self.say(f"{line}  {tqdm.tqdm.format_interval(max(0, left))} left")
+        self.say(f"{line}  {tqdm.tqdm.format_interval(max(0, seconds))} left")
 
     def say(self, line: str) -> None:
         """Prints a line without breaking the bar."""

@@ -1,4 +1,4 @@
-"""What C++ code prints and no log level reaches."""
+"""Suppresses what C++ libraries print whatever the log level."""
 
 import contextlib
 import os
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Takes away what this process prints on standard error."""
-    kept = os.dup(2)
+    """Discards what this process writes to standard error."""
+    original = os.dup(2)
     try:
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
+        with open(os.devnull, "w") as null:
+            os.dup2(null.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original, 2)
+        os.close(original)

@@ -1,47 +1,72 @@
-"""Frozen dataclasses whose fields carry default, unit, help text and check; `flags.py` turns them into flags."""
+"""Settings: frozen dataclasses whose fields carry a help text and a check; `flags.py` turns the fields into flags."""
 
 import dataclasses
+import types
+import typing
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from albert_tf.core.errors import UserError
 
 
-def setting(
-    default: Any,
-    help: str,
-    *,
-    choices: tuple[str, ...] = (),
-    minimum: float | None = None,
-    maximum: float | None = None,
-    required: bool = False,
-    input_path: bool = False,
-) -> Any:
-    """A dataclass field that carries its help text and its check.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Declaration:
+    """What a field says about itself, besides its type and default; kept in the field's metadata.
 
-    Args:
-      default: the value when nothing is given; its type is the field's type.
+    Attributes:
       help: one sentence, with the unit where there is one.
-      choices: the values allowed; empty allows all.
-      minimum: the least value allowed.
-      maximum: the greatest value allowed.
+      choices: the allowed values; empty allows all.
+      minimum: the least allowed value.
+      maximum: the greatest allowed value.
+      none_value: a number that stands for None. The type of the field is then `int | None` or `float | None`. Flags,
+        TOML files and the config.json of older runs may hold this number.
       required: whether a command line must give it.
       input_path: whether it names files that must exist (a path, a glob, or several separated by commas).
+      changes_results: false if the same training steps or records are computed whatever its value, so that a run can
+        be resumed with another value. Paths of input files are such settings: files may move, and their contents are
+        checked.
+      about_devices: whether it says on which devices and how the work is done, whatever the work is.
     """
-    metadata = {
-        "help": help,
-        "choices": choices,
-        "minimum": minimum,
-        "maximum": maximum,
-        "required": required,
-        "input_path": input_path,
-    }
+
+    help: str
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    none_value: float | None = None
+    required: bool = False
+    input_path: bool = False
+    changes_results: bool = True
+    about_devices: bool = False
+
+
+def setting(default: Any, help: str, **declared: Any) -> Any:
+    """A dataclass field with its help text and its check.
+
+    Args:
+      default: the value when nothing is given.
+      help: see `Declaration`.
+      declared: the other attributes of `Declaration`.
+    """
+    metadata = dataclasses.asdict(Declaration(help=help, **declared))
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def changed(cls: type["Settings"], name: str, default: Any, **declared: Any) -> Any:
+    """A field of a subclass that repeats a field of its base class with another default.
+
+    Args:
+      cls: the base class.
+      name: of the field.
+      default: the value when nothing is given.
+      declared: attributes of `Declaration` that differ from the base class's.
+    """
+    (field,) = (field for field in dataclasses.fields(cls) if field.name == name)
+    return setting(default, **{**field.metadata, **declared})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Base of all settings: checks every field against its own declaration.
+    """Base of all settings: checks every field against its declaration.
 
     Raises:
       UserError: a value is of another type, not among the choices, or out of bounds; names the field.
@@ -51,31 +76,35 @@ class Settings:
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.type is float and type(value) is int:
-                value = float(value)
-                object.__setattr__(self, field.name, value)
+            value = _normalized(field, getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
             self._check_field(field, value)
 
     def _check_field(self, field: dataclasses.Field, value: Any) -> None:
-        limits = field.metadata
-        if isinstance(field.type, type) and type(value) is not field.type:
-            self.refuse(field.name, f"must be of type {field.type.__name__}, got {value!r}")
-        if limits.get("choices") and value not in limits["choices"]:
-            self.refuse(field.name, f"must be one of {', '.join(limits['choices'])}; got {value!r}")
-        if limits.get("minimum") is not None and not value >= limits["minimum"]:
-            self.refuse(field.name, f"must be at least {limits['minimum']}, got {value}")
-        if limits.get("maximum") is not None and not value <= limits["maximum"]:
-            self.refuse(field.name, f"must be at most {limits['maximum']}, got {value}")
+        if value is None and is_optional(field):
+            return
+        declared, kind = field.metadata, value_type(field)
+        none_value, minimum = declared.get("none_value"), declared.get("minimum")
+        if isinstance(kind, type) and type(value) is not kind:
+            self.refuse(field.name, f"must be of type {kind.__name__}, got {value!r}")
+        if declared.get("choices") and value not in declared["choices"]:
+            self.refuse(
+                field.name, f"must be one of {', '.join(declared['choices'])}; got {value!r}"
+            )
+        if minimum is not None and not value >= minimum:
+            none_or = "" if none_value in (None, minimum) else f"{none_value} or "
+            self.refuse(field.name, f"must be {none_or}at least {minimum}, got {value}")
+        if declared.get("maximum") is not None and not value <= declared["maximum"]:
+            self.refuse(field.name, f"must be at most {declared['maximum']}, got {value}")
 
     def check_with(self, others: Mapping[type["Settings"], "Settings"]) -> None:
-        """Checks what must hold between these settings and others of the same command line.
+        """Checks these settings against the other settings of the same command line.
 
         Args:
-          others: all of its settings, by class.
+          others: all settings of the command line, by class.
 
         Raises:
-          UserError: something does not hold; names the field.
+          UserError: two settings contradict each other, or one is missing; names the field.
         """
 
     def refuse(self, field_name: str, reason: str) -> None:
@@ -87,8 +116,42 @@ class Settings:
         """The fields as a plain dictionary."""
         return dataclasses.asdict(self)
 
+    @classmethod
+    def names(cls, **declared: Any) -> tuple[str, ...]:
+        """Names of the fields with some declarations, such as `changes_results=False`."""
+        return tuple(
+            field.name
+            for field in dataclasses.fields(cls)
+            if all(field.metadata.get(key) == value for key, value in declared.items())
+        )
 
-def changed(cls: type[Settings], name: str, default: Any, **metadata: Any) -> Any:
-    """A field of a subclass that repeats its base class's, with another default, and other bounds or help if given."""
-    (field,) = (field for field in dataclasses.fields(cls) if field.name == name)
-    return dataclasses.field(default=default, metadata={**field.metadata, **metadata})
+    @classmethod
+    def from_recorded(cls, recorded: Mapping[str, Any]) -> dict[str, Any]:
+        """Values that an older version of the class wrote with `to_dict`, as the class would write them now.
+
+        A field that did not exist has its default, and a number that stands for None is None. Names that are no field
+        are kept.
+        """
+        values = dict(recorded)
+        for field in dataclasses.fields(cls):
+            if field.default is not dataclasses.MISSING:
+                values[field.name] = _normalized(field, recorded.get(field.name, field.default))
+        return values
+
+
+def value_type(field: dataclasses.Field) -> Any:
+    """The type of a field's values; of `int | None`, this is int."""
+    return typing.get_args(field.type)[0] if is_optional(field) else field.type
+
+
+def is_optional(field: dataclasses.Field) -> bool:
+    """Whether the value of a field may be None."""
+    return isinstance(field.type, types.UnionType) and types.NoneType in typing.get_args(field.type)
+
+
+def _normalized(field: dataclasses.Field, value: Any) -> Any:
+    """The value as the settings hold it: None for the number that stands for it, a float where floats are expected."""
+    is_number = type(value) in (int, float)
+    if is_number and value == field.metadata.get("none_value"):
+        return None
+    return float(value) if is_number and value_type(field) is float else value

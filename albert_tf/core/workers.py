@@ -1,4 +1,4 @@
-"""Worker processes: results in the order of the items, and few items in memory at a time."""
+"""Worker processes: results come in the order of the items, and only a few items are in memory at a time."""
 
 import collections
 import itertools
@@ -19,22 +19,28 @@ Item = TypeVar("Item")
 
 
 def num_workers_setting() -> Any:
-    """The flag --num_workers of every program that has workers."""
-    return setting(0, "Worker processes; 0 is one for every core. Changes no result.", minimum=0)
+    """The flag --num_workers of every program that has workers; its type is `int | None`."""
+    return setting(
+        None,
+        "Worker processes; by default, or with 0, one for every core. Changes no result.",
+        minimum=1,
+        none_value=0,
+        changes_results=False,
+    )
 
 
 class Workers:
     """Processes that call functions; a single worker is this process. Use as a context manager.
 
     Args:
-      num_workers: number of processes; 0 is one for every core.
-      shared: first argument of every call, given to each process once.
+      num_workers: number of processes; None is one for every core.
+      shared: first argument of every call, sent to each process once.
     """
 
-    def __init__(self, num_workers: int, shared: Any):
+    def __init__(self, num_workers: int | None, shared: Any):
         self._num_workers = num_workers or num_cores()
         self._shared = shared
-        self._pool: ProcessPoolExecutor | None = None  # none before it is needed
+        self._pool: ProcessPoolExecutor | None = None  # created by the first map of several items
 
     def __enter__(self) -> "Workers":
         return self
@@ -47,11 +53,11 @@ class Workers:
         """Yields `function(shared, item)` for every item, in order.
 
         Args:
-          function: a function of a module, or of a class in one.
-          items: consumed as results are, a few ahead.
+          function: a function of a module, or a method of a class of a module.
+          items: read as results are consumed, a few items ahead.
 
         Raises:
-          UserError: a call has raised it, or a worker was killed by the system.
+          UserError: a call raised it, or the system killed a worker.
         """
         items = iter(items)
         first_items = list(itertools.islice(items, 2))
@@ -80,24 +86,24 @@ class Workers:
 
 
 def num_cores() -> int:
-    """The cores that this process may use: a container or a scheduler may give it fewer than there are."""
-    # macOS cannot tell.
-    can_tell = hasattr(os, "sched_getaffinity")
-    return len(os.sched_getaffinity(0)) if can_tell else os.cpu_count()
+    """Number of cores that this process may use; a container or a scheduler may allow fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
 
 
 def in_chunks(
     items: Iterable[Item], size_of: Callable[[Item], int], chunk_size: int
 ) -> Iterator[list[Item]]:
-    """Joins small items to lists that are worth sending to a worker.
+    """Groups small items into lists that are large enough to be sent to a worker.
 
     Example:
       (["aa", "b", "cccc", "d"], len, 3) -> ["aa", "b"], ["cccc"], ["d"]
 
     Args:
       items: in order.
-      size_of: gives the size of one.
-      chunk_size: a list ends with the item that makes it so large.
+      size_of: maps an item to its size.
+      chunk_size: a list ends with the item with which it reaches this size.
     """
     chunk, size = [], 0
     for item in items:
@@ -111,29 +117,30 @@ def in_chunks(
 
 
 def start_method() -> str:
-    """How processes start from here: "fork", as copies of this one, which takes no time, where that is safe.
+    """How worker processes start: "fork", which takes no time, where it is safe, otherwise "spawn".
 
-    A copy has all locks as they are, but a single thread, so that it waits for ever for a lock that another one held.
-    Python's threads are counted, TensorFlow's are known, and OpenBLAS ends its own before a fork; a further library
-    with threads must be added here. On macOS the system's own libraries forbid it.
+    A forked process has a single thread, but a copy of every lock, so that it waits for ever for a lock that another
+    thread held. Fork is therefore safe in a process with a single thread: Python's threads are counted, TensorFlow is
+    known to start threads, and OpenBLAS ends its threads before a fork. A further library that starts threads must be
+    added here. macOS's system libraries do not allow fork.
     """
-    is_alone = threading.active_count() == 1 and "tensorflow" not in sys.modules
-    return "fork" if sys.platform == "linux" and is_alone else "spawn"
+    has_one_thread = threading.active_count() == 1 and "tensorflow" not in sys.modules
+    return "fork" if sys.platform == "linux" and has_one_thread else "spawn"
 
 
-_shared: Any  # of every worker process
+_shared: Any  # in a worker process: the first argument of every call
 
 
 def _start_worker(shared: Any) -> None:
     global _shared
     _shared = shared
-    # The main process answers Ctrl-C. If it is killed, it can tell nobody.
+    # The main process handles Ctrl-C. If it is killed, the thread ends the worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    # Of copies, each holds the pipes of those before it open, so that the last one learns of the end, then the others.
+    # A forked worker holds the pipes of the workers before it open, so that workers end in reverse order.
     multiprocessing.parent_process().join()
     os._exit(1)
 

@@ -115,12 +115,14 @@ class AlbertConfig(Settings):
     )
     inner_group_num: int = setting(
         1,
-        "Number of blocks (attention and feed-forward) inside a layer, each with its own variables.",
+        "Number of blocks (attention and feed-forward) in a layer, each with its own variables.",
         minimum=1,
     )
     num_attention_heads: int = setting(64, "Number of attention heads, N.", minimum=1)
     intermediate_size: int = setting(16384, "Width of the feed-forward layer, F.", minimum=1)
-    hidden_act: str = setting("gelu", "Activation; gelu is the tanh form.", choices=ACTIVATIONS)
+    hidden_act: str = setting(
+        "gelu", "Activation; gelu is the tanh approximation.", choices=ACTIVATIONS
+    )
     hidden_dropout_prob: float = setting(
         0.0, "Dropout after embeddings, attention and FFN.", minimum=0, maximum=0.99
     )
@@ -130,10 +132,12 @@ class AlbertConfig(Settings):
     classifier_dropout_prob: float = setting(
         0.1, "Dropout before a task's output layer.", minimum=0, maximum=0.99
     )
-    max_position_embeddings: int = setting(512, "Longest sequence, in tokens.", minimum=1)
+    max_position_embeddings: int = setting(
+        512, "Length of the longest sequence, in tokens.", minimum=1
+    )
     type_vocab_size: int = setting(2, "Number of segment types.", minimum=1)
     initializer_range: float = setting(
-        0.02, "Deviation of the truncated normal start values.", minimum=0
+        0.02, "Standard deviation of the truncated normal initial values.", minimum=0
     )
     layer_norm_eps: float = setting(1e-12, "Epsilon of every LayerNorm.", minimum=0)
     share_parameters: str = setting(

@@ -1,4 +1,4 @@
-"""Settings of programs that use a finished model."""
+"""Settings of the programs that use a trained model."""
 
 import dataclasses
 
@@ -7,41 +7,38 @@ from albert_tf.core.settings import Settings, setting
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSource(Settings):
-    """A finished model, wherever it is from."""
+    """A trained model, of this project or another."""
 
     model: str = setting(
         "",
-        "The model: a model's or run's folder, a TF1 checkpoint, a hub module, or hf:NAME. The name of the flag may be"
-        " left out.",
+        "The model: the folder of a model or run, a TF1 checkpoint, a hub module, or hf:NAME. The name of the flag may"
+        " be left out.",
         required=True,
         input_path=True,
     )
     spm_model_file: str = setting(
-        "", "Its SentencePiece model, if none came with it.", input_path=True
+        "", "SentencePiece model, if the model has none with it.", input_path=True
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelUse(ModelSource):
-    """A finished model and how texts become its input."""
+    """A trained model and the preprocessing of its texts."""
 
     do_lower_case: str = setting(
         "auto",
-        "Whether text is lower-cased; `auto` takes what the model's folder says, true if it says nothing.",
+        "Whether text is lower-cased; `auto` follows the model's folder, and is true if the folder does not say it.",
         choices=("auto", "true", "false"),
     )
-    max_seq_length: int = setting(
-        0,
-        "Most pieces of a sequence; 0 takes what the model was fine-tuned with, or its longest.",
-        minimum=0,
+    max_seq_length: int | None = setting(
+        None,
+        "Largest number of tokens of a sequence; by default, or with 0, that of the fine-tuning, or the model's"
+        " longest.",
+        minimum=4,
+        none_value=0,
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.max_seq_length and self.max_seq_length < 4:
-            self.refuse("max_seq_length", f"must be 0 or at least 4, got {self.max_seq_length}")
 
     @property
     def lower_case(self) -> bool | None:
-        """Whether text is lower-cased; None if the model's folder is to say."""
+        """Whether text is lower-cased; None if the model's folder decides."""
         return {"auto": None, "true": True, "false": False}[self.do_lower_case]

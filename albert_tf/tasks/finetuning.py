@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError
+from albert_tf.core.settings import Settings
 from albert_tf.data.datasets import RecordData, TableData
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
 from albert_tf.data.records import EXAMPLE_WEIGHTS, feature_schema, find_feature_records
@@ -244,9 +245,9 @@ class FineTuningTask(Task):
 
     # --- Loop ---
 
-    def settings(self) -> Mapping[str, Mapping]:
+    def settings(self) -> Mapping[str, Settings | Mapping]:
         """The task's settings by group, for the run's config.json."""
-        held = {"task": self.config.to_dict(), "model": _comparable(self.model_config)}
+        held = {"task": self.config, "model": _comparable(self.model_config)}
         held["head"] = {"model_class": self.model_class.__name__}
         held["data"] = {"spm_sha256": self.tokenizer.sha256}
         if self._records:
@@ -295,10 +296,10 @@ class FineTuningTask(Task):
         return {EVAL_PREDICTIONS if split == "eval" else PREDICTIONS: file.getvalue()}
 
 
-def _comparable(config: AlbertConfig) -> dict[str, Any]:
+def _comparable(config: AlbertConfig) -> AlbertConfig:
     """The sizes and the labels, without what else a released file says: a finished run's own file says other things."""
     kept = {name: value for name, value in config.foreign.items() if name in _LABEL_KEYS}
-    return config.replace(foreign=kept).to_dict()
+    return config.replace(foreign=kept)
 
 
 def example_weights(features: Features) -> tf.Tensor:

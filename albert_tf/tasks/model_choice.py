@@ -26,7 +26,7 @@ def chosen_config(
         "attention_probs_dropout_prob",
         "classifier_dropout_prob",
     ):
-        if getattr(run, rate) >= 0:
+        if getattr(run, rate) is not None:
             changes[rate] = getattr(run, rate)
     if choice.albert_config_file:
         config = AlbertConfig.from_json_file(choice.albert_config_file)

@@ -46,7 +46,7 @@ PAPER: Mapping[str, Mapping[str, Any]] = {
     "race": _row(2e-5, 32, 0.1, 12000, 1000, 512),
 }
 _README_SQUAD_2 = {
-    **_row(5e-5, 48, 0.0, 0, -1, 384),
+    **_row(5e-5, 48, 0.0, None, None, 384),
     "num_train_epochs": 2.0,
     "warmup_proportion": 0.1,
 }

@@ -1,4 +1,4 @@
-"""Settings that tasks share: the choice of the model, and what all fine-tuning has in common."""
+"""Settings that tasks share: the choice of the model, and the settings of all fine-tuning."""
 
 import dataclasses
 import math
@@ -6,17 +6,21 @@ import os
 from collections.abc import Mapping
 
 from albert_tf.core.settings import Settings, changed, setting
+from albert_tf.core.workers import num_workers_setting
 from albert_tf.model.config import MODEL_SIZES, SHARING_STRATEGIES
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelChoice(Settings):
-    """Which model is built, where --init_checkpoint does not say it; the base of the tasks' settings."""
+    """Which model is built if --init_checkpoint does not decide it; the base class of the tasks' settings."""
 
     model: str = setting("", "Name of the model's size.", choices=("", *MODEL_SIZES))
     albert_config_file: str = setting(
-        "", "JSON file with the model's sizes, instead of --model.", input_path=True
+        "",
+        "JSON file with the model's sizes, instead of --model.",
+        input_path=True,
+        changes_results=False,
     )
     share_parameters: str = setting(
         "", "Replaces the model's sharing strategy.", choices=("", *SHARING_STRATEGIES)
@@ -28,10 +32,10 @@ class ModelChoice(Settings):
             self.refuse("model", "and --albert_config_file contradict each other: give one")
 
     def check_model(self, run: RunConfig) -> None:
-        """Checks that some flag names a model.
+        """Checks that a flag names a model.
 
         Raises:
-          UserError: none does.
+          UserError: no flag does.
         """
         if not (self.model or self.albert_config_file or run.init_checkpoint):
             self.refuse("model", "or --albert_config_file or --init_checkpoint is required")
@@ -41,30 +45,33 @@ class ModelChoice(Settings):
 class FineTuningRunConfig(RunConfig):
     """How a model is fine-tuned, whatever the task."""
 
-    do_predict: bool = setting(False, "Whether to write predictions for data without labels.")
+    do_predict: bool = setting(
+        False, "Whether to write predictions for data without labels.", changes_results=False
+    )
     train_batch_size: int = changed(RunConfig, "train_batch_size", 32)
     log_every_steps: int = changed(RunConfig, "log_every_steps", 50)
     keep_checkpoint_max: int = changed(RunConfig, "keep_checkpoint_max", 1)
-    max_eval_steps: int = changed(
+    max_eval_steps: int | None = changed(
         RunConfig,
         "max_eval_steps",
-        0,
+        None,
+        minimum=None,
         maximum=0,
-        help="0: every example is evaluated, or the metrics would be wrong.",
+        help="Only 0: every example is evaluated, or the metrics would be wrong.",
     )
-    eval_every_steps: int = changed(
+    eval_every_steps: int | None = changed(
         RunConfig,
         "eval_every_steps",
-        0,
-        minimum=0,
-        help="Training steps between evaluations; 0 is a tenth of the training.",
+        None,
+        none_value=0,
+        help="Training steps between two evaluations; by default, or with 0, a tenth of the training.",
     )
-    save_checkpoints_steps: int = changed(
+    save_checkpoints_steps: int | None = changed(
         RunConfig,
         "save_checkpoints_steps",
-        0,
-        minimum=0,
-        help="Training steps between checkpoints; 0 is --eval_every_steps.",
+        None,
+        none_value=0,
+        help="Training steps between two checkpoints; by default, or with 0, --eval_every_steps.",
     )
 
     def has_work(self) -> bool:
@@ -74,44 +81,46 @@ class FineTuningRunConfig(RunConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningOptimizerConfig(OptimizerConfig):
-    """The optimiser of fine-tuning (paper, appendix A.4); what is left open follows from model and data."""
+    """The optimizer of fine-tuning (paper, appendix A.4); defaults depend on the model and the data."""
 
     optimizer: str = changed(OptimizerConfig, "optimizer", "adamw")
-    learning_rate: float = changed(
+    learning_rate: float | None = changed(
         OptimizerConfig,
         "learning_rate",
-        0.0,
-        help="Peak learning rate; 0 takes one for the model's width: 3e-5 up to D = 768, 2e-5 up to 1024, 1e-5 up"
-        " to 2048, 5e-6 above; ten times as much from random weights.",
+        None,
+        none_value=0,
+        help="Peak learning rate; by default, or with 0, it depends on the model's width: 3e-5 up to D = 768, 2e-5 up"
+        " to 1024, 1e-5 up to 2048, 5e-6 above; ten times as much from random weights.",
     )
-    num_train_steps: int = changed(
+    num_train_steps: int | None = changed(
         OptimizerConfig,
         "num_train_steps",
-        0,
-        minimum=0,
-        help="Number of training steps, at the end of which the rate is 0; 0 takes --num_train_epochs.",
+        None,
+        none_value=0,
+        help="Number of training steps; the learning rate is 0 after the last. By default, or with 0,"
+        " --num_train_epochs decides.",
     )
-    num_warmup_steps: int = changed(
+    num_warmup_steps: int | None = changed(
         OptimizerConfig,
         "num_warmup_steps",
-        -1,
-        minimum=-1,
-        help="Number of steps of linear warm-up; -1 takes --warmup_proportion of the training.",
+        None,
+        none_value=-1,
+        help="Number of steps of linear warm-up; by default, or with -1, --warmup_proportion of the training.",
     )
     num_train_epochs: float = setting(
-        3.0, "Passes through the training data, without --num_train_steps.", minimum=0.001
+        3.0, "Number of passes through the training data, without --num_train_steps.", minimum=0.001
     )
     warmup_proportion: float = setting(
-        0.1, "Share of the training that is warm-up.", minimum=0, maximum=1
+        0.1, "Fraction of the training that is warm-up.", minimum=0, maximum=1
     )
 
     def resolved(
         self, num_examples: int, train_batch_size: int, hidden_size: int, is_random: bool
     ) -> OptimizerConfig:
-        """The settings with everything that was left open filled in.
+        """The settings with a value for every None.
 
         Args:
-          num_examples: of the training data.
+          num_examples: number of training examples.
           train_batch_size: examples in a step.
           hidden_size: D of the model.
           is_random: whether the model starts from random weights.
@@ -121,47 +130,52 @@ class FineTuningOptimizerConfig(OptimizerConfig):
         """
         values = self.to_dict()
         epochs, proportion = values.pop("num_train_epochs"), values.pop("warmup_proportion")
-        if not self.num_train_steps:
+        if self.num_train_steps is None:
             values["num_train_steps"] = max(1, round(epochs * num_examples / train_batch_size))
-        if self.num_warmup_steps < 0:
+        if self.num_warmup_steps is None:
             values["num_warmup_steps"] = int(proportion * values["num_train_steps"])
-        if not self.learning_rate:
+        if self.learning_rate is None:
             rate = next(rate for width, rate in _FINE_TUNING_RATES if hidden_size <= width)
             values["learning_rate"] = rate * (10 if is_random else 1)
         return OptimizerConfig(**values)
 
     def _check_warmup(self) -> None:
-        if self.num_train_steps:
+        if self.num_train_steps is not None:
             super()._check_warmup()
 
 
-# Larger models collapse at rates that suit the smaller ones (google-research/albert#197, keras-hub#831).
+# Larger models collapse at rates that suit smaller models (google-research/albert#197, keras-hub#831).
 _FINE_TUNING_RATES = ((768, 3e-5), (1024, 2e-5), (2048, 1e-5), (math.inf, 5e-6))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningConfig(ModelChoice):
-    """What all fine-tuning tasks have in common."""
+    """Settings of all fine-tuning tasks."""
 
     spm_model_file: str = setting(
         "",
         "SentencePiece model of the vocabulary; by default the one in --init_checkpoint's folder.",
         input_path=True,
+        changes_results=False,
     )
     do_lower_case: bool = setting(True, "Whether text is lower-cased; false for a cased model.")
-    max_seq_length: int = setting(128, "Most pieces of a sequence; longer text is cut.", minimum=8)
-    length_buckets: int = setting(
-        0,
-        "Lengths that batches are padded to: 1 pads every batch to --max_seq_length; 0 is 4, and 1 on a TPU.",
-        minimum=0,
+    max_seq_length: int = setting(
+        128, "Largest number of tokens of a sequence; longer text is cut.", minimum=8
+    )
+    length_buckets: int | None = setting(
+        None,
+        "Number of lengths that batches are padded to: 1 pads every batch to --max_seq_length. By default, or with 0,"
+        " 4, and 1 on a TPU.",
+        minimum=1,
         maximum=64,
+        none_value=0,
     )
     feature_cache_dir: str = setting(
-        "", "Folder where features are kept for further runs; without it they are made anew."
+        "",
+        "Folder where features are kept for further runs; without it they are computed in every run.",
+        changes_results=False,
     )
-    num_workers: int = setting(
-        0, "Processes that make features; 0 is one for every core.", minimum=0
-    )
+    num_workers: int | None = num_workers_setting()
     train_records: str = setting(
         "",
         "Folder that data_prep/create_finetuning_data.py wrote; training reads it instead of the task's own files.",
@@ -169,30 +183,37 @@ class FineTuningConfig(ModelChoice):
     )
     preset: str = setting(
         "",
-        "Fills every setting that is not given: `paper` is Table 14, `readme` the original's README.",
+        "Hyper-parameters for all flags that are not given: `paper` is Table 14, `readme` the original's README.",
         choices=("", "paper", "readme"),
+        changes_results=False,
     )
     num_runs: int = setting(
-        1, "Runs with the seeds --seed, --seed + 1, ..., each in a folder of its own.", minimum=1
+        1,
+        "Number of runs, with the seeds --seed, --seed + 1, ..., each in its own folder.",
+        minimum=1,
+        changes_results=False,
     )
     restart_collapsed: int = setting(
         0,
-        "Times that a run which predicts one class for everything is started again, with another seed.",
+        "Largest number of restarts with another seed, of runs that predict one class for everything.",
         minimum=0,
+        changes_results=False,
     )
     ensemble: str = setting(
         "",
         "Folders of finished runs, separated by commas, whose predictions are averaged; nothing is trained.",
         input_path=True,
+        changes_results=False,
     )
     ensemble_selection: str = setting(
         "greedy",
-        "Members of an ensemble: `all`, or `greedy`, which adds members as long as the dev score gets better.",
+        "Members of an ensemble: `all`, or `greedy`, which adds members while the dev score improves.",
         choices=("greedy", "all"),
+        changes_results=False,
     )
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that there is something to do and a model to do it with.
+        """Checks that the flags ask for some work and name a model.
 
         Raises:
           UserError: a flag is missing or contradicts another; names it.

@@ -1,4 +1,4 @@
-"""The distribution strategy that the settings name."""
+"""Devices: the distribution strategy of a run, and what depends on the number of devices and workers."""
 
 import contextlib
 import os
@@ -10,20 +10,20 @@ from official.common import distribute_utils
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.training.settings import RunConfig
 
-# Two strategies over the same devices number their collective operations alike, and the devices mix them up.
+# One strategy for the same devices: two would give their collective operations the same numbers.
 _strategies: dict[tuple, tf.distribute.Strategy] = {}
 
 
 def make_strategy(run: RunConfig) -> tf.distribute.Strategy:
-    """The strategy that the settings name; all runs of a process over the same devices share one.
+    """The strategy of a run; all runs of a process on the same devices share one.
 
     Raises:
-      UserError: the devices that it needs are not there.
+      UserError: the machine does not have the devices, or a TPU or worker cannot be reached.
     """
     kind = run.distribution_strategy
     if kind == "auto":
         num_gpus = len(tf.config.list_physical_devices("GPU"))
-        is_mirrored = max(num_gpus, run.num_devices) > 1
+        is_mirrored = max(num_gpus, run.num_devices or 0) > 1
         kind = "tpu" if run.tpu_name else "mirrored" if is_mirrored else "one_device"
     devices = (kind, run.num_devices, run.tpu_name, run.worker_hosts, run.task_index)
     if devices not in _strategies:
@@ -35,7 +35,7 @@ def _new_strategy(run: RunConfig, kind: str) -> tf.distribute.Strategy:
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     if kind == "mirrored" and not num_gpus:
         return _mirrored_cpus(run.num_devices or 1)
-    if run.num_devices > num_gpus and kind == "mirrored":
+    if kind == "mirrored" and run.num_devices and run.num_devices > num_gpus:
         run.refuse("num_devices", f"is {run.num_devices}, but the machine has {num_gpus} GPUs")
     if kind == "multi_worker_mirrored" and run.worker_hosts:
         distribute_utils.configure_cluster(run.worker_hosts, run.task_index)
@@ -53,7 +53,7 @@ def _new_strategy(run: RunConfig, kind: str) -> tf.distribute.Strategy:
 
 @contextlib.contextmanager
 def _explained_connection(run: RunConfig, kind: str) -> Iterator[None]:
-    """Turns errors about a TPU or other workers into one line that names the flag."""
+    """Turns errors of a connection to a TPU or to workers into one line that names the flag."""
     try:
         yield
     except (tf.errors.OpError, OSError, RuntimeError, ValueError) as error:
@@ -66,9 +66,9 @@ def _explained_connection(run: RunConfig, kind: str) -> Iterator[None]:
 
 
 def _mirrored_cpus(num_devices: int) -> tf.distribute.Strategy:
-    """Mirrored over logical CPU devices: for trying the multi-device step without GPUs."""
+    """Mirrored over logical CPU devices, to try a step on several devices without GPUs."""
     cpu = tf.config.list_physical_devices("CPU")[0]
-    with contextlib.suppress(RuntimeError):  # already made, by an earlier run in this process
+    with contextlib.suppress(RuntimeError):  # an earlier run of this process created them
         logical = [tf.config.LogicalDeviceConfiguration()] * num_devices
         tf.config.set_logical_device_configuration(cpu, logical)
     devices = tf.config.list_logical_devices("CPU")[:num_devices]
@@ -79,14 +79,20 @@ def _mirrored_cpus(num_devices: int) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy([device.name for device in devices])
 
 
-def _is_chief(strategy: tf.distribute.Strategy) -> bool:
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process writes the files of the run; with several workers, only the first does."""
     resolver = strategy.cluster_resolver
     return not resolver or not resolver.task_type or resolver.task_id in (None, 0)
 
 
-def _check_batches(run: RunConfig, num_devices: int) -> None:
-    pieces = num_devices * run.gradient_accumulation_steps
-    if run.do_train and run.train_batch_size % pieces:
+def check_batches(run: RunConfig, num_devices: int) -> None:
+    """Checks that the batches can be split evenly over devices and micro-batches.
+
+    Raises:
+      UserError: they cannot; names the flag.
+    """
+    num_micro_batches = num_devices * run.gradient_accumulation_steps
+    if run.do_train and run.train_batch_size % num_micro_batches:
         run.refuse(
             "train_batch_size",
             f"must be a multiple of devices times --gradient_accumulation_steps,"

@@ -1,98 +1,111 @@
-"""The evaluation step: losses, metrics and predictions over one data set."""
+"""Evaluation: losses, metrics and predictions over one data set."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import orbit
 import tensorflow as tf
 
 from albert_tf.data.datasets import EXAMPLE_INDEX, Data
-from albert_tf.training.step import Accumulators, ratio_names, with_total_loss
-from albert_tf.training.task import Predictions, Task
+from albert_tf.training.accumulators import Accumulators, ratio_names
+from albert_tf.training.state import RunState
+from albert_tf.training.task import Predictions
 
 
 class Evaluator(orbit.StandardEvaluator):
-    """Losses, metrics and predictions of a task over one data set.
+    """Losses, metrics and predictions of a run's model over one data set.
 
     Args:
-      task: gives losses, metrics and predictions.
-      model: what is evaluated.
+      state: of the run.
       data: the data set.
-      batch_size: examples in a step, over all devices.
-      has_labels: whether there is something to compare with; predictions only if not.
+      has_labels: whether there are losses and metrics; otherwise there are predictions only.
+
+    Attributes:
+      predictions: of the last evaluation.
     """
 
-    def __init__(self, task: Task, model, data: Data, *, batch_size: int, has_labels: bool):
-        self.strategy = tf.distribute.get_strategy()
+    def __init__(self, state: RunState, data: Data, *, has_labels: bool = True):
+        batch_size = state.run.eval_batch_size
+        self.strategy = state.strategy
         super().__init__(
             self.strategy.distribute_datasets_from_function(
                 lambda context: data.evaluation_dataset(batch_size, context)
             )
         )
-        self.task = task
-        self.model = model
-        self.num_examples = data.num_examples
-        self.num_steps = data.evaluation_steps(batch_size)
         self.predictions: Predictions = {}
+        self._task = state.task
+        self._model = state.model
         self._has_labels = has_labels
-        names = ratio_names(task, model, data) if has_labels else []
-        self.accumulators = Accumulators(names)
+        self._num_examples = data.num_examples
+        self._num_steps = data.evaluation_steps(batch_size)
+        names = ratio_names(state.task, state.model, data) if has_labels else ()
+        self._accumulators = Accumulators(names)
+
+    def results(self, max_steps: int | None = None) -> dict[str, float]:
+        """Losses and metrics of the whole data set, or of its first batches; also sets `predictions`.
+
+        Args:
+          max_steps: largest number of batches; None evaluates the whole data set.
+        """
+        return self.evaluate(tf.constant(min(self._num_steps, max_steps or self._num_steps)))
 
     def eval_begin(self):
-        """Starts from nothing; the state is a list of what the steps return."""
-        self.accumulators.reset()
+        """Resets the sums; the state of the evaluation is a list with the predictions of each step."""
+        self._accumulators.reset()
         return []
 
     def eval_step(self, iterator):
-        """Adds one global batch; returns the predictions for it."""
+        """Adds the losses and metrics of a global batch to the sums; returns its predictions."""
 
         def device_step(features):
-            outputs = self.model(features, training=False)
-            kept = dict(self.task.predictions(outputs, features))
-            if kept:
-                kept[EXAMPLE_INDEX] = features[EXAMPLE_INDEX]
+            outputs = self._model(features, training=False)
+            predictions = dict(self._task.predictions(outputs, features))
+            if predictions:
+                predictions[EXAMPLE_INDEX] = features[EXAMPLE_INDEX]
             if not self._has_labels:
-                return {}, kept
-            ratios = {**self.task.losses(outputs, features), **self.task.metrics(outputs, features)}
-            return {name: tf.stack(ratio) for name, ratio in ratios.items()}, kept
+                return {}, predictions
+            losses = self._task.losses(outputs, features)
+            ratios = {**losses, **self._task.metrics(outputs, features)}
+            return {name: tf.stack(ratio) for name, ratio in ratios.items()}, predictions
 
-        pairs, kept = self.strategy.run(device_step, args=(next(iterator),))
+        pairs, predictions = self.strategy.run(device_step, args=(next(iterator),))
         for name, pair in pairs.items():
-            summed = self.strategy.reduce(tf.distribute.ReduceOp.SUM, pair, axis=None)
-            self.accumulators.add({name: summed})
-        return {name: self.strategy.gather(value, axis=0) for name, value in kept.items()}
+            total = self.strategy.reduce(tf.distribute.ReduceOp.SUM, pair, axis=None)
+            self._accumulators.add({name: total})
+        return {name: self.strategy.gather(value, axis=0) for name, value in predictions.items()}
 
     def eval_reduce(self, state, step_outputs):
-        """Collects the predictions of a step."""
+        """Appends the predictions of a step."""
         return [*state, {name: value.numpy() for name, value in step_outputs.items()}]
 
     def eval_end(self, state):
-        """Losses and metrics over all examples, with `loss`, the sum of the losses."""
-        self.predictions = collected(state, self.num_examples)
-        results = with_total_loss(self.accumulators.results()) if self._has_labels else {}
-        return {**results, **(self.task.evaluate([self.predictions]) if self._has_labels else {})}
+        """Sets `predictions`; returns losses and metrics."""
+        self.predictions = in_example_order(state, self._num_examples)
+        if not self._has_labels:
+            return {}
+        return {**self._accumulators.results(), **self._task.evaluate([self.predictions])}
 
 
-def collected(steps: list[Mapping[str, np.ndarray]], num_examples: int) -> Predictions:
-    """Predictions of batches in the order of the examples.
+def in_example_order(steps: Sequence[Mapping[str, np.ndarray]], num_examples: int) -> Predictions:
+    """Predictions of batches as arrays in the order of the examples.
 
     Args:
-      steps: what each step gave, [B, ...], with the examples' indices; -1 is no example.
+      steps: predictions of each batch, [B, ...], and the indices of its examples; -1 fills up a short batch.
       num_examples: n.
 
     Returns:
-      Arrays [n, ...] by name; where a second axis differs from step to step, rows end in NaN.
+      Arrays [n, ...] by name; if the size of the second axis differs between batches, rows are padded with NaN.
     """
-    found = {}
+    arrays = {}
     for name in set(steps[0] if steps else ()) - {EXAMPLE_INDEX}:
         shape = np.max([step[name].shape[1:] for step in steps], axis=0).astype(int)
         first = steps[0][name]
         is_ragged = any(step[name].shape[1:] != first.shape[1:] for step in steps)
         array = np.full((num_examples, *shape), np.nan if is_ragged else 0, first.dtype)
         for step in steps:
-            is_real = step[EXAMPLE_INDEX] >= 0
-            values = step[name][is_real]
+            is_example = step[EXAMPLE_INDEX] >= 0
+            values = step[name][is_example]
             inside = tuple(slice(0, size) for size in values.shape[1:])
-            array[(step[EXAMPLE_INDEX][is_real], *inside)] = values
-        found[name] = array
-    return found
+            array[(step[EXAMPLE_INDEX][is_example], *inside)] = values
+        arrays[name] = array
+    return arrays

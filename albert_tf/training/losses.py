@@ -1,7 +1,7 @@
-"""Losses and metrics, each as (sum, count): the division happens once, at the very end.
+"""Losses and metrics as (sum, count), which are added up first and divided once at the end.
 
-So no result depends on the batch size, on the number of devices or on a short last batch. Shape legend:
-`modeling.py`.
+Results therefore do not depend on the batch size, the number of devices or a short last batch. C is the number of
+classes.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 
 class Ratio(NamedTuple):
-    """A sum and the weight that it is to be divided by: float32 scalars, which add over batches and devices."""
+    """A sum and the count that it is divided by: float32 scalars, which are added over batches and devices."""
 
     sum: tf.Tensor
     count: tf.Tensor
@@ -22,10 +22,10 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> R
     Args:
       logits: [..., C] of any float type; computed in float32.
       labels: int [...].
-      weights: float [...]; 0 leaves an item out.
+      weights: float [...]; 0 excludes an item.
 
     Raises:
-      ValueError: the shapes do not fit.
+      ValueError: the shapes are not compatible.
     """
     logits, labels, weights = _checked(logits, labels, weights)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
@@ -38,19 +38,19 @@ def squared_error(predictions: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor
     Args:
       predictions: float [...].
       targets: float [...].
-      weights: float [...]; 0 leaves an item out.
+      weights: float [...]; 0 excludes an item.
     """
     errors = tf.square(tf.cast(predictions, tf.float32) - tf.cast(targets, tf.float32))
     return Ratio(tf.reduce_sum(errors * weights), tf.reduce_sum(weights))
 
 
 def binary_cross_entropy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Ratio:
-    """Weighted sum of the negative log probabilities of yes-or-no labels, and the sum of the weights.
+    """Weighted sum of the negative log probabilities of binary labels, and the sum of the weights.
 
     Args:
-      logits: float [...]; larger = 1.
-      labels: 0 or 1 [...].
-      weights: float [...]; 0 leaves an item out.
+      logits: float [...]; the log odds of 1.
+      labels: 0 or 1, [...].
+      weights: float [...]; 0 excludes an item.
     """
     losses = tf.nn.sigmoid_cross_entropy_with_logits(
         labels=tf.cast(labels, tf.float32), logits=tf.cast(logits, tf.float32)
@@ -59,15 +59,15 @@ def binary_cross_entropy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tenso
 
 
 def accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Ratio:
-    """Weighted number of items whose largest logit is the label's, and the sum of the weights.
+    """Weighted number of items with the largest logit at the label, and the sum of the weights.
 
     Args:
       logits: [..., C] of any float type.
       labels: int [...].
-      weights: float [...]; 0 leaves an item out.
+      weights: float [...]; 0 excludes an item.
 
     Raises:
-      ValueError: the shapes do not fit.
+      ValueError: the shapes are not compatible.
     """
     logits, labels, weights = _checked(logits, labels, weights)
     hits = tf.cast(tf.argmax(logits, axis=-1, output_type=labels.dtype) == labels, tf.float32)

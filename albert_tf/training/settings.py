@@ -8,43 +8,45 @@ from albert_tf.core.settings import Settings, setting
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerConfig(Settings):
-    """The optimiser and its schedule (original optimization.py, lamb_optimizer.py; paper, section 4.1)."""
+    """The optimizer and its schedule (original optimization.py, lamb_optimizer.py; paper, section 4.1)."""
 
     optimizer: str = setting(
-        "lamb", "Optimiser; both without bias correction.", choices=("lamb", "adamw")
+        "lamb", "Optimizer; both without bias correction.", choices=("lamb", "adamw")
     )
     learning_rate: float = setting(0.00176, "Peak learning rate.", minimum=0)
     learning_rate_scaling: str = setting(
         "none",
-        "Scales --learning_rate by (batch / --reference_batch_size), or by its square root.",
+        "Factor of --learning_rate: batch / --reference_batch_size, or its square root.",
         choices=("none", "sqrt", "linear"),
     )
     reference_batch_size: int = setting(
         4096, "Batch size that --learning_rate was chosen for.", minimum=1
     )
     num_train_steps: int = setting(
-        125000, "Number of training steps, at the end of which the rate is 0.", minimum=1
+        125000, "Number of training steps; the learning rate is 0 after the last.", minimum=1
     )
     num_warmup_steps: int = setting(3125, "Number of steps of linear warm-up.", minimum=0)
     start_warmup_step: int = setting(0, "Step at which the warm-up starts.", minimum=0)
     poly_power: float = setting(1.0, "Power of the polynomial decay.", minimum=0)
     decay_from: str = setting(
         "start",
-        "Where the decay is counted from: `start` is the original's (the rate falls from 0.00176 to 0.001716 when"
-        " a warm-up of 3125 of 125000 steps ends), `warmup_end` has no such step.",
+        "First step of the decay: `start`, as in the original (the rate falls from 0.00176 to 0.001716 when a warm-up"
+        " of 3125 of 125000 steps ends), or `warmup_end`, without this fall.",
         choices=("start", "warmup_end"),
     )
     weight_decay_rate: float = setting(
-        0.01, "Decoupled weight decay; not on LayerNorm and biases.", minimum=0
+        0.01, "Decoupled weight decay; not applied to LayerNorm and biases.", minimum=0
     )
     beta_1: float = setting(0.9, "Decay of the first moment.", minimum=0, maximum=1)
     beta_2: float = setting(0.999, "Decay of the second moment.", minimum=0, maximum=1)
-    optimizer_epsilon: float = setting(1e-6, "Added to the root of the second moment.", minimum=0)
+    optimizer_epsilon: float = setting(
+        1e-6, "Added to the square root of the second moment.", minimum=0
+    )
     max_gradient_norm: float = setting(
-        1.0, "Global norm that gradients are clipped to; 0 does not clip.", minimum=0
+        1.0, "Global norm to which gradients are clipped; 0 does not clip.", minimum=0
     )
     bias_correction: bool = setting(
-        False, "Whether to correct the moments' bias, which the original does not."
+        False, "Whether to correct the bias of the moments; the original does not."
     )
 
     def __post_init__(self):
@@ -52,24 +54,24 @@ class OptimizerConfig(Settings):
         self._check_warmup()
 
     def _check_warmup(self) -> None:
-        if self.start_warmup_step + self.num_warmup_steps > self.num_train_steps:
+        warmup = self.num_warmup_steps or 0
+        if self.start_warmup_step + warmup > self.num_train_steps:
             self.refuse(
                 "num_warmup_steps",
-                f"({self.num_warmup_steps}, from --start_warmup_step={self.start_warmup_step}) must end within"
+                f"({warmup}, from --start_warmup_step={self.start_warmup_step}) must end within"
                 f" --num_train_steps={self.num_train_steps}",
             )
 
     def peak_learning_rate(self, train_batch_size: int) -> float:
-        """The rate at the end of the warm-up, for a global batch of this many examples."""
+        """The learning rate at the end of the warm-up, for a global batch of this many examples."""
         ratio = train_batch_size / self.reference_batch_size
-        return (
-            self.learning_rate
-            * {"none": 1.0, "sqrt": ratio**0.5, "linear": ratio}[self.learning_rate_scaling]
-        )
+        factors = {"none": 1.0, "sqrt": ratio**0.5, "linear": ratio}
+        return self.learning_rate * factors[self.learning_rate_scaling]
 
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+_DEVICES = {"changes_results": False, "about_devices": True}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,38 +79,53 @@ class RunConfig(Settings):
     """How a model is trained and evaluated, whatever the task: folder, batches, devices, intervals."""
 
     output_dir: str = setting(
-        "", "Folder of the run: checkpoints, logs, results, model.", required=True
+        "",
+        "Folder of the run: checkpoints, logs, results, model.",
+        required=True,
+        changes_results=False,
     )
     overwrite_output_dir: bool = setting(
         False,
-        "Whether to delete the run that --output_dir holds and start anew; a run is resumed otherwise.",
+        "Whether to delete the run in --output_dir and start again; otherwise the run is resumed.",
+        changes_results=False,
     )
-    do_train: bool = setting(True, "Whether to train.")
-    do_eval: bool = setting(True, "Whether to evaluate at the end, and while training.")
+    do_train: bool = setting(True, "Whether to train.", changes_results=False)
+    do_eval: bool = setting(
+        True, "Whether to evaluate at the end, and during training.", changes_results=False
+    )
     train_batch_size: int = setting(
         4096, "Examples in a training step, over all devices.", minimum=1
     )
     eval_batch_size: int = setting(
-        64, "Examples in an evaluation step, over all devices.", minimum=1
+        64, "Examples in an evaluation step, over all devices.", minimum=1, changes_results=False
     )
     gradient_accumulation_steps: int = setting(
         1,
-        "Pieces that a device's part of the batch is cut into, to save memory; changes no result.",
+        "Number of micro-batches that a device's part of the batch is split into, to save memory; changes no result.",
         minimum=1,
+        changes_results=False,
     )
     distribution_strategy: str = setting(
-        "auto", "How the devices are used; `auto` takes what the machine has.", choices=STRATEGIES
+        "auto",
+        "Use of the devices; `auto` uses all GPUs, or the TPU of --tpu_name, or the CPU.",
+        choices=STRATEGIES,
+        **_DEVICES,
     )
-    num_devices: int = setting(
-        0,
-        "Devices of `mirrored`: 0 is every GPU; without a GPU, logical CPU devices are made.",
-        minimum=0,
+    num_devices: int | None = setting(
+        None,
+        "Number of devices of `mirrored`; by default, or with 0, every GPU. Without a GPU, logical CPU devices are"
+        " created.",
+        minimum=1,
+        none_value=0,
+        **_DEVICES,
     )
-    tpu_name: str = setting("", "Cloud TPU's name or grpc:// address; `local` on a TPU VM.")
+    tpu_name: str = setting(
+        "", "Name or grpc:// address of a Cloud TPU; `local` on a TPU VM.", **_DEVICES
+    )
     worker_hosts: str = setting(
-        "", "host:port of every worker, separated by commas, for multi_worker_mirrored."
+        "", "host:port of every worker, separated by commas, for multi_worker_mirrored.", **_DEVICES
     )
-    task_index: int = setting(0, "Which of --worker_hosts this process is.", minimum=0)
+    task_index: int = setting(0, "Index of this process in --worker_hosts.", minimum=0, **_DEVICES)
     mixed_precision: str = setting(
         "float32",
         "Precision of matrix products; norms, softmax and losses stay float32.",
@@ -117,68 +134,103 @@ class RunConfig(Settings):
     recompute_activations: bool = setting(
         False,
         "Whether to compute each block again in the backward pass instead of keeping its activations.",
+        changes_results=False,
     )
     jit_compile: str = setting(
         "auto",
-        "Whether XLA compiles the step: `auto` does on GPU (a TPU always does).",
+        "Whether XLA compiles the step: `auto` does on GPU (on TPU it always does).",
         choices=("auto", "on", "off"),
+        **_DEVICES,
     )
     steps_per_loop: int = setting(
-        1000, "Most training steps that run on the device without a return.", minimum=1
+        1000,
+        "Largest number of training steps that run on the device without a return to Python.",
+        minimum=1,
+        changes_results=False,
     )
-    log_every_steps: int = setting(100, "Training steps between lines of metrics.jsonl.", minimum=1)
-    save_checkpoints_steps: int = setting(5000, "Training steps between checkpoints.", minimum=1)
-    keep_checkpoint_max: int = setting(5, "Checkpoints kept, besides the best one.", minimum=1)
+    log_every_steps: int = setting(
+        100, "Training steps between two lines of metrics.jsonl.", minimum=1, changes_results=False
+    )
+    save_checkpoints_steps: int = setting(
+        5000, "Training steps between two checkpoints.", minimum=1, changes_results=False
+    )
+    keep_checkpoint_max: int = setting(
+        5,
+        "Number of checkpoints that are kept, besides the best one.",
+        minimum=1,
+        changes_results=False,
+    )
     eval_every_steps: int = setting(
-        5000, "Training steps between evaluations, if there are records to evaluate on.", minimum=1
+        5000,
+        "Training steps between two evaluations, if there are records to evaluate on.",
+        minimum=1,
+        changes_results=False,
     )
-    max_eval_steps: int = setting(
-        100, "Most steps of an evaluation; 0 evaluates all records.", minimum=0
+    max_eval_steps: int | None = setting(
+        100,
+        "Largest number of steps of an evaluation; 0 evaluates all records.",
+        minimum=1,
+        none_value=0,
+        changes_results=False,
     )
-    early_stopping_evaluations: int = setting(
-        0,
-        "Evaluations without a new best one after which training stops; 0 never stops early.",
-        minimum=0,
+    early_stopping_evaluations: int | None = setting(
+        None,
+        "Training stops after this number of evaluations without a new best one; by default, or with 0, it does not"
+        " stop early.",
+        minimum=1,
+        none_value=0,
+        changes_results=False,
     )
-    stop_after_steps: int = setting(
-        0,
-        "Step to stop at before --num_train_steps, without changing the schedule; 0 does not.",
-        minimum=0,
+    stop_after_steps: int | None = setting(
+        None,
+        "Step to stop at before --num_train_steps, without changing the schedule; by default, or with 0,"
+        " --num_train_steps.",
+        minimum=1,
+        none_value=0,
+        changes_results=False,
     )
     seed: int = setting(
         12345,
-        "Seed of start values, dropout, the order of records and masks that are drawn while reading.",
+        "Seed of initial values, dropout, the order of the records, and masks that are drawn while reading.",
         minimum=0,
         maximum=2**31 - 1,
     )
     deterministic: bool = setting(
         False,
-        "Whether every operation is made deterministic (slower), so that equal runs are equal bit for bit.",
+        "Whether every operation is deterministic (slower), so that equal runs are equal bit for bit.",
+        changes_results=False,
     )
     init_checkpoint: str = setting(
         "",
-        "Model to start from: a TF1 checkpoint, a model folder or a run's folder.",
+        "Model to start from: a TF1 checkpoint, a model folder or the folder of a run.",
         input_path=True,
+        changes_results=False,
     )
     warm_start_from_shallower: bool = setting(
         False,
-        "Whether --init_checkpoint may have fewer layers or groups, whose values then start all of ours"
+        "Whether --init_checkpoint may have fewer layers or groups; its values then initialize all layers of the model"
         " (paper, footnote 5).",
     )
-    hidden_dropout_prob: float = setting(
-        -1.0,
-        "Dropout after embeddings, attention and FFN; -1 leaves it as in the model's configuration.",
+    hidden_dropout_prob: float | None = setting(
+        None,
+        "Dropout after embeddings, attention and FFN; by default, or with -1, that of the model's configuration.",
+        minimum=0,
         maximum=0.99,
+        none_value=-1,
     )
-    attention_probs_dropout_prob: float = setting(
-        -1.0,
-        "Dropout on attention probabilities; -1 leaves it as in the model's configuration.",
+    attention_probs_dropout_prob: float | None = setting(
+        None,
+        "Dropout on attention probabilities; by default, or with -1, that of the model's configuration.",
+        minimum=0,
         maximum=0.99,
+        none_value=-1,
     )
-    classifier_dropout_prob: float = setting(
-        -1.0,
-        "Dropout before a task's output layer; -1 leaves it as in the model's configuration.",
+    classifier_dropout_prob: float | None = setting(
+        None,
+        "Dropout before a task's output layer; by default, or with -1, that of the model's configuration.",
+        minimum=0,
         maximum=0.99,
+        none_value=-1,
     )
 
     def __post_init__(self):
@@ -195,7 +247,7 @@ class RunConfig(Settings):
                 "overwrite_output_dir",
                 f"would delete --init_checkpoint={self.init_checkpoint}: choose another --output_dir",
             )
-        if self.num_devices > 1 and self.distribution_strategy in ("one_device", "tpu"):
+        if (self.num_devices or 1) > 1 and self.distribution_strategy in ("one_device", "tpu"):
             self.refuse(
                 "num_devices",
                 f"({self.num_devices}) contradicts --distribution_strategy={self.distribution_strategy}",

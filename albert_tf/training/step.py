@@ -1,115 +1,73 @@
-"""The training step: gradients of the global batch, clipped, applied once.
+"""The training step: gradients of the global batch, clipped once, applied once.
 
-A step is the same under every strategy: each device takes its part of the global batch, every loss is divided once by
-its count over the whole batch, gradients are summed over devices and then clipped, so that neither devices nor
-gradient accumulation change the result.
+The step is the same under every strategy. Each device takes its part of the global batch. Every loss is divided by its
+count over the whole batch; gradients are summed over devices and then clipped. The result therefore depends neither on
+the number of devices nor on gradient accumulation.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
 
 import orbit
 import tensorflow as tf
 
-from albert_tf.data.datasets import Data
 from albert_tf.training import optimizers
-from albert_tf.training.settings import RunConfig
-from albert_tf.training.task import Task
-
-
-class Accumulators(tf.Module):
-    """Sums of (sum, count) pairs over steps, as variables of the run's state.
-
-    Args:
-      names: of the ratios.
-    """
-
-    def __init__(self, names):
-        super().__init__()
-
-        def zeros(name: str) -> tf.Variable:
-            aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
-            return tf.Variable(tf.zeros([2]), trainable=False, name=name, aggregation=aggregation)
-
-        self.pairs = {name: zeros(name) for name in names}
-
-    def add(self, ratios: Mapping[str, tf.Tensor]) -> None:
-        """Adds [2] tensors of (sum, count)."""
-        for name, pair in ratios.items():
-            self.pairs[name].assign_add(pair)
-
-    def reset(self) -> None:
-        """Sets all to zero."""
-        for variable in self.pairs.values():
-            variable.assign(tf.zeros([2]))
-
-    def results(self) -> dict[str, float]:
-        """Each sum divided by its count; 0 where nothing was counted."""
-        pairs = {name: variable.numpy() for name, variable in self.pairs.items()}
-        return {name: float(pair[0] / pair[1]) if pair[1] else 0.0 for name, pair in pairs.items()}
+from albert_tf.training.state import RunState
 
 
 class Trainer(orbit.StandardTrainer):
-    """The training step of a task.
+    """The training step of a run, with its data.
 
     Args:
-      task: gives losses and metrics.
-      model: what is trained.
-      optimizer: ours, or a LossScaleOptimizer around it.
-      global_step: number of steps done; incremented by each.
-      accumulators: where losses and metrics are added up.
-      dataset: distributed batches.
-      run: accumulation, compilation, seed.
-      max_gradient_norm: see `OptimizerConfig`.
+      state: of the run.
+      make_dataset: gives other global batches than those of the task's training data.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        *,
-        model,
-        optimizer,
-        global_step: tf.Variable,
-        accumulators: Accumulators,
-        dataset,
-        run: RunConfig,
-        max_gradient_norm: float,
-    ):
-        super().__init__(dataset)
-        self.task = task
-        self.model = model
-        self.optimizer = optimizer
-        self.global_step = global_step
-        self.strategy = tf.distribute.get_strategy()
-        self.accumulators = accumulators
-        self._run = run
-        self._max_gradient_norm = max_gradient_norm
-        self._variables = model.trainable_variables
+    def __init__(self, state: RunState, make_dataset: Callable[[], tf.data.Dataset] | None = None):
+        run = state.run
+
+        def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            if make_dataset:
+                return make_dataset()
+            return state.task.train_data.training_dataset(
+                run.train_batch_size, seed=run.seed, first_step=state.first_step, context=context
+            )
+
+        self.strategy = state.strategy
+        super().__init__(self.strategy.distribute_datasets_from_function(dataset))
+        self.task = state.task
+        self.model = state.model
+        self.optimizer = state.optimizer
+        self.global_step = state.global_step
+        self.accumulators = state.accumulators
+        self._seed = run.seed
+        self._num_micro_batches = run.gradient_accumulation_steps
+        self._max_gradient_norm = state.optimizer_config.max_gradient_norm
+        self._variables = self.model.trainable_variables
+        on_gpu = bool(tf.config.list_logical_devices("GPU"))
         self._gradients_of_batch = self._batch_gradients
-        if run.jit_compile == "on" or (
-            run.jit_compile == "auto" and tf.config.list_logical_devices("GPU")
-        ):
+        if run.jit_compile == "on" or (run.jit_compile == "auto" and on_gpu):
             self._gradients_of_batch = tf.function(self._batch_gradients, jit_compile=True)
 
     def train_step(self, iterator):
         """One update from the next global batch; called inside a tf.function."""
-        ratios = self.strategy.run(self._device_step, args=(next(iterator),))
-        summed = {
-            name: self.strategy.reduce(tf.distribute.ReduceOp.SUM, pair, axis=None)
-            for name, pair in ratios.items()
-        }
-        self.accumulators.add(summed)
+        pairs = self.strategy.run(self._device_step, args=(next(iterator),))
+        self.accumulators.add(
+            {
+                name: self.strategy.reduce(tf.distribute.ReduceOp.SUM, pair, axis=None)
+                for name, pair in pairs.items()
+            }
+        )
         self.global_step.assign_add(1)
 
     def _device_step(self, features) -> dict[str, tf.Tensor]:
-        """What one device does: returns its own (sum, count) pairs, [2] each."""
+        """The work of one device; returns its own (sum, count) pairs, float32 [2] each."""
         context = tf.distribute.get_replica_context()
         counts = context.all_reduce(
             tf.distribute.ReduceOp.SUM, dict(self.task.loss_counts(features))
         )
-        step = tf.cast(self.global_step, tf.int32)
-        seed = tf.stack([tf.constant(self._run.seed, tf.int32), step])
+        seed = tf.stack([tf.constant(self._seed, tf.int32), tf.cast(self.global_step, tf.int32)])
         seed = tf.random.experimental.stateless_fold_in(seed, context.replica_id_in_sync_group)
-        gradients, row_square_sums, ratios = self._gradients_of_batch(features, counts, seed)
+        gradients, row_square_sums, pairs = self._gradients_of_batch(features, counts, seed)
         gradients, row_square_sums = context.all_reduce(
             tf.distribute.ReduceOp.SUM, [gradients, row_square_sums]
         )
@@ -125,32 +83,39 @@ class Trainer(orbit.StandardTrainer):
         self.optimizer.apply_gradients(
             zip(clipped, self._variables, strict=True), skip_gradients_aggregation=True
         )
-        return ratios
+        return pairs
 
     def _batch_gradients(self, features, counts, seed):
-        """Gradients, squares of embedding rows, and (sum, count) pairs of one device's batch, in pieces if asked."""
-        pieces = self._run.gradient_accumulation_steps
-        if pieces == 1:
-            return self._piece_gradients(features, counts, seed)
-        split = {name: tf.stack(tf.split(value, pieces)) for name, value in features.items()}
+        """Sums of `_micro_batch_gradients` over the micro-batches of a device's batch."""
+        size = self._num_micro_batches
+        if size == 1:
+            return self._micro_batch_gradients(features, counts, seed)
+        split = {name: tf.stack(tf.split(value, size)) for name, value in features.items()}
 
-        def piece_gradients(index):
-            piece = {name: value[index] for name, value in split.items()}
-            piece_seed = tf.random.experimental.stateless_fold_in(seed, index)
-            return self._piece_gradients(piece, counts, piece_seed)
+        def gradients_of(index):
+            micro_batch = {name: value[index] for name, value in split.items()}
+            micro_batch_seed = tf.random.experimental.stateless_fold_in(seed, index)
+            return self._micro_batch_gradients(micro_batch, counts, micro_batch_seed)
 
         _, totals = tf.while_loop(
-            lambda index, _: index < pieces,
+            lambda index, _: index < size,
             lambda index, totals: (
                 index + 1,
-                tf.nest.map_structure(tf.add, totals, piece_gradients(index)),
+                tf.nest.map_structure(tf.add, totals, gradients_of(index)),
             ),
-            (tf.constant(1), piece_gradients(tf.constant(0))),
-            maximum_iterations=pieces - 1,
+            (tf.constant(1), gradients_of(tf.constant(0))),
+            maximum_iterations=size - 1,
         )
         return totals
 
-    def _piece_gradients(self, features, counts, seed):
+    def _micro_batch_gradients(self, features, counts, seed):
+        """Gradients, one a variable; square sums of embedding rows, by the variable's index; (sum, count) pairs.
+
+        Args:
+          features: of the micro-batch.
+          counts: of the global batch, which the losses are divided by.
+          seed: int32 [2], of dropout.
+        """
         with tf.GradientTape() as tape:
             outputs = self.model(features, training=True, seed=seed)
             ratios = dict(self.task.losses(outputs, features))
@@ -173,22 +138,3 @@ class Trainer(orbit.StandardTrainer):
         ratios.update(self.task.metrics(outputs, features))
         pairs = {name: tf.stack(ratio) for name, ratio in ratios.items()}
         return [tf.convert_to_tensor(gradient) for gradient in gradients], row_square_sums, pairs
-
-
-def ratio_names(task: Task, model, data: Data) -> list[str]:
-    """Names of the task's losses and metrics, found without computing anything."""
-
-    def ratios(features):
-        outputs = model(features, training=False)
-        return {**task.losses(outputs, features), **task.metrics(outputs, features)}
-
-    specs = dict(data.spec(1))
-    return list(tf.function(ratios).get_concrete_function(specs).structured_outputs)
-
-
-def with_total_loss(results: dict[str, float]) -> dict[str, float]:
-    """The same, with `loss`, the sum of the losses, in front; a single loss has that name alone."""
-    losses = {name: value for name, value in results.items() if name.endswith("_loss")}
-    parts = {} if len(losses) == 1 else losses
-    others = {name: value for name, value in results.items() if name not in losses}
-    return {"loss": sum(losses.values()), **parts, **others}

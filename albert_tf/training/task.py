@@ -1,7 +1,8 @@
-"""The seam between the loop and what it trains.
+"""The Task interface: what the training loop needs to know about a task.
 
-A task says what its data is, builds its model, gives losses and metrics as (sum, count), collects predictions, and
-finishes them into final numbers and files; the loop does the rest. A further benchmark is one file here and one runner.
+The loop calls a task in this order: `resolve`, `settings`, `build_model`, `chance_levels`; for every batch
+`loss_counts`, `losses`, `metrics` or `predictions`; after every evaluation `evaluate`; at the end `collapsed`,
+`evaluation_files`, `prediction_files`, `save_model`.
 """
 
 import abc
@@ -10,30 +11,31 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.core.settings import Settings
 from albert_tf.data.datasets import Data
 from albert_tf.training.losses import Ratio
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 
 Features = Mapping[str, tf.Tensor]
 Outputs = Mapping[str, tf.Tensor]
-# Per-example outputs of a whole data set: name -> [examples, ...].
+# Outputs for every example of a data set: name -> [examples, ...].
 Predictions = Mapping[str, np.ndarray]
-# Contents by path inside the run's folder.
+# Contents of files by their paths inside the run's folder.
 Files = Mapping[str, str | bytes]
 
 
 class Task(abc.ABC):
-    """What is trained and measured.
+    """A task: its data, model, losses, metrics and files.
 
     Attributes:
-      model_config: sizes of the model, known once the data and the initial checkpoint were looked at.
-      train_data: what is trained on, or None.
-      eval_data: what is evaluated on, or None.
-      predict_data: what predictions are wanted for, or None.
-      best_metric: the metric that the best checkpoint has most of.
-      shown_metrics: what a line about an evaluation says; everything if empty.
-      keeps: which checkpoint is evaluated, predicts and becomes the model at the end, "last" or "best".
-      loss_epsilons: what is added to the global count that a loss is divided by; 0 where a loss has no entry.
+      model_config: sizes of the model, after the data and the initial checkpoint were read.
+      train_data: training data, or None.
+      eval_data: development data, or None.
+      predict_data: data to predict for, or None.
+      best_metric: metric maximized by the best checkpoint.
+      shown_metrics: metrics in the line about an evaluation; empty shows all.
+      keeps: the checkpoint that is evaluated, used for predictions and saved as the model at the end: "last" or "best".
+      loss_epsilons: added to the count that a loss is divided by; 0 for a loss without an entry.
     """
 
     train_data: Data | None = None
@@ -50,41 +52,48 @@ class Task(abc.ABC):
         return [data for data in (self.train_data, self.eval_data, self.predict_data) if data]
 
     @abc.abstractmethod
-    def settings(self) -> Mapping[str, Mapping]:
-        """The task's settings by group, for the run's config.json; the model's are the group "model"."""
+    def settings(self) -> Mapping[str, Settings | Mapping]:
+        """Groups of the run's config.json besides "run" and "optimizer"; "model" is the model's configuration.
+
+        A run is resumed only if they are the same, except settings that do not change results.
+        """
 
     def resolve(
         self, run: RunConfig, optimizer: OptimizerConfig
     ) -> tuple[RunConfig, OptimizerConfig]:
-        """The settings of the loop, with what the user left open filled in."""
+        """The settings of the run and the optimizer with a value for every None that depends on the task."""
         return run, optimizer
 
     @abc.abstractmethod
     def build_model(self, *, dtype: str, recompute_activations: bool, seed: int):
-        """A new model, or one with the values of an initial checkpoint."""
+        """A new model, with the values of the initial checkpoint if there is one."""
 
     @abc.abstractmethod
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
-        """What each loss will be divided by once it is summed over all devices; a function of the batch alone."""
+        """The count that each loss is divided by, float32 scalars; they are summed over devices first."""
 
     @abc.abstractmethod
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
-        """The losses, of equal weight, under the names of `loss_counts`."""
+        """The losses, which have equal weight, under the names of `loss_counts`."""
 
     def metrics(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
-        """What is measured besides the losses, batch by batch."""
+        """Metrics that are sums over examples."""
         return {}
 
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
-        """What is kept of each example, [B, ...], to be finished over the whole data set."""
+        """Outputs for every example, [B, ...], which `evaluate` and the files need."""
         return {}
 
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
-        """Final numbers for `eval_data`, of one model's predictions, or of several models', which are averaged."""
+        """Metrics of the predictions for `eval_data`.
+
+        Args:
+          members: predictions of one model, or of the members of an ensemble, which are averaged.
+        """
         return {}
 
     def collapsed(self, members: Sequence[Predictions]) -> str:
-        """In words, what shows that the model gives the same answer to everything; "" if it does not."""
+        """A sentence about a model that gives the same answer to every example; "" for other models."""
         return ""
 
     def evaluation_files(self, members: Sequence[Predictions]) -> Files:
@@ -97,14 +106,14 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def save_model(self, model, folder: str, history: Mapping[str, Mapping]) -> None:
-        """Writes the finished model's folder.
+        """Writes the folder of the trained model.
 
         Args:
-          model: what `build_model` gave.
-          folder: where to.
-          history: what the model card says of the training, "Training" and "Results", as rows by name.
+          model: from `build_model`.
+          folder: to write to.
+          history: rows of the model card by name, in the groups "Training" and "Results".
         """
 
     def chance_levels(self) -> Mapping[str, float]:
-        """What a guess without a model reaches, by metric."""
+        """The value of each metric for a guess without a model."""
         return {}

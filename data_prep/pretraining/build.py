@@ -81,15 +81,6 @@ def finish(
     return folder.finish(counts, shards)
 
 
-# Change no result, or stand in the metadata under another name.
-_NOT_IN_METADATA = frozenset(
-    {
-        *("num_workers", "num_shards", "output_dir", "output_file", "input_file"),
-        *("spm_model_file", "random_next_sentence", "runner", "pipeline_options"),
-    }
-)
-
-
 def run_identity(
     settings: PretrainingDataSettings,
     tokenizer: Tokenizer,
@@ -103,9 +94,15 @@ def run_identity(
       input_files: `file`, the path, and `bytes` of each.
     """
     described = settings.to_dict()
+    # These are in the metadata under other names, as requested_shards, file_names and sentence_task.
+    renamed = ("num_shards", "output_file", "random_next_sentence")
     is_dynamic = settings.masking == "dynamic"
     return {
-        **{key: described[key] for key in described if key not in _NOT_IN_METADATA},
+        **{
+            name: described[name]
+            for name in settings.names(changes_results=True)
+            if name not in renamed
+        },
         "requested_shards": settings.num_shards,
         "file_names": [os.path.basename(path) for path in settings.output_files],
         "vocab_size": tokenizer.vocab_size,

@@ -32,12 +32,15 @@ class PretrainingDataSettings(Settings):
         " commas.",
         required=True,
         input_path=True,
+        changes_results=False,
     )
-    output_dir: str = setting("", "Folder for the records.")
+    output_dir: str = setting("", "Folder for the records.", changes_results=False)
     output_file: str = setting(
         "", "Names of the records, separated by commas, in one folder; instead of --output_dir."
     )
-    spm_model_file: str = setting("", "SentencePiece model.", required=True, input_path=True)
+    spm_model_file: str = setting(
+        "", "SentencePiece model.", required=True, input_path=True, changes_results=False
+    )
     do_lower_case: bool = setting(True, "Whether to lower-case the text; false for cased models.")
     do_whole_word_mask: bool = setting(True, "Whether whole words are masked, or single pieces.")
     do_permutation: bool = setting(
@@ -98,16 +101,18 @@ class PretrainingDataSettings(Settings):
     )
     compression: str = setting("none", "Compression of the records.", choices=("none", "gzip"))
     invalid_utf8: str = invalid_utf8_setting()
-    num_workers: int = num_workers_setting()
+    num_workers: int | None = num_workers_setting()
     runner: str = setting(
         "local",
         "local: processes of this machine; the others are Apache Beam's, direct on this machine, portable at any"
         " --job_endpoint. Changes no result.",
         choices=RUNNERS,
+        changes_results=False,
     )
     pipeline_options: str = setting(
         "",
         "Options of Beam and of the runner, as they stand on a command line; or give them after --.",
+        changes_results=False,
     )
 
     def __post_init__(self):

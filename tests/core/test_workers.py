@@ -1,4 +1,4 @@
-"""How worker processes start and end. What they compute is tested with the programs that have them."""
+"""How worker processes start and end. Their results are tested with the programs that use them."""
 
 import subprocess
 import sys
@@ -7,14 +7,14 @@ import time
 import pytest
 
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="elsewhere processes are never copied"
+    sys.platform != "linux", reason="processes are forked on Linux only"
 )
 
 METHODS = """
 import sys, threading
-from albert_tf.workers import start_method
+from albert_tf.core.workers import start_method
 methods = [start_method()]
-from albert_tf.progress import tqdm
+from albert_tf.core.progress import tqdm
 with tqdm.tqdm(total=2, disable=False):
     methods.append(start_method())
 sys.modules["tensorflow"] = None
@@ -30,19 +30,19 @@ print(*methods)
 PROGRAM = """
 import os, signal, sys, time
 from data_prep.text_files import show_progress
-from albert_tf.workers import Workers
+from albert_tf.core.workers import Workers
 
 def pid_of_worker(shared, item):
     time.sleep(0.2)
     return os.getpid(), shared + item
 
 with Workers(3, "shared ") as workers, show_progress("working", 9, "items") as progress:
-    found = []
-    for number, one in enumerate(workers.map(pid_of_worker, map(str, range(9)))):
+    results = []
+    for number, result in enumerate(workers.map(pid_of_worker, map(str, range(9)))):
         progress.update(number)
-        found.append(one)
-    assert [text for _, text in found] == [f"shared {item}" for item in range(9)]
-    print(*sorted({pid for pid, _ in found}), flush=True)
+        results.append(result)
+    assert [text for _, text in results] == [f"shared {item}" for item in range(9)]
+    print(*sorted({pid for pid, _ in results}), flush=True)
     if sys.argv[1] == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -54,7 +54,7 @@ def run(code, *arguments):
     )
 
 
-def test_a_process_is_copied_only_without_tensorflow_and_other_threads():
+def test_a_process_is_forked_only_without_tensorflow_and_other_threads():
     done = run(METHODS)
     assert done.stdout.split() == ["fork", "fork", "spawn", "spawn"], done.stderr
 

@@ -15,6 +15,7 @@ import pytest
 
 from albert_tf.core.errors import UserError
 from albert_tf.tasks import presets
+from albert_tf.training.settings import RunConfig
 from experiments import declarations, training
 from experiments.__main__ import ExperimentSettings
 from experiments.engine import Engine, result_path
@@ -427,6 +428,11 @@ def test_unknown_tasks_are_refused(recipes):
 
 
 # --- A finished run
+
+
+def test_the_command_of_a_setting_without_a_value_has_the_number_that_stands_for_it():
+    settings = [RunConfig(output_dir="run", max_eval_steps=None, num_devices=0)]
+    assert training.command("p.py", settings) == "python p.py --output_dir=run --max_eval_steps=0"
 
 
 def test_a_finished_run_needs_no_data(recipes, tmp_path):

@@ -1,4 +1,4 @@
-"""The configuration: sizes, files, and errors for impossible values."""
+"""The configuration of the model, and contradictions between settings of a run."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ def test_impossible_values_are_refused_by_name(changes, field):
         AlbertConfig(**{**SMALL, **changes})
 
 
-def test_released_file_is_read_and_written(tmp_path):
+def test_a_released_file_is_read_and_written(tmp_path):
     released = {
         **SMALL,
         "down_scale_factor": 1,
@@ -70,7 +70,7 @@ def test_wrong_files_are_refused_in_one_line(tmp_path, text, message):
     assert "\n" not in str(error.value)
 
 
-def test_versions_differ_only_in_dropout():
+def test_versions_1_and_2_differ_only_in_dropout():
     for size in ("base", "large", "xlarge"):
         v1, v2 = (AlbertConfig.from_name(f"albert-{size}-{v}") for v in ("v1", "v2"))
         assert (v1.hidden_dropout_prob, v2.hidden_dropout_prob) == (0.1, 0.0)
@@ -89,17 +89,14 @@ def test_named_sizes_are_table_1():
     }
     for size, numbers in table.items():
         config = AlbertConfig.from_name(f"albert-{size}-v2")
-        assert numbers == (
-            config.num_hidden_layers,
-            config.hidden_size,
-            config.num_attention_heads,
-        )
+        sizes = config.num_hidden_layers, config.hidden_size, config.num_attention_heads
+        assert sizes == numbers
         assert config.intermediate_size == 4 * config.hidden_size
         assert config.embedding_size == 128
     assert len(MODEL_SIZES) == 10
 
 
-def test_layers_fall_into_groups_as_in_the_original():
+def test_layers_are_grouped_as_in_the_original():
     config = AlbertConfig(**SMALL, num_hidden_layers=6, num_hidden_groups=4)
     assert [config.group_of_layer(layer) for layer in range(6)] == [0, 0, 1, 2, 2, 3]
     attention = config.replace(share_parameters="attention", num_hidden_groups=2)

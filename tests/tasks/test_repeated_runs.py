@@ -411,13 +411,13 @@ def test_a_preset_never_overrides_a_flag(task_files):
             8,
             100,
         )
-        assert (optimizer.num_warmup_steps, run.hidden_dropout_prob) == (-1, -1)
+        assert (optimizer.num_warmup_steps, run.hidden_dropout_prob) == (None, None)
         assert (optimizer.num_train_steps, run.attention_probs_dropout_prob) == (800, 0.1)
 
 
 def test_without_a_preset_nothing_is_filled_in(task_files):
     run, optimizer, task = preset_settings("RTE", task_files)
-    assert (optimizer.num_train_steps, run.train_batch_size, task.max_seq_length) == (0, 32, 128)
+    assert (optimizer.num_train_steps, run.train_batch_size, task.max_seq_length) == (None, 32, 128)
 
 
 def test_a_preset_without_a_row_is_refused(task_files):

@@ -16,19 +16,19 @@ LAMB_RUN = [
 ]
 
 
-def test_outputs_equal_the_originals(golden):
+def test_outputs_equal_those_of_the_original(golden):
     model = load_pretrained(golden / "model.ckpt")
     expected = np.load(golden / "golden.npz")
     dataset = tf.data.TFRecordDataset(str(golden / "examples.tfrecord")).batch(8)
     outputs = model(records.parse_batch(next(iter(dataset)), records.pretraining_schema(48, 7)))
-    found = {
+    ours = {
         "sequence_output": outputs["sequence_output"],
         "pooled_output": outputs["pooled_output"],
         "all_layers": np.stack(outputs["all_layers"]),
         "mlm_log_probs": tf.reshape(tf.nn.log_softmax(outputs["masked_lm_logits"]), [56, -1]),
         "sop_log_probs": tf.nn.log_softmax(outputs["sentence_order_logits"]),
     }
-    for name, value in found.items():
+    for name, value in ours.items():
         np.testing.assert_allclose(value, expected[name], atol=1e-5, err_msg=name)
 
 
@@ -41,7 +41,7 @@ def test_outputs_equal_the_originals(golden):
     ],
     ids=["one device", "two devices, accumulated", "compiled, recomputed"],
 )
-def test_training_equals_the_originals(golden, tmp_path, options):
+def test_training_equals_that_of_the_original(golden, tmp_path, options):
     folder = tmp_path / "run"
     done = run_script(
         "run_pretraining.py",
@@ -64,7 +64,7 @@ def test_training_equals_the_originals(golden, tmp_path, options):
         np.testing.assert_allclose(variable, final[name.replace("/", "|")], atol=1e-4, err_msg=name)
 
 
-def test_tf1_checkpoint_comes_back_bit_for_bit(golden, tmp_path):
+def test_a_written_tf1_checkpoint_equals_the_read_one_bit_for_bit(golden, tmp_path):
     save_pretrained(load_pretrained(golden / "model.ckpt"), tmp_path, format="tf1")
     before = tf.train.load_checkpoint(str(golden / "model.ckpt"))
     after = tf.train.load_checkpoint(str(tmp_path / "model.ckpt-best"))

@@ -1,4 +1,4 @@
-"""The loop: devices, accumulation, resumption and workers change nothing; logs, checkpoints, results are there."""
+"""The loop: results do not depend on devices, accumulation, resumption and workers; a run writes all its files."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def weights(folder):
     return safetensors.numpy.load_file(folder / "model" / "model.safetensors")
 
 
-def test_a_run_leaves_what_it_promises(pretrain, records_file):
+def test_a_run_writes_logs_checkpoints_results_and_model(pretrain, records_file):
     folder = pretrain(
         f"--eval_file={records_file}",
         *("--eval_batch_size=7", "--eval_every_steps=2", "--max_eval_steps=0"),
@@ -65,8 +65,8 @@ def test_a_run_leaves_what_it_promises(pretrain, records_file):
     config = json.loads((folder / "config.json").read_text())
     assert config["run"]["train_batch_size"] == 12
     assert config["model"]["hidden_size"] == TINY.hidden_size
-    kept = sorted(path.name for path in (folder / "checkpoints").glob("step-*.index"))
-    assert kept == ["step-4.index", "step-6.index"]
+    names = sorted(path.name for path in (folder / "checkpoints").glob("step-*.index"))
+    assert names == ["step-4.index", "step-6.index"]
     evaluations = log(folder, "eval_metrics.jsonl")
     assert [line["step"] for line in evaluations] == [2, 4, 6]
     results = json.loads((folder / "results.json").read_text())
@@ -99,12 +99,14 @@ def test_devices_and_accumulation_reach_the_same_weights(pretrain):
     plain = pretrain("--stop_after_steps=3", name="plain")
     options = ["--distribution_strategy=mirrored", "--num_devices=2"]
     replicas = pretrain("--stop_after_steps=3", *options, name="replicas")
-    pieces = pretrain("--stop_after_steps=3", "--gradient_accumulation_steps=3", name="pieces")
+    accumulated = pretrain(
+        "--stop_after_steps=3", "--gradient_accumulation_steps=3", name="accumulated"
+    )
     start = AlbertForPreTraining(TINY, seed=12345)
     save_pretrained(start, plain.parent / "start" / "model")
     for name, value in weights(plain).items():
         np.testing.assert_allclose(weights(replicas)[name], value, atol=2e-6, err_msg=name)
-        np.testing.assert_allclose(weights(pieces)[name], value, atol=2e-6, err_msg=name)
+        np.testing.assert_allclose(weights(accumulated)[name], value, atol=2e-6, err_msg=name)
     moved = (
         weights(plain.parent / "start")["albert.pooler.weight"]
         - weights(plain)["albert.pooler.weight"]
@@ -112,7 +114,7 @@ def test_devices_and_accumulation_reach_the_same_weights(pretrain):
     assert np.abs(moved).max() > 1e-4
     for line, other in zip(log(plain), log(replicas), strict=True):
         assert other == pytest.approx(line, rel=1e-5)
-    for line, other in zip(log(plain), log(pieces), strict=True):
+    for line, other in zip(log(plain), log(accumulated), strict=True):
         assert other == pytest.approx(line, rel=1e-5)
 
 
@@ -125,7 +127,7 @@ def test_steps_per_loop_changes_nothing(pretrain):
 
 
 @pytest.mark.parametrize("shuffle", ["true", "false"])
-def test_a_killed_run_goes_on_bit_for_bit(pretrain, tmp_path, shuffle):
+def test_a_killed_run_is_resumed_bit_for_bit(pretrain, tmp_path, shuffle):
     flags = ["--num_train_steps=40", "--save_checkpoints_steps=3", "--deterministic", *DROPOUT]
     flags += ["--log_every_steps=2", f"--shuffle={shuffle}"]  # logs and checkpoints out of step
     whole = pretrain(*flags, name="whole")
@@ -145,9 +147,7 @@ def test_a_killed_run_goes_on_bit_for_bit(pretrain, tmp_path, shuffle):
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert 5 <= len(metrics.read_text().splitlines()) < 20, (
-        "the kill came too late to show anything"
-    )
+    assert 5 <= len(metrics.read_text().splitlines()) < 20, "the run had ended before the kill"
     pretrain(*flags, name="killed")
     assert log(folder) == log(whole)
     for name, value in weights(whole).items():
@@ -191,11 +191,11 @@ def free_ports(number: int) -> list[int]:
     import socket
 
     sockets = [socket.socket() for _ in range(number)]
-    for one in sockets:
-        one.bind(("localhost", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    for port_socket in sockets:
+        port_socket.bind(("localhost", 0))
+    ports = [port_socket.getsockname()[1] for port_socket in sockets]
+    for port_socket in sockets:
+        port_socket.close()
     return ports
 
 
@@ -237,7 +237,7 @@ def test_an_unfinished_run_can_be_loaded(pretrain):
         np.testing.assert_array_equal(a, b)
 
 
-def test_an_evaluation_lost_by_a_kill_is_made_up_for_and_none_is_made_twice(pretrain, records_file):
+def test_a_resumed_run_repeats_only_an_evaluation_that_a_kill_lost(pretrain, records_file):
     flags = [f"--eval_file={records_file}", "--eval_every_steps=3", "--save_checkpoints_steps=3"]
     folder = pretrain(*flags, "--stop_after_steps=3")
     before = (folder / "eval_metrics.jsonl").read_text()
@@ -253,3 +253,18 @@ def test_an_evaluation_lost_by_a_kill_is_made_up_for_and_none_is_made_twice(pret
         for name, value in log(folder, "eval_metrics.jsonl")[-1].items()
         if name != "step"
     }
+
+
+def test_a_run_of_an_older_version_is_resumed(pretrain):
+    whole = pretrain(name="whole")
+    folder = pretrain("--stop_after_steps=3", name="older")
+    path = folder / "config.json"
+    recorded = json.loads(path.read_text())
+    recorded["run"].update({"num_devices": 0, "stop_after_steps": 3, "hidden_dropout_prob": -1.0})
+    recorded["task"].update({"max_seq_length": 0, "max_predictions_per_seq": 0, "old_setting": 5})
+    del recorded["run"]["classifier_dropout_prob"], recorded["optimizer"]["bias_correction"]
+    path.write_text(json.dumps(recorded))
+    with pytest.raises(UserError, match="holds a run with bias_correction=False, not True"):
+        pretrain("--bias_correction", name="older")
+    pretrain("--stop_after_steps=0", "--hidden_dropout_prob=-1", name="older")
+    assert log(folder) == log(whole)

@@ -1,4 +1,4 @@
-"""Losses and metrics by hand, and that batches add up."""
+"""Losses and metrics: values computed by hand, and sums over batches."""
 
 import math
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from albert_tf.core.settings import Settings, setting
 from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig
 
-GLUE_TASK_NAMES = (*("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "AX"),)
+GLUE_TASK_NAMES = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "AX")
 OWN_TASK = "tsv"
 RANKED_TASKS = ("qnli", "wnli")
 
@@ -29,28 +29,37 @@ class ClassifierConfig(FineTuningConfig):
     )
     data_dir: str = setting(
         "",
-        "Folder of GLUE's files or of the task's; `tfds` downloads them by tensorflow-datasets.",
+        "Folder with the files of GLUE or of the task; `tfds` downloads them with tensorflow-datasets.",
+        changes_results=False,
     )
-    train_file: str = setting("", "Training data of --task_name=tsv.", input_path=True)
-    eval_file: str = setting("", "Development data of --task_name=tsv.", input_path=True)
+    train_file: str = setting(
+        "", "Training data of --task_name=tsv.", input_path=True, changes_results=False
+    )
+    eval_file: str = setting(
+        "", "Development data of --task_name=tsv.", input_path=True, changes_results=False
+    )
     predict_file: str = setting(
         "",
-        "Data to predict for with --do_predict, with or without labels; a GLUE task's test data by default.",
+        "Data of --do_predict, with or without labels; by default the test data of the GLUE task.",
         input_path=True,
+        changes_results=False,
     )
     text_columns: str = setting(
-        "", "One or two column names with the text, separated by commas, of --task_name=tsv."
+        "",
+        "Names of the one or two columns with the text, separated by commas, of --task_name=tsv.",
     )
     label_column: str = setting("label", "Column with the label or score of --task_name=tsv.")
-    id_column: str = setting("", "Column that predictions are named by; the row number without.")
+    id_column: str = setting(
+        "", "Column with the names of the examples in predictions; by default the row number."
+    )
     kind: str = setting(
         "classification",
-        "What --task_name=tsv predicts: a label, or a score.",
+        "Type of --task_name=tsv: it predicts a label, or a score.",
         choices=("classification", "regression"),
     )
     pair_ranking: bool = setting(
         False,
-        "Whether QNLI and WNLI rank the candidates of a question or sentence against each other (paper, appendix).",
+        "Whether to rank the candidates of a question (QNLI) or sentence (WNLI) by their scores (paper, appendix).",
     )
 
     def __post_init__(self):
@@ -65,11 +74,11 @@ class ClassifierConfig(FineTuningConfig):
 
     @property
     def task_key(self) -> str:
-        """The task's name as models and presets know it."""
+        """The name of the task in models and presets."""
         return task_key(self.task_name)
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that the data is named.
+        """Checks that the flags name the data.
 
         Raises:
           UserError: a flag is missing; names it.

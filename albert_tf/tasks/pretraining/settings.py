@@ -10,32 +10,47 @@ from albert_tf.training.settings import RunConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingConfig(ModelChoice):
-    """What is pretrained on what: records, model."""
+    """Records and model of pretraining."""
 
     input_file: str = setting(
         "",
         "Training records: TFRecord files, globs or folders, separated by commas.",
         input_path=True,
+        changes_results=False,
     )
     eval_file: str = setting(
-        "", "Held-out records for evaluation, in the form of --input_file.", input_path=True
+        "",
+        "Held-out records for evaluation, in the form of --input_file.",
+        input_path=True,
+        changes_results=False,
     )
     spm_model_file: str = setting(
         "",
-        "SentencePiece model of the records, to be put into the model's folder.",
+        "SentencePiece model of the records; it is copied into the model's folder.",
         input_path=True,
+        changes_results=False,
     )
-    max_seq_length: int = setting(
-        0, "Pieces in an example; 0 takes it from the records.", minimum=0
+    max_seq_length: int | None = setting(
+        None,
+        "Number of tokens in an example; by default, or with 0, that of the records.",
+        minimum=1,
+        none_value=0,
     )
-    max_predictions_per_seq: int = setting(
-        0, "Masked pieces in an example; 0 takes it from the records.", minimum=0
+    max_predictions_per_seq: int | None = setting(
+        None,
+        "Number of masked tokens in an example; by default, or with 0, that of the records.",
+        minimum=1,
+        none_value=0,
     )
-    shuffle: bool = setting(True, "Whether training records are shuffled, anew each epoch.")
-    shuffle_buffer_examples: int = setting(10000, "Examples that are shuffled together.", minimum=1)
+    shuffle: bool = setting(
+        True, "Whether training records are shuffled, in another order each epoch."
+    )
+    shuffle_buffer_examples: int = setting(
+        10000, "Number of examples that are shuffled together.", minimum=1
+    )
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that there is something to train or evaluate, and on what.
+        """Checks that the flags name the records that training and evaluation need.
 
         Raises:
           UserError: a flag is missing; names it.

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.settings import Settings
 from albert_tf.data import compact_records, records
 from albert_tf.data.datasets import RecordData
 from albert_tf.formats import pretrained
@@ -98,8 +99,8 @@ class PretrainingTask(Task):
         for setting in settings:
             if wanted := getattr(config, setting):
                 record_set.require(setting, setting, wanted)
-        found = records.pretraining_lengths(record_set, flag, config.max_predictions_per_seq)
-        slots = config.max_predictions_per_seq * (
+        found = records.pretraining_lengths(record_set, flag, config.max_predictions_per_seq or 0)
+        slots = (config.max_predictions_per_seq or 0) * (
             1 + record_set.metadata.get("do_permutation", False)
         )
         wanted = config.max_seq_length or found[0], slots or found[1]
@@ -179,7 +180,7 @@ class PretrainingTask(Task):
                 f"damaged records: {', '.join(records.damaged_files(record_set, self.schema)) or reason}"
             ) from None
 
-    def settings(self) -> Mapping[str, Mapping]:
+    def settings(self) -> Mapping[str, Settings | Mapping]:
         """The task's settings by group, for the run's config.json."""
         # The files may move between two parts of a run, but they must hold the same.
         held = next(iter(self._all_records.values()))
@@ -190,8 +191,8 @@ class PretrainingTask(Task):
             "masking": compact_records.mask_settings(held.metadata) or "static",
         }
         return {
-            "task": self.config.to_dict(),
-            "model": self.model_config.to_dict(),
+            "task": self.config,
+            "model": self.model_config,
             "records": found,
         }
 

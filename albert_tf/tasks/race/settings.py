@@ -15,7 +15,10 @@ class RaceConfig(FineTuningConfig):
         "Folder of the RACE archive, with train/, dev/ and test/.",
         required=True,
         input_path=True,
+        changes_results=False,
     )
-    level: str = setting("all", "Which schools' passages.", choices=("all", "middle", "high"))
+    level: str = setting(
+        "all", "Schools whose passages are used.", choices=("all", "middle", "high")
+    )
     max_seq_length: int = changed(FineTuningConfig, "max_seq_length", 512)
-    max_qa_length: int = setting(128, "Most pieces of question and option.", minimum=1)
+    max_qa_length: int = setting(128, "Largest number of tokens of question and option.", minimum=1)

@@ -11,21 +11,38 @@ from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig
 class SquadConfig(FineTuningConfig):
     """SQuAD 1.1 or 2.0."""
 
-    version: str = setting("2.0", "1.1: every question has an answer; 2.0.", choices=("1.1", "2.0"))
-    train_file: str = setting("", "SQuAD's JSON file to train on.", input_path=True)
-    eval_file: str = setting("", "SQuAD's JSON file to evaluate on.", input_path=True)
+    version: str = setting(
+        "2.0", "Version of SQuAD; in 1.1 every question has an answer.", choices=("1.1", "2.0")
+    )
+    train_file: str = setting(
+        "", "SQuAD's JSON file to train on.", input_path=True, changes_results=False
+    )
+    eval_file: str = setting(
+        "", "SQuAD's JSON file to evaluate on.", input_path=True, changes_results=False
+    )
     predict_file: str = setting(
-        "", "JSON file with questions to answer; needs no answers.", input_path=True
+        "",
+        "JSON file with questions to answer, with or without answers.",
+        input_path=True,
+        changes_results=False,
     )
     max_seq_length: int = changed(FineTuningConfig, "max_seq_length", 384)
-    doc_stride: int = setting(128, "Pieces from the start of a window to the next.", minimum=1)
-    max_query_length: int = setting(64, "Most pieces of a question.", minimum=1)
-    max_answer_length: int = setting(30, "Most pieces of an answer.", minimum=1)
-    n_best_size: int = setting(20, "Answers of a question in nbest_predictions.json.", minimum=1)
+    doc_stride: int = setting(
+        128, "Number of tokens from the start of a window to the start of the next.", minimum=1
+    )
+    max_query_length: int = setting(64, "Largest number of tokens of a question.", minimum=1)
+    max_answer_length: int = setting(30, "Largest number of tokens of an answer.", minimum=1)
+    n_best_size: int = setting(
+        20,
+        "Number of answers to a question in nbest_predictions.json.",
+        minimum=1,
+        changes_results=False,
+    )
     null_threshold: str = setting(
         "best",
-        "SQuAD 2.0: answers whose null odds are above it are left empty: a number, or `best`, the one that was best on"
-        " the evaluated file, saved with the model.",
+        "SQuAD 2.0: an answer is empty if its null odds are above this number. `best` is the number with the best"
+        " score on the evaluated file, saved with the model.",
+        changes_results=False,
     )
 
     def __post_init__(self):
@@ -44,7 +61,7 @@ class SquadConfig(FineTuningConfig):
             )
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that the files are named.
+        """Checks that the flags name the files.
 
         Raises:
           UserError: a flag is missing; names it.

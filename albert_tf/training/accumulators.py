@@ -1,0 +1,59 @@
+"""Losses and metrics as sums over steps, devices and micro-batches."""
+
+from collections.abc import Iterable, Mapping
+
+import tensorflow as tf
+
+from albert_tf.data.datasets import Data
+from albert_tf.training.task import Task
+
+
+class Accumulators(tf.Module):
+    """Sums of (sum, count) pairs over steps, as variables that checkpoints contain.
+
+    Args:
+      names: of the losses and metrics.
+    """
+
+    def __init__(self, names: Iterable[str]):
+        super().__init__()
+
+        def zeros(name: str) -> tf.Variable:
+            aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
+            return tf.Variable(tf.zeros([2]), trainable=False, name=name, aggregation=aggregation)
+
+        self.pairs = {name: zeros(name) for name in names}
+
+    def add(self, pairs: Mapping[str, tf.Tensor]) -> None:
+        """Adds (sum, count) pairs, float32 [2] each."""
+        for name, pair in pairs.items():
+            self.pairs[name].assign_add(pair)
+
+    def reset(self) -> None:
+        """Sets all sums to zero."""
+        for variable in self.pairs.values():
+            variable.assign(tf.zeros([2]))
+
+    def results(self) -> dict[str, float]:
+        """Each sum divided by its count, or 0 if the count is 0.
+
+        The first entry is `loss`, the sum of the losses; a task with a single loss has no other entry for it.
+        """
+        pairs = {name: variable.numpy() for name, variable in self.pairs.items()}
+        values = {
+            name: float(pair[0] / pair[1]) if pair[1] else 0.0 for name, pair in pairs.items()
+        }
+        losses = {name: value for name, value in values.items() if name.endswith("_loss")}
+        metrics = {name: value for name, value in values.items() if name not in losses}
+        return {"loss": sum(losses.values()), **(losses if len(losses) > 1 else {}), **metrics}
+
+
+def ratio_names(task: Task, model, data: Data) -> list[str]:
+    """Names of the task's losses and metrics, from a trace of the model that computes nothing."""
+
+    def ratios(features):
+        outputs = model(features, training=False)
+        return {**task.losses(outputs, features), **task.metrics(outputs, features)}
+
+    specs = dict(data.spec(1))
+    return list(tf.function(ratios).get_concrete_function(specs).structured_outputs)

@@ -1,0 +1,103 @@
+"""What a run reports about itself: the first lines of its output, results.json, and rows of the model card."""
+
+import time
+from collections.abc import Mapping
+
+from albert_tf.training.run_folder import RESULTS_FILE, write_json
+from albert_tf.training.state import RunState
+
+
+def describe(state: RunState) -> str:
+    """The model, devices, batches and schedule of a run, in a few lines."""
+    run, optimizer, model = state.run, state.optimizer_config, state.task.model_config
+    devices = state.strategy.num_replicas_in_sync
+    peak = optimizer.peak_learning_rate(run.train_batch_size)
+    lines = {
+        "model": f"{state.model.count_params():,} parameters, {model.num_hidden_layers} layers,"
+        f" E {model.embedding_size}, D {model.hidden_size}, sharing {model.share_parameters}",
+        "strategy": f"{type(state.strategy).__name__} on {devices} device(s), {run.mixed_precision}",
+        "dropout": f"hidden {model.hidden_dropout_prob}, attention {model.attention_probs_dropout_prob},"
+        f" classifier {model.classifier_dropout_prob}",
+        "folder": run.output_dir,
+    }
+    if state.task.train_data and run.do_train:
+        examples = state.task.train_data.num_examples
+        size = run.train_batch_size // devices // run.gradient_accumulation_steps
+        lines["batch"] = (
+            f"{run.train_batch_size} = {devices} device(s) x {run.gradient_accumulation_steps} accumulated x {size};"
+            f" {examples:,} examples, {optimizer.num_train_steps * run.train_batch_size / examples:.1f} epochs"
+        )
+        lines["schedule"] = (
+            f"{optimizer.optimizer}, warm-up to {peak:g} over {optimizer.num_warmup_steps} steps,"
+            f" decay to 0 at step {optimizer.num_train_steps}"
+        )
+    if state.first_step:
+        lines["resumed"] = f"at step {state.first_step}"
+    lines["chance"] = ", ".join(f"{name} {value:.4f}" for name, value in state.chance.items())
+    return "\n".join(f"{name:<10}{text}" for name, text in lines.items() if text)
+
+
+def write_results(
+    state: RunState,
+    *,
+    evaluation: Mapping[str, float],
+    last_evaluation: Mapping[str, float],
+    collapsed: str,
+    num_steps: int,
+) -> dict:
+    """Writes results.json and, after training, the model; returns the content of results.json.
+
+    Args:
+      state: of the finished run.
+      evaluation: losses and metrics of the model that is kept; empty without an evaluation.
+      last_evaluation: those of the last step.
+      collapsed: see `Task.collapsed`.
+      num_steps: number of training steps of this process.
+    """
+    folder, task = state.folder, state.task
+    results = {
+        "step": state.step,
+        "num_parameters": state.model.count_params(),
+        "eval": evaluation,
+        "chance": state.chance,
+        "best": state.checkpoints.best,
+        "seconds": round(time.monotonic() - state.started, 1),
+        "steps_in_this_process": num_steps,
+    }
+    if task.keeps == "best":
+        results["last"] = last_evaluation
+    if collapsed:
+        results["collapsed"] = collapsed
+        print(
+            f"COLLAPSED: {collapsed}; another --seed, a lower --learning_rate or more warm-up may help"
+        )
+    if not state.run.do_train:  # an evaluation keeps the results of the training
+        of_evaluation = ("eval", "collapsed") if evaluation else ()
+        replaced = {name: results[name] for name in of_evaluation if name in results}
+        results = {**results, **folder.read_json(RESULTS_FILE), **replaced}
+    if folder.is_chief:
+        with folder.writing():
+            if state.run.do_train:
+                task.save_model(state.model, folder.file("model"), _card(state, evaluation))
+            write_json(folder.file(RESULTS_FILE), results)
+        print(f"results in {folder.file(RESULTS_FILE)}", flush=True)
+    return results
+
+
+def _card(state: RunState, evaluation: Mapping[str, float]) -> dict[str, dict]:
+    """The rows of the model card about training and evaluation."""
+    run, optimizer, chance = state.run, state.optimizer_config, state.chance
+    training = {
+        "steps": state.step,
+        "batch, examples": run.train_batch_size,
+        "optimizer": optimizer.optimizer,
+        "peak learning rate": optimizer.peak_learning_rate(run.train_batch_size),
+        "warm-up steps": optimizer.num_warmup_steps,
+        "numbers": run.mixed_precision,
+        "seed": run.seed,
+    }
+    results = {
+        name: f"{value:.4f}" + (f" (chance {chance[name]:.4f})" if name in chance else "")
+        for name, value in evaluation.items()
+    }
+    return {"Training": training, "Results": results}

@@ -1,0 +1,122 @@
+"""The state of a run: created in one place, restored from the newest checkpoint, used by training and evaluation."""
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import orbit
+import tensorflow as tf
+import tf_keras
+
+from albert_tf.training import optimizers
+from albert_tf.training.accumulators import Accumulators, ratio_names
+from albert_tf.training.checkpoints import Checkpoints
+from albert_tf.training.devices import check_batches, is_chief
+from albert_tf.training.run_folder import RunFolder
+from albert_tf.training.settings import OptimizerConfig, RunConfig
+from albert_tf.training.task import Task
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunState:
+    """Everything that a run works with.
+
+    Attributes:
+      task: what is trained or evaluated.
+      run: folder, batches, devices, intervals; no None that the task resolves.
+      optimizer_config: optimizer and schedule; no None.
+      strategy: the distribution strategy.
+      folder: the run's folder, which may be written.
+      model: of the task.
+      global_step: int64 scalar variable, the number of training steps that the model has seen.
+      accumulators: losses and metrics since the last line of the log; None without training.
+      optimizer: ours, or a LossScaleOptimizer around it; None without training.
+      checkpoints: of the four above.
+      chance: what a guess without a model reaches, by metric.
+      first_step: the global step at the start of this process.
+      started: time.monotonic() at the start.
+    """
+
+    task: Task
+    run: RunConfig
+    optimizer_config: OptimizerConfig
+    strategy: tf.distribute.Strategy
+    folder: RunFolder
+    model: Any
+    global_step: tf.Variable
+    accumulators: Accumulators | None
+    optimizer: Any
+    checkpoints: Checkpoints
+    chance: Mapping[str, float]
+    first_step: int
+    started: float
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        return int(self.global_step.numpy())
+
+    @property
+    def last_step(self) -> int:
+        """The global step at which training ends."""
+        last = self.optimizer_config.num_train_steps
+        return min(last, self.run.stop_after_steps or last)
+
+    def learning_rate(self, step: int) -> float:
+        """The learning rate of the update from a step to the next."""
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        return float(optimizer.schedule(step))
+
+
+def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> RunState:
+    """Creates the state of a run under the current strategy; restores it if --output_dir holds the run.
+
+    Raises:
+      UserError: the settings contradict the devices, the data or the run in the folder; a checkpoint is damaged.
+    """
+    started = time.monotonic()
+    strategy = tf.distribute.get_strategy()
+    run, optimizer_config = task.resolve(run, optimizer_config)
+    check_batches(run, strategy.num_replicas_in_sync)
+    settings = {"run": run, "optimizer": optimizer_config, **task.settings()}
+    folder = RunFolder(run, settings, is_chief(strategy))
+    model = task.build_model(
+        dtype=run.mixed_precision, recompute_activations=run.recompute_activations, seed=run.seed
+    )
+    # Nothing is written or deleted before this line, because the checks above may refuse the command. The other workers
+    # wait for the chief where the next variable is created, so that they do not see checkpoints that it deletes.
+    folder.open()
+    global_step = orbit.utils.create_global_step()
+    saved = {"model": model, "global_step": global_step}
+    if run.do_train:
+        saved["accumulators"] = Accumulators(ratio_names(task, model, task.train_data))
+        saved["optimizer"] = _make_optimizer(run, optimizer_config, model)
+    checkpoints = Checkpoints(folder, saved, run.keep_checkpoint_max)
+    newest = checkpoints.latest
+    if not run.do_train and task.keeps == "best":
+        newest = checkpoints.best_path or newest
+    if newest:
+        checkpoints.restore(newest)
+    return RunState(
+        task=task,
+        run=run,
+        optimizer_config=optimizer_config,
+        strategy=strategy,
+        folder=folder,
+        model=model,
+        global_step=global_step,
+        accumulators=saved.get("accumulators"),
+        optimizer=saved.get("optimizer"),
+        checkpoints=checkpoints,
+        chance=task.chance_levels(),
+        first_step=int(global_step.numpy()),
+        started=started,
+    )
+
+
+def _make_optimizer(run: RunConfig, config: OptimizerConfig, model):
+    optimizer = optimizers.create_optimizer(config, run.train_batch_size, model.named_variables())
+    if run.mixed_precision == "mixed_float16":
+        return tf_keras.mixed_precision.LossScaleOptimizer(optimizer)
+    return optimizer

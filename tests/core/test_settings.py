@@ -1,0 +1,123 @@
+"""Settings: checks, optional values, and the flags that are made of them."""
+
+import dataclasses
+import json
+
+import pytest
+from absl import flags as absl_flags
+
+from albert_tf.core import flags
+from albert_tf.core.errors import UserError
+from albert_tf.core.settings import Settings, changed, setting
+from albert_tf.serving.settings import ModelUse
+from albert_tf.tasks.classification.settings import ClassifierConfig
+from albert_tf.tasks.pretraining.settings import PretrainingConfig
+from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
+from albert_tf.training.settings import OptimizerConfig, RunConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Example(Settings):
+    """One setting of each type."""
+
+    name: str = setting("", "A name.", changes_results=False)
+    count: int | None = setting(None, "A number; 0 is none.", minimum=1, none_value=0)
+    rate: float | None = setting(
+        0.5, "A rate; -1 is none.", minimum=0, maximum=0.9, none_value=-1, about_devices=True
+    )
+    width: int = setting(7, "A width.", minimum=0)
+
+
+def parsed(cls, *arguments):
+    """The settings of a command line."""
+    values = absl_flags.FlagValues()
+    flags.define_flags([cls], values)
+    values(["program", *arguments])
+    return flags.settings_from_flags(cls, values)
+
+
+def test_a_number_that_stands_for_none_becomes_none():
+    assert (Example(count=0).count, Example(rate=-1).rate, Example(rate=-1.0).rate) == (None,) * 3
+    assert (Example().count, Example(rate=None).rate) == (None, None)
+    assert Example(width=0).width == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"count": -1}, "--count must be 0 or at least 1, got -1"),
+        ({"count": 2.5}, "--count must be of type int, got 2.5"),
+        ({"count": "2"}, "--count must be of type int, got '2'"),
+        ({"count": False}, "--count must be of type int, got False"),
+        ({"rate": -0.5}, "--rate must be -1 or at least 0, got -0.5"),
+        ({"rate": 1}, "--rate must be at most 0.9, got 1.0"),
+        ({"width": -1}, "--width must be at least 0, got -1"),
+        ({"width": None}, "--width must be of type int, got None"),
+        ({"name": None}, "--name must be of type str, got None"),
+    ],
+)
+def test_other_values_of_an_optional_setting_are_checked(values, message):
+    with pytest.raises(UserError) as caught:
+        Example(**values)
+    assert str(caught.value) == message
+
+
+def test_an_unknown_declaration_is_refused():
+    with pytest.raises(TypeError, match="minimun"):
+        setting(1, "A number.", minimun=1)
+    with pytest.raises(TypeError, match="minimun"):
+        changed(Example, "width", 3, minimun=1)
+
+
+def test_a_changed_setting_keeps_the_other_declarations():
+    field = changed(Example, "rate", 0.25, maximum=0.75)
+    assert field.default == 0.25
+    expected = {**Example.__dataclass_fields__["rate"].metadata, "maximum": 0.75}
+    assert dict(field.metadata) == expected
+
+
+def test_names_are_found_by_their_declarations():
+    assert Example.names(changes_results=False) == ("name",)
+    assert Example.names(changes_results=True, about_devices=False) == ("count", "width")
+
+
+def test_flags_of_optional_settings():
+    assert parsed(Example) == Example()
+    assert parsed(Example, "--count=3", "--rate=0.25") == Example(count=3, rate=0.25)
+    assert parsed(Example, "--count=0", "--rate=-1") == Example(rate=None)
+
+
+OLD_SENTINELS = [
+    (RunConfig, {"num_devices": 0, "max_eval_steps": 0, "stop_after_steps": 0}),
+    (RunConfig, {"early_stopping_evaluations": 0, "hidden_dropout_prob": -1}),
+    (RunConfig, {"attention_probs_dropout_prob": -1, "classifier_dropout_prob": -1}),
+    (FineTuningRunConfig, {"eval_every_steps": 0, "save_checkpoints_steps": 0}),
+    (FineTuningRunConfig, {"max_eval_steps": 0}),
+    (FineTuningOptimizerConfig, {"learning_rate": 0, "num_train_steps": 0, "num_warmup_steps": -1}),
+    (PretrainingConfig, {"max_seq_length": 0, "max_predictions_per_seq": 0}),
+    (ClassifierConfig, {"length_buckets": 0, "num_workers": 0}),
+    (ModelUse, {"max_seq_length": 0}),
+]
+
+
+@pytest.mark.parametrize(("cls", "values"), OLD_SENTINELS)
+def test_commands_with_0_or_minus_1_for_a_value_that_is_not_given_keep_their_meaning(cls, values):
+    required = {"task_name": "MRPC"} if cls is ClassifierConfig else {}
+    required.update({name: "x" for name in cls.names(required=True) if name not in required})
+    given = {**required, **values}
+    settings = parsed(cls, *(f"--{name}={value}" for name, value in given.items()))
+    assert {name: getattr(settings, name) for name in values} == dict.fromkeys(values)
+    assert cls.from_recorded(given) == settings.to_dict()
+
+
+def test_numbers_that_are_natural_stay_numbers():
+    optimizer = OptimizerConfig(learning_rate=0, num_warmup_steps=0, max_gradient_norm=0)
+    assert optimizer.learning_rate == optimizer.num_warmup_steps == optimizer.max_gradient_norm == 0
+    assert FineTuningOptimizerConfig(num_warmup_steps=0).num_warmup_steps == 0
+    assert ClassifierConfig(task_name="MRPC", restart_collapsed=0).restart_collapsed == 0
+
+
+def test_recorded_settings_are_those_of_the_present_version():
+    recorded = json.loads(json.dumps({"name": "x", "count": 0, "rate": -1.0, "gone": 3}))
+    expected = {"name": "x", "count": None, "rate": None, "width": 7, "gone": 3}
+    assert Example.from_recorded(recorded) == expected

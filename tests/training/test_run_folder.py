@@ -1,0 +1,127 @@
+"""The folder of a run: which recorded settings may differ when a run is resumed."""
+
+import json
+
+import pytest
+
+from albert_tf.core.errors import UserError
+from albert_tf.training.run_folder import RunFolder
+from albert_tf.training.settings import OptimizerConfig, RunConfig
+from tests.helpers import TINY
+
+
+def settings_of(path, **changes):
+    """The groups of a run's settings, with some values changed by name."""
+    classes = {"run": RunConfig, "optimizer": OptimizerConfig}
+    values = {"output_dir": str(path), **changes}
+    groups = {
+        group: cls(**{name: value for name, value in values.items() if name in cls.names()})
+        for group, cls in classes.items()
+    }
+    model = {name: value for name, value in changes.items() if name in TINY.names()}
+    return {**groups, "model": TINY.replace(**model), "records": {"num_files": 3}}
+
+
+def open_folder(path, **changes):
+    """Opens the folder of a run with these settings."""
+    settings = settings_of(path, **changes)
+    folder = RunFolder(settings["run"], settings, is_chief=True)
+    folder.open()
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A function that starts a run, gives it a checkpoint, and changes its config.json."""
+
+    def start(change=lambda recorded: None, **settings):
+        open_folder(tmp_path, **settings)
+        (tmp_path / "checkpoints").mkdir()
+        state = 'model_checkpoint_path: "step-1"\nall_model_checkpoint_paths: "step-1"\n'
+        (tmp_path / "checkpoints" / "checkpoint").write_text(state)
+        config_file = tmp_path / "config.json"
+        recorded = json.loads(config_file.read_text())
+        change(recorded)
+        config_file.write_text(json.dumps(recorded))
+        return tmp_path
+
+    return start
+
+
+def test_settings_that_do_not_change_results_may_differ(run):
+    path = run()
+    open_folder(path, num_devices=2, log_every_steps=7, stop_after_steps=3, jit_compile="off")
+    assert json.loads((path / "config.json").read_text())["run"]["num_devices"] == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"train_batch_size": 5}, {"seed": 3}, {"poly_power": 2.0}, {"hidden_dropout_prob": 0.2}],
+)
+def test_settings_that_change_results_must_not_differ(run, changes):
+    path = run()
+    with pytest.raises(UserError, match=f"holds a run with {next(iter(changes))}="):
+        open_folder(path, **changes)
+
+
+def test_other_data_is_refused(run):
+    path = run(lambda recorded: recorded["records"].update(num_files=4))
+    with pytest.raises(UserError, match="holds a run with num_files=4, not 3"):
+        open_folder(path)
+
+
+def test_a_setting_that_did_not_exist_counts_as_having_its_default(run):
+    def change(recorded):
+        del recorded["optimizer"]["poly_power"]
+        del recorded["model"]["share_parameters"]
+
+    path = run(change)
+    with pytest.raises(UserError, match="holds a run with poly_power=1.0, not 2.0"):
+        open_folder(path, poly_power=2.0)
+    with pytest.raises(UserError, match="holds a run with share_parameters='all', not 'ffn'"):
+        open_folder(path, share_parameters="ffn")
+    open_folder(path)
+    assert json.loads((path / "config.json").read_text())["optimizer"]["poly_power"] == 1.0
+
+
+def test_0_and_minus_1_in_the_config_of_an_older_version_mean_none(run):
+    def change(recorded):
+        old = {"num_devices": 0, "hidden_dropout_prob": -1.0, "classifier_dropout_prob": -1.0}
+        recorded["run"].update(old)
+
+    path = run(change)
+    open_folder(path)
+    path = path / "config.json"
+    assert json.loads(path.read_text())["run"]["hidden_dropout_prob"] is None
+
+
+def test_a_setting_that_no_longer_exists_is_ignored_with_a_note(run, capsys):
+    def change(recorded):
+        recorded["optimizer"]["old_setting"] = 4
+        recorded["records"]["old_number"] = 5
+
+    path = run(change)
+    capsys.readouterr()
+    open_folder(path)
+    note = f"{path}/config.json: ignored, no settings of this version: old_setting\n"
+    assert capsys.readouterr().out == note
+
+
+def test_an_evaluation_needs_the_same_model_only(run):
+    path = run(train_batch_size=5, poly_power=2.0)
+    before = (path / "config.json").read_bytes()
+    open_folder(path, do_train=False, hidden_dropout_prob=0.3)
+    assert (path / "config.json").read_bytes() == before
+    with pytest.raises(UserError, match="holds a run with hidden_size=20, not 40"):
+        open_folder(path, do_train=False, hidden_size=40)
+
+
+def test_a_run_without_a_checkpoint_starts_again_with_other_settings(tmp_path):
+    open_folder(tmp_path)
+    open_folder(tmp_path, poly_power=2.0)
+    assert json.loads((tmp_path / "config.json").read_text())["optimizer"]["poly_power"] == 2.0
+
+
+def test_an_unfinished_config_file_does_not_make_a_folder_foreign(tmp_path):
+    (tmp_path / "config.json.0123.tmp").write_text("{")
+    open_folder(tmp_path)
