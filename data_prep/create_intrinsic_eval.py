@@ -28,7 +28,8 @@ from collections.abc import Iterable, Iterator
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
-from data_prep.pretraining import build, sentence_pairs
+from albert_tf.data.pretraining_examples import SENTENCE_TASKS
+from data_prep.pretraining import build
 from data_prep.pretraining.settings import PretrainingDataSettings
 from data_prep.split_sentences import split_paragraph
 from data_prep.text_files import CorpusSettings, corpus_writer, print_note
@@ -89,7 +90,7 @@ def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
     kept = ("spm_model_file", "do_lower_case", "max_seq_length", "max_predictions_per_seq")
     kept += ("masked_lm_prob", "random_seed", "dupe_factor")
     found = {}
-    for task in sentence_pairs.SENTENCE_TASKS:
+    for task in SENTENCE_TASKS:
         made, _ = build.create_pretraining_data(
             PretrainingDataSettings(
                 input_file=text,

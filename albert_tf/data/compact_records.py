@@ -26,9 +26,9 @@ def mask_settings(metadata: Metadata) -> dict[str, Any]:
     """What the masks that are drawn while reading depend on; empty where records hold masks."""
     if metadata.get("masking") != "dynamic":
         return {}
-    from albert_tf.data.masking import RULE_SETTINGS
+    from albert_tf.data.pretraining_examples import MASKING_SETTINGS
 
-    return {name: metadata[name] for name in (*RULE_SETTINGS, "word_start_rule")}
+    return {name: metadata[name] for name in (*MASKING_SETTINGS, "word_start_rule")}
 
 
 def static_parser(
@@ -75,17 +75,17 @@ def dynamic_parser(
       A function of the numbers of B examples, int64 [B], from which their masks follow, and of the serialised
       examples, string [B]; gives the original's features, int32 or float32 [B, values].
     """
-    from albert_tf.data import masking  # takes half a second, and most runs do without
+    from albert_tf.data import pretraining_examples as examples  # loads numba: half a second
 
-    settings = {name: metadata[name] for name in masking.RULE_SETTINGS}
+    settings = {name: metadata[name] for name in examples.MASKING_SETTINGS}
     settings["max_predictions_per_seq"] = slots // (1 + metadata["do_permutation"])
-    vocabulary = masking.Vocabulary.from_json(metadata["vocabulary"], metadata["vocab_size"])
-    rule = masking.masking_rule(vocabulary, **settings)
+    vocabulary = examples.Vocabulary.from_json(metadata["vocabulary"], metadata["vocab_size"])
+    rule = examples.masking_rule(vocabulary, **settings)
 
     def mask(numbers: np.ndarray, input_ids: np.ndarray, num_pieces: np.ndarray):
         output_ids = input_ids.copy()  # the input is TensorFlow's
-        seeds = masking.seeds_of(seed, numbers)
-        return output_ids, *masking.mask_batch(output_ids, num_pieces, seeds, rule)
+        seeds = examples.seeds_of(seed, numbers)
+        return output_ids, *examples.mask_batch(output_ids, num_pieces, seeds, rule)
 
     def parse(numbers: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         features, parsed = _parse_segments(serialized, max_seq_length)

@@ -8,12 +8,10 @@ from typing import Any
 
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.workers import num_workers_setting
+from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from albert_tf.text.tokenizer import WORD_START_RULES
-from data_prep.pretraining import sentence_pairs
 from data_prep.pretraining.record_folder import METADATA_FILE
-from data_prep.text_files import (
-    invalid_utf8_setting,
-)
+from data_prep.text_files import invalid_utf8_setting
 
 RUNNERS = ("local", "direct", "flink", "spark", "dataflow", "portable")
 
@@ -52,7 +50,7 @@ class PretrainingDataSettings(Settings):
         "",
         "sop (also if not given): half of the pairs are swapped; nsp: half of the B are from another document;"
         " none: all in order.",
-        choices=("", *sentence_pairs.SENTENCE_TASKS),
+        choices=("", *SENTENCE_TASKS),
     )
     single_segment: str = setting(
         "faithful",
