@@ -431,7 +431,7 @@ def test_a_truncated_record_file(refused, records_file):
 def test_a_record_file_that_is_shorter_than_its_metadata_says(refused, records_file):
     folder = with_metadata(records_file, 60)
     records_file.write_bytes(records_file.read_bytes()[:-5])
-    assert "truncated or changed; make it anew" in refused(f"--input_file={folder}")
+    assert "truncated or changed; make it again" in refused(f"--input_file={folder}")
 
 
 def flip_bit_in_record(path: pathlib.Path, number: int) -> None:

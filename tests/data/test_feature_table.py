@@ -298,7 +298,7 @@ def test_without_shuffling_the_order_is_the_tables():
 def test_training_needs_examples_that_fit():
     with pytest.raises(ValueError, match="no examples"):
         next(stream(LENGTHS[:0]))
-    with pytest.raises(ValueError, match="has 40 pieces, the longest bucket 32"):
+    with pytest.raises(ValueError, match="has 40 tokens, the longest bucket 32"):
         next(stream(buckets=(8, 32)))
 
 
