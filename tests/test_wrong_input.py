@@ -348,7 +348,7 @@ def test_bytes_that_are_not_utf8(program, program_on, corpus, tmp_path):
 
 def test_a_vocabulary_larger_than_the_corpus(program_on):
     line = the_line(program_on(TRAIN_SPM, "\n".join(SENTENCES).encode(), "--vocab_size=5000"))
-    assert "--vocab_size=5000: the corpus is too small for so many pieces; it gives at most" in line
+    assert "--vocab_size=5000: the corpus is too small for so many tokens; it gives at most" in line
 
 
 @pytest.mark.parametrize("content", [b"", b"not a model at all", b"\x0a\xff\xff"])
