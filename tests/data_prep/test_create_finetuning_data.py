@@ -136,7 +136,7 @@ def test_what_the_metadata_says(write, capsys):
     assert find_feature_records(str(folder), "train_records").num_examples == 21
     size = sum(path.stat().st_size for path in folder.glob("*.tfrecord"))
     line = capsys.readouterr().out.splitlines()[-1]
-    assert line.endswith(f"21 examples of 40 pieces, {size:,} bytes in 3 files in {folder}")
+    assert line.endswith(f"21 examples of 40 tokens, {size:,} bytes in 3 files in {folder}")
 
 
 def test_lengths_are_the_runners_unless_given(write, tmp_path):

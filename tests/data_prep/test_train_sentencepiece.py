@@ -67,7 +67,7 @@ def test_special_pieces_come_first_and_text_is_cleaned(tmp_path, capfd):
     output = capfd.readouterr()
     assert output.out == ""
     assert len(output.err.splitlines()) == 1
-    assert "600 of 600 sentences (0 above 4,192 bytes left out) -> 300 pieces" in output.err
+    assert "600 of 600 sentences (0 above 4,192 bytes left out) -> 300 tokens" in output.err
 
 
 def test_the_tokenizer_reads_the_model(tmp_path):
