@@ -180,7 +180,7 @@ def test_a_third_of_the_bytes_or_less(max_seq_length, most):
 # --- Masks that are drawn while reading.
 
 
-def test_unmasked_pieces_are_those_of_static_records(full, dynamic):
+def test_unmasked_tokens_are_those_of_static_records(full, dynamic):
     expected = joined(evaluation_batches(full))
     found = joined(evaluation_batches(dynamic))
     np.testing.assert_array_equal(unmasked(found), unmasked(expected))
@@ -251,7 +251,7 @@ def test_every_epoch_has_other_masks_at_the_rates_of_the_settings(make):
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_a_start_at_any_step_goes_on_as_the_uninterrupted_stream(dynamic, shuffle):
+def test_a_start_at_any_step_continues_as_the_uninterrupted_stream(dynamic, shuffle):
     steps = dynamic.num_examples // BATCH
     whole = training_batches(dynamic, 2 * steps + 6, shuffle=shuffle)
     for first_step in (1, 13, steps - 1, steps, steps + 1, 2 * steps + 3):
@@ -298,7 +298,7 @@ def test_training_may_mask_more_or_less(make, permutes):
     assert masked[2] == 2 * (1 + permutes) < masked[9]
 
 
-def test_damage_is_found(dynamic, tmp_path):
+def test_damage_is_reported(dynamic, tmp_path):
     folder = shutil.copytree(folder_of(dynamic), tmp_path / "damaged")
     path = sorted(folder.glob("*.tfrecord"))[2]
     data = bytearray(path.read_bytes())
@@ -331,7 +331,7 @@ def pretrain(config_file, tmp_path):
     return run
 
 
-def test_a_run_goes_on_with_the_masks_of_an_uninterrupted_one(pretrain, dynamic, full):
+def test_a_resumed_run_has_the_masks_of_an_uninterrupted_one(pretrain, dynamic, full):
     whole = pretrain(dynamic, name="whole")
     pretrain(dynamic, "--stop_after_steps=2")
     with pytest.raises(UserError, match="holds a run with masking="):

@@ -29,7 +29,7 @@ def rule(**changes):
 
 
 def mask(ids, masking_rule, seed):
-    """Masks one example; returns its pieces, the positions to predict and what stood there."""
+    """Masks one example; returns its tokens, the positions to predict and what stood there."""
     input_ids = np.array([ids], np.int32)
     predictions = examples.mask_batch(
         input_ids, np.array([len(ids)], np.int32), np.array([seed], np.uint64), masking_rule
@@ -49,17 +49,17 @@ def pair_rule(**changes):
 
 
 def sequence(*words):
-    """[CLS] words [SEP]; a word is a list of pieces."""
+    """[CLS] words [SEP]; a word is a list of tokens."""
     return np.array([CLS, *sum(words, []), SEP], np.int32)
 
 
 def words_of_lengths(lengths):
-    """Words of distinct pieces: one that starts a word, then some that do not."""
+    """Words of distinct tokens: one that starts a word, then some that do not."""
     return [[FIRST_START + i % 400, *[10 + i % 400] * (n - 1)] for i, n in enumerate(lengths)]
 
 
 def documents(*sentences_of_documents):
-    """Documents of sentences of pieces."""
+    """Documents of sentences of tokens."""
     sentences = [sentence for document in sentences_of_documents for sentence in document]
     return examples.Documents(
         np.array(list(itertools.chain(*sentences)), np.uint16),
@@ -76,7 +76,7 @@ def segments(docs, pair):
 # --- Words.
 
 
-def test_words_begin_at_start_pieces():
+def test_words_begin_at_start_tokens():
     ids = np.array([CLS, 600, 10, 11, 700, SEP, 800, 12, SEP], np.int32)
     positions, offsets = find_words(ids, rule())
     assert positions.tolist() == [1, 2, 3, 4, 6, 7]
@@ -90,12 +90,12 @@ def test_a_continuation_behind_sep_belongs_to_the_word_before_it():
     assert offsets.tolist() == [0, 2, 3]
 
 
-def test_the_first_piece_opens_a_word_whatever_it_is():
+def test_the_first_token_opens_a_word_whatever_it_is():
     _, offsets = find_words(np.array([CLS, 10, 11, 700, SEP], np.int32), rule())
     assert offsets.tolist() == [0, 2, 3]
 
 
-def test_without_whole_words_each_piece_is_one():
+def test_without_whole_words_each_token_is_one():
     ids = np.array([CLS, 600, 10, 11, SEP], np.int32)
     _, offsets = find_words(ids, rule(do_whole_word_mask=False))
     assert offsets.tolist() == [0, 1, 2, 3]
@@ -173,7 +173,7 @@ def mask_many(count, masking_rule, ids):
     return [mask(ids, masking_rule, examples.combine_seeds(11, i)) for i in range(count)]
 
 
-def test_shares_of_masked_pieces_and_of_their_replacements():
+def test_shares_of_masked_tokens_and_of_their_replacements():
     ids = sequence_of_512()
     results = mask_many(500, rule(), ids)
     assert np.mean([len(positions) for _, positions, _ in results]) / 512 == pytest.approx(
@@ -181,15 +181,15 @@ def test_shares_of_masked_pieces_and_of_their_replacements():
     )
     replaced = np.concatenate([output[positions] for output, positions, _ in results])
     labels = np.concatenate([labels for _, _, labels in results])
-    # 38,500 pieces: three deviations are 0.006.
+    # 38,500 tokens: three deviations are 0.006.
     assert np.mean(replaced == MASK) == pytest.approx(0.8, abs=0.007)
     assert np.mean(replaced == labels) == pytest.approx(0.1, abs=0.006)
-    random_pieces = replaced[(replaced != MASK) & (replaced != labels)]
-    assert random_pieces.min() < 20 and random_pieces.max() >= VOCAB_SIZE - 20
-    assert random_pieces.mean() == pytest.approx(VOCAB_SIZE / 2, rel=0.05)
+    random_tokens = replaced[(replaced != MASK) & (replaced != labels)]
+    assert random_tokens.min() < 20 and random_tokens.max() >= VOCAB_SIZE - 20
+    assert random_tokens.mean() == pytest.approx(VOCAB_SIZE / 2, rel=0.05)
 
 
-def test_labels_are_the_masked_pieces_and_others_stay():
+def test_labels_are_the_masked_tokens_and_others_stay():
     ids = sequence_of_512()
     for output, positions, labels in mask_many(50, rule(), ids):
         assert (np.diff(positions) > 0).all()
@@ -234,7 +234,7 @@ def test_spans_have_at_most_ngram_words():
 
 
 def restated_mask(words, length, rng):
-    """The original's choice of pieces, as its rule reads: on lists of words (pieces' places), in Python."""
+    """The original's choice of tokens, as its rule reads: on lists of words (tokens' places), in Python."""
     wanted = min(77, max(1, round(length * 0.15)))
     starts = list(range(len(words)))
     rng.shuffle(starts)
@@ -251,7 +251,7 @@ def restated_mask(words, length, rng):
     return np.array(sorted(taken))
 
 
-def test_choice_of_pieces_equals_a_plain_restatement_in_distribution():
+def test_choice_of_tokens_equals_a_plain_restatement_in_distribution():
     ids = sequence_of_512()
     places, offsets = find_words(ids, rule())
     words = [places[a:b].tolist() for a, b in zip(offsets, offsets[1:], strict=False)]
@@ -273,7 +273,7 @@ def test_choice_of_pieces_equals_a_plain_restatement_in_distribution():
 # --- Permutation.
 
 
-def test_permuted_pieces_change_places_among_themselves():
+def test_permuted_tokens_change_places_among_themselves():
     ids = sequence_of_512()
     num_moved = 0
     for output, positions, labels in mask_many(50, rule(do_permutation=True), ids):
@@ -282,12 +282,12 @@ def test_permuted_pieces_change_places_among_themselves():
         others = np.setdiff1d(np.arange(512), positions)
         assert output[others].tolist() == ids[others].tolist()
         num_moved += np.sum((output != ids) & (output != MASK))
-    # About 76 of 77 permuted pieces move, and 7.7 of 77 masked ones are random pieces.
+    # About 76 of 77 permuted tokens move, and 7.7 of 77 masked ones are random tokens.
     assert 65 < num_moved / 50 < 90
 
 
-def test_permutation_alone_keeps_the_pieces():
-    # Three pieces are masked and three permuted. Where all three masks are [MASK], the others are the permuted.
+def test_permutation_alone_keeps_the_tokens():
+    # Three tokens are masked and three permuted. Where all three masks are [MASK], the others are the permuted.
     ids = sequence(*words_of_lengths([1] * 20))
     found = False
     for seed in range(200):
@@ -334,7 +334,7 @@ def test_pairs_are_in_order_without_a_sentence_task():
 def test_chunks_reach_the_target_and_use_every_sentence_once():
     docs = documents([[600 + i] * 4 for i in range(50)])
     pairs, _, _ = examples.plan_pairs(docs, pair_rule(max_seq_length=13), SEED)
-    assert len(pairs) == 17  # three sentences of 4 pieces reach 10
+    assert len(pairs) == 17  # three sentences of 4 tokens reach 10
     used = [sum(segments(docs, pair)[:2], []) for pair in pairs]
     assert sorted(sum(used, [])) == docs.ids.tolist()
 
@@ -446,7 +446,7 @@ def test_the_longer_segment_is_cut_at_both_ends():
         a_start, a_end, b_start, b_end, _ = pair.tolist()
         assert (b_start, b_end, a_end - a_start) == (200, 210, 40)
         fronts.append(a_start)
-    assert np.mean(fronts) == pytest.approx(30, abs=1)  # of 60 pieces
+    assert np.mean(fronts) == pytest.approx(30, abs=1)  # of 60 tokens
 
 
 def test_equal_segments_are_cut_in_turn():
@@ -483,7 +483,7 @@ def test_features_of_a_masked_example():
         [0, 2, 2, 4, 0],
         rule(masked_lm_prob=1.0, max_predictions_per_seq=5, ngram=2, do_permutation=True),
     )
-    # All four pieces are masked, so that none is left to permute, and 6 of twice 5 slots stay empty.
+    # All four tokens are masked, so that none is left to permute, and 6 of twice 5 slots stay empty.
     assert features["masked_lm_positions"] == [[1, 2, 4, 5, 0, 0, 0, 0, 0, 0]]
     assert features["masked_lm_ids"] == [[600, 10, 700, 11, 0, 0, 0, 0, 0, 0]]
     assert features["masked_lm_weights"] == [[1, 1, 1, 1, 0, 0, 0, 0, 0, 0]]

@@ -218,7 +218,7 @@ def test_metadata_counts_what_the_records_hold(make, text_file, spm_model_file):
         assert shard["examples"] == sum(1 for _ in tf.data.TFRecordDataset(str(path)))
 
 
-def test_pieces_are_those_of_the_text_in_order_or_swapped(make, text_file, spm_model_file):
+def test_tokens_are_those_of_the_text_in_order_or_swapped(make, text_file, spm_model_file):
     features = read(make(dupe_factor=1, single_segment="clean"))
     tokenizer = Tokenizer.from_file(spm_model_file)
     text = pathlib.Path(text_file).read_text()
@@ -342,7 +342,7 @@ def test_output_files_by_name(make, tmp_path):
     assert abs(sizes[0] - sizes[1]) <= 1 and sum(sizes) == metadata["counts"]["examples"]
 
 
-def test_an_interrupted_run_goes_on(make, monkeypatch, capsys):
+def test_an_interrupted_run_is_resumed(make, monkeypatch, capsys):
     expected = contents(make("whole", num_shards=4))
     encode, num_calls = record_writer.encode_examples, 0
 
@@ -367,7 +367,7 @@ def arguments(settings):
     return [sys.executable, "-m", MODULE, *(f"--{key}={value}" for key, value in settings.items())]
 
 
-def test_a_killed_run_goes_on(tmp_path, spm_model_file):
+def test_a_killed_run_is_resumed(tmp_path, spm_model_file):
     text_file = tmp_path / "text.txt"
     text_file.write_text(made_up_text(1500, seed=4))
     settings = {

@@ -52,7 +52,7 @@ def pieces(model_proto):
     return [processor.id_to_piece(id) for id in range(processor.get_piece_size())]
 
 
-def test_special_pieces_come_first_and_text_is_cleaned(tmp_path, capfd):
+def test_special_tokens_come_first_and_text_is_cleaned(tmp_path, capfd):
     model_proto = train(tmp_path)
     learnt = pieces(model_proto)
     assert len(learnt) == 300

@@ -144,14 +144,14 @@ def test_encode_batch_equals_encode(tokenizer):
     ]
 
 
-def test_special_pieces_in_text_are_text(tokenizer):
+def test_special_tokens_in_text_are_text(tokenizer):
     special = {tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id}
     ids = tokenizer.encode("<pad>[CLS][SEP][MASK]")
     assert len(ids) > 4
     assert not special & set(ids)
 
 
-def test_special_pieces_made_of_unknown_characters_are_text(tmp_path):
+def test_special_tokens_made_of_unknown_characters_are_text(tmp_path):
     """Neighbouring unknown characters make one piece, whose text may be that of a control symbol."""
     sentences = [f"一二 三四五 {number}, 六七 八九十," for number in range(200)]
     path = train(tmp_path / "chinese.model", sentences=sentences)
@@ -236,7 +236,7 @@ def test_offsets_clean_the_text_alike(text):
         assert len(origins) == len(cleaned)
 
 
-def test_pieces_of_one_character_share_its_span(tokenizer):
+def test_tokens_of_one_character_share_its_span(tokenizer):
     text = "a½"
     _, spans = tokenizer.encode_with_offsets(text)
     assert {text[start:end] for start, end in spans[-2:]} <= {"½", "a½"}
@@ -262,7 +262,7 @@ def check_offsets(tokenizer, model_file, text, shared_characters="½⅓⅔¼⅞�
 
 
 @pytest.mark.parametrize("text", [line for line in LINES if "Σ" not in line])
-def test_offsets_hold_the_text_of_their_pieces(tokenizer, model_file, text):
+def test_offsets_hold_the_text_of_their_tokens(tokenizer, model_file, text):
     check_offsets(tokenizer, model_file, text)
 
 
@@ -277,7 +277,7 @@ def test_offsets_need_a_model_without_byte_fallback(tmp_path):
 # The vocabulary.
 
 
-def test_ids_of_special_pieces(tokenizer, model_file):
+def test_ids_of_special_tokens(tokenizer, model_file):
     names = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
     ids = [
         tokenizer.pad_id,
@@ -365,7 +365,7 @@ def test_file_that_is_no_model(tmp_path, content):
         ("<pad>", {"pad_id": -1, "unk_id": 0}),
     ],
 )
-def test_missing_special_piece(tmp_path, missing, changes):
+def test_missing_special_token(tmp_path, missing, changes):
     path = train(tmp_path / "lacking.model", **changes)
     with pytest.raises(UserError) as caught:
         Tokenizer.from_file(path)

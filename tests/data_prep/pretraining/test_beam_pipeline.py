@@ -195,7 +195,7 @@ def random_text(rng, num_lines):
 
 @needs_beam
 @pytest.mark.parametrize("seed", range(30))
-def test_blocks_are_found_in_parallel_as_by_reading(tmp_path, monkeypatch, seed):
+def test_blocks_are_those_of_the_local_engine(tmp_path, monkeypatch, seed):
     rng = random.Random(seed)
     sizes = {"BLOCK_BYTES": 50, "BLOCK_DOCUMENTS": 3, "LARGE_BLOCK_BYTES": 90}
     sizes |= {"MOST_BLOCK_BYTES": rng.choice([100, 200, 400]), "MOST_LINE_BYTES": 16}
@@ -250,7 +250,7 @@ def interrupt_after(monkeypatch, num_calls):
 
 @needs_beam
 @pytest.mark.parametrize(("first", "second"), [("direct", "direct"), ("local", "direct")])
-def test_a_run_goes_on_where_another_was_stopped(
+def test_a_run_is_resumed_where_another_was_stopped(
     make, monkeypatch, small_blocks, capsys, first, second
 ):
     expected = contents(make("whole", num_shards=6))

@@ -69,7 +69,7 @@ def test_lines_have_the_ids_of_the_tokenizer(model_file, lower):
     assert own._words.size[0] > 0.5 * len(words)
 
 
-def test_a_line_with_two_ways_to_cut_a_word_goes_to_sentencepiece(model_file):
+def test_a_line_with_two_segmentations_of_a_word_goes_to_sentencepiece(model_file):
     tokenizer = Tokenizer.from_file(model_file)
     own = LineTokenizer(tokenizer)
     pieces = [tokenizer.id_to_piece(id) for id in range(tokenizer.vocab_size)]
