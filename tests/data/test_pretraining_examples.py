@@ -540,7 +540,7 @@ def test_compiled_functions_call_none_of_another_file(module):
     for function in functions:
         code = function.py_func.__code__
         names = {name: function.py_func.__globals__.get(name) for name in code.co_names}
-        # Values of other modules, and modules of ours, could change without notice as well.
+        # A module other than NumPy could be the way to a function of another file.
         for name, value in names.items():
             assert not inspect.ismodule(value) or value is np, (function, name)
             if isinstance(value, numba.core.dispatcher.Dispatcher):
