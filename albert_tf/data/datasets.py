@@ -82,7 +82,6 @@ class RecordData(Data):
         self._order = {"shuffle": shuffle, "buffer_examples": buffer_examples}
 
     def spec(self, batch_size: int) -> Spec:
-        """See `Data`."""
         integer = {tf.int64: tf.int32}  # what records.parse_batch makes of it
         return {
             name: tf.TensorSpec([batch_size, *self._shape(size)], integer.get(dtype, dtype))
@@ -95,7 +94,6 @@ class RecordData(Data):
         return (self._choices, size // self._choices) if is_sequence else (size,)
 
     def training_dataset(self, batch_size, *, seed, first_step, context):
-        """See `Data`."""
         reading = records.Reading(batch_size, seed=seed, first_step=first_step, **self._order)
         dataset = records.training_dataset(self.record_set, self.schema, reading, context)
         if self._choices == 1:
@@ -109,18 +107,15 @@ class RecordData(Data):
         )
 
     def evaluation_dataset(self, batch_size, context):
-        """See `Data`."""
         # The number of steps is given; an endless dataset keeps its static shapes under every strategy.
         return records.evaluation_dataset(
             self.record_set, self.schema, batch_size, context
         ).repeat()
 
     def evaluation_steps(self, batch_size: int) -> int:
-        """See `Data`."""
         return -(-self.num_examples // batch_size)
 
     def damage(self) -> list[str]:
-        """See `Data`."""
         return records.damaged_files(self.record_set, self.schema)
 
 
@@ -140,7 +135,7 @@ class TableData(Data):
         self._buckets = tuple(buckets)
 
     def spec(self, batch_size: int) -> Spec:
-        """See `Data`; the length is None if there are several."""
+        # A sequence has length None if there are several buckets.
         length = self._buckets[0] if len(self._buckets) == 1 else None
         choices = [] if self.table.choices == 1 else [self.table.choices]
         of_sequence = tf.TensorSpec([batch_size, *choices, length], tf.int32)
@@ -153,7 +148,6 @@ class TableData(Data):
         return {"input_mask": of_sequence, EXAMPLE_INDEX: index, **features}
 
     def training_dataset(self, batch_size, *, seed, first_step, context):
-        """See `Data`."""
         lengths = self.table.lengths
 
         def parts():
@@ -165,7 +159,6 @@ class TableData(Data):
         return _endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
 
     def evaluation_dataset(self, batch_size, context):
-        """See `Data`."""
         batches = self._evaluation_batches(batch_size)
         device_batch = batch_size // context.num_replicas_in_sync
 
@@ -182,7 +175,6 @@ class TableData(Data):
         return _endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
 
     def evaluation_steps(self, batch_size: int) -> int:
-        """See `Data`."""
         return len(self._evaluation_batches(batch_size))
 
     def _evaluation_batches(self, batch_size: int) -> list[Batch]:
