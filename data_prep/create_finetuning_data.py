@@ -1,10 +1,10 @@
-"""GLUE, your own files, SQuAD or RACE -> TFRecords of features, for training where the text is not: on a TPU.
+"""GLUE, your own files, SQuAD or RACE -> TFRecords of features, for training without the text: on a TPU.
 
     python -m data_prep.create_finetuning_data --task_name=MNLI --data_dir=glue --spm_model_file=spiece.model \
         --output_dir=gs://bucket/mnli
     python run_classifier.py --task_name=MNLI --data_dir=glue --train_records=gs://bucket/mnli ...
 
-The runners make the same features from the text themselves; offline they are padded, one shape for all.
+The runners make the same features from the text; those in records are all padded to the same length.
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ class FineTuningDataSettings(Settings):
         "max_seq_length",
         0,
         minimum=0,
-        help="Most pieces of a sequence; 0 is the runner's default, 128, 384 for SQuAD, 512 for RACE.",
+        help="Most tokens of a sequence; 0 is the runner's default, 128, 384 for SQuAD, 512 for RACE.",
     )
     text_columns: str = changed(ClassifierConfig, "text_columns", "")
     label_column: str = changed(ClassifierConfig, "label_column", "label")
@@ -84,7 +84,7 @@ def main(settings: FineTuningDataSettings) -> None:
     metadata = write_records(table, source, tokenizer, settings)
     size = sum(shard["bytes"] for shard in metadata["shards"])
     print(
-        f"{LABEL}: {len(table):,} examples of {source.config.max_seq_length} pieces, {size:,} bytes in"
+        f"{LABEL}: {len(table):,} examples of {source.config.max_seq_length} tokens, {size:,} bytes in"
         f" {len(metadata['shards'])} files in {settings.output_dir}"
     )
 

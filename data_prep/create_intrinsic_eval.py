@@ -28,7 +28,8 @@ from collections.abc import Iterable, Iterator
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
-from data_prep.pretraining import build, sentence_pairs
+from albert_tf.data.pretraining_examples import SENTENCE_TASKS
+from data_prep.pretraining import build
 from data_prep.pretraining.settings import PretrainingDataSettings
 from data_prep.split_sentences import split_paragraph
 from data_prep.text_files import CorpusSettings, corpus_writer, print_note
@@ -54,7 +55,7 @@ class IntrinsicSettings(Settings):
     spm_model_file: str = setting("", "SentencePiece model.", required=True, input_path=True)
     do_lower_case: bool = setting(True, "Whether to lower-case the text; false for cased models.")
     max_seq_length: int = setting(512, "Pieces in an example.", minimum=5)
-    max_predictions_per_seq: int = setting(20, "Most masked pieces in an example.", minimum=1)
+    max_predictions_per_seq: int = setting(20, "Most masked tokens in an example.", minimum=1)
     masked_lm_prob: float = setting(
         0.15, "Share of the pieces that are masked.", minimum=0, maximum=1
     )
@@ -74,7 +75,7 @@ def main(settings: IntrinsicSettings) -> None:
 
 
 def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
-    """Makes the three folders of records, or what is missing of them.
+    """Makes the three folders of records; an interrupted run is resumed.
 
     Returns:
       Number of examples by folder.
@@ -86,28 +87,35 @@ def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
     if not text:
         text = os.path.join(settings.output_dir, TEXT_FILE)
         write_passages(settings, text)
-    kept = ("spm_model_file", "do_lower_case", "max_seq_length", "max_predictions_per_seq")
-    kept += ("masked_lm_prob", "random_seed", "dupe_factor")
-    found = {}
-    for task in sentence_pairs.SENTENCE_TASKS:
-        made, _ = build.create_pretraining_data(
+    common = (
+        "spm_model_file",
+        "do_lower_case",
+        "max_seq_length",
+        "max_predictions_per_seq",
+        "masked_lm_prob",
+        "random_seed",
+        "dupe_factor",
+    )
+    num_examples = {}
+    for task in SENTENCE_TASKS:
+        metadata, _ = build.create_pretraining_data(
             PretrainingDataSettings(
                 input_file=text,
                 output_dir=os.path.join(settings.output_dir, task),
                 sentence_task=task,
                 single_segment="clean",
                 short_seq_prob=0.0,
-                **{name: getattr(settings, name) for name in kept},
+                **{name: getattr(settings, name) for name in common},
             )
         )
-        found[task] = made["counts"]["examples"]
-    return found
+        num_examples[task] = metadata["counts"]["examples"]
+    return num_examples
 
 
 def write_passages(settings: IntrinsicSettings, path: str) -> None:
     """Writes the passages as text, one sentence a line; passages of fewer than two sentences are left out.
 
-    A file that holds them already is left as it is, for records that were begun from it to go on.
+    An equal file is not written again, so that an interrupted run on it can be resumed.
     """
     number = 0
     folder, name = os.path.split(path)

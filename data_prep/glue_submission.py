@@ -1,10 +1,10 @@
-"""Predictions of runs -> the zip file that the GLUE leaderboard takes; every file in it is checked.
+"""Predictions of runs -> a zip file for the GLUE leaderboard; every file in it is checked.
 
     python -m data_prep.glue_submission --runs=runs/cola,runs/mnli --output_file=submission.zip --fill_missing
     python -m data_prep.glue_submission --check=submission.zip
 
-A run with --do_predict leaves `predictions/CoLA.tsv` or the like in its folder. A submission holds the answers to all
-eleven test sets; what no run answers can be filled with a constant, so that a single task can be scored.
+A run with --do_predict writes a file such as `predictions/CoLA.tsv` to its folder. A submission contains the answers to
+all eleven test sets; test sets without a run can be answered with a constant, so that a single task can be scored.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ import os
 import zipfile
 from collections.abc import Mapping
 
-from albert_tf.core import flags
+from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
 from albert_tf.tasks.classification.glue import (
@@ -30,7 +30,7 @@ from data_prep import text_files
 
 LABEL = "glue_submission"
 
-# Every file of a submission: its name -> its task, and what is expected of it.
+# Every file of a submission: its name -> its task, and its required content.
 FILES: Mapping[str, tuple[GlueTask, LeaderboardFile]] = {
     file.name: (task, file) for task in GLUE_TASKS.values() for file in task.leaderboard.values()
 }
@@ -65,7 +65,7 @@ def main(settings: SubmissionSettings) -> None:
     """Collects and writes a submission, or checks one.
 
     Raises:
-      UserError: a file is missing, there twice, or not as the leaderboard wants it; or the zip cannot be read or
+      UserError: a file is missing, occurs twice, or violates the leaderboard's rules; or the zip cannot be read or
         written.
     """
     if settings.check:
@@ -111,7 +111,7 @@ def collect(runs: str) -> dict[str, bytes]:
             if name in paths:
                 raise UserError(f"--runs: {paths[name]} and {path} answer the same; drop one run")
             paths[name] = path
-            contents[name] = _read(path)
+            contents[name] = files.read_bytes(path)
             check_answers(name, contents[name], path)
     return contents
 
@@ -119,21 +119,13 @@ def collect(runs: str) -> dict[str, bytes]:
 def _folders(patterns: str) -> list[str]:
     folders = []
     for pattern in filter(None, patterns.split(",")):
-        found = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
-        folders += [os.path.normpath(folder) for folder in found]
+        matches = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
+        folders += map(os.path.normpath, matches)
     return list(dict.fromkeys(folders))
 
 
 def _path(run: str, name: str) -> str:
     return os.path.join(run, SUBMISSION_FOLDER, name)
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def constant_answers(name: str) -> bytes:
@@ -161,9 +153,9 @@ def check_answers(name: str, content: bytes, source: str) -> None:
     """Checks one file: header, indices from 0 on without gaps, answers, number of rows.
 
     Args:
-      name: one of `FILES`, whose rules hold.
+      name: a key of `FILES`.
       content: of the file.
-      source: what messages call it.
+      source: its name in messages.
 
     Raises:
       UserError: something is wrong; names the row.

@@ -1,4 +1,4 @@
-"""Text files on remote file systems (gs://, hdfs://, ...), read through TensorFlow, beside those of this machine."""
+"""Text files on remote file systems (gs://, hdfs://, ...), read through TensorFlow, and files of this machine."""
 
 import contextlib
 import io
@@ -16,7 +16,7 @@ def expand_inputs(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
     """The files that --input_file names, in a fixed order, each once.
 
     Args:
-      patterns: files, globs and folders, here (`text_files.expand_paths`) or remote, separated by commas.
+      patterns: files, globs and folders, of this machine (`text_files.expand_paths`) or remote, separated by commas.
       not_among: files that the program is going to write.
 
     Raises:
@@ -54,7 +54,7 @@ def _files_below(gfile: Any, pattern: str) -> Iterator[str]:
 
 
 def size_of(paths: Sequence[str]) -> int:
-    """The bytes of files, for a progress bar; a file that cannot be looked at counts nothing."""
+    """The bytes of files, for a progress bar; a file that cannot be read counts as 0."""
     size = total_bytes([path for path in paths if "://" not in path])
     for path in paths:
         if "://" in path:
@@ -64,7 +64,7 @@ def size_of(paths: Sequence[str]) -> int:
 
 
 class RemoteLineReader(LineReader):
-    """`LineReader` of files here and remote."""
+    """`LineReader` of files of this machine and remote files."""
 
     def _open(self, path: str) -> BinaryIO:
         if "://" not in path:
@@ -73,7 +73,7 @@ class RemoteLineReader(LineReader):
 
 
 class _RemoteFile(io.RawIOBase):
-    """A file of tf.io.gfile, which knows no buffers."""
+    """A file of tf.io.gfile as an unbuffered Python file."""
 
     def __init__(self, path: str):
         super().__init__()

@@ -3,12 +3,13 @@
     python -m data_prep.split_sentences --input_file='wiki/*/wiki_*' --output_file=corpus.txt
 
 Documents are read one after the other, split by worker processes, and written in the order of the input, with
-one sentence a line and a blank line between documents. What is not prose (headings, stubs, licences of
-Project Gutenberg, holes that templates left in a page) is dropped on the way.
+one sentence a line and a blank line between documents. Text that is not prose is dropped: headings, stubs, licences of
+Project Gutenberg, sentences with missing templates.
 """
 
 import dataclasses
 import html
+import itertools
 import json
 import re
 import time
@@ -28,7 +29,7 @@ LABEL = "split_sentences"
 FORMATS = ("auto", "text", "wikiextractor", "jsonl")
 CHUNK_CHARS = 1_000_000  # text sent to a worker at once
 
-# Reasons for which something was dropped or changed, as the summary names them.
+# Keys of the summary's counts.
 SHORT_DOCUMENT, CUT_SENTENCE, CUT_DOCUMENT = "short_document", "cut_sentence", "cut_document"
 
 
@@ -49,7 +50,7 @@ class SplitSettings(text_files.CorpusSettings):
     )
     line_breaks: str = setting(
         "auto",
-        "What a line break means in text: the same paragraph goes on (wrapped), or the next one begins.",
+        "What a line break means in text: the paragraph continues (wrapped), or the next paragraph begins.",
         choices=("auto", "wrapped", "paragraphs"),
     )
     text_field: str = setting("text", "Name of the text in a JSON line.")
@@ -64,7 +65,7 @@ class SplitSettings(text_files.CorpusSettings):
         minimum=0,
     )
     require_final_punctuation: bool = setting(
-        True, "Whether to drop what does not end as a sentence does: headings, tables, lists."
+        True, "Whether to drop lines without final punctuation: headings, tables, lists."
     )
     min_words: int = setting(2, "Shorter sentences are dropped.", minimum=1)
     min_letter_fraction: float = setting(
@@ -142,19 +143,20 @@ class Document(NamedTuple):
 def read_documents(
     path: str, reader: text_files.LineReader, settings: SplitSettings, counts: Counter
 ) -> Iterator[Document]:
-    """The documents of one file, blank ones left out; cuts that are too long, and counts the cuts.
+    """The documents of a file, without blank ones; cuts documents that are too long, and counts the cuts.
 
     Raises:
       UserError: the file cannot be read, or is malformed; names the line.
     """
-    lines = _skip_blank(reader.read(path))
+    numbered_lines = enumerate(reader.read(path), start=1)
+    lines = itertools.dropwhile(lambda numbered: not numbered[1].strip(), numbered_lines)
     first_line = next(lines, None)
     if first_line is None:
         return
     file_format = settings.input_format
     if file_format == "auto":
         file_format = detect_format(first_line[1])
-    lines = _chain(first_line, lines)
+    lines = itertools.chain([first_line], lines)
     if file_format == "wikiextractor":
         groups = _read_pages(lines, path, settings)
     elif file_format == "jsonl":
@@ -179,20 +181,6 @@ def detect_format(line: str) -> str:
 
 NumberedLine = tuple[int, str]
 END_OF_DOCUMENT = None  # between the lines of two documents
-
-
-def _skip_blank(lines: Iterable[str]) -> Iterator[NumberedLine]:
-    lines = enumerate(lines, start=1)
-    for number, line in lines:
-        if line.strip():
-            yield number, line
-            break
-    yield from lines
-
-
-def _chain(first: NumberedLine, rest: Iterator[NumberedLine]) -> Iterator[NumberedLine]:
-    yield first
-    yield from rest
 
 
 def _read_text(lines: Iterable[NumberedLine], settings: SplitSettings) -> Iterator[str | None]:
@@ -275,7 +263,7 @@ def _close_documents(
 
 
 def _key(lines: list[str]) -> str:
-    """A document's beginning, long enough to lie behind a licence."""
+    """A document's beginning, long enough to contain more than a licence."""
     return "\n".join(lines)[:20_000]
 
 
@@ -289,24 +277,24 @@ def _num_chars(document: Document) -> int:
 def _split_chunk(
     settings: SplitSettings, documents: list[Document]
 ) -> tuple[list[tuple[str, list[str]]], Counter]:
-    """What a worker does: keys and sentences of the documents that are left, and what was dropped or cut."""
-    kept, counts = [], Counter()
+    """A worker's task: keys and sentences of the documents that are not dropped, and counts of drops and cuts."""
+    split_documents, counts = [], Counter()
     for document in documents:
         sentences = split_document(document, settings, counts)
         if len(sentences) < settings.min_sentences:
             counts[SHORT_DOCUMENT] += 1
         else:
-            kept.append((document.key, sentences))
-    return kept, counts
+            split_documents.append((document.key, sentences))
+    return split_documents, counts
 
 
 def split_document(document: Document, settings: SplitSettings, counts: Counter) -> list[str]:
-    """The sentences of a document that are worth keeping, in order.
+    """The sentences of a document that are prose, in order.
 
     Args:
       document: text as it was read.
       settings: what to drop and what to cut.
-      counts: what was cut is added to it.
+      counts: cuts are added to it.
     """
     paragraphs = (
         page_paragraphs(document.lines, max_heading_words=settings.max_heading_words)
@@ -316,11 +304,13 @@ def split_document(document: Document, settings: SplitSettings, counts: Counter)
     sentences = []
     for paragraph in paragraphs:
         for sentence in split_paragraph(paragraph, language=settings.language):
-            if not _is_prose(sentence, settings) or (document.is_page and _has_hole(sentence)):
+            if not _is_prose(sentence, settings) or (
+                document.is_page and _lacks_template(sentence)
+            ):
                 continue
-            pieces = cut_at_words(sentence, settings.max_sentence_chars)
-            counts[CUT_SENTENCE] += len(pieces) > 1
-            sentences.extend(pieces)
+            parts = cut_at_words(sentence, settings.max_sentence_chars)
+            counts[CUT_SENTENCE] += len(parts) > 1
+            sentences.extend(parts)
     return sentences
 
 
@@ -330,7 +320,7 @@ _SENTENCE_ENDS = (*".!?…。！？؟।", "...")
 
 
 def ends_as_sentence(text: str) -> bool:
-    """Whether a text ends in a full stop or the like, quotation marks and brackets after it not counted."""
+    """Whether a text ends in final punctuation, perhaps with quotation marks and brackets after it."""
     return text.rstrip(_CLOSERS).endswith(_SENTENCE_ENDS)
 
 
@@ -344,12 +334,12 @@ def _is_prose(sentence: str, settings: SplitSettings) -> bool:
     return num_letters >= settings.min_letter_fraction * num_visible
 
 
-_HOLE = re.compile(r"\s[.,;](?:\s|$)")
+_GAP = re.compile(r"\s[.,;](?:\s|$)")
 
 
-def _has_hole(sentence: str) -> bool:
+def _lacks_template(sentence: str) -> bool:
     """Whether a template is missing that WikiExtractor could not expand: "It covers .", "orbits the Sun."."""
-    return sentence[0].islower() or _HOLE.search(sentence) is not None
+    return sentence[0].islower() or _GAP.search(sentence) is not None
 
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
@@ -362,7 +352,7 @@ def split_paragraph(paragraph: str, *, language: str = "en") -> list[str]:
       'Mr. Bo left. "Who? Me?" she said.' -> ['Mr. Bo left.', '"Who?', 'Me?" she said.']
 
     Args:
-      paragraph: text without line breaks that mean something; half a surrogate pair becomes U+FFFD.
+      paragraph: text in which line breaks are only spaces; half a surrogate pair becomes U+FFFD.
       language: ISO code.
     """
     text = _LONE_SURROGATE.sub("\ufffd", " ".join(paragraph.split()))
@@ -375,56 +365,56 @@ def split_paragraph(paragraph: str, *, language: str = "en") -> list[str]:
 
 
 def _is_inside_name(before: str, after: str) -> bool:
-    """Whether a full stop without a space after it, as in "Node.js" or "ast.Name", separates two pieces."""
+    """Whether a full stop without a space after it, as in "Node.js" or "ast.Name", is between two parts."""
     return before.endswith(".") and after[0].isascii() and after[0].isalnum()
 
 
 def _split_quotation(sentence: str, language: str) -> list[str]:
-    """Splits inside quotation marks, which the splitter takes for one sentence however long they are.
+    """Splits inside quotation marks, whose text the splitter takes for a single sentence of any length.
 
-    The splitter sees the sentence without the marks; each mark then goes to the side that it stands at.
+    The splitter sees the sentence without the marks; each mark then goes to the sentence that it touches.
     """
     if not any(quote in sentence for quote in _QUOTES):
         return [sentence]
     positions = [index for index, char in enumerate(sentence) if char not in _QUOTES]
     unquoted = "".join([sentence[index] for index in positions])
-    pieces, start, num_seen = [], 0, 0
+    parts, start, num_seen = [], 0, 0
     for part in sentencex.segment(language, unquoted)[:-1]:
         num_seen += len(part)
         if _is_inside_name(part, unquoted[num_seen:]):
             continue
         cut = positions[num_seen] if num_seen < len(positions) else len(sentence)
-        if _goes_on(sentence[cut:]):
+        if _continues_sentence(sentence[cut:]):
             continue
         while cut > start and sentence[cut - 1] in _QUOTES:
             cut -= 1
-        pieces.append(sentence[start:cut])
+        parts.append(sentence[start:cut])
         start = cut
-    return [*pieces, sentence[start:]]
+    return [*parts, sentence[start:]]
 
 
-def _goes_on(text: str) -> bool:
+def _continues_sentence(text: str) -> bool:
     """Whether a text starts in lower case, as `he said` does after a quotation."""
     first_letter = next(filter(str.isalnum, text), "")
     return first_letter.islower()
 
 
 def cut_at_words(sentence: str, max_chars: int) -> list[str]:
-    """Cuts a sentence into pieces of at most `max_chars` characters, between words where that is possible.
+    """Cuts a sentence into parts of at most `max_chars` characters, between words if possible.
 
     Example:
       ("one two three", 9) -> ["one two", "three"]
     """
-    pieces = []
+    parts = []
     start = 0
     while len(sentence) - start > max_chars:
         end = sentence.rfind(" ", start + 1, start + max_chars + 1)
         if end < 0:
             end = start + max_chars
-        pieces.append(sentence[start:end].strip())
+        parts.append(sentence[start:end].strip())
         start = end
-    pieces.append(sentence[start:].strip())
-    return [piece for piece in pieces if piece]
+    parts.append(sentence[start:].strip())
+    return [part for part in parts if part]
 
 
 # Paragraphs of WikiExtractor pages.
@@ -435,14 +425,14 @@ _EMPTY_BRACKETS = re.compile(r"\s*(?:\(\s*[,;:]*\s*\)|\[\s*\])")
 
 
 def page_paragraphs(lines: Iterable[str], *, max_heading_words: int) -> list[str]:
-    """The paragraphs of a WikiExtractor page, without section titles and what is left of markup.
+    """The paragraphs of a WikiExtractor page, without section titles and remains of markup.
 
     Example:
       ["Location.", "Ur () lies in Iraq.&lt;br&gt; It is old."] -> ["Ur lies in Iraq. It is old."]
 
     Args:
       lines: the page; a line is a paragraph, a title or an item of a list.
-      max_heading_words: lines of at most so many words are taken for titles.
+      max_heading_words: lines of at most so many words are treated as titles.
     """
     paragraphs = []
     for line in lines:
@@ -450,7 +440,7 @@ def page_paragraphs(lines: Iterable[str], *, max_heading_words: int) -> list[str
         if "<" in text:
             text = _TAG.sub("", _REFERENCE.sub("", text))
         text = _EMPTY_BRACKETS.sub("", text).strip()
-        # WikiExtractor writes a list's items with these in front, if it keeps them at all.
+        # WikiExtractor puts these in front of a list's items, if it keeps the items.
         text = text.lstrip("*#:;•- ")
         if len(text.split(maxsplit=max_heading_words)) > max_heading_words:
             paragraphs.append(text)
@@ -465,7 +455,7 @@ MAX_WRAPPED_CHARS = 160  # lines longer than this were not wrapped by hand or by
 
 
 def text_paragraphs(lines: list[str], *, line_breaks: str = "auto") -> list[str]:
-    """The paragraphs of a plain text: a blank line ends one; a line break does, or does not.
+    """The paragraphs of a plain text: a blank line ends a paragraph; a line break may end it.
 
     Example:
       ["It was a wet", "and wind-", "swept day.", "", "He left."] -> ["It was a wet and wind-swept day.", "He left."]
@@ -493,7 +483,7 @@ def text_paragraphs(lines: list[str], *, line_breaks: str = "auto") -> list[str]
 
 
 def _without_licence(lines: list[str]) -> list[str]:
-    """The lines between Project Gutenberg's start and end marks, where there are any."""
+    """The lines between Project Gutenberg's start and end marks, if there are any."""
     start, end = 0, len(lines)
     for index, line in enumerate(lines):
         match = _LICENCE_EDGE.match(line)
@@ -506,7 +496,7 @@ def _without_licence(lines: list[str]) -> list[str]:
 
 
 def is_hard_wrapped(lines: Iterable[str]) -> bool:
-    """Whether a text's lines were broken to a width: most that have a line below them end inside a sentence."""
+    """Whether lines were broken to a width: most lines that are not the last of a paragraph end inside a sentence."""
     num_lines = num_open = num_long = 0
     previous = ""
     for line in lines:

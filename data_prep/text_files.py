@@ -1,4 +1,4 @@
-"""Text files in and out: what to read, bytes that are not UTF-8, files that are whole or absent.
+"""Text files: input paths, bytes that are not UTF-8, output files that are complete or absent.
 
 The corpus that the programs of this folder hand to each other is UTF-8 text with one sentence a line and a
 blank line between documents.
@@ -80,10 +80,10 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
         matches = (
             [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
         )
-        found = [path for match in matches for path in _files_below(match)]
-        if not found:
+        matched_files = [path for match in matches for path in _files_below(match)]
+        if not matched_files:
             raise UserError(f"--input_file={pattern}: no such file on this machine's file systems")
-        paths.extend(found)
+        paths.extend(matched_files)
     written = {os.path.realpath(path) for path in not_among if path}
     for path in paths:
         if os.path.realpath(path) in written:
@@ -101,7 +101,7 @@ def _files_below(path: str) -> Iterator[str]:
 
 
 class LineReader:
-    """Reads text files line by line and keeps account of bytes that are not UTF-8.
+    """Reads text files line by line and counts bytes that are not UTF-8.
 
     Args:
       invalid_utf8: what to do with them (`invalid_utf8_setting`).
@@ -145,7 +145,7 @@ class LineReader:
                 self._first_invalid.setdefault(path, where)
             position += len(line)
             self.num_bytes += len(line)
-            # A file that is going to be refused is still counted through, for the message.
+            # A file that will be refused is still read to its end, to count for the message.
             refused = self._invalid_utf8 == "error" and path in self._num_invalid
             if text is not None and not refused:
                 yield text.rstrip("\r\n")
@@ -227,7 +227,7 @@ class OutputFile:
 
 @dataclasses.dataclass
 class Count:
-    """How much was written to one file."""
+    """The amount of text written to a file."""
 
     documents: int = 0
     sentences: int = 0
@@ -243,8 +243,8 @@ class CorpusWriter:
     """Writes documents as sentences, to the corpus or to its held-out part; made by `corpus_writer`.
 
     Attributes:
-      training: what went to --output_file.
-      held_out: what went to --eval_output_file.
+      training: amount of text in --output_file.
+      held_out: amount of text in --eval_output_file.
     """
 
     def __init__(
@@ -259,7 +259,7 @@ class CorpusWriter:
         """Appends one document.
 
         Args:
-          key: what decides whether it is held out; documents with equal keys go to the same side.
+          key: decides whether it is held out; documents with equal keys go to the same file.
           sentences: of at least one character and without line ends, in order.
         """
         held_out = is_held_out(key, self._settings.eval_fraction, self._settings.random_seed)
@@ -295,7 +295,7 @@ class CorpusWriter:
 
 @contextlib.contextmanager
 def corpus_writer(settings: CorpusSettings) -> Iterator[CorpusWriter]:
-    """A writer whose files appear when the `with` block ends well, and not otherwise.
+    """A writer whose files appear when the `with` block ends without error.
 
     Raises:
       UserError: a file cannot be written, or would be empty.
@@ -335,5 +335,5 @@ def print_note(label: str, message: str) -> None:
 
 
 def total_bytes(paths: Sequence[str]) -> int:
-    """The size of files, for a progress bar; a file that cannot be looked at counts nothing."""
+    """The size of files, for a progress bar; a file that cannot be read counts as 0."""
     return sum(os.path.getsize(path) for path in paths if os.path.exists(path))

@@ -1,12 +1,12 @@
-"""A corpus, one sentence a line -> a SentencePiece model with ALBERT's special pieces.
+"""A corpus, one sentence a line -> a SentencePiece model with ALBERT's special tokens.
 
     python -m data_prep.train_sentencepiece --input_file=corpus.txt --output_prefix=30k-clean
 
 Writes `<prefix>.model` and `<prefix>.vocab`. Every setting is that of the released 30k-clean.model, as its
 trainer_spec and normalizer_spec record it.
 
-The corpus is read once, from here or from a remote file system. No more of it is held in memory than the sentences
-drawn (`--input_sentence_size`; 10 million of 130 bytes are about 2 GB), which then pass to the trainer one by one.
+The corpus is read once, from this machine or from a remote file system. Only the sentences drawn are in memory
+(`--input_sentence_size`; 10 million of 130 bytes are about 2 GB), and pass to the trainer one by one.
 """
 
 import array
@@ -32,26 +32,25 @@ from data_prep import remote_text, text_files
 
 LABEL = "train_sentencepiece"
 
-# The first pieces of the vocabulary, in order (README.md of the original; 30k-clean.model).
-META_PIECES = ("<pad>", "<unk>")
+# The first tokens of the vocabulary, in order (README.md of the original; 30k-clean.model).
+META_TOKENS = ("<pad>", "<unk>")
 CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
 USER_DEFINED_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
-FIRST_PIECES = META_PIECES + CONTROL_SYMBOLS + USER_DEFINED_SYMBOLS
+FIRST_TOKENS = META_TOKENS + CONTROL_SYMBOLS + USER_DEFINED_SYMBOLS
 
-MAX_SENTENCE_BYTES = (
-    4192  # the trainer leaves out longer ones; its own default, the released model's too
-)
-# The trainer adds up its counts thread by thread: a fixed number gives one result on every machine.
+# The trainer leaves out longer sentences; this is its default and the released model's value.
+MAX_SENTENCE_BYTES = 4192
+# The trainer adds up its counts thread by thread: a fixed number gives the same result on every machine.
 NUM_THREADS = 16
 
-SHOWN_BYTES = 1 << 20  # read from one update of the progress bar to the next
+SHOWN_BYTES = 1 << 20  # read between two updates of the progress bar
 
 SILENT, CHATTY = 2, 0  # the trainer's log levels: errors, everything
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainSettings(Settings):
-    """What the vocabulary is made of, and how large it is."""
+    """The corpus, and the size of the vocabulary."""
 
     input_file: str = setting(
         "",
@@ -62,10 +61,10 @@ class TrainSettings(Settings):
     output_prefix: str = setting(
         "", "The files written are this and .model, this and .vocab.", required=True
     )
-    vocab_size: int = setting(30000, "Number of pieces.", minimum=len(FIRST_PIECES) + 1)
+    vocab_size: int = setting(30000, "Number of tokens.", minimum=len(FIRST_TOKENS) + 1)
     character_coverage: float = setting(
         0.99995,
-        "Share of the text's characters that get pieces of their own.",
+        "Share of the text's characters that are in the vocabulary.",
         minimum=0.9,
         maximum=1,
     )
@@ -75,7 +74,7 @@ class TrainSettings(Settings):
     do_lower_case: bool = setting(True, "Whether to lower-case the text; false for a cased model.")
     random_seed: int = setting(12345, "Seed of the draw of sentences.", minimum=0)
     invalid_utf8: str = text_files.invalid_utf8_setting()
-    verbose: bool = setting(False, "Whether to show what SentencePiece says.")
+    verbose: bool = setting(False, "Whether to show the log of SentencePiece.")
 
 
 def main(settings: TrainSettings) -> None:
@@ -103,7 +102,7 @@ def main(settings: TrainSettings) -> None:
     text_files.print_note(
         LABEL,
         f"{counts['used']:,} of {sample.num_items:,} sentences ({counts['long']:,} above"
-        f" {MAX_SENTENCE_BYTES:,} bytes left out) -> {settings.vocab_size:,} pieces in {outputs[0]};"
+        f" {MAX_SENTENCE_BYTES:,} bytes left out) -> {settings.vocab_size:,} tokens in {outputs[0]};"
         f" {time.monotonic() - start:.1f} s",
     )
 
@@ -112,8 +111,8 @@ class Sample(NamedTuple):
     """Some items of a stream.
 
     Fields:
-      items: those drawn, in the stream's order; here None for a sentence that the trainer would leave out.
-      num_items: how many the stream had.
+      items: those drawn, in the stream's order; None for a sentence that the trainer would leave out.
+      num_items: number of items in the stream.
     """
 
     items: list[str | None]
@@ -121,7 +120,7 @@ class Sample(NamedTuple):
 
 
 def _draw_sentences(paths: Sequence[str], settings: TrainSettings) -> Sample:
-    """Reads all of the corpus, so that what is wrong with it shows before the training."""
+    """Reads the whole corpus, so that errors in it are reported before the training."""
     reader = remote_text.RemoteLineReader(settings.invalid_utf8)
     with text_files.show_progress(LABEL, remote_text.size_of(paths), "bytes") as progress:
         sample = draw(
@@ -143,7 +142,7 @@ def _read_sentences(
             if reader.num_bytes > shown + SHOWN_BYTES:
                 shown = reader.num_bytes
                 progress.update(shown)
-            # So that lines of any length take little memory if they are drawn.
+            # Long lines would take much memory if they are drawn.
             if len(line) > MAX_SENTENCE_BYTES:
                 line = _clean(line, settings)
             if line is None or line and not line.isspace():
@@ -153,12 +152,13 @@ def _read_sentences(
 def draw(items: Iterable[str | None], *, num_drawn: int, seed: int) -> Sample:
     """Draws items from a stream of unknown length, each subset of the size wanted as likely as any other.
 
-    Each item gets a random number, and the `num_drawn` items with the least are kept: the reservoir. Drawn at once is
-    how many items pass until the next one whose number is below the largest of those, and which it takes the place of.
+    Each item gets a random number, and the `num_drawn` items with the least numbers are kept: the reservoir. Instead of
+    a number for each item, the number of items is drawn that are skipped until an item replaces the item with the
+    largest number in the reservoir.
 
     Args:
       items: the stream; no more than the items drawn are held in memory.
-      num_drawn: how many to draw; all of them if it has fewer.
+      num_drawn: number of items to draw; a shorter stream gives all.
       seed: equal seeds draw equal items.
 
     Source: Li, Reservoir-sampling algorithms of time complexity O(n(1 + log(N/n))), ACM Transactions on Mathematical
@@ -183,7 +183,7 @@ def draw(items: Iterable[str | None], *, num_drawn: int, seed: int) -> Sample:
 
 
 def _release(items: list[str | None]) -> Iterator[str | None]:
-    """Yields the items of a list, which loses them, in order: the trainer keeps copies of its own."""
+    """Yields the items of a list in order and removes them from it: the trainer keeps its own copies."""
     items.reverse()
     while items:
         yield items.pop()
@@ -201,7 +201,7 @@ def _cleaned(
 
 
 def _clean(sentence: str, settings: TrainSettings) -> str | None:
-    """What the trainer gets of a sentence; None if it would leave it out."""
+    """The trainer's text for a sentence; None if the trainer would leave it out."""
     text = clean_text(sentence, do_lower_case=settings.do_lower_case)
     return text if len(text.encode()) <= MAX_SENTENCE_BYTES else None
 
@@ -210,14 +210,14 @@ def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:
     """Trains a model as the released one was trained.
 
     Args:
-      sentences: cleaned text.
-      settings: the size of the vocabulary, and what else differs from the released model's.
+      sentences: cleaned texts.
+      settings: the size of the vocabulary, and the other settings that may differ from the released model's.
 
     Returns:
       The bytes of a SentencePiece model file.
 
     Raises:
-      UserError: the corpus does not hold so many pieces, or has more characters than the vocabulary has room for.
+      UserError: the corpus is too small for so many tokens, or has more characters than the vocabulary has room for.
 
     Source: README.md of the original ("SentencePiece"); trainer_spec and normalizer_spec of 30k-clean.model.
     """
@@ -236,7 +236,7 @@ def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:
             eos_id=-1,
             control_symbols=list(CONTROL_SYMBOLS),
             user_defined_symbols=list(USER_DEFINED_SYMBOLS),
-            # What follows are the trainer's defaults of today; a later version may have others.
+            # The following are the trainer's current defaults; a later version may have others.
             normalization_rule_name="nmt_nfkc",
             add_dummy_prefix=True,
             remove_extra_whitespaces=True,
@@ -264,7 +264,7 @@ def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:
 
 
 def _remember_error(sentences: Iterator[str], errors: list[Exception]) -> Iterator[str]:
-    """Keeps an error of the iterator, of which the trainer passes on no more than the text."""
+    """Keeps an error of the iterator, because the trainer raises another error with its text."""
     try:
         yield from sentences
     except Exception as error:
@@ -277,18 +277,18 @@ def _explain(message: str, settings: TrainSettings) -> UserError:
     wanted = f"--vocab_size={settings.vocab_size}"
     if match := re.search(r"too high \(\d+\).*?<= (\d+)", message, re.DOTALL):
         return UserError(
-            f"{wanted}: the corpus is too small for so many pieces; it gives at most {match[1]}"
+            f"{wanted}: the corpus is too small for so many tokens; it gives at most {match[1]}"
         )
     if match := re.search(r"required_chars\. \d+ vs (\d+)", message):
         return UserError(
-            f"{wanted} is too small: special pieces and single characters alone are {match[1]};"
+            f"{wanted} is too small: special tokens and single characters alone are {match[1]};"
             " raise it, or lower --character_coverage"
         )
     return UserError(f"SentencePiece cannot train on this corpus: {' '.join(message.split())}")
 
 
 def vocabulary_text(model_proto: bytes) -> str:
-    """The vocabulary of a model as SentencePiece writes it to `.vocab` files: a line "piece<tab>score" each."""
+    """The vocabulary of a model as in SentencePiece's `.vocab` files: a line "token<tab>score" each."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model_proto)
     ids = range(processor.get_piece_size())
     return "".join(f"{processor.id_to_piece(id)}\t{processor.get_score(id):g}\n" for id in ids)

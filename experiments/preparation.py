@@ -16,6 +16,7 @@ from typing import Any
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
+from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from data_prep import (
     create_intrinsic_eval,
     sample_corpus,
@@ -23,7 +24,7 @@ from data_prep import (
     text_files,
     train_sentencepiece,
 )
-from data_prep.pretraining import build, sentence_pairs
+from data_prep.pretraining import build
 from data_prep.pretraining.settings import PretrainingDataSettings
 from experiments.declarations import SAMPLE_CORPUS, Row, Scale
 
@@ -207,9 +208,7 @@ class Workspace:
         values = {name: self.scale.data[name] for name in kept if name in self.scale.data}
         values.update({"spm_model_file": self.vocabulary(), **self.passages()})
         folder = self.path("intrinsic", key_of(values))
-        wanted = [
-            os.path.join(folder, task, "metadata.json") for task in sentence_pairs.SENTENCE_TASKS
-        ]
+        wanted = [os.path.join(folder, task, "metadata.json") for task in SENTENCE_TASKS]
         with locked(folder):
             if not all(map(os.path.exists, wanted)):
                 create_intrinsic_eval.create_intrinsic_eval(

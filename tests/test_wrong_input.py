@@ -348,7 +348,7 @@ def test_bytes_that_are_not_utf8(program, program_on, corpus, tmp_path):
 
 def test_a_vocabulary_larger_than_the_corpus(program_on):
     line = the_line(program_on(TRAIN_SPM, "\n".join(SENTENCES).encode(), "--vocab_size=5000"))
-    assert "--vocab_size=5000: the corpus is too small for so many pieces; it gives at most" in line
+    assert "--vocab_size=5000: the corpus is too small for so many tokens; it gives at most" in line
 
 
 @pytest.mark.parametrize("content", [b"", b"not a model at all", b"\x0a\xff\xff"])
@@ -431,7 +431,7 @@ def test_a_truncated_record_file(refused, records_file):
 def test_a_record_file_that_is_shorter_than_its_metadata_says(refused, records_file):
     folder = with_metadata(records_file, 60)
     records_file.write_bytes(records_file.read_bytes()[:-5])
-    assert "truncated or changed; make it anew" in refused(f"--input_file={folder}")
+    assert "truncated or changed; make it again" in refused(f"--input_file={folder}")
 
 
 def flip_bit_in_record(path: pathlib.Path, number: int) -> None:

@@ -1,11 +1,11 @@
 """Compact pretraining records -> the features of full ones.
 
-A compact record holds without padding what cannot be computed from the rest: the pieces, where segment B begins, the
-label. With --masking=static its pieces are masked and it holds the predictions too; TensorFlow alone reads it, on
-whatever host a batch is made. With --masking=dynamic its pieces are not masked, and masks are drawn while reading: a
-function of (seed, epoch, example), by the function that data preparation masks with. TensorFlow has no operation that
-picks spans one after the other, and a loop of small ones would be a second masking, slower and to be kept equal to the
-first. So the compiled function is called, without Python's lock; but in this process, not on another host.
+A compact record contains, without padding, what cannot be computed from the rest: the tokens, the start of segment B,
+the label. With --masking=static its tokens are masked and it contains the predictions too. TensorFlow operations alone
+read it, on any host. With --masking=dynamic its tokens are not masked; they are masked while reading, by the function
+that data preparation masks with, as a function of (seed, epoch, example). TensorFlow has no operation that
+selects spans one after the other, and a loop of small operations would be a second, slower implementation of masking.
+So the compiled function is called, without Python's lock, but in this process and not on another host.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,31 +18,31 @@ Metadata = Mapping[str, Any]
 
 
 def num_slots(metadata: Metadata, max_predictions_per_seq: int) -> int:
-    """P: predictions that an example has room for; permuted pieces are predicted too."""
+    """P: predictions that an example has room for; permuted tokens are predicted too."""
     return max_predictions_per_seq * (1 + metadata["do_permutation"])
 
 
 def mask_settings(metadata: Metadata) -> dict[str, Any]:
-    """What the masks that are drawn while reading depend on; empty where records hold masks."""
+    """The settings of masks that are drawn while reading; empty if the records are masked."""
     if metadata.get("masking") != "dynamic":
         return {}
-    from albert_tf.data.masking import RULE_SETTINGS
+    from albert_tf.data.pretraining_examples import MASKING_SETTINGS
 
-    return {name: metadata[name] for name in (*RULE_SETTINGS, "word_start_rule")}
+    return {name: metadata[name] for name in (*MASKING_SETTINGS, "word_start_rule")}
 
 
 def static_parser(
     max_seq_length: int, slots: int
 ) -> Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
-    """The function that parses records of masked pieces.
+    """The function that parses records of masked tokens.
 
     Args:
       max_seq_length: L.
       slots: P.
 
     Returns:
-      A function of the numbers of B examples, which it does not need, and of the serialised examples, string [B];
-      gives the original's features, int32 or float32 [B, values].
+      A function of the numbers of B examples, which it ignores, and of the serialised examples, string [B]. It
+      returns the original's features, int32 or float32 [B, values].
     """
 
     def parse(_numbers: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -63,35 +63,35 @@ def static_parser(
 def dynamic_parser(
     metadata: Metadata, max_seq_length: int, slots: int, seed: int
 ) -> Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
-    """The function that parses and masks records of unmasked pieces.
+    """The function that parses and masks records of unmasked tokens.
 
     Args:
-      metadata: of the records; its settings are those of the masks.
+      metadata: of the records, with the settings of the masks.
       max_seq_length: L.
-      slots: P, which need not be what the metadata says.
+      slots: P, which may differ from the metadata.
       seed: of the masks.
 
     Returns:
-      A function of the numbers of B examples, int64 [B], from which their masks follow, and of the serialised
-      examples, string [B]; gives the original's features, int32 or float32 [B, values].
+      A function of the numbers of B examples, int64 [B], which determine their masks, and of the serialised
+      examples, string [B]. It returns the original's features, int32 or float32 [B, values].
     """
-    from albert_tf.data import masking  # takes half a second, and most runs do without
+    from albert_tf.data import pretraining_examples as examples  # loads numba: half a second
 
-    settings = {name: metadata[name] for name in masking.RULE_SETTINGS}
+    settings = {name: metadata[name] for name in examples.MASKING_SETTINGS}
     settings["max_predictions_per_seq"] = slots // (1 + metadata["do_permutation"])
-    vocabulary = masking.Vocabulary.from_json(metadata["vocabulary"], metadata["vocab_size"])
-    rule = masking.masking_rule(vocabulary, **settings)
+    vocabulary = examples.Vocabulary.from_json(metadata["vocabulary"], metadata["vocab_size"])
+    rule = examples.masking_rule(vocabulary, **settings)
 
-    def mask(numbers: np.ndarray, input_ids: np.ndarray, num_pieces: np.ndarray):
+    def mask(numbers: np.ndarray, input_ids: np.ndarray, num_tokens: np.ndarray):
         output_ids = input_ids.copy()  # the input is TensorFlow's
-        seeds = masking.seeds_of(seed, numbers)
-        return output_ids, *masking.mask_batch(output_ids, num_pieces, seeds, rule)
+        seeds = examples.seeds_of(seed, numbers)
+        return output_ids, *examples.mask_batch(output_ids, num_tokens, seeds, rule)
 
     def parse(numbers: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         features, parsed = _parse_segments(serialized, max_seq_length)
-        num_pieces = tf.cast(parsed["pieces"].row_lengths(), tf.int32)
+        num_tokens = tf.cast(parsed["pieces"].row_lengths(), tf.int32)
         ids, positions, masked, num_masked = tf.numpy_function(
-            mask, [numbers, features["input_ids"], num_pieces], [tf.int32] * 4, stateful=False
+            mask, [numbers, features["input_ids"], num_tokens], [tf.int32] * 4, stateful=False
         )
         num_masked = tf.ensure_shape(num_masked, serialized.shape)
         return {
@@ -106,10 +106,10 @@ def dynamic_parser(
 
 
 def _parse_segments(
-    serialized: tf.Tensor, max_seq_length: int, others: tuple[str, ...] = ()
+    serialized: tf.Tensor, max_seq_length: int, more_lists: tuple[str, ...] = ()
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.RaggedTensor]]:
-    """What both kinds of records have in common: the features of the segments, and the lists as they were parsed."""
-    lists = ("pieces", *others)
+    """The part of both kinds of records: the features of the segments, and the lists as they were parsed."""
+    lists = ("pieces", *more_lists)
     parsed = tf.io.parse_example(
         serialized,
         {
@@ -130,5 +130,5 @@ def _parse_segments(
 
 
 def _padded(values: tf.RaggedTensor, size: int) -> tf.Tensor:
-    """Rows of up to `size` values, filled up with 0."""
+    """Rows of up to `size` values, padded with 0."""
     return values.to_tensor(shape=[None, size])

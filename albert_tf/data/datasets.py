@@ -1,8 +1,7 @@
-"""What the loop reads: record files, or a table of features, as batches.
+"""Datasets of the training loop: record files, or a table of features, as batches.
 
-Both give training batches that are a function of (seed, step), so that a run can be taken up at any step, and
-evaluation batches that hold every example once. With several input pipelines (workers), each gives its part of a
-batch.
+Training batches are a function of (seed, step), so that a run can be resumed at any step. Evaluation batches contain
+every example once. With several input pipelines (workers), each gives its part of a batch.
 """
 
 import abc
@@ -17,7 +16,7 @@ from albert_tf.data import records
 from albert_tf.data.feature_table import Batch, FeatureTable
 from albert_tf.data.records import EXAMPLE_WEIGHTS, RecordSet, Schema
 
-# int32 [B]: which example of the table this is; -1 fills up an evaluation's last batches.
+# int32 [B]: index of the example in the table; -1 pads an evaluation's last batches.
 EXAMPLE_INDEX = "example_index"
 Spec = Mapping[str, tf.TensorSpec]
 
@@ -26,7 +25,7 @@ class Data(abc.ABC):
     """A source of batches.
 
     Attributes:
-      num_examples: how many there are.
+      num_examples: number of examples.
     """
 
     num_examples: int
@@ -45,14 +44,14 @@ class Data(abc.ABC):
     def evaluation_dataset(
         self, batch_size: int, context: tf.distribute.InputContext
     ) -> tf.data.Dataset:
-        """A device's parts of the global batches that hold every example once, again and again."""
+        """A device's parts of the global batches that contain every example once, endlessly repeated."""
 
     @abc.abstractmethod
     def evaluation_steps(self, batch_size: int) -> int:
-        """Number of global batches that hold every example once."""
+        """Number of global batches that contain every example once."""
 
     def damage(self) -> list[str]:
-        """The files that are damaged, each with what is wrong."""
+        """The damaged files, each with its error."""
         return []
 
 
@@ -62,9 +61,9 @@ class RecordData(Data):
     Args:
       record_set: the files.
       schema: how to parse them.
-      shuffle: whether training takes them in another order, anew each epoch.
+      shuffle: whether training shuffles them, differently in each epoch.
       buffer_examples: examples that are shuffled together.
-      choices: C; where there are several, sequences are [B, C, L].
+      choices: C; if there are several, sequences are [B, C, L].
     """
 
     def __init__(
@@ -83,7 +82,6 @@ class RecordData(Data):
         self._order = {"shuffle": shuffle, "buffer_examples": buffer_examples}
 
     def spec(self, batch_size: int) -> Spec:
-        """See `Data`."""
         integer = {tf.int64: tf.int32}  # what records.parse_batch makes of it
         return {
             name: tf.TensorSpec([batch_size, *self._shape(size)], integer.get(dtype, dtype))
@@ -91,12 +89,11 @@ class RecordData(Data):
         }
 
     def _shape(self, size: int) -> tuple[int, ...]:
-        """Shape of one example's feature: a column's is shorter than the number of choices."""
+        """Shape of one example's feature: a column has fewer values than there are choices."""
         is_sequence = self._choices > 1 and size >= self._choices
         return (self._choices, size // self._choices) if is_sequence else (size,)
 
     def training_dataset(self, batch_size, *, seed, first_step, context):
-        """See `Data`."""
         reading = records.Reading(batch_size, seed=seed, first_step=first_step, **self._order)
         dataset = records.training_dataset(self.record_set, self.schema, reading, context)
         if self._choices == 1:
@@ -110,18 +107,15 @@ class RecordData(Data):
         )
 
     def evaluation_dataset(self, batch_size, context):
-        """See `Data`."""
         # The number of steps is given; an endless dataset keeps its static shapes under every strategy.
         return records.evaluation_dataset(
             self.record_set, self.schema, batch_size, context
         ).repeat()
 
     def evaluation_steps(self, batch_size: int) -> int:
-        """See `Data`."""
         return -(-self.num_examples // batch_size)
 
     def damage(self) -> list[str]:
-        """See `Data`."""
         return records.damaged_files(self.record_set, self.schema)
 
 
@@ -141,21 +135,19 @@ class TableData(Data):
         self._buckets = tuple(buckets)
 
     def spec(self, batch_size: int) -> Spec:
-        """See `Data`; the length is None where there are several."""
+        # A sequence has length None if there are several buckets.
         length = self._buckets[0] if len(self._buckets) == 1 else None
         choices = [] if self.table.choices == 1 else [self.table.choices]
         of_sequence = tf.TensorSpec([batch_size, *choices, length], tf.int32)
         index = tf.TensorSpec([batch_size], tf.int32)
-        found = {"input_mask": of_sequence, EXAMPLE_INDEX: index}
-        for name in self._names:
-            column = self.table.columns.get(name)
-            found[name] = of_sequence
-            if column is not None:
-                found[name] = tf.TensorSpec([batch_size, column.shape[1]], column.dtype)
-        return found
+        columns = {
+            name: tf.TensorSpec([batch_size, values.shape[1]], values.dtype)
+            for name, values in self.table.columns.items()
+        }
+        features = {name: columns.get(name, of_sequence) for name in self._names}
+        return {"input_mask": of_sequence, EXAMPLE_INDEX: index, **features}
 
     def training_dataset(self, batch_size, *, seed, first_step, context):
-        """See `Data`."""
         lengths = self.table.lengths
 
         def parts():
@@ -167,7 +159,6 @@ class TableData(Data):
         return _endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
 
     def evaluation_dataset(self, batch_size, context):
-        """See `Data`."""
         batches = self._evaluation_batches(batch_size)
         device_batch = batch_size // context.num_replicas_in_sync
 
@@ -184,7 +175,6 @@ class TableData(Data):
         return _endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
 
     def evaluation_steps(self, batch_size: int) -> int:
-        """See `Data`."""
         return len(self._evaluation_batches(batch_size))
 
     def _evaluation_batches(self, batch_size: int) -> list[Batch]:
@@ -193,7 +183,7 @@ class TableData(Data):
     def _parts(
         self, batch: Batch, context: tf.distribute.InputContext
     ) -> Iterator[dict[str, np.ndarray]]:
-        """What each device of this pipeline gets of a batch."""
+        """The part of a batch of each device of this pipeline."""
         of_pipeline = np.split(batch.examples, context.num_input_pipelines)[
             context.input_pipeline_id
         ]

@@ -1,4 +1,4 @@
-"""Features of a data set: made by worker processes where that pays, and kept in files for further runs."""
+"""Features of a data set: made by several processes if that is faster, and kept in files for further runs."""
 
 import hashlib
 import itertools
@@ -18,6 +18,9 @@ from albert_tf.data.feature_table import FeatureTable
 
 SECONDS_BETWEEN_LINES = 5
 
+# All packages that the functions of a task's features import: a change of any file in them changes every key.
+CODE = ("core", "data", "tasks", "text")
+
 
 def build(
     function: Callable[[Any, Sequence], FeatureTable],
@@ -31,18 +34,18 @@ def build(
 ) -> FeatureTable:
     """The features of all items, made chunk by chunk, with progress shown.
 
-    This process begins. Only when it has worked for `seconds_alone` do worker processes, which may take a second
-    to start, do the rest; neither they nor `chunk_size` change the result.
+    This process begins. After `seconds_alone`, worker processes, which may take a second to start, do the rest.
+    Neither they nor `chunk_size` change the result.
 
     Args:
-      function: `function(shared, chunk)` gives the table of a list of items; of a module, so that workers find it.
-        Where it needs to know which items these are, the items must say so: `list(enumerate(items))`.
+      function: `function(shared, chunk)` gives the table of a list of items; a function of a module, so that
+        workers can import it. If it needs the items' indices, the items must have them: `list(enumerate(items))`.
       shared: settings, sent to each process once.
-      items: what there are features of, in order.
-      description: what the progress calls the job.
-      num_workers: number of processes; 0 is one for every core, and with 1 this process does it all.
+      items: the items, in order.
+      description: name of the job in the progress.
+      num_workers: number of processes; 0 is one for every core, and 1 is this process alone.
       chunk_size: items of a call.
-      seconds_alone: as above.
+      seconds_alone: seconds until worker processes start.
 
     Raises:
       UserError: `function` has raised it, or a worker was killed by the system.
@@ -79,16 +82,16 @@ def _for_seconds(chunks: Iterator, seconds: float) -> Iterator:
 def cached(
     folder: str, key: Mapping[str, Any], make: Callable[[], FeatureTable], *, description: str
 ) -> FeatureTable:
-    """Features from a file of an earlier run, if there is one of exactly this key; otherwise made, and kept.
+    """Features from a file of an earlier run with the same key, if there is one; otherwise made and written.
 
-    The code that makes features, and the versions of what it stands on, are part of every key. Beside each file, a
-    JSON file of the same name says what its key was. Prints where the features come from.
+    The code that makes features and the versions of its libraries are part of every key. A JSON file of the same name
+    contains the key of each file. Prints where the features come from.
 
     Args:
-      folder: made if it does not exist; empty: nothing is kept.
+      folder: created if it does not exist; empty: nothing is kept.
       key: everything else that the features depend on: settings, a hash of the data; JSON values.
       make: makes the features.
-      description: what the printed line calls them.
+      description: name of the features in the printed line.
 
     Raises:
       UserError: `make` has raised it.
@@ -115,16 +118,12 @@ def _made(make: Callable[[], FeatureTable], description: str) -> FeatureTable:
 
 
 def _made_by() -> dict[str, str]:
-    """What features depend on besides settings and data."""
+    """The code and the versions of libraries that features depend on."""
     package = pathlib.Path(__file__).parents[1]
-    sources = [
-        *package.glob("data/feature_*.py"),
-        *package.glob("tasks/**/*.py"),
-        *package.glob("text/*.py"),
-    ]
     code = hashlib.sha256()
-    for source in sorted(map(pathlib.Path, sources)):
-        code.update(hashlib.sha256(source.read_bytes()).digest())
+    for folder in CODE:
+        for source in sorted((package / folder).rglob("*.py")):
+            code.update(hashlib.sha256(source.read_bytes()).digest())
     return {
         "code": code.hexdigest(),
         "sentencepiece": sentencepiece.__version__,
@@ -136,7 +135,7 @@ def _read(path: str) -> FeatureTable | None:
     try:
         return FeatureTable.from_file(path) if files.exists(path) else None
     except ValueError as error:
-        print(f"{path} cannot be used, so these features are made anew: {error}", flush=True)
+        print(f"{path} cannot be used, so these features are made again: {error}", flush=True)
         return None
 
 

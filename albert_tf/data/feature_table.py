@@ -1,8 +1,8 @@
-"""Features of a data set in memory, and which of its examples make up which batch.
+"""Features of a data set in memory, and the examples of each batch.
 
-Sequences stand end to end without padding; they are padded when a batch is made, to the shortest of a few fixed lengths
-that holds them. What a batch consists of is a pure function of the settings, the seed and the step, so that a run
-can be taken up at any step.
+Sequences are stored one after the other without padding. When a batch is made, they are padded to the shortest of a few
+fixed lengths that is long enough. The examples of a batch are a pure function of the settings, the seed and the step,
+so that a run can be resumed at any step.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ import numpy as np
 
 from albert_tf.core.files import read_bytes
 
-# What a sequence is filled up with, where it is not 0.
+# The value that a sequence is padded with, if it is not 0.
 PADDING = {"p_mask": 1}
 _FILE_VERSION = 2
 _HASH_BYTES = hashlib.sha256().digest_size
@@ -27,7 +27,7 @@ class FeatureTable:
 
     Attributes:
       row_splits: int64 [sequences + 1]; sequence i holds the values from row_splits[i] to row_splits[i + 1].
-      sequences: name -> int32 [values]; one value a piece, in the order of the sequences.
+      sequences: name -> int32 [values]; one value for each token, in the order of the sequences.
       columns: name -> int32 or float32 [examples, values].
       choices: sequences of an example; example i has the sequences from i * choices on.
 
@@ -85,21 +85,21 @@ class FeatureTable:
           names: sequences and columns wanted.
 
         Returns:
-          Sequences int32 [B, L], or [B, C, L] where an example has several, with `input_mask` (1 = a piece);
+          Sequences int32 [B, L], or [B, C, L] where an example has several, with `input_mask` (1 = a token);
           columns [B, values].
         """
         rows = self._rows_of(examples)
         starts, ends = self.row_splits[rows], self.row_splits[rows + 1]
         positions = starts[:, None] + np.arange(length)
-        is_piece = positions < ends[:, None]
+        is_token = positions < ends[:, None]
         shape = (-1, length) if self.choices == 1 else (-1, self.choices, length)
-        taken = np.where(is_piece, positions, 0)
-        features = {"input_mask": is_piece.astype(np.int32).reshape(shape)}
+        taken = np.where(is_token, positions, 0)
+        features = {"input_mask": is_token.astype(np.int32).reshape(shape)}
         for name in names:
             if name in self.columns:
                 features[name] = self.columns[name][examples]
             else:
-                values = np.where(is_piece, self.sequences[name][taken], PADDING.get(name, 0))
+                values = np.where(is_token, self.sequences[name][taken], PADDING.get(name, 0))
                 features[name] = values.astype(np.int32).reshape(shape)
         return features
 
@@ -131,7 +131,7 @@ class FeatureTable:
         """A table of Python lists.
 
         Example:
-          from_rows({"input_ids": [[2, 7, 3], [2, 3]]}, {"label_ids": [1, 0]}) has 2 examples and 5 pieces.
+          from_rows({"input_ids": [[2, 7, 3], [2, 3]]}, {"label_ids": [1, 0]}) has 2 examples and 5 tokens.
 
         Args:
           sequences: name -> for each sequence its values.
@@ -176,22 +176,22 @@ class FeatureTable:
         arrays.update({f"column/{name}": values for name, values in self.columns.items()})
         file = io.BytesIO()
         np.savez(file, **arrays)
-        # An .npz file guards its arrays against damage, but not the list of them.
+        # An .npz file has checksums of its arrays, but not of the list of them.
         file.write(hashlib.sha256(file.getbuffer()).digest())
         return file.getvalue()
 
     def sha256(self) -> str:
-        """Hexadecimal hash of the contents, which no version of NumPy writes otherwise."""
-        found = hashlib.sha256(str(self.choices).encode())
+        """Hexadecimal hash of the contents, independent of the version of NumPy."""
+        digest = hashlib.sha256(str(self.choices).encode())
         named = {"row_splits": self.row_splits, **self.sequences, **self.columns}
         for name, values in sorted(named.items()):
-            found.update(f"{name} {values.dtype.str} {values.shape}".encode())
-            found.update(np.ascontiguousarray(values).data)
-        return found.hexdigest()
+            digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
+            digest.update(np.ascontiguousarray(values).data)
+        return digest.hexdigest()
 
     @classmethod
     def from_file(cls, path: str) -> "FeatureTable":
-        """Reads what `to_bytes` gave; a path with :// is read through TensorFlow.
+        """Reads the bytes of `to_bytes`; a path with :// is read through TensorFlow.
 
         Raises:
           ValueError: the file is damaged or of another version; as a UserError, it cannot be read.
@@ -219,7 +219,7 @@ def _row_splits(lengths: Sequence[int]) -> np.ndarray:
 
 
 def _joined(rows: Sequence[Sequence[int]]) -> np.ndarray:
-    """The values of all rows, int32; either way is many times slower with rows of the other kind."""
+    """The values of all rows, int32; each way is many times slower for the other kind of rows."""
     if len(rows) and isinstance(rows[0], np.ndarray):
         return np.concatenate(rows).astype(np.int32)
     return np.fromiter(itertools.chain.from_iterable(rows), np.int32)
@@ -239,7 +239,7 @@ def _as_column(values: Sequence) -> np.ndarray:
     return array if array.ndim == 2 else array.reshape(len(array), 1)
 
 
-# --- Which examples make up which batch ---
+# --- The examples of each batch ---
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,7 +247,7 @@ class Batch:
     """Some examples and the length that their sequences are padded to.
 
     Attributes:
-      examples: int64 [B], indices; -1 fills up an evaluation's batch.
+      examples: int64 [B], indices; -1 pads an evaluation's batch.
       length: L.
     """
 
@@ -263,7 +263,7 @@ def bucket_of(lengths: np.ndarray, buckets: Sequence[int]) -> np.ndarray:
     """
     lengths = np.asarray(lengths)
     if lengths.size and lengths.max() > buckets[-1]:
-        raise ValueError(f"an example has {lengths.max()} pieces, the longest bucket {buckets[-1]}")
+        raise ValueError(f"an example has {lengths.max()} tokens, the longest bucket {buckets[-1]}")
     return np.searchsorted(np.asarray(buckets), lengths, side="left")
 
 
@@ -276,8 +276,8 @@ def training_batches(
 ) -> Iterator[Batch]:
     """An endless stream of batches; each epoch has every example once, in a new order.
 
-    A bucket's last batch is filled up from the next shorter bucket. The last examples of an epoch's order that do not
-    fill a batch at all come in the next epoch, so that no example is dropped, repeated, or put off for longer.
+    A bucket's last batch is completed from the next shorter bucket. The last examples of an epoch's order that do not
+    fill a batch come first in the next epoch, so that no example is dropped, repeated, or delayed further.
 
     Args:
       lengths: of the examples, int [examples]; at least one.
@@ -292,13 +292,13 @@ def training_batches(
     if not len(lengths):
         raise ValueError("there are no examples to make batches of")
     bucket = bucket_of(lengths, buckets)
-    left = np.zeros(0, np.int64)
+    remaining = np.zeros(0, np.int64)
     for epoch in itertools.count():
         rng = np.random.default_rng([seed, epoch])
         order = rng.permutation(len(lengths)) if shuffle else np.arange(len(lengths))
-        waiting = np.concatenate([left, order])
+        waiting = np.concatenate([remaining, order])
         whole = len(waiting) // batch_size * batch_size
-        left = waiting[whole:]
+        remaining = waiting[whole:]
         batches = _cut(_long_to_short(waiting[:whole], bucket), bucket, buckets, batch_size)
         if shuffle:
             batches = [batches[index] for index in rng.permutation(len(batches))]
@@ -306,7 +306,7 @@ def training_batches(
 
 
 def evaluation_batches(lengths: np.ndarray, buckets: Sequence[int], batch_size: int) -> list[Batch]:
-    """Batches that hold every example once, from long to short; the last is filled up with -1.
+    """Batches that hold every example once, from long to short; the last is padded with -1.
 
     Raises:
       ValueError: an example is longer than the last bucket.
@@ -333,7 +333,7 @@ def _cut(
 def lengths_to_pad_to(lengths: Iterable[int], max_length: int, num_buckets: int) -> tuple[int, ...]:
     """A few lengths, multiples of 8 below `max_length`, chosen so that the examples need the least padding.
 
-    The longest of them holds the longest example. `max_length` comes last, for what is longer in other data.
+    The longest chosen length fits the longest example. `max_length` comes last, for longer examples of other data.
 
     Example:
       ([3, 5, 9, 12, 30, 31], 64, 2) -> (16, 32, 64)
@@ -354,13 +354,13 @@ def lengths_to_pad_to(lengths: Iterable[int], max_length: int, num_buckets: int)
 def _bounds_of_least_padding(bounds: np.ndarray, counts: np.ndarray, num_buckets: int) -> list[int]:
     """Indices of the chosen among ascending `bounds`, the last included; `counts` examples need each of them."""
     num_below = np.cumsum(counts)
-    # pieces[i, j]: of the examples longer than bound i and up to bound j, if they are all padded to bound j.
-    pieces = ((num_below - num_below[:, None]) * bounds).astype(np.float64)
-    pieces[np.tri(len(bounds), dtype=bool)] = np.inf
+    # tokens[i, j]: of the examples longer than bound i and up to bound j, if they are all padded to bound j.
+    tokens = ((num_below - num_below[:, None]) * bounds).astype(np.float64)
+    tokens[np.tri(len(bounds), dtype=bool)] = np.inf
     least = num_below * bounds  # with a single bucket, up to each bound
     previous = []  # for two buckets, three, ...: the bound before each bound, or the bound itself
     for _ in range(num_buckets - 1):
-        with_one_more = least[:, None] + pieces
+        with_one_more = least[:, None] + tokens
         best = np.argmin(with_one_more, axis=0)
         fewest = with_one_more[best, np.arange(len(bounds))]
         previous.append(np.where(fewest < least, best, np.arange(len(bounds))))

@@ -1,8 +1,8 @@
-"""The schema of records, and how they are found, checked, counted, shuffled and batched.
+"""Record files: their schema, finding and checking them, and datasets that shuffle and batch them.
 
-Order is a pure function of (seed, epoch), so that a run can be taken up at any example without replaying an epoch.
-Every example that is read comes with its number, epoch * examples in an epoch + place among them, which does not
-depend on the order: what is drawn for an example is a function of it.
+The order is a pure function of (seed, epoch), so that a run can be resumed at any example without replaying an epoch.
+Every example has a number that does not depend on the order: epoch * examples in an epoch + its index among them.
+Random numbers for an example, as of its masks, are a function of that number.
 """
 
 import dataclasses
@@ -20,14 +20,13 @@ from albert_tf.core.errors import UserError, first_line
 from albert_tf.data import compact_records
 
 METADATA_FILE = "metadata.json"
-EXAMPLE_WEIGHTS = (
-    "example_weights"  # float [B]: 1 = a real example, 0 = padding of an evaluation's last batch
-)
+# float [B]: 1 = a real example, 0 = padding of an evaluation's last batch.
+EXAMPLE_WEIGHTS = "example_weights"
 _GZIP_MAGIC = b"\x1f\x8b"
 _FILES_READ_TOGETHER = 16
-# "original" is what "full" was called at first; files of the original's script say nothing.
+# "original" is an earlier name of "full"; files of the original's script have no metadata.
 _FULL, _COMPACT = ("full", "original"), "compact"
-EVALUATION_SEED = 0  # of masks that are drawn while reading: the same ones in every run
+EVALUATION_SEED = 0  # of masks that are drawn while reading: every run evaluates the same masks
 
 Schema = Mapping[str, tuple[int, tf.DType]]  # feature name -> (number of values, int64 or float32)
 
@@ -37,12 +36,12 @@ def pretraining_schema(max_seq_length: int, max_predictions_per_seq: int) -> Sch
 
     `next_sentence_labels` keeps its historic name: 0 = segments in order, 1 = swapped.
     """
-    per_piece = (max_seq_length, tf.int64)
+    per_token = (max_seq_length, tf.int64)
     per_prediction = (max_predictions_per_seq, tf.int64)
     return {
-        "input_ids": per_piece,
-        "input_mask": per_piece,
-        "segment_ids": per_piece,
+        "input_ids": per_token,
+        "input_mask": per_token,
+        "segment_ids": per_token,
         "masked_lm_positions": per_prediction,
         "masked_lm_ids": per_prediction,
         "masked_lm_weights": (max_predictions_per_seq, tf.float32),
@@ -50,7 +49,7 @@ def pretraining_schema(max_seq_length: int, max_predictions_per_seq: int) -> Sch
     }
 
 
-# Columns of fine-tuning features that hold floats.
+# Columns of fine-tuning features whose values are floats.
 _FLOAT_COLUMNS = frozenset({"label_scores"})
 
 
@@ -81,7 +80,7 @@ class RecordSet:
       files: paths.
       counts: number of records in each.
       compression: "" or "GZIP".
-      metadata: what their writer wrote beside them; empty for files made by the original's script.
+      metadata: the content of metadata.json; empty for files made by the original's script.
     """
 
     files: tuple[str, ...]
@@ -100,8 +99,8 @@ class RecordSet:
         return self.metadata.get("record_format") == _COMPACT
 
     @property
-    def is_masked_anew(self) -> bool:
-        """Whether the records hold unmasked pieces, which reading masks."""
+    def has_dynamic_masks(self) -> bool:
+        """Whether the records contain unmasked tokens, which are masked while reading."""
         return self.metadata.get("masking") == "dynamic"
 
     def require(self, flag: str, key: str, wanted: object) -> None:
@@ -110,15 +109,15 @@ class RecordSet:
         Raises:
           UserError: the metadata has the key with another value.
         """
-        found = self.metadata.get(key, wanted)
-        if found != wanted:
+        value = self.metadata.get(key, wanted)
+        if value != wanted:
             folder = os.path.dirname(self.files[0])
             raise UserError(
-                f"--{flag}={wanted} contradicts the records in {folder}, made with {key}={found}"
+                f"--{flag}={wanted} contradicts the records in {folder}, made with {key}={value}"
             )
 
     def require_vocabulary(self, flag: str, sha256: str, vocabulary: str, owner: str) -> None:
-        """Refuses records that were made with another vocabulary, where they say with which.
+        """Refuses records that were made with another vocabulary, if their metadata names it.
 
         Args:
           flag: that names the records.
@@ -127,7 +126,7 @@ class RecordSet:
           owner: the flag or word for the model, for the message.
 
         Raises:
-          UserError: they were.
+          UserError: the vocabularies differ.
         """
         if self.metadata.get("spm_sha256", sha256) != sha256:
             raise UserError(
@@ -169,10 +168,10 @@ def find_feature_records(folder: str, flag: str) -> RecordSet:
     Raises:
       UserError: see `find_records`; or they are not what data_prep/create_finetuning_data.py writes.
     """
-    found = find_records(folder, flag)
-    if "table_sha256" not in found.metadata:
+    record_set = find_records(folder, flag)
+    if "table_sha256" not in record_set.metadata:
         raise UserError(f"--{flag}={folder}: not written by data_prep.create_finetuning_data")
-    return found
+    return record_set
 
 
 def _expand(pattern: str) -> list[str]:
@@ -185,47 +184,44 @@ def _expand(pattern: str) -> list[str]:
 
 
 def _common_metadata(files: Sequence[str], flag: str) -> Mapping:
-    found = {}
+    metadata_of = {}
     folders = sorted({os.path.dirname(path) for path in files})
     for folder in folders:
         path = os.path.join(folder, METADATA_FILE)
         if tf.io.gfile.exists(path):
             try:
                 with tf.io.gfile.GFile(path) as file:
-                    found[folder] = json.load(file)
+                    metadata_of[folder] = json.load(file)
             except (ValueError, tf.errors.OpError) as error:
                 raise UserError(f"--{flag}: cannot read {path} ({first_line(error)})") from None
-            if not isinstance(found[folder], dict):
+            if not isinstance(metadata_of[folder], dict):
                 raise UserError(
                     f"--{flag}: {path} is not what the program that makes records writes"
                 )
-    _check_agreement(found, folders, flag)
+    _check_agreement(metadata_of, folders, flag)
     # Files of different folders may have the same names.
     shards = [
         {**shard, "file": _whole_path(os.path.join(folder, shard["file"]))}
-        for folder, metadata in found.items()
+        for folder, metadata in metadata_of.items()
         for shard in metadata.get("shards", ())
     ]
-    return {**next(iter(found.values()), {}), "shards": shards}
+    return {**next(iter(metadata_of.values()), {}), "shards": shards}
 
 
 def _whole_path(path: str) -> str:
-    """A path as joined of folder and name: a glob's may hold `//`."""
+    """A path with a single `/` before the name: the paths of a glob may contain `//`."""
     return os.path.join(os.path.dirname(path), os.path.basename(path))
 
 
-def _check_agreement(found: Mapping[str, Mapping], folders: Sequence[str], flag: str) -> None:
-    """Checks the metadata of folders that are read together.
-
-    Args:
-      found: folder -> metadata, where there is any.
-      folders: all folders.
-      flag: for messages.
+def _check_agreement(metadata_of: Mapping[str, Mapping], folders: Sequence[str], flag: str) -> None:
+    """Checks the metadata of folders that are read together; folders may have none.
 
     Raises:
-      UserError: the records differ in what must be equal, or are of an unknown format.
+      UserError: the records differ in a setting that must be equal, or their format is unknown.
     """
-    formats = {folder: found.get(folder, {}).get("record_format", "full") for folder in folders}
+    formats = {
+        folder: metadata_of.get(folder, {}).get("record_format", "full") for folder in folders
+    }
     for folder, record_format in formats.items():
         if record_format not in (*_FULL, _COMPACT):
             raise UserError(
@@ -233,7 +229,7 @@ def _check_agreement(found: Mapping[str, Mapping], folders: Sequence[str], flag:
             )
     if len({record_format == _COMPACT for record_format in formats.values()}) > 1:
         raise UserError(f"--{flag}: full and compact records are mixed; give one kind")
-    first, *others = found.values() if found else ({},)
+    first, *others = metadata_of.values() if metadata_of else ({},)
     for key in ("max_seq_length", "max_predictions_per_seq", "spm_sha256", "sentence_task"):
         if any(other.get(key) != first.get(key) for other in others):
             raise UserError(f"--{flag}: its folders were made with different {key}")
@@ -248,7 +244,7 @@ def _is_gzip(path: str) -> bool:
 
 
 def _count_records(path: str, shard: Mapping | None, flag: str) -> int:
-    """Number of records in a file, from its metadata if the size is as written there, else by walking its frames."""
+    """Number of records in a file, from its metadata if there is any, otherwise by reading its frames."""
     if tf.io.gfile.isdir(path):
         raise UserError(f"--{flag}: {path} is a folder; expected TFRecord files")
     size = tf.io.gfile.stat(path).length
@@ -257,17 +253,17 @@ def _count_records(path: str, shard: Mapping | None, flag: str) -> int:
     if shard:
         raise UserError(
             f"--{flag}: {path} has {size} bytes, its {METADATA_FILE} says {shard['bytes']}:"
-            " truncated or changed; make it anew"
+            " truncated or changed; make it again"
         )
     try:
         with gzip.open(path) if _is_gzip(path) else tf.io.gfile.GFile(path, "rb") as file:
-            return _walk_frames(file, size if not _is_gzip(path) else None)
+            return _count_frames(file, size if not _is_gzip(path) else None)
     except (EOFError, OSError, ValueError, tf.errors.OpError) as error:
         reason = first_line(error)
         raise UserError(f"--{flag}: {path} is no whole TFRecord file ({reason})") from None
 
 
-def _walk_frames(file, size: int | None) -> int:
+def _count_frames(file, size: int | None) -> int:
     """Counts TFRecord frames: length (8 bytes), its checksum (4), data, its checksum (4).
 
     Raises:
@@ -311,15 +307,15 @@ def pretraining_lengths(
 
     Args:
       record_set: the records.
-      flag: what names them, for messages.
-      max_predictions_per_seq: most masked pieces if reading masks; 0 is what the metadata says.
+      flag: that names them, for messages.
+      max_predictions_per_seq: most masked tokens if masks are drawn while reading; 0 is the number in the metadata.
 
     Raises:
       UserError: they are no pretraining records.
     """
     metadata = record_set.metadata
     if record_set.is_compact:
-        predictions = record_set.is_masked_anew and max_predictions_per_seq
+        predictions = record_set.has_dynamic_masks and max_predictions_per_seq
         slots = compact_records.num_slots(
             metadata, predictions or metadata["max_predictions_per_seq"]
         )
@@ -339,9 +335,9 @@ def pretraining_lengths(
 
 
 def damaged_files(record_set: RecordSet, schema: Schema) -> list[str]:
-    """The files with a record that cannot be read or parsed, and the first such record; reads everything."""
+    """The files with a record that cannot be read or parsed, and its number; reads all files."""
     parse = parser(record_set, schema, EVALUATION_SEED)
-    found = []
+    damaged = []
     for path in record_set.files:
         count = 0
         try:
@@ -349,8 +345,8 @@ def damaged_files(record_set: RecordSet, schema: Schema) -> list[str]:
                 parse(tf.constant([count], tf.int64), record[None])
                 count += 1
         except tf.errors.OpError as error:
-            found.append(f"{path} (record {count}: {first_line(error)})")
-    return found
+            damaged.append(f"{path} (record {count}: {first_line(error)})")
+    return damaged
 
 
 # --- Reading ---
@@ -371,21 +367,21 @@ def parse_batch(serialized: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
 def parser(
     record_set: RecordSet, schema: Schema, seed: int
 ) -> Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
-    """The function that parses the records of a set, whatever their format.
+    """The function that parses the records of a set, in any format.
 
     Args:
       record_set: the records.
       schema: the features wanted.
-      seed: of the masks, if reading masks.
+      seed: of the masks, if they are drawn while reading.
 
     Returns:
-      A function of the numbers of B examples, int64 [B], and of the serialised examples, string [B]; gives features
-      [B, values], int32 or float32.
+      A function of the numbers of B examples, int64 [B], and of the serialised examples, string [B]. It returns
+      features [B, values], int32 or float32.
     """
     if not record_set.is_compact:
         return lambda _numbers, serialized: parse_batch(serialized, schema)
     max_seq_length, slots = schema["input_ids"][0], schema["masked_lm_positions"][0]
-    if record_set.is_masked_anew:
+    if record_set.has_dynamic_masks:
         metadata = record_set.metadata
         return compact_records.dynamic_parser(metadata, max_seq_length, slots, seed)
     return compact_records.static_parser(max_seq_length, slots)
@@ -411,9 +407,9 @@ class Reading:
 
     Attributes:
       global_batch_size: examples in a step, over all devices.
-      shuffle: whether files and examples are shuffled, anew each epoch.
+      shuffle: whether files and examples are shuffled, differently in each epoch.
       buffer_examples: examples that are shuffled together.
-      seed: of the order, and of the masks if reading masks.
+      seed: of the order, and of the masks if they are drawn while reading.
       first_step: step to start at; earlier examples count as read.
     """
 
@@ -432,14 +428,14 @@ def training_dataset(
 ) -> tf.data.Dataset:
     """An endless stream of batches of one device's size, in an order that depends on the settings alone.
 
-    With several input pipelines (workers) and enough files, each pipeline has its own files; otherwise each takes its
-    turn in the one stream.
+    With several input pipelines (workers) and enough files, each pipeline reads its own files; otherwise all read the
+    same stream and take their batches in turn.
 
     Args:
       record_set: what to read.
       schema: how to parse it.
       reading: batch size, order and start.
-      context: which pipeline of how many this is; None is the only one.
+      context: index and number of input pipelines; None is a single one.
 
     Returns:
       Dataset of dictionaries of [B, values] tensors with static shapes.
@@ -459,7 +455,7 @@ def training_dataset(
     dataset = dataset.batch(device_batch, drop_remainder=True).map(
         parser(record_set, schema, reading.seed), num_parallel_calls=tf.data.AUTOTUNE
     )
-    # Said aloud, or multi-worker strategies would look for an end and lose the static shapes.
+    # Without this, multi-worker strategies would search for an end and lose the static shapes.
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
     return dataset.with_options(reading_options()).prefetch(tf.data.AUTOTUNE)
 
@@ -470,13 +466,13 @@ def evaluation_dataset(
     global_batch_size: int,
     context: tf.distribute.InputContext | None = None,
 ) -> tf.data.Dataset:
-    """All records once, in order; the last batch is filled up with examples of weight 0.
+    """All records once, in order; the last batch is padded with examples of weight 0.
 
     Args:
       record_set: what to read.
       schema: how to parse it.
       global_batch_size: examples in a step, over all devices.
-      context: which pipeline of how many this is; None is the only one.
+      context: index and number of input pipelines; None is a single one.
 
     Returns:
       Dataset of dictionaries of [B, values] tensors with `example_weights` [B]; static shapes.
@@ -503,7 +499,7 @@ def evaluation_dataset(
 
 
 def reading_options() -> tf.data.Options:
-    """Elements in their order, and no dataset cut apart for workers behind our back."""
+    """Elements in a fixed order, and no automatic sharding of datasets for workers."""
     options = tf.data.Options()
     options.deterministic = True
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
@@ -525,18 +521,18 @@ def _file_order(num_files: int, shuffle: bool, seed: int, epoch) -> tf.Tensor:
 def _endless_records(
     record_set: RecordSet, chosen: slice, reading: Reading, first_example: int
 ) -> tf.data.Dataset:
-    """Epoch after epoch of the serialised examples of some files, with their numbers, from the given one on.
+    """The serialised examples of some files with their numbers, epoch after epoch, from an example on.
 
-    An epoch takes its files in groups. A group's records are interleaved and shuffled among themselves, so that a
-    start in the middle skips whole groups unread and replays at most one.
+    An epoch reads its files in groups. The records of a group are interleaved and shuffled, so that a start in the
+    middle of an epoch skips whole groups unread and replays at most one group.
     """
     counts = record_set.counts[chosen]
     num_files = len(counts)
     group_size = min(_FILES_READ_TOGETHER, num_files) if reading.shuffle else 1
     groups_per_epoch = -(-num_files // group_size)
     files = tf.constant(record_set.files[chosen])
-    # Places among the examples of all files, whichever are read here.
-    first_places = tf.constant(np.cumsum([0, *record_set.counts])[:-1][chosen], tf.int64)
+    # Indices among the examples of all files, also if only some are read here.
+    first_indices = tf.constant(np.cumsum([0, *record_set.counts])[:-1][chosen], tf.int64)
     first_group, skipped = _locate(counts, reading, group_size, first_example)
 
     def file_records(path, first_number):
@@ -546,7 +542,7 @@ def _endless_records(
         epoch, group_of_epoch = group // groups_per_epoch, group % groups_per_epoch
         order = _file_order(num_files, reading.shuffle, reading.seed, epoch)
         group_files = order[group_of_epoch * group_size : (group_of_epoch + 1) * group_size]
-        first_numbers = tf.gather(first_places, group_files) + epoch * record_set.num_examples
+        first_numbers = tf.gather(first_indices, group_files) + epoch * record_set.num_examples
         sources = (tf.gather(files, group_files), first_numbers)
         records = tf.data.Dataset.from_tensor_slices(sources).interleave(
             file_records,
@@ -568,7 +564,7 @@ def _endless_records(
 def _locate(
     counts: Sequence[int], reading: Reading, group_size: int, first_example: int
 ) -> tuple[int, int]:
-    """The group that holds an example, counted over all epochs, and how many examples of it come before."""
+    """The group of an example, counted over all epochs, and the number of its examples before that example."""
     num_files = len(counts)
     groups_per_epoch = -(-num_files // group_size)
     epoch, rest = divmod(first_example, sum(counts))

@@ -1,4 +1,4 @@
-"""Text with "[MASK]" typed in it -> pieces. In any other text "[MASK]" is text."""
+"""Text that contains "[MASK]" as a mask -> token ids. Everywhere else, "[MASK]" in a text is text."""
 
 import re
 
@@ -11,17 +11,17 @@ _BEGINS_WITH_SPACE = re.compile(r"\s")
 
 
 def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The ids of a text, with the mask's id wherever "[MASK]" stands.
+    """The ids of a text, with the mask's id in place of each "[MASK]".
 
-    The parts beside a mask are tokenised each for itself. A part that follows it without white space goes on within
-    the word: its first piece loses the marker if the vocabulary has it without.
+    The parts between masks are tokenized separately. A part that follows a mask without white space continues the
+    word: its first token is replaced by the same token without marker, if the vocabulary has it.
 
     Example:
       "a [MASK]." -> "▁a" [MASK] "."
     """
-    first, *others = text.split(MASK)
+    first, *parts_after_masks = text.split(MASK)
     ids = tokenizer.encode(first)
-    for part in others:
+    for part in parts_after_masks:
         encoded = tokenizer.encode(part)
         if encoded and not _BEGINS_WITH_SPACE.match(part):
             within_word = _id_within_word(tokenizer, encoded[0])
@@ -31,14 +31,14 @@ def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def ids_within_word(tokenizer: Tokenizer) -> np.ndarray:
-    """For every piece the one that it is within a word, int32 [V]; -1 for the marker alone."""
+    """For every token the token that it is within a word, int32 [V]; -1 for the marker alone."""
     ids = range(tokenizer.vocab_size)
     return np.array([_id_within_word(tokenizer, id) for id in ids], np.int32)
 
 
 def _id_within_word(tokenizer: Tokenizer, id: int) -> int:
-    piece = tokenizer.id_to_piece(id)
-    if piece == MARKER:
+    token = tokenizer.id_to_piece(id)
+    if token == MARKER:
         return -1
-    found = tokenizer.piece_to_id(piece.removeprefix(MARKER))
-    return id if found == tokenizer.unk_id else found
+    unmarked_id = tokenizer.piece_to_id(token.removeprefix(MARKER))
+    return id if unmarked_id == tokenizer.unk_id else unmarked_id

@@ -1,19 +1,22 @@
-"""Text -> piece ids: cleaning, SentencePiece, the digit-comma rule, offsets into the original text.
+"""Text -> token ids: cleaning, SentencePiece, the digit-comma rule, offsets into the original text.
 
-    clean_text         white space, compatibility forms, accents, case
-    Tokenizer          the same ids as the original's `preprocess_text` and `encode_ids`, for data preparation
-    graph_tokenizer    the same ids again, computed inside a TensorFlow graph, for exported models
-    graph_tokenizer_with_offsets    and the same offsets into the original text
+    clean_text           white space, compatibility forms, accents, case
+    clean_with_origins   the same, and where each character comes from
+    Tokenizer            the same ids as the original's `preprocess_text` and `encode_ids`
 
-Special pieces are inserted by id only: "[CLS]" inside a text is text. TensorFlow is imported by
-the graph's tokenizers and for remote paths only, so that processes that prepare data start without it.
+`serving/in_graph/tokenizer.py` has the same steps as TensorFlow operations, for exported models, and
+`data_prep/pretraining/line_tokenizer.py` as compiled tables of words, for data preparation.
+
+Special tokens are inserted by id only: "[CLS]" inside a text is text. TensorFlow is imported for remote paths only, so
+that processes that prepare data start without it.
 """
 
+import functools
 import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 import sentencepiece
@@ -21,24 +24,20 @@ import sentencepiece
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import read_bytes
 
-if TYPE_CHECKING:
-    pass
-
-
 MARKER = "▁"  # U+2581: SentencePiece writes it for the space before a word
+NO_BYTE_FALLBACK = "offsets need a SentencePiece model trained without byte_fallback"
 WORD_START_RULES = ("original", "marker")
 _WORD = re.compile(r"\S+")  # splits where str.split() does
 _NOT_ASCII = re.compile("[^\x00-\x7f]+")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
 _ENGLISH_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
-_NO_BYTE_FALLBACK = "offsets need a SentencePiece model trained without byte_fallback"
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')  # the original's: no ' < = >
 
 
 def clean_text(text: str, *, do_lower_case: bool) -> str:
-    """Collapses white space, decomposes compatibility forms, drops accents and, if asked to, case.
+    """Collapses white space, decomposes compatibility forms, removes accents and, if asked to, lowers the case.
 
-    White space goes first, so that spaces which the decomposition makes ("´" is a space and an accent) stay.
+    White space comes first, so that spaces that the decomposition makes ("´" is a space and an accent) stay.
 
     Example:
       " Ｃａｆé \\t ﬁn" -> "cafe fin"
@@ -58,43 +57,76 @@ def clean_text(text: str, *, do_lower_case: bool) -> str:
     _check_is_text(text)
     text = " ".join(text.split())
     if not text.isascii():
-        text = unicodedata.normalize("NFKD", _LONE_SURROGATE.sub("\ufffd", text))
-        text = _NOT_ASCII.sub(_without_accents, text)
+        text = _base_form(text)
     return text.lower() if do_lower_case else text
 
 
-def _without_accents(found: re.Match) -> str:
-    return "".join([char for char in found[0] if not unicodedata.combining(char)])
+def clean_with_origins(text: str, *, do_lower_case: bool) -> tuple[str, list[tuple[int, int]]]:
+    """`clean_text`, and the (start, end) in `text` that each character of the result comes from.
+
+    A character that leaves no trace, as an accent, belongs to the character before it.
+    """
+    cleaned = clean_text(text, do_lower_case=do_lower_case)
+    origins = []
+    previous_end = None
+    for word in _WORD.finditer(text):
+        if previous_end is not None:
+            origins.append((previous_end, word.start()))  # the space between two words
+        previous_end = word.end()
+        for position, char in enumerate(word[0], start=word.start()):
+            num_characters = _base_length(char)
+            if not num_characters and origins:
+                origins[-1] = (origins[-1][0], position + 1)
+            origins += [(position, position + 1)] * num_characters
+    # Lower case has as many characters: "İ", whose lower case is longer, has lost its dot.
+    assert len(cleaned) == len(origins)
+    return cleaned, origins
 
 
-def is_word_start(piece: str) -> bool:
-    """Whether a piece starts a word of its own by the original's rule, made for English.
+def _base_form(text: str) -> str:
+    """The compatibility form without accents: of a text, that of its characters one after the other."""
+    decomposed = unicodedata.normalize("NFKD", _LONE_SURROGATE.sub("\ufffd", text))
+    return _NOT_ASCII.sub(_without_accents, decomposed)
 
-    A piece continues a word only if it has no marker and all of it is English letters and punctuation other
-    than "'", "<", "=" and ">"; so every unmarked digit starts a word. A punctuation mark alone starts one.
+
+def _without_accents(match: re.Match) -> str:
+    return "".join([char for char in match[0] if not unicodedata.combining(char)])
+
+
+@functools.cache
+def _base_length(char: str) -> int:
+    return len(_base_form(char))
+
+
+def is_word_start(token: str) -> bool:
+    """Whether a token starts a word by the original's rule, made for English.
+
+    A token continues a word only if it has no marker and consists of English letters and punctuation other
+    than "'", "<", "=" and ">". So every unmarked digit starts a word, and so does a single punctuation mark.
 
     Source: create_pretraining_data.py:393-407 (`_is_start_piece_sp`). It lists "€" and "£" too, as bytes that
-    equal no piece in Python 3; being no English letters, they start a word all the same.
+    equal no token in Python 3; they start a word because they are not English letters.
     """
     return (
-        piece.startswith((MARKER, "<"))
-        or piece in _PUNCTUATION
-        or not all(char.lower() in _ENGLISH_LETTERS | _PUNCTUATION for char in piece)
+        token.startswith((MARKER, "<"))
+        or token in _PUNCTUATION
+        or not all(char.lower() in _ENGLISH_LETTERS | _PUNCTUATION for char in token)
     )
 
 
 class Tokenizer:
     """A SentencePiece model with the text cleaning and the digit-comma rule of the original.
 
-    The digit-comma rule: a piece that ends in a digit and a comma ("▁1999,") is encoded again without the comma
-    ("▁1999" ","), so that the number keeps its own piece.
+    The digit-comma rule: a token that ends in a digit and a comma ("▁1999,") is encoded again without the comma
+    ("▁1999" ","), so that a number has the same token with and without a comma.
 
     Attributes:
       model_proto: the bytes of the model file.
       do_lower_case: whether text is lower-cased.
       sha256: hexadecimal hash of `model_proto`.
-      vocab_size: number of pieces, V.
+      vocab_size: number of tokens, V.
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of `<pad>`, `<unk>`, `[CLS]`, `[SEP]` and `[MASK]`.
+      unknown_may_end_in_comma: whether the digit-comma rule depends on the texts of unknown tokens.
     """
 
     def __init__(
@@ -108,7 +140,7 @@ class Tokenizer:
           source: what error messages call the model.
 
         Raises:
-          UserError: the bytes are no SentencePiece model, or a special piece is missing.
+          UserError: the bytes are no SentencePiece model, or a special token is missing.
         """
         self.model_proto = model_proto
         self.do_lower_case = do_lower_case
@@ -121,27 +153,31 @@ class Tokenizer:
         self.sep_id = self._special_id("[SEP]", source)
         self.mask_id = self._special_id("[MASK]", source)
 
-        # What the digit-comma rule makes of a piece of the vocabulary depends on that piece alone.
-        self._replacements = {
-            id: list(map(self._processor.piece_to_id, self._split_digit_comma(piece)))
-            for id, piece in enumerate(map(self.id_to_piece, range(self.vocab_size)))
-            if _ends_in_digit_comma(piece)
+        # The digit-comma rule's tokens in place of a token of the vocabulary depend on that token alone.
+        self._split_tokens = {
+            id: self._split_digit_comma(token)
+            for id, token in enumerate(self.vocabulary())
+            if _ends_in_digit_comma(token)
         }
-        # An unknown piece's text can end in a comma only if the comma itself is unknown, or if the model cuts
-        # at white space only: both make the last piece of a private-use character and a comma unknown.
-        self._unknown_may_end_in_comma = self._processor.encode("\ue000,")[-1] == self.unk_id
+        self._replacements = {
+            id: [self.piece_to_id(part) for part in parts]
+            for id, parts in self._split_tokens.items()
+        }
+        # An unknown token's text can end in a comma only if the comma itself is unknown, or if the model splits
+        # at white space only: in both cases the last token of a private-use character and a comma is unknown.
+        self.unknown_may_end_in_comma = self._processor.encode("\ue000,")[-1] == self.unk_id
 
     @classmethod
     def from_file(cls, path: str, *, do_lower_case: bool = True) -> "Tokenizer":
         """Loads a model file; paths with :// are read through TensorFlow.
 
         Raises:
-          UserError: the file cannot be read, is no SentencePiece model, or lacks a special piece.
+          UserError: the file cannot be read, is no SentencePiece model, or lacks a special token.
         """
         return cls(read_bytes(path), do_lower_case=do_lower_case, source=path)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without special pieces.
+        """The ids of a text, without special tokens.
 
         Raises:
           TypeError: `text` is not a str.
@@ -154,7 +190,7 @@ class Tokenizer:
         """The ids of many texts, faster than one by one; uses one processor core.
 
         Returns:
-          For each text an int32 array [pieces], equal to `encode(text)`.
+          For each text an int32 array [tokens], equal to `encode(text)`.
 
         Raises:
           TypeError: one of `texts` is not a str, or `texts` itself is one.
@@ -165,32 +201,32 @@ class Tokenizer:
         return [np.array(ids, np.int32) for ids in all_ids]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """The ids of a text, and which of its characters each piece stands for.
+        """The ids of a text, and the characters that each token stands for.
 
         Example:
           "Ｃafé, 1999," -> "▁cafe" "," "▁1999" "," at (0, 4), (4, 5), (6, 10), (10, 11)
 
-        Spans neither begin nor end in white space. A piece without text of its own (the marker alone) has an
-        empty span, where the next piece's text begins. Characters that leave no trace in any piece (accents,
-        zero-width characters) belong to the character before. The pieces of one character ("½" is "1", "⁄"
-        and "2") all have that character's span.
+        Spans neither begin nor end in white space. A token without text (the marker alone) has an empty span,
+        where the next token's text begins. Characters that leave no trace in any token (accents, zero-width
+        characters) belong to the character before. All tokens of a single character ("½" is "1", "⁄" and "2")
+        have that character's span.
 
         Args:
           text: the text as the user wrote it, before any cleaning.
 
         Returns:
-          ids, equal to `encode(text)`, and as many (start, end) with `text[start:end]` the piece's text.
+          ids, equal to `encode(text)`, and as many (start, end) with `text[start:end]` the token's text.
 
         Raises:
           TypeError: `text` is not a str.
           UserError: the model breaks characters into bytes (trained with byte_fallback).
         """
-        cleaned, origins = _clean_with_origins(text, self.do_lower_case)
-        ids, pieces = self._encode_with_pieces(cleaned)
+        cleaned, origins = clean_with_origins(text, do_lower_case=self.do_lower_case)
+        ids, tokens = self._encode_with_tokens(cleaned)
         char_spans = self._visible_char_spans(cleaned, origins)
-        lengths = list(map(_visible_length, pieces))
+        lengths = list(map(visible_length, tokens))
         if sum(lengths) != len(char_spans):
-            raise UserError(_NO_BYTE_FALLBACK)
+            raise UserError(NO_BYTE_FALLBACK)
 
         spans = []
         first = 0
@@ -204,32 +240,41 @@ class Tokenizer:
         return ids, spans
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids; `<pad>`, `[CLS]`, `[SEP]` and `[MASK]` are skipped, an unknown piece is "⁇"."""
+        """The text of ids; `<pad>`, `[CLS]`, `[SEP]` and `[MASK]` are skipped, an unknown token is "⁇"."""
         skipped = {self.pad_id, self.cls_id, self.sep_id, self.mask_id}
         return self._processor.decode([int(id) for id in ids if int(id) not in skipped])
 
     def id_to_piece(self, id: int) -> str:
-        """The piece of an id, with its marker."""
+        """The token of an id, with its marker."""
         return self._processor.id_to_piece(int(id))
 
     def piece_to_id(self, piece: str) -> int:
-        """The id of a piece, `unk_id` if the vocabulary does not have it."""
+        """The id of a token, `unk_id` if the vocabulary does not have it."""
         return self._processor.piece_to_id(piece)
+
+    def vocabulary(self) -> list[str]:
+        """All tokens by id."""
+        return [self.id_to_piece(id) for id in range(self.vocab_size)]
+
+    @property
+    def has_byte_tokens(self) -> bool:
+        """Whether the model was trained with byte_fallback."""
+        return any(map(self._processor.is_byte, range(self.vocab_size)))
 
     def clean(self, text: str) -> str:
         """`clean_text` with this tokenizer's `do_lower_case`."""
         return clean_text(text, do_lower_case=self.do_lower_case)
 
     def normalize(self, cleaned: str) -> str:
-        """What the model cuts into pieces in place of a cleaned text; the marker stands for spaces."""
+        """A cleaned text after the model's own normalisation; the marker stands for spaces."""
         return self._processor.normalize(cleaned)
 
     def word_starts(self, rule: str = "original") -> np.ndarray:
-        """Which pieces start a word, for whole-word and n-gram masking.
+        """Which tokens start a word, for whole-word and n-gram masking.
 
         Args:
-          rule: `original` is `is_word_start`, right for English; `marker` takes pieces that begin with the
-            marker, for languages in which the original's rule makes every piece a word.
+          rule: `original` is `is_word_start`, for English; `marker` selects tokens that begin with the
+            marker, for languages in which the original's rule makes every token a word.
 
         Returns:
           bool [V].
@@ -239,70 +284,62 @@ class Tokenizer:
         """
         if rule not in WORD_START_RULES:
             raise UserError(f"rule must be one of {', '.join(WORD_START_RULES)}; got {rule!r}")
-        pieces = [self.id_to_piece(id) for id in range(self.vocab_size)]
         if rule == "marker":
-            return np.array([piece.startswith(MARKER) for piece in pieces])
-        return np.array([is_word_start(piece) for piece in pieces])
+            return np.array([token.startswith(MARKER) for token in self.vocabulary()])
+        return np.array([is_word_start(token) for token in self.vocabulary()])
 
-    def replacement_table(self) -> tuple[np.ndarray, np.ndarray]:
-        """What the digit-comma rule makes of every piece: itself, for most.
-
-        Returns:
-          The new ids of all pieces in a row, int32 [total], and how many each piece has, int64 [V].
-        """
-        rows = [self._replacements.get(id, [id]) for id in range(self.vocab_size)]
-        return np.concatenate(rows).astype(np.int32), np.array([len(row) for row in rows], np.int64)
-
-    def _replacement_lengths(self) -> np.ndarray:
-        """The visible characters of each piece in the first array of `replacement_table`, int64 [total]."""
-        pieces = []
-        for id in range(self.vocab_size):
-            piece = self.id_to_piece(id)
-            pieces += self._split_digit_comma(piece) if id in self._replacements else [piece]
-        return np.array([_visible_length(piece) for piece in pieces], np.int64)
+    def replacement_table(self) -> "Replacements":
+        """The tokens that the digit-comma rule puts in place of every token: for most the token itself."""
+        ids = [self._replacements.get(id, [id]) for id in range(self.vocab_size)]
+        tokens = [self._split_tokens.get(id, [token]) for id, token in enumerate(self.vocabulary())]
+        return Replacements(
+            ids=np.concatenate(ids).astype(np.int32),
+            lengths=np.array([visible_length(token) for row in tokens for token in row], np.int64),
+            counts=np.array([len(row) for row in ids], np.int64),
+        )
 
     def _encode_cleaned(self, texts: list[str]) -> list[list[int]]:
         all_ids = self._processor.encode(texts, num_threads=1)
         replacements = self._replacements
         for row, ids in enumerate(all_ids):
-            if self._unknown_may_end_in_comma and self.unk_id in ids:
-                all_ids[row] = self._encode_with_pieces(texts[row])[0]
+            if self.unknown_may_end_in_comma and self.unk_id in ids:
+                all_ids[row] = self._encode_with_tokens(texts[row])[0]
             elif not replacements.keys().isdisjoint(ids):
                 all_ids[row] = [new for id in ids for new in replacements.get(id, (id,))]
         return all_ids
 
-    def _encode_with_pieces(self, cleaned: str) -> tuple[list[int], list[str]]:
-        """Ids and pieces, the digit-comma rule applied; an unknown piece is given as its text."""
-        new_ids, new_pieces = [], []
-        pieces = self._processor.encode(cleaned, out_type=str)
-        for id, piece in zip(self._processor.encode(cleaned), pieces, strict=True):
-            if _ends_in_digit_comma(piece):
-                parts = self._split_digit_comma(piece)
-                new_ids += map(self._processor.piece_to_id, parts)
-                new_pieces += parts
+    def _encode_with_tokens(self, cleaned: str) -> tuple[list[int], list[str]]:
+        """Ids and tokens after the digit-comma rule; an unknown token is given as its text."""
+        new_ids, new_tokens = [], []
+        tokens = self._processor.encode(cleaned, out_type=str)
+        for id, token in zip(self._processor.encode(cleaned), tokens, strict=True):
+            if _ends_in_digit_comma(token):
+                parts = self._split_digit_comma(token)
+                new_ids += map(self.piece_to_id, parts)
+                new_tokens += parts
             else:
                 new_ids.append(id)
-                new_pieces.append(piece)
-        return new_ids, new_pieces
+                new_tokens.append(token)
+        return new_ids, new_tokens
 
-    def _split_digit_comma(self, piece: str) -> list[str]:
-        """The pieces of a piece that ends in a digit and a comma.
+    def _split_digit_comma(self, token: str) -> list[str]:
+        """The tokens in place of a token that ends in a digit and a comma.
 
-        Encoding its number anew puts a marker in front, which goes again if the piece had none. (The original
+        Encoding its number again puts a marker in front, which is removed if the token had none. (The original
         means to do that as well, but compares with the marker's bytes, which nothing equals in Python 3. The
-        released vocabulary has no such piece.)
+        released vocabulary has no such token.)
         """
-        parts = self._processor.encode(piece[:-1].replace(MARKER, ""), out_type=str)
-        if parts and parts[0].startswith(MARKER) and not piece.startswith(MARKER):
+        parts = self._processor.encode(token[:-1].replace(MARKER, ""), out_type=str)
+        if parts and parts[0].startswith(MARKER) and not token.startswith(MARKER):
             parts[:1] = [parts[0][1:]] if len(parts[0]) > 1 else []
         return [*parts, ","]
 
     def _visible_char_spans(
         self, cleaned: str, origins: list[tuple[int, int]]
     ) -> list[tuple[int, int]]:
-        """Spans in the original of the characters that pieces consist of, markers left out.
+        """Spans in the original text of the characters of all tokens, without markers.
 
-        The model has a normaliser of its own, whose offsets lead from its output to the cleaned text; `origins`
+        The model normalises the cleaned text further. Its offsets lead from its output to the cleaned text; `origins`
         lead from there to the original.
         """
         normalized, starts = self._processor.normalize(cleaned, with_offsets=True)
@@ -316,49 +353,36 @@ class Tokenizer:
         spans.reverse()
         return spans
 
-    def _special_id(self, piece: str, source: str) -> int:
-        id = self._processor.piece_to_id(piece)
+    def _special_id(self, token: str, source: str) -> int:
+        id = self.piece_to_id(token)
         if id == self.unk_id:
             raise UserError(
-                f"{source}: has no piece {piece}; train it with <pad>, [CLS], [SEP] and [MASK]"
+                f"{source}: has no token {token}; train it with <pad>, [CLS], [SEP] and [MASK]"
             )
         return id
 
 
-def _clean_with_origins(text: str, do_lower_case: bool) -> tuple[str, list[tuple[int, int]]]:
-    """`clean_text`, and for each of its characters the (start, end) in `text` that it comes from."""
-    _check_is_text(text)
-    text = _LONE_SURROGATE.sub("\ufffd", text)
-    chars, origins = [], []
-    previous_end = None
-    for word in _WORD.finditer(text):
-        if previous_end is not None:
-            chars.append(" ")
-            origins.append((previous_end, word.start()))
-        previous_end = word.end()
-        for position in range(word.start(), word.end()):
-            # Decomposing one by one gives what decomposing the whole gives, but for the order of accents.
-            for char in unicodedata.normalize("NFKD", text[position]):
-                if not unicodedata.combining(char):
-                    chars.append(char)
-                    origins.append((position, position + 1))
-                elif origins:
-                    origins[-1] = (origins[-1][0], position + 1)
-    cleaned = "".join(chars)
-    if do_lower_case:
-        # As a whole, for final sigma; "İ", whose lower case is longer, has lost its dot by now.
-        cleaned = cleaned.lower()
-    assert len(cleaned) == len(origins)
-    return cleaned, origins
+class Replacements(NamedTuple):
+    """The digit-comma rule as a table.
+
+    Fields:
+      ids: int32 [total], the new tokens of all V tokens in a row.
+      lengths: int64 [total], their visible characters.
+      counts: int64 [V], how many new tokens each token has.
+    """
+
+    ids: np.ndarray
+    lengths: np.ndarray
+    counts: np.ndarray
 
 
-def _visible_length(piece: str) -> int:
-    """Characters of a piece without markers."""
-    return len(piece.replace(MARKER, ""))
+def visible_length(token: str) -> int:
+    """Characters of a token without markers."""
+    return len(token.replace(MARKER, ""))
 
 
-def _ends_in_digit_comma(piece: str) -> bool:
-    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+def _ends_in_digit_comma(token: str) -> bool:
+    return len(token) > 1 and token[-1] == "," and token[-2].isdigit()
 
 
 def _check_is_text(text: object) -> None:
@@ -367,7 +391,7 @@ def _check_is_text(text: object) -> None:
 
 
 def _load_processor(model_proto: bytes, source: str) -> sentencepiece.SentencePieceProcessor:
-    # Nothing at all would be taken as "load later".
+    # SentencePiece takes empty bytes for "load later".
     try:
         if model_proto:
             return sentencepiece.SentencePieceProcessor(model_proto=model_proto)

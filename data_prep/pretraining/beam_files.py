@@ -1,7 +1,7 @@
-"""Files through Apache Beam's file systems: paths of this machine, gs://, s3://, hdfs:// and what else Beam knows.
+"""Files on Apache Beam's file systems: paths of this machine, gs://, s3://, hdfs:// and others.
 
-What `text_files.py` and `record_folder.py` do with files of this machine is done here for all of them, under the same
-names in the same folder, so that a run may be taken up by either.
+Here are the functions of `text_files.py` and `record_folder.py` for all of them. They use the same names in the same
+folder, so that either engine can resume a run of the other.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from albert_tf.core.files import temporary_path
 from data_prep.pretraining.record_folder import FileAccess
 from data_prep.text_files import expand_paths
 
-# Also the least that is fetched of a remote file at once.
+# Also the least number of bytes that is fetched from a remote file at once.
 READ_BYTES = 4 << 20
 DELETE_FILES = 1000  # in one call
 
@@ -32,7 +32,7 @@ class InputFile(NamedTuple):
 
 
 def open_file(path: str) -> BinaryIO:
-    """Opens a file for reading, as its bytes are, whatever its name ends in.
+    """Opens a file for reading bytes; a name such as x.gz does not decompress them.
 
     Raises:
       OSError: it cannot be opened.
@@ -41,7 +41,7 @@ def open_file(path: str) -> BinaryIO:
         file = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
     except Exception as error:
         raise OSError(_cause(error)) from None
-    return io.BufferedReader(file, READ_BYTES)  # those of object stores cannot look ahead (`peek`)
+    return io.BufferedReader(file, READ_BYTES)  # files of object stores have no `peek`
 
 
 def read_bytes(path: str) -> bytes:
@@ -57,17 +57,17 @@ def read_bytes(path: str) -> bytes:
 def expand_inputs(patterns: str) -> list[InputFile]:
     """The files that --input_file names, in a fixed order, each once.
 
-    Those of this machine are the ones of `text_files.expand_paths`. Of a remote folder they are all below it, hidden
-    ones left out, in the order in which a walk through a copy of it here would come to them; a glob names files.
+    For paths of this machine see `text_files.expand_paths`. A remote folder stands for all files below it except hidden
+    ones, in the order of `text_files.expand_paths` for a copy of it on this machine. A remote glob matches files.
 
     Raises:
       UserError: a pattern matches no file.
     """
-    found = {}
+    by_path = {}
     for pattern in filter(None, patterns.split(",")):
         files = _expand_remote(pattern) if "://" in pattern else _expand_here(pattern)
-        found |= {file.path: file for file in files}
-    return list(found.values())
+        by_path |= {file.path: file for file in files}
+    return list(by_path.values())
 
 
 def _expand_here(pattern: str) -> Iterator[InputFile]:
@@ -79,14 +79,14 @@ def _expand_here(pattern: str) -> Iterator[InputFile]:
 def _expand_remote(pattern: str) -> list[InputFile]:
     folder = pattern.rstrip("/")
     with _errors_named(f"--input_file={pattern}", "listed"):
-        found = []
+        matches = []
         if not set("*?[") & set(pattern):
-            found = _in_walk_order(_match(folder + "/**"), folder)
-        found = found or sorted(_match(pattern), key=lambda file: file.path)
+            matches = _in_walk_order(_match(folder + "/**"), folder)
+        matches = matches or sorted(_match(pattern), key=lambda file: file.path)
     files = [
         InputFile(file.path, file.size_in_bytes, int(file.last_updated_in_seconds * 1e9))
-        for file in found
-        if file.path[-1] != "/"  # what stands for an empty folder in an object store
+        for file in matches
+        if file.path[-1] != "/"  # an empty folder in an object store
     ]
     if not files:
         raise UserError(f"--input_file={pattern}: no such file there")
@@ -94,7 +94,7 @@ def _expand_remote(pattern: str) -> list[InputFile]:
 
 
 def _in_walk_order(files: Sequence[Any], folder: str) -> list[Any]:
-    """The files below a folder, those in each before those of its subfolders, without hidden ones."""
+    """The files below a folder without hidden ones, each folder's before those of its subfolders."""
     names = {file.path: file.path.removeprefix(folder + "/").split("/") for file in files}
     seen = [file for file in files if not any(name[:1] == "." for name in names[file.path])]
     return sorted(seen, key=lambda file: _walk_order(names[file.path]))
@@ -110,7 +110,7 @@ def _match(pattern: str) -> list[Any]:
 
 @contextlib.contextmanager
 def _errors_named(path: str, done: str) -> Iterator[None]:
-    """Turns errors into one that names the path."""
+    """Turns errors into a `UserError` that names the path."""
     try:
         yield
     except UserError:
@@ -120,20 +120,20 @@ def _errors_named(path: str, done: str) -> Iterator[None]:
 
 
 def _cause(error: Exception) -> str:
-    """What an error says, of which every file system has its own, in one line."""
+    """The message of any file system's error, in one line."""
     causes = getattr(error, "exception_details", None) or {}
     return first_line(next(iter(causes.values()), error))
 
 
 class OutputFile:
-    """A file that appears under its name only when it is whole.
+    """A file that appears under its name only when it is complete.
 
-    It is written under another name and renamed when the `with` block ends, so that of two workers that were given
-    the same work, as runners may do, each leaves a whole file.
+    It is written under another name and renamed when the `with` block ends. So if a runner gives the same task to two
+    workers, each leaves a complete file.
 
     Args:
       path: its name.
-      within: folder where it is written until it is whole, on the same file system; that of `path` if empty.
+      within: folder in which it is written until it is complete, on the same file system; that of `path` if empty.
 
     Attributes:
       num_bytes: how much was written so far.
@@ -191,14 +191,14 @@ def _rename(path: str, new_path: str) -> None:
 
 
 def _delete(paths: Sequence[str]) -> None:
-    """Deletes files, those that are there."""
+    """Deletes those of the files that exist."""
     for start in range(0, len(paths), DELETE_FILES):
         with contextlib.suppress(BeamIOError):
             FileSystems.delete(list(paths[start : start + DELETE_FILES]))
 
 
 class BeamFileAccess(FileAccess):
-    """`FileAccess` on any file system; where that cannot be asked, a `UserError` says so."""
+    """`FileAccess` on any file system; errors become `UserError`s."""
 
     def open(self, path: str) -> BinaryIO:
         """See `open_file`."""
@@ -215,17 +215,17 @@ class BeamFileAccess(FileAccess):
     def size_of(self, path: str) -> int | None:
         """The bytes of a file; None if there is no such file."""
         with _errors_named(path, "looked at"):
-            found = _match(path)
-            return found[0].size_in_bytes if found else None
+            files = _match(path)
+            return files[0].size_in_bytes if files else None
 
     def sizes_in(self, folder: str) -> dict[str, int]:
-        """The bytes of the files in a folder, by name, for the price of one question."""
+        """The bytes of the files in a folder, by name, with a single request."""
         with _errors_named(folder, "listed"):
-            found = _match(os.path.join(folder, "*"))
-        return {os.path.basename(file.path): file.size_in_bytes for file in found}
+            files = _match(os.path.join(folder, "*"))
+        return {os.path.basename(file.path): file.size_in_bytes for file in files}
 
     def remove_partial(self, folder: str) -> None:
-        """Leaves it to `remove_folder`: other machines may still write for the run that was stopped."""
+        """Does nothing: other machines may still write for the run that was stopped. `remove_folder` removes all."""
 
     def remove_folder(self, folder: str) -> None:
         """Removes a folder and the files in it."""

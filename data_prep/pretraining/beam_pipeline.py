@@ -1,19 +1,19 @@
-"""The records of `create_pretraining_data.py`, made by Apache Beam on any number of machines.
+"""Text -> records, by Apache Beam on any number of machines.
 
-The same functions tokenize the same blocks and make the same parts of them, so that shards and metadata are those of
-the local engine, byte for byte. What is new is how the blocks are found, because there a single process reads all
-of the text, line by line, and the seed of a block is its number:
+The functions of `build.py` tokenize the same blocks and make the same parts of them, so that shards and metadata are
+those of the local engine, byte for byte. The difference is how the blocks are found. In the local engine, a single
+process reads the whole text line by line and numbers the blocks. Here it is done in parallel:
 
-1. Workers go through *ranges* of about 64 MiB of the files and note where their blank lines are.
-2. One worker goes through these notes, 24 bytes a document, and decides where blocks begin and end. It
+1. Workers read *ranges* of about 64 MiB of the files and note where their blank lines are.
+2. One worker reads these notes, 24 bytes a document, and decides where blocks begin and end. It
    reads text only where a document is so long that a block is cut inside it.
 3. Workers read, tokenize and store the blocks.
 4. The counts of all blocks decide on the parts and shards.
-5. Workers make shards out of stored blocks.
+5. Workers make shards from stored blocks.
 
-Steps hand each other places and counts; text and pieces go through files in `.unfinished`. A worker that is given the
-same piece of work again, by the runner or by a run that goes on where another was killed, finds it done. The smallest
-piece of the last step is a shard, so that as many workers can take part in it as there are shards.
+The steps pass places and counts to each other; text and token ids go through files in `.unfinished`. A task that is
+given to a worker again, by the runner or when a killed run is resumed, does nothing if its file is complete. A task of
+the last step is a shard, so at most as many workers as shards can work on it.
 """
 
 import array
@@ -37,11 +37,11 @@ from albert_tf.core.workers import num_cores
 from albert_tf.text.tokenizer import Tokenizer
 from data_prep.pretraining import beam_files, build, text_blocks
 from data_prep.pretraining.beam_files import BeamFileAccess
-from data_prep.pretraining.plan import Job, Plan, plan_parts
+from data_prep.pretraining.build import Job, RecordFile
+from data_prep.pretraining.plan import InputError, Plan, plan_parts
 from data_prep.pretraining.record_folder import RecordFolder
 from data_prep.pretraining.settings import PretrainingDataSettings
 from data_prep.pretraining.text_blocks import Position, TextBlock
-from data_prep.text_files import print_note
 
 RANGE_BYTES = 64 << 20
 
@@ -55,16 +55,14 @@ BEAM_RUNNERS = {
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str, Any], bool]:
-    """Makes the records that the settings describe, or what is missing of them, on the runner that they name.
+    """`build.create_pretraining_data`, on the runner that the settings name.
 
     Returns:
-      What `metadata.json` holds, and whether everything had been there already.
+      The content of `metadata.json`, and whether all records existed before.
 
     Raises:
-      UserError: as `create_pretraining_data.create_pretraining_data`, or a file system is not there.
+      UserError: as `build.create_pretraining_data`, or a file system is not available.
     """
-    # Of this module, not of a program's __main__, which workers know nothing of.
-    settings = PretrainingDataSettings(**settings.to_dict())
     options = pipeline_options(settings)
     FileSystems.set_options(options)
     files = beam_files.expand_inputs(settings.input_file)
@@ -73,18 +71,17 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
         do_lower_case=settings.do_lower_case,
         source=settings.spm_model_file,
     )
-    described_files = [{"file": file.path, "bytes": file.num_bytes} for file in files]
-    identity = build.run_identity(settings, tokenizer, described_files)
+    input_files = [{"file": file.path, "bytes": file.num_bytes} for file in files]
     modified = [file.modified_nanoseconds for file in files]
+    identity = build.run_identity(settings, tokenizer, input_files)
     folder = RecordFolder(settings.folder, identity, modified, BeamFileAccess())
     if metadata := folder.finished_metadata():
         return metadata, True
-    if folder.open():
-        print_note(build.LABEL, f"going on with the run in {folder.path}")
+    build.open_folder(folder)
     job = build.make_job(settings, tokenizer, folder.work)
     try:
         _run(build_pipeline(options, job))
-    except build.InputError:
+    except InputError:
         folder.remove_work()
         raise
     summary = job.work.files.read_json(_summary_file(job))
@@ -92,25 +89,25 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
 
 
 def pipeline_options(settings: PretrainingDataSettings) -> PipelineOptions:
-    """The options of Beam: the user's, before them what `--runner` and `--num_workers` stand for."""
+    """The options of Beam: those that `--runner` and `--num_workers` imply, then the user's."""
     options = [f"--runner={BEAM_RUNNERS[settings.runner]}"]
     if settings.runner == "direct":
         num_workers = settings.num_workers or num_cores()
         mode = "in_memory" if num_workers == 1 else "multi_processing"
         options += [f"--direct_num_workers={num_workers}", f"--direct_running_mode={mode}"]
-        # Has no effect on a pipeline without triggers, but keeps Beam from downloading another runner (Prism) first.
+        # Has no effect on a pipeline without triggers, but keeps Beam from downloading another runner (Prism).
         options += ["--allow_unsafe_triggers"]
-        # What matters of their log ends up in the one error of the run.
+        # The run raises a single error; the workers' logs would repeat it.
         options += ["--default_sdk_harness_log_level=CRITICAL"]
         logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     return PipelineOptions([*options, *shlex.split(settings.pipeline_options)])
 
 
 def build_pipeline(options: PipelineOptions, job: Job) -> beam.Pipeline:
-    """The pipeline of a run, whose last step writes counts for `create_pretraining_data.finish`.
+    """The pipeline of a run, whose last step writes counts for `build.finish`.
 
     Args:
-      options: Beam's.
+      options: of Beam.
       job: the job, sent to every worker; its work folder names the files of the corpus.
     """
     pipeline = beam.Pipeline(options=options)
@@ -123,7 +120,7 @@ def build_pipeline(options: PipelineOptions, job: Job) -> beam.Pipeline:
         | "CountRanges" >> beam.combiners.Count.Globally()
     )
     text_counts = (
-        num_scanned  # so that all are scanned before
+        num_scanned  # so that all ranges are scanned before
         | "CutIntoBlocks" >> beam.FlatMap(lambda _: cut_into_blocks(job))
         | "SpreadBlocks" >> beam.Reshuffle()
         | "Tokenize" >> beam.Map(tokenize, job)
@@ -145,22 +142,22 @@ def _summary_file(job: Job) -> str:
 
 
 def _run(pipeline: beam.Pipeline) -> None:
-    """Runs a pipeline to its end; a mistake of the user that a worker came upon is raised here."""
+    """Runs a pipeline to its end; raises the user error that a worker has raised."""
     try:
         state = pipeline.run().wait_until_finish()
     except Exception as error:
-        # Most runners give the text of a worker's error, with more around it, not the error.
+        # Most runners raise another error, whose message contains the text of the worker's error.
         text = f"{type(error).__name__}: {error}".replace("\\n", "\n")
-        found = re.search(r"\b(InputError|UserError): (.*?)(?: \[while running|$)", text, re.M)
-        if not found:
+        match = re.search(r"\b(InputError|UserError): (.*?)(?: \[while running|$)", text, re.M)
+        if not match:
             raise
-        error_class = build.InputError if found[1] == "InputError" else UserError
-        raise error_class(found[2]) from None
+        error_class = InputError if match[1] == "InputError" else UserError
+        raise error_class(match[2]) from None
     if state != PipelineState.DONE:
         raise UserError(f"the pipeline ended in state {state}; its runner's log says why")
 
 
-# --- Where the blocks are.
+# --- Steps 1 and 2: where the blocks are.
 
 
 class Range(NamedTuple):
@@ -180,7 +177,7 @@ def input_files(job: Job) -> list[dict[str, Any]]:
 
 
 def ranges_of(files: Sequence[dict[str, Any]]) -> list[Range]:
-    """Ranges of about equal size, in order; an empty file has one, too."""
+    """Ranges of `RANGE_BYTES` at most, in order; an empty file has a range too."""
     ranges = []
     for number, file in enumerate(files):
         starts = range(0, max(file["bytes"], 1), RANGE_BYTES)
@@ -192,7 +189,7 @@ def ranges_of(files: Sequence[dict[str, Any]]) -> list[Range]:
 
 
 def scan_range(part: Range, job: Job) -> None:
-    """Notes the blank lines of a range in a file, unless that was done before.
+    """Writes the places of the blank lines of a range to a file, unless it is complete already.
 
     Raises:
       UserError: the text cannot be read, or the notes cannot be written.
@@ -210,10 +207,10 @@ def _notes_file(job: Job, part: Range) -> str:
 
 
 class BlankLines(NamedTuple):
-    """What `cut_into_blocks` must know of a range.
+    """The notes of a range.
 
     Fields:
-      ends: int64 [blank lines, 3], what lies before the end of each: bytes of the file; then, of this range, bytes
+      ends: int64 [blank lines, 3], what comes before the end of each: bytes of the file; then, of this range, bytes
         without line ends, and lines.
       total: int64 [2], bytes without line ends, and lines, of this range.
     """
@@ -240,7 +237,7 @@ def find_blank_lines(part: Range, job: Job) -> BlankLines:
             num_bytes += len(line) - is_whole
             if line.isspace():
                 ends.extend((offset, num_bytes, num_lines))
-        # What is cut because of its length belongs to the range in which its first piece begins.
+        # A line that is cut because of its length belongs to the range in which it begins.
         if is_whole and offset >= part.end:
             break
         is_ours = is_ours or is_whole
@@ -249,12 +246,12 @@ def find_blank_lines(part: Range, job: Job) -> BlankLines:
     )
 
 
-class Piece(NamedTuple):
-    """The part of a block that lies in one file."""
+class FilePart(NamedTuple):
+    """The part of a block that is in one file."""
 
     path: str
     start: int  # bytes before it
-    end: int | None  # None for all of the rest
+    end: int | None  # None: to the end of the file
     line: int  # number of its first line
 
 
@@ -262,12 +259,12 @@ class BlockPlace(NamedTuple):
     """Where the text of a block is."""
 
     index: int
-    pieces: list[Piece]
+    parts: list[FilePart]
     was_cut: bool
 
 
 class _Place(NamedTuple):
-    """A place between two lines, and what lies before it in all of the text."""
+    """A place between two lines, and what comes before it in the whole text."""
 
     position: Position
     num_bytes: int  # without line ends
@@ -275,7 +272,7 @@ class _Place(NamedTuple):
 
 
 def cut_into_blocks(job: Job) -> Iterator[BlockPlace]:
-    """The blocks that `text_blocks.read_blocks` cuts the corpus into, by the notes of `scan_range`.
+    """The places of the blocks of `text_blocks.read_blocks`, from the notes of `scan_range`.
 
     Raises:
       UserError: a file cannot be read.
@@ -284,16 +281,16 @@ def cut_into_blocks(job: Job) -> Iterator[BlockPlace]:
     paths = [file["file"] for file in files]
     start, index = Position(), 0
     for end, was_cut in _block_ends(job, paths, ranges_of(files)):
-        yield BlockPlace(index, _pieces_between(start, end, paths), was_cut)
+        yield BlockPlace(index, _parts_between(start, end, paths), was_cut)
         start, index = end, index + 1
-    yield BlockPlace(index, _pieces_between(start, None, paths), False)
+    yield BlockPlace(index, _parts_between(start, None, paths), False)
 
 
-def _pieces_between(start: Position, end: Position | None, paths: Sequence[str]) -> list[Piece]:
+def _parts_between(start: Position, end: Position | None, paths: Sequence[str]) -> list[FilePart]:
     last = end.file if end else len(paths) - 1
     firsts = [start, *(Position(file) for file in range(start.file + 1, last + 1))]
     return [
-        Piece(paths[file], offset, end.offset if end and file == last else None, line)
+        FilePart(paths[file], offset, end.offset if end and file == last else None, line)
         for file, offset, line in firsts
     ]
 
@@ -301,10 +298,10 @@ def _pieces_between(start: Position, end: Position | None, paths: Sequence[str])
 def _block_ends(
     job: Job, paths: Sequence[str], ranges: Sequence[Range]
 ) -> Iterator[tuple[Position, bool]]:
-    """Where blocks end and whether they were cut; of all but the last."""
+    """Where blocks end and whether they were cut, except for the last block."""
     start = _Place(Position(), 0, 0)
     for here, is_blank in _places(job, ranges):
-        # What is too long for a block ends somewhere behind the blank line before this one.
+        # The text is too long for a block, which therefore ends after the blank line before this one.
         while here.num_bytes - start.num_bytes >= text_blocks.MOST_BLOCK_BYTES:
             block = next(
                 text_blocks.read_blocks(paths, start.position, open_file=job.work.files.open)
@@ -318,7 +315,7 @@ def _block_ends(
 
 
 def _places(job: Job, ranges: Sequence[Range]) -> Iterator[tuple[_Place, bool]]:
-    """The end of every blank line (True), and that of every file (False), whose own blank line comes after it."""
+    """The ends of all blank lines (True) and of all files (False); a file's end counts as a blank line after it."""
     num_bytes, num_blank, num_lines = 0, 0, 0
     for part in ranges:
         with job.work.files.open(_notes_file(job, part)) as file:
@@ -336,11 +333,11 @@ def _places(job: Job, ranges: Sequence[Range]) -> Iterator[tuple[_Place, bool]]:
 
 
 def _end_of(block: TextBlock, start: _Place, here: _Place, *, num_blank: int) -> _Place:
-    """The end of a block that was read from `start` on and ends at `here` or before, behind so many blank lines."""
+    """The end of a block that begins at `start` and ends, after `num_blank` blank lines, at `here` or before it."""
     first, _, line_number = block.sources[-1]
     lines = block.lines[first:]
     offset = start.position.offset if len(block.sources) == 1 else 0
-    # Pieces of a line have no line end, nor has the end of a file.
+    # A line that was cut has no line end, nor has the last line of a file.
     offset += sum(len(line) + (len(line) < text_blocks.MOST_LINE_BYTES) for line in lines)
     if offset >= here.position.offset:
         return here
@@ -356,32 +353,32 @@ def read_block(place: BlockPlace, job: Job) -> TextBlock:
       UserError: it cannot be read.
     """
     lines, sources = [], []
-    for piece in place.pieces:
-        sources.append((len(lines), piece.path, piece.line))
-        offset = piece.start
-        for line in text_blocks.read_lines(piece.path, offset, open_file=job.work.files.open):
+    for part in place.parts:
+        sources.append((len(lines), part.path, part.line))
+        offset = part.start
+        for line in text_blocks.read_lines(part.path, offset, open_file=job.work.files.open):
             lines.append(line.rstrip(b"\n"))
             offset += len(line)
-            if offset == piece.end:
+            if offset == part.end:
                 break
-        if piece.end is None:
+        if part.end is None:
             lines.append(b"")
     return TextBlock(place.index, lines, sources, place.was_cut)
 
 
-# --- Blocks are tokenized, and made shards of.
+# --- Steps 3 to 5: blocks are tokenized, and shards made from them.
 
 
 def tokenize(place: BlockPlace, job: Job) -> tuple[int, dict[str, Any]]:
-    """Tokenizes and stores a block, unless that was done before; returns its number and counts."""
+    """`build.tokenize_block`; returns the block's number and counts."""
     return place.index, build.tokenize_block(job, read_block(place, job))
 
 
 class SumOfCounts(beam.CombineFn):
-    """The sums of the counts of blocks; of the places that some name, the first in the text."""
+    """The sums of the counts of blocks, and the first invalid line in the text."""
 
     def create_accumulator(self) -> tuple[dict[str, int], tuple[float, str]]:
-        """Counts, and the number of the block and the place."""
+        """No counts; no block and no line."""
         return {}, (math.inf, "")
 
     def add_input(self, total, numbered):
@@ -395,12 +392,12 @@ class SumOfCounts(beam.CombineFn):
         """Adds sums."""
         counts, places = zip(*totals, strict=True)
         merged: dict[str, int] = collections.Counter()
-        for one in counts:
-            merged.update(one)
+        for counts_of_some in counts:
+            merged.update(counts_of_some)
         return dict(merged), min(places)
 
     def extract_output(self, total) -> dict[str, Any]:
-        """What `create_pretraining_data.tokenize_text` returns."""
+        """The result of `build.tokenize_text`."""
         counts, (_, first_invalid_line) = total
         del counts["bytes"]  # of the stored blocks
         return {**counts, "first_invalid_line": first_invalid_line}
@@ -419,26 +416,17 @@ def plan_shards(
 
 
 def make_shard(planned: tuple[Plan, int], job: Job) -> tuple[int, dict[str, Any]]:
-    """Makes a shard, unless that was done before; returns its number, counts and file name.
-
-    Raises:
-      UserError: it cannot be written.
-    """
+    """`build.build_file` of a whole shard; returns its number, counts and file name."""
     plan, shard = planned
     path = job.settings.shard_path(shard, plan.num_shards)
-    counts = job.work.counts_of(path)
-    if counts is None:
-        counts = dict.fromkeys(build.EXAMPLE_COUNTS, 0)
-        with job.work.writing(path, counts) as file:
-            for index in plan.parts_of(shard):
-                build.write_part(job, plan, index, file, counts)
+    counts = build.build_file(job, RecordFile(path, plan, plan.parts_of(shard)))
     return shard, {**counts, "file": os.path.basename(path)}
 
 
 def write_summary(
     shards: list[tuple[int, dict[str, Any]]], job: Job, text_counts: dict[str, Any]
 ) -> None:
-    """Writes what `create_pretraining_data.finish` wants to know."""
+    """Writes the counts for `build.finish`."""
     in_order = [counts for _, counts in sorted(shards, key=lambda numbered: numbered[0])]
     summary = {"text": text_counts, "shards": in_order}
     job.work.files.write_json(_summary_file(job), summary)

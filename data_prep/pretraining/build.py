@@ -1,4 +1,17 @@
-"""Text -> tokenized blocks -> parts -> shards."""
+"""Text -> tokenized blocks -> records, by processes of this machine.
+
+The original keeps the whole corpus as Python strings, and so needs 25 times its size in memory. Here memory is the same
+for any corpus, about 200 MB for each process, in two steps that both run on all cores:
+
+1. The text is read in *blocks* of about 1 MiB of whole documents. Each block is tokenized, once, and stored.
+2. A worker takes the examples of a *part* (`plan.py`) from the stored blocks, shuffles, makes and writes them.
+
+The content of a block and of a part, and every random number, depends on the text, the settings and the seed alone,
+never on the number of workers or on their speed. A random B (`pretraining_examples.plan_pairs`) comes from the same
+block.
+
+`beam_pipeline.py` calls the same functions for the same blocks and shards on Apache Beam's workers.
+"""
 
 import collections
 import itertools
@@ -6,53 +19,83 @@ import os
 import shutil
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import albert_tf
 from albert_tf.core.workers import Workers
+from albert_tf.data.pretraining_examples import (
+    LABEL,
+    MASKING_SETTINGS,
+    Documents,
+    MaskingRule,
+    PairRule,
+    Vocabulary,
+    combine_seeds,
+    join_pairs,
+    masking_rule,
+    pair_rule,
+    plan_pairs,
+    shuffled,
+)
 from albert_tf.text.tokenizer import Tokenizer
-from data_prep.pretraining import record_writer, sentence_pairs
+from data_prep.pretraining import record_writer
 from data_prep.pretraining.line_tokenizer import LineTokenizer
-from data_prep.pretraining.plan import InputError, Job, Part, Plan, _parts_of, plan_parts
+from data_prep.pretraining.plan import InputError, Plan, plan_parts
 from data_prep.pretraining.record_folder import FileAccess, RecordFolder, WorkFolder
 from data_prep.pretraining.record_formats import RECORD_MAKERS
 from data_prep.pretraining.settings import PretrainingDataSettings
 from data_prep.pretraining.text_blocks import TextBlock, decode_lines, read_blocks
-from data_prep.text_files import (
-    OutputFile,
-    expand_paths,
-    print_note,
-    show_progress,
-    total_bytes,
-)
+from data_prep.text_files import OutputFile, expand_paths, print_note, show_progress, total_bytes
 
-LABEL = "create_pretraining_data"
+PROGRAM = "create_pretraining_data"
 BATCH_EXAMPLES = 256  # made and encoded together: about 1 MB of records
+
+# Settings that change no record, or that the metadata holds under another name.
+_NOT_IN_METADATA = {
+    "num_workers",
+    "num_shards",
+    "output_dir",
+    "output_file",
+    "input_file",
+    "spm_model_file",
+    "random_next_sentence",
+    "runner",
+    "pipeline_options",
+}
+
+
+class Job(NamedTuple):
+    """What every process of a run needs."""
+
+    settings: PretrainingDataSettings
+    tokenizer: LineTokenizer
+    work: WorkFolder
+    pair_rule: PairRule
+    masking_rule: MaskingRule
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str, Any], bool]:
-    """Makes the records that the settings describe, or what is missing of them.
+    """Makes the records that the settings describe; a run that was interrupted is resumed.
 
     Returns:
-      What `metadata.json` holds, and whether everything had been there already.
+      The content of `metadata.json`, and whether all records existed before.
 
     Raises:
       UserError: the input is missing, empty or not UTF-8, the folder holds other records, or the disk is full.
     """
     files = expand_paths(settings.input_file)
     tokenizer = Tokenizer.from_file(settings.spm_model_file, do_lower_case=settings.do_lower_case)
-    described_files = [{"file": path, "bytes": os.path.getsize(path)} for path in files]
-    identity = run_identity(settings, tokenizer, described_files)
+    input_files = [{"file": path, "bytes": os.path.getsize(path)} for path in files]
     modified = [os.stat(path).st_mtime_ns for path in files]
+    identity = run_identity(settings, tokenizer, input_files)
     folder = RecordFolder(settings.folder, identity, modified, FileAccess())
     if metadata := folder.finished_metadata():
         return metadata, True
-    if folder.open():
-        print_note(LABEL, f"going on with the run in {folder.path}")
+    open_folder(folder)
     job = make_job(settings, tokenizer, folder.work)
-    job.tokenizer.encode([])  # makes its tables, for copies of this process to have them
+    job.tokenizer.encode([])  # makes its tables, so that copies of this process have them
     try:
         with Workers(settings.num_workers, job) as workers:
             text_counts = tokenize_text(job, workers, files)
@@ -64,21 +107,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
     return finish(folder, text_counts, shards), False
 
 
-def finish(
-    folder: RecordFolder, text_counts: Mapping[str, Any], shards: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Writes the metadata of a folder whose shards are complete; returns it.
-
-    Args:
-      folder: the folder.
-      text_counts: what step 1 counted.
-      shards: the counts and file name of each.
-    """
-    counts = collections.Counter(text_counts)
-    for shard in shards:
-        counts.update({f"{key}_in_records": shard[key] for key in ("pieces", "masked_pieces")})
-        counts.update({key: shard[key] for key in ("label_0", "label_1")})
-    return folder.finish(counts, shards)
+# --- The beginning and the end of a run.
 
 
 def run_identity(
@@ -86,7 +115,7 @@ def run_identity(
     tokenizer: Tokenizer,
     input_files: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """What must be equal for a run to go on; the beginning of the metadata.
+    """What must be equal for a run to be resumed; the first entries of the metadata.
 
     Args:
       settings: the settings.
@@ -108,41 +137,63 @@ def run_identity(
         "vocab_size": tokenizer.vocab_size,
         "spm_sha256": tokenizer.sha256,
         "input_files": list(input_files),
+        # For the reader, which masks.
         **({"vocabulary": _vocabulary(settings, tokenizer).to_json()} if is_dynamic else {}),
         "version": albert_tf.__version__,
     }
 
 
-def _vocabulary(
-    settings: PretrainingDataSettings, tokenizer: Tokenizer
-) -> sentence_pairs.Vocabulary:
-    """What masking must know of the pieces; a reader that masks finds it in the metadata."""
-    return sentence_pairs.Vocabulary(
-        tokenizer.word_starts(settings.word_start_rule),
-        *(tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id),
+def _vocabulary(settings: PretrainingDataSettings, tokenizer: Tokenizer) -> Vocabulary:
+    return Vocabulary(
+        is_word_start=tokenizer.word_starts(settings.word_start_rule),
+        cls_id=tokenizer.cls_id,
+        sep_id=tokenizer.sep_id,
+        mask_id=tokenizer.mask_id,
     )
 
 
-def make_job(settings: PretrainingDataSettings, tokenizer: Tokenizer, work: WorkFolder) -> Job:
-    """What the tasks of a run need.
+def open_folder(folder: RecordFolder) -> None:
+    """Resumes the run in a folder, with a note, or starts one.
 
-    Args:
-      settings: the settings.
-      tokenizer: the vocabulary.
-      work: where the run keeps its files.
+    Raises:
+      UserError: the folder holds other records, or cannot be written to.
     """
+    if folder.open():
+        print_note(PROGRAM, f"resuming the run in {folder.path}")
+
+
+def make_job(settings: PretrainingDataSettings, tokenizer: Tokenizer, work: WorkFolder) -> Job:
+    """The job of a run whose files are in `work`."""
     vocabulary = _vocabulary(settings, tokenizer)
-    pair_rule = sentence_pairs.pair_rule(
+    pairs = pair_rule(
         vocabulary.is_word_start,
         max_seq_length=settings.max_seq_length,
         short_seq_prob=settings.short_seq_prob,
         sentence_task=settings.sentence_task,
         single_segment=settings.single_segment,
     )
-    masking_rule = sentence_pairs.masking_rule(
-        vocabulary, **{name: getattr(settings, name) for name in sentence_pairs.RULE_SETTINGS}
-    )
-    return Job(settings, LineTokenizer(tokenizer), work, pair_rule, masking_rule)
+    masks = masking_rule(vocabulary, **{name: getattr(settings, name) for name in MASKING_SETTINGS})
+    return Job(settings, LineTokenizer(tokenizer), work, pairs, masks)
+
+
+def finish(
+    folder: RecordFolder, text_counts: Mapping[str, Any], shards: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Writes the metadata of a folder whose shards are complete; returns it.
+
+    Args:
+      folder: the folder.
+      text_counts: the counts of all blocks (`tokenize_text`).
+      shards: the counts and file name of each.
+    """
+    counts = collections.Counter(text_counts)
+    for shard in shards:
+        counts.update({f"{key}_in_records": shard[key] for key in ("pieces", "masked_pieces")})
+        counts.update({key: shard[key] for key in ("label_0", "label_1")})
+    return folder.finish(counts, shards)
+
+
+# --- Step 1: text -> tokenized blocks.
 
 
 def tokenize_text(job: Job, workers: Workers, files: Sequence[str]) -> dict[str, Any]:
@@ -165,7 +216,7 @@ def tokenize_text(job: Job, workers: Workers, files: Sequence[str]) -> dict[str,
 
 
 def tokenize_block(job: Job, block: TextBlock) -> dict[str, Any]:
-    """Tokenizes and stores a block, unless that was done before; returns its counts.
+    """Tokenizes and stores a block, unless it is stored already; returns its counts.
 
     Raises:
       UserError: a line is not UTF-8 and `--invalid_utf8=error`, or the disk is full.
@@ -182,7 +233,7 @@ def tokenize_block(job: Job, block: TextBlock) -> dict[str, Any]:
         )
     documents = _as_documents(job.tokenizer, texts, document_numbers)
     sentences_of_documents = np.diff(documents.document_offsets)
-    plans = [
+    passes = [
         _plan_pass(job, documents, block.index, number)
         for number in range(job.settings.dupe_factor)
     ]
@@ -194,8 +245,8 @@ def tokenize_block(job: Job, block: TextBlock) -> dict[str, Any]:
         "cut_documents": int(block.was_cut),
         "sentences": len(documents.sentence_offsets) - 1,
         "tokens": len(documents.ids),
-        "examples": sum(len(pairs) for pairs, _, _ in plans),
-        "dropped_sentences": sum(num_dropped for _, _, num_dropped in plans),
+        "examples": sum(len(pairs) for pairs, _, _ in passes),
+        "dropped_sentences": sum(num_dropped for _, _, num_dropped in passes),
         "invalid_utf8_lines": len(invalid_lines),
         "first_invalid_line": block.place_of(invalid_lines[0]) if invalid_lines else "",
     }
@@ -205,15 +256,19 @@ def tokenize_block(job: Job, block: TextBlock) -> dict[str, Any]:
     return counts
 
 
+def _block_path(job: Job, block: int) -> str:
+    return job.work.file(f"block-{block:06d}")
+
+
 def _as_documents(
     tokenizer: LineTokenizer, texts: list[str], document_numbers: list[int]
-) -> sentence_pairs.Documents:
-    """Joins sentences; those without any piece go."""
+) -> Documents:
+    """Tokenizes and joins sentences; those without any token are left out."""
     ids, lengths = tokenizer.encode(texts)
     numbers = np.array(document_numbers, np.int64)[lengths > 0]
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     ids_type = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32
-    return sentence_pairs.Documents(
+    return Documents(
         ids=ids.astype(ids_type),
         sentence_offsets=np.concatenate([[0], np.cumsum(lengths[lengths > 0])]).astype(np.int64),
         document_offsets=np.append(starts, len(numbers)).astype(np.int64),
@@ -221,37 +276,48 @@ def _as_documents(
 
 
 def _plan_pass(
-    job: Job, documents: sentence_pairs.Documents, block: int, number: int
+    job: Job, documents: Documents, block: int, number: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """The pairs of one pass through a block (`masking.plan_pairs`)."""
-    seed = sentence_pairs.combine_seeds(job.settings.random_seed, number, block)
-    return sentence_pairs.plan_pairs(documents, job.pair_rule, seed)
+    """The pairs of one pass through a block (`plan_pairs`)."""
+    return plan_pairs(
+        documents, job.pair_rule, combine_seeds(job.settings.random_seed, number, block)
+    )
 
 
-def _block_path(job: Job, block: int) -> str:
-    return job.work.file(f"block-{block:06d}")
+# --- Step 2: tokenized blocks -> shards.
 
 
-EXAMPLE_COUNTS = ("examples", "pieces", "masked_pieces", "label_0", "label_1")
+class RecordFile(NamedTuple):
+    """A file of records: one or several parts of a plan."""
+
+    path: str
+    plan: Plan
+    parts: Sequence[int]
 
 
 def build_shards(job: Job, workers: Workers, plan: Plan, num_examples: int) -> list[dict[str, Any]]:
-    """Makes the shards that are missing; returns the counts and file name of each."""
+    """Makes the shards that are missing; returns the counts and file name of each.
+
+    Workers make the parts of a shard separately; afterwards they are joined.
+    """
     paths = [job.settings.shard_path(shard, plan.num_shards) for shard in range(plan.num_shards)]
     results = [job.work.counts_of(path) for path in paths]
-    missing = [shard for shard, counts in enumerate(results) if not counts]
     num_made = sum(counts["examples"] for counts in results if counts)
-    parts = {shard: _parts_of(job, plan, shard, paths[shard]) for shard in missing}
+    missing = {
+        shard: _files_of_shard(job, plan, shard, paths[shard])
+        for shard, counts in enumerate(results)
+        if not counts
+    }
     with show_progress("making", num_examples, "examples", first=num_made) as progress:
-        made = workers.map(build_part, itertools.chain.from_iterable(parts.values()))
-        for shard in missing:
+        made = workers.map(build_file, itertools.chain.from_iterable(missing.values()))
+        for shard, files in missing.items():
             counts = collections.Counter()
-            for _ in parts[shard]:
+            for _ in files:
                 counts.update(next(made))
                 progress.update(num_made + counts["examples"])
             num_made += counts["examples"]
-            if len(parts[shard]) > 1:
-                _join_parts(job, parts[shard], paths[shard], counts)
+            if len(files) > 1:
+                _join_files(job, files, paths[shard], counts)
             results[shard] = counts
     return [
         {**counts, "file": os.path.basename(path)}
@@ -259,101 +325,84 @@ def build_shards(job: Job, workers: Workers, plan: Plan, num_examples: int) -> l
     ]
 
 
-def _join_parts(job: Job, parts: list[Part], path: str, counts: dict[str, Any]) -> None:
-    """Makes a shard of its parts, which both TFRecord and gzip files allow to be put in a row."""
-    with job.work.writing(path, counts) as file:
-        for part in parts:
-            with open(part.path, "rb") as part_file:
-                shutil.copyfileobj(part_file, file, 1 << 20)
-    for part in parts:
-        os.remove(part.path)
+def _files_of_shard(job: Job, plan: Plan, shard: int, path: str) -> list[RecordFile]:
+    """A file for each part of a shard; a single part is the shard."""
+    parts = plan.parts_of(shard)
+    if len(parts) == 1:
+        return [RecordFile(path, plan, parts)]
+    return [RecordFile(job.work.file(f"part-{part:06d}"), plan, [part]) for part in parts]
 
 
-def build_part(job: Job, part: Part) -> dict[str, Any]:
-    """Makes, shuffles and writes the examples of a part, unless that was done before; returns its counts.
+def _join_files(job: Job, files: list[RecordFile], path: str, counts: dict[str, Any]) -> None:
+    """Joins the files of parts to a shard; both TFRecord and gzip files may be concatenated."""
+    with job.work.writing(path, counts) as shard:
+        for file in files:
+            with open(file.path, "rb") as part:
+                shutil.copyfileobj(part, shard, 1 << 20)
+    for file in files:
+        os.remove(file.path)
+
+
+def build_file(job: Job, file: RecordFile) -> dict[str, Any]:
+    """Makes, shuffles and writes the examples of a file, unless it is complete already; returns its counts.
 
     Raises:
-      UserError: the disk is full.
+      UserError: it cannot be written.
     """
-    if counts := job.work.counts_of(part.path):
+    if counts := job.work.counts_of(file.path):
         return counts
-    counts = dict.fromkeys(EXAMPLE_COUNTS, 0)
-    with job.work.writing(part.path, counts) as file:
-        write_part(job, part.plan, part.index, file, counts)
+    counts = dict.fromkeys(("examples", "pieces", "masked_pieces", "label_0", "label_1"), 0)
+    with job.work.writing(file.path, counts) as output:
+        for part in file.parts:
+            _write_part(job, file.plan, part, output, counts)
     return counts
 
 
-def write_part(job: Job, plan: Plan, index: int, file: OutputFile, counts: dict[str, Any]) -> None:
-    """Makes and shuffles the examples of a part, and appends them to a file.
-
-    Args:
-      job: the job.
-      plan: the plan.
-      index: of the part.
-      file: an open file.
-      counts: the `EXAMPLE_COUNTS`, to add to.
-
-    Raises:
-      UserError: the disk is full.
-    """
+def _write_part(
+    job: Job, plan: Plan, part: int, output: OutputFile, counts: dict[str, Any]
+) -> None:
+    """Appends the examples of a part, shuffled, to a file, and adds them to the counts."""
     settings = job.settings
-    ids, pairs, seeds = _plan_examples(job, plan, index)
-    order = sentence_pairs.shuffled(
-        len(pairs), sentence_pairs.combine_seeds(settings.random_seed, index, 1)
-    )
+    ids, pairs, seeds = _pairs_of_part(job, plan, part)
+    order = shuffled(len(pairs), combine_seeds(settings.random_seed, part, 1))
     compressor = zlib.compressobj(wbits=31) if settings.compression == "gzip" else None
     make_records = RECORD_MAKERS[settings.record_format, settings.masking]
     for start in range(0, len(order), BATCH_EXAMPLES):
         rows = order[start : start + BATCH_EXAMPLES]
-        sequences = sentence_pairs.join_pairs(
-            ids,
-            pairs[rows],
-            seeds[rows],
-            job.masking_rule,
-            max_seq_length=settings.max_seq_length,
+        sequences = join_pairs(
+            ids, pairs[rows], seeds[rows], job.masking_rule, max_seq_length=settings.max_seq_length
         )
         batch = make_records(sequences, job.masking_rule)
         records = record_writer.encode_examples(batch.features, batch.lengths).data
-        file.write(compressor.compress(records) if compressor else records)
-        _count(sequences, batch.num_masked, counts)
+        output.write(compressor.compress(records) if compressor else records)
+        num_changed = int(sequences.labels.sum())
+        counts["examples"] += len(rows)
+        counts["pieces"] += int(sequences.num_tokens.sum())
+        counts["masked_pieces"] += batch.num_masked
+        counts["label_0"] += len(rows) - num_changed
+        counts["label_1"] += num_changed
     if compressor:
-        file.write(compressor.flush())
+        output.write(compressor.flush())
 
 
-def _plan_examples(job: Job, plan: Plan, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The ids that a part needs, and its pairs and seeds (`masking.plan_pairs`)."""
+def _pairs_of_part(job: Job, plan: Plan, part: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The ids of the blocks of a part, and its pairs and their seeds (`plan_pairs`)."""
     ids_of_blocks, all_pairs, all_seeds = [], [], []
     first_id, num_dealt = 0, 0
-    for block, units in itertools.groupby(plan.units_of(index), key=lambda unit: unit[0]):
-        documents = _load_block(job, block)
+    for block, units in itertools.groupby(plan.units_of(part), key=lambda unit: unit[0]):
+        with job.work.files.open(_block_path(job, block)) as file:
+            documents = Documents(*(np.load(file) for _ in Documents._fields))
         for _, number, slice_index in units:
             pairs, seeds, _ = _plan_pass(job, documents, block, number)
             # Shuffled, or the same documents of each pass could end up in the same part.
-            order = sentence_pairs.shuffled(
-                len(pairs), sentence_pairs.combine_seeds(plan.seed, number, block, 1)
-            )
-            first = (index - num_dealt) % plan.num_parts if plan.is_small else slice_index
+            order = shuffled(len(pairs), combine_seeds(plan.seed, number, block, 1))
+            first = (part - num_dealt) % plan.num_parts if plan.is_small else slice_index
             rows = order[first :: plan.num_slices]
             num_dealt += len(pairs)
             pairs = pairs[rows]
-            pairs[:, : sentence_pairs.LABEL] += first_id
+            pairs[:, :LABEL] += first_id
             all_pairs.append(pairs)
             all_seeds.append(seeds[rows])
         ids_of_blocks.append(documents.ids)
         first_id += len(documents.ids)
     return np.concatenate(ids_of_blocks), np.concatenate(all_pairs), np.concatenate(all_seeds)
-
-
-def _load_block(job: Job, block: int) -> sentence_pairs.Documents:
-    with job.work.files.open(_block_path(job, block)) as file:
-        return sentence_pairs.Documents(*(np.load(file) for _ in sentence_pairs.Documents._fields))
-
-
-def _count(sequences: sentence_pairs.Sequences, num_masked: int, counts: dict[str, Any]) -> None:
-    num_examples = len(sequences.input_ids)
-    num_changed = int(sequences.labels.sum())
-    counts["examples"] += num_examples
-    counts["pieces"] += int(sequences.num_pieces.sum())
-    counts["masked_pieces"] += num_masked
-    counts["label_0"] += num_examples - num_changed
-    counts["label_1"] += num_changed

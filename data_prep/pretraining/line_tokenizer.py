@@ -1,13 +1,13 @@
-"""Lines -> piece ids, each distinct word once.
+"""Lines -> token ids, each distinct word tokenized once.
 
-SentencePiece needs a microsecond for a word, and a corpus says the same words again and again. No piece goes beyond a
-word, so a word's pieces are the same wherever it stands: here a compiled loop looks every word up, and finds the pieces
-of those that it has not met.
+SentencePiece needs a microsecond for a word, and a corpus repeats the same words. No token goes beyond a word, so a
+word has the same tokens in every line. Here a compiled loop looks every word up in a table, and tokenizes the words
+that are not in it.
 
-One thing does depend on where a word stands: SentencePiece adds up the scores of a whole line in float32, and so
-rounding decides between two ways to cut a word that score the same. Words whose two best scores are near each other,
-words with characters that are not printable ASCII or that the model does not know, and whatever else could come out
-otherwise, send their line to `Tokenizer`. The ids are `Tokenizer`'s for every line (`test_line_tokenizer.py`).
+There is one dependence on the rest of the line: SentencePiece adds up the scores of a whole line in float32, so that
+rounding decides between two segmentations of a word with equal scores. If a line contains a word whose two best scores
+are close, or whose characters are not all printable ASCII and known to the model, or anything else that could change
+its ids, `Tokenizer` tokenizes the line. Every line has the ids of `Tokenizer` (`test_line_tokenizer.py`).
 """
 
 import functools
@@ -24,17 +24,17 @@ _LINE_END = ord("\n")
 _MARKER_BYTE = 0xFF  # stands for the marker, and is in no UTF-8
 _UNSURE = -1  # in place of a line's number of ids
 
-# While a line's scores add up to more than this, adding one in float32 is wrong by 2^-14 at most; and two ways to cut a
-# word, with a score for each byte at most, differ by less than the margin from what they should.
+# While a line's scores add up to more than this, adding a score in float32 has an error of 2^-14 at most. A word has at
+# most one token for each byte, so the errors of two segmentations differ by less than the margin.
 _LEAST_SCORE = -2048.0
 _MOST_WORD_BYTES = 48
 _LEAST_MARGIN = 0.01
 
-# Of the words that are kept; further ones are cut each time that they come.
+# Limits of the table; further words are tokenized each time.
 _MOST_WORDS = 1 << 18
 _MOST_TEXT, _MOST_IDS = 12 * _MOST_WORDS, 4 * _MOST_WORDS
 
-# What SentencePiece gives a piece that a user has defined, where no other has a score above 0 (`EncodeOptimized` in its
+# SentencePiece's score of a user-defined token, if no token has a score above 0 (`EncodeOptimized` in its
 # unigram_model.cc).
 _SCORE_OF_USER_DEFINED = -0.1
 
@@ -43,18 +43,18 @@ _NODE_BITS = (1 << 24) - 1
 _SPREAD, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
-class Pieces(NamedTuple):
+class Vocabulary(NamedTuple):
     """The vocabulary as a tree of bytes; a hash table maps a node and a byte to the next node."""
 
     steps: np.ndarray  # int64 [slots], node (32 bits), byte (8), next node (24); -1 in empty slots
-    ids: np.ndarray  # int32 [nodes], the piece that ends in a node; -1 if none does
+    ids: np.ndarray  # int32 [nodes], the token that ends in a node; -1 if none does
     scores: np.ndarray  # float64 [V]
-    new_ids: np.ndarray  # int32 [total], what the digit-comma rule makes of the pieces
-    new_offsets: np.ndarray  # int64 [V + 1], where those of each piece lie
+    new_ids: np.ndarray  # int32 [total], the tokens after the digit-comma rule
+    new_offsets: np.ndarray  # int64 [V + 1], where those of each token start
 
 
 class Words(NamedTuple):
-    """Words that were met, in a hash table; grows as lines are read."""
+    """Words that occurred, in a hash table; grows as lines are read."""
 
     slots: np.ndarray  # int32 [slots], number of a word; -1 in empty slots
     hashes: np.ndarray  # uint64 [words]
@@ -62,38 +62,38 @@ class Words(NamedTuple):
     text_offsets: np.ndarray  # int64 [words + 1]
     ids: np.ndarray  # int32 [ids], word after word
     ids_offsets: np.ndarray  # int64 [words + 1]; an unsure word has none
-    scores: np.ndarray  # float64 [words], of the pieces together
+    scores: np.ndarray  # float64 [words], sum over the tokens
     size: np.ndarray  # int64 [1], number of words
 
 
 class Scratch(NamedTuple):
-    """Space for the word at hand, of N bytes."""
+    """Arrays for the current word, of N bytes."""
 
     word: np.ndarray  # uint8 [N], the marker first
     best: np.ndarray  # float64 [N + 1], best score of the first n bytes
-    second: np.ndarray  # float64 [N + 1], best score of any other way to cut them
-    piece: np.ndarray  # int32 [N + 1], last piece of the best way
-    start: np.ndarray  # int32 [N + 1], where that begins
-    ids: np.ndarray  # int32 [many], what was found
+    second: np.ndarray  # float64 [N + 1], best score of any other segmentation
+    token: np.ndarray  # int32 [N + 1], last token of the best segmentation
+    start: np.ndarray  # int32 [N + 1], where that token begins
+    ids: np.ndarray  # int32 [many], the ids of the word
 
 
 class LineTokenizer:
     """`Tokenizer.encode_batch` for a corpus.
 
     Args:
-      tokenizer: whose ids it gives. If its model is not a unigram model with the usual treatment of white space, every
-        line goes there.
+      tokenizer: gives the same ids. If its model is not a unigram model with the usual treatment of white space, it
+        tokenizes every line itself.
     """
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
 
     def __reduce__(self):
-        # Tables are made faster than they are sent to another process, which may not need them.
+        # It takes longer to send tables to another process than to make them, and the process may not need them.
         return LineTokenizer, (self._tokenizer,)
 
     @functools.cached_property
-    def _tables(self) -> tuple[np.ndarray, np.ndarray, Pieces]:
+    def _tables(self) -> tuple[np.ndarray, np.ndarray, Vocabulary]:
         return _tables_of(self._tokenizer)
 
     @functools.cached_property
@@ -102,7 +102,7 @@ class LineTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Number of pieces, V."""
+        """Number of tokens, V."""
         return self._tokenizer.vocab_size
 
     def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -119,24 +119,24 @@ class LineTokenizer:
         """
         if any("\n" in line for line in lines):
             raise ValueError("expected lines, got text with a line end in it")
-        clean = self._tokenizer.clean  # of letters with accents, it often makes ASCII
+        clean = self._tokenizer.clean  # letters with accents often become ASCII
         cleaned = [line if line.isascii() else clean(line) for line in lines]
         text = np.frombuffer("".join([f"{line}\n" for line in cleaned]).encode(), np.uint8)
         ids, lengths = _encode_lines(text, len(lines), *self._tables, self._words)
         unsure = np.flatnonzero(lengths == _UNSURE)
         places = np.cumsum(np.maximum(lengths, 0))[unsure]
-        others = self._tokenizer.encode_batch([lines[index] for index in unsure])
-        lengths[unsure] = [len(other) for other in others]
+        ids_of_unsure = self._tokenizer.encode_batch([lines[index] for index in unsure])
+        lengths[unsure] = list(map(len, ids_of_unsure))
         between = np.split(ids, places)
-        joined = [part for pair in zip(between, others, strict=False) for part in pair]
+        joined = [part for pair in zip(between, ids_of_unsure, strict=False) for part in pair]
         return np.concatenate([*joined, between[-1]]), lengths
 
 
 # --- Tables of the vocabulary ---
 
 
-def _tables_of(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, Pieces]:
-    """The class of every byte, uint8 [256]; what cleaning makes of plain ones, uint8 [256]; the pieces."""
+def _tables_of(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, Vocabulary]:
+    """The class of every byte, uint8 [256]; every plain byte after cleaning, uint8 [256]; the vocabulary."""
     # Here, because it imports protobuf.
     from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
@@ -155,7 +155,7 @@ def _tables_of(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, Pieces]:
         and normalizer.add_dummy_prefix
         and normalizer.remove_extra_whitespaces
         and normalizer.escape_whitespaces
-        and normalizer.name != "user_defined"  # whose rules may be about several characters
+        and normalizer.name != "user_defined"  # whose rules may replace several characters
         and not any(MARKER in piece.piece[1:] for piece in model.pieces)
         and all(piece.score <= 0 for piece in model.pieces if piece.type == normal)
     )
@@ -169,14 +169,16 @@ def _tables_of(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, Pieces]:
     scores = [
         _SCORE_OF_USER_DEFINED if piece.type == of_user else piece.score for piece in model.pieces
     ]
-    new_ids, counts = tokenizer.replacement_table()
-    pieces = Pieces(*_tree_of(ids), np.array(scores), new_ids, np.cumsum([0, *counts]))
-    return classes, cleaned_bytes, pieces
+    replacements = tokenizer.replacement_table()
+    vocabulary = Vocabulary(
+        *_tree_of(ids), np.array(scores), replacements.ids, np.cumsum([0, *replacements.counts])
+    )
+    return classes, cleaned_bytes, vocabulary
 
 
 def _tree_of(ids: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """The first two of `Pieces`."""
-    texts = [piece.encode().replace(MARKER.encode(), bytes([_MARKER_BYTE])) for piece in ids]
+    """The first two fields of `Vocabulary`."""
+    texts = [token.encode().replace(MARKER.encode(), bytes([_MARKER_BYTE])) for token in ids]
     offsets = np.cumsum([0, *map(len, texts)])
     steps = np.full(1 << int(offsets[-1]).bit_length(), -1, np.int64)
     ids_of_nodes = np.full(offsets[-1] + 1, -1, np.int32)
@@ -188,15 +190,15 @@ def _tree_of(ids: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
 @numba.njit(cache=True)
 def _grow_tree(text, offsets, ids, steps, ids_of_nodes):
     num_nodes = 1
-    for piece in range(ids.size):
+    for token in range(ids.size):
         node = 0
-        for byte in text[offsets[piece] : offsets[piece + 1]]:
+        for byte in text[offsets[token] : offsets[token + 1]]:
             slot = _slot_of_step(steps, node, byte)
             if steps[slot] < 0:
                 steps[slot] = (256 * np.int64(node) + byte << 24) + num_nodes
                 num_nodes += 1
             node = steps[slot] & _NODE_BITS
-        ids_of_nodes[node] = ids[piece]
+        ids_of_nodes[node] = ids[token]
 
 
 @numba.njit(cache=True)
@@ -213,13 +215,13 @@ def _slot_of_step(steps, node, byte):
 
 
 @numba.njit(cache=True)
-def _encode_lines(text, num_lines, byte_classes, cleaned_bytes, pieces, words):
+def _encode_lines(text, num_lines, byte_classes, cleaned_bytes, vocabulary, words):
     """The ids of lines that each end with a line end, and how many each has, or `_UNSURE`."""
     ids = np.empty(2 * text.size, np.int32)  # every byte and as many markers, at most
     lengths = np.full(num_lines, _UNSURE, np.int64)
     scratch = _new_scratch()
-    # Arrays out of their tuples: taking one out counts a reference, which costs more than all the rest.
-    word, cut_ids, best = scratch.word, scratch.ids, scratch.best
+    # Taking an array out of a tuple counts a reference, which in the loop would cost more than all the rest.
+    word, new_ids, best = scratch.word, scratch.ids, scratch.best
     kept_ids, ids_offsets, scores = words.ids, words.ids_offsets, words.scores
     table = (words.slots, words.hashes, words.text, words.text_offsets)
     count, line_start = 0, 0
@@ -245,9 +247,9 @@ def _encode_lines(text, num_lines, byte_classes, cleaned_bytes, pieces, words):
                 num_ids = last - first
                 line_score += scores[number]
             else:
-                num_ids = _cut_word(word[:size], pieces, scratch)
-                _copy_ids(cut_ids[:num_ids], ids, count)
-                _keep_word(word[:size], hash_, cut_ids[:num_ids], best[size], slot, words)
+                num_ids = _segment_word(word[:size], vocabulary, scratch)
+                _copy_ids(new_ids[:num_ids], ids, count)
+                _keep_word(word[:size], hash_, new_ids[:num_ids], best[size], slot, words)
                 line_score += best[size]
             if num_ids == 0:
                 break
@@ -266,7 +268,7 @@ def _skip_spaces(text, position, end, byte_classes):
 
 @numba.njit(cache=True)
 def _read_word(text, position, end, byte_classes, cleaned_bytes, word):
-    """Writes a word behind its marker; returns its end, its size, 1 if it is none of ours, and its hash."""
+    """Writes a word after its marker; returns its end, its size (1 if `Tokenizer` must tokenize it), and its hash."""
     size, hash_ = 1, _FNV_OFFSET
     while position < end and byte_classes[text[position]] != _SPACE:
         byte = text[position]
@@ -285,7 +287,7 @@ def _copy_ids(source, ids, count):
         ids[count + index] = source[index]
 
 
-# --- Words that were met ---
+# --- Words in the table ---
 
 
 def _no_words() -> Words:
@@ -336,7 +338,7 @@ def _keep_word(word, hash_, ids, score, slot, words):
     words.size[0] += 1
 
 
-# --- Words that were not met ---
+# --- Words that are not in the table ---
 
 
 @numba.njit(cache=True)
@@ -344,15 +346,16 @@ def _new_scratch():
     length = _MOST_WORD_BYTES
     word = np.full(length, _MARKER_BYTE, np.uint8)
     best, second = np.empty(length + 1), np.empty(length + 1)
-    piece, start = np.empty(length + 1, np.int32), np.empty(length + 1, np.int32)
-    return Scratch(word, best, second, piece, start, np.empty(4 * length, np.int32))
+    token, start = np.empty(length + 1, np.int32), np.empty(length + 1, np.int32)
+    return Scratch(word, best, second, token, start, np.empty(4 * length, np.int32))
 
 
 @numba.njit(cache=True)
-def _cut_word(word, pieces, scratch):
-    """Writes the ids of the pieces whose scores have the greatest sum; returns how many, 0 if that is unsure."""
-    size, steps, ids_of_nodes, scores = word.size, pieces.steps, pieces.ids, pieces.scores
-    best, second, last_pieces, starts = scratch.best, scratch.second, scratch.piece, scratch.start
+def _segment_word(word, vocabulary, scratch):
+    """Writes the ids of the tokens with the greatest sum of scores; returns their number, 0 if that is unsure."""
+    size, steps = word.size, vocabulary.steps
+    ids_of_nodes, scores = vocabulary.ids, vocabulary.scores
+    best, second, last_tokens, starts = scratch.best, scratch.second, scratch.token, scratch.start
     for end in range(size + 1):
         best[end] = second[end] = -np.inf
     best[0] = 0
@@ -363,34 +366,34 @@ def _cut_word(word, pieces, scratch):
             if step < 0:
                 break
             node = step & _NODE_BITS
-            piece = ids_of_nodes[node]
-            if piece < 0:
+            token = ids_of_nodes[node]
+            if token < 0:
                 continue
             has_byte |= end == start + 1
-            score = best[start] + scores[piece]
+            score = best[start] + scores[token]
             if score > best[end]:
-                second[end] = max(best[end], second[start] + scores[piece])
-                best[end], last_pieces[end], starts[end] = score, piece, start
+                second[end] = max(best[end], second[start] + scores[token])
+                best[end], last_tokens[end], starts[end] = score, token, start
             else:
                 second[end] = max(second[end], score)
-        if not has_byte:  # or it would be an unknown piece, which has rules of its own
+        if not has_byte:  # unknown tokens have different rules
             return 0
     if best[size] - second[size] < _LEAST_MARGIN:
         return 0
-    return _write_ids(size, pieces, scratch)
+    return _write_ids(size, vocabulary, scratch)
 
 
 @numba.njit(cache=True)
-def _write_ids(size, pieces, scratch):
-    """Writes the best way's ids, with the digit-comma rule; returns how many, 0 if there is no room."""
+def _write_ids(size, vocabulary, scratch):
+    """Writes the ids of the best segmentation, after the digit-comma rule; returns their number, or 0 without room."""
     count, end = 0, size
     while end > 0:
-        piece = scratch.piece[end]
-        first, last = pieces.new_offsets[piece], pieces.new_offsets[piece + 1]
+        token = scratch.token[end]
+        first, last = vocabulary.new_offsets[token], vocabulary.new_offsets[token + 1]
         if count + last - first > scratch.ids.size:
             return 0
         for index in range(last - 1, first - 1, -1):
-            scratch.ids[count] = pieces.new_ids[index]
+            scratch.ids[count] = vocabulary.new_ids[index]
             count += 1
         end = scratch.start[end]
     scratch.ids[:count] = scratch.ids[:count][::-1].copy()

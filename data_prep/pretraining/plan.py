@@ -1,4 +1,11 @@
-"""Which examples go into which part and shard."""
+"""Which examples go into which part and shard.
+
+A *unit* is one pass through a block (there are `dupe_factor` of them), or a fraction of a pass if the corpus is small.
+All units are shuffled and dealt to *parts* of about 128 MiB of records each. A shard is one part, or several in a row.
+So the passes through a document end up in different parts, and a part mixes about 64 units from the whole corpus.
+
+A plan depends on the text, the settings and the seed alone, never on the number of workers.
+"""
 
 import functools
 import itertools
@@ -8,29 +15,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert_tf.core.errors import UserError
-from data_prep.pretraining import sentence_pairs
-from data_prep.pretraining.line_tokenizer import LineTokenizer
-from data_prep.pretraining.record_folder import WorkFolder
+from albert_tf.data.pretraining_examples import combine_seeds, shuffled
 from data_prep.pretraining.settings import PretrainingDataSettings
 
 PART_BYTES = 128 << 20
-SMALL_PART_EXAMPLES = 2000  # parts of a small corpus are smaller, for all cores to have work
+SMALL_PART_EXAMPLES = 2000  # parts of a small corpus are smaller, so that all cores have work
 MOST_SMALL_PARTS = 64
 UNITS_OF_PART = 64
 
 
 class InputError(UserError):
-    """The text is wrong, so that nothing made of it is worth going on with."""
-
-
-class Job(NamedTuple):
-    """What every task of a run needs, in whichever process."""
-
-    settings: PretrainingDataSettings
-    tokenizer: LineTokenizer
-    work: WorkFolder
-    pair_rule: sentence_pairs.PairRule
-    masking_rule: sentence_pairs.MaskingRule
+    """The text is wrong, so that no intermediate result made of it can be used again."""
 
 
 class Plan(NamedTuple):
@@ -49,7 +44,7 @@ class Plan(NamedTuple):
 
     @property
     def is_small(self) -> bool:
-        """Whether every part takes something of every pass."""
+        """Whether every part takes examples of every pass."""
         return self.num_slices == self.num_parts
 
     def units_of(self, part: int) -> list[tuple[int, int, int]]:
@@ -69,7 +64,7 @@ class Plan(NamedTuple):
 @functools.lru_cache(maxsize=1)
 def _shuffled_units(plan: Plan) -> np.ndarray:
     num_units = plan.num_blocks * plan.num_passes * plan.num_slices
-    return sentence_pairs.shuffled(num_units, sentence_pairs.combine_seeds(plan.seed, num_units))
+    return shuffled(num_units, combine_seeds(plan.seed, num_units))
 
 
 def plan_parts(settings: PretrainingDataSettings, text_counts: dict[str, Any]) -> Plan:
@@ -77,7 +72,7 @@ def plan_parts(settings: PretrainingDataSettings, text_counts: dict[str, Any]) -
 
     Args:
       settings: the settings.
-      text_counts: what step 1 counted: `sentences`, `blocks`, and `examples` of all passes.
+      text_counts: the counts of all blocks: `sentences`, `blocks`, and `examples` of all passes.
 
     Raises:
       UserError: there are no examples, or fewer than files.
@@ -90,8 +85,8 @@ def plan_parts(settings: PretrainingDataSettings, text_counts: dict[str, Any]) -
             f"--input_file={settings.input_file}: no document has two sentences, or one of two words"
         )
     num_slots = settings.max_predictions_per_seq * (1 + settings.do_permutation)
-    # Of full records: compact ones get smaller files of as many examples, because these take the memory.
-    example_bytes = 300 + 5 * settings.max_seq_length + 9 * num_slots  # of varints and names, about
+    # About the size of a full record, for compact ones too: the examples of a part are in memory together.
+    example_bytes = 300 + 5 * settings.max_seq_length + 9 * num_slots
     small_parts = min(MOST_SMALL_PARTS, math.ceil(num_examples / SMALL_PART_EXAMPLES))
     wanted = max(small_parts, math.ceil(num_examples * example_bytes / PART_BYTES))
     num_shards = len(settings.output_files) or settings.num_shards or wanted
@@ -108,19 +103,3 @@ def plan_parts(settings: PretrainingDataSettings, text_counts: dict[str, Any]) -
         num_shards=num_shards,
         seed=settings.random_seed,
     )
-
-
-class Part(NamedTuple):
-    """One of the parts of a plan, and where it goes."""
-
-    plan: Plan
-    index: int
-    path: str
-
-
-def _parts_of(job: Job, plan: Plan, shard: int, shard_path: str) -> list[Part]:
-    """The parts of a shard; a single one is the shard."""
-    indices = plan.parts_of(shard)
-    if len(indices) == 1:
-        return [Part(plan, indices[0], shard_path)]
-    return [Part(plan, index, job.work.file(f"part-{index:06d}")) for index in indices]

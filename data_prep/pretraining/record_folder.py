@@ -1,7 +1,7 @@
-"""A folder of records that a run can go on filling where another one was killed.
+"""A folder of records, in which a run that was killed can be resumed.
 
-Whatever is written gets its name only when it is complete. Until all of it is, the folder holds `.unfinished`: the
-settings of the run, the counts of what is complete, and what the run keeps for itself.
+A file gets its final name only when it is complete. Until the whole run is, the folder contains `.unfinished`: the
+settings of the run, the counts of complete files, and intermediate files.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ WORK_FOLDER = ".unfinished"
 
 
 class FileAccess:
-    """How the files of a run are reached: here, those of this machine; `beam_files.py` knows other file systems."""
+    """Reads and writes files of this machine; `beam_files.py` does the same on other file systems."""
 
     def open(self, path: str) -> BinaryIO:
         """Opens a file for reading bytes.
@@ -46,11 +46,11 @@ class FileAccess:
             raise UserError(f"{path}: cannot be read ({error.strerror})") from None
 
     def output_file(self, path: str, within: str = "") -> OutputFile:
-        """A file that appears under its name only when it is whole.
+        """A file that appears under its name only when it is complete.
 
         Args:
           path: its name.
-          within: where it is written until it is whole, on the same file system; the folder of `path` if empty.
+          within: folder in which it is written until it is complete, on the same file system; that of `path` if empty.
         """
         return OutputFile(path, within=within)
 
@@ -59,23 +59,23 @@ class FileAccess:
         return os.path.getsize(path) if os.path.exists(path) else None
 
     def sizes_in(self, folder: str) -> dict[str, int | None]:
-        """`size_of` what is in a folder, by name; nothing if there is no such folder."""
+        """`size_of` the files and folders in a folder, by name; nothing if there is no such folder."""
         names = os.listdir(folder) if os.path.isdir(folder) else []
         return {name: self.size_of(os.path.join(folder, name)) for name in names}
 
     def remove_partial(self, folder: str) -> None:
-        """Removes what a run that was stopped had not written to the end."""
+        """Removes the incomplete files of a run that was stopped."""
         remove_leftovers(folder)
 
     def remove_folder(self, folder: str) -> None:
-        """Removes a folder and what is in it."""
+        """Removes a folder and its content."""
         shutil.rmtree(folder, ignore_errors=True)
 
     def read_json(self, path: str) -> Any:
-        """What a JSON file holds; None if there is no such file.
+        """The content of a JSON file; None if there is no such file.
 
         Raises:
-          UserError: it cannot be read, or is something else.
+          UserError: it cannot be read, or is not JSON.
         """
         content = self.read_bytes(path)
         try:
@@ -84,7 +84,7 @@ class FileAccess:
             raise UserError(f"{path}: not a JSON file; delete it to make all again") from None
 
     def write_json(self, path: str, values: Any) -> None:
-        """Writes a JSON file that is whole or absent.
+        """Writes a JSON file, which is complete or absent at any time.
 
         Raises:
           UserError: it cannot be written.
@@ -94,11 +94,11 @@ class FileAccess:
 
 
 class WorkFolder:
-    """Where a run keeps what it needs to go on; every process has one.
+    """The folder of a run's intermediate files; every process has an object of it.
 
     Args:
       path: the folder; on the disk of the records.
-      files: how files are reached.
+      files: reads and writes files.
     """
 
     def __init__(self, path: str, files: FileAccess):
@@ -139,9 +139,9 @@ class RecordFolder:
 
     Args:
       path: the folder.
-      identity: settings and input; a run goes on only with one of the same, and its metadata starts with them.
-      modified_nanoseconds: when each file of the text was modified; it is another one if that has changed.
-      files: how files are reached.
+      identity: settings and input, the first entries of the metadata; a run is resumed only if they are equal.
+      modified_nanoseconds: when each input file was modified; a run is not resumed if that has changed.
+      files: reads and writes files.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class RecordFolder:
         self._files = files
 
     def finished_metadata(self) -> dict[str, Any] | None:
-        """The metadata of a run that is complete, if it is this one.
+        """The metadata of a complete run with this identity; None if there is no complete run.
 
         Raises:
           UserError: the folder holds other records, or a file of this run is missing.
@@ -179,7 +179,7 @@ class RecordFolder:
         return metadata
 
     def open(self) -> bool:
-        """Goes on with a run of the same settings, or starts one; returns whether it goes on.
+        """Resumes the run of the same identity, or starts one; returns whether it is resumed.
 
         Raises:
           UserError: the folder holds other records, or cannot be written to.
@@ -192,16 +192,16 @@ class RecordFolder:
             self._files.remove_partial(self.work.path)
             return True
         names = sorted(self._files.sizes_in(self.path))
-        if found := [name for name in names if self._is_record(name)]:
+        if records := [name for name in names if self._is_record(name)]:
             raise UserError(
-                f"{self.path}: holds other records ({found[0]}); give another folder, or empty it"
+                f"{self.path}: holds other records ({records[0]}); give another folder, or empty it"
             )
         state = {**self._identity, "modified_nanoseconds": self._modified}
         self._files.write_json(state_file, state)
         return False
 
     def finish(self, counts: Mapping[str, Any], shards: Sequence[Mapping[str, Any]]) -> dict:
-        """Writes the metadata and removes what was unfinished; returns the metadata."""
+        """Writes the metadata and removes the intermediate files; returns the metadata."""
         files = [{key: shard[key] for key in ("file", "examples", "bytes")} for shard in shards]
         metadata = {
             **self._identity,
@@ -214,7 +214,7 @@ class RecordFolder:
         return metadata
 
     def remove_work(self) -> None:
-        """Removes what was unfinished."""
+        """Removes the intermediate files."""
         self._files.remove_folder(self.work.path)
 
     def _check_same(self, old: Mapping[str, Any]) -> None:

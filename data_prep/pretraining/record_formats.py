@@ -1,4 +1,4 @@
-"""What a record of an example holds: all of the original's features, or only what cannot be computed from the rest.
+"""The features of a record: all of the original's, or only those that cannot be computed from the others.
 
 `albert_tf/data/records.py` and `albert_tf/data/compact_records.py` read these records; `docs/file_formats.md`
 describes them.
@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.pretraining import sentence_pairs
-from data_prep.pretraining.sentence_pairs import MaskingRule, Sequences
+from albert_tf.data.pretraining_examples import MaskingRule, Predictions, Sequences, mask_batch
 
 
 class RecordBatch(NamedTuple):
@@ -18,8 +17,8 @@ class RecordBatch(NamedTuple):
 
     Fields:
       features: name -> int32 or float32 [B, values].
-      lengths: name -> int32 [B], how many of the values each record gets; all of those that are not named here.
-      num_masked: predictions in all of them.
+      lengths: name -> int32 [B], how many of the values each record gets; features without an entry get all.
+      num_masked: number of predictions in all records.
     """
 
     features: Mapping[str, np.ndarray]
@@ -28,23 +27,23 @@ class RecordBatch(NamedTuple):
 
 
 def full_records(sequences: Sequences, rule: MaskingRule) -> RecordBatch:
-    """The original's features, masked and filled up with 0.
+    """The original's features, masked and padded with 0.
 
     Source: create_pretraining_data.py:119-186.
     """
-    is_piece, in_b = (
+    is_token, in_b = (
         np.arange(sequences.input_ids.shape[1]) < ends[:, None]
-        for ends in (sequences.num_pieces, sequences.first_b)
+        for ends in (sequences.num_tokens, sequences.first_b)
     )
-    in_b = is_piece & ~in_b
+    in_b = is_token & ~in_b
     starts_word = rule.is_word_start.copy()
     starts_word[[rule.cls_id, rule.sep_id]] = True
-    token_boundary = starts_word[sequences.input_ids] & is_piece  # before anything is masked
-    predictions = sentence_pairs.mask_batch(*_to_mask(sequences), rule)
+    token_boundary = starts_word[sequences.input_ids] & is_token  # before anything is masked
+    predictions = _mask(sequences, rule)
     is_used = np.arange(rule.num_slots) < predictions.counts[:, None]
     features = {
         "input_ids": sequences.input_ids,
-        "input_mask": is_piece.astype(np.int32),
+        "input_mask": is_token.astype(np.int32),
         "segment_ids": in_b.astype(np.int32),
         "token_boundary": token_boundary.astype(np.int32),
         "masked_lm_positions": predictions.positions,
@@ -56,19 +55,19 @@ def full_records(sequences: Sequences, rule: MaskingRule) -> RecordBatch:
 
 
 def compact_records(sequences: Sequences, rule: MaskingRule) -> RecordBatch:
-    """Masked pieces and predictions without padding; a position is told by its distance from the one before."""
-    predictions = sentence_pairs.mask_batch(*_to_mask(sequences), rule)
+    """Masked tokens and predictions without padding; a position is stored as its distance from the position before."""
+    predictions = _mask(sequences, rule)
     gaps = np.diff(predictions.positions, axis=1, prepend=np.int32(0))
     return RecordBatch(
         {**_segments(sequences), "gaps": gaps, "masked": predictions.ids},
-        {"pieces": sequences.num_pieces, "gaps": predictions.counts, "masked": predictions.counts},
+        {"pieces": sequences.num_tokens, "gaps": predictions.counts, "masked": predictions.counts},
         int(predictions.counts.sum()),
     )
 
 
 def unmasked_records(sequences: Sequences, _rule: MaskingRule) -> RecordBatch:
-    """Pieces without padding, to be masked by whoever reads them."""
-    return RecordBatch(_segments(sequences), {"pieces": sequences.num_pieces}, 0)
+    """Tokens without padding, to be masked by the reader."""
+    return RecordBatch(_segments(sequences), {"pieces": sequences.num_tokens}, 0)
 
 
 def _segments(sequences: Sequences) -> dict[str, np.ndarray]:
@@ -79,8 +78,8 @@ def _segments(sequences: Sequences) -> dict[str, np.ndarray]:
     }
 
 
-def _to_mask(sequences: Sequences) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return sequences.input_ids, sequences.num_pieces, sequences.mask_seeds
+def _mask(sequences: Sequences, rule: MaskingRule) -> Predictions:
+    return mask_batch(sequences.input_ids, sequences.num_tokens, sequences.mask_seeds, rule)
 
 
 # By --record_format and --masking.

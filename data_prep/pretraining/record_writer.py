@@ -1,7 +1,7 @@
 """Arrays -> TFRecords of tf.train.Example, without TensorFlow.
 
 Loading TensorFlow takes seconds and hundreds of megabytes in every worker, and building an Example value by
-value in Python takes longer than everything else that makes one. Here a compiled loop writes the bytes of a
+value in Python takes longer than all other steps. Here a compiled loop writes the bytes of a
 whole batch. `tests/data_prep/test_create_pretraining_data.py` proves that TensorFlow reads them.
 
 A record is: its length (8 bytes), the length's checksum (4), the Example, the Example's checksum (4). The
@@ -28,8 +28,8 @@ def encode_examples(
     Args:
       features: name -> int32 or float32 [examples, values]; integers have 64 bits in the record, as all integers
         of tf.train.Example.
-      lengths: name -> integers [examples], how many of a feature's values each record gets, from the first on; all
-        of those of features that are not named here.
+      lengths: name -> integers [examples], how many of a feature's values each record gets, from the first on;
+        features without an entry get all.
 
     Returns:
       uint8 [bytes], to be appended to a TFRecord file.
@@ -43,7 +43,7 @@ def encode_examples(
             f"features must be int32 or float32, got another type for {', '.join(wrong)}"
         )
     names = [name.encode() for name in features]
-    # One array for all features, whatever their number and names, or each set of them would be compiled anew.
+    # A single array for all features: otherwise numba would compile for each set of features.
     values = np.concatenate([array.view(np.int32) for array in features.values()], axis=1)
     widths = np.array([array.shape[1] for array in features.values()])
     used = np.tile(widths, (len(values), 1))
@@ -70,7 +70,7 @@ def _encode_records(names, name_offsets, values, firsts, used, is_float, crc_tab
     end = 0
     for row in range(len(values)):
         lasts = firsts + used[row]
-        # Lengths stand in front, so they must be known first.
+        # Lengths come before the values, so they must be known first.
         value_bytes = _values_bytes(values[row], firsts, lasts, is_float)
         example_bytes = 0
         for feature in range(is_float.size):
@@ -201,7 +201,7 @@ def _masked_crc(data, tables):
     crc = np.uint32(0xFFFFFFFF)
     size = data.size
     index = 0
-    while index + 8 <= size:  # eight bytes at a time, which do not wait for each other
+    while index + 8 <= size:  # eight bytes at a time, independent of each other
         crc ^= _little_endian(data, index)
         crc = (
             tables[7, crc & 255]

@@ -8,19 +8,17 @@ from typing import Any
 
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.workers import num_workers_setting
+from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from albert_tf.text.tokenizer import WORD_START_RULES
-from data_prep.pretraining import sentence_pairs
 from data_prep.pretraining.record_folder import METADATA_FILE
-from data_prep.text_files import (
-    invalid_utf8_setting,
-)
+from data_prep.text_files import invalid_utf8_setting
 
 RUNNERS = ("local", "direct", "flink", "spark", "dataflow", "portable")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingDataSettings(Settings):
-    """What records are made of what text (original create_pretraining_data.py:31-92).
+    """Which records are made from which text (original create_pretraining_data.py:31-92).
 
     Raises:
       UserError: a value is impossible or contradicts another; names the flag.
@@ -42,10 +40,10 @@ class PretrainingDataSettings(Settings):
         "", "SentencePiece model.", required=True, input_path=True, changes_results=False
     )
     do_lower_case: bool = setting(True, "Whether to lower-case the text; false for cased models.")
-    do_whole_word_mask: bool = setting(True, "Whether whole words are masked, or single pieces.")
+    do_whole_word_mask: bool = setting(True, "Whether whole words are masked, or single tokens.")
     do_permutation: bool = setting(
         False,
-        "Whether as many pieces again change places and are predicted; doubles the prediction slots.",
+        "Whether the same number of further tokens are permuted and predicted; doubles the prediction slots.",
     )
     favor_shorter_ngram: bool = setting(
         True, "Whether spans of n words have chances of 1/n, or these in reverse."
@@ -55,7 +53,7 @@ class PretrainingDataSettings(Settings):
         "",
         "sop (also if not given): half of the pairs are swapped; nsp: half of the B are from another document;"
         " none: all in order.",
-        choices=("", *sentence_pairs.SENTENCE_TASKS),
+        choices=("", *SENTENCE_TASKS),
     )
     single_segment: str = setting(
         "faithful",
@@ -65,31 +63,32 @@ class PretrainingDataSettings(Settings):
     )
     word_start_rule: str = setting(
         "original",
-        "Which pieces start a word: original is made for English, marker is for other languages.",
+        "Which tokens start a word: original is made for English, marker is for other languages.",
         choices=WORD_START_RULES,
     )
-    max_seq_length: int = setting(512, "Pieces in an example.", minimum=5)
+    max_seq_length: int = setting(512, "Tokens in an example.", minimum=5)
     ngram: int = setting(3, "Most words in a masked span.", minimum=1)
-    max_predictions_per_seq: int = setting(20, "Most masked pieces in an example.", minimum=1)
+    max_predictions_per_seq: int = setting(20, "Most masked tokens in an example.", minimum=1)
     random_seed: int = setting(12345, "Seed of pairs, masks and order.", minimum=0)
     dupe_factor: int = setting(
         40,
-        "Passes through the text, each with other pairs and masks; 1 if it is not given with --masking=dynamic.",
+        "Passes through the text, each with different pairs and masks; the default is 1 with --masking=dynamic.",
         minimum=1,
     )
     record_format: str = setting(
         "full",
         "full: the original's features, padded; compact: a fifth to a third of the bytes, for training with this"
-        " project alone. compact if it is not given with --masking=dynamic.",
+        " project alone. The default is compact with --masking=dynamic.",
         choices=("full", "compact"),
     )
     masking: str = setting(
         "static",
-        "static: pieces are masked here; dynamic: training masks them, anew each epoch, by the settings given here.",
+        "static: tokens are masked here; dynamic: training masks them, differently in each epoch, by the settings"
+        " given here.",
         choices=("static", "dynamic"),
     )
     masked_lm_prob: float = setting(
-        0.15, "Share of the pieces that are masked.", minimum=0, maximum=1
+        0.15, "Share of the tokens that are masked.", minimum=0, maximum=1
     )
     short_seq_prob: float = setting(
         0.1, "Chance that a document is cut into shorter examples.", minimum=0, maximum=1
@@ -111,7 +110,7 @@ class PretrainingDataSettings(Settings):
     )
     pipeline_options: str = setting(
         "",
-        "Options of Beam and of the runner, as they stand on a command line; or give them after --.",
+        "Options of Beam and of the runner, as on a command line; or give them after --.",
         changes_results=False,
     )
 
@@ -174,7 +173,7 @@ class PretrainingDataSettings(Settings):
         return [path for path in self.output_file.split(",") if path]
 
     def shard_path(self, index: int, num_shards: int) -> str:
-        """Where a shard goes."""
+        """The path of a shard."""
         if self.output_files:
             return self.output_files[index]
         suffix = ".gz" if self.compression == "gzip" else ""
@@ -183,13 +182,13 @@ class PretrainingDataSettings(Settings):
 
 
 def dynamic_defaults(flags: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What flags that are not given are with --masking=dynamic: masks need no passes of their own."""
+    """Values of flags that are not given with --masking=dynamic, where masks differ without further passes."""
     is_dynamic = flags["masking"] == "dynamic"
     return {"record_format": "compact", "dupe_factor": 1} if is_dynamic else {}
 
 
 def with_pipeline_options(arguments: Sequence[str]) -> list[str]:
-    """A command line on which what stands after -- is the value of --pipeline_options.
+    """A command line whose arguments after -- have become the value of --pipeline_options.
 
     Example:
       ["x.py", "--runner=flink", "--", "--parallelism=8"]

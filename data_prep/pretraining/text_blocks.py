@@ -1,7 +1,7 @@
 """A corpus -> blocks of whole documents, which worker processes decode.
 
 The corpus is UTF-8 text with one sentence a line and a blank line between documents; the end of a file ends a
-document. Reading is what a single process does for all workers, so that it handles bytes and no more.
+document. A single process reads for all workers, so it does nothing but split bytes into blocks.
 """
 
 import itertools
@@ -11,8 +11,8 @@ from typing import BinaryIO, NamedTuple
 from albert_tf.core.errors import UserError
 from data_prep.text_files import decode_invalid
 
-# A block ends with a document once it has this much text. It must have several documents, for a random B
-# to have others to come from; long ones make a block larger, up to the limit, where they are cut in two.
+# A block ends with a document when it has at least this much text and this many documents, so that there are other
+# documents for a random B. Long documents make a block larger, up to the limit, where they are cut in two.
 BLOCK_BYTES = 1 << 20
 BLOCK_DOCUMENTS = 16
 LARGE_BLOCK_BYTES = 3 << 20
@@ -25,7 +25,9 @@ class TextBlock(NamedTuple):
 
     index: int
     lines: list[bytes]
-    sources: list[tuple[int, str, int]]  # from this line on, this file, which it is line n of
+    sources: list[
+        tuple[int, str, int]
+    ]  # index of a line, its file, its number there; for the first line of each file
     was_cut: bool
 
     def place_of(self, line: int) -> str:
@@ -57,8 +59,8 @@ def read_blocks(
 
     Args:
       files: the paths.
-      start: where a block begins; blocks are numbered from there.
-      open_file: opens a path; what it gives must have `peek`.
+      start: where the first block begins.
+      open_file: opens a path; the file must have `peek`.
 
     Raises:
       UserError: a file cannot be read.
@@ -84,7 +86,7 @@ def read_blocks(
 
 
 def can_end_block(num_bytes: int, num_blank: int) -> bool:
-    """Whether a block ends with a blank line, the last of so many; bytes are counted without line ends."""
+    """Whether a block may end with a blank line, its last of `num_blank`; bytes are counted without line ends."""
     is_large = num_blank >= BLOCK_DOCUMENTS or num_bytes >= LARGE_BLOCK_BYTES
     return num_bytes >= BLOCK_BYTES and is_large
 
@@ -92,7 +94,7 @@ def can_end_block(num_bytes: int, num_blank: int) -> bool:
 def read_lines(
     path: str, offset: int = 0, *, open_file: Callable[[str], BinaryIO] = open_here
 ) -> Iterator[bytes]:
-    """The lines of a file with their line ends, from a byte on; one of more than `MOST_LINE_BYTES` in pieces.
+    """The lines of a file with their line ends, from a byte on; longer lines than `MOST_LINE_BYTES` are cut.
 
     Raises:
       UserError: the file cannot be read.

@@ -9,13 +9,14 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError
-from albert_tf.data import compact_records, masking, records
+from albert_tf.data import compact_records, records
+from albert_tf.data import pretraining_examples as examples
+from albert_tf.data.pretraining_examples import Sequences
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.settings import RunConfig
 from data_prep.pretraining import build, record_formats, record_writer
-from data_prep.pretraining.sentence_pairs import Sequences
 from data_prep.pretraining.settings import PretrainingDataSettings, dynamic_defaults
 from tests.data_prep.test_create_pretraining_data import made_up_text
 from tests.helpers import pretrain_here, train_spm
@@ -161,13 +162,13 @@ def test_a_third_of_the_bytes_or_less(max_seq_length, most):
     # Full sequences, the worst case, of pieces as frequent as those of English text and a vocabulary of 30,000.
     rng = np.random.default_rng(0)
     pieces = np.minimum(5 + rng.zipf(1.25, (200, max_seq_length)), 29_999).astype(np.int32)
-    rule = masking.masking_rule(
-        masking.Vocabulary(np.ones(30_000, bool), 2, 3, 4), max_predictions_per_seq=77
+    rule = examples.masking_rule(
+        examples.Vocabulary(np.ones(30_000, bool), 2, 3, 4), max_predictions_per_seq=77
     )
     sizes = []
     for key, make_records in record_formats.RECORD_MAKERS.items():
         lengths = np.full(200, max_seq_length, np.int32)
-        seeds = masking.seeds_of(1, np.arange(200))
+        seeds = examples.seeds_of(1, np.arange(200))
         sequences = Sequences(pieces.copy(), lengths, lengths // 2, lengths[:, None] % 2, seeds)
         batch = make_records(sequences, rule)
         sizes.append(len(record_writer.encode_examples(batch.features, batch.lengths)))
@@ -179,7 +180,7 @@ def test_a_third_of_the_bytes_or_less(max_seq_length, most):
 # --- Masks that are drawn while reading.
 
 
-def test_unmasked_pieces_are_those_of_static_records(full, dynamic):
+def test_unmasked_tokens_are_those_of_static_records(full, dynamic):
     expected = joined(evaluation_batches(full))
     found = joined(evaluation_batches(dynamic))
     np.testing.assert_array_equal(unmasked(found), unmasked(expected))
@@ -194,9 +195,9 @@ def test_masks_are_a_function_of_seed_epoch_and_example(dynamic):
     features = joined(training_batches(dynamic, num_batches, shuffle=False, seed=11))
     expected = unmasked(features)
     rule = rule_of(dynamic)
-    seeds = masking.seeds_of(11, np.arange(len(expected)))
-    num_pieces = features["input_mask"].sum(axis=1, dtype=np.int32)
-    predictions = masking.mask_batch(expected, num_pieces, seeds, rule)
+    seeds = examples.seeds_of(11, np.arange(len(expected)))
+    num_tokens = features["input_mask"].sum(axis=1, dtype=np.int32)
+    predictions = examples.mask_batch(expected, num_tokens, seeds, rule)
     np.testing.assert_array_equal(features["input_ids"], expected)
     np.testing.assert_array_equal(features["masked_lm_positions"], predictions.positions)
     np.testing.assert_array_equal(features["masked_lm_ids"], predictions.ids)
@@ -207,11 +208,11 @@ def rule_of(record_set):
     """The rule of the masks, from the vocabulary itself."""
     metadata = record_set.metadata
     tokenizer = Tokenizer.from_file(str(folder_of(record_set).parent / "spiece.model"))
-    vocabulary = masking.Vocabulary(
+    vocabulary = examples.Vocabulary(
         tokenizer.word_starts(), tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id
     )
-    settings = {name: metadata[name] for name in masking.RULE_SETTINGS}
-    return masking.masking_rule(vocabulary, **settings)
+    settings = {name: metadata[name] for name in examples.MASKING_SETTINGS}
+    return examples.masking_rule(vocabulary, **settings)
 
 
 def folder_of(record_set):
@@ -236,7 +237,7 @@ def test_every_epoch_has_other_masks_at_the_rates_of_the_settings(make):
     originals = unmasked(features)
     for row in range(0, len(originals), 10):
         pieces = originals[row, : features["input_mask"][row].sum()]
-        places, offsets = masking.find_words(pieces, rule)
+        places, offsets = examples.find_words(pieces, rule)
         masked = np.isin(places, positions[row, features["masked_lm_weights"][row] > 0])
         words = np.split(masked, offsets[1:-1])
         assert all(word.all() or not word.any() for word in words)
@@ -250,7 +251,7 @@ def test_every_epoch_has_other_masks_at_the_rates_of_the_settings(make):
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_a_start_at_any_step_goes_on_as_the_uninterrupted_stream(dynamic, shuffle):
+def test_a_start_at_any_step_continues_as_the_uninterrupted_stream(dynamic, shuffle):
     steps = dynamic.num_examples // BATCH
     whole = training_batches(dynamic, 2 * steps + 6, shuffle=shuffle)
     for first_step in (1, 13, steps - 1, steps, steps + 1, 2 * steps + 3):
@@ -297,7 +298,7 @@ def test_training_may_mask_more_or_less(make, permutes):
     assert masked[2] == 2 * (1 + permutes) < masked[9]
 
 
-def test_damage_is_found(dynamic, tmp_path):
+def test_damage_is_reported(dynamic, tmp_path):
     folder = shutil.copytree(folder_of(dynamic), tmp_path / "damaged")
     path = sorted(folder.glob("*.tfrecord"))[2]
     data = bytearray(path.read_bytes())
@@ -330,7 +331,7 @@ def pretrain(config_file, tmp_path):
     return run
 
 
-def test_a_run_goes_on_with_the_masks_of_an_uninterrupted_one(pretrain, dynamic, full):
+def test_a_resumed_run_has_the_masks_of_an_uninterrupted_one(pretrain, dynamic, full):
     whole = pretrain(dynamic, name="whole")
     pretrain(dynamic, "--stop_after_steps=2")
     with pytest.raises(UserError, match="holds a run with masking="):

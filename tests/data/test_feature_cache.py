@@ -188,9 +188,9 @@ def test_the_order_of_the_key_means_nothing(tmp_path):
 def test_changed_code_never_reuses(tmp_path):
     # The package is copied, so that its code can be changed.
     program = (
-        "from albert_tf.data import feature_cache as prepare; from albert_tf.data.feature_table import FeatureTable\n"
+        "from albert_tf.data import feature_cache; from albert_tf.data.feature_table import FeatureTable\n"
         "make = lambda: FeatureTable.from_rows({'input_ids': [[1]]}, {})\n"
-        f"prepare.cached({str(tmp_path / 'cache')!r}, {{}}, make, description='dev')\n"
+        f"feature_cache.cached({str(tmp_path / 'cache')!r}, {{}}, make, description='dev')\n"
     )
     for source in (ROOT / "albert_tf").rglob("*.py"):
         write_files(tmp_path, {str(source.relative_to(ROOT)): source.read_text("utf-8")})
@@ -202,15 +202,31 @@ def test_changed_code_never_reuses(tmp_path):
 
     assert "made in" in said()
     assert "from " in said()
-    for file in ("text/tokenizer.py", "tasks/race/passages.py"):
+    for file in ("text/tokenizer.py", "tasks/race/passages.py", "data/feature_table.py"):
         with open(tmp_path / "albert_tf" / file, "a") as changed:
             changed.write("# changed\n")
         assert "made in" in said()
         assert "from " in said()
 
 
+def test_the_code_of_the_key_is_all_code_that_makes_features():
+    program = (
+        "import sys\n"
+        "from albert_tf.tasks.classification import source\n"
+        "from albert_tf.tasks.race import source\n"
+        "from albert_tf.tasks.squad import source\n"
+        "print(*(name for name in sys.modules if name.startswith('albert_tf.')))"
+    )
+    command = [sys.executable, "-c", program]
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    # Of declarations of settings, only the values matter, which are in the key themselves.
+    modules = [name.split(".") for name in output.split()]
+    makers = [parts for parts in modules if parts[-1] not in ("settings", "config")]
+    assert {parts[1] for parts in makers if len(parts) > 2} == set(feature_cache.CODE)
+
+
 @pytest.mark.parametrize("damage", [b"", b"PK", None])
-def test_a_damaged_file_is_made_anew(tmp_path, capsys, damage):
+def test_a_damaged_file_is_made_again(tmp_path, capsys, damage):
     maker = Maker()
     cached(tmp_path, maker)
     (file,) = tmp_path.glob("*.npz")
@@ -219,7 +235,7 @@ def test_a_damaged_file_is_made_anew(tmp_path, capsys, damage):
     capsys.readouterr()
     assert_equal_tables(cached(tmp_path, maker), maker.table)
     warning, made = capsys.readouterr().out.splitlines()
-    assert warning.startswith(f"{file} cannot be used, so these features are made anew")
+    assert warning.startswith(f"{file} cannot be used, so these features are made again")
     assert "made in" in made
     assert maker.calls == 2
     assert file.read_bytes() == whole
@@ -258,14 +274,14 @@ def test_a_failure_leaves_nothing(tmp_path):
 KILLED_WRITER = """
 import sys
 import numpy as np
-from albert_tf.data import feature_cache as prepare
+from albert_tf.data import feature_cache
 from albert_tf.data.feature_table import FeatureTable
 
 ids = np.random.default_rng(0).integers(0, 60_000, 8_000_000).astype(np.int32)
 table = FeatureTable(np.array([0, len(ids)]), {"input_ids": ids}, {})
 print("ready", flush=True)
 while True:
-    prepare._write(sys.argv[1], table, "{}")
+    feature_cache._write(sys.argv[1], table, "{}")
 """
 
 
@@ -283,10 +299,10 @@ def test_a_killed_process_leaves_nothing_half(tmp_path):
 
 def test_two_processes_may_write_the_same_file(tmp_path):
     program = (
-        "import sys; from albert_tf.data import feature_cache as prepare\n"
+        "import sys; from albert_tf.data import feature_cache\n"
         "from albert_tf.data.feature_table import FeatureTable\n"
         "table = FeatureTable.from_rows({'input_ids': [list(range(10_000))]}, {})\n"
-        "for _ in range(200): prepare._write(sys.argv[1], table, '{}')\n"
+        "for _ in range(200): feature_cache._write(sys.argv[1], table, '{}')\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "table")]
     processes = [

@@ -167,7 +167,7 @@ def test_values_of_any_size_come_back(tmp_path, values):
     assert_equal_tables(FeatureTable.from_file(str(path)), table)
 
 
-def test_piece_ids_take_two_bytes_in_a_file():
+def test_token_ids_take_two_bytes_in_a_file():
     rows = [[2, 29_999] * 5_000]
     assert len(FeatureTable.from_rows({"input_ids": rows}, {}).to_bytes()) < 2.1 * 10_000
 
@@ -269,7 +269,7 @@ def test_the_stream_is_a_function_of_the_seed():
     assert as_lists(itertools.islice(stream(seed=6), 60)) != first
 
 
-def test_the_stream_can_be_taken_up_at_any_step():
+def test_the_stream_can_be_resumed_at_any_step():
     whole = as_lists(itertools.islice(stream(), 60))
     for step in (1, 12, 13, 37):
         batches = stream()
@@ -298,7 +298,7 @@ def test_without_shuffling_the_order_is_the_tables():
 def test_training_needs_examples_that_fit():
     with pytest.raises(ValueError, match="no examples"):
         next(stream(LENGTHS[:0]))
-    with pytest.raises(ValueError, match="has 40 pieces, the longest bucket 32"):
+    with pytest.raises(ValueError, match="has 40 tokens, the longest bucket 32"):
         next(stream(buckets=(8, 32)))
 
 

@@ -54,7 +54,7 @@ def test_without_shuffling_the_files_order_is_kept(numbered):
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_a_start_anywhere_goes_on_as_the_uninterrupted_stream(numbered, shuffle):
+def test_a_start_anywhere_continues_as_the_uninterrupted_stream(numbered, shuffle):
     whole = read(numbered, 70, shuffle=shuffle)
     for first in (1, 3, 16, 17, 21, 22, 40, 43):
         found = read(numbered, 12, first_step=first, shuffle=shuffle)
@@ -151,7 +151,7 @@ def test_a_truncated_compressed_file_is_named(tmp_path, records_file):
         records.find_records(str(path), "input_file")
 
 
-def test_a_flipped_bit_is_found(records_file):
+def test_a_flipped_bit_is_reported(records_file):
     data = bytearray(records_file.read_bytes())
     data[40] ^= 1
     records_file.write_bytes(data)
@@ -170,6 +170,6 @@ def test_what_is_no_record_file_is_refused(tmp_path, content):
         records.find_records(str(path), "eval_file")
 
 
-def test_nothing_found_is_refused(tmp_path):
+def test_a_folder_without_records_is_refused(tmp_path):
     with pytest.raises(UserError, match="no record files"):
         records.find_records(str(tmp_path), "input_file")

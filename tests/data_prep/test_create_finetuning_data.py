@@ -136,7 +136,7 @@ def test_what_the_metadata_says(write, capsys):
     assert find_feature_records(str(folder), "train_records").num_examples == 21
     size = sum(path.stat().st_size for path in folder.glob("*.tfrecord"))
     line = capsys.readouterr().out.splitlines()[-1]
-    assert line.endswith(f"21 examples of 40 pieces, {size:,} bytes in 3 files in {folder}")
+    assert line.endswith(f"21 examples of 40 tokens, {size:,} bytes in 3 files in {folder}")
 
 
 def test_lengths_are_the_runners_unless_given(write, tmp_path):
@@ -190,7 +190,7 @@ def test_a_truncated_shard_is_refused(write, task_flags):
     folder = write("mrpc")
     shard = next(folder.glob("*.tfrecord"))
     shard.write_bytes(shard.read_bytes()[:-1])
-    assert "truncated or changed; make it anew" in refused(task_flags, "mrpc", folder)
+    assert "truncated or changed; make it again" in refused(task_flags, "mrpc", folder)
 
 
 def test_settings_that_make_no_records(write, tmp_path):

@@ -18,7 +18,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.files import temporary_path
 from albert_tf.text.tokenizer import Tokenizer
 from data_prep import create_pretraining_data as program
-from data_prep.pretraining import record_writer, text_blocks
+from data_prep.pretraining import build, plan, record_writer, text_blocks
 from data_prep.pretraining.settings import PretrainingDataSettings
 from tests.helpers import ROOT, train_spm
 
@@ -219,7 +219,7 @@ def test_metadata_counts_what_the_records_hold(make, text_file, spm_model_file):
         assert shard["examples"] == sum(1 for _ in tf.data.TFRecordDataset(str(path)))
 
 
-def test_pieces_are_those_of_the_text_in_order_or_swapped(make, text_file, spm_model_file):
+def test_tokens_are_those_of_the_text_in_order_or_swapped(make, text_file, spm_model_file):
     features = read(make(dupe_factor=1, single_segment="clean"))
     tokenizer = Tokenizer.from_file(spm_model_file)
     text = pathlib.Path(text_file).read_text()
@@ -295,8 +295,8 @@ def test_many_blocks_and_parts_hold_the_same_documents(make, monkeypatch):
     whole = metadata_of(make("whole"))["counts"]
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 2000)
     monkeypatch.setattr(text_blocks, "BLOCK_DOCUMENTS", 3)
-    monkeypatch.setattr(program, "PART_BYTES", 40_000)
-    monkeypatch.setattr(program, "UNITS_OF_PART", 3)
+    monkeypatch.setattr(plan, "PART_BYTES", 40_000)
+    monkeypatch.setattr(plan, "UNITS_OF_PART", 3)
     folder = make("blocks", num_shards=2, dupe_factor=5, compression="gzip")
     metadata = metadata_of(folder)
     assert metadata["counts"]["blocks"] > 10
@@ -311,7 +311,7 @@ def test_many_blocks_and_parts_hold_the_same_documents(make, monkeypatch):
 
 
 def test_counts_of_joined_parts_may_be_zero(make, monkeypatch):
-    monkeypatch.setattr(program, "PART_BYTES", 40_000)
+    monkeypatch.setattr(plan, "PART_BYTES", 40_000)
     counts = metadata_of(make(num_shards=1, sentence_task="none"))["counts"]
     assert counts["label_1"] == 0 and counts["label_0"] == counts["examples"]
 
@@ -343,7 +343,7 @@ def test_output_files_by_name(make, tmp_path):
     assert abs(sizes[0] - sizes[1]) <= 1 and sum(sizes) == metadata["counts"]["examples"]
 
 
-def test_an_interrupted_run_goes_on(make, monkeypatch, capsys):
+def test_an_interrupted_run_is_resumed(make, monkeypatch, capsys):
     expected = contents(make("whole", num_shards=4))
     encode, num_calls = record_writer.encode_examples, 0
 
@@ -355,20 +355,20 @@ def test_an_interrupted_run_goes_on(make, monkeypatch, capsys):
         return encode(features, lengths)
 
     monkeypatch.setattr(record_writer, "encode_examples", interrupted)
-    monkeypatch.setattr(program, "BATCH_EXAMPLES", 64)
+    monkeypatch.setattr(build, "BATCH_EXAMPLES", 64)
     with pytest.raises(KeyboardInterrupt):
         make(num_shards=4)
-    monkeypatch.setattr(program, "tokenize_block", None)  # is not done again
+    monkeypatch.setattr(build, "tokenize_block", None)  # is not done again
     folder = make(num_shards=4)
     assert contents(folder) == expected
-    assert "going on" in capsys.readouterr().err
+    assert "resuming the run" in capsys.readouterr().err
 
 
 def arguments(settings):
     return [sys.executable, "-m", MODULE, *(f"--{key}={value}" for key, value in settings.items())]
 
 
-def test_a_killed_run_goes_on(tmp_path, spm_model_file):
+def test_a_killed_run_is_resumed(tmp_path, spm_model_file):
     text_file = tmp_path / "text.txt"
     text_file.write_text(made_up_text(1500, seed=4))
     settings = {
@@ -421,7 +421,7 @@ def test_a_finished_run_is_left_alone(make, capsys):
     capsys.readouterr()
     make()
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-    assert "there already" in capsys.readouterr().out
+    assert "existed already" in capsys.readouterr().out
 
 
 # --- Odd and wrong input.

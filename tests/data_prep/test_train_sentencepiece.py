@@ -14,7 +14,7 @@ import tensorflow as tf
 from albert_tf.core.errors import UserError
 from albert_tf.text.tokenizer import Tokenizer
 from data_prep import text_files, train_sentencepiece
-from data_prep.train_sentencepiece import FIRST_PIECES, TrainSettings
+from data_prep.train_sentencepiece import FIRST_TOKENS, TrainSettings
 
 
 def make_corpus(num_sentences=600):
@@ -52,11 +52,11 @@ def pieces(model_proto):
     return [processor.id_to_piece(id) for id in range(processor.get_piece_size())]
 
 
-def test_special_pieces_come_first_and_text_is_cleaned(tmp_path, capfd):
+def test_special_tokens_come_first_and_text_is_cleaned(tmp_path, capfd):
     model_proto = train(tmp_path)
     learnt = pieces(model_proto)
     assert len(learnt) == 300
-    assert tuple(learnt[:13]) == FIRST_PIECES
+    assert tuple(learnt[:13]) == FIRST_TOKENS
     assert tuple(learnt[:6]) == ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "(")
     assert learnt[13] == "▁"
     assert not re.search("[A-Zéö]", "".join(learnt[13:]))
@@ -67,7 +67,7 @@ def test_special_pieces_come_first_and_text_is_cleaned(tmp_path, capfd):
     output = capfd.readouterr()
     assert output.out == ""
     assert len(output.err.splitlines()) == 1
-    assert "600 of 600 sentences (0 above 4,192 bytes left out) -> 300 pieces" in output.err
+    assert "600 of 600 sentences (0 above 4,192 bytes left out) -> 300 tokens" in output.err
 
 
 def test_the_tokenizer_reads_the_model(tmp_path):

@@ -11,7 +11,6 @@ import pytest
 from albert_tf.core.errors import UserError
 from albert_tf.data import records
 from albert_tf.text.tokenizer import Tokenizer
-from data_prep import create_pretraining_data
 from data_prep.create_intrinsic_eval import (
     IntrinsicSettings,
     create_intrinsic_eval,
@@ -244,7 +243,7 @@ def test_a_killed_command_goes_on(workspace, data_dir, tmp_path, monkeypatch, ca
         return build_shards(*arguments)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(create_pretraining_data, "build_shards", killed)
+        patch.setattr(build, "build_shards", killed)
         create_intrinsic_eval(settings)
     made = {path: path.stat().st_mtime_ns for path in tmp_path.glob("made/*/*.tfrecord")}
     assert {path.parent.name for path in made} == {"sop"}
@@ -252,7 +251,7 @@ def test_a_killed_command_goes_on(workspace, data_dir, tmp_path, monkeypatch, ca
     counts = create_intrinsic_eval(settings)
     assert set(counts) == {"none", "nsp", "sop"} and min(counts.values()) > 10
     assert all(path.stat().st_mtime_ns == written for path, written in made.items())
-    assert "going on with the run" in capsys.readouterr().err
+    assert "resuming the run" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.glob("made/passages*")) == ["passages.txt"]
 
     squad.write_text(squad.read_text().replace("aaa", "bbbb"))

@@ -1,7 +1,5 @@
-"""Tokenization against a plain re-statement of the original's, in Python and inside a TensorFlow graph."""
+"""Tokenization in Python against a plain restatement of the original's."""
 
-import json
-import os
 import pathlib
 import pickle
 import subprocess
@@ -13,61 +11,8 @@ import pytest
 import sentencepiece
 
 from albert_tf.core.errors import UserError
-from albert_tf.serving.in_graph.tokenizer import (
-    _clean_in_graph,
-    _clean_with_origins_in_graph,
-    decode_in_graph,
-    graph_tokenizer,
-    graph_tokenizer_with_offsets,
-)
-from albert_tf.text.tokenizer import Tokenizer, _clean_with_origins, clean_text, is_word_start
-from tests.helpers import train_spm
-
-USER_SYMBOLS = ["(", ")", '"', "-", ".", "–", "£", "€"]
-
-LINES = [
-    "The cat sat on the mat.",
-    "",
-    "   \t \n ",
-    "1,000 and 12, then 1999, or 5,",
-    "12,345,678, x1, 7, 77,",
-    "Ünïcödé Ｃａｆé naïve Zürich",
-    "cafe\u0301, e\u0301\u0302t",
-    "\u0301leading accent",
-    "\u0301 \u0302 words of accents \u0303",
-    "´ a ´b",  # NFKD makes spaces of these
-    "[CLS] a cat [SEP] [MASK] <pad> <unk>",
-    "tabs\tand\u00a0no-break\u3000ideographic\u2028spaces\u001cand\u0085more",
-    "emoji 😀 👩‍👩‍👧, 🇩🇪 5,",
-    "中文字符 12, 日本語 한국어",
-    "ﬁnd the ﬂag ½ ⅓ … ™",
-    "Straße İstanbul ıI ΟΔΟΣ ΣΑΣ. ǅ",
-    "²³, x², ①②, ٣٤, ٣,",
-    "zero\u200bwidth soft\u00adhyphen",
-    "▁ a▁b ▁▁5,",
-    "NUL \u0000 ΑΣ\u0000Β inside",
-    '(brackets) "quotes" - dash – £5, €7,',
-    "ﬁ" * 30,
-]
-
-
-def corpus():
-    """Lines with enough different made-up words for a unigram model to learn from."""
-    syllables = ["ca", "the", "ma", "sat", "on", "fi", "n", "st", "ro", "a", "li", "x", "e"]
-    for line in range(600):
-        words = [syllables[line * k % 13] + syllables[(line // 7 + k) % 13] for k in range(1, 8)]
-        yield (
-            "5, x7, " * 3
-            + f"the cat sat on the mat, in {1900 + line % 130}, and 12, then 1999, or 1,{line % 7}00, "
-            + " ".join(words)
-            + f" ({line}) x{line % 10}, é straße café defghijklmnopqrstuvwxyz<>[]/'"
-        )
-
-
-def train(path, sentences=None, **changes):
-    """Trains a model on `corpus()` and writes it to `path`."""
-    settings = {"user_defined_symbols": USER_SYMBOLS, "vocab_size": 190, "hard_vocab_limit": False}
-    return train_spm(path, sentences or corpus(), **settings | changes)
+from albert_tf.text.tokenizer import Tokenizer, clean_text, clean_with_origins, is_word_start
+from tests.text.texts import LINES, read_real_lines, train
 
 
 @pytest.fixture(scope="session", params=["unigram", "bpe"])
@@ -85,11 +30,6 @@ def model_file(request, tmp_path_factory):
 @pytest.fixture(scope="session", params=[True, False], ids=["lower", "cased"])
 def tokenizer(request, model_file):
     return Tokenizer.from_file(model_file, do_lower_case=request.param)
-
-
-@pytest.fixture(scope="session")
-def graph(tokenizer):
-    return graph_tokenizer(tokenizer)
 
 
 def referee_clean(text, lower):
@@ -127,12 +67,6 @@ def visible(model_file, text, lower):
     """What the model makes of a text, without spaces and markers."""
     normalized = load(model_file).normalize(referee_clean(text, lower))
     return normalized.replace("▁", "")
-
-
-def in_graph(graph, texts):
-    import tensorflow as tf
-
-    return graph.encode(tf.constant([text.encode() for text in texts])).to_list()
 
 
 # Cleaning.
@@ -210,14 +144,14 @@ def test_encode_batch_equals_encode(tokenizer):
     ]
 
 
-def test_special_pieces_in_text_are_text(tokenizer):
+def test_special_tokens_in_text_are_text(tokenizer):
     special = {tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id}
     ids = tokenizer.encode("<pad>[CLS][SEP][MASK]")
     assert len(ids) > 4
     assert not special & set(ids)
 
 
-def test_special_pieces_made_of_unknown_characters_are_text(tmp_path):
+def test_special_tokens_made_of_unknown_characters_are_text(tmp_path):
     """Neighbouring unknown characters make one piece, whose text may be that of a control symbol."""
     sentences = [f"一二 三四五 {number}, 六七 八九十," for number in range(200)]
     path = train(tmp_path / "chinese.model", sentences=sentences)
@@ -243,8 +177,6 @@ def test_comma_unknown_to_the_model(tmp_path):
     expected = [referee_encode(path, line, True) for line in lines]
     assert expected[0] != load(path).encode(lines[0])
     assert [array.tolist() for array in tokenizer.encode_batch(lines)] == expected
-    with pytest.raises(UserError, match="piece for ','"):
-        graph_tokenizer(tokenizer)
 
 
 def test_decode(tokenizer):
@@ -299,12 +231,12 @@ def test_offsets_of_words(model_file, text, expected):
 @pytest.mark.parametrize("text", LINES)
 def test_offsets_clean_the_text_alike(text):
     for lower in (True, False):
-        cleaned, origins = _clean_with_origins(text, lower)
+        cleaned, origins = clean_with_origins(text, do_lower_case=lower)
         assert cleaned == clean_text(text, do_lower_case=lower)
         assert len(origins) == len(cleaned)
 
 
-def test_pieces_of_one_character_share_its_span(tokenizer):
+def test_tokens_of_one_character_share_its_span(tokenizer):
     text = "a½"
     _, spans = tokenizer.encode_with_offsets(text)
     assert {text[start:end] for start, end in spans[-2:]} <= {"½", "a½"}
@@ -330,7 +262,7 @@ def check_offsets(tokenizer, model_file, text, shared_characters="½⅓⅔¼⅞�
 
 
 @pytest.mark.parametrize("text", [line for line in LINES if "Σ" not in line])
-def test_offsets_hold_the_text_of_their_pieces(tokenizer, model_file, text):
+def test_offsets_hold_the_text_of_their_tokens(tokenizer, model_file, text):
     check_offsets(tokenizer, model_file, text)
 
 
@@ -345,7 +277,7 @@ def test_offsets_need_a_model_without_byte_fallback(tmp_path):
 # The vocabulary.
 
 
-def test_ids_of_special_pieces(tokenizer, model_file):
+def test_ids_of_special_tokens(tokenizer, model_file):
     names = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
     ids = [
         tokenizer.pad_id,
@@ -433,12 +365,12 @@ def test_file_that_is_no_model(tmp_path, content):
         ("<pad>", {"pad_id": -1, "unk_id": 0}),
     ],
 )
-def test_missing_special_piece(tmp_path, missing, changes):
+def test_missing_special_token(tmp_path, missing, changes):
     path = train(tmp_path / "lacking.model", **changes)
     with pytest.raises(UserError) as caught:
         Tokenizer.from_file(path)
     assert "lacking.model" in str(caught.value)
-    assert f"no piece {missing};" in str(caught.value)
+    assert f"no token {missing};" in str(caught.value)
 
 
 def test_starts_without_tensorflow():
@@ -448,200 +380,12 @@ def test_starts_without_tensorflow():
     assert subprocess.run([sys.executable, "-c", program], cwd=folder, timeout=60).returncode == 0
 
 
-# Inside the graph.
-
-
-def test_graph_equals_python(tokenizer, graph):
-    assert in_graph(graph, LINES) == [tokenizer.encode(line) for line in LINES]
-
-
-def test_graph_takes_no_texts(graph):
-    import tensorflow as tf
-
-    ids = graph.encode(tf.constant([], tf.string))
-    assert ids.dtype == tf.int32
-    assert ids.to_list() == []
-
-
-def test_graph_cleans_every_character_like_python():
-    """All code points but those that are too new for one of the Unicode tables."""
-    import tensorflow as tf
-
-    codes = [*range(0xD800), *range(0xE000, 0x2FFFF)]
-    chars = [chr(code) for code in codes if unicodedata.category(chr(code)) != "Cn"]
-    texts = [f"Σ{char}Σ" for char in chars]
-    found = _clean_in_graph(tf.constant([t.encode() for t in texts]), True).numpy()
-    different = [
-        char
-        for char, text, result in zip(chars, texts, found, strict=True)
-        if result.decode() != clean_text(text, do_lower_case=True)
-    ]
-    # Marks that came with Unicode 14 or later decide about a final sigma; older tables do not know them.
-    assert all(ord(char) > 0x870 for char in different)
-    assert len(different) < 500
-
-
-def test_graph_replaces_invalid_bytes(tokenizer, graph):
-    import tensorflow as tf
-
-    lines = [b"caf\xe9 the", b"\xff\xfe", b"cut \xf0\x9f\x98", b"ca\xe9t"]
-    expected = [tokenizer.encode(line.decode("utf-8", errors="replace")) for line in lines]
-    assert graph.encode(tf.constant(lines)).to_list() == expected
-
-
-def test_graph_lowers_i_to_i_in_turkey(tmp_path):
-    """TensorFlow's lower case depends on the locale of the process."""
-    program = (
-        "import sys; from albert_tf.text.tokenizer import Tokenizer, graph_tokenizer;"
-        "tokenizer = Tokenizer.from_file(sys.argv[1]);"
-        "ids = graph_tokenizer(tokenizer).encode(['IN Istanbul']).to_list();"
-        "sys.exit(ids != [tokenizer.encode('in istanbul')])"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", program, train(tmp_path / "spiece.model")],
-        cwd=pathlib.Path(__file__).parents[2],
-        env=os.environ | {"LC_ALL": "tr_TR.UTF-8"},
-        timeout=100,
-    )
-    assert result.returncode == 0
-
-
-def test_graph_survives_saving(tokenizer, graph, tmp_path):
-    import tensorflow as tf
-
-    tf.saved_model.save(graph, str(tmp_path / "saved"))
-    loaded = tf.saved_model.load(str(tmp_path / "saved"))
-    assert in_graph(loaded, LINES) == [tokenizer.encode(line) for line in LINES]
-
-
-# Offsets inside the graph.
-
-
-@pytest.fixture(scope="session")
-def graph_with_offsets(tokenizer):
-    return graph_tokenizer_with_offsets(tokenizer)
-
-
-def offsets_in_graph(graph, texts):
-    """For each text its ids, and the (start, end) of each, as `encode_with_offsets` gives them."""
-    import tensorflow as tf
-
-    lines = [text if isinstance(text, bytes) else text.encode() for text in texts]
-    columns = (
-        column.to_list() for column in graph.encode_with_offsets(tf.constant(lines, tf.string))
-    )
-    return [
-        (ids, list(zip(starts, ends, strict=True)))
-        for ids, starts, ends in zip(*columns, strict=True)
-    ]
-
-
-def mixed_lines(count, seed=0):
-    """Lines of all that is hard to count, in any order."""
-    parts = [
-        *"abcXYZ 019,,.(€)–´▁中가한😀İΣςẞ½ﬁＣ™…",
-        "\u0301",
-        "\u0344",
-        "\u200b",
-        "\u00ad",
-        "\ufeff",
-    ]
-    parts += ["\u00a0", "\u3000", "\t", "\n", "\0", "\ufffe", "1999,", "[CLS]", "the cat", "👩‍👩‍👧"]
-    rng = np.random.default_rng(seed)
-    return ["".join(rng.choice(parts, rng.integers(0, 25))) for _ in range(count)]
-
-
-def test_offsets_in_graph_equal_python(tokenizer, graph_with_offsets):
-    lines = [*LINES, *mixed_lines(500)]
-    expected = [tokenizer.encode_with_offsets(line) for line in lines]
-    assert any(tokenizer.unk_id in ids for ids, _ in expected)
-    assert any(start == end for _, spans in expected for start, end in spans)
-    assert offsets_in_graph(graph_with_offsets, lines) == expected
-    assert offsets_in_graph(graph_with_offsets, []) == []
-    assert offsets_in_graph(graph_with_offsets, [""]) == [([], [])]
-
-
-def test_offsets_in_graph_count_invalid_bytes_as_characters(tokenizer, graph_with_offsets):
-    rng = np.random.default_rng(0)
-    parts = [
-        b"a",
-        b" ",
-        b"1,",
-        *(bytes([byte]) for byte in b"\xc3\xa9\xe2\x96\x81\xf0\x9f\x98\xed\xa0\xff"),
-    ]
-    lines = [b"".join(rng.choice(parts, rng.integers(0, 12))) for _ in range(500)]
-    texts = [line.decode(errors="replace") for line in lines]
-    assert sum("\ufffd" in text for text in texts) > 100
-    expected = [tokenizer.encode_with_offsets(text) for text in texts]
-    assert offsets_in_graph(graph_with_offsets, lines) == expected
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"user_defined_symbols": ["sat on", "<sep>", "½", "("], "split_by_whitespace": False},
-        {"normalization_rule_name": "nmt_nfkc_cf", "treat_whitespace_as_suffix": True},
-        {
-            "normalization_rule_name": "identity",
-            "remove_extra_whitespaces": False,
-            "add_dummy_prefix": False,
-        },
-    ],
-    ids=["symbols", "folding", "identity"],
-)
-def test_offsets_in_graph_follow_the_models_normaliser(tmp_path, changes):
-    tokenizer = Tokenizer.from_file(train(tmp_path / "spiece.model", **changes))
-    lines = [*LINES, "the cat sat on<sep>the mat<sep>", *mixed_lines(300, seed=1)]
-    expected = [tokenizer.encode_with_offsets(line) for line in lines]
-    assert offsets_in_graph(graph_tokenizer_with_offsets(tokenizer), lines) == expected
-
-
-def test_origins_in_graph_of_every_character_equal_python():
-    import tensorflow as tf
-
-    codes = [*range(0xD800), *range(0xE000, 0x2FFFF)]
-    chars = [chr(code) for code in codes if unicodedata.category(chr(code)) != "Cn"]
-    texts = [f"a{''.join(chars[k : k + 40])} {chars[k]}b" for k in range(0, len(chars), 40)]
-    cleaned, starts, ends = _clean_with_origins_in_graph(decode_in_graph(tf.constant(texts)), False)
-    for text, *found in zip(texts, cleaned.numpy(), starts.to_list(), ends.to_list(), strict=True):
-        expected, origins = _clean_with_origins(text, False)
-        assert found[0].decode() == expected
-        assert list(zip(*found[1:], strict=True)) == origins
-
-
-def test_offsets_in_graph_need_a_model_without_byte_fallback(tmp_path):
-    path = train(tmp_path / "bytes.model", byte_fallback=True, vocab_size=400)
-    with pytest.raises(UserError, match="byte_fallback"):
-        graph_tokenizer_with_offsets(Tokenizer.from_file(path))
-
-
-def test_offsets_in_graph_survive_saving(tokenizer, graph_with_offsets, tmp_path):
-    import tensorflow as tf
-
-    tf.saved_model.save(graph_with_offsets, str(tmp_path / "saved"))
-    loaded = tf.saved_model.load(str(tmp_path / "saved"))
-    assert offsets_in_graph(loaded, LINES) == list(map(tokenizer.encode_with_offsets, LINES))
-    assert in_graph(loaded, LINES) == [tokenizer.encode(line) for line in LINES]
-
-
 # Real text with the released vocabulary.
 
 
 @pytest.fixture(scope="session")
 def real_lines(real_data):
-    """2,000 lines, evenly spread over several kinds of text."""
-    files = sorted(real_data.glob("text/*/*")) + sorted(real_data.glob("glue/*/*.tsv"))
-    lines = [
-        line
-        for file in files
-        for line in file.read_text(encoding="utf-8", errors="replace").splitlines()
-    ]
-    articles = json.loads((real_data / "squad" / "dev-v1.1.json").read_text(encoding="utf-8"))[
-        "data"
-    ]
-    lines += [paragraph["context"] for article in articles for paragraph in article["paragraphs"]]
-    assert len(lines) > 2000
-    return lines[:: len(lines) // 2000]
+    return read_real_lines(real_data)
 
 
 def test_real_lines_equal_referee(released_model_file, real_lines):
@@ -654,18 +398,6 @@ def test_real_lines_equal_referee(released_model_file, real_lines):
     assert [tokenizer.encode(line) for line in real_lines] == expected
     assert [ids.tolist() for ids in tokenizer.encode_batch(real_lines)] == expected
     assert [tokenizer.encode_with_offsets(line)[0] for line in real_lines] == expected
-
-
-def test_real_lines_in_graph_equal_python(released_model_file, real_lines):
-    tokenizer = Tokenizer.from_file(released_model_file)
-    expected = [tokenizer.encode(line) for line in real_lines]
-    assert in_graph(graph_tokenizer(tokenizer), real_lines) == expected
-
-
-def test_offsets_of_real_lines_in_graph_equal_python(released_model_file, real_lines):
-    tokenizer = Tokenizer.from_file(released_model_file)
-    expected = list(map(tokenizer.encode_with_offsets, real_lines))
-    assert offsets_in_graph(graph_tokenizer_with_offsets(tokenizer), real_lines) == expected
 
 
 def test_released_vocabulary(released_model_file):

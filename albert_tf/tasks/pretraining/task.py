@@ -85,7 +85,7 @@ class PretrainingTask(Task):
     def _check_host(self, found: Mapping[str, records.RecordSet], run: RunConfig) -> None:
         """Refuses records that reading masks where another machine reads them, which has no Python of ours."""
         for flag, record_set in found.items():
-            if record_set.is_masked_anew and run.tpu_name not in ("", "local"):
+            if record_set.has_dynamic_masks and run.tpu_name not in ("", "local"):
                 raise UserError(
                     f"--{flag}: records made with --masking=dynamic are masked in this process, not on the hosts of"
                     f" --tpu_name={run.tpu_name}; make them with --masking=static"
@@ -95,7 +95,7 @@ class PretrainingTask(Task):
         """Sequence length and predictions of records, which must be as the flags say, where they say it."""
         config = self.config
         # Where training masks, it may mask more or less than the records' settings say.
-        settings = ("max_seq_length", "max_predictions_per_seq")[: 2 - record_set.is_masked_anew]
+        settings = ("max_seq_length", "max_predictions_per_seq")[: 2 - record_set.has_dynamic_masks]
         for setting in settings:
             if wanted := getattr(config, setting):
                 record_set.require(setting, setting, wanted)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from data_prep import create_pretraining_data as program
-from data_prep.pretraining import plan, record_writer, text_blocks
+from data_prep.pretraining import build, plan, record_writer, text_blocks
 from data_prep.pretraining.record_folder import FileAccess, WorkFolder
 from data_prep.pretraining.settings import PretrainingDataSettings, with_pipeline_options
 from tests.data_prep.test_create_pretraining_data import (
@@ -116,8 +116,8 @@ def small_blocks(monkeypatch):
     """Many blocks, ranges and parts of little text."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 5000)
     monkeypatch.setattr(text_blocks, "BLOCK_DOCUMENTS", 3)
-    monkeypatch.setattr(program, "PART_BYTES", 60_000)
-    monkeypatch.setattr(program, "UNITS_OF_PART", 5)
+    monkeypatch.setattr(plan, "PART_BYTES", 60_000)
+    monkeypatch.setattr(plan, "UNITS_OF_PART", 5)
     if HAS_BEAM:
         monkeypatch.setattr(beam_pipeline, "RANGE_BYTES", 7000)
 
@@ -195,7 +195,7 @@ def random_text(rng, num_lines):
 
 @needs_beam
 @pytest.mark.parametrize("seed", range(30))
-def test_blocks_are_found_in_parallel_as_by_reading(tmp_path, monkeypatch, seed):
+def test_blocks_are_those_of_the_local_engine(tmp_path, monkeypatch, seed):
     rng = random.Random(seed)
     sizes = {"BLOCK_BYTES": 50, "BLOCK_DOCUMENTS": 3, "LARGE_BLOCK_BYTES": 90}
     sizes |= {"MOST_BLOCK_BYTES": rng.choice([100, 200, 400]), "MOST_LINE_BYTES": 16}
@@ -209,7 +209,7 @@ def test_blocks_are_found_in_parallel_as_by_reading(tmp_path, monkeypatch, seed)
         files.append({"file": str(path), "bytes": path.stat().st_size})
     work = WorkFolder(str(tmp_path / "work"), beam_files.BeamFileAccess())
     work.files.write_json(work.file("settings.json"), {"input_files": files})
-    job = plan.Job(None, None, work, None, None)
+    job = build.Job(None, None, work, None, None)
 
     for part in beam_pipeline.ranges_of(files):
         beam_pipeline.scan_range(part, job)
@@ -250,17 +250,17 @@ def interrupt_after(monkeypatch, num_calls):
 
 @needs_beam
 @pytest.mark.parametrize(("first", "second"), [("direct", "direct"), ("local", "direct")])
-def test_a_run_goes_on_where_another_was_stopped(
+def test_a_run_is_resumed_where_another_was_stopped(
     make, monkeypatch, small_blocks, capsys, first, second
 ):
     expected = contents(make("whole", num_shards=6))
     with monkeypatch.context() as context, pytest.raises(RuntimeError, match="machine is gone"):
         interrupt_after(context, 5)
         make(runner=first, num_shards=6)
-    monkeypatch.setattr(program, "decode_lines", None)  # no block is tokenized again
+    monkeypatch.setattr(build, "decode_lines", None)  # no block is tokenized again
     folder = make(runner=second, num_shards=6)
     assert contents(folder) == expected
-    assert "going on with the run" in capsys.readouterr().err
+    assert "resuming the run" in capsys.readouterr().err
 
 
 @needs_beam
@@ -268,7 +268,7 @@ def test_a_finished_run_is_left_alone_and_others_are_refused(make, capsys):
     folder = make()
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     make()
-    assert "there already" in capsys.readouterr().out
+    assert "existed already" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     with pytest.raises(UserError, match="ngram was 3, is 2; give another folder"):
         make(ngram=2)
@@ -462,5 +462,5 @@ def test_only_other_runners_import_beam():
 
 @needs_beam
 def test_workers_import_no_tensorflow():
-    code = "import sys, data_prep.beam_pipeline; print('tensorflow' in sys.modules)"
+    code = "import sys, data_prep.pretraining.beam_pipeline; print('tensorflow' in sys.modules)"
     assert run_code(code).stdout == "False\n"

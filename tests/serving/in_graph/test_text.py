@@ -79,7 +79,7 @@ def test_pairs(tokenizer, length):
 
 
 @pytest.mark.parametrize("text_b", ["", "  ", "\u0301"], ids=["empty", "space", "accent"])
-def test_a_second_text_without_pieces_counts_as_none(graph, tokenizer, text_b):
+def test_a_second_text_without_tokens_counts_as_none(graph, tokenizer, text_b):
     features = graph.pairs(tf.constant(["the cat"]), tf.constant([text_b]))
     ids = tokenizer.encode("the cat")
     assert features["input_ids"].numpy().tolist() == [[2, *ids, 3]]

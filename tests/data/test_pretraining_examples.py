@@ -1,32 +1,37 @@
 """Masks and sentence pairs: hand-made examples, then shares at the real rates, then a plain restatement."""
 
 import collections
+import importlib
+import inspect
 import itertools
 import json
 import random
 import zlib
 
+import numba
 import numpy as np
 import pytest
 
-from albert_tf.data.masking import find_words, seeds_of
-from data_prep.pretraining import record_formats, sentence_pairs
+from albert_tf.data import pretraining_examples as examples
+from albert_tf.data.pretraining_examples import find_words, seeds_of
+from data_prep.pretraining import record_formats
+from tests.helpers import ROOT
 
 CLS, SEP, MASK = 2, 3, 4
 VOCAB_SIZE = 1000
 FIRST_START = 500  # ids from here on start a word, those below continue one
-SEED = sentence_pairs.combine_seeds(7)
+SEED = examples.combine_seeds(7)
 
 
 def rule(**changes):
-    vocabulary = sentence_pairs.Vocabulary(np.arange(VOCAB_SIZE) >= FIRST_START, CLS, SEP, MASK)
-    return sentence_pairs.masking_rule(vocabulary, **{"max_predictions_per_seq": 77, **changes})
+    vocabulary = examples.Vocabulary(np.arange(VOCAB_SIZE) >= FIRST_START, CLS, SEP, MASK)
+    return examples.masking_rule(vocabulary, **{"max_predictions_per_seq": 77, **changes})
 
 
 def mask(ids, masking_rule, seed):
-    """Masks one example; returns its pieces, the positions to predict and what stood there."""
+    """Masks one example; returns its tokens, the positions to predict and what stood there."""
     input_ids = np.array([ids], np.int32)
-    predictions = sentence_pairs.mask_batch(
+    predictions = examples.mask_batch(
         input_ids, np.array([len(ids)], np.int32), np.array([seed], np.uint64), masking_rule
     )
     count = predictions.counts[0]
@@ -40,23 +45,23 @@ def pair_rule(**changes):
         "sentence_task": "sop",
         "single_segment": "faithful",
     }
-    return sentence_pairs.pair_rule(np.arange(VOCAB_SIZE) >= FIRST_START, **{**defaults, **changes})
+    return examples.pair_rule(np.arange(VOCAB_SIZE) >= FIRST_START, **{**defaults, **changes})
 
 
 def sequence(*words):
-    """[CLS] words [SEP]; a word is a list of pieces."""
+    """[CLS] words [SEP]; a word is a list of tokens."""
     return np.array([CLS, *sum(words, []), SEP], np.int32)
 
 
 def words_of_lengths(lengths):
-    """Words of distinct pieces: one that starts a word, then some that do not."""
+    """Words of distinct tokens: one that starts a word, then some that do not."""
     return [[FIRST_START + i % 400, *[10 + i % 400] * (n - 1)] for i, n in enumerate(lengths)]
 
 
 def documents(*sentences_of_documents):
-    """Documents of sentences of pieces."""
+    """Documents of sentences of tokens."""
     sentences = [sentence for document in sentences_of_documents for sentence in document]
-    return sentence_pairs.Documents(
+    return examples.Documents(
         np.array(list(itertools.chain(*sentences)), np.uint16),
         np.cumsum([0, *map(len, sentences)]),
         np.cumsum([0, *map(len, sentences_of_documents)]),
@@ -71,7 +76,7 @@ def segments(docs, pair):
 # --- Words.
 
 
-def test_words_begin_at_start_pieces():
+def test_words_begin_at_start_tokens():
     ids = np.array([CLS, 600, 10, 11, 700, SEP, 800, 12, SEP], np.int32)
     positions, offsets = find_words(ids, rule())
     assert positions.tolist() == [1, 2, 3, 4, 6, 7]
@@ -85,12 +90,12 @@ def test_a_continuation_behind_sep_belongs_to_the_word_before_it():
     assert offsets.tolist() == [0, 2, 3]
 
 
-def test_the_first_piece_opens_a_word_whatever_it_is():
+def test_the_first_token_opens_a_word_whatever_it_is():
     _, offsets = find_words(np.array([CLS, 10, 11, 700, SEP], np.int32), rule())
     assert offsets.tolist() == [0, 2, 3]
 
 
-def test_without_whole_words_each_piece_is_one():
+def test_without_whole_words_each_token_is_one():
     ids = np.array([CLS, 600, 10, 11, SEP], np.int32)
     _, offsets = find_words(ids, rule(do_whole_word_mask=False))
     assert offsets.tolist() == [0, 1, 2, 3]
@@ -138,22 +143,20 @@ def test_an_example_without_words():
 def test_the_seed_alone_decides():
     ids = sequence(*words_of_lengths([1] * 100))
     first, again = (mask(ids, rule(), SEED)[0].tolist() for _ in range(2))
-    other = mask(ids, rule(), sentence_pairs.combine_seeds(8))[0].tolist()
+    other = mask(ids, rule(), examples.combine_seeds(8))[0].tolist()
     assert first == again != other
 
 
 def test_seeds_of_numbers_in_another_order_differ():
-    seeds = {
-        int(sentence_pairs.combine_seeds(*n)) for n in [(1, 2), (2, 1), (1,), (1, 2, 0), (0, 1, 2)]
-    }
+    seeds = {int(examples.combine_seeds(*n)) for n in [(1, 2), (2, 1), (1,), (1, 2, 0), (0, 1, 2)]}
     assert len(seeds) == 5
 
 
 def test_shuffled_is_a_permutation():
-    order = sentence_pairs.shuffled(1000, SEED)
+    order = examples.shuffled(1000, SEED)
     assert sorted(order.tolist()) == list(range(1000))
     assert 0.3 < np.mean(order > np.arange(1000)) < 0.7
-    assert sentence_pairs.shuffled(0, SEED).size == 0
+    assert examples.shuffled(0, SEED).size == 0
 
 
 # --- Masks: shares at the real rates.
@@ -167,10 +170,10 @@ def sequence_of_512():
 
 
 def mask_many(count, masking_rule, ids):
-    return [mask(ids, masking_rule, sentence_pairs.combine_seeds(11, i)) for i in range(count)]
+    return [mask(ids, masking_rule, examples.combine_seeds(11, i)) for i in range(count)]
 
 
-def test_shares_of_masked_pieces_and_of_their_replacements():
+def test_shares_of_masked_tokens_and_of_their_replacements():
     ids = sequence_of_512()
     results = mask_many(500, rule(), ids)
     assert np.mean([len(positions) for _, positions, _ in results]) / 512 == pytest.approx(
@@ -178,15 +181,15 @@ def test_shares_of_masked_pieces_and_of_their_replacements():
     )
     replaced = np.concatenate([output[positions] for output, positions, _ in results])
     labels = np.concatenate([labels for _, _, labels in results])
-    # 38,500 pieces: three deviations are 0.006.
+    # 38,500 tokens: three deviations are 0.006.
     assert np.mean(replaced == MASK) == pytest.approx(0.8, abs=0.007)
     assert np.mean(replaced == labels) == pytest.approx(0.1, abs=0.006)
-    random_pieces = replaced[(replaced != MASK) & (replaced != labels)]
-    assert random_pieces.min() < 20 and random_pieces.max() >= VOCAB_SIZE - 20
-    assert random_pieces.mean() == pytest.approx(VOCAB_SIZE / 2, rel=0.05)
+    random_tokens = replaced[(replaced != MASK) & (replaced != labels)]
+    assert random_tokens.min() < 20 and random_tokens.max() >= VOCAB_SIZE - 20
+    assert random_tokens.mean() == pytest.approx(VOCAB_SIZE / 2, rel=0.05)
 
 
-def test_labels_are_the_masked_pieces_and_others_stay():
+def test_labels_are_the_masked_tokens_and_others_stay():
     ids = sequence_of_512()
     for output, positions, labels in mask_many(50, rule(), ids):
         assert (np.diff(positions) > 0).all()
@@ -231,7 +234,7 @@ def test_spans_have_at_most_ngram_words():
 
 
 def restated_mask(words, length, rng):
-    """The original's choice of pieces, as its rule reads: on lists of words (pieces' places), in Python."""
+    """The original's choice of tokens, as its rule reads: on lists of words (tokens' places), in Python."""
     wanted = min(77, max(1, round(length * 0.15)))
     starts = list(range(len(words)))
     rng.shuffle(starts)
@@ -248,7 +251,7 @@ def restated_mask(words, length, rng):
     return np.array(sorted(taken))
 
 
-def test_choice_of_pieces_equals_a_plain_restatement_in_distribution():
+def test_choice_of_tokens_equals_a_plain_restatement_in_distribution():
     ids = sequence_of_512()
     places, offsets = find_words(ids, rule())
     words = [places[a:b].tolist() for a, b in zip(offsets, offsets[1:], strict=False)]
@@ -270,7 +273,7 @@ def test_choice_of_pieces_equals_a_plain_restatement_in_distribution():
 # --- Permutation.
 
 
-def test_permuted_pieces_change_places_among_themselves():
+def test_permuted_tokens_change_places_among_themselves():
     ids = sequence_of_512()
     num_moved = 0
     for output, positions, labels in mask_many(50, rule(do_permutation=True), ids):
@@ -279,19 +282,19 @@ def test_permuted_pieces_change_places_among_themselves():
         others = np.setdiff1d(np.arange(512), positions)
         assert output[others].tolist() == ids[others].tolist()
         num_moved += np.sum((output != ids) & (output != MASK))
-    # About 76 of 77 permuted pieces move, and 7.7 of 77 masked ones are random pieces.
+    # About 76 of 77 permuted tokens move, and 7.7 of 77 masked ones are random tokens.
     assert 65 < num_moved / 50 < 90
 
 
-def test_permutation_alone_keeps_the_pieces():
-    # Three pieces are masked and three permuted. Where all three masks are [MASK], the others are the permuted.
+def test_permutation_alone_keeps_the_tokens():
+    # Three tokens are masked and three permuted. Where all three masks are [MASK], the others are the permuted.
     ids = sequence(*words_of_lengths([1] * 20))
     found = False
     for seed in range(200):
         output, positions, _ = mask(
             ids,
             rule(masked_lm_prob=0.15, do_permutation=True, ngram=1),
-            sentence_pairs.combine_seeds(seed),
+            examples.combine_seeds(seed),
         )
         assert len(positions) == 6
         if np.sum(output == MASK) == 3:
@@ -311,9 +314,7 @@ def test_two_sentences_are_in_order_or_swapped():
     docs = documents([ONE, TWO])
     seen = collections.Counter()
     for seed in range(1000):
-        pairs, _, _ = sentence_pairs.plan_pairs(
-            docs, pair_rule(), sentence_pairs.combine_seeds(seed)
-        )
+        pairs, _, _ = examples.plan_pairs(docs, pair_rule(), examples.combine_seeds(seed))
         assert len(pairs) == 1
         a, b, label = segments(docs, pairs[0])
         assert (a, b) == ((TWO, ONE) if label else (ONE, TWO))
@@ -324,16 +325,16 @@ def test_two_sentences_are_in_order_or_swapped():
 def test_pairs_are_in_order_without_a_sentence_task():
     docs = documents([ONE, TWO, THREE], [FOUR, FOUR])
     for seed in range(50):
-        pairs, _, _ = sentence_pairs.plan_pairs(docs, pair_rule(sentence_task="none"), seed)
+        pairs, _, _ = examples.plan_pairs(docs, pair_rule(sentence_task="none"), seed)
         a, b, label = segments(docs, pairs[0])
         assert (a + b, label) == (ONE + TWO + THREE, 0)
-        assert pairs[1, sentence_pairs.LABEL] == 0
+        assert pairs[1, examples.LABEL] == 0
 
 
 def test_chunks_reach_the_target_and_use_every_sentence_once():
     docs = documents([[600 + i] * 4 for i in range(50)])
-    pairs, _, _ = sentence_pairs.plan_pairs(docs, pair_rule(max_seq_length=13), SEED)
-    assert len(pairs) == 17  # three sentences of 4 pieces reach 10
+    pairs, _, _ = examples.plan_pairs(docs, pair_rule(max_seq_length=13), SEED)
+    assert len(pairs) == 17  # three sentences of 4 tokens reach 10
     used = [sum(segments(docs, pair)[:2], []) for pair in pairs]
     assert sorted(sum(used, [])) == docs.ids.tolist()
 
@@ -342,7 +343,7 @@ def test_a_middle_is_between_any_two_sentences():
     docs = documents([ONE, TWO, THREE, FOUR])
     lengths = collections.Counter()
     for seed in range(900):
-        pairs, _, _ = sentence_pairs.plan_pairs(docs, pair_rule(sentence_task="none"), seed)
+        pairs, _, _ = examples.plan_pairs(docs, pair_rule(sentence_task="none"), seed)
         lengths[len(segments(docs, pairs[0])[0])] += 1
     assert set(lengths) == {2, 3, 5}
     assert min(lengths.values()) > 240
@@ -353,7 +354,7 @@ def test_b_is_from_another_document_with_nsp():
     docs = documents(first, second)
     labels, num_pairs = [], collections.Counter()
     for seed in range(1000):
-        pairs, _, _ = sentence_pairs.plan_pairs(docs, pair_rule(sentence_task="nsp"), seed)
+        pairs, _, _ = examples.plan_pairs(docs, pair_rule(sentence_task="nsp"), seed)
         a, b, label = segments(docs, pairs[0])
         labels.append(label)
         if label:
@@ -371,7 +372,7 @@ def test_b_is_from_another_document_with_nsp():
 
 def test_random_b_fills_up_to_the_target_only():
     docs = documents([[600]], [[700 + i] for i in range(100)])
-    pairs, _, _ = sentence_pairs.plan_pairs(docs, pair_rule(max_seq_length=13), SEED)
+    pairs, _, _ = examples.plan_pairs(docs, pair_rule(max_seq_length=13), SEED)
     a, b, label = segments(docs, pairs[0])
     assert (a, label) == ([600], 1)
     assert len(b) == 9 or b[-1] == 799
@@ -380,15 +381,13 @@ def test_random_b_fills_up_to_the_target_only():
 def test_a_lone_sentence_faithfully():
     docs = documents([ONE], [TWO])
     for seed in range(20):
-        pairs, _, _ = sentence_pairs.plan_pairs(
-            docs, pair_rule(), sentence_pairs.combine_seeds(seed)
-        )
+        pairs, _, _ = examples.plan_pairs(docs, pair_rule(), examples.combine_seeds(seed))
         assert [segments(docs, pair) for pair in pairs] == [(ONE, TWO, 1), (TWO, ONE, 1)]
 
 
 def test_the_only_document_stands_in_for_another():
     docs = documents([ONE])
-    pairs, _, _ = sentence_pairs.plan_pairs(docs, pair_rule(), SEED)
+    pairs, _, _ = examples.plan_pairs(docs, pair_rule(), SEED)
     assert segments(docs, pairs[0]) == (ONE, ONE, 1)
 
 
@@ -397,10 +396,10 @@ def test_a_lone_sentence_cleanly(task):
     docs = documents([[600, 10, 700, 11, 800]], [TWO, TWO])
     seen = collections.Counter()
     for seed in range(400):
-        pairs, _, num_dropped = sentence_pairs.plan_pairs(
+        pairs, _, num_dropped = examples.plan_pairs(
             docs,
             pair_rule(single_segment="clean", sentence_task=task),
-            sentence_pairs.combine_seeds(seed),
+            examples.combine_seeds(seed),
         )
         assert num_dropped == 0 or task == "nsp"
         a, b, label = segments(docs, pairs[0])
@@ -418,25 +417,21 @@ def test_a_lone_sentence_cleanly(task):
 
 def test_a_lone_word_is_dropped_cleanly():
     docs = documents([[600, 10, 11]], [ONE, TWO])
-    pairs, _, num_dropped = sentence_pairs.plan_pairs(docs, pair_rule(single_segment="clean"), SEED)
+    pairs, _, num_dropped = examples.plan_pairs(docs, pair_rule(single_segment="clean"), SEED)
     assert (len(pairs), num_dropped) == (1, 1)
 
 
 def test_a_tenth_of_the_documents_is_cut_short():
     docs = documents(*[[[600]] * 40 for _ in range(3000)])
-    pairs, _, _ = sentence_pairs.plan_pairs(
-        docs, pair_rule(max_seq_length=43, short_seq_prob=0.1), SEED
-    )
-    document = np.searchsorted(
-        docs.document_offsets, pairs[:, sentence_pairs.A_START], side="right"
-    )
+    pairs, _, _ = examples.plan_pairs(docs, pair_rule(max_seq_length=43, short_seq_prob=0.1), SEED)
+    document = np.searchsorted(docs.document_offsets, pairs[:, examples.A_START], side="right")
     # Of 39 targets from 2 to 40, one is not shorter.
     pairs_of_document = np.bincount(document)[1:]
     assert np.mean(pairs_of_document > 1) == pytest.approx(0.1 * 38 / 39, abs=0.02)
 
 
 def test_no_documents():
-    pairs, seeds, num_dropped = sentence_pairs.plan_pairs(documents(), pair_rule(), SEED)
+    pairs, seeds, num_dropped = examples.plan_pairs(documents(), pair_rule(), SEED)
     assert (len(pairs), len(seeds), num_dropped) == (0, 0, 0)
 
 
@@ -447,22 +442,22 @@ def test_the_longer_segment_is_cut_at_both_ends():
     fronts = []
     for seed in range(200):
         pair = np.array([0, 100, 200, 210, 0])
-        sentence_pairs.truncate_pair(pair, 50, np.array([sentence_pairs.combine_seeds(seed)]))
+        examples.truncate_pair(pair, 50, np.array([examples.combine_seeds(seed)]))
         a_start, a_end, b_start, b_end, _ = pair.tolist()
         assert (b_start, b_end, a_end - a_start) == (200, 210, 40)
         fronts.append(a_start)
-    assert np.mean(fronts) == pytest.approx(30, abs=1)  # of 60 pieces
+    assert np.mean(fronts) == pytest.approx(30, abs=1)  # of 60 tokens
 
 
 def test_equal_segments_are_cut_in_turn():
     pair = np.array([0, 30, 100, 130, 0])
-    sentence_pairs.truncate_pair(pair, 25, np.array([SEED]))
+    examples.truncate_pair(pair, 25, np.array([SEED]))
     assert (pair[1] - pair[0], pair[3] - pair[2]) == (13, 12)
 
 
 def full_features(docs, pair, masking_rule):
     """The original's features of one example."""
-    sequences = sentence_pairs.join_pairs(
+    sequences = examples.join_pairs(
         docs.ids, np.array([pair]), np.array([SEED]), masking_rule, max_seq_length=9
     )
     batch = record_formats.full_records(sequences, masking_rule)
@@ -488,7 +483,7 @@ def test_features_of_a_masked_example():
         [0, 2, 2, 4, 0],
         rule(masked_lm_prob=1.0, max_predictions_per_seq=5, ngram=2, do_permutation=True),
     )
-    # All four pieces are masked, so that none is left to permute, and 6 of twice 5 slots stay empty.
+    # All four tokens are masked, so that none is left to permute, and 6 of twice 5 slots stay empty.
     assert features["masked_lm_positions"] == [[1, 2, 4, 5, 0, 0, 0, 0, 0, 0]]
     assert features["masked_lm_ids"] == [[600, 10, 700, 11, 0, 0, 0, 0, 0, 0]]
     assert features["masked_lm_weights"] == [[1, 1, 1, 1, 0, 0, 0, 0, 0, 0]]
@@ -512,7 +507,41 @@ def test_masks_are_those_of_earlier_versions():
 
 def test_a_vocabulary_survives_json():
     starts = np.random.default_rng(1).random(1003) < 0.5
-    vocabulary = sentence_pairs.Vocabulary(starts, 7, 8, 9)
-    again = sentence_pairs.Vocabulary.from_json(json.loads(json.dumps(vocabulary.to_json())), 1003)
+    vocabulary = examples.Vocabulary(starts, 7, 8, 9)
+    again = examples.Vocabulary.from_json(json.loads(json.dumps(vocabulary.to_json())), 1003)
     assert again[1:] == vocabulary[1:]
     np.testing.assert_array_equal(again.is_word_start, starts)
+
+
+COMPILED = [
+    "albert_tf.data.pretraining_examples",
+    "data_prep.pretraining.line_tokenizer",
+    "data_prep.pretraining.record_writer",
+]
+
+
+def test_all_files_of_compiled_functions_are_tested_here():
+    sources = [*ROOT.glob("albert_tf/**/*.py"), *ROOT.glob("data_prep/**/*.py")]
+    files = [path for path in sources if "@numba" in path.read_text()]
+    assert {path.relative_to(ROOT).with_suffix("").as_posix() for path in files} == {
+        name.replace(".", "/") for name in COMPILED
+    }
+
+
+@pytest.mark.parametrize("module", COMPILED)
+def test_compiled_functions_call_none_of_another_file(module):
+    """numba keeps a compiled function, with those that it calls, until the function's own file changes."""
+    functions = [
+        function
+        for function in vars(importlib.import_module(module)).values()
+        if isinstance(function, numba.core.dispatcher.Dispatcher)
+    ]
+    assert len(functions) > 5
+    for function in functions:
+        code = function.py_func.__code__
+        names = {name: function.py_func.__globals__.get(name) for name in code.co_names}
+        # A module other than NumPy could be the way to a function of another file.
+        for name, value in names.items():
+            assert not inspect.ismodule(value) or value is np, (function, name)
+            if isinstance(value, numba.core.dispatcher.Dispatcher):
+                assert value.py_func.__code__.co_filename == code.co_filename, (function, name)

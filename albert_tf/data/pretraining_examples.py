@@ -1,0 +1,656 @@
+"""Pretraining examples: sentence pairs, the sequences made of them, and masks. Pure functions of (ids, rule, seed).
+
+What the original decides with Python lists of strings is decided here on arrays of ids, by functions that numba
+compiles. Each draws from its own stream of random numbers, which its seed alone determines, so that an example does not
+depend on the process that makes it or on the order.
+
+1. `plan_pairs` goes through documents and decides which sentences form a pair (segments A and B) and whether it is
+   swapped. A pair is five numbers, not a copy of its tokens.
+2. `join_pairs` shortens pairs and adds [CLS] and [SEP].
+3. `mask_batch` masks: in data preparation, or in training when it reads records of unmasked tokens.
+
+All of it is in one file because of numba's cache of compiled functions. It notices a change of the file that a function
+is in, but not a change of another file whose functions are compiled into it. No TensorFlow here: data preparation does
+without.
+
+Source: create_pretraining_data.py of the original; line numbers below are those of its commit b772393.
+"""
+
+import base64
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+
+SENTENCE_TASKS = ("sop", "nsp", "none")
+_SOP, _NSP, _NONE = range(3)
+
+# Columns of a table of pairs: where the segments are in the array of ids, and the label.
+A_START, A_END, B_START, B_END, LABEL = range(5)
+
+# The settings of a masking rule, under their names in the flags of data preparation and in the metadata of records.
+MASKING_SETTINGS = (
+    "masked_lm_prob",
+    "max_predictions_per_seq",
+    "ngram",
+    "favor_shorter_ngram",
+    "do_whole_word_mask",
+    "do_permutation",
+)
+
+# What has been decided about a token.
+_FREE, _MASKED, _PERMUTED = range(3)
+
+
+# --- Rules.
+
+
+class Vocabulary(NamedTuple):
+    """What pairs and masks depend on of a vocabulary."""
+
+    is_word_start: np.ndarray  # bool [vocab_size], which tokens start a word
+    cls_id: int  # [CLS] and [SEP] are never masked
+    sep_id: int
+    mask_id: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values; `word_starts` has a bit for each token, from the highest of the first byte on, in base64."""
+        bits = np.packbits(self.is_word_start).tobytes()
+        others = {name: getattr(self, name) for name in ("cls_id", "sep_id", "mask_id")}
+        return {**others, "word_starts": base64.b64encode(bits).decode()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], vocab_size: int) -> "Vocabulary":
+        """The vocabulary that `to_json` described."""
+        bits = np.frombuffer(base64.b64decode(values["word_starts"]), np.uint8)
+        is_word_start = np.unpackbits(bits, count=vocab_size).astype(bool)
+        return cls(is_word_start, values["cls_id"], values["sep_id"], values["mask_id"])
+
+
+class PairRule(NamedTuple):
+    """How sentences become pairs; made by `pair_rule`."""
+
+    max_tokens: int  # of A and B together
+    short_seq_prob: float
+    task: int
+    split_single_sentences: bool
+    is_word_start: np.ndarray  # bool [vocab_size]
+
+
+def pair_rule(
+    is_word_start: np.ndarray,
+    *,
+    max_seq_length: int,
+    short_seq_prob: float,
+    sentence_task: str,
+    single_segment: str,
+) -> PairRule:
+    """The rule that settings describe.
+
+    Args:
+      is_word_start: bool [vocab_size], which tokens start a word.
+      max_seq_length: tokens in an example, with [CLS] and twice [SEP].
+      short_seq_prob: chance that a document is cut into pairs of a random, shorter length.
+      sentence_task: `sop` swaps half of the pairs; `nsp` takes half of the B from another document; `none`
+        leaves A and B in order, label 0.
+      single_segment: what becomes of a chunk of a document that is a single sentence. `faithful`: B comes from
+        another document, label 1, even with `sop`, as in the original. `clean`: the sentence is split before
+        a random word into A and B, then treated like any other pair; one of a single word is dropped.
+        With `none` it is always split, because every label is 0.
+    """
+    return PairRule(
+        max_tokens=max_seq_length - 3,
+        short_seq_prob=short_seq_prob,
+        task=SENTENCE_TASKS.index(sentence_task),
+        split_single_sentences=single_segment == "clean" or sentence_task == "none",
+        is_word_start=is_word_start,
+    )
+
+
+class MaskingRule(NamedTuple):
+    """How tokens are masked; made by `masking_rule`."""
+
+    masked_lm_prob: float
+    max_predictions: int
+    ngram_cumulative: np.ndarray  # float64 [ngram], chance that a span has at most 1, 2, ... words
+    whole_words: bool
+    permute: bool
+    is_word_start: np.ndarray  # bool [vocab_size]
+    cls_id: int
+    sep_id: int
+    mask_id: int
+
+    @property
+    def num_slots(self) -> int:
+        """P: predictions that an example has room for; permuted tokens are predicted too."""
+        return self.max_predictions * (1 + self.permute)
+
+
+def masking_rule(
+    vocabulary: Vocabulary,
+    *,
+    masked_lm_prob: float = 0.15,
+    max_predictions_per_seq: int = 20,
+    ngram: int = 3,
+    favor_shorter_ngram: bool = True,
+    do_whole_word_mask: bool = True,
+    do_permutation: bool = False,
+) -> MaskingRule:
+    """The rule that settings describe.
+
+    Args:
+      vocabulary: the vocabulary.
+      masked_lm_prob: share of the tokens to predict; [CLS] and [SEP] count as tokens.
+      max_predictions_per_seq: most tokens to predict.
+      ngram: most words in a span.
+      favor_shorter_ngram: whether a span of n words has a chance proportional to 1/n (paper, section 4.1),
+        or the same chances in reverse.
+      do_whole_word_mask: whether the words of a span are whole words, or single tokens.
+      do_permutation: whether the same number of further tokens are permuted and predicted too.
+    """
+    chances = 1.0 / np.arange(1, ngram + 1)
+    if not favor_shorter_ngram:
+        chances = chances[::-1]
+    return MaskingRule(
+        masked_lm_prob=masked_lm_prob,
+        max_predictions=max_predictions_per_seq,
+        ngram_cumulative=np.cumsum(chances / chances.sum()),
+        whole_words=do_whole_word_mask,
+        permute=do_permutation,
+        **vocabulary._asdict(),
+    )
+
+
+# --- Random numbers: splitmix64 (Steele, Lea and Flood, 2014), whose state is an array of one number.
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
+_SHIFT_TO_53_BITS = np.uint64(11)
+
+
+@numba.njit(cache=True)
+def _scramble(number):
+    number = (number ^ (number >> _SHIFT_1)) * _MIX_1
+    number = (number ^ (number >> _SHIFT_2)) * _MIX_2
+    return number ^ (number >> _SHIFT_3)
+
+
+@numba.njit(cache=True)
+def combine(seed, number):
+    """A seed that depends on a seed and a number."""
+    return _scramble(_scramble(np.uint64(seed) + _GOLDEN) ^ np.uint64(number))
+
+
+@numba.njit(cache=True)
+def new_stream(seed):
+    """The state of a stream of random numbers, uint64 [1]."""
+    state = np.empty(1, np.uint64)
+    state[0] = seed
+    return state
+
+
+@numba.njit(cache=True)
+def uniform(state):
+    """A number in [0, 1)."""
+    state[0] += _GOLDEN
+    return np.float64(_scramble(state[0]) >> _SHIFT_TO_53_BITS) * 2.0**-53
+
+
+@numba.njit(cache=True)
+def below(state, bound):
+    """An integer in [0, bound)."""
+    return np.int64(uniform(state) * bound)
+
+
+def combine_seeds(*numbers: int) -> np.uint64:
+    """A seed that depends on several numbers and their order."""
+    seed = np.uint64(0)
+    for number in numbers:
+        seed = np.uint64(combine(seed, np.uint64(number)))
+    return seed
+
+
+@numba.njit(cache=True, nogil=True)
+def seeds_of(seed, numbers):
+    """A seed for each of int64 [B] numbers, uint64 [B]: `combine` of both."""
+    seeds = np.empty(numbers.size, np.uint64)
+    for index in range(numbers.size):
+        seeds[index] = combine(np.uint64(seed), np.uint64(numbers[index]))
+    return seeds
+
+
+@numba.njit(cache=True)
+def shuffled(count, seed):
+    """The numbers 0 to count - 1 in random order, int64 [count]."""
+    order = np.arange(count)
+    state = new_stream(seed)
+    for last in range(count - 1, 0, -1):
+        other = below(state, last + 1)
+        order[last], order[other] = order[other], order[last]
+    return order
+
+
+# --- Sentence pairs.
+
+
+class Documents(NamedTuple):
+    """Documents as three flat arrays.
+
+    >>> # two documents, the first of two sentences (5 6 7 and 8), the second of one (9)
+    >>> Documents(np.array([5, 6, 7, 8, 9]), np.array([0, 3, 4, 5]), np.array([0, 2, 3]))
+
+    Fields:
+      ids: uint16 or int32 [tokens], all sentences one after the other.
+      sentence_offsets: int64 [sentences + 1], where each sentence starts in `ids`, and the end.
+      document_offsets: int64 [documents + 1], where each document starts in the sentences, and the end.
+    """
+
+    ids: np.ndarray
+    sentence_offsets: np.ndarray
+    document_offsets: np.ndarray
+
+
+def plan_pairs(
+    documents: Documents, rule: PairRule, seed: np.uint64
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """The pairs of one pass through some documents.
+
+    Each document is cut into chunks of whole sentences that reach the target length: `rule.max_tokens`, or,
+    with the chance `short_seq_prob` for each document and pass, a uniform length of at least 2. A chunk is
+    split between two sentences at random. A B that is not the continuation of A starts at a random sentence
+    of another one of *these* documents, where the original draws from the whole corpus: that needs the whole
+    corpus in memory. Sentences that such a B displaces are used again.
+
+    Args:
+      documents: the documents; a random B comes from among them.
+      rule: the rule.
+      seed: of this pass; another one gives other pairs.
+
+    Returns:
+      pairs: int64 [pairs, 5], in the order of the text; A and B may still be too long together.
+      seeds: uint64 [pairs], what `join_pairs` needs for each.
+      num_dropped: sentences of a single word that could not be split.
+
+    Source: create_pretraining_data.py:256-385.
+    """
+    num_sentences = documents.sentence_offsets.size - 1  # no pair takes less than one
+    pairs = np.empty((num_sentences, 5), np.int64)
+    seeds = np.empty(num_sentences, np.uint64)
+    count, num_dropped = _plan_documents(documents, rule, np.uint64(seed), pairs, seeds)
+    return pairs[:count], seeds[:count], num_dropped
+
+
+@numba.njit(cache=True)
+def _plan_documents(documents, rule, seed, pairs, seeds):
+    count, num_dropped = 0, 0
+    for document in range(documents.document_offsets.size - 1):
+        document_seed = combine(seed, document)
+        first = count
+        count, dropped = _plan_document(documents, document, rule, document_seed, pairs, count)
+        num_dropped += dropped
+        for index in range(first, count):
+            seeds[index] = combine(document_seed, index - first)
+    return count, num_dropped
+
+
+@numba.njit(cache=True)
+def _plan_document(documents, document, rule, seed, pairs, count):
+    offsets = documents.sentence_offsets
+    chunk = documents.document_offsets[document]
+    end = documents.document_offsets[document + 1]
+    state = new_stream(seed)
+    target = rule.max_tokens
+    if uniform(state) < rule.short_seq_prob:
+        target = 2 + below(state, rule.max_tokens - 1)
+    num_dropped = 0
+    sentence = chunk
+    while sentence < end:
+        sentence += 1
+        if sentence < end and offsets[sentence] - offsets[chunk] < target:
+            continue
+        pair = pairs[count]
+        if sentence - chunk > 1:
+            # Sentences that a random B displaces are read again.
+            sentence = _pair_of_chunk(
+                documents, document, chunk, sentence, target, rule, state, pair
+            )
+            count += 1
+        elif _pair_of_sentence(documents, document, chunk, target, rule, state, pair):
+            count += 1
+        else:
+            num_dropped += 1
+        chunk = sentence
+    return count, num_dropped
+
+
+@numba.njit(cache=True)
+def _pair_of_chunk(documents, document, chunk, end, target, rule, state, pair):
+    """Makes a pair of sentences `chunk` to `end`; returns the first sentence that it does not use."""
+    offsets = documents.sentence_offsets
+    middle = chunk + 1 + below(state, end - chunk - 1)
+    changed = rule.task != _NONE and uniform(state) < 0.5
+    if changed and rule.task == _NSP:
+        _set_segment(pair, A_START, offsets[chunk], offsets[middle])
+        _take_random_b(documents, document, target, state, pair)
+        return middle
+    _set_ordered_pair(pair, offsets[chunk], offsets[middle], offsets[end], changed)
+    return end
+
+
+@numba.njit(cache=True)
+def _pair_of_sentence(documents, document, sentence, target, rule, state, pair):
+    """Makes a pair of a single sentence; returns whether that was possible."""
+    start = documents.sentence_offsets[sentence]
+    end = documents.sentence_offsets[sentence + 1]
+    _set_segment(pair, A_START, start, end)
+    if not rule.split_single_sentences:
+        _take_random_b(documents, document, target, state, pair)
+        return True
+    middle = _random_word_start(documents.ids, start, end, rule.is_word_start, state)
+    if middle == start:
+        return False
+    changed = rule.task != _NONE and uniform(state) < 0.5
+    if changed and rule.task == _NSP:
+        _take_random_b(documents, document, target, state, pair)
+    else:
+        _set_ordered_pair(pair, start, middle, end, changed)
+    return True
+
+
+@numba.njit(cache=True)
+def _set_segment(pair, column, start, end):
+    pair[column] = start
+    pair[column + 1] = end
+
+
+@numba.njit(cache=True)
+def _set_ordered_pair(pair, start, middle, end, swapped):
+    _set_segment(pair, B_START if swapped else A_START, start, middle)
+    _set_segment(pair, A_START if swapped else B_START, middle, end)
+    pair[LABEL] = 1 if swapped else 0
+
+
+@numba.njit(cache=True)
+def _take_random_b(documents, document, target, state, pair):
+    """Sets B to sentences of a random document that fill up A to the target length; label 1."""
+    num_documents = documents.document_offsets.size - 1
+    other = document
+    for _ in range(10):  # as the original: the same document, if ten draws find no other
+        other = below(state, num_documents)
+        if other != document:
+            break
+    first = documents.document_offsets[other]
+    last = documents.document_offsets[other + 1] - 1
+    sentence = first + below(state, last + 1 - first)
+    start = documents.sentence_offsets[sentence]
+    wanted = target - (pair[A_END] - pair[A_START])
+    while sentence < last and documents.sentence_offsets[sentence + 1] - start < wanted:
+        sentence += 1
+    _set_segment(pair, B_START, start, documents.sentence_offsets[sentence + 1])
+    pair[LABEL] = 1
+
+
+@numba.njit(cache=True)
+def _random_word_start(ids, start, end, is_word_start, state):
+    """A random place after `start` where a word starts; `start` if there is none."""
+    places = start + 1 + np.flatnonzero(is_word_start[ids[start + 1 : end]])
+    return places[below(state, places.size)] if places.size else start
+
+
+@numba.njit(cache=True)
+def truncate_pair(pair, max_tokens, state):
+    """Shortens A and B in place: removes single tokens of the longer segment, from its front or back at random.
+
+    Args:
+      pair: int64 [5].
+      max_tokens: most tokens of A and B together.
+      state: the stream to draw from, uint64 [1].
+
+    Source: create_pretraining_data.py:601-616.
+    """
+    length_a = pair[A_END] - pair[A_START]
+    length_b = pair[B_END] - pair[B_START]
+    while length_a + length_b > max_tokens:
+        at_front = uniform(state) < 0.5
+        if length_a > length_b:
+            pair[A_START if at_front else A_END] += 1 if at_front else -1
+            length_a -= 1
+        else:
+            pair[B_START if at_front else B_END] += 1 if at_front else -1
+            length_b -= 1
+
+
+# --- Sequences: [CLS] A [SEP] B [SEP].
+
+
+class Sequences(NamedTuple):
+    """B examples that are not masked, of up to L tokens: [CLS] A [SEP] B [SEP]."""
+
+    input_ids: np.ndarray  # int32 [B, L], filled up with 0
+    num_tokens: np.ndarray  # int32 [B], how many of the L are tokens
+    first_b: np.ndarray  # int32 [B], where segment B begins
+    labels: np.ndarray  # int32 [B, 1], 0 for A and B in order, 1 otherwise
+    mask_seeds: np.ndarray  # uint64 [B]
+
+
+def join_pairs(
+    ids: np.ndarray,
+    pairs: np.ndarray,
+    seeds: np.ndarray,
+    rule: MaskingRule,
+    *,
+    max_seq_length: int,
+) -> Sequences:
+    """The tokens of pairs, shortened to fit, with [CLS] and [SEP].
+
+    Args:
+      ids: uint16 or int32 [tokens], what the pairs point into.
+      pairs: int64 [examples, 5], from `plan_pairs`.
+      seeds: uint64 [examples], from `plan_pairs`.
+      rule: has the ids of [CLS] and [SEP].
+      max_seq_length: length L.
+
+    Source: create_pretraining_data.py:119-186, 345-383.
+    """
+    num_examples = len(pairs)
+    sequences = Sequences(
+        input_ids=np.zeros((num_examples, max_seq_length), np.int32),
+        num_tokens=np.empty(num_examples, np.int32),
+        first_b=np.empty(num_examples, np.int32),
+        labels=pairs[:, LABEL:].astype(np.int32),
+        mask_seeds=np.empty(num_examples, np.uint64),
+    )
+    _fill_sequences(ids, pairs, seeds, rule.cls_id, rule.sep_id, sequences)
+    return sequences
+
+
+@numba.njit(cache=True)
+def _fill_sequences(ids, pairs, seeds, cls_id, sep_id, sequences):
+    max_seq_length = sequences.input_ids.shape[1]
+    for row in range(len(pairs)):
+        state = new_stream(seeds[row])
+        pair = pairs[row].copy()
+        truncate_pair(pair, max_seq_length - 3, state)
+        a, b = ids[pair[A_START] : pair[A_END]], ids[pair[B_START] : pair[B_END]]
+        first_b = a.size + 2
+        input_ids = sequences.input_ids[row]
+        input_ids[0] = cls_id
+        input_ids[1 : first_b - 1] = a
+        input_ids[first_b - 1] = sep_id
+        input_ids[first_b : first_b + b.size] = b
+        input_ids[first_b + b.size] = sep_id
+        sequences.first_b[row] = first_b
+        sequences.num_tokens[row] = first_b + b.size + 1
+        sequences.mask_seeds[row] = state[0]
+
+
+# --- Masks.
+
+
+class Predictions(NamedTuple):
+    """The tokens to predict in B examples, in P slots each; unused slots hold 0."""
+
+    positions: np.ndarray  # int32 [B, P], ascending
+    ids: np.ndarray  # int32 [B, P], the tokens before masking
+    counts: np.ndarray  # int32 [B], slots in use
+
+
+def mask_batch(
+    input_ids: np.ndarray, num_tokens: np.ndarray, seeds: np.ndarray, rule: MaskingRule
+) -> Predictions:
+    """Masks spans of words, in place.
+
+    Spans of one to n words are taken from random places until `masked_lm_prob` of all tokens are masked; a
+    span that would exceed this number is shortened by words, and left out if even its first word exceeds it
+    or if it overlaps another. Each masked token becomes [MASK] with a chance of 80 %, stays with 10 %, and
+    becomes a token drawn from the whole vocabulary with 10 %.
+
+    Args:
+      input_ids: int32 [B, L], with [CLS] and [SEP], which are never masked.
+      num_tokens: int32 [B], how many of the L are tokens.
+      seeds: uint64 [B].
+      rule: the rule.
+
+    Source: create_pretraining_data.py:430-598.
+    """
+    per_slot = (len(input_ids), rule.num_slots)
+    predictions = Predictions(
+        np.zeros(per_slot, np.int32),
+        np.zeros(per_slot, np.int32),
+        np.zeros(len(input_ids), np.int32),
+    )
+    _mask_rows(input_ids, num_tokens, seeds, rule, predictions)
+    return predictions
+
+
+@numba.njit(cache=True, nogil=True)  # the threads of an input pipeline mask at the same time
+def _mask_rows(input_ids, num_tokens, seeds, rule, predictions):
+    label_at = np.empty(input_ids.shape[1], np.int32)
+    for row in range(len(input_ids)):
+        labels = label_at[: num_tokens[row]]
+        labels[:] = -1
+        _mask_in_place(input_ids[row, : labels.size], labels, rule, new_stream(seeds[row]))
+        slot = 0
+        for position in range(labels.size):
+            if labels[position] >= 0:
+                predictions.positions[row, slot] = position
+                predictions.ids[row, slot] = labels[position]
+                slot += 1
+        predictions.counts[row] = slot
+
+
+@numba.njit(cache=True)
+def _mask_in_place(ids, labels, rule, state):
+    """Masks `ids` and sets `labels`, -1 elsewhere, where something is to be predicted."""
+    if rule.masked_lm_prob == 0:
+        return
+    positions, word_offsets = find_words(ids, rule)
+    # np.rint rounds halves to even, as Python's round does.
+    num_wanted = max(1, np.int64(np.rint(ids.size * rule.masked_lm_prob)))
+    num_wanted = min(rule.max_predictions, num_wanted)
+    fate = np.zeros(positions.size, np.uint8)
+    choose_spans(word_offsets, rule.ngram_cumulative, num_wanted, fate, _MASKED, state)
+    for index in range(positions.size):
+        if fate[index] == _MASKED:
+            position = positions[index]
+            labels[position] = ids[position]
+            ids[position] = _replacement(ids[position], rule, state)
+    if rule.permute:
+        choose_spans(word_offsets, rule.ngram_cumulative, num_wanted, fate, _PERMUTED, state)
+        _permute_in_place(ids, labels, positions[fate == _PERMUTED], state)
+
+
+@numba.njit(cache=True)
+def find_words(ids, rule):
+    """Splits an example into words.
+
+    The first token opens a word in any case. A token after [SEP] that does not start a word belongs to
+    the last word in front of it, as in the original.
+
+    Args:
+      ids: int32 [length], with [CLS] and [SEP].
+      rule: the masking rule.
+
+    Returns:
+      positions: int64 [tokens], of the tokens other than [CLS] and [SEP].
+      word_offsets: int64 [words + 1], where each word starts in `positions`, and the end.
+
+    Source: create_pretraining_data.py:434-455.
+    """
+    positions = np.empty(ids.size, np.int64)
+    word_offsets = np.empty(ids.size + 1, np.int64)
+    num_tokens, num_words = 0, 0
+    for position in range(ids.size):
+        token = ids[position]
+        if token == rule.cls_id or token == rule.sep_id:
+            continue
+        if num_words == 0 or not rule.whole_words or rule.is_word_start[token]:
+            word_offsets[num_words] = num_tokens
+            num_words += 1
+        positions[num_tokens] = position
+        num_tokens += 1
+    word_offsets[num_words] = num_tokens
+    return positions[:num_tokens], word_offsets[: num_words + 1]
+
+
+@numba.njit(cache=True)
+def choose_spans(word_offsets, ngram_cumulative, num_wanted, fate, mark, state):
+    """Marks random spans of whole words, at most `num_wanted` tokens in all.
+
+    Args:
+      word_offsets: int64 [words + 1].
+      ngram_cumulative: float64 [ngram].
+      num_wanted: tokens to mark.
+      fate: uint8 [tokens], set to `mark` where it is 0; other values stay.
+      mark: the value to set.
+      state: the stream to draw from, uint64 [1].
+
+    Returns:
+      The number of tokens marked; smaller than `num_wanted` when no word fits the rest.
+
+    Source: create_pretraining_data.py:482-541.
+    """
+    num_words = word_offsets.size - 1
+    order = np.arange(num_words)
+    num_chosen = 0
+    for turn in range(num_words):
+        if num_chosen >= num_wanted:
+            break
+        # Shuffles as far as needed only: few of the words get a turn.
+        drawn = turn + below(state, num_words - turn)
+        word = order[drawn]
+        order[drawn] = order[turn]
+        start = word_offsets[word]
+        length = 1 + np.searchsorted(ngram_cumulative[:-1], uniform(state), side="right")
+        room = start + num_wanted - num_chosen
+        # At the end of the text a span has fewer words than were drawn.
+        while length > 1 and word_offsets[min(word + length, num_words)] > room:
+            length -= 1
+        end = word_offsets[min(word + length, num_words)]
+        if end > room or np.any(fate[start:end]):
+            continue
+        fate[start:end] = mark
+        num_chosen += end - start
+    return num_chosen
+
+
+@numba.njit(cache=True)
+def _replacement(token, rule, state):
+    if uniform(state) < 0.8:
+        return rule.mask_id
+    if uniform(state) < 0.5:
+        return token
+    return below(state, rule.is_word_start.size)
+
+
+@numba.njit(cache=True)
+def _permute_in_place(ids, labels, positions, state):
+    """Permutes the tokens at some positions; the labels are the tokens before."""
+    for position in positions:
+        labels[position] = ids[position]
+    for last in range(positions.size - 1, 0, -1):
+        here, there = positions[last], positions[below(state, last + 1)]
+        ids[here], ids[there] = ids[there], ids[here]

@@ -1,0 +1,236 @@
+"""The tokenizer inside a graph has the ids, offsets and cleaned texts of the tokenizer in Python."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.core.errors import UserError
+from albert_tf.serving.in_graph.tokenizer import (
+    clean,
+    clean_with_origins,
+    decode_in_graph,
+    graph_tokenizer,
+    graph_tokenizer_with_offsets,
+)
+from albert_tf.text import tokenizer as text_tokenizer
+from albert_tf.text.tokenizer import Tokenizer
+from tests.helpers import ROOT
+from tests.text.texts import LINES, assigned_characters, read_real_lines, train
+
+
+@pytest.fixture(scope="session", params=["unigram", "bpe"])
+def model_file(request, tmp_path_factory):
+    """A small model; the one of type BPE surely has pieces that end in a digit and a comma."""
+    folder = tmp_path_factory.mktemp(request.param)
+    return train(
+        folder / "spiece.model",
+        model_type=request.param,
+        split_by_number=False,
+        split_by_unicode_script=False,
+    )
+
+
+@pytest.fixture(scope="session", params=[True, False], ids=["lower", "cased"])
+def tokenizer(request, model_file):
+    return Tokenizer.from_file(model_file, do_lower_case=request.param)
+
+
+@pytest.fixture(scope="session")
+def graph(tokenizer):
+    return graph_tokenizer(tokenizer)
+
+
+def in_graph(graph, texts):
+    return graph.encode(tf.constant([text.encode() for text in texts])).to_list()
+
+
+# Inside the graph.
+
+
+def test_graph_equals_python(tokenizer, graph):
+    assert in_graph(graph, LINES) == [tokenizer.encode(line) for line in LINES]
+
+
+def test_graph_takes_no_texts(graph):
+    ids = graph.encode(tf.constant([], tf.string))
+    assert ids.dtype == tf.int32
+    assert ids.to_list() == []
+
+
+def test_graph_cleans_every_character_like_python():
+    """All code points but those that are too new for one of the Unicode tables."""
+    chars = assigned_characters()
+    texts = [f"Σ{char}Σ" for char in chars]
+    found = clean(tf.constant([t.encode() for t in texts]), True).numpy()
+    different = [
+        char
+        for char, text, result in zip(chars, texts, found, strict=True)
+        if result.decode() != text_tokenizer.clean_text(text, do_lower_case=True)
+    ]
+    # Marks that came with Unicode 14 or later decide about a final sigma; older tables do not know them.
+    assert all(ord(char) > 0x870 for char in different)
+    assert len(different) < 500
+
+
+def test_graph_replaces_invalid_bytes(tokenizer, graph):
+    lines = [b"caf\xe9 the", b"\xff\xfe", b"cut \xf0\x9f\x98", b"ca\xe9t"]
+    expected = [tokenizer.encode(line.decode("utf-8", errors="replace")) for line in lines]
+    assert graph.encode(tf.constant(lines)).to_list() == expected
+
+
+def test_graph_lowers_i_to_i_in_turkey(tmp_path):
+    """TensorFlow's lower case depends on the locale of the process."""
+    program = (
+        "import sys; from albert_tf.text.tokenizer import Tokenizer;"
+        "from albert_tf.serving.in_graph.tokenizer import graph_tokenizer;"
+        "tokenizer = Tokenizer.from_file(sys.argv[1]);"
+        "ids = graph_tokenizer(tokenizer).encode(['IN Istanbul']).to_list();"
+        "sys.exit(ids != [tokenizer.encode('in istanbul')])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program, train(tmp_path / "spiece.model")],
+        cwd=ROOT,
+        env=os.environ | {"LC_ALL": "tr_TR.UTF-8"},
+        timeout=100,
+    )
+    assert result.returncode == 0
+
+
+def test_graph_survives_saving(tokenizer, graph, tmp_path):
+    tf.saved_model.save(graph, str(tmp_path / "saved"))
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    assert in_graph(loaded, LINES) == [tokenizer.encode(line) for line in LINES]
+
+
+# Offsets inside the graph.
+
+
+@pytest.fixture(scope="session")
+def graph_with_offsets(tokenizer):
+    return graph_tokenizer_with_offsets(tokenizer)
+
+
+def offsets_in_graph(graph, texts):
+    """For each text its ids, and the (start, end) of each, as `encode_with_offsets` gives them."""
+    lines = [text if isinstance(text, bytes) else text.encode() for text in texts]
+    columns = (
+        column.to_list() for column in graph.encode_with_offsets(tf.constant(lines, tf.string))
+    )
+    return [
+        (ids, list(zip(starts, ends, strict=True)))
+        for ids, starts, ends in zip(*columns, strict=True)
+    ]
+
+
+def mixed_lines(count, seed=0):
+    """Lines of all that is hard to count, in any order."""
+    parts = [
+        *"abcXYZ 019,,.(€)–´▁中가한😀İΣςẞ½ﬁＣ™…",
+        "\u0301",
+        "\u0344",
+        "\u200b",
+        "\u00ad",
+        "\ufeff",
+    ]
+    parts += ["\u00a0", "\u3000", "\t", "\n", "\0", "\ufffe", "1999,", "[CLS]", "the cat", "👩‍👩‍👧"]
+    rng = np.random.default_rng(seed)
+    return ["".join(rng.choice(parts, rng.integers(0, 25))) for _ in range(count)]
+
+
+def test_offsets_in_graph_equal_python(tokenizer, graph_with_offsets):
+    lines = [*LINES, *mixed_lines(500)]
+    expected = [tokenizer.encode_with_offsets(line) for line in lines]
+    assert any(tokenizer.unk_id in ids for ids, _ in expected)
+    assert any(start == end for _, spans in expected for start, end in spans)
+    assert offsets_in_graph(graph_with_offsets, lines) == expected
+    assert offsets_in_graph(graph_with_offsets, []) == []
+    assert offsets_in_graph(graph_with_offsets, [""]) == [([], [])]
+
+
+def test_offsets_in_graph_count_invalid_bytes_as_characters(tokenizer, graph_with_offsets):
+    rng = np.random.default_rng(0)
+    parts = [
+        b"a",
+        b" ",
+        b"1,",
+        *(bytes([byte]) for byte in b"\xc3\xa9\xe2\x96\x81\xf0\x9f\x98\xed\xa0\xff"),
+    ]
+    lines = [b"".join(rng.choice(parts, rng.integers(0, 12))) for _ in range(500)]
+    texts = [line.decode(errors="replace") for line in lines]
+    assert sum("\ufffd" in text for text in texts) > 100
+    expected = [tokenizer.encode_with_offsets(text) for text in texts]
+    assert offsets_in_graph(graph_with_offsets, lines) == expected
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"user_defined_symbols": ["sat on", "<sep>", "½", "("], "split_by_whitespace": False},
+        {"normalization_rule_name": "nmt_nfkc_cf", "treat_whitespace_as_suffix": True},
+        {
+            "normalization_rule_name": "identity",
+            "remove_extra_whitespaces": False,
+            "add_dummy_prefix": False,
+        },
+    ],
+    ids=["symbols", "folding", "identity"],
+)
+def test_offsets_in_graph_follow_the_models_normaliser(tmp_path, changes):
+    tokenizer = Tokenizer.from_file(train(tmp_path / "spiece.model", **changes))
+    lines = [*LINES, "the cat sat on<sep>the mat<sep>", *mixed_lines(300, seed=1)]
+    expected = [tokenizer.encode_with_offsets(line) for line in lines]
+    assert offsets_in_graph(graph_tokenizer_with_offsets(tokenizer), lines) == expected
+
+
+def test_origins_in_graph_of_every_character_equal_python():
+    chars = assigned_characters()
+    texts = [f"a{''.join(chars[k : k + 40])} {chars[k]}b" for k in range(0, len(chars), 40)]
+    cleaned, starts, ends = clean_with_origins(decode_in_graph(tf.constant(texts)), False)
+    for text, *found in zip(texts, cleaned.numpy(), starts.to_list(), ends.to_list(), strict=True):
+        expected, origins = text_tokenizer.clean_with_origins(text, do_lower_case=False)
+        assert found[0].decode() == expected
+        assert list(zip(*found[1:], strict=True)) == origins
+
+
+def test_offsets_in_graph_need_a_model_without_byte_fallback(tmp_path):
+    path = train(tmp_path / "bytes.model", byte_fallback=True, vocab_size=400)
+    with pytest.raises(UserError, match="byte_fallback"):
+        graph_tokenizer_with_offsets(Tokenizer.from_file(path))
+
+
+def test_offsets_in_graph_survive_saving(tokenizer, graph_with_offsets, tmp_path):
+    tf.saved_model.save(graph_with_offsets, str(tmp_path / "saved"))
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    assert offsets_in_graph(loaded, LINES) == list(map(tokenizer.encode_with_offsets, LINES))
+    assert in_graph(loaded, LINES) == [tokenizer.encode(line) for line in LINES]
+
+
+# Real text with the released vocabulary.
+
+
+@pytest.fixture(scope="session")
+def real_lines(real_data):
+    return read_real_lines(real_data)
+
+
+def test_real_lines_in_graph_equal_python(released_model_file, real_lines):
+    tokenizer = Tokenizer.from_file(released_model_file)
+    expected = [tokenizer.encode(line) for line in real_lines]
+    assert in_graph(graph_tokenizer(tokenizer), real_lines) == expected
+
+
+def test_offsets_of_real_lines_in_graph_equal_python(released_model_file, real_lines):
+    tokenizer = Tokenizer.from_file(released_model_file)
+    expected = list(map(tokenizer.encode_with_offsets, real_lines))
+    assert offsets_in_graph(graph_tokenizer_with_offsets(tokenizer), real_lines) == expected
+
+
+def test_a_vocabulary_without_comma_is_refused(tmp_path):
+    sentences = [f"ab ba {'ab' * (number % 5)} abba" for number in range(200)]
+    path = train(tmp_path / "no_comma.model", sentences=sentences)
+    with pytest.raises(UserError, match="token for ','"):
+        graph_tokenizer(Tokenizer.from_file(path))

@@ -1,0 +1,83 @@
+"""Texts and models with which all tokenizers are tested: in Python, inside a graph, and by tables of words."""
+
+import json
+import pathlib
+import unicodedata
+from collections.abc import Iterator
+
+from tests.helpers import train_spm
+
+USER_SYMBOLS = ["(", ")", '"', "-", ".", "–", "£", "€"]
+
+LINES = [
+    "The cat sat on the mat.",
+    "",
+    "   \t \n ",
+    "1,000 and 12, then 1999, or 5,",
+    "12,345,678, x1, 7, 77,",
+    "Ünïcödé Ｃａｆé naïve Zürich",
+    "cafe\u0301, e\u0301\u0302t",
+    "\u0301leading accent",
+    "\u0301 \u0302 words of accents \u0303",
+    "´ a ´b",  # NFKD makes spaces of these
+    "[CLS] a cat [SEP] [MASK] <pad> <unk>",
+    "tabs\tand\u00a0no-break\u3000ideographic\u2028spaces\u001cand\u0085more",
+    "emoji 😀 👩‍👩‍👧, 🇩🇪 5,",
+    "中文字符 12, 日本語 한국어",
+    "ﬁnd the ﬂag ½ ⅓ … ™",
+    "Straße İstanbul ıI ΟΔΟΣ ΣΑΣ. ǅ",
+    "²³, x², ①②, ٣٤, ٣,",
+    "zero\u200bwidth soft\u00adhyphen",
+    "▁ a▁b ▁▁5,",
+    "NUL \u0000 ΑΣ\u0000Β inside",
+    '(brackets) "quotes" - dash – £5, €7,',
+    "ﬁ" * 30,
+    "  two  spaces\tand\x1ca separator\x0bor\x0ctwo ",
+    "12,345,678, x1, 7, 77, 6666666 66 666,",
+    "´ a ´b, half\u00a0space",
+    "中文 and the cat – on, the – mat.",
+    "a NUL \x00 and \x01 bells \x07",
+    "a\x01the",
+    "~{|}~ the `cat` ''sat'' $5 ^_^",
+    "x" * 47 + " " + "y" * 48 + " " + "cat" * 40,
+    "the cat sat. " * 100,
+]
+
+
+def assigned_characters() -> list[str]:
+    """All characters that this Python's Unicode tables know, up to U+2FFFE."""
+    codes = [*range(0xD800), *range(0xE000, 0x2FFFF)]
+    return [chr(code) for code in codes if unicodedata.category(chr(code)) != "Cn"]
+
+
+def corpus() -> Iterator[str]:
+    """Lines with enough different made-up words for a unigram model to learn from."""
+    syllables = ["ca", "the", "ma", "sat", "on", "fi", "n", "st", "ro", "a", "li", "x", "e"]
+    for line in range(600):
+        words = [syllables[line * k % 13] + syllables[(line // 7 + k) % 13] for k in range(1, 8)]
+        yield (
+            "5, x7, " * 3
+            + f"the cat sat on the mat, in {1900 + line % 130}, and 12, then 1999, or 1,{line % 7}00, "
+            + " ".join(words)
+            + f" ({line}) x{line % 10}, é straße café defghijklmnopqrstuvwxyz<>[]/'"
+        )
+
+
+def train(path, sentences=None, **changes):
+    """Trains a model on `corpus()` and writes it to `path`."""
+    settings = {"user_defined_symbols": USER_SYMBOLS, "vocab_size": 190, "hard_vocab_limit": False}
+    return train_spm(path, sentences or corpus(), **settings | changes)
+
+
+def read_real_lines(folder: pathlib.Path) -> list[str]:
+    """2,000 lines, evenly spread over several kinds of text."""
+    files = sorted(folder.glob("text/*/*")) + sorted(folder.glob("glue/*/*.tsv"))
+    lines = [
+        line
+        for file in files
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines()
+    ]
+    squad = json.loads((folder / "squad" / "dev-v1.1.json").read_text(encoding="utf-8"))
+    lines += [part["context"] for article in squad["data"] for part in article["paragraphs"]]
+    assert len(lines) > 2000
+    return lines[:: len(lines) // 2000]
