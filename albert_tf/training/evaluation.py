@@ -43,6 +43,7 @@ class Evaluator(orbit.StandardEvaluator):
         self.accumulators.reset()
         return []
 
+    @tf.autograph.experimental.do_not_convert
     def eval_step(self, iterator):
         """Adds one global batch; returns the predictions for it."""
 

@@ -88,8 +88,11 @@ class Trainer(orbit.StandardTrainer):
         if run.jit_compile == "on" or (
             run.jit_compile == "auto" and tf.config.list_logical_devices("GPU")
         ):
-            self._gradients_of_batch = tf.function(self._batch_gradients, jit_compile=True)
+            self._gradients_of_batch = tf.function(
+                self._batch_gradients, jit_compile=True, autograph=False
+            )
 
+    @tf.autograph.experimental.do_not_convert
     def train_step(self, iterator):
         """One update from the next global batch; called inside a tf.function."""
         ratios = self.strategy.run(self._device_step, args=(next(iterator),))
@@ -183,7 +186,9 @@ def ratio_names(task: Task, model, data: Data) -> list[str]:
         return {**task.losses(outputs, features), **task.metrics(outputs, features)}
 
     specs = dict(data.spec(1))
-    return list(tf.function(ratios).get_concrete_function(specs).structured_outputs)
+    return list(
+        tf.function(ratios, autograph=False).get_concrete_function(specs).structured_outputs
+    )
 
 
 def with_total_loss(results: dict[str, float]) -> dict[str, float]:
