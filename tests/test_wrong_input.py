@@ -75,12 +75,22 @@ def run_flags(records_file, config_file):
     return flags
 
 
+@pytest.fixture(scope="module")
+def run_of_four_steps(tmp_path_factory) -> pathlib.Path:
+    """The folder of a finished run with the flags of `run_flags`."""
+    folder = tmp_path_factory.mktemp("four_steps")
+    records_file = write_records(folder / "records" / "examples.tfrecord", random_features(60))
+    (folder / "albert_config.json").write_text(TINY.to_json_string())
+    inputs = [f"--input_file={records_file}", f"--albert_config_file={folder}/albert_config.json"]
+    pretrain_here(*inputs, *SHORT, "--save_checkpoints_steps=2", f"--output_dir={folder / 'run'}")
+    return folder / "run"
+
+
 @pytest.fixture
-def finished_run(run_flags, tmp_path):
+def finished_run(run_flags, run_of_four_steps, tmp_path):
     """Flags of a run that has finished, with checkpoints of steps 2 and 4; it is in `run`."""
-    flags = run_flags(tmp_path / "run")
-    pretrain_here(*flags)
-    return flags
+    shutil.copytree(run_of_four_steps, tmp_path / "run")
+    return run_flags(tmp_path / "run")
 
 
 # --- Flags: refused before TensorFlow is imported
