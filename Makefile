@@ -2,6 +2,8 @@
 #
 #   make demo    raw text -> vocabulary -> records -> a small pretrained ALBERT, in about seven minutes on two cores
 #   make test    lint and tests, two files at a time (TEST_PROCESSES=1: one)
+#   make test-fast  lint and the tests that take less than a second each: at most two minutes
+#   make slow-tests  runs all tests and writes which are slow to tests/slow_tests.json
 #   make format  puts the code into the project's format
 #   make bench   speed and memory beside peers and limits, at most 40 minutes; make bench-quick: at most 5
 #   make peers   installs what the benchmark compares with, besides TF Model Garden (about 4 GB)
@@ -11,15 +13,22 @@
 VENV := .venv
 TEST_PROCESSES := 2
 PYTHON := $(VENV)/bin/python
+PYTEST = $(PYTHON) -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test lint format bench bench-quick peers lock setup clean
+.PHONY: demo test test-fast slow-tests lint format bench bench-quick peers lock setup clean
 
 demo: setup
 	@$(PYTHON) demo.py $(DEMO_FLAGS)
 
 test: lint
-	@$(PYTHON) -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile $(TEST_FLAGS)
+	@$(PYTEST) $(TEST_FLAGS)
+
+test-fast: lint
+	@$(PYTEST) -m "not slow" $(TEST_FLAGS)
+
+slow-tests: setup
+	@$(PYTEST) --write_slow_tests $(TEST_FLAGS)
 
 lint: setup
 	@$(PYTHON) -m ruff format --check --quiet .

@@ -1,5 +1,6 @@
 """Fixtures: records of random ids, a tiny pretrained model, small data of every task, an experiment of seconds."""
 
+import collections
 import contextlib
 import functools
 import io
@@ -40,6 +41,56 @@ from tests.helpers import (
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
+
+
+# Test functions that took a second or longer, all their cases together, with their seconds; see `make slow-tests`.
+SLOW_TESTS = pathlib.Path(__file__).with_name("slow_tests.json")
+# Who asks for them first pays for training or exporting a model, so each test that uses them is slow.
+SLOW_FIXTURES = {"exported", "finished", "finished_run", "recipes", "served", "three_runs"}
+
+
+def pytest_addoption(parser):
+    """Adds --write_slow_tests."""
+    parser.addoption(
+        "--write_slow_tests", action="store_true", help=f"write the slow tests to {SLOW_TESTS.name}"
+    )
+
+
+def pytest_configure(config):
+    """Measures the tests if asked to; under xdist, the reports of all workers come to the main process."""
+    if config.getoption("write_slow_tests") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(SlowTestsWriter())
+
+
+class SlowTestsWriter:
+    """Writes the slow tests of this run to `SLOW_TESTS`."""
+
+    def __init__(self):
+        self.seconds = collections.Counter()
+
+    def pytest_runtest_logreport(self, report):
+        """Adds a phase of a test to the seconds of its function."""
+        self.seconds[report.nodeid.partition("[")[0]] += report.duration
+
+    def pytest_sessionfinish(self):
+        """Writes the file."""
+        slow = {name: round(self.seconds[name], 1) for name in sorted(self.seconds)}
+        slow = {name: seconds for name, seconds in slow.items() if seconds >= 1}
+        SLOW_TESTS.write_text(json.dumps(slow, indent=2) + "\n")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Marks slow tests, and puts the files that take longest first, so that no process gets them last."""
+    slow = json.loads(SLOW_TESTS.read_text())
+    of_file = collections.Counter()
+    for name, seconds in slow.items():
+        of_file[name.partition("::")[0]] += seconds
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        if name in slow or SLOW_FIXTURES.intersection(item.fixturenames):
+            item.add_marker("slow")
+    items.sort(key=lambda item: -of_file[item.nodeid.partition("::")[0]])
 
 
 @pytest.fixture

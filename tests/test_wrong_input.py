@@ -1,5 +1,6 @@
 """Wrong input: one line that says what to change, another status than 0, and nothing lost (docs/errors.md)."""
 
+import functools
 import json
 import os
 import pathlib
@@ -75,12 +76,29 @@ def run_flags(records_file, config_file):
     return flags
 
 
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    """A function that gives the folder of a run with the flags of `run_flags`; copy it to change it."""
+    folder = tmp_path_factory.mktemp("runs")
+    records_file = write_records(folder / "records" / "examples.tfrecord", random_features(60))
+    (folder / "albert_config.json").write_text(TINY.to_json_string())
+    inputs = [f"--input_file={records_file}", f"--albert_config_file={folder}/albert_config.json"]
+
+    @functools.cache
+    def run(*flags: str) -> pathlib.Path:
+        path = folder / f"run{len(list(folder.iterdir()))}"
+        flags = [*inputs, *SHORT, "--save_checkpoints_steps=2", *flags]
+        pretrain_here(*flags, f"--output_dir={path}")
+        return path
+
+    return run
+
+
 @pytest.fixture
-def finished_run(run_flags, tmp_path):
+def finished_run(run_flags, run_folder, tmp_path):
     """Flags of a run that has finished, with checkpoints of steps 2 and 4; it is in `run`."""
-    flags = run_flags(tmp_path / "run")
-    pretrain_here(*flags)
-    return flags
+    shutil.copytree(run_folder(), tmp_path / "run")
+    return run_flags(tmp_path / "run")
 
 
 # --- Flags: refused before TensorFlow is imported
@@ -814,9 +832,9 @@ def check_resumes(flags, folder: pathlib.Path) -> None:
     assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4]
 
 
-def test_a_run_and_a_checkpoint_that_cannot_grow(run_flags, tmp_path):
+def test_a_run_and_a_checkpoint_that_cannot_grow(run_flags, run_folder, tmp_path):
     flags = run_flags(tmp_path / "run")
-    pretrain_here(*flags, "--stop_after_steps=2")
+    shutil.copytree(run_folder("--stop_after_steps=2"), tmp_path / "run")
     before = snapshot(tmp_path / "run" / "checkpoints")
     command = [*limited(30_000), sys.executable, "run_pretraining.py", *flags]
     line = the_line(subprocess.run(command, cwd=ROOT, capture_output=True, text=True))
@@ -827,9 +845,9 @@ def test_a_run_and_a_checkpoint_that_cannot_grow(run_flags, tmp_path):
 
 
 @pytest.mark.parametrize("room", [0, 12_288])
-def test_a_run_and_a_full_disk(room, run_flags, small_disk):
+def test_a_run_and_a_full_disk(room, run_flags, run_folder, small_disk):
     flags = run_flags(small_disk / "run")
-    pretrain_here(*flags, "--stop_after_steps=2")
+    shutil.copytree(run_folder("--stop_after_steps=2"), small_disk / "run")
     before = snapshot(small_disk / "run" / "checkpoints")
     ballast = leave_room(small_disk, room)
     with pytest.raises(UserError, match="No space left on device") as caught:

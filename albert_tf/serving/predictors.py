@@ -98,7 +98,7 @@ class Predictor(abc.ABC):
         self.task = task
         self._batch_size = batch_size
         self._untrained = untrained
-        self._run = tf.function(self._call)
+        self._run = tf.function(self._call, autograph=False)
 
     @abc.abstractmethod
     def predict(self, items: Sequence[Item]) -> list[Answer]:

@@ -56,4 +56,6 @@ def ratio_names(task: Task, model, data: Data) -> list[str]:
         return {**task.losses(outputs, features), **task.metrics(outputs, features)}
 
     specs = dict(data.spec(1))
-    return list(tf.function(ratios).get_concrete_function(specs).structured_outputs)
+    return list(
+        tf.function(ratios, autograph=False).get_concrete_function(specs).structured_outputs
+    )

@@ -54,6 +54,7 @@ class Evaluator(orbit.StandardEvaluator):
         self._accumulators.reset()
         return []
 
+    @tf.autograph.experimental.do_not_convert
     def eval_step(self, iterator):
         """Adds the losses and metrics of a global batch to the sums; returns its predictions."""
 

@@ -46,8 +46,11 @@ class Trainer(orbit.StandardTrainer):
         on_gpu = bool(tf.config.list_logical_devices("GPU"))
         self._gradients_of_batch = self._batch_gradients
         if run.jit_compile == "on" or (run.jit_compile == "auto" and on_gpu):
-            self._gradients_of_batch = tf.function(self._batch_gradients, jit_compile=True)
+            self._gradients_of_batch = tf.function(
+                self._batch_gradients, jit_compile=True, autograph=False
+            )
 
+    @tf.autograph.experimental.do_not_convert
     def train_step(self, iterator):
         """One update from the next global batch; called inside a tf.function."""
         pairs = self.strategy.run(self._device_step, args=(next(iterator),))
