@@ -8,6 +8,7 @@ _PUBLIC = {
     "AlbertForPreTraining": "model.heads",
     "Tokenizer": "text.tokenizer",
     "UserError": "core.errors",
+    "load_predictor": "serving.predictors",
     "load_pretrained": "formats.pretrained",
     "save_pretrained": "formats.pretrained",
 }

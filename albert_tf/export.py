@@ -1,8 +1,8 @@
-"""A model -> what serves it: a SavedModel that takes strings, in TensorFlow Serving's layout, or a TFLite file.
+"""A model -> a SavedModel that takes strings, in TensorFlow Serving's layout, or a TFLite file.
 
     python -m albert_tf.export runs/mrpc --output_dir=served/mrpc
 
-What is written, and how it is asked, is in docs/serving.md.
+docs/serving.md describes the files and the requests.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ CONFIG, EXPORT, VOCABULARY = "albert_config.json", "export.json", "spiece.model"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportSettings(ModelUse):
-    """What is exported, and in which form."""
+    """The model to export, and the form of the export."""
 
     output_dir: str = setting(
         "",
@@ -65,10 +65,10 @@ class ExportSettings(ModelUse):
 
 
 def export_model(model: str, output_dir: str, **options: Any) -> str:
-    """Writes a model in a form that serves it.
+    """Writes a model in a form that can be served.
 
     Args:
-      model: what `pretrained.read_weights` takes.
+      model: see `pretrained.read_weights`.
       output_dir: folder to write to.
       options: the other fields of `ExportSettings`.
 
@@ -85,8 +85,9 @@ def export_model(model: str, output_dir: str, **options: Any) -> str:
 def main(settings: ExportSettings) -> str:
     """See `export_model`."""
     from albert_tf.formats import pretrained
-    from albert_tf.serving import usage
+    from albert_tf.serving import predictors
 
+    settings.register_task()
     name = str(settings.version) if settings.format == "saved_model" else "model.tflite"
     path = os.path.join(settings.output_dir, name)
     if files.exists(path) and not settings.overwrite:
@@ -94,7 +95,7 @@ def main(settings: ExportSettings) -> str:
             f"{path}: is there already; give another --version or --output_dir, or --overwrite"
         )
     weights = pretrained.read_weights(settings.model)
-    task = usage.task_settings_of(weights, settings.max_seq_length)
+    task = predictors.task_settings_of(weights, settings.max_seq_length)
     if settings.format == "tflite":
         _export_tflite(path, settings, weights, task)
     else:
@@ -106,13 +107,21 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
     import tensorflow as tf
 
     from albert_tf.formats import pretrained
-    from albert_tf.serving import signatures, usage, warmup
+    from albert_tf.serving import predictors, signatures, warmup
+    from albert_tf.tasks import registry
 
-    tokenizer = usage.tokenizer_of(weights, settings.spm_model_file, settings.lower_case)
+    tokenizer = predictors.tokenizer_of(weights, settings.spm_model_file, settings.lower_case)
     dtype = {"bfloat16": "mixed_bfloat16"}.get(settings.dtype, settings.dtype)
     model, report = pretrained.build_model(weights, dtype=dtype)
     missing = report.initialised
-    root, functions = signatures.servable(model, tokenizer, task, missing=missing)
+    definition = predictors.definition_of(weights)
+    root, functions = signatures.servable(
+        model,
+        tokenizer,
+        task,
+        missing=missing,
+        make_signatures=definition.signatures and registry.resolve(definition.signatures),
+    )
     about = {
         "model_class": weights.model_class,
         "do_lower_case": tokenizer.do_lower_case,
@@ -136,7 +145,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
 
 
 def _write_assets(folder: str, config, about: Mapping[str, Any], model_proto: bytes) -> None:
-    """The files that come with a model, for programs that read it and not run it."""
+    """The files of a model for programs that read it but do not run it."""
     files.write_bytes(os.path.join(folder, CONFIG), config.to_json_string().encode())
     files.write_bytes(os.path.join(folder, EXPORT), (json.dumps(about, indent=2) + "\n").encode())
     if model_proto:
@@ -175,9 +184,9 @@ def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) 
 
 @contextlib.contextmanager
 def written_folder(path: str) -> Iterator[str]:
-    """A folder to write to, which gets its name once it is whole; what had the name goes then.
+    """A folder to write to, which gets its name once it is whole and replaces what had that name.
 
-    Its first name is none that a server takes for a version.
+    Until then it has a name that no server takes for a version.
 
     Raises:
       UserError: it cannot be written.
@@ -187,7 +196,7 @@ def written_folder(path: str) -> Iterator[str]:
     gfile = tf.io.gfile
     parent, name = os.path.split(path)
     fresh, old = (
-        os.path.join(parent, f".{name}.{what}-{uuid.uuid4().hex}") for what in ("writing", "old")
+        os.path.join(parent, f".{name}.{state}-{uuid.uuid4().hex}") for state in ("writing", "old")
     )
     try:
         gfile.makedirs(fresh)
