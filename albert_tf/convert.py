@@ -34,13 +34,15 @@ def main(settings: ConvertSettings) -> None:
     from albert_tf.tasks import registry
 
     settings.register_task()
-    taken = [
+    existing = [
         name
         for name in ("config.json", "albert_config.json")
         if files.exists(f"{settings.output_dir}/{name}")
     ]
-    if taken:
-        raise UserError(f"--output_dir={settings.output_dir}: holds a model already ({taken[0]})")
+    if existing:
+        raise UserError(
+            f"--output_dir={settings.output_dir}: holds a model already ({existing[0]})"
+        )
     weights = pretrained.read_weights(settings.model)
     model, report = pretrained.build_model(weights)
     print(report.describe(weights.source))

@@ -30,7 +30,7 @@ class ExportSettings(ModelUse):
 
     output_dir: str = setting(
         "",
-        "Folder to write to; a SavedModel stands in its subfolder --version, a TFLite file in itself.",
+        "Folder to write to; a SavedModel is written to its subfolder --version, a TFLite file to the folder.",
         required=True,
     )
     format: str = setting(
@@ -39,16 +39,16 @@ class ExportSettings(ModelUse):
         choices=("saved_model", "tflite"),
     )
     version: int = setting(1, "Version of a SavedModel; a server takes the highest.", minimum=1)
-    overwrite: bool = setting(False, "Whether what is there already is replaced.")
+    overwrite: bool = setting(False, "Whether an existing export is replaced.")
     dtype: str = setting(
         "float32",
-        "What a SavedModel computes in; its variables and outputs are float32 in any case.",
+        "Precision of a SavedModel; its variables and outputs are float32 in any case.",
         choices=("float32", "bfloat16"),
     )
     warmup: bool = setting(True, "Whether a SavedModel gets requests for a server to warm up with.")
     quantization: str = setting(
         "none",
-        "What the weights of a TFLite file are: float32, or int8 with float activations.",
+        "Weights of a TFLite file: float32, or int8 with float activations.",
         choices=("none", "dynamic_int8"),
     )
 

@@ -123,7 +123,7 @@ def converse(predictor: "Predictor") -> None:
 
 
 def _ask(names: tuple[str, ...]) -> "Item":
-    """An item from a person: one line, or a line for every name."""
+    """An item from a person: one line, or a line for each name."""
     if not names:
         return parse(_line("> "))
     values: dict[str, Any] = {}

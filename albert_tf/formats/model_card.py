@@ -1,4 +1,4 @@
-"""The `README.md` of a model folder: what the model is, what it was trained on, how well it does, what it cannot do."""
+"""The `README.md` of a model folder: description, sizes, training data, results, limits, use."""
 
 import os
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ class CardText(NamedTuple):
     """Sentences of a model card.
 
     Attributes:
-      description: what the model is, after "ALBERT:".
-      limits: what it cannot do, in whole sentences.
+      description: noun phrase that follows "ALBERT:".
+      limits: whole sentences about what the model cannot do.
       pipeline_tag: the task's name on model hubs; "" if they have none.
     """
 
@@ -62,9 +62,9 @@ def model_card(
     """The card, in Markdown with the header that model hubs read.
 
     Args:
-      model: what the card is about.
+      model: the model.
       name: its title.
-      sections: what is known of it, as tables by title: "Data", "Training", "Results", "Task".
+      sections: facts about it, as tables by title: "Data", "Training", "Results", "Task".
       text: sentences about the model; None takes those of its class.
     """
     kind = type(model).__name__
@@ -121,7 +121,7 @@ def _usage(kind: str, name: str) -> str:
             "from albert_tf import load_pretrained",
             "",
             f'model = load_pretrained("{name}")',
-            'outputs = model({"input_ids": [[2, 13, 3]]})  # [CLS], a piece, [SEP]',
+            'outputs = model({"input_ids": [[2, 13, 3]]})  # [CLS], a token, [SEP]',
         ]
         return "\n".join(["```python", *code, "```"])
     return "\n".join(["```", f"python -m albert_tf.predict --model={name}", "```"])

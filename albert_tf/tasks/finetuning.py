@@ -234,7 +234,7 @@ class FineTuningTask(Task):
         return RecordData(record_set, schema, True, _SHUFFLED_RECORDS, choices=choices)
 
     def _buckets(self, table: FeatureTable) -> tuple[int, ...]:
-        """The lengths that batches are padded to."""
+        """Lengths to which batches are padded."""
         on_tpu = bool(tf.config.list_logical_devices("TPU"))
         num_buckets = self.config.length_buckets or (1 if on_tpu else 4)
         return lengths_to_pad_to(table.lengths, self.config.max_seq_length, num_buckets)

@@ -128,7 +128,7 @@ def error_report(
       describe: text about an example with this index.
       names: the labels; empty for scores.
       probabilities: float [examples, C] of labels.
-      unit: of what the examples are.
+      unit: name of the examples, in the plural.
     """
     if names:
         parts = [format_confusion(predictions, labels, names)]
@@ -145,7 +145,7 @@ def worst_errors(probabilities: np.ndarray, labels: np.ndarray, count: int = 20)
     Args:
       probabilities: float [examples, C].
       labels: int [examples].
-      count: most examples wanted.
+      count: most examples to return.
 
     Returns:
       int64 [at most count], their indices, the highest probability first; equals in their order.
@@ -161,7 +161,7 @@ def worst_score_errors(scores: np.ndarray, labels: np.ndarray, count: int = 20) 
     Args:
       scores: float [examples], predicted.
       labels: float [examples], true.
-      count: most examples wanted.
+      count: most examples to return.
 
     Returns:
       int64 [at most count], their indices, the largest absolute error first; equal ones in their order.

@@ -1,4 +1,4 @@
-"""The tasks that the programs know, and what each task tells them about itself.
+"""The tasks that the programs know, and the parts of each task that they use.
 
 A task of the library is a package next to this file, with a `DEFINITION` in its `definition.py`. A task of the user is
 a module with a `DEFINITION`, which the user names (`--task_module`) or runs. No model file can name code to import.
@@ -28,7 +28,7 @@ DEFINED_IN = "defined_in"
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TaskDefinition:
-    """What a task registers.
+    """The parts of a task that other code uses.
 
     Attributes:
       names: names of the task in the config.json of its models (`finetuning_task`); several where the data sets of one

@@ -31,7 +31,7 @@ class TextSource(Source):
             self.labels = self.glue.labels
 
     def read(self, split: str) -> list[TextExample] | None:
-        """See `Source`; the labels of a user's own task are found when its training data is read."""
+        """See `Source`; the labels of a user's own task are collected when its training data is read."""
         config, flag = self.config, FILE_FLAGS[split]
         path = getattr(config, flag)
         if self.glue and path:

@@ -15,7 +15,7 @@ class TextExample:
     """One text or two with a label or a score.
 
     Attributes:
-      id: names it in files of predictions.
+      id: its name in files of predictions.
       text_a: the first text, as in the file.
       text_b: the second, or None where the task has one text.
       label: index of its label (int), its score (float), or None if it has neither.
@@ -33,11 +33,11 @@ class TextExample:
 
 @dataclasses.dataclass(frozen=True)
 class PairSettings:
-    """How texts become sequences.
+    """Settings of the features.
 
     Attributes:
-      tokenizer: makes the pieces.
-      max_seq_length: most pieces of a sequence, [CLS] and [SEP] among them.
+      tokenizer: text to token ids.
+      max_seq_length: most tokens of a sequence, [CLS] and [SEP] among them.
     """
 
     tokenizer: Tokenizer
@@ -58,7 +58,7 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
     Raises:
       ValueError: some examples have a label or a score and others do not.
 
-    Source: classifier_utils.py (`convert_single_example`); a second text without pieces counts as none, as there.
+    Source: classifier_utils.py (`convert_single_example`); a second text without tokens counts as none, as there.
     """
     texts = [text for example in examples for text in (example.text_a, example.text_b or "")]
     ids = settings.tokenizer.encode_batch(texts)
@@ -79,11 +79,11 @@ def kept_lengths(num_a: int, num_b: int, max_seq_length: int) -> tuple[int, int]
       (9, 3, 10) -> (4, 3); (9, 8, 10) -> (4, 3); (9, 0, 10) -> (8, 0)
 
     Args:
-      num_a: pieces of the first text.
-      num_b: pieces of the second; 0 if there is none, which saves a [SEP].
-      max_seq_length: most pieces of the sequence.
+      num_a: tokens of the first text.
+      num_b: tokens of the second; 0 if there is none, which saves a [SEP].
+      max_seq_length: most tokens of the sequence.
 
-    Source: classifier_utils.py:751 (`_truncate_seq_pair`), which drops one piece at a time.
+    Source: classifier_utils.py:751 (`_truncate_seq_pair`), which drops one token at a time.
     """
     if not num_b:
         return min(num_a, max_seq_length - 2), 0

@@ -28,9 +28,9 @@ class PretrainedPredictor(PairPredictor):
     def predict(self, items):
         """See `Predictor`.
 
-        For a text with "[MASK]": `masks`, the best pieces of each with their probabilities, and `text`, filled with
+        For a text with "[MASK]": `masks`, the best tokens of each with their probabilities, and `text`, filled with
         the best. For two texts: `in_order`, the probability that the first comes first. For another text:
-        `embedding`, the mean of the pieces' last hidden states [D].
+        `embedding`, the mean of the tokens' last hidden states [D].
         """
         uses = [self._use(self.example(item)) for item in items]
         answers: list[Answer] = [{}] * len(items)

@@ -2,7 +2,7 @@
 
     [CLS] article [SEP] question and option [SEP]
 
-once for every option. Where the question has a gap ("_"), the option stands in it.
+once for every option. Where the question has a gap ("_"), the option fills it.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from albert_tf.text.tokenizer import Tokenizer
 LEVELS = ("middle", "high")
 ANSWERS = "ABCD"
 NUM_OPTIONS = len(ANSWERS)
-# The archive has one file a passage; the original's first release wanted this one, with one passage a line.
+# The archive has a file for each passage; the original's first release needed this file, with a passage in each line.
 JOINED_FILE = "all.txt"
 NUM_SPECIAL = 3  # [CLS] and twice [SEP]
 
@@ -37,8 +37,8 @@ class RaceQuestion:
       article: the passage.
       question: may hold gaps, "_".
       options: four texts.
-      answer: index of the right option; None if the data does not tell.
-      file: where it was read.
+      answer: index of the right option; None if the data does not have it.
+      file: path of its file.
       number: index among the questions of its passage.
     """
 
@@ -54,16 +54,16 @@ class RaceQuestion:
 
 @dataclasses.dataclass(frozen=True)
 class RaceSettings:
-    """What the features depend on, besides the questions.
+    """Settings of the features.
 
     Attributes:
-      tokenizer: text to piece ids.
-      max_seq_length: L, most pieces of a sequence; the article is cut to fit.
-      max_qa_length: most pieces of question and option together, whose end is kept; at most
-        `max_seq_length` less the special pieces.
+      tokenizer: text to token ids.
+      max_seq_length: L, most tokens of a sequence; the article is cut to fit.
+      max_qa_length: most tokens of question and option together, whose end is kept; at most
+        `max_seq_length` less the special tokens.
 
     Raises:
-      UserError: there would be no room for a piece of text.
+      UserError: there would be no room for a token of text.
     """
 
     tokenizer: Tokenizer
@@ -95,7 +95,7 @@ def read_race(
       The questions; either all have an answer or none has.
 
     Raises:
-      UserError: the split is not there, or a file is not as it should be; names the file.
+      UserError: the split does not exist, or a file is malformed; names the file.
 
     Source: race_utils.py:98-155 (`read_examples`).
     """
@@ -113,7 +113,7 @@ def read_race(
 
 
 def _split_folder(data_dir: str, split: str, flag: str) -> str:
-    """The folder of a split, whose files are all that `read_race` reads.
+    """The folder of a split.
 
     Raises:
       UserError: there is none.
@@ -228,7 +228,7 @@ def _check_question(passage: dict, number: int, place: str) -> None:
 
 
 def join_question_and_option(question: str, option: str) -> str:
-    """The option put into every gap of the question; behind it, where it has none.
+    """The question with the option in every gap; behind it, if it has no gap.
 
     Example:
       ("Ann _ , then _ .", "sang") -> "Ann sang , then sang ."; ("Who?", "Ann") -> "Who? Ann"
@@ -280,8 +280,8 @@ def _encode_questions(
     clean = settings.tokenizer.clean
     texts = []
     for question in questions:
-        # Cleaned before they are joined, as cleaning makes gaps of other low lines ("＿").
+        # Cleaned before they are joined, as cleaning turns other low lines ("＿") into gaps.
         cleaned = clean(question.question)
         texts += [join_question_and_option(cleaned, clean(option)) for option in question.options]
-    most = min(settings.max_qa_length, settings.max_seq_length - NUM_SPECIAL)
-    return [ids[-most:] for ids in settings.tokenizer.encode_batch(texts)]
+    max_length = min(settings.max_qa_length, settings.max_seq_length - NUM_SPECIAL)
+    return [ids[-max_length:] for ids in settings.tokenizer.encode_batch(texts)]

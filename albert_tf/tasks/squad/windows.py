@@ -2,11 +2,11 @@
 
 A context that is too long for one sequence is cut into windows that overlap:
 
-    [CLS] question [SEP] pieces of the context [SEP]        segment_ids  0 0 0 0 | 1 1 1 1
+    [CLS] question [SEP] tokens of the context [SEP]        segment_ids  0 0 0 0 | 1 1 1 1
                                                             p_mask       0 1 1 1 | 0 0 0 1
 
-Every piece of the context knows which characters of the original it stands for, so that an answer is found in the
-pieces, and a prediction in the text, without aligning the two.
+Every token of the context has the range of its characters in the original, so that answers map to tokens, and
+predictions to text, without an alignment.
 """
 
 import dataclasses
@@ -43,9 +43,9 @@ class SquadQuestion:
     """A question with its context.
 
     Attributes:
-      id: names it in the files of predictions.
+      id: its name in files of predictions.
       question: its text.
-      context: the paragraph that holds the answer, as in the file.
+      context: the paragraph with the answer, as in the file.
       answers: (text, first character in the context) of each reference answer; empty if impossible or not read.
       is_impossible: whether the context does not answer it (SQuAD 2.0).
       article: index of its article in the file.
@@ -149,11 +149,11 @@ def _read_answer(answer: Any, context: str, place: str) -> tuple[str, int]:
     start = _member(answer, "answer_start", int, f"{place}, answers")
     if not text.strip():
         raise UserError(f"{place}: an answer is empty; expected words of the context")
-    found = context[start : start + len(text)] if start >= 0 else ""
-    if found != text:
+    present = context[start : start + len(text)] if start >= 0 else ""
+    if present != text:
         raise UserError(
             f"{place}: answer {_shortened(text)} should begin at character {start} of the context,"
-            f" where {_shortened(found)} stands; correct answer_start"
+            f" where {_shortened(present)} stands; correct answer_start"
         )
     return text, start
 
@@ -180,13 +180,13 @@ def _shortened(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class WindowSettings:
-    """How questions and contexts are cut.
+    """How questions and contexts are cut into windows.
 
     Attributes:
-      tokenizer: text to pieces.
-      max_seq_length: most pieces of a window, special pieces included.
-      doc_stride: pieces from the beginning of a window to that of the next.
-      max_query_length: pieces of a question beyond these are dropped.
+      tokenizer: text to token ids.
+      max_seq_length: most tokens of a window, special tokens included.
+      doc_stride: tokens from the beginning of a window to that of the next.
+      max_query_length: tokens of a question beyond these are dropped.
 
     Raises:
       UserError: there is no room for the context, or no step to the next window.
@@ -219,27 +219,27 @@ def make_windows(
     A window is trained on its question's first answer if it holds all of it, otherwise on position 0, as impossible.
 
     Args:
-      settings: how to cut.
+      settings: lengths and tokenizer.
       item: index of the first question in the data set, and the questions, at least one. (One argument, for
         `Workers.map`.)
 
     Returns:
-      A table with an example for every window. Sequences int32, one value a piece:
+      A table with an example for every window. Sequences int32, one value a token:
         input_ids, segment_ids: what the model reads.
         p_mask: 1 where no answer can begin or end: in the question, at [SEP], in the padding.
-        start_chars, end_chars: the context's characters from start to before end that a piece of the context stands
+        start_chars, end_chars: the context's characters from start to before end that a token of the context stands
           for; -1 elsewhere.
-        is_max_context: 1 at the pieces of the context that have more context here than in the question's other
+        is_max_context: 1 at the tokens of the context that have more context here than in the question's other
           windows.
       Columns int32 [windows, 1]:
         question_index: in the data set.
-        start_positions, end_positions: first and last piece of the answer, 0 if there is none in this window.
+        start_positions, end_positions: first and last token of the answer, 0 if there is none in this window.
         is_impossible: 1 if there is none.
 
     Raises:
       UserError: the tokenizer cannot give offsets (byte_fallback).
 
-    Source: squad_utils.py (`convert_examples_to_features`). There, pieces are aligned with characters by a longest
+    Source: squad_utils.py (`convert_examples_to_features`). There, tokens are aligned with characters by a longest
     common subsequence (:214-356), and questions whose context does not align well are left out.
     """
     first_question, questions = item
