@@ -34,7 +34,7 @@ class Predictor(abc.ABC):
       untrained: released names of variables that have no trained values.
 
     Attributes:
-      expects: what an item is, in words.
+      expects: description of an item, for messages.
       prompts: keys of an item that a conversation asks for one by one ("option A", "option B" make a list `options`);
         empty asks for a whole item.
       text_keys: keys of items that are not repeated in answers.
@@ -91,7 +91,7 @@ class Predictor(abc.ABC):
         return outputs
 
     def refuse(self, item: Item) -> None:
-        """Raises the UserError that says what is expected instead of an item."""
+        """Raises the UserError for an item of another form."""
         raise UserError(f"expected {self.expects}; got {shortened(item)}")
 
     def settings(self, *names: str) -> dict[str, Any]:

@@ -35,7 +35,8 @@ class TaskDefinition:
         package are trained separately.
       settings: class of its settings; the fields are flags of its runner.
       task: subclass of `Task`, which trains and evaluates.
-      predictors: name of a model class -> subclass of `Predictor`, which answers with such a model.
+      predictors: name of a model class -> subclass of `Predictor`, which answers with such a model. (A module with a
+        model class of its own adds it to `model.heads.MODEL_CLASSES`.)
       source: subclass of `Source`, which reads the data and makes features; None for pretraining.
       name_of: the name among `names`, given the values of all flags; by default the first.
       presets: value of --preset -> name among `names` -> settings.

@@ -5,8 +5,10 @@ import pathlib
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf import UserError, convert, load_predictor, predict
+from albert_tf.export import export_model
 from albert_tf.serving.settings import ModelUse
 from albert_tf.tasks import registry
 from tests.helpers import ROOT, run_script, sentence, the_line
@@ -71,6 +73,17 @@ def test_predict_answers_with_the_tasks_own_predictor_once_the_user_names_its_fi
     answers = list(predict.answers(predictor, lines, lines_at_a_time=3))
     for line, answer, row in zip(lines, answers, expected, strict=True):
         assert answer == {"longer": line.split("\t")[row.split("\t")[1] == "second"]}
+
+
+def test_an_export_has_the_tasks_own_signature(toy_run, tmp_path):
+    path = export_model(str(toy_run), str(tmp_path / "served"), task_module=str(TOY), warmup=False)
+    longer = tf.saved_model.load(path).signatures["serving_default"]
+    lines = (toy_run.parent / "predict").read_text().splitlines()
+    first, second = zip(*(line.split("\t") for line in lines), strict=True)
+    exported = longer(text_a=tf.constant(first), text_b=tf.constant(second))["longer"].numpy()
+    ModelUse(model=str(toy_run), task_module=str(TOY)).register_task()
+    expected = load_predictor(str(toy_run)).predict(lines)
+    assert [text.decode() for text in exported] == [answer["longer"] for answer in expected]
 
 
 def test_a_wrong_task_module_is_one_line(toy_run, tmp_path):

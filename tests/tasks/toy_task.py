@@ -6,11 +6,13 @@ python tests/tasks/toy_task.py --train_file=pairs.txt --eval_file=pairs.txt --in
 import dataclasses
 
 import numpy as np
+import tensorflow as tf
 
 from albert_tf.core.files import read_bytes
 from albert_tf.core.settings import changed, setting
 from albert_tf.formats.model_card import CardText
 from albert_tf.model.heads import AlbertForSequenceClassification
+from albert_tf.serving.in_graph.text import GraphText
 from albert_tf.tasks import metrics, runner
 from albert_tf.tasks.classification.predictor import PairPredictor
 from albert_tf.tasks.classification.text_pairs import PairSettings, TextExample, make_pair_features
@@ -94,6 +96,19 @@ class LongerPredictor(PairPredictor):
         return answer["longer"]
 
 
+def longer_signatures(model, tokenizer, settings):
+    """See `TaskDefinition`: texts in, the longer text out."""
+    text = GraphText(tokenizer, settings["max_seq_length"])
+    specs = [tf.TensorSpec([None], tf.string, name=name) for name in ("text_a", "text_b")]
+
+    @tf.function(input_signature=specs, autograph=False)
+    def longer(text_a, text_b):
+        best = tf.argmax(model(text.pairs(text_a, text_b))["logits"], axis=-1)
+        return {"longer": tf.where(best == 0, text_a, text_b)}
+
+    return text, {"serving_default": longer}
+
+
 DEFINITION = TaskDefinition(
     names=("longer",),
     settings=LongerConfig,
@@ -105,6 +120,7 @@ DEFINITION = TaskDefinition(
         limits="It has seen short texts only.",
         pipeline_tag="text-classification",
     ),
+    signatures=longer_signatures,
     presets={"paper": {"longer": row(2e-3, 6, 0.0, 9, 1, 33, eval_every_steps=3)}},
 )
 

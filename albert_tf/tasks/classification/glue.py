@@ -248,7 +248,7 @@ def read_glue(task: GlueTask, data_dir: str, split: str, *, flag: str) -> list[T
         inside = " or ".join(os.path.join(task.folder, name) for name in missing)
         raise UserError(f"--{flag}={data_dir}: has no {inside}, and no {' or '.join(missing)}")
     if missing:
-        print(f"{task.name}: goes on without {', '.join(missing)}, not in {data_dir}", flush=True)
+        print(f"{task.name}: continues without {', '.join(missing)}, not in {data_dir}", flush=True)
     return [
         example
         for group, path in paths

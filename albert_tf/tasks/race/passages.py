@@ -59,7 +59,7 @@ class RaceSettings:
     Attributes:
       tokenizer: text to token ids.
       max_seq_length: L, most tokens of a sequence; the article is cut to fit.
-      max_qa_length: most tokens of question and option together, whose end is kept; at most
+      max_qa_length: most tokens of question and option together, of which the last remain; at most
         `max_seq_length` less the special tokens.
 
     Raises:

@@ -441,7 +441,7 @@ def score_v2_by_threshold(
 ) -> dict[str, dict[str, float]]:
     """The scores of SQuAD 2.0 at each threshold of null odds that matters.
 
-    Only the first two say what to expect of new questions. The best one is what the original reports.
+    Only the first two predict the scores of new questions. The original reports the best one.
 
     Args:
       questions: with their answers; at least one.
@@ -538,7 +538,7 @@ class _RawScores:
     def best_threshold(self, scores: np.ndarray) -> tuple[float, float]:
         """The best score in percent, and its threshold; 0 if it is best to answer nothing.
 
-        Of questions with equal null odds, the script counts some as answered and others as not. So does this.
+        Of questions with equal null odds, the script counts some as answered and some as not; so does this function.
 
         Source: evaluate-v2.0.py (`find_best_thresh`).
         """

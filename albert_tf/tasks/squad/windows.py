@@ -225,7 +225,7 @@ def make_windows(
 
     Returns:
       A table with an example for every window. Sequences int32, one value a token:
-        input_ids, segment_ids: what the model reads.
+        input_ids, segment_ids: input of the model.
         p_mask: 1 where no answer can begin or end: in the question, at [SEP], in the padding.
         start_chars, end_chars: the context's characters from start to before end that a token of the context stands
           for; -1 elsewhere.
