@@ -101,13 +101,13 @@ def register(definition: TaskDefinition) -> None:
     """Makes a task of the user known; a task with the same name replaces an earlier one.
 
     Raises:
-      ValueError: a task of the library has the name.
+      UserError: a task of the library has the name.
     """
     if definition in _library():
         return
     for name in definition.names:
         if any(name in known.names for known in _library()):
-            raise ValueError(f"{name!r} is a task of the library; choose another name")
+            raise UserError(f"{name!r} is a task of the library; choose another name")
         _registered[name] = definition
 
 

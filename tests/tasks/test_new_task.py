@@ -115,7 +115,7 @@ def test_every_package_is_a_task_and_registers_without_tensorflow(no_tensorflow)
 def test_a_name_of_the_library_cannot_be_taken():
     (race,) = [known for known in registry.definitions() if known.names == ("race",)]
     registry.register(race)  # itself
-    with pytest.raises(ValueError, match="'race' is a task of the library"):
+    with pytest.raises(UserError, match="'race' is a task of the library"):
         registry.register(
             registry.TaskDefinition(
                 names=("race",), settings=race.settings, task=race.task, predictors={}
