@@ -92,7 +92,9 @@ def format_confusion(predictions: np.ndarray, labels: np.ndarray, names: Sequenc
     Returns:
       Lines, each ended.
     """
-    table = sklearn.metrics.confusion_matrix(labels, predictions, labels=range(len(names)))
+    table = np.zeros([len(names)] * 2, np.int64)
+    if len(labels):  # scikit-learn refuses empty arrays
+        table = sklearn.metrics.confusion_matrix(labels, predictions, labels=range(len(names)))
     right = np.diag(table)
     rows = [["true \\ predicted", *names, "recall"]]
     for name, counts, num_right in zip(names, table, right, strict=True):

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -17,8 +18,8 @@ TOY = pathlib.Path(__file__).with_name("toy_task.py")
 
 
 @pytest.fixture(scope="module")
-def toy_run(tiny_pretrained, tmp_path_factory) -> pathlib.Path:
-    """The folder of a finished run of the toy task, started as a user starts it."""
+def toy_run(tiny_pretrained, tmp_path_factory) -> Iterator[pathlib.Path]:
+    """The folder of a finished run of the toy task, started as a user starts it; other tests do not know the task."""
     folder, rng = tmp_path_factory.mktemp("toy"), np.random.default_rng(5)
     for name, size in {"train": 21, "eval": 11, "predict": 7}.items():
         lines = [f"{sentence(rng, 1, 9)}\t{sentence(rng, 1, 9)}" for _ in range(size)]
@@ -32,7 +33,8 @@ def toy_run(tiny_pretrained, tmp_path_factory) -> pathlib.Path:
         PYTHONPATH=str(ROOT),
     )
     assert process.returncode == 0, process.stderr
-    return folder / "run"
+    yield folder / "run"
+    registry._registered.clear()
 
 
 def test_a_task_in_one_file_trains_evaluates_and_predicts(toy_run):
