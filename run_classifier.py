@@ -6,28 +6,8 @@
         --label_column=stars --init_checkpoint=albert_base --output_dir=runs/reviews
 """
 
-from albert_tf.core import flags
-from albert_tf.tasks import presets
-from albert_tf.tasks.classification.settings import ClassifierConfig
-from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
-
-
-def main(
-    run: FineTuningRunConfig, optimizer: FineTuningOptimizerConfig, classifier: ClassifierConfig
-) -> None:
-    """Hands the task to the protocol."""
-    # Here, so that a wrong flag is refused before TensorFlow is loaded.
-    from albert_tf.tasks import repeated_runs
-    from albert_tf.tasks.classification.task import ClassificationTask
-
-    repeated_runs.fine_tune(ClassificationTask, classifier, run, optimizer)
-
+from albert_tf.tasks import runner
+from albert_tf.tasks.classification.definition import DEFINITION
 
 if __name__ == "__main__":
-    flags.run(
-        main,
-        FineTuningRunConfig,
-        FineTuningOptimizerConfig,
-        ClassifierConfig,
-        defaults=presets.for_classifier,
-    )
+    runner.run(DEFINITION)

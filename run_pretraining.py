@@ -3,7 +3,7 @@
     python run_pretraining.py --input_file=records/ --eval_file=held_out/ --model=albert-base-v2 \
         --output_dir=runs/base --train_batch_size=256 --learning_rate_scaling=sqrt
 
-A run that was stopped or killed goes on where it was when the same command is given again.
+The same command resumes a run that was stopped or killed.
 """
 
 from albert_tf.core import flags

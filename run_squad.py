@@ -6,28 +6,8 @@
         --output_dir=runs/squad
 """
 
-from albert_tf.core import flags
-from albert_tf.tasks import presets
-from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
-from albert_tf.tasks.squad.settings import SquadConfig
-
-
-def main(
-    run: FineTuningRunConfig, optimizer: FineTuningOptimizerConfig, squad: SquadConfig
-) -> None:
-    """Hands the task to the protocol."""
-    # Here, so that a wrong flag is refused before TensorFlow is loaded.
-    from albert_tf.tasks import repeated_runs
-    from albert_tf.tasks.squad.task import SquadTask
-
-    repeated_runs.fine_tune(SquadTask, squad, run, optimizer)
-
+from albert_tf.tasks import runner
+from albert_tf.tasks.squad.definition import DEFINITION
 
 if __name__ == "__main__":
-    flags.run(
-        main,
-        FineTuningRunConfig,
-        FineTuningOptimizerConfig,
-        SquadConfig,
-        defaults=presets.for_squad,
-    )
+    runner.run(DEFINITION)

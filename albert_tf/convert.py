@@ -16,7 +16,7 @@ from albert_tf.serving.settings import ModelSource
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvertSettings(ModelSource):
-    """What is read, and what is written."""
+    """The model to read, and the layout to write."""
 
     output_dir: str = setting("", "Folder to write to; must not hold a model yet.", required=True)
     format: str = setting(
@@ -28,20 +28,26 @@ class ConvertSettings(ModelSource):
 
 
 def main(settings: ConvertSettings) -> None:
-    """Reads, says what was found, writes."""
+    """Reads a model, reports on it, writes it."""
     from albert_tf.core import files
     from albert_tf.formats import pretrained  # TensorFlow
+    from albert_tf.tasks import registry
 
-    taken = [
+    settings.register_task()
+    existing = [
         name
         for name in ("config.json", "albert_config.json")
         if files.exists(f"{settings.output_dir}/{name}")
     ]
-    if taken:
-        raise UserError(f"--output_dir={settings.output_dir}: holds a model already ({taken[0]})")
+    if existing:
+        raise UserError(
+            f"--output_dir={settings.output_dir}: holds a model already ({existing[0]})"
+        )
     weights = pretrained.read_weights(settings.model)
     model, report = pretrained.build_model(weights)
     print(report.describe(weights.source))
+    task_name = weights.config.foreign.get("finetuning_task") or ""
+    definition = registry.find(task_name, weights.model_class)
     pretrained.save_pretrained(
         model,
         settings.output_dir,
@@ -49,6 +55,7 @@ def main(settings: ConvertSettings) -> None:
         settings.spm_model_file or weights.vocabulary,
         do_lower_case=weights.do_lower_case is not False,
         task=weights.task,
+        card_text=definition and definition.card,
     )
     vocabulary = "with" if settings.spm_model_file or weights.vocabulary else "without"
     print(

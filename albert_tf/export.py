@@ -1,8 +1,8 @@
-"""A model -> what serves it: a SavedModel that takes strings, in TensorFlow Serving's layout, or a TFLite file.
+"""A model -> a SavedModel that takes strings, in TensorFlow Serving's layout, or a TFLite file.
 
     python -m albert_tf.export runs/mrpc --output_dir=served/mrpc
 
-What is written, and how it is asked, is in docs/serving.md.
+docs/serving.md describes the files and the requests.
 """
 
 import contextlib
@@ -25,11 +25,11 @@ CONFIG, EXPORT, VOCABULARY = "albert_config.json", "export.json", "spiece.model"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportSettings(ModelUse):
-    """What is exported, and in which form."""
+    """The model to export, and the form of the export."""
 
     output_dir: str = setting(
         "",
-        "Folder to write to; a SavedModel stands in its subfolder --version, a TFLite file in itself.",
+        "Folder to write to; a SavedModel is written to its subfolder --version, a TFLite file to the folder.",
         required=True,
     )
     format: str = setting(
@@ -38,16 +38,16 @@ class ExportSettings(ModelUse):
         choices=("saved_model", "tflite"),
     )
     version: int = setting(1, "Version of a SavedModel; a server takes the highest.", minimum=1)
-    overwrite: bool = setting(False, "Whether what is there already is replaced.")
+    overwrite: bool = setting(False, "Whether an existing export is replaced.")
     dtype: str = setting(
         "float32",
-        "What a SavedModel computes in; its variables and outputs are float32 in any case.",
+        "Precision of a SavedModel; its variables and outputs are float32 in any case.",
         choices=("float32", "bfloat16"),
     )
     warmup: bool = setting(True, "Whether a SavedModel gets requests for a server to warm up with.")
     quantization: str = setting(
         "none",
-        "What the weights of a TFLite file are: float32, or int8 with float activations.",
+        "Weights of a TFLite file: float32, or int8 with float activations.",
         choices=("none", "dynamic_int8"),
     )
 
@@ -64,10 +64,10 @@ class ExportSettings(ModelUse):
 
 
 def export_model(model: str, output_dir: str, **options: Any) -> str:
-    """Writes a model in a form that serves it.
+    """Writes a model in a form that can be served.
 
     Args:
-      model: what `pretrained.read_weights` takes.
+      model: see `pretrained.read_weights`.
       output_dir: folder to write to.
       options: the other fields of `ExportSettings`.
 
@@ -84,8 +84,9 @@ def export_model(model: str, output_dir: str, **options: Any) -> str:
 def main(settings: ExportSettings) -> str:
     """See `export_model`."""
     from albert_tf.formats import pretrained
-    from albert_tf.serving import usage
+    from albert_tf.serving import predictors
 
+    settings.register_task()
     files.remove_leftovers(settings.output_dir)  # also completes the version of a killed export
     name = str(settings.version) if settings.format == "saved_model" else "model.tflite"
     path = os.path.join(settings.output_dir, name)
@@ -94,7 +95,7 @@ def main(settings: ExportSettings) -> str:
             f"{path}: is there already; give another --version or --output_dir, or --overwrite"
         )
     weights = pretrained.read_weights(settings.model)
-    task = usage.task_settings_of(weights, settings.max_seq_length)
+    task = predictors.task_settings_of(weights, settings.max_seq_length)
     if settings.format == "tflite":
         _export_tflite(path, settings, weights, task)
     else:
@@ -106,13 +107,21 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
     import tensorflow as tf
 
     from albert_tf.formats import pretrained
-    from albert_tf.serving import signatures, usage, warmup
+    from albert_tf.serving import predictors, signatures, warmup
+    from albert_tf.tasks import registry
 
-    tokenizer = usage.tokenizer_of(weights, settings.spm_model_file, settings.lower_case)
+    tokenizer = predictors.tokenizer_of(weights, settings.spm_model_file, settings.lower_case)
     dtype = {"bfloat16": "mixed_bfloat16"}.get(settings.dtype, settings.dtype)
     model, report = pretrained.build_model(weights, dtype=dtype)
     missing = report.initialised
-    root, functions = signatures.servable(model, tokenizer, task, missing=missing)
+    definition = predictors.definition_of(weights)
+    root, functions = signatures.servable(
+        model,
+        tokenizer,
+        task,
+        missing=missing,
+        make_signatures=definition.signatures and registry.resolve(definition.signatures),
+    )
     about = {
         "model_class": weights.model_class,
         "do_lower_case": tokenizer.do_lower_case,
@@ -121,7 +130,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
         "without_values": missing,
     }
     model_name = os.path.basename(os.path.abspath(settings.output_dir))
-    with _written_folder(path) as folder, tempfile.TemporaryDirectory() as assets:
+    with written_folder(path) as folder, tempfile.TemporaryDirectory() as assets:
         files.write_files(assets, _assets(model.config, about, tokenizer.model_proto))
         root.assets = {
             name: tf.saved_model.Asset(os.path.join(assets, name)) for name in os.listdir(assets)
@@ -136,7 +145,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
 
 
 def _assets(config, about: Mapping[str, Any], model_proto: bytes) -> dict[str, bytes]:
-    """The files that come with a model, for programs that read it and not run it."""
+    """The files of a model for programs that read it but do not run it."""
     contents = {
         CONFIG: config.to_json_string().encode(),
         EXPORT: (json.dumps(about, indent=2) + "\n").encode(),
@@ -175,7 +184,7 @@ def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) 
 
 
 @contextlib.contextmanager
-def _written_folder(path: str) -> Iterator[str]:
+def written_folder(path: str) -> Iterator[str]:
     """A folder to write to, which replaces that of the path when the block ends.
 
     Raises:

@@ -4,9 +4,9 @@
     python -m albert_tf.predict albert_base --interactive
 
 A line is a text, two texts with a tab between them, or a JSON object: {"text_a": ..., "text_b": ...},
-{"question": ..., "context": ...} for SQuAD, {"article": ..., "question": ..., "options": [...]} for RACE. What else an
-object has, such as an id, comes back with the answer. A pretrained model fills "[MASK]", tells whether two texts
-are in order, and embeds any other text.
+{"question": ..., "context": ...} for SQuAD, {"article": ..., "question": ..., "options": [...]} for RACE. Other keys of
+an object, such as an id, are repeated in the answer. A pretrained model fills "[MASK]", tells whether two texts are in
+order, and embeds any other text. A model of a task of your own needs --task_module=the_task.py.
 """
 
 import contextlib
@@ -23,20 +23,14 @@ from albert_tf.core.settings import setting
 from albert_tf.serving.settings import ModelUse
 
 if TYPE_CHECKING:
-    from albert_tf.serving.predictors import Item, Predictor
+    from albert_tf.tasks.predictor import Item, Predictor
 
-# What a question is asked for, name by name, in a conversation.
-_ASKED = {
-    "ChoicePredictor": ("article", "question", "option A", "option B", "option C", "option D"),
-    "SpanPredictor": ("context", "question"),
-    "SpanOrNonePredictor": ("context", "question"),
-}
-_BATCHES_AT_A_TIME = 8  # sequences of like length come together among so many batches
+_BATCHES_AT_A_TIME = 8  # among their sequences, those of similar length make a batch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictSettings(ModelUse):
-    """What answers, and how."""
+    """The model that answers, and how."""
 
     batch_size: int = setting(32, "Sequences that the model gets at a time.", minimum=1)
     interactive: bool = setting(
@@ -45,9 +39,10 @@ class PredictSettings(ModelUse):
 
 
 def main(settings: PredictSettings) -> None:
-    """Answers the lines of standard input, or talks."""
+    """Answers the lines of standard input, or holds a conversation."""
     from albert_tf.serving.predictors import load_predictor  # TensorFlow
 
+    settings.register_task()
     predictor = load_predictor(
         settings.model,
         spm_model_file=settings.spm_model_file,
@@ -72,7 +67,7 @@ def answers(
     """The answers to lines, in their order; empty lines are left out.
 
     Args:
-      predictor: what answers.
+      predictor: gives the answers.
       lines: see the top of this file.
       lines_at_a_time: how many are read before they are answered.
 
@@ -81,19 +76,21 @@ def answers(
     """
     numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
     while chunk := list(itertools.islice(numbered, lines_at_a_time)):
-        items, mistake = [], None
+        items, line_error = [], None
         for number, line in chunk:
             try:
                 item = parse(line.rstrip("\r\n"))
                 predictor.check(item)
             except UserError as error:
-                mistake = UserError(f"line {number}: {error}")
+                line_error = UserError(f"line {number}: {error}")
                 break
             items.append(item)
         for item, answer in zip(items, predictor.predict(items) if items else [], strict=True):
-            yield {**_other_keys(item), **answer}
-        if mistake:
-            raise mistake
+            given = item if isinstance(item, Mapping) else {}
+            repeated = {key: given[key] for key in given if key not in predictor.text_keys}
+            yield {**repeated, **answer}
+        if line_error:
+            raise line_error
 
 
 def parse(line: str) -> "Item":
@@ -110,22 +107,13 @@ def parse(line: str) -> "Item":
         raise UserError(f"begins with a brace, but is not a JSON object ({error})") from None
 
 
-def _other_keys(item: "Item") -> dict[str, Any]:
-    """What an object has besides texts."""
-    if not isinstance(item, Mapping):
-        return {}
-    texts = ("text", "text_a", "text_b", "question", "context", "article", "options")
-    return {key: value for key, value in item.items() if key not in texts}
-
-
 def converse(predictor: "Predictor") -> None:
     """Asks for items and shows the answers, until the input ends."""
-    asked = _ASKED.get(type(predictor).__name__, ())
-    print(f"Enter {predictor.expects if not asked else ', '.join(asked)}; ctrl-D ends.")
+    print(f"Enter {', '.join(predictor.prompts) or predictor.expects}; ctrl-D ends.")
     with contextlib.suppress(EOFError):
         while True:
             try:
-                item = _ask(asked)
+                item = _ask(predictor.prompts)
                 predictor.check(item)
                 (answer,) = predictor.predict([item])
             except UserError as error:
@@ -135,7 +123,7 @@ def converse(predictor: "Predictor") -> None:
 
 
 def _ask(names: tuple[str, ...]) -> "Item":
-    """An item from a person: one line, or a line for every name."""
+    """An item from a person: one line, or a line for each name."""
     if not names:
         return parse(_line("> "))
     values: dict[str, Any] = {}

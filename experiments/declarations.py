@@ -13,7 +13,7 @@ from typing import Any
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.model.config import MODEL_SIZES, AlbertConfig
-from albert_tf.tasks import presets
+from albert_tf.tasks import registry
 from albert_tf.tasks.classification.settings import ClassifierConfig
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.race.settings import RaceConfig
@@ -35,7 +35,7 @@ CHANCE = "chance"
 BUDGETS = ("none", "steps", "seconds")
 # What of a row needs no trained model.
 UNTRAINED = ("parameters", "speed")
-TASKS = tuple(presets.PAPER)  # the paper has settings for every task that there is
+TASKS = tuple(registry.preset_rows("paper"))  # the paper has settings for every task that there is
 PLOTS = ("", "dots", "curves", "layers")
 # Sizes that a scale translates; the feed-forward width keeps its ratio to the hidden width.
 TRANSLATED = (

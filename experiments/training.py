@@ -19,7 +19,7 @@ import tf_keras
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
-from albert_tf.tasks import presets, repeated_runs
+from albert_tf.tasks import registry, repeated_runs
 from albert_tf.tasks.classification.settings import GLUE_TASK_NAMES, task_key
 from albert_tf.tasks.classification.task import ClassificationTask
 from albert_tf.tasks.finetuning import FineTuningTask
@@ -453,7 +453,7 @@ def _wanted(trained: Trained, task: str) -> dict[str, Any]:
     if task not in scale.tasks:
         raise UserError(f"scale {scale.name}: has no [tasks.{task}]")
     values = dict(scale.tasks[task])
-    table = {"paper": presets.PAPER, "readme": presets.README}.get(values.get("preset"), {})
+    table = registry.preset_rows(values.get("preset"))
     inherited = {name: trained.values[name] for name in INHERITED if name in trained.values}
     return {**inherited, **table.get(task, {}), **values, **trained.experiment.fine_tuning}
 

@@ -18,12 +18,12 @@ from absl import flags
 from albert_tf.core import flags as cli
 from albert_tf.core.settings import Settings
 from albert_tf.model.config import AlbertConfig
-from albert_tf.tasks import presets
-from albert_tf.tasks.classification.settings import ClassifierConfig
+from albert_tf.tasks import registry
+from albert_tf.tasks.classification.definition import DEFINITION as CLASSIFICATION
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
-from albert_tf.tasks.race.settings import RaceConfig
+from albert_tf.tasks.race.definition import DEFINITION as RACE
 from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
-from albert_tf.tasks.squad.settings import SquadConfig
+from albert_tf.tasks.squad.definition import DEFINITION as SQUAD
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -193,18 +193,14 @@ def documents_in(path: pathlib.Path) -> list[list[str]]:
     return [document.splitlines() for document in path.read_text("utf-8").split("\n\n")]
 
 
-RUNNERS = {
-    "classifier": (ClassifierConfig, presets.for_classifier),
-    "squad": (SquadConfig, presets.for_squad),
-    "race": (RaceConfig, presets.for_race),
-}
+RUNNERS = {"classifier": CLASSIFICATION, "squad": SQUAD, "race": RACE}
 
 
 def fine_tuning_settings(runner: str, *arguments: object) -> list[Settings]:
     """The settings that run_<runner>.py makes of its command line, checked as there: run, optimiser, task."""
-    task_config, defaults = RUNNERS[runner]
-    classes = (FineTuningRunConfig, FineTuningOptimizerConfig, task_config)
-    settings = settings_here(f"run_{runner}.py", classes, arguments, defaults)
+    definition = RUNNERS[runner]
+    classes = (FineTuningRunConfig, FineTuningOptimizerConfig, definition.settings)
+    settings = settings_here(f"run_{runner}.py", classes, arguments, definition.preset)
     for one in settings:
         cli.check_paths(one)
         one.check_with({type(other): other for other in settings})
@@ -213,11 +209,7 @@ def fine_tuning_settings(runner: str, *arguments: object) -> list[Settings]:
 
 def fine_tuning_task(runner: str):
     """The class of the task of run_<runner>.py."""
-    from albert_tf.tasks.classification.task import ClassificationTask
-    from albert_tf.tasks.race.task import RaceTask
-    from albert_tf.tasks.squad.task import SquadTask
-
-    return {"classifier": ClassificationTask, "squad": SquadTask, "race": RaceTask}[runner]
+    return registry.resolve(RUNNERS[runner].task)
 
 
 def fine_tune_here(runner: str, *arguments: object) -> dict:

@@ -112,7 +112,9 @@ WITHOUT_TENSORFLOW = [
     name
     for name in MODULES
     if re.match(r"albert_tf\.(core|text)(\.|$)", name)
-    or re.match(r"albert_tf\.tasks\.\w+\.(?!task$)", name)
+    or re.match(
+        r"albert_tf\.tasks\.(registry|runner|source|presets|\w+\.(?!(task|predictor)$))", name
+    )
     or name.endswith(".settings")
 ]
 

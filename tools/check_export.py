@@ -19,13 +19,14 @@ from albert_tf import predict
 from albert_tf.serving import predictors
 from albert_tf.serving.in_graph.squad import GraphSquad
 from albert_tf.serving.in_graph.text import GraphText
+from albert_tf.tasks.squad.predictor import SpanOrNonePredictor, SpanPredictor
 
 BATCH = 32
 
 
 def signature_inputs(predictor, items) -> dict[str, tf.Tensor]:
     """The strings of some items as the signature wants them."""
-    if isinstance(predictor, predictors.SpanPredictor):
+    if isinstance(predictor, SpanPredictor):
         names = ("question", "context")
         return {name: tf.constant([item[name] for item in items]) for name in names}
     examples = [predictor.example(item) for item in items]
@@ -40,7 +41,7 @@ def same_ids(predictor, graph_text, items) -> tuple[int, int]:
     inputs = signature_inputs(predictor, items)
     names = predictor.sequence_names
     table = predictor.table(items)
-    if isinstance(predictor, predictors.SpanPredictor):
+    if isinstance(predictor, SpanPredictor):
         windows = graph_text.windows(inputs["question"], inputs["context"])
         found = windows.features(0, len(table))
     else:
@@ -74,8 +75,8 @@ def main(model: str, export: str, lines: str) -> None:
     """Compares batch by batch, and prints the counts."""
     predictor = predictors.load_predictor(model)
     answer = tf.saved_model.load(export).signatures["serving_default"]
-    if isinstance(predictor, predictors.SpanPredictor):
-        has_null = isinstance(predictor, predictors.SpanOrNonePredictor)
+    if isinstance(predictor, SpanPredictor):
+        has_null = isinstance(predictor, SpanOrNonePredictor)
         graph_text = GraphSquad(predictor.tokenizer, predictor.task, has_null)
     else:
         graph_text = GraphText(predictor.tokenizer, predictor.task["max_seq_length"])

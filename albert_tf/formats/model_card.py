@@ -1,63 +1,93 @@
-"""The `README.md` of a model folder: what the model is, what it was trained on, how well it does, what it cannot do."""
+"""The `README.md` of a model folder: description, sizes, training data, results, limits, use."""
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from albert_tf.model.heads import AlbertModel
+if TYPE_CHECKING:
+    from albert_tf.model.heads import AlbertModel
 
 FILE = "README.md"
 
-_KINDS = {
-    "AlbertForPreTraining": (
+
+class CardText(NamedTuple):
+    """Sentences of a model card.
+
+    Attributes:
+      description: noun phrase that follows "ALBERT:".
+      limits: whole sentences about what the model cannot do.
+      pipeline_tag: the task's name on model hubs; "" if they have none.
+    """
+
+    description: str
+    limits: str = ""
+    pipeline_tag: str = ""
+
+
+# For every class of model, whatever task it was trained for; a task can give its own (`TaskDefinition.card`).
+_TEXTS = {
+    "AlbertForPreTraining": CardText(
         "a pretrained encoder with masked-LM and sentence-order heads",
+        "It completes text and orders sentences; for a task of your own, fine-tune it first.",
         "fill-mask",
     ),
-    "AlbertForSequenceClassification": ("a text classifier", "text-classification"),
-    "AlbertForMultipleChoice": ("a reader that chooses one of several answers", "multiple-choice"),
-    "AlbertForSpan": ("a reader that finds the answer in a text", "question-answering"),
-    "AlbertForSpanOrNone": (
+    "AlbertForSequenceClassification": CardText(
+        "a text classifier",
+        "It gives one of its labels to any text, also to text unlike its training data.",
+        "text-classification",
+    ),
+    "AlbertForMultipleChoice": CardText(
+        "a reader that chooses one of several answers",
+        "It chooses one of the options even if none is right.",
+        "multiple-choice",
+    ),
+    "AlbertForSpan": CardText(
+        "a reader that finds the answer in a text",
+        "It gives a part of the text as the answer even if the text does not answer the question.",
+        "question-answering",
+    ),
+    "AlbertForSpanOrNone": CardText(
         "a reader that finds the answer in a text, or says that there is none",
-        "",
+        "Its head is not one of transformers'; albert_tf runs it.",
     ),
 }
-_LIMITS = {
-    "AlbertForPreTraining": "It completes text and orders sentences; for a task of your own, fine-tune it first.",
-    "AlbertForSequenceClassification": "It gives one of its labels to any text, also to text unlike its training data.",
-    "AlbertForMultipleChoice": "It chooses one of the options even if none is right.",
-    "AlbertForSpan": "It gives a part of the text as the answer even if the text does not answer the question.",
-    "AlbertForSpanOrNone": "Its head is not one of transformers'; albert_tf runs it.",
-}
 
 
-def model_card(model: AlbertModel, name: str, sections: Mapping[str, Mapping[str, Any]]) -> str:
+def model_card(
+    model: "AlbertModel",
+    name: str,
+    sections: Mapping[str, Mapping[str, Any]],
+    text: CardText | None = None,
+) -> str:
     """The card, in Markdown with the header that model hubs read.
 
     Args:
-      model: what the card is about.
+      model: the model.
       name: its title.
-      sections: what is known of it, as tables by title: "Data", "Training", "Results", "Task".
+      sections: facts about it, as tables by title: "Data", "Training", "Results", "Task".
+      text: sentences about the model; None takes those of its class.
     """
     kind = type(model).__name__
-    what, pipeline = _KINDS[kind]
-    header = ["library_name: transformers", *([f"pipeline_tag: {pipeline}"] if pipeline else [])]
+    text = text or _TEXTS.get(kind) or CardText(f"a model with the head of {kind}")
+    header = ["library_name: transformers"]
+    header += [f"pipeline_tag: {text.pipeline_tag}"] if text.pipeline_tag else []
     known = {title: rows for title, rows in sections.items() if rows}
     parts = [
         "\n".join(["---", *header, "tags: [albert]", "---"]),
         f"# {name}",
-        f"ALBERT ([paper](https://arxiv.org/abs/1909.11942)): {what}, written by albert_tf.",
+        f"ALBERT ([paper](https://arxiv.org/abs/1909.11942)): {text.description}, written by albert_tf.",
         "## Sizes",
         _table(_sizes(model)),
         *(part for title, rows in known.items() for part in (f"## {title}", _table(rows))),
         "## Limits",
-        _limits(kind, known),
+        _limits(text.limits, known),
         "## Use",
         _usage(kind, name),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _sizes(model: AlbertModel) -> dict[str, Any]:
+def _sizes(model: "AlbertModel") -> dict[str, Any]:
     config = model.config
     return {
         "parameters": model.count_params(),
@@ -73,8 +103,8 @@ def _sizes(model: AlbertModel) -> dict[str, Any]:
     }
 
 
-def _limits(kind: str, sections: Mapping[str, Mapping[str, Any]]) -> str:
-    sentences = [_LIMITS[kind]]
+def _limits(of_model: str, sections: Mapping[str, Mapping[str, Any]]) -> str:
+    sentences = [of_model] if of_model else []
     if "Results" not in sections:
         sentences.append("How well it does was not measured.")
     if "Data" not in sections:
@@ -91,7 +121,7 @@ def _usage(kind: str, name: str) -> str:
             "from albert_tf import load_pretrained",
             "",
             f'model = load_pretrained("{name}")',
-            'outputs = model({"input_ids": [[2, 13, 3]]})  # [CLS], a piece, [SEP]',
+            'outputs = model({"input_ids": [[2, 13, 3]]})  # [CLS], a token, [SEP]',
         ]
         return "\n".join(["```python", *code, "```"])
     return "\n".join(["```", f"python -m albert_tf.predict --model={name}", "```"])

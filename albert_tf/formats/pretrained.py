@@ -235,6 +235,7 @@ def save_pretrained(
     do_lower_case: bool = True,
     task: Mapping[str, Any] | None = None,
     card: Mapping[str, Mapping[str, Any]] | None = None,
+    card_text: model_card.CardText | None = None,
 ) -> None:
     """Writes a model as a folder that `load_pretrained` reads.
 
@@ -247,6 +248,7 @@ def save_pretrained(
       do_lower_case: whether the vocabulary is of lower-cased text.
       task: settings of the task that the model was fine-tuned for, such as `max_seq_length`.
       card: what the folder's README.md says besides the sizes, as rows by title ("Data", "Training", "Results").
+      card_text: sentences of that file about the model; None takes those of its class.
 
     Raises:
       UserError: the format is unknown, or the folder cannot be written.
@@ -257,7 +259,8 @@ def save_pretrained(
     vocabulary = {"spm_model_file": spm_model_file, "do_lower_case": do_lower_case}
     try:
         if format == "hf":
-            text = model_card.model_card(model, model_card.title_of(folder), card or {})
+            title = model_card.title_of(folder)
+            text = model_card.model_card(model, title, card or {}, card_text)
             hugging_face.write(model, folder, task or {}, card=text, **vocabulary)
         else:
             tf1.write(model, folder, task or {}, **vocabulary)

@@ -1,4 +1,4 @@
-"""Folders of runs, as the training scripts write them."""
+"""Folders of runs, as the runners write them."""
 
 import os
 import re
@@ -16,7 +16,7 @@ gfile = tf.io.gfile
 
 
 def folder_of(checkpoint: str) -> str:
-    """The folder of the run that a checkpoint is of; "" if it is of none."""
+    """The folder of the run that wrote a checkpoint; "" if no run did."""
     match = re.fullmatch(r"(?:(.*)/)?checkpoints(?:/best)?/[^/]+", checkpoint)
     folder = (match[1] or ".") if match else ""
     return folder if folder and gfile.exists(os.path.join(folder, "config.json")) else ""
@@ -27,7 +27,7 @@ def read(folder: str, checkpoint: str = "") -> Weights:
 
     Args:
       folder: the run's.
-      checkpoint: prefix of one of its checkpoints, to be read instead.
+      checkpoint: prefix of one of its checkpoints to read instead.
 
     Raises:
       UserError: the folder holds no run's settings, has no checkpoint yet, or a damaged one.

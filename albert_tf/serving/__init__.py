@@ -1,1 +1,1 @@
-"""Models inside TensorFlow graphs that take strings: what `albert_tf/export.py` writes."""
+"""Use of finished models: predictors, and exports whose TensorFlow graphs take strings."""

@@ -3,11 +3,12 @@
 import dataclasses
 
 from albert_tf.core.settings import Settings, setting
+from albert_tf.tasks import registry
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSource(Settings):
-    """A trained model, of this project or another."""
+    """A finished model in any layout."""
 
     model: str = setting(
         "",
@@ -19,6 +20,19 @@ class ModelSource(Settings):
     spm_model_file: str = setting(
         "", "SentencePiece model, if the model has none with it.", input_path=True
     )
+    task_module: str = setting(
+        "",
+        "Python file or module that defines the model's task, if it is your own; its code is run.",
+    )
+
+    def register_task(self) -> None:
+        """Makes the task of --task_module known.
+
+        Raises:
+          UserError: there is no such module, or it defines no task.
+        """
+        if self.task_module:
+            registry.register_module(self.task_module)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

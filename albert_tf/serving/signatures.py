@@ -1,7 +1,7 @@
-"""What an exported model can be asked: named functions of plain tensors, batch first, by the kind of model.
+"""Signatures of exported models: named functions of plain tensors, batch first, for each class of model.
 
-Texts come as strings; `tokens`, `mlm`, `sop` and `tokenization_info` are those of the original's hub modules
-(export_to_tfhub.py). docs/serving.md lists all of them. Shape legend: `modeling.py`; K pieces for a mask.
+Texts are strings; `tokens`, `mlm`, `sop` and `tokenization_info` are those of the original's hub modules
+(export_to_tfhub.py). docs/serving.md lists all of them. Shape legend: `model/encoder.py`; K tokens for a mask.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -29,32 +29,36 @@ def servable(
     task: Mapping[str, Any],
     *,
     missing: Collection[str] = (),
+    make_signatures: Callable | None = None,
 ) -> tuple[tf.train.Checkpoint, Signatures]:
     """A model as `tf.saved_model.save` takes it, without Keras.
 
     Args:
-      model: what is saved.
+      model: the model to save.
       tokenizer: its vocabulary.
-      task: settings of the features: `max_seq_length`, and what else the kind of model wants.
-      missing: released names of variables that have no trained values; what depends on them is left out.
+      task: settings of the features: `max_seq_length`, and others that the class of model needs.
+      missing: released names of variables that have no trained values; signatures that need them are left out.
+      make_signatures: see `TaskDefinition.signatures`; None makes those of the class of model.
 
     Returns:
       The object to save, a reusable SavedModel as TF-Hub defines it: loaded, it can be called on a dictionary of ids
       with `training`, has `trainable_variables`, and `weights` by their released names. And its signatures.
     """
     parts = _parts_without(missing)
-    signatures = {"tokens": _tokens(model, parts)}
-    if isinstance(model, heads.AlbertForSpan | heads.AlbertForSpanOrNone):
+    if make_signatures:
+        text, own = make_signatures(model, tokenizer, task)
+    elif isinstance(model, heads.AlbertForSpan | heads.AlbertForSpanOrNone):
         text = GraphSquad(tokenizer, task, isinstance(model, heads.AlbertForSpanOrNone))
-        signatures[DEFAULT] = _answer(model, text)
+        own = {DEFAULT: _answer(model, text)}
     else:
         text = GraphText(tokenizer, task["max_seq_length"])
-    if isinstance(model, heads.AlbertForPreTraining):
-        signatures |= _pretraining(model, text, tokenizer, parts)
-    elif isinstance(model, heads.AlbertForSequenceClassification):
-        signatures |= _classify(model, text)
-    elif isinstance(model, heads.AlbertForMultipleChoice):
-        signatures[DEFAULT] = _choose(model, text, task["max_qa_length"])
+        match model:
+            case heads.AlbertForPreTraining():
+                own = _pretraining(model, text, tokenizer, parts)
+            case heads.AlbertForSequenceClassification():
+                own = _classify(model, text)
+            case heads.AlbertForMultipleChoice():
+                own = {DEFAULT: _choose(model, text, task["max_qa_length"])}
 
     root = tf.train.Checkpoint()
     root.weights = model.named_variables()
@@ -63,11 +67,11 @@ def servable(
     root.regularization_losses = []
     root.text = text  # holds the vocabulary
     root.__call__ = _callable(model, parts)
-    return root, signatures
+    return root, {"tokens": _tokens(model, parts), **own}
 
 
 def _parts_without(missing: Collection[str]) -> set[str]:
-    """Which parts that some models on disk lack have all their values."""
+    """The parts that have all their values, of those that some models on disk lack."""
     prefixes = {
         "pooler": ("bert/pooler",),
         "mlm": ("cls/predictions",),
@@ -94,9 +98,9 @@ def _ints(*names: str, rank: int = 2) -> list[tf.TensorSpec]:
 
 
 def _checked(config: AlbertConfig, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The features; running the graph fails with a clear message if they are none of this model.
+    """The features; running the graph fails with a clear message if they do not fit this model.
 
-    A processor would refuse ids out of range by itself, a GPU would read zeros.
+    A CPU would refuse ids out of range by itself, a GPU would read zeros.
     """
     shape, limit = tf.shape(features["input_ids"]), config.max_position_embeddings
     rules = {

@@ -1,6 +1,6 @@
 """Encoders and classifiers as TFLite files, which run on phones: ids in, one sequence of a fixed length.
 
-Texts are for the caller to tokenise, as SentencePiece is none of TFLite's own operations.
+The caller tokenises texts, as SentencePiece is none of TFLite's own operations.
 """
 
 import warnings
@@ -23,8 +23,8 @@ def convert(model: AlbertModel, length: int, quantization: str) -> bytes:
     """The content of a TFLite file.
 
     Args:
-      model: an `AlbertForPreTraining`, of which the encoder is taken, or an `AlbertForSequenceClassification`.
-      length: L, of the sequences that it takes; shorter ones are filled up, with `input_mask` 0.
+      model: an `AlbertForPreTraining`, whose encoder is converted, or an `AlbertForSequenceClassification`.
+      length: L, of the sequences that it takes; shorter ones are padded, with `input_mask` 0.
       quantization: "none", or "dynamic_int8" for weights of a byte each and float activations.
 
     Returns:
@@ -63,7 +63,7 @@ def _outputs_of(model: AlbertModel) -> Callable[..., dict[str, tf.Tensor]]:
 
 
 def largest_difference(content: bytes, model: AlbertModel, length: int) -> float:
-    """How far a file's outputs are from its model's, on sequences of random pieces and lengths.
+    """The largest difference of a file's outputs from its model's, on sequences of random tokens and lengths.
 
     Args:
       content: of the file.
@@ -78,10 +78,10 @@ def largest_difference(content: bytes, model: AlbertModel, length: int) -> float
         ids = rng.integers(0, model.config.vocab_size, mask.shape).astype(np.int32) * mask
         segments = (np.arange(length) > length // 2).astype(np.int32)[None] * mask
         features = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
-        expected, found = outputs_of(**features), run(**features)
+        expected, outputs = outputs_of(**features), run(**features)
         for name, array in expected.items():
-            # Unlike max, it keeps what is no number.
-            largest = np.maximum(largest, np.max(np.abs(found[name] - array.numpy())))
+            # Unlike max, np.maximum keeps NaN.
+            largest = np.maximum(largest, np.max(np.abs(outputs[name] - array.numpy())))
     return float(largest)
 
 

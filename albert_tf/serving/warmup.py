@@ -2,7 +2,7 @@
 
 TensorFlow Serving reads them from `assets.extra/tf_serving_warmup_requests`: TFRecords of PredictionLog. Of that
 message (tensorflow/serving, tensorflow_serving/apis: prediction_log.proto, predict.proto, model.proto) five fields
-are wanted, which are written here as bytes; its package is not needed.
+are needed, which are written here as bytes, without its package.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from albert_tf.serving.signatures import Signatures
 
 FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
 BATCH_SIZES = (1, 8)
-SHORT = 4  # pieces of the shorter requests
+SHORT = 4  # tokens of the shorter requests
 NUM_OPTIONS = 2
 
 # Field numbers.
@@ -31,9 +31,9 @@ def write(path: str, model_name: str, signatures: Signatures, max_seq_length: in
 
     Args:
       path: the file to write.
-      model_name: what the server calls the model.
+      model_name: the name of the model on the server.
       signatures: functions by name, with plain tensors as arguments.
-      max_seq_length: L, pieces of the longest sequence.
+      max_seq_length: L, tokens of the longest sequence.
 
     Returns:
       How many.
@@ -49,7 +49,7 @@ def write(path: str, model_name: str, signatures: Signatures, max_seq_length: in
 
 
 def requests(function, max_seq_length: int) -> Iterator[dict[str, np.ndarray]]:
-    """Arguments for a signature: batch 1 and 8, short and longest; one without if it takes none."""
+    """Arguments for a signature: batch 1 and 8, short and longest; one empty request if it takes no arguments."""
     specs = function.input_signature
     if not specs:
         yield {}
@@ -59,11 +59,11 @@ def requests(function, max_seq_length: int) -> Iterator[dict[str, np.ndarray]]:
 
 
 def _argument(spec: tf.TensorSpec, batch: int, length: int) -> np.ndarray:
-    """A text with a piece a word and more, or ids that every model has."""
+    """A text with a token a word and more, or ids that every model has."""
     if spec.dtype == tf.string:
         shape = [batch, NUM_OPTIONS] if spec.shape.rank == 2 else [batch]
         return np.full(shape, b"a " * length, object)
-    # Logits of all pieces at every position would take more memory than the rest.
+    # Logits of all tokens at every position would take more memory than the rest.
     return np.ones([batch, 1 if spec.name == "mlm_positions" else length], np.int32)
 
 

@@ -1,1 +1,1 @@
-"""One package per task, and what all of them share."""
+"""One package for each task, and the modules that they share."""

@@ -1,4 +1,4 @@
-"""What all fine-tuning tasks share: the model and its new head, the vocabulary, features, the model's folder."""
+"""The base of fine-tuning tasks: model and new head, vocabulary, features, the folder of the finished model."""
 
 import dataclasses
 import io
@@ -17,16 +17,18 @@ from albert_tf.data.records import EXAMPLE_WEIGHTS, feature_schema, find_feature
 from albert_tf.formats import pretrained
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertModel
+from albert_tf.tasks import registry
 from albert_tf.tasks.model_choice import chosen_config
 from albert_tf.tasks.settings import (
     FineTuningConfig,
     FineTuningOptimizerConfig,
     FineTuningRunConfig,
 )
-from albert_tf.tasks.source import Source
+from albert_tf.tasks.source import Source, plain_settings
 from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.training.losses import Ratio, cross_entropy
 from albert_tf.training.settings import OptimizerConfig
-from albert_tf.training.task import Features, Files, Predictions, Task
+from albert_tf.training.task import Features, Files, Outputs, Predictions, Task
 
 EVAL_PREDICTIONS, PREDICTIONS = "predictions/eval.npz", "predictions/predict.npz"
 _SHUFFLED_RECORDS = 10_000
@@ -34,15 +36,15 @@ _LABEL_KEYS = ("id2label", "label2id", "finetuning_task")
 
 
 class FineTuningTask(Task):
-    """A task that starts from a pretrained encoder.
+    """A task that starts from a pretrained encoder; by default, it predicts one of several labels.
 
     Args:
       config: settings of the task.
-      run: what is asked for, and the model to start from.
+      run: settings of the run, with the model to start from.
 
     Attributes:
       source: the task's data.
-      items: what was read, by split.
+      items: items of the source, by split.
       tables: features by split.
       labels: names of the model's outputs.
 
@@ -67,26 +69,23 @@ class FineTuningTask(Task):
         self._make_data()
 
     def _read(self) -> None:
-        """Reads the files of the splits that are wanted."""
+        """Reads the files of the splits that the run needs."""
         if not self.source.labels and self._has_head():
             self.source.labels = tuple(self._weights.config.labels)
-        wanted = {
-            "train": self.run.do_train and not self.config.train_records,
-            "eval": self.run.do_eval,
-            "predict": self.run.do_predict,
-        }
-        self._records = None
-        if self.run.do_train and self.config.train_records:
+        run, self._records = self.run, None
+        splits = {"train": run.do_train, "eval": run.do_eval, "predict": run.do_predict}
+        if run.do_train and self.config.train_records:
             self._records = find_feature_records(self.config.train_records, "train_records")
             self.source.labels = tuple(self._records.metadata["labels"])
-        found = {split: self.source.read(split) for split in wanted if wanted[split]}
-        self.items = {split: items for split, items in found.items() if items is not None}
+            splits["train"] = False
+        items = {split: self.source.read(split) for split, is_needed in splits.items() if is_needed}
+        self.items = {split: values for split, values in items.items() if values is not None}
         self.labels = self.source.labels
 
     # --- Model ---
 
     def _origin(self) -> str:
-        """Where the weights are: the initial checkpoint, or the run itself where nothing is trained."""
+        """Path of the weights: the initial checkpoint, or the run itself where nothing is trained."""
         run = self.run
         has_run = tf.io.gfile.isdir(os.path.join(run.output_dir, "checkpoints"))
         return run.output_dir if has_run and not run.do_train else run.init_checkpoint
@@ -108,11 +107,11 @@ class FineTuningTask(Task):
         self.spm_model_file = path
         tokenizer = Tokenizer.from_file(path, do_lower_case=config.do_lower_case)
         if self._weights:
-            self._check_is_the_models(tokenizer)
+            self._check_vocabulary(tokenizer)
         return tokenizer
 
-    def _check_is_the_models(self, tokenizer: Tokenizer) -> None:
-        """Checks the vocabulary and its case against what came with the model, which shapes cannot show."""
+    def _check_vocabulary(self, tokenizer: Tokenizer) -> None:
+        """Checks that vocabulary and case are those of the model, which its shapes do not show."""
         own, is_lower_case = self._weights.vocabulary, self._weights.do_lower_case
         if own and Tokenizer.from_file(own).sha256 != tokenizer.sha256:
             self.config.refuse(
@@ -152,7 +151,7 @@ class FineTuningTask(Task):
         return chosen.with_labels(self.labels, self.task_name)
 
     def build_model(self, *, dtype: str, recompute_activations: bool, seed: int) -> AlbertModel:
-        """The model, with the encoder of the initial checkpoint, and its head if it is one of this very task.
+        """The model, with the encoder of the initial checkpoint, and with its head if that is of this very task.
 
         Raises:
           UserError: a variable of the encoder is not in the checkpoint.
@@ -171,7 +170,9 @@ class FineTuningTask(Task):
     def save_model(
         self, model: AlbertModel, folder: str, history: Mapping[str, Mapping[str, Any]]
     ) -> None:
-        """Writes the model in the Hugging Face layout, with its vocabulary and what it needs to be used."""
+        """Writes the model in the Hugging Face layout, with its vocabulary and the settings of its features."""
+        definition = registry.find(self.task_name, self.model_class.__name__)
+        defined_in = registry.file_of(type(self))
         data = {"task": self.task_name, **self._files_trained_on()}
         data["training examples"] = self.train_data.num_examples
         pretrained.save_pretrained(
@@ -179,26 +180,21 @@ class FineTuningTask(Task):
             folder,
             spm_model_file=self.spm_model_file,
             do_lower_case=self.config.do_lower_case,
-            task=self.task_settings(),
+            task=self.task_settings() | ({registry.DEFINED_IN: defined_in} if defined_in else {}),
             card={"Data": data, **history},
+            card_text=definition.card if definition else None,
         )
 
     def task_settings(self) -> dict[str, Any]:
-        """What whoever uses the finished model has to know of its features, such as `max_seq_length`."""
-        _, settings = self.source.featuriser(self.tokenizer)
-        fields = dataclasses.fields(settings)
-        return {
-            field.name: getattr(settings, field.name)
-            for field in fields
-            if field.name != "tokenizer"
-        }
+        """The settings that users of the finished model need for its features, such as `max_seq_length`."""
+        return plain_settings(self.source.featuriser(self.tokenizer)[1])
 
     def _files_trained_on(self) -> dict[str, str]:
-        """Names of files and folders without where they lie."""
-        found = {name: getattr(self.config, name, "") for name in ("data_dir", "train_file")}
+        """Names of files and folders without their paths."""
+        paths = {name: getattr(self.config, name, "") for name in ("data_dir", "train_file")}
         return {
             name.replace("_", " "): os.path.basename(path.rstrip("/"))
-            for name, path in found.items()
+            for name, path in paths.items()
             if path
         }
 
@@ -222,15 +218,16 @@ class FineTuningTask(Task):
         """Training data of --train_records, which must have been made for this model and these settings."""
         record_set = self._records
         record_set.require("max_seq_length", "max_seq_length", self.config.max_seq_length)
-        for name, wanted in (
-            ("task_name", self.task_name),
-            ("spm_sha256", self.tokenizer.sha256),
-            ("do_lower_case", self.tokenizer.do_lower_case),
-        ):
-            if record_set.metadata[name] != wanted:
+        expected = {
+            "task_name": self.task_name,
+            "spm_sha256": self.tokenizer.sha256,
+            "do_lower_case": self.tokenizer.do_lower_case,
+        }
+        for name, value in expected.items():
+            if record_set.metadata[name] != value:
                 raise UserError(
                     f"--train_records={self.config.train_records}: were made with"
-                    f" {name}={record_set.metadata[name]!r}, expected {wanted!r}"
+                    f" {name}={record_set.metadata[name]!r}, expected {value!r}"
                 )
         choices, length = record_set.metadata["choices"], self.config.max_seq_length
         names = ["input_mask", *self.source.names("train")]
@@ -238,7 +235,7 @@ class FineTuningTask(Task):
         return RecordData(record_set, schema, True, _SHUFFLED_RECORDS, choices=choices)
 
     def _buckets(self, table: FeatureTable) -> tuple[int, ...]:
-        """The lengths that batches are padded to."""
+        """Lengths to which batches are padded."""
         on_tpu = bool(tf.config.list_logical_devices("TPU"))
         num_buckets = self.config.length_buckets or (1 if on_tpu else 4)
         return lengths_to_pad_to(table.lengths, self.config.max_seq_length, num_buckets)
@@ -247,19 +244,25 @@ class FineTuningTask(Task):
 
     def settings(self) -> Mapping[str, Settings | Mapping]:
         """The task's settings by group, for the run's config.json."""
-        held = {"task": self.config, "model": _comparable(self.model_config)}
-        held["head"] = {"model_class": self.model_class.__name__}
-        held["data"] = {"spm_sha256": self.tokenizer.sha256}
+        data = {"spm_sha256": self.tokenizer.sha256}
         if self._records:
-            held["data"]["train_sha256"] = self._records.metadata["table_sha256"]
+            data["train_sha256"] = self._records.metadata["table_sha256"]
         elif self.train_data:
-            held["data"]["train_sha256"] = self.tables["train"].sha256()
-        return held
+            data["train_sha256"] = self.tables["train"].sha256()
+        # Other values of a released config.json differ from those that a finished run writes.
+        foreign = self.model_config.foreign
+        labels = {name: value for name, value in foreign.items() if name in _LABEL_KEYS}
+        return {
+            "task": self.config,
+            "model": self.model_config.replace(foreign=labels),
+            "head": {"model_class": self.model_class.__name__},
+            "data": data,
+        }
 
     def resolve(
         self, run: FineTuningRunConfig, optimizer: FineTuningOptimizerConfig
     ) -> tuple[FineTuningRunConfig, OptimizerConfig]:
-        """The settings of the loop, with what the user left open filled in.
+        """The settings of the loop; those that depend on model and data are filled in.
 
         Raises:
           UserError: the warm-up is longer than the training.
@@ -280,6 +283,15 @@ class FineTuningTask(Task):
         """The number of examples."""
         return {"label_loss": tf.reduce_sum(example_weights(features))}
 
+    def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
+        """Cross entropy of the labels."""
+        labels, weights = features["label_ids"][:, 0], example_weights(features)
+        return {"label_loss": cross_entropy(outputs["logits"], labels, weights)}
+
+    def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
+        """Probabilities [B, C]."""
+        return {"probabilities": tf.nn.softmax(outputs["logits"])}
+
     # --- Results ---
 
     def _column(self, split: str, name: str) -> np.ndarray:
@@ -287,7 +299,7 @@ class FineTuningTask(Task):
         return self.tables[split].columns[name][:, 0]
 
     def _raw_file(self, members: Sequence[Predictions], split: str) -> Files:
-        """The predictions themselves, for ensembles; none for an ensemble."""
+        """A file with the predictions, which ensembles read; none for an ensemble."""
         if len(members) > 1:
             return {}
         arrays = {**members[0], "table_sha256": np.array(self.tables[split].sha256())}
@@ -296,20 +308,14 @@ class FineTuningTask(Task):
         return {EVAL_PREDICTIONS if split == "eval" else PREDICTIONS: file.getvalue()}
 
 
-def _comparable(config: AlbertConfig) -> AlbertConfig:
-    """The sizes and the labels, without what else a released file says: a finished run's own file says other things."""
-    kept = {name: value for name, value in config.foreign.items() if name in _LABEL_KEYS}
-    return config.replace(foreign=kept)
-
-
 def example_weights(features: Features) -> tf.Tensor:
-    """float32 [B]: 0 for what fills up an evaluation's batch."""
+    """float32 [B]: 0 for examples that only fill a batch of an evaluation."""
     ones = tf.ones(tf.shape(features["input_ids"])[:1])
     return features.get(EXAMPLE_WEIGHTS, ones)
 
 
 def commonest_share(labels: np.ndarray) -> float:
-    """Share of the most frequent of some labels, int [examples]: what a guess without a model reaches."""
+    """Share of the most frequent label, of labels int [examples]: the accuracy without a model."""
     return float(np.bincount(labels).max() / len(labels))
 
 

@@ -1,7 +1,7 @@
-"""Metrics of classification and regression, and what shows where a model is wrong.
+"""Metrics of classification and regression, and reports of a model's errors.
 
-Each metric is a function of (predictions, labels), two arrays of as many values, and always gives a number: 0 where its
-formula has none, as of a single example, or of predictions that are all equal.
+Each metric is a function of (predictions, labels), two arrays of the same length, and always gives a number: 0 where
+its formula has none, as for a single example, or for predictions that are all equal.
 """
 
 import warnings
@@ -14,11 +14,11 @@ import sklearn.metrics
 
 
 def _defined(score: Callable[[], float], labels: np.ndarray, least: int) -> float:
-    """What `score` gives; 0 if it is not a finite number or there are fewer than `least` examples."""
+    """The result of `score`; 0 if it is not a finite number or there are fewer than `least` examples."""
     if len(labels) < least:
         return 0.0
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        # scikit-learn and scipy warn where the formula has no value, which is an ordinary thing early in a training.
+        # scikit-learn and scipy warn where the formula has no value, which is common early in a training.
         warnings.simplefilter("ignore")
         value = float(score())
     return value if np.isfinite(value) else 0.0
@@ -36,8 +36,10 @@ def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
     """F1 of label 1 against all others; int [examples] both."""
-    found, wanted = np.asarray(predictions) == 1, np.asarray(labels) == 1
-    return _defined(lambda: sklearn.metrics.f1_score(wanted, found, zero_division=0), labels, 1)
+    is_predicted, is_true = np.asarray(predictions) == 1, np.asarray(labels) == 1
+    return _defined(
+        lambda: sklearn.metrics.f1_score(is_true, is_predicted, zero_division=0), labels, 1
+    )
 
 
 def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
@@ -76,34 +78,23 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 )
 
 
-# --- Where a model is wrong ---
+# --- Errors ---
 
 
-def confusion_table(predictions: np.ndarray, labels: np.ndarray, num_labels: int) -> np.ndarray:
-    """How often each label was predicted for each.
+def format_confusion(predictions: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> str:
+    """How often each label was predicted for each true label, with recall and precision, as a table.
 
     Args:
       predictions: int [examples].
       labels: int [examples].
-      num_labels: C.
-
-    Returns:
-      int64 [C, C]; row: the true label, column: the predicted one.
-    """
-    pairs = np.asarray(labels, np.int64) * num_labels + np.asarray(predictions, np.int64)
-    return np.bincount(pairs, minlength=num_labels**2).reshape(num_labels, num_labels)
-
-
-def format_confusion(table: np.ndarray, names: Sequence[str]) -> str:
-    """A confusion table as text, with the share of each true label that was found and of each prediction that is right.
-
-    Args:
-      table: int [C, C], from `confusion_table`.
       names: the C labels.
 
     Returns:
       Lines, each ended.
     """
+    table = np.zeros([len(names)] * 2, np.int64)
+    if len(labels):  # scikit-learn refuses empty arrays
+        table = sklearn.metrics.confusion_matrix(labels, predictions, labels=range(len(names)))
     right = np.diag(table)
     rows = [["true \\ predicted", *names, "recall"]]
     for name, counts, num_right in zip(names, table, right, strict=True):
@@ -112,9 +103,9 @@ def format_confusion(table: np.ndarray, names: Sequence[str]) -> str:
     rows.append(["precision", *precisions, _percent(right.sum(), table.sum())])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
-    for first, *others in rows:
-        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), *cells]) + "\n")
+    for title, *cells in rows:
+        cells = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+        lines.append("  ".join([title.ljust(widths[0]), *cells]) + "\n")
     return "".join(lines)
 
 
@@ -122,16 +113,44 @@ def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
+def error_report(
+    predictions: np.ndarray,
+    labels: np.ndarray,
+    describe: Callable[[int], str],
+    *,
+    names: Sequence[str] = (),
+    probabilities: np.ndarray | None = None,
+    unit: str = "examples",
+) -> str:
+    """The worst errors of a model, after the table of confusions if it predicts labels.
+
+    Args:
+      predictions: int [examples], or float [examples] of scores.
+      labels: int or float [examples].
+      describe: text about an example with this index.
+      names: the labels; empty for scores.
+      probabilities: float [examples, C] of labels.
+      unit: name of the examples, in the plural.
+    """
+    if names:
+        parts = [format_confusion(predictions, labels, names)]
+        worst = worst_errors(probabilities, labels)
+    else:
+        parts, worst = [], worst_score_errors(predictions, labels)
+    parts.append(f"The {len(worst)} worst errors of {len(labels):,} {unit}\n")
+    return "\n".join([*parts, *map(describe, worst)]) + "\n"
+
+
 def worst_errors(probabilities: np.ndarray, labels: np.ndarray, count: int = 20) -> np.ndarray:
-    """The examples whose wrong label the model was surest of.
+    """The examples with wrong labels of the highest probability.
 
     Args:
       probabilities: float [examples, C].
       labels: int [examples].
-      count: most examples wanted.
+      count: most examples to return.
 
     Returns:
-      int64 [at most count], their indices, the surest first; equally sure ones in their order.
+      int64 [at most count], their indices, the highest probability first; equals in their order.
     """
     wrong = np.flatnonzero(np.argmax(probabilities, axis=1) != labels)
     order = np.argsort(-np.max(probabilities[wrong], axis=1), kind="stable")
@@ -139,12 +158,12 @@ def worst_errors(probabilities: np.ndarray, labels: np.ndarray, count: int = 20)
 
 
 def worst_score_errors(scores: np.ndarray, labels: np.ndarray, count: int = 20) -> np.ndarray:
-    """The examples whose score is furthest off.
+    """The examples whose scores have the largest errors.
 
     Args:
       scores: float [examples], predicted.
       labels: float [examples], true.
-      count: most examples wanted.
+      count: most examples to return.
 
     Returns:
       int64 [at most count], their indices, the largest absolute error first; equal ones in their order.

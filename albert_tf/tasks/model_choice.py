@@ -1,4 +1,4 @@
-"""Which model a task builds: from the flags, the initial checkpoint and the vocabulary."""
+"""The sizes of a task's model, from the flags, the initial checkpoint and the vocabulary."""
 
 from albert_tf.formats.pretrained import Weights
 from albert_tf.model.config import AlbertConfig
@@ -15,7 +15,7 @@ def chosen_config(
       choice: the name of a size, or a file, or neither.
       run: dropout rates that replace the model's.
       weights: the initial checkpoint, whose sizes are taken if `choice` names none.
-      vocab_size: V of the data, for sizes by name, which say nothing of the vocabulary.
+      vocab_size: V of the data, for sizes by name, which leave the vocabulary open.
 
     Raises:
       UserError: a configuration file is wrong.

@@ -1,6 +1,6 @@
-"""The paper's way to a number (section 4.2, appendix): several runs and their median, restarts, ensembles.
+"""Repeated runs and ensembles (paper, section 4.2 and appendix): medians of several runs, restarts, ensembles.
 
-Scripts call `fine_tune`. One run is `train_loop.run`; what stands here is what is done around it.
+Runners call `fine_tune`; `training.loop.run` does a single run.
 """
 
 import dataclasses
@@ -30,19 +30,19 @@ def fine_tune(
     run: FineTuningRunConfig,
     optimizer: OptimizerConfig,
 ) -> dict:
-    """Does what the settings ask for: one run, several with a table of their results, or an ensemble.
+    """Makes one run, several runs with a table of their results, or an ensemble, as the settings say.
 
     Args:
-      task_class: made of `config` and the settings of a run.
+      task_class: constructed from `config` and the settings of a run.
       config: settings of the task, and the number of runs, restarts and members.
-      run: settings of a run; its folder holds those of several runs.
-      optimizer: optimiser and schedule.
+      run: settings of a run; for several runs, its folder contains theirs.
+      optimizer: optimizer and schedule.
 
     Returns:
       The contents of results.json.
 
     Raises:
-      UserError: see `train_loop.run`; or the members of an ensemble do not fit together.
+      UserError: see `loop.run`; or the members of an ensemble do not fit together.
     """
     if config.ensemble:
         return _ensemble(task_class, config, run)
@@ -55,23 +55,23 @@ def fine_tune(
 
 
 def _several(task_class, config, run, optimizer) -> dict:
-    """Runs with one seed after the other; those that collapse are started again with the next."""
-    wanted, restarts_left = config.num_runs, config.restart_collapsed
+    """Runs with consecutive seeds; a run that collapses is replaced by one with the next seed."""
+    restarts_left = config.restart_collapsed
     runs, collapsed = [], []
     seed = run.seed
-    while len(runs) < wanted:
+    while len(runs) < config.num_runs:
         folder = os.path.join(run.output_dir, f"seed_{seed}")
-        one = dataclasses.replace(run, output_dir=folder, seed=seed)
-        print(f"--- run {len(runs) + 1} of {wanted}, seed {seed}", flush=True)
-        results = loop.run(lambda one=one: task_class(config, one), one, optimizer)
+        single = dataclasses.replace(run, output_dir=folder, seed=seed)
+        print(f"--- run {len(runs) + 1} of {config.num_runs}, seed {seed}", flush=True)
+        results = loop.run(lambda single=single: task_class(config, single), single, optimizer)
         entry = {"seed": seed, "folder": folder, **results}
         seed += 1
         if "collapsed" in results and restarts_left:
             restarts_left -= 1
             collapsed.append(entry)
             print(f"collapsed, so another seed takes its place ({restarts_left} restarts left)")
-            continue
-        runs.append(entry)
+        else:
+            runs.append(entry)
     summary = summarised(runs)
     report = {
         "runs": runs,
@@ -97,19 +97,22 @@ def summarised(runs: Sequence[Mapping]) -> dict:
     """
     names = [name for name in runs[0]["eval"] if all(name in run["eval"] for run in runs)]
     values = {name: [run["eval"][name] for run in runs] for name in names}
-    spread = {
-        name: statistics.stdev(found) if len(found) > 1 else 0.0 for name, found in values.items()
+    statistics_of = {
+        "median": statistics.median,
+        "mean": statistics.fmean,
+        "standard_deviation": lambda numbers: (
+            statistics.stdev(numbers) if len(numbers) > 1 else 0.0
+        ),
+        "least": min,
+        "greatest": max,
     }
     scored = [run for run in runs if run.get("best")]
     best = max(scored, key=lambda run: run["best"]["value"], default=runs[0])
-    return {
-        "median": {name: statistics.median(found) for name, found in values.items()},
-        "mean": {name: statistics.fmean(found) for name, found in values.items()},
-        "standard_deviation": spread,
-        "least": {name: min(found) for name, found in values.items()},
-        "greatest": {name: max(found) for name, found in values.items()},
-        "best_run": best["folder"],
+    summary = {
+        statistic: {name: function(numbers) for name, numbers in values.items()}
+        for statistic, function in statistics_of.items()
     }
+    return {**summary, "best_run": best["folder"]}
 
 
 def table(runs: Sequence[Mapping], summary: Mapping, shown: Sequence[str] = ()) -> str:
@@ -130,11 +133,11 @@ def table(runs: Sequence[Mapping], summary: Mapping, shown: Sequence[str] = ()) 
 
 
 def _ensemble(task_class, config, run) -> dict:
-    """Averages the predictions that finished runs have left; trains nothing."""
+    """Averages the predictions of finished runs; trains nothing."""
     folders = [folder.rstrip("/") for folder in config.ensemble.split(",")]
     if tf.io.gfile.exists(os.path.join(run.output_dir, "checkpoints")):
         run.refuse("output_dir", f"={run.output_dir} holds a run: choose another for the ensemble")
-    # The first member's model stands for its labels and vocabulary; no weight is used.
+    # The first member's model gives labels and vocabulary; its weights are not used.
     run = dataclasses.replace(run, do_train=False, init_checkpoint=folders[0])
     task = task_class(config, run)
     if not task.eval_data:
@@ -156,7 +159,7 @@ def _ensemble(task_class, config, run) -> dict:
         unlabelled = [_read_predictions(folder, PREDICTIONS, task, "predict") for folder in chosen]
     results = {"members": chosen, "alone": alone, "eval": task.evaluate(predictions)}
     try:
-        # In this order: the answers of SQuAD 2.0 take the threshold that the evaluation has written.
+        # In this order: the answers of SQuAD 2.0 use the threshold that the evaluation writes.
         write_files(run.output_dir, task.evaluation_files(predictions))
         if unlabelled:
             write_files(run.output_dir, task.prediction_files(unlabelled))
@@ -173,12 +176,12 @@ def _ensemble(task_class, config, run) -> dict:
 def chosen_greedily(
     task: FineTuningTask, members: Mapping[str, Predictions], alone: Mapping[str, float]
 ) -> list[str]:
-    """Members of the best ensemble that is found by adding one after the other.
+    """Members of an ensemble, chosen greedily.
 
-    Begins with the best model; adds the one that helps most on the development data; stops when none helps.
+    The first is the best model. Then the model that improves the development score most is added, until none does.
 
     Args:
-      task: evaluates predictions.
+      task: its `evaluate` and `best_metric` are used.
       members: predictions for the development data by folder.
       alone: each member's own value of the task's best metric.
     """
@@ -202,14 +205,14 @@ def _read_predictions(folder: str, name: str, task: FineTuningTask, split: str) 
     path = os.path.join(folder, name)
     try:
         with tf.io.gfile.GFile(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-            found = dict(arrays)
+            predictions = dict(arrays)
     except (tf.errors.OpError, OSError, ValueError) as error:
         flag = "do_eval" if split == "eval" else "do_predict"
         raise UserError(
             f"--ensemble: {path} cannot be read; finish that run, with --{flag} ({type(error).__name__})"
         ) from None
-    if str(found.pop("table_sha256")) != task.tables[split].sha256():
+    if str(predictions.pop("table_sha256")) != task.tables[split].sha256():
         raise UserError(
             f"--ensemble: {path} was made for other data or with another vocabulary or --max_seq_length"
         )
-    return found
+    return predictions

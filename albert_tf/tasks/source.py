@@ -1,6 +1,6 @@
-"""The data of the fine-tuning tasks: which files make up a split, and how they become features.
+"""The data of a fine-tuning task: which files make up a split, and how they become features.
 
-The half of a task that needs no model; `data_prep/create_finetuning_data.py` and the runners both stand on it.
+It needs neither a model nor TensorFlow, and is shared by the runners and `data_prep/create_finetuning_data.py`.
 """
 
 import abc
@@ -15,9 +15,8 @@ from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.settings import FineTuningConfig
 from albert_tf.text.tokenizer import Tokenizer
 
-SPLITS = ("train", "eval", "predict")
-_FILE_FLAGS = {"train": "train_file", "eval": "eval_file", "predict": "predict_file"}
-_OFFICIAL_SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
+FILE_FLAGS = {"train": "train_file", "eval": "eval_file", "predict": "predict_file"}
+OFFICIAL_SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
 _ITEMS_A_CALL = 500
 
 
@@ -51,23 +50,18 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def featuriser(self, tokenizer: Tokenizer) -> tuple[Callable, Any]:
-        """A function and its settings, so that `function(settings, items)` is a `FeatureTable`."""
+        """A function and its settings, a dataclass, so that `function(settings, items)` is a `FeatureTable`."""
 
     def names(self, split: str) -> list[str]:
-        """The sequences and columns that model and losses see."""
+        """Names of the sequences and columns for the model and the losses."""
         return [*self.sequence_names, *(self.label_columns if split != "predict" else ())]
 
     def features(self, split: str, items: Sequence[Any], tokenizer: Tokenizer) -> FeatureTable:
         """The features of items, from --feature_cache_dir if they are there."""
         function, settings = self.featuriser(tokenizer)
-        fields = {
-            field.name: getattr(settings, field.name)
-            for field in dataclasses.fields(settings)
-            if field.name != "tokenizer"
-        }
         key = {
             "function": function.__qualname__,
-            "settings": fields,
+            "settings": plain_settings(settings),
             "vocabulary": tokenizer.sha256,
             "do_lower_case": tokenizer.do_lower_case,
             "items": hashlib.sha256(repr(items).encode("utf-8", "surrogatepass")).hexdigest(),
@@ -85,3 +79,9 @@ class Source(abc.ABC):
         return feature_cache.cached(
             self.config.feature_cache_dir, key, make, description=description
         )
+
+
+def plain_settings(settings: Any) -> dict[str, Any]:
+    """The fields of the settings of `Source.featuriser`, without the tokenizer."""
+    names = [field.name for field in dataclasses.fields(settings) if field.name != "tokenizer"]
+    return {name: getattr(settings, name) for name in names}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from albert_tf.core.errors import UserError
-from albert_tf.tasks import presets
+from albert_tf.tasks import registry
 from albert_tf.training.settings import RunConfig
 from experiments import declarations, training
 from experiments.__main__ import ExperimentSettings
@@ -539,7 +539,7 @@ def test_fine_tuning_of_the_papers_scale_is_table_14_on_the_tpu_five_times(task)
         "tpu_name": "local",
         "mixed_precision": "mixed_bfloat16",
     }
-    expected = {**presets.PAPER[task], **place, "num_runs": 5}
+    expected = {**registry.preset_rows("paper")[task], **place, "num_runs": 5}
     assert {name: found[name] for name in expected} == expected
 
 

@@ -15,7 +15,15 @@ import signal
 import sys
 from collections.abc import Callable
 
-_CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink")
+_CHANGES = (
+    "os.rename",
+    "os.remove",
+    "os.rmdir",
+    "os.mkdir",
+    "os.truncate",
+    "os.link",
+    "os.symlink",
+)
 
 
 @dataclasses.dataclass(frozen=True)

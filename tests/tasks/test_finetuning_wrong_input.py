@@ -370,7 +370,7 @@ WRONG_FLAGS = {
     "a preset without a row": (
         "classifier",
         ["--task_name=tsv", "--preset=paper", *MODEL],
-        "--preset=paper has no row for --task_name=tsv: it knows cola",
+        "--preset=paper has no row for tsv: it knows cola",
     ),
     "a member that is not there": (
         "race",

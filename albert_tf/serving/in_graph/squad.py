@@ -1,10 +1,10 @@
 """SQuAD inside a TensorFlow graph: strings of questions and contexts in, answers out, for exported models.
 
-The windows are those of `features.squad.make_windows`, the answers those of `tasks.squad_answers`; what differs is that
-everything is a tensor: ragged rows stand end to end, and indices say where each begins.
+The windows are those of `tasks/squad/windows.py`, the answers those of `tasks/squad/answers.py`; but everything is a
+tensor: ragged rows are concatenated, and indices say where each begins.
 
-Shape legend: B questions; W windows that the model reads at once, L pieces of the longest of them; S starts and E ends
-that are looked at in a window; P pieces of all contexts; N candidates, spans of contexts that may be answers.
+Shape legend: B questions; W windows that the model reads at once, L tokens of the longest of them; S starts and E ends
+that are considered in a window; P tokens of all contexts; N candidates, spans of contexts that may be answers.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ class GraphSquad(tf.Module):
         Args:
           model: an `AlbertForSpanOrNone` if there may be no answer, otherwise an `AlbertForSpan`.
           question: UTF-8, string [B].
-          context: what the answer is a part of, UTF-8, string [B].
+          context: text with the answer, UTF-8, string [B].
 
         Returns:
           text: the characters of the context from `start` to before `end`, string [B].
@@ -73,8 +73,8 @@ class GraphSquad(tf.Module):
         )
         windows = self.windows(question, context)
         codes = decode_in_graph(context)
-        found, null_odds = self._find_spans(model, windows, codes)
-        best = _first_spans(found, codes)
+        spans, null_odds = self._find_spans(model, windows, codes)
+        best = _first_spans(spans, codes)
         if not self._has_null:
             return best
         is_null = tf.cast(null_odds, tf.float64) > self._null_threshold
@@ -112,7 +112,7 @@ class GraphSquad(tf.Module):
                     outputs["cls_logits"], features["question"], tf.size(null_odds)
                 )
                 null_odds = tf.minimum(null_odds, odds)
-            # What is not among a question's best here is not among them in the end.
+            # A span that is not among a question's best here is not among its best in the end.
             new = _best_spans(self._candidates(outputs, features), codes, self._n_best_size)
             joined = [tf.concat(pair, axis=0) for pair in zip(spans, new, strict=True)]
             return end, _Spans(*joined), null_odds
@@ -165,8 +165,8 @@ class GraphSquad(tf.Module):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Places and values of the largest logits of each window, padding left out; of equals the first."""
         logits = tf.where(features["input_mask"] == 1, logits, -float("inf"))
-        found = tf.math.top_k(logits, tf.minimum(self._n_best_size, tf.shape(logits)[1]))
-        return found.indices, found.values
+        best = tf.math.top_k(logits, tf.minimum(self._n_best_size, tf.shape(logits)[1]))
+        return best.indices, best.values
 
 
 # --- Windows ---
@@ -177,15 +177,15 @@ class GraphWindows:
     """The windows of some questions, `make_windows` in a graph; padded when they are asked for.
 
     Attributes:
-      tokenizer: what the ids of special pieces come from.
-      queries: pieces of the questions, int32 [B, (pieces)].
-      contexts: name -> int32 [P + 1], of the pieces of all contexts end to end and one that stands for none:
+      tokenizer: has the ids of special tokens.
+      queries: tokens of the questions, int32 [B, (tokens)].
+      contexts: name -> int32 [P + 1], of the tokens of all contexts, concatenated, and a last one for "no token":
         input_ids, start_chars, end_chars, text_ends, best_window.
-      question: of each window, int64 [windows]; the others too.
+      question: of each window; int64 [windows], as the following.
       number: among its question's windows.
-      first_piece: of all contexts' pieces, the one that it begins with.
-      context_length: pieces of the context.
-      texts_before: pieces with text before each piece of all contexts, int64 [P + 1].
+      first_token: index of its first token among the tokens of all contexts.
+      context_length: tokens of the context.
+      texts_before: tokens with text before each token of all contexts, int64 [P + 1].
     """
 
     tokenizer: Tokenizer
@@ -193,7 +193,7 @@ class GraphWindows:
     contexts: Mapping[str, tf.Tensor]
     question: tf.Tensor
     number: tf.Tensor
-    first_piece: tf.Tensor
+    first_token: tf.Tensor
     context_length: tf.Tensor
     texts_before: tf.Tensor
 
@@ -206,12 +206,12 @@ class GraphWindows:
         starts: tf.RaggedTensor,
         ends: tf.RaggedTensor,
     ) -> "GraphWindows":
-        """Cuts contexts of these pieces and spans, int32 [B, (pieces)] each."""
+        """Cuts contexts of these tokens and spans, int32 [B, (tokens)] each."""
         room = settings.max_seq_length - queries.row_lengths() - 3
         # All windows but a question's last are full.
         stride = tf.minimum(room, settings.doc_stride)
-        num_pieces = ids.row_lengths()
-        num_windows = 1 + (tf.maximum(num_pieces - room, 0) + stride - 1) // stride
+        num_tokens = ids.row_lengths()
+        num_windows = 1 + (tf.maximum(num_tokens - room, 0) + stride - 1) // stride
 
         question = tf.repeat(tf.range(tf.size(room, tf.int64)), num_windows)
         first_window = tf.cumsum(num_windows, exclusive=True)
@@ -221,7 +221,7 @@ class GraphWindows:
 
         has_text = ends.values > starts.values
         texts_before = tf.concat([[0], tf.cumsum(tf.cast(has_text, tf.int64))], axis=0)
-        # Where the text of the last piece that has some ends: no answer ends in white space.
+        # Where the text of the last token that has some ends: no answer ends in white space.
         text_ends = tf.concat([[-1], tf.boolean_mask(ends.values, has_text)], axis=0)
         contexts = {
             "input_ids": ids.values,
@@ -237,7 +237,7 @@ class GraphWindows:
             question,
             number,
             tf.gather(ids.row_starts(), question) + shift,
-            tf.minimum(tf.gather(room, question), tf.gather(num_pieces, question) - shift),
+            tf.minimum(tf.gather(room, question), tf.gather(num_tokens, question) - shift),
             texts_before,
         )
 
@@ -249,77 +249,77 @@ class GraphWindows:
         Args:
           begin: index of the first, scalar.
           end: index after the last, scalar.
-          least_length: what to pad to if all are shorter.
+          least_length: length to pad to if all are shorter.
 
         Returns:
           question, int64 [W], and int32 [W, L] the features of `make_windows` with `input_mask`, and `text_ends`:
-          where the text of a piece ends, or if it has none, that of the last piece before it in the window; -1 without.
+          where the text of a token ends, or if it has none, that of the last token before it in the window; -1 without.
         """
-        question, first_piece, context_length, number = (
+        question, first_token, context_length, number = (
             values[begin:end, None]
-            for values in (self.question, self.first_piece, self.context_length, self.number)
+            for values in (self.question, self.first_token, self.context_length, self.number)
         )
         query_length = tf.gather(self.queries.row_lengths(), question)
         length = query_length + context_length + 3
         position = tf.range(tf.maximum(tf.reduce_max(length), least_length))[None]
         in_query = (position >= 1) & (position <= query_length)
         in_context = (position >= query_length + 2) & (position < length - 1)
-        is_piece = position < length
+        is_token = position < length
 
         none = tf.size(self.texts_before, tf.int64) - 1
-        piece = tf.where(in_context, first_piece + position - query_length - 2, none)
-        taken = {name: tf.gather(values, piece) for name, values in self.contexts.items()}
+        token = tf.where(in_context, first_token + position - query_length - 2, none)
+        in_window = {name: tf.gather(values, token) for name, values in self.contexts.items()}
         place = tf.gather(self.queries.row_starts(), question) + position - 1
         query_ids = tf.concat([self.queries.values, [0]], axis=0)
         query_ids = tf.gather(query_ids, tf.where(in_query, place, 0))
-        others = tf.where(position == 0, self.tokenizer.cls_id, self.tokenizer.sep_id)
-        ids = tf.where(in_context, taken["input_ids"], tf.where(in_query, query_ids, others))
-        # The text may be that of a piece before this window.
+        special = tf.where(position == 0, self.tokenizer.cls_id, self.tokenizer.sep_id)
+        ids = tf.where(in_context, in_window["input_ids"], tf.where(in_query, query_ids, special))
+        # The text may be that of a token before this window.
         texts_before = [
-            tf.gather(self.texts_before, tf.minimum(p, none)) for p in (piece + 1, first_piece)
+            tf.gather(self.texts_before, tf.minimum(p, none)) for p in (token + 1, first_token)
         ]
         has_text = in_context & (texts_before[0] > texts_before[1])
-        is_max_context = in_context & (tf.cast(taken["best_window"], tf.int64) == number)
+        is_max_context = in_context & (tf.cast(in_window["best_window"], tf.int64) == number)
         return {
             "question": question[:, 0],
-            "input_ids": tf.where(is_piece, ids, 0),
-            "input_mask": tf.cast(is_piece, tf.int32),
-            "segment_ids": tf.cast(is_piece & (position >= query_length + 2), tf.int32),
+            "input_ids": tf.where(is_token, ids, 0),
+            "input_mask": tf.cast(is_token, tf.int32),
+            "segment_ids": tf.cast(is_token & (position >= query_length + 2), tf.int32),
             "p_mask": tf.cast(~in_context & (position > 0), tf.int32),
-            "start_chars": taken["start_chars"],
-            "end_chars": taken["end_chars"],
+            "start_chars": in_window["start_chars"],
+            "end_chars": in_window["end_chars"],
             "is_max_context": tf.cast(is_max_context, tf.int32),
-            "text_ends": tf.where(has_text, taken["text_ends"], -1),
+            "text_ends": tf.where(has_text, in_window["text_ends"], -1),
         }
 
 
 def _best_window(
     ids: tf.RaggedTensor, room: tf.Tensor, stride: tf.Tensor, num_windows: tf.Tensor
 ) -> tf.Tensor:
-    """The number of the window in which each piece of the contexts has the most context, int32 [P].
+    """The number of the window in which each token of the contexts has the most context, int32 [P].
 
-    As in `features.squad`, that is the lesser of the numbers of pieces before and after, and a little for the window's
-    length; of equals the first window has it.
+    As in `tasks/squad/windows.py`, context is the smaller of the numbers of tokens before and after, and a little
+    for the window's length; of equal windows, the first has the token.
 
     Args:
-      ids: the pieces, [B, (pieces)].
-      room: pieces that fit into a window; int64 [B], as the others.
-      stride: pieces from a window to the next.
+      ids: the tokens, [B, (tokens)].
+      room: tokens that fit into a window; int64 [B], as the others.
+      stride: tokens from a window to the next.
       num_windows: of each context.
     """
     row = ids.value_rowids()
-    piece = tf.range(tf.size(row, tf.int64)) - tf.gather(ids.row_starts(), row)
+    token = tf.range(tf.size(row, tf.int64)) - tf.gather(ids.row_starts(), row)
     room, stride, last = (tf.gather(values, row) for values in (room, stride, num_windows - 1))
 
     def context(number: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-        left = piece - number * stride
-        right = length - 1 - left
-        least = tf.cast(tf.minimum(left, right), tf.float64)
-        is_inside = (left >= 0) & (right >= 0)
+        before = token - number * stride
+        after = length - 1 - before
+        least = tf.cast(tf.minimum(before, after), tf.float64)
+        is_inside = (before >= 0) & (after >= 0)
         return tf.where(is_inside, least, -float("inf")) + 0.01 * tf.cast(length, tf.float64)
 
-    # Of the windows before the last, all equally long, one of the two around the piece has it.
-    below = (2 * piece - room + 1) // (2 * stride)
+    # The windows before the last are equally long: of them, one of the two around the token has most context.
+    below = (2 * token - room + 1) // (2 * stride)
     below, above = (tf.maximum(tf.minimum(number, last - 1), 0) for number in (below, below + 1))
     best = tf.where(context(above, room) > context(below, room), above, below)
     last_length = tf.gather(ids.row_lengths(), row) - last * stride
@@ -336,7 +336,7 @@ class _Spans(NamedTuple):
     Attributes:
       question: index of the question, int64 [N].
       start_chars, end_chars: the context's characters from start to before end, int32 [N].
-      scores: what the model gives for start and end together, float64 [N].
+      scores: the model's scores of start and end together, float64 [N].
     """
 
     question: tf.Tensor
@@ -352,7 +352,7 @@ class _Spans(NamedTuple):
         return _Spans(*(tf.gather(column, places) for column in self))
 
     def texts(self, codes: tf.RaggedTensor) -> tf.Tensor:
-        """What stands there, string [N], in contexts of these code points, int32 [B, (characters)]."""
+        """Texts of the spans, string [N], in contexts of these code points, int32 [B, (characters)]."""
         first = tf.gather(codes.row_starts(), self.question)
         starts, ends = (
             first + tf.cast(chars, tf.int64) for chars in (self.start_chars, self.end_chars)
@@ -380,7 +380,7 @@ def _first_spans(spans: _Spans, codes: tf.RaggedTensor) -> dict[str, tf.Tensor]:
     questions = tf.range(codes.nrows())
     first = tf.searchsorted(spans.question, questions, side="left")
     is_found = tf.searchsorted(spans.question, questions, side="right") > first
-    # A question without candidates takes the span that is put behind all others: from 0 to 0.
+    # A question without candidates takes an additional last span, from 0 to 0.
     padded = _Spans(*(tf.concat([column, [0]], axis=0) for column in spans))
     best = padded.take(tf.where(is_found, first, tf.size(spans.scores)))
     best = best._replace(question=questions)

@@ -1,7 +1,7 @@
 """Texts -> the sequences that a model reads, inside a graph: for models that take strings.
 
-The same features as of `features/text_pairs.py` and `features/race.py`, as TensorFlow operations. Batches have any
-size, and are as long as their longest sequence.
+The same features as those of `tasks/classification/text_pairs.py` and `tasks/race/passages.py`, as TensorFlow
+operations. Batches have any size, and are as long as their longest sequence.
 """
 
 import tensorflow as tf
@@ -20,7 +20,7 @@ class GraphText(tf.Module):
 
     Args:
       tokenizer: the vocabulary.
-      max_seq_length: most pieces of a sequence, at least 4.
+      max_seq_length: most tokens of a sequence, at least 4.
 
     Raises:
       UserError: see `graph_tokenizer`.
@@ -35,7 +35,7 @@ class GraphText(tf.Module):
         self._ids_within_word = ids_within_word(tokenizer)
 
     def pairs(self, text_a: tf.Tensor, text_b: tf.Tensor) -> dict[str, tf.Tensor]:
-        """One text or two in a sequence, as `features.text_pairs.make_pair_features`.
+        """One text or two in a sequence, as `make_pair_features`.
 
         Args:
           text_a: strings [B].
@@ -53,13 +53,13 @@ class GraphText(tf.Module):
     def choices(
         self, context: tf.Tensor, question: tf.Tensor, options: tf.Tensor, *, max_qa_length: int
     ) -> dict[str, tf.Tensor]:
-        """A sequence for every option of a question, as `features.race.make_race_features`.
+        """A sequence for every option of a question, as `make_race_features`.
 
         Args:
           context: strings [B].
           question: strings [B]; an option is put into its gaps ("_"), or behind it if it has none.
           options: strings [B, C].
-          max_qa_length: most pieces of question and option, whose end is kept.
+          max_qa_length: most tokens of question and option, whose end is kept.
 
         Returns:
           `input_ids`, `input_mask` and `segment_ids`, int32 [B, C, L].
@@ -70,19 +70,19 @@ class GraphText(tf.Module):
         questions = tf.repeat(clean(question), num_choices)
         endings = encode(join_questions_and_options(questions, flat_options))
         room = self.max_seq_length - NUM_SPECIAL
-        kept = tf.minimum(endings.row_lengths(), min(max_qa_length, room))
+        length = tf.minimum(endings.row_lengths(), min(max_qa_length, room))
         row_of = tf.repeat(tf.range(tf.shape(context)[0]), num_choices)
         contexts = tf.gather(encode(context), row_of)
         features = self._packed(
-            _first(contexts, tf.minimum(contexts.row_lengths(), room - kept)),
-            _last(endings, kept),
-            tf.ones_like(kept, tf.bool),
+            _first(contexts, tf.minimum(contexts.row_lengths(), room - length)),
+            _last(endings, length),
+            tf.ones_like(length, tf.bool),
         )
         shape = [tf.shape(options)[0], num_choices, tf.shape(features["input_ids"])[1]]
         return {name: tf.reshape(tensor, shape) for name, tensor in features.items()}
 
     def masked(self, texts: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.RaggedTensor]:
-        """Texts with "[MASK]" typed in them, as `features.masked_text.encode_masked`.
+        """Texts with "[MASK]" typed in them, as `text.masked_text.encode_masked`.
 
         Example:
           "a [MASK]." -> [CLS] "▁a" [MASK] "." [SEP]
@@ -108,12 +108,12 @@ class GraphText(tf.Module):
             ids.with_flat_values(flat_ids), ids.with_flat_values(flat_ids >= 0)
         )
         masks = self._optional(self._mask_id, follows_mask)
-        pieces = parts.with_flat_values(tf.concat([masks, ids], axis=1)).merge_dims(1, 2)
-        kept = _first(pieces, tf.minimum(pieces.row_lengths(), self.max_seq_length - 2))
-        nothing = tf.zeros_like(kept.row_lengths())
-        features = self._packed(kept, _first(kept, nothing), nothing > 0)
-        positions = 1 + tf.ragged.range(kept.row_lengths())
-        return features, tf.ragged.boolean_mask(positions, kept == self._mask_id)
+        tokens = parts.with_flat_values(tf.concat([masks, ids], axis=1)).merge_dims(1, 2)
+        tokens = _first(tokens, tf.minimum(tokens.row_lengths(), self.max_seq_length - 2))
+        nothing = tf.zeros_like(tokens.row_lengths())
+        features = self._packed(tokens, _first(tokens, nothing), nothing > 0)
+        positions = 1 + tf.ragged.range(tokens.row_lengths())
+        return features, tf.ragged.boolean_mask(positions, tokens == self._mask_id)
 
     def _packed(
         self, first: tf.RaggedTensor, second: tf.RaggedTensor, has_second: tf.Tensor
@@ -129,7 +129,7 @@ class GraphText(tf.Module):
         return {"input_ids": input_ids, "input_mask": mask, "segment_ids": mask - first_segment}
 
     def _optional(self, id: int, is_there: tf.Tensor) -> tf.RaggedTensor:
-        """The piece in the rows where it is wanted, [B, (0 or 1)]."""
+        """A token in the rows where `is_there`, [B, (0 or 1)]."""
         lengths = tf.cast(is_there, tf.int64)
         return tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(lengths)], id), lengths)
 
@@ -137,7 +137,7 @@ class GraphText(tf.Module):
 def kept_lengths(
     num_a: tf.Tensor, num_b: tf.Tensor, max_seq_length: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """`features.text_pairs.kept_lengths` of many pairs, int64 [B]."""
+    """`text_pairs.kept_lengths` of many pairs, int64 [B]."""
     room = max_seq_length - 3
     keep_a = tf.minimum(num_a, tf.maximum(room - num_b, (room + 1) // 2))
     keep_a = tf.where(num_b > 0, keep_a, tf.minimum(num_a, max_seq_length - 2))
@@ -145,7 +145,7 @@ def kept_lengths(
 
 
 def join_questions_and_options(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
-    """`features.race.join_question_and_option` of many, strings [B]."""
+    """`passages.join_question_and_option` of many, strings [B]."""
     parts = tf.strings.split(questions, "_")
     is_last = tf.ragged.range(parts.row_lengths())[:, ::-1].flat_values == 0
     behind = tf.where(is_last, "", tf.gather(options, parts.value_rowids()))

@@ -15,7 +15,7 @@ from albert_tf.tasks.classification.text_pairs import TextExample
 from albert_tf.tasks.classification.tsv import parse_label, parse_score, read_tsv
 
 SPLITS = ("train", "dev", "test")
-TFDS = "tfds"  # data_dir that stands for tensorflow-datasets
+TFDS = "tfds"  # data_dir for tensorflow-datasets
 SUBMISSION_FOLDER = "predictions"  # inside a run's folder
 SUBMISSION_HEADER = "index\tprediction"
 
@@ -30,7 +30,7 @@ class LeaderboardFile:
     Attributes:
       name: of the file.
       num_rows: examples of the official test set.
-      constant_answer: what is answered everywhere where there is no model: the most frequent label of the training
+      constant_answer: the answer to every example without a model: the most frequent label of the training
         data (QNLI: of the development data), or their mean score.
     """
 
@@ -52,7 +52,7 @@ class GlueTask:
       label_column: name; "" if no file has labels.
       id_column: name; files without it are numbered from 0.
       columns_without_header: names of the columns of training and development files that have no header.
-      skips_short_rows: whether rows without enough columns are passed over, as the original does.
+      skips_short_rows: whether rows without enough columns are skipped, as the original does.
       metrics: names in `tasks.metrics.METRICS`; the first is the one in the paper's tables.
       leaderboard: group -> file.
       tfds_name: of its configuration in tensorflow-datasets.
@@ -237,21 +237,21 @@ def read_glue(task: GlueTask, data_dir: str, split: str, *, flag: str) -> list[T
         )
     if data_dir == TFDS:
         return _read_tfds(task, split, flag)
-    found, missing = [], []
+    paths, missing = [], []
     for group, name in task.files[split].items():
         path = _locate(task, data_dir, name)
         if path:
-            found.append((group, path))
+            paths.append((group, path))
         else:
             missing.append(name)
-    if not found:
-        wanted = " or ".join(os.path.join(task.folder, name) for name in missing)
-        raise UserError(f"--{flag}={data_dir}: has no {wanted}, and no {' or '.join(missing)}")
+    if not paths:
+        inside = " or ".join(os.path.join(task.folder, name) for name in missing)
+        raise UserError(f"--{flag}={data_dir}: has no {inside}, and no {' or '.join(missing)}")
     if missing:
-        print(f"{task.name}: goes on without {', '.join(missing)}, not in {data_dir}", flush=True)
+        print(f"{task.name}: continues without {', '.join(missing)}, not in {data_dir}", flush=True)
     return [
         example
-        for group, path in found
+        for group, path in paths
         for example in read_glue_file(task, path, split, group=group, source=path)
     ]
 
@@ -262,7 +262,7 @@ def _locate(task: GlueTask, data_dir: str, name: str) -> str:
     Raises:
       UserError: the folder is another task's, whose files often have the same names and columns.
     """
-    inside, beside = os.path.join(data_dir, task.folder, name), os.path.join(data_dir, name)
+    inside, direct = os.path.join(data_dir, task.folder, name), os.path.join(data_dir, name)
     try:
         if files.exists(inside):
             return inside
@@ -270,7 +270,7 @@ def _locate(task: GlueTask, data_dir: str, name: str) -> str:
         for other in _TASKS:
             if folder == other.folder and other is not task:
                 raise UserError(f"{data_dir}: is the folder of {other.name}, not of {task.name}")
-        return beside if files.exists(beside) else ""
+        return direct if files.exists(direct) else ""
     except OSError as error:
         raise UserError(f"{data_dir}: cannot be read ({error.strerror})") from None
 
@@ -278,14 +278,14 @@ def _locate(task: GlueTask, data_dir: str, name: str) -> str:
 def read_glue_file(
     task: GlueTask, path: str, split: str, *, group: str = "", source: str
 ) -> list[TextExample]:
-    """The examples of one file in the layout of a task; columns are found by their names.
+    """The examples of one file in the layout of a task; columns are identified by their names.
 
     Args:
       task: one of `GLUE_TASKS`.
       path: the file.
       split: one of `SPLITS`, whose layout it has.
       group: put into the examples.
-      source: what messages about the whole file call it.
+      source: name of the file in messages about all of it.
 
     Raises:
       UserError: the file cannot be read, a column is missing, a row has too few, a label is unknown, or a score is no
@@ -335,7 +335,7 @@ _TFDS_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 
 
 def _read_tfds(task: GlueTask, split: str, flag: str) -> list[TextExample]:
-    """What `read_glue` gives, from tensorflow-datasets; ids are row numbers there, and there are no lines."""
+    """The examples of `read_glue`, from tensorflow-datasets; ids are row numbers there, and there are no lines."""
     examples = []
     for group in task.files[split]:
         part = "_".join(filter(None, (_TFDS_SPLITS[split], group)))
@@ -363,10 +363,10 @@ def _load_tfds(name: str, part: str, flag: str) -> tuple[list[Mapping], Any]:
 
 
 def _tfds_label_order(task: GlueTask, feature: Any) -> Sequence[int] | None:
-    """Our index of each of its labels; None for scores.
+    """Our index of each label of tensorflow-datasets; None for scores.
 
-    Labels with our names may stand in another order there (MNLI: entailment, neutral, contradiction); those with
-    others (CoLA: unacceptable, acceptable) stand for our "0" and "1".
+    Labels with our names may have another order there (MNLI: entailment, neutral, contradiction); those with
+    others (CoLA: unacceptable, acceptable) are our "0" and "1".
     """
     if task.is_regression:
         return None

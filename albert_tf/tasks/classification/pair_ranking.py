@@ -1,6 +1,6 @@
 """QNLI and WNLI as a ranking: of the candidates for one question or sentence, the best is the answer.
 
-The paper's test submissions have it from RoBERTa and XLNet (appendix; section 4.9). A question of QNLI stands in
+The paper's test submissions have it from RoBERTa and XLNet (appendix; section 4.9). A question of QNLI is in
 several rows, each with another sentence; a sentence of WNLI in several rows, each with another reading of its
 pronoun. In training each row with the answer is compared with a row without; when the model is asked, they compete.
 """
@@ -17,9 +17,9 @@ POSITIVE_LABELS = {"qnli": 0, "wnli": 1}
 
 
 def pair_up(questions: Sequence[str], labels: np.ndarray, positive: int, seed: int) -> np.ndarray:
-    """Rows with the answer beside rows without.
+    """Pairs of a row with the answer and a row without.
 
-    Every such pair of the same question is taken. A row without a counterpart is paired with a row of another
+    All such pairs of the same question are made. A row without a counterpart is paired with a row of another
     question, so that no row is lost.
 
     Example:

@@ -3,7 +3,7 @@
 from albert_tf.tasks.classification import glue, pair_ranking, tsv
 from albert_tf.tasks.classification.settings import OWN_TASK, ClassifierConfig
 from albert_tf.tasks.classification.text_pairs import PairSettings, TextExample, make_pair_features
-from albert_tf.tasks.source import _FILE_FLAGS, _OFFICIAL_SPLITS, Source
+from albert_tf.tasks.source import FILE_FLAGS, OFFICIAL_SPLITS, Source
 
 
 class TextSource(Source):
@@ -31,15 +31,15 @@ class TextSource(Source):
             self.labels = self.glue.labels
 
     def read(self, split: str) -> list[TextExample] | None:
-        """See `Source`; the labels of a user's own task are found when its training data is read."""
-        config, flag = self.config, _FILE_FLAGS[split]
+        """See `Source`; the labels of a user's own task are collected when its training data is read."""
+        config, flag = self.config, FILE_FLAGS[split]
         path = getattr(config, flag)
         if self.glue and path:
             return glue.read_glue_file(self.glue, path, "test", source=f"--{flag}={path}")
         if self.glue:
             if split == "eval" and not self.glue.label_column:
                 return None
-            official = _OFFICIAL_SPLITS[split]
+            official = OFFICIAL_SPLITS[split]
             return glue.read_glue(self.glue, config.data_dir, official, flag="data_dir")
         if not path:
             return None

@@ -23,15 +23,7 @@ from albert_tf.training.task import Features, Files, Outputs, Predictions
 
 
 class ClassificationTask(FineTuningTask):
-    """One GLUE task, or a task of the user's own.
-
-    Args:
-      config: settings of the task.
-      run: what is asked for, and the model to start from.
-
-    Raises:
-      UserError: the files, the model and the flags do not fit together.
-    """
+    """One GLUE task, or a task of the user's own; arguments as of `FineTuningTask`."""
 
     model_class = AlbertForSequenceClassification
     source_class = TextSource
@@ -41,28 +33,27 @@ class ClassificationTask(FineTuningTask):
         super().__init__(config, run)
         self.is_regression = self.source.is_regression
         self.label_column = self.source.label_columns[0]
-        self.metric_names = self._metric_names()
-        self.best_metric = self.metric_names[0]
-
-    def _metric_names(self) -> tuple[str, ...]:
         if self.source.glue:
-            return self.source.glue.metrics
-        return ("pearson", "spearman") if self.is_regression else ("accuracy", "macro_f1")
+            self.metric_names = self.source.glue.metrics
+        elif self.is_regression:
+            self.metric_names = ("pearson", "spearman")
+        else:
+            self.metric_names = ("accuracy", "macro_f1")
+        self.best_metric = self.metric_names[0]
 
     # --- Training ---
 
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
         """Cross entropy, or the squared error of a score (original classifier_utils.py:779-830)."""
-        weights = example_weights(features)
         if features["input_ids"].shape.rank == 3:
             return {"label_loss": self._ranking_loss(outputs, features)}
-        labels = features[self.label_column][:, 0]
-        if self.is_regression:
-            return {"label_loss": squared_error(outputs["logits"][:, 0], labels, weights)}
-        return {"label_loss": cross_entropy(outputs["logits"], labels, weights)}
+        if not self.is_regression:
+            return super().losses(outputs, features)
+        scores, labels = outputs["logits"][:, 0], features[self.label_column][:, 0]
+        return {"label_loss": squared_error(scores, labels, example_weights(features))}
 
     def _ranking_loss(self, outputs: Outputs, features: Features) -> Ratio:
-        """Cross entropy of which row of a pair has the answer, and of the labels of both, half each."""
+        """Half the cross entropy of which row of a pair has the answer, and half that of both labels."""
         weights = example_weights(features)
         scores_B2 = self._score(outputs["logits"])
         first_is_best = tf.zeros_like(features["label_ids"][:, 0])
@@ -80,7 +71,7 @@ class ClassificationTask(FineTuningTask):
         """Probabilities [B, C], or scores [B, 1]."""
         if self.is_regression:
             return {"scores": outputs["logits"]}
-        return {"probabilities": tf.nn.softmax(outputs["logits"])}
+        return super().predictions(outputs, features)
 
     # --- Results ---
 
@@ -116,12 +107,12 @@ class ClassificationTask(FineTuningTask):
         """Says so if every prediction is the same."""
         answers = self._answers(members)
         if self.is_regression:
-            is_same, what = np.ptp(answers) < 1e-3, f"the score {answers[0]:.3f}"
+            is_same, answer = np.ptp(answers) < 1e-3, f"the score {answers[0]:.3f}"
         else:
-            is_same, what = len(set(answers)) == 1, f"the label {self.labels[answers[0]]!r}"
+            is_same, answer = len(set(answers)) == 1, f"the label {self.labels[answers[0]]!r}"
         if not is_same or len(set(self._column("eval", self.label_column))) == 1:
             return ""
-        return f"the model predicts {what} for all of the {len(answers):,} examples"
+        return f"the model predicts {answer} for all of the {len(answers):,} examples"
 
     def chance_levels(self) -> Mapping[str, float]:
         """Accuracy of always giving the commonest label."""
@@ -140,43 +131,38 @@ class ClassificationTask(FineTuningTask):
 
     def _error_report(self, members: Sequence[Predictions]) -> str:
         labels, answers = self._column("eval", self.label_column), self._answers(members)
-        if self.is_regression:
-            parts = []
-            worst = metrics.worst_score_errors(answers, labels)
-            said = [f"predicted {answers[i]:.2f}, true {labels[i]:.2f}" for i in worst]
-        else:
-            probabilities = averaged(members, "probabilities")
-            table = metrics.confusion_table(answers, labels, len(self.labels))
-            parts = [metrics.format_confusion(table, self.labels)]
-            worst = metrics.worst_errors(probabilities, labels)
-            said = [
-                f"predicted {self.labels[answers[i]]} ({probabilities[i].max():.3f}),"
-                f" true {self.labels[labels[i]]}"
-                for i in worst
-            ]
-        parts.append(f"The {len(worst)} worst errors of {len(labels):,} examples\n")
-        for index, words in zip(worst, said, strict=True):
-            example = self.items["eval"][index]
-            texts = [text for text in (example.text_a, example.text_b) if text]
-            parts.append("\n".join([f"row {example.row}: {words}", *(f"  {t}" for t in texts)]))
-        return "\n".join(parts) + "\n"
+        probabilities = None if self.is_regression else averaged(members, "probabilities")
+
+        def describe(index: int) -> str:
+            example, answer, label = self.items["eval"][index], answers[index], labels[index]
+            if self.is_regression:
+                words = f"predicted {answer:.2f}, true {label:.2f}"
+            else:
+                probability = probabilities[index].max()
+                words = f"predicted {self.labels[answer]} ({probability:.3f}), true {self.labels[label]}"
+            texts = [f"  {text}" for text in (example.text_a, example.text_b) if text]
+            return "\n".join([f"row {example.row}: {words}", *texts])
+
+        names = () if self.is_regression else self.labels
+        return metrics.error_report(
+            answers, labels, describe, names=names, probabilities=probabilities
+        )
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
         """Readable answers with probabilities, the leaderboard's file of a GLUE task, and the raw predictions."""
         examples, answers = self.items["predict"], self._answers(members, "predict")
-        found = {
+        contents = {
             "predictions/predictions.tsv": self._readable(members),
             **self._raw_file(members, "predict"),
         }
-        if not self.source.glue:
-            return found
-        for group in dict.fromkeys(example.group for example in examples):
-            chosen = [i for i, example in enumerate(examples) if example.group == group]
-            name, text = glue.submission_tsv(
-                self.source.glue, group, [examples[i].id for i in chosen], answers[chosen]
-            )
-            found[f"predictions/{name}"] = text
-        return found
+        if self.source.glue:
+            groups = np.array([example.group for example in examples])
+            for group in dict.fromkeys(groups.tolist()):
+                indices = np.flatnonzero(groups == group)
+                ids = [examples[index].id for index in indices]
+                name, text = glue.submission_tsv(self.source.glue, group, ids, answers[indices])
+                contents[f"predictions/{name}"] = text
+        return contents
 
     def _readable(self, members: Sequence[Predictions]) -> str:
         answers = self._answers(members, "predict")

@@ -1,8 +1,4 @@
-"""One text or two -> the sequence that a classifier reads.
-
-[CLS] first text [SEP]                       segment_ids  0 0 0 0
-[CLS] first text [SEP] second text [SEP]     segment_ids  0 0 0 0 | 1 1 1
-"""
+"""One text or two -> the sequence that a classifier reads (`tasks/sequences.py`)."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from albert_tf.data.feature_table import FeatureTable
+from albert_tf.tasks.sequences import pack_pairs
 from albert_tf.text.tokenizer import Tokenizer
 
 
@@ -18,7 +15,7 @@ class TextExample:
     """One text or two with a label or a score.
 
     Attributes:
-      id: names it in files of predictions.
+      id: its name in files of predictions.
       text_a: the first text, as in the file.
       text_b: the second, or None where the task has one text.
       label: index of its label (int), its score (float), or None if it has neither.
@@ -36,11 +33,11 @@ class TextExample:
 
 @dataclasses.dataclass(frozen=True)
 class PairSettings:
-    """How texts become sequences.
+    """Settings of the features.
 
     Attributes:
-      tokenizer: makes the pieces.
-      max_seq_length: most pieces of a sequence, [CLS] and [SEP] among them.
+      tokenizer: text to token ids.
+      max_seq_length: most tokens of a sequence, [CLS] and [SEP] among them.
     """
 
     tokenizer: Tokenizer
@@ -61,45 +58,32 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
     Raises:
       ValueError: some examples have a label or a score and others do not.
 
-    Source: classifier_utils.py (`convert_single_example`); a second text without pieces counts as none, as there.
+    Source: classifier_utils.py (`convert_single_example`); a second text without tokens counts as none, as there.
     """
-    tokenizer = settings.tokenizer
     texts = [text for example in examples for text in (example.text_a, example.text_b or "")]
-    ids = tokenizer.encode_batch(texts)
-    cls, sep = np.array([tokenizer.cls_id], np.int32), np.array([tokenizer.sep_id], np.int32)
-    parts, segment_lengths = [], []
+    ids = settings.tokenizer.encode_batch(texts)
+    pairs = []
     for ids_a, ids_b in zip(ids[::2], ids[1::2], strict=True):
-        keep_a, keep_b = kept_lengths(len(ids_a), len(ids_b), settings.max_seq_length)
-        parts += [cls, ids_a[:keep_a], sep]
-        if keep_b:
-            parts += [ids_b[:keep_b], sep]
-        segment_lengths += [keep_a + 2, keep_b + 1 if keep_b else 0]
-    lengths = np.array(segment_lengths, np.int64)
-    segments = np.tile(np.array([0, 1], np.int32), len(examples))
-    return FeatureTable(
-        np.concatenate([[0], np.cumsum(lengths.reshape(-1, 2).sum(axis=1))]).astype(np.int64),
-        {
-            "input_ids": np.concatenate([np.zeros(0, np.int32), *parts]),
-            "segment_ids": np.repeat(segments, lengths),
-        },
-        _label_columns([example.label for example in examples]),
-    )
+        length_a, length_b = kept_lengths(len(ids_a), len(ids_b), settings.max_seq_length)
+        pairs.append((ids_a[:length_a], ids_b[:length_b] if length_b else None))
+    columns = _label_columns([example.label for example in examples])
+    return pack_pairs(settings.tokenizer, pairs, columns)
 
 
 def kept_lengths(num_a: int, num_b: int, max_seq_length: int) -> tuple[int, int]:
-    """How many pieces of two texts are kept, so that they fit beside [CLS] and [SEP].
+    """Numbers of tokens to keep of two texts, so that they fit into a sequence with [CLS] and [SEP].
 
-    The longer text loses pieces first; of two equally long ones, the second.
+    The longer text loses tokens first; of two equally long texts, the second.
 
     Example:
       (9, 3, 10) -> (4, 3); (9, 8, 10) -> (4, 3); (9, 0, 10) -> (8, 0)
 
     Args:
-      num_a: pieces of the first text.
-      num_b: pieces of the second; 0 if there is none, which saves a [SEP].
-      max_seq_length: most pieces of the sequence.
+      num_a: tokens of the first text.
+      num_b: tokens of the second; 0 if there is none, which saves a [SEP].
+      max_seq_length: most tokens of the sequence.
 
-    Source: classifier_utils.py:751 (`_truncate_seq_pair`), which drops one piece at a time.
+    Source: classifier_utils.py:751 (`_truncate_seq_pair`), which drops one token at a time.
     """
     if not num_b:
         return min(num_a, max_seq_length - 2), 0

@@ -1,7 +1,7 @@
 """Tab-separated files: rows, labels and scores; a classification or regression task of the user's own in such files.
 
-A quotation mark is text like any other here. The files of GLUE hold thousands that nothing closes, and a reader with
-the quoting of CSV swallows the rows up to the next one.
+Quotation marks are ordinary text here. The files of GLUE hold thousands of unpaired ones, and a reader with the quoting
+of CSV joins all rows up to the next one.
 """
 
 import codecs
@@ -23,7 +23,7 @@ class TsvTable:
 
     Attributes:
       path: of the file.
-      source: what messages about the whole file call it, such as "--train_file=reviews.tsv".
+      source: name of the file in messages about all of it, such as "--train_file=reviews.tsv".
       columns: names, white space around them removed.
       lines: one for each row.
       first_row: line number of the first of them, counted from 1.
@@ -56,7 +56,7 @@ class TsvTable:
             yield row, line.split("\t")
 
     def width_error(self, row: int, fields: Sequence[str]) -> UserError:
-        """What to raise for a row with another number of fields than the file has columns."""
+        """The error for a row with another number of fields than the file has columns."""
         columns = "1 column" if len(fields) == 1 else f"{len(fields)} columns"
         return UserError(
             f"{self.path}:{row}: expected {len(self.columns)} columns, got {columns};"
@@ -68,8 +68,8 @@ def read_tsv(path: str, *, source: str, columns: Sequence[str] = ()) -> TsvTable
     """Reads a file: UTF-8 with or without byte-order mark, any line ends, the last of which may be missing.
 
     Args:
-      path: the file; with :// it is read through TensorFlow.
-      source: what messages about the whole file call it.
+      path: the file; a path with :// is read through TensorFlow.
+      source: name of the file in messages about all of it.
       columns: names of the columns of a file without a header; by default, its first line has them.
 
     Raises:
@@ -102,7 +102,7 @@ def _decode(path: str, source: str) -> str:
 
 
 def _split_lines(text: str) -> list[str]:
-    # Not str.splitlines: the characters U+0085, U+2028 and some more are text, and occur in real files.
+    # Not str.splitlines, which also splits at U+0085, U+2028 and others: they occur inside texts of real files.
     if "\n" not in text:
         text = text.replace("\r", "\n")  # as spreadsheets on old Macs wrote
     lines = [line.removesuffix("\r") for line in text.split("\n")]

@@ -21,7 +21,7 @@ from albert_tf.training.settings import RunConfig
 from albert_tf.training.task import Features, Outputs, Task
 
 _CHANCE_EXAMPLES = 1000
-# What the model card says of the records, from their metadata.json.
+# Entries of the records' metadata.json for the model card.
 _DATA_OF_CARD = (
     *("text", "documents", "sentences", "examples", "dupe_factor", "max_seq_length"),
     *("max_predictions_per_seq", "masked_lm_prob", "ngram", "short_seq_prob", "sentence_task"),
@@ -52,39 +52,29 @@ class PretrainingTask(Task):
     def _find_records(self, run: RunConfig) -> None:
         config = self.config
         config.check_with({RunConfig: run})
-        found = {}
-        if run.do_train:
-            found["input_file"] = records.find_records(config.input_file, "input_file")
-        if run.do_eval and config.eval_file:
-            found["eval_file"] = records.find_records(config.eval_file, "eval_file")
-        self._check_host(found, run)
-        lengths = {
-            flag: self._check_lengths(flag, record_set) for flag, record_set in found.items()
-        }
+        flags = ["input_file"] if run.do_train else []
+        flags += ["eval_file"] if run.do_eval and config.eval_file else []
+        sets = {flag: records.find_records(getattr(config, flag), flag) for flag in flags}
+        self._check_host(sets, run)
+        lengths = {flag: self._check_lengths(flag, record_set) for flag, record_set in sets.items()}
         self.max_seq_length, max_predictions = next(iter(lengths.values()))
         for flag, length in lengths.items():
             if length != (self.max_seq_length, max_predictions):
                 raise UserError(
                     f"--{flag}: its sequence length and predictions {length} differ from --input_file's"
                 )
-        if (
-            len({record_set.metadata.get("spm_sha256") for record_set in found.values()} - {None})
-            > 1
-        ):
+        vocabularies = {record_set.metadata.get("spm_sha256") for record_set in sets.values()}
+        if len(vocabularies - {None}) > 1:
             raise UserError("--eval_file was made with another vocabulary than --input_file")
         self.schema = records.pretraining_schema(self.max_seq_length, max_predictions)
-        self._all_records = found
-        data = {
-            flag: RecordData(
-                record_set, self.schema, config.shuffle, config.shuffle_buffer_examples
-            )
-            for flag, record_set in found.items()
-        }
+        self._all_records = sets
+        shuffling = config.shuffle, config.shuffle_buffer_examples
+        data = {flag: RecordData(sets[flag], self.schema, *shuffling) for flag in sets}
         self.train_data, self.eval_data = data.get("input_file"), data.get("eval_file")
 
-    def _check_host(self, found: Mapping[str, records.RecordSet], run: RunConfig) -> None:
-        """Refuses records that reading masks where another machine reads them, which has no Python of ours."""
-        for flag, record_set in found.items():
+    def _check_host(self, sets: Mapping[str, records.RecordSet], run: RunConfig) -> None:
+        """Refuses records that are masked while reading if another machine reads them, without our Python."""
+        for flag, record_set in sets.items():
             if record_set.has_dynamic_masks and run.tpu_name not in ("", "local"):
                 raise UserError(
                     f"--{flag}: records made with --masking=dynamic are masked in this process, not on the hosts of"
@@ -92,24 +82,24 @@ class PretrainingTask(Task):
                 )
 
     def _check_lengths(self, flag: str, record_set: records.RecordSet) -> tuple[int, int]:
-        """Sequence length and predictions of records, which must be as the flags say, where they say it."""
+        """Sequence length and predictions of records, which must be those of the flags that are given."""
         config = self.config
         # Where training masks, it may mask more or less than the records' settings say.
         settings = ("max_seq_length", "max_predictions_per_seq")[: 2 - record_set.has_dynamic_masks]
         for setting in settings:
-            if wanted := getattr(config, setting):
-                record_set.require(setting, setting, wanted)
-        found = records.pretraining_lengths(record_set, flag, config.max_predictions_per_seq or 0)
-        slots = (config.max_predictions_per_seq or 0) * (
-            1 + record_set.metadata.get("do_permutation", False)
-        )
-        wanted = config.max_seq_length or found[0], slots or found[1]
-        if found != wanted:
+            if value := getattr(config, setting):
+                record_set.require(setting, setting, value)
+        max_predictions = config.max_predictions_per_seq or 0
+        length, slots = records.pretraining_lengths(record_set, flag, max_predictions)
+        factor = 2 if record_set.metadata.get("do_permutation") else 1
+        expected_length = config.max_seq_length or length
+        expected_slots = factor * max_predictions or slots
+        if (length, slots) != (expected_length, expected_slots):
             raise UserError(
-                f"--max_seq_length={wanted[0]} --max_predictions_per_seq={wanted[1]}:"
-                f" the records of --{flag} have {found[0]} and {found[1]}"
+                f"--max_seq_length={expected_length} --max_predictions_per_seq={expected_slots}:"
+                f" the records of --{flag} have {length} and {slots}"
             )
-        return found
+        return length, slots
 
     def _resolve_model_config(self, run: RunConfig) -> AlbertConfig:
         config = self.config
@@ -119,14 +109,14 @@ class PretrainingTask(Task):
         model_config = chosen_config(config, run, self._init_weights, vocab_size)
         self._check_fits(model_config, vocab_size)
         if self._init_weights:
-            self._check_is_the_checkpoints()
+            self._check_checkpoints_vocabulary()
         if self._init_weights and run.warm_start_from_shallower:
             self._init_weights = pretrained.stretched(self._init_weights, model_config)
         elif self._init_weights:
             pretrained.check_same_sizes(self._init_weights, model_config)
         return model_config
 
-    def _check_is_the_checkpoints(self) -> None:
+    def _check_checkpoints_vocabulary(self) -> None:
         """Checks that the records were made with the vocabulary of the initial checkpoint, where both are known."""
         vocabulary = self._init_weights.vocabulary
         if not vocabulary:
@@ -182,18 +172,17 @@ class PretrainingTask(Task):
 
     def settings(self) -> Mapping[str, Settings | Mapping]:
         """The task's settings by group, for the run's config.json."""
-        # The files may move between two parts of a run, but they must hold the same.
-        held = next(iter(self._all_records.values()))
-        found = {
-            "num_files": len(held.files),
-            "num_examples": held.num_examples,
-            "spm_sha256": held.metadata.get("spm_sha256"),
-            "masking": compact_records.mask_settings(held.metadata) or "static",
-        }
+        # Files may move before a run is resumed, but their contents must stay.
+        record_set = next(iter(self._all_records.values()))
         return {
             "task": self.config,
             "model": self.model_config,
-            "records": found,
+            "records": {
+                "num_files": len(record_set.files),
+                "num_examples": record_set.num_examples,
+                "spm_sha256": record_set.metadata.get("spm_sha256"),
+                "masking": compact_records.mask_settings(record_set.metadata) or "static",
+            },
         }
 
     def build_model(
@@ -210,7 +199,7 @@ class PretrainingTask(Task):
         return model
 
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
-        """Number of masked pieces and of examples."""
+        """Number of masked tokens and of examples."""
         return {
             "masked_lm_loss": tf.reduce_sum(_masked_lm_weights(features)),
             "sentence_order_loss": tf.reduce_sum(_example_weights(features)),
@@ -252,7 +241,7 @@ class PretrainingTask(Task):
         )
 
     def chance_levels(self) -> Mapping[str, float]:
-        """Accuracy of always giving the commonest answer of the first examples."""
+        """Accuracy of always giving the most frequent answer of the first examples."""
         record_set = self._all_records.get("eval_file") or self._all_records["input_file"]
         (features,) = self._sample(record_set, _CHANCE_EXAMPLES)
         masked = features["masked_lm_ids"][features["masked_lm_weights"] > 0]

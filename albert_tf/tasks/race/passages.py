@@ -2,7 +2,7 @@
 
     [CLS] article [SEP] question and option [SEP]
 
-once for every option. Where the question has a gap ("_"), the option stands in it.
+once for every option. Where the question has a gap ("_"), the option fills it.
 """
 
 import dataclasses
@@ -16,12 +16,13 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import read_bytes
 from albert_tf.data.feature_table import FeatureTable
+from albert_tf.tasks.sequences import pack_pairs
 from albert_tf.text.tokenizer import Tokenizer
 
 LEVELS = ("middle", "high")
 ANSWERS = "ABCD"
 NUM_OPTIONS = len(ANSWERS)
-# The archive has one file a passage; the original's first release wanted this one, with one passage a line.
+# The archive has a file for each passage; the original's first release needed this file, with a passage in each line.
 JOINED_FILE = "all.txt"
 NUM_SPECIAL = 3  # [CLS] and twice [SEP]
 
@@ -36,8 +37,8 @@ class RaceQuestion:
       article: the passage.
       question: may hold gaps, "_".
       options: four texts.
-      answer: index of the right option; None if the data does not tell.
-      file: where it was read.
+      answer: index of the right option; None if the data does not have it.
+      file: path of its file.
       number: index among the questions of its passage.
     """
 
@@ -53,16 +54,16 @@ class RaceQuestion:
 
 @dataclasses.dataclass(frozen=True)
 class RaceSettings:
-    """What the features depend on, besides the questions.
+    """Settings of the features.
 
     Attributes:
-      tokenizer: text to piece ids.
-      max_seq_length: L, most pieces of a sequence; the article is cut to fit.
-      max_qa_length: most pieces of question and option together, whose end is kept; at most
-        `max_seq_length` less the special pieces.
+      tokenizer: text to token ids.
+      max_seq_length: L, most tokens of a sequence; the article is cut to fit.
+      max_qa_length: most tokens of question and option together, of which the last remain; at most
+        `max_seq_length` less the special tokens.
 
     Raises:
-      UserError: there would be no room for a piece of text.
+      UserError: there would be no room for a token of text.
     """
 
     tokenizer: Tokenizer
@@ -94,7 +95,7 @@ def read_race(
       The questions; either all have an answer or none has.
 
     Raises:
-      UserError: the split is not there, or a file is not as it should be; names the file.
+      UserError: the split does not exist, or a file is malformed; names the file.
 
     Source: race_utils.py:98-155 (`read_examples`).
     """
@@ -112,7 +113,7 @@ def read_race(
 
 
 def _split_folder(data_dir: str, split: str, flag: str) -> str:
-    """The folder of a split, whose files are all that `read_race` reads.
+    """The folder of a split.
 
     Raises:
       UserError: there is none.
@@ -161,30 +162,27 @@ def _read_file(path: str, level: str, need_answers: bool) -> Iterator[RaceQuesti
 
 
 def _passages(content: bytes, path: str) -> Iterator[tuple[str, Any]]:
-    """The JSON values of a file, one or one a line, each with what messages call its place."""
+    """The JSON values of a file, each with its place for messages: one value in all, or one in each line."""
     lines = [line for line in enumerate(content.splitlines(), start=1) if line[1].strip()]
-    try:
-        # A byte-order mark is recognised in bytes only.
-        whole = json.loads(content)
-    except ValueError as error:
-        if len(lines) < 2 or not _is_json(lines[0][1]):
-            raise UserError(f"{path}: is not JSON ({error})") from None
-    else:
+    whole, error = _parsed(content)  # a byte-order mark is recognised in bytes only
+    if not error:
         yield path, whole
         return
+    if len(lines) < 2 or _parsed(lines[0][1])[1]:
+        raise UserError(f"{path}: is not JSON ({error})")
     for number, line in lines:
-        try:
-            yield f"{path}, line {number}", json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{path}, line {number}: is not JSON ({error})") from None
+        value, error = _parsed(line)
+        if error:
+            raise UserError(f"{path}, line {number}: is not JSON ({error})")
+        yield f"{path}, line {number}", value
 
 
-def _is_json(text: bytes) -> bool:
+def _parsed(content: bytes) -> tuple[Any, str]:
+    """The value of JSON text, and an error message or ""."""
     try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
+        return json.loads(content), ""
+    except ValueError as error:
+        return None, str(error)
 
 
 def _check_passage(passage: Any, place: str, need_answers: bool) -> None:
@@ -230,7 +228,7 @@ def _check_question(passage: dict, number: int, place: str) -> None:
 
 
 def join_question_and_option(question: str, option: str) -> str:
-    """The option put into every gap of the question; behind it, where it has none.
+    """The question with the option in every gap; behind it, if it has no gap.
 
     Example:
       ("Ann _ , then _ .", "sang") -> "Ann sang , then sang ."; ("Who?", "Ann") -> "Who? Ann"
@@ -245,7 +243,7 @@ def make_race_features(settings: RaceSettings, questions: Sequence[RaceQuestion]
 
     Args:
       settings: vocabulary and lengths.
-      questions: in order; an article is tokenised once for the questions that follow one another.
+      questions: in order; an article is tokenised once.
 
     Returns:
       A table of 4 sequences an example: `input_ids` and `segment_ids` (0 for [CLS], article and first [SEP], 1 for
@@ -255,39 +253,24 @@ def make_race_features(settings: RaceSettings, questions: Sequence[RaceQuestion]
     """
     contexts = _encode_articles(settings.tokenizer, questions)
     endings = _encode_questions(settings, questions)
-    cls_piece, sep_piece = (
-        np.array([id], np.int32) for id in (settings.tokenizer.cls_id, settings.tokenizer.sep_id)
-    )
     room = settings.max_seq_length - NUM_SPECIAL
-    pieces = [np.zeros(0, np.int32)]
-    part_lengths = []  # of segment 0 and of segment 1, in turn
-    for index, ending in enumerate(endings):
-        context = contexts[index // NUM_OPTIONS][: room - len(ending)]
-        pieces += [cls_piece, context, sep_piece, ending, sep_piece]
-        part_lengths += [len(context) + 2, len(ending) + 1]
-
-    parts = np.array(part_lengths, np.int64)
+    pairs = [
+        (contexts[index // NUM_OPTIONS][: room - len(ending)], ending)
+        for index, ending in enumerate(endings)
+    ]
     columns = {"is_high": [question.level == "high" for question in questions]}
     if all(question.answer is not None for question in questions):
         columns["label_ids"] = [question.answer for question in questions]
-    segments = np.tile(np.array([0, 1], np.int32), len(endings))
-    return FeatureTable(
-        np.concatenate([[0], np.cumsum(parts.reshape(-1, 2).sum(axis=1))]).astype(np.int64),
-        {"input_ids": np.concatenate(pieces), "segment_ids": np.repeat(segments, parts)},
-        {name: np.array(values, np.int32).reshape(-1, 1) for name, values in columns.items()},
-        NUM_OPTIONS,
-    )
+    columns = {name: np.array(values, np.int32)[:, None] for name, values in columns.items()}
+    return pack_pairs(settings.tokenizer, pairs, columns, NUM_OPTIONS)
 
 
 def _encode_articles(tokenizer: Tokenizer, questions: Sequence[RaceQuestion]) -> list[np.ndarray]:
     """For each question the ids of its article."""
-    texts, of_question = [], []
-    for question in questions:
-        if not texts or texts[-1] != question.article:
-            texts.append(question.article)
-        of_question.append(len(texts) - 1)
-    encoded = tokenizer.encode_batch(texts)
-    return [encoded[index] for index in of_question]
+    articles = [question.article for question in questions]
+    distinct = list(dict.fromkeys(articles))
+    encoded = dict(zip(distinct, tokenizer.encode_batch(distinct), strict=True))
+    return [encoded[article] for article in articles]
 
 
 def _encode_questions(
@@ -297,8 +280,8 @@ def _encode_questions(
     clean = settings.tokenizer.clean
     texts = []
     for question in questions:
-        # Cleaned before they are joined, as cleaning makes gaps of other low lines ("＿").
+        # Cleaned before they are joined, as cleaning turns other low lines ("＿") into gaps.
         cleaned = clean(question.question)
         texts += [join_question_and_option(cleaned, clean(option)) for option in question.options]
-    most = min(settings.max_qa_length, settings.max_seq_length - NUM_SPECIAL)
-    return [ids[-most:] for ids in settings.tokenizer.encode_batch(texts)]
+    max_length = min(settings.max_qa_length, settings.max_seq_length - NUM_SPECIAL)
+    return [ids[-max_length:] for ids in settings.tokenizer.encode_batch(texts)]

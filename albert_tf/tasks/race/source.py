@@ -2,7 +2,7 @@
 
 from albert_tf.tasks.race import passages
 from albert_tf.tasks.race.settings import RaceConfig
-from albert_tf.tasks.source import _OFFICIAL_SPLITS, Source
+from albert_tf.tasks.source import OFFICIAL_SPLITS, Source
 
 
 class RaceSource(Source):
@@ -16,7 +16,7 @@ class RaceSource(Source):
         """See `Source`."""
         return passages.read_race(
             self.config.data_dir,
-            _OFFICIAL_SPLITS[split],
+            OFFICIAL_SPLITS[split],
             level=self.config.level,
             flag="data_dir",
             need_answers=split != "predict",

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from albert_tf.model.heads import AlbertForMultipleChoice
 from albert_tf.tasks import metrics
@@ -12,58 +11,39 @@ from albert_tf.tasks.finetuning import (
     answer_rows,
     averaged,
     commonest_share,
-    example_weights,
 )
 from albert_tf.tasks.race.source import RaceSource
-from albert_tf.training.losses import Ratio, cross_entropy
-from albert_tf.training.task import Features, Files, Outputs, Predictions
+from albert_tf.training.task import Files, Predictions
 
 
 class RaceTask(FineTuningTask):
-    """Chooses one of four options.
-
-    Args:
-      config: settings of the task.
-      run: what is asked for, and the model to start from.
-
-    Raises:
-      UserError: the files, the model and the flags do not fit together.
-    """
+    """Chooses one of four options; arguments as of `FineTuningTask`."""
 
     model_class = AlbertForMultipleChoice
     source_class = RaceSource
     best_metric = "accuracy"
-
-    def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
-        """Cross entropy over the options."""
-        labels, weights = features["label_ids"][:, 0], example_weights(features)
-        return {"label_loss": cross_entropy(outputs["logits"], labels, weights)}
-
-    def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
-        """Probabilities [B, C]."""
-        return {"probabilities": tf.nn.softmax(outputs["logits"])}
-
-    # --- Results ---
 
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
         """Accuracy over all questions, and over those of middle and of high schools."""
         hits = self._choices(members) == self._column("eval", "label_ids")
         is_high = self._column("eval", "is_high") == 1
         groups = {"accuracy_middle": ~is_high, "accuracy_high": is_high}
-        found = {name: float(hits[group].mean()) for name, group in groups.items() if group.any()}
-        return {"accuracy": float(hits.mean()), **found}
+        results = {"accuracy": float(hits.mean())}
+        for name, group in groups.items():
+            if group.any():
+                results[name] = float(hits[group].mean())
+        return results
 
     def _choices(self, members: Sequence[Predictions]) -> np.ndarray:
         return np.argmax(averaged(members, "probabilities"), axis=1)
 
     def collapsed(self, members: Sequence[Predictions]) -> str:
         """Says so if one option is chosen throughout."""
-        found = set(self._choices(members))
-        if len(found) > 1 or len(self.items["eval"]) < 2:
+        choices = self._choices(members)
+        if len(set(choices)) > 1 or len(choices) < 2:
             return ""
-        letter = self.labels[found.pop()]
-        count = len(self.items["eval"])
-        return f"the model chooses option {letter} for all of the {count:,} questions"
+        letter = self.labels[choices[0]]
+        return f"the model chooses option {letter} for all of the {len(choices):,} questions"
 
     def chance_levels(self) -> Mapping[str, float]:
         """Accuracy of always choosing the commonest option."""
@@ -79,25 +59,25 @@ class RaceTask(FineTuningTask):
         }
 
     def _error_report(self, members: Sequence[Predictions]) -> str:
-        labels = self._column("eval", "label_ids")
+        labels, choices = self._column("eval", "label_ids"), self._choices(members)
         probabilities = averaged(members, "probabilities")
-        choices = self._choices(members)
-        parts = [
-            metrics.format_confusion(
-                metrics.confusion_table(choices, labels, len(self.labels)), self.labels
-            )
-        ]
-        worst = metrics.worst_errors(probabilities, labels)
-        parts.append(f"The {len(worst)} worst errors of {len(labels):,} questions\n")
-        for index in worst:
-            question = self.items["eval"][index]
-            parts.append(
+
+        def describe(index: int) -> str:
+            question, chosen, right = self.items["eval"][index], choices[index], labels[index]
+            return (
                 f"{question.id}: {question.question}\n"
-                f"  chose {self.labels[choices[index]]} ({probabilities[index].max():.3f})"
-                f" {question.options[choices[index]]}\n"
-                f"  true  {self.labels[labels[index]]} {question.options[labels[index]]}"
+                f"  chose {self.labels[chosen]} ({probabilities[index].max():.3f}) {question.options[chosen]}\n"
+                f"  true  {self.labels[right]} {question.options[right]}"
             )
-        return "\n".join(parts) + "\n"
+
+        return metrics.error_report(
+            choices,
+            labels,
+            describe,
+            names=self.labels,
+            probabilities=probabilities,
+            unit="questions",
+        )
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
         """The option chosen for each question, with probabilities, and the raw predictions."""

@@ -1,9 +1,9 @@
-"""SQuAD: from a model's numbers to answers, from answers to scores; Python and NumPy only.
+"""SQuAD: from a model's outputs to answers, from answers to scores; Python and NumPy only.
 
     candidate_spans_v1, candidate_spans_v2    every window's best starts and ends -> spans of the context
     combine                                   the spans of several models -> those of their ensemble
     best_answers                              spans -> each question's best answers
-    predictions, nbest_predictions, null_odds_by_id    what the files of predictions hold
+    predictions, nbest_predictions, null_odds_by_id    contents of the files of predictions
     score_v1, score_v2, score_v2_by_threshold          the rules of the official evaluation scripts
 
 Null odds say how likely a question has no answer: the logit that the model was trained to give for `is_impossible`, the
@@ -17,7 +17,7 @@ import functools
 import math
 import re
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +26,11 @@ from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.squad.windows import SquadQuestion
 
 _WINDOWS_AT_A_TIME = 1024  # bounds the memory for pairs of starts and ends
+# Outputs of a model for SQuAD 2.0 that `candidate_spans_v2` takes.
+V2_OUTPUTS = (
+    *("start_top_log_probs", "start_top_index", "end_top_log_probs", "end_top_index"),
+    "cls_logits",
+)
 _NO_LOG_PROB = -1e6  # of the empty answer to a question that has no candidate
 
 
@@ -39,7 +44,7 @@ class Spans:
     Attributes:
       question: index of the question, int32 [spans].
       start_chars, end_chars: the context's characters from start to before end, int32 [spans].
-      start_log_probs, end_log_probs: what the model gives for start and end, float64 [spans]; their sum is the score.
+      start_log_probs, end_log_probs: the model's scores of start and end, float64 [spans]; their sum is the score.
       null_odds: float64 [questions] for SQuAD 2.0, otherwise [0].
     """
 
@@ -57,10 +62,11 @@ class Spans:
 
     def best_first(self) -> "Spans":
         """The same spans in order; equals keep theirs."""
-        return self._take(np.lexsort((-self.scores, self.question)))
+        return self.take(np.lexsort((-self.scores, self.question)))
 
-    def _take(self, taken: np.ndarray) -> "Spans":
-        arrays = {name: values[taken] for name, values in vars(self).items() if name != "null_odds"}
+    def take(self, indices: np.ndarray) -> "Spans":
+        """The spans at some indices, or where a mask is true."""
+        arrays = {name: array[indices] for name, array in vars(self).items() if name != "null_odds"}
         return Spans(**arrays, null_odds=self.null_odds)
 
     @classmethod
@@ -82,33 +88,32 @@ def candidate_spans_v1(
     """The spans between a window's best starts and best ends.
 
     A span begins where its window has the most context, ends in the context, and has at most `max_answer_length`
-    pieces. As in the original, the best starts and ends are looked for among all of a window's pieces, the
-    question's too, and windows are compared by their logits. Not as there, padding is left out.
+    tokens. As in the original, the best starts and ends are chosen among all tokens of a window, the question's
+    included, and windows are compared by their logits. Unlike there, padding is left out.
 
     Args:
-      windows: from `features.squad.make_windows`, for all questions.
+      windows: from `make_windows`, for all questions.
       start_logits: float32 [windows, L], with L at least the longest window's length.
       end_logits: the same of ends.
-      n_best_size: starts, and ends, looked at in a window.
-      max_answer_length: most pieces of an answer.
+      n_best_size: starts, and ends, of a window that are considered.
+      max_answer_length: most tokens of an answer.
 
     Source: squad_utils.py (`accumulate_predictions_v1`).
     """
-    parts = []
-    for rows in _chunks(len(windows)):
-        padded = _PaddedWindows.of(windows, rows, start_logits.shape[1])
-        starts = padded.largest(start_logits[rows], n_best_size)
-        ends = padded.largest(end_logits[rows], n_best_size)
-        parts.append(
-            padded.spans(
-                starts,
-                np.take_along_axis(start_logits[rows], starts, axis=1),
-                ends[:, None],
-                np.take_along_axis(end_logits[rows], ends, axis=1)[:, None],
-                max_answer_length,
-            )
-        )
-    return Spans.concatenate(parts, np.zeros(0)).best_first()
+    length = start_logits.shape[1]
+    if windows.lengths.max() > length:
+        raise ValueError(f"a window has {windows.lengths.max()} pieces, not {length}")
+    is_padding = np.arange(length) >= windows.lengths[:, None]
+
+    def best(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        order = np.argsort(np.where(is_padding, np.inf, -logits), axis=1, kind="stable")
+        return order[:, :n_best_size], np.take_along_axis(logits, order[:, :n_best_size], axis=1)
+
+    ends, end_scores = best(end_logits)
+    spans = _valid_spans(
+        windows, *best(start_logits), ends[:, None], end_scores[:, None], max_answer_length
+    )
+    return spans.best_first()
 
 
 def candidate_spans_v2(
@@ -121,40 +126,82 @@ def candidate_spans_v2(
     cls_logits: np.ndarray,
     max_answer_length: int,
 ) -> Spans:
-    """The spans that a beam search over starts and ends found, and null odds.
+    """The spans of a beam search over starts and ends, and null odds.
 
-    What spans are valid is as in `candidate_spans_v1`.
+    A span is valid as in `candidate_spans_v1`.
 
     Args:
-      windows: from `features.squad.make_windows`, for all questions.
+      windows: from `make_windows`, for all questions.
       start_top_log_probs: of the K best starts, float32 [windows, K].
-      start_top_index: the pieces that they are, int [windows, K].
-      end_top_log_probs: of the M best ends for each of these starts, float32 [windows, K * M]; those of start k stand
-        from k * M on.
-      end_top_index: the pieces that they are, int [windows, K * M].
+      start_top_index: their tokens, int [windows, K].
+      end_top_log_probs: of the M best ends for each of these starts, float32 [windows, K * M]; those of start k begin
+        at k * M.
+      end_top_index: their tokens, int [windows, K * M].
       cls_logits: the logit of having no answer, float32 [windows].
-      max_answer_length: most pieces of an answer.
+      max_answer_length: most tokens of an answer.
 
     Source: squad_utils.py (`accumulate_predictions_v2`).
     """
-    parts = []
-    # A masked piece is found where there are fewer than K others; it may stand in the padding.
-    length = 1 + max(windows.lengths.max() - 1, start_top_index.max(), end_top_index.max())
-    shape = (len(windows), start_top_index.shape[1], -1)
-    for rows in _chunks(len(windows)):
-        parts.append(
-            _PaddedWindows.of(windows, rows, length).spans(
-                start_top_index[rows],
-                start_top_log_probs[rows],
-                end_top_index.reshape(shape)[rows],
-                end_top_log_probs.reshape(shape)[rows],
-                max_answer_length,
-            )
-        )
+    shape = (*start_top_index.shape, -1)
+    spans = _valid_spans(
+        windows,
+        start_top_index,
+        start_top_log_probs,
+        end_top_index.reshape(shape),
+        end_top_log_probs.reshape(shape),
+        max_answer_length,
+    )
     question = windows.columns["question_index"][:, 0]
     null_odds = np.full(question.max() + 1, np.inf)
     np.minimum.at(null_odds, question, cls_logits)
-    return Spans.concatenate(parts, null_odds).best_first()
+    return dataclasses.replace(spans, null_odds=null_odds).best_first()
+
+
+def _valid_spans(
+    windows: FeatureTable,
+    starts: np.ndarray,
+    start_log_probs: np.ndarray,
+    ends: np.ndarray,
+    end_log_probs: np.ndarray,
+    max_answer_length: int,
+) -> Spans:
+    """The valid spans from starts [windows, S] to ends [windows, S or 1, E], by window, start and end."""
+    # The model may choose tokens of the padding where a window has too few others.
+    length = 1 + max(windows.lengths.max() - 1, starts.max(), ends.max())
+    names = ["start_chars", "end_chars", "is_max_context", "question_index"]
+    parts = []
+    for first in range(0, len(windows), _WINDOWS_AT_A_TIME):
+        chunk = slice(first, first + _WINDOWS_AT_A_TIME)
+        features = windows.batch(np.arange(len(windows))[chunk], length, names)
+        is_token = features["input_mask"] == 1
+        start_chars, end_chars = features["start_chars"], features["end_chars"]
+        is_context = is_token & (start_chars >= 0)
+        # A token without text ends where the last one before it with text does: no answer ends in white space.
+        has_text = is_token & (end_chars > start_chars)
+        end_chars = np.maximum.accumulate(np.where(has_text, end_chars, -1), axis=1)
+
+        start, end = starts[chunk][:, :, None], ends[chunk]  # [W, S, 1], [W, S or 1, E]
+        window = np.arange(len(start))[:, None, None]
+        is_valid = (
+            (features["is_max_context"][window, start] == 1)
+            & is_context[window, end]
+            & (end >= start)
+            & (end < start + max_answer_length)
+        )
+
+        def valid(values: np.ndarray, is_valid: np.ndarray = is_valid) -> np.ndarray:
+            return np.broadcast_to(values, is_valid.shape)[is_valid]
+
+        spans = Spans(
+            valid(features["question_index"][:, :, None]),
+            valid(start_chars[window, start]),
+            valid(end_chars[window, end]),
+            valid(start_log_probs[chunk][:, :, None]).astype(np.float64),
+            valid(end_log_probs[chunk]).astype(np.float64),
+            np.zeros(0),
+        )
+        parts.append(spans.take(spans.end_chars > spans.start_chars))
+    return Spans.concatenate(parts, np.zeros(0))
 
 
 def combine(members: Sequence[Spans]) -> Spans:
@@ -180,13 +227,13 @@ def combine(members: Sequence[Spans]) -> Spans:
     spans = Spans.concatenate(members, null_odds)
     member = np.repeat(np.arange(len(members)), [len(spans.question) for spans in members])
 
-    # Several pieces may stand for the same characters: of such spans a member's best counts.
+    # Several tokens may have the same characters: of such spans the best of a member counts.
     order = np.lexsort((-spans.scores, member, spans.end_chars, spans.start_chars, spans.question))
-    spans, member = spans._take(order), member[order]
+    spans, member = spans.take(order), member[order]
     keys = np.stack([spans.question, spans.start_chars, spans.end_chars])
     is_new_span = np.append(True, np.any(keys[:, 1:] != keys[:, :-1], axis=0))[: len(member)]
     is_first = is_new_span | np.append(True, member[1:] != member[:-1])[: len(member)]
-    spans, is_new_span = spans._take(is_first), is_new_span[is_first]
+    spans, is_new_span = spans.take(is_first), is_new_span[is_first]
 
     begins = np.flatnonzero(is_new_span)
     counts = np.diff(np.append(begins, len(is_new_span)))
@@ -194,89 +241,7 @@ def combine(members: Sequence[Spans]) -> Spans:
         name: np.add.reduceat(getattr(spans, name), begins) / counts
         for name in ("start_log_probs", "end_log_probs")
     }
-    return dataclasses.replace(spans._take(begins), **means).best_first()
-
-
-def _chunks(num_windows: int) -> Iterator[slice]:
-    for begin in range(0, num_windows, _WINDOWS_AT_A_TIME):
-        yield slice(begin, begin + _WINDOWS_AT_A_TIME)
-
-
-@dataclasses.dataclass(frozen=True)
-class _PaddedWindows:
-    """Some windows.
-
-    Attributes:
-      question: int32 [B].
-      is_piece, is_context, can_start: bool [B, L]; false in the padding.
-      start_chars: int32 [B, L], of the pieces of the context.
-      end_chars: int32 [B, L]; a piece without text of its own has that of the last piece before it that has text, so
-        that no answer ends in white space, -1 without one.
-    """
-
-    question: np.ndarray
-    is_piece: np.ndarray
-    is_context: np.ndarray
-    can_start: np.ndarray
-    start_chars: np.ndarray
-    end_chars: np.ndarray
-
-    @classmethod
-    def of(cls, windows: FeatureTable, rows: slice, length: int) -> "_PaddedWindows":
-        examples = np.arange(len(windows))[rows]
-        if windows.lengths[examples].max() > length:
-            raise ValueError(f"a window has {windows.lengths[examples].max()} pieces, not {length}")
-        names = ["start_chars", "end_chars", "is_max_context", "question_index"]
-        features = windows.batch(examples, length, names)
-        is_piece = features["input_mask"] == 1
-        start_chars, end_chars = features["start_chars"], features["end_chars"]
-        has_text = is_piece & (end_chars > start_chars)
-        return cls(
-            features["question_index"][:, 0],
-            is_piece,
-            is_piece & (start_chars >= 0),
-            features["is_max_context"] == 1,
-            start_chars,
-            np.maximum.accumulate(np.where(has_text, end_chars, -1), axis=1),
-        )
-
-    def largest(self, logits: np.ndarray, number: int) -> np.ndarray:
-        """Positions of the `number` largest logits [B, L] of each window, int64 [B, number]; of equals the first."""
-        return np.argsort(np.where(self.is_piece, -logits, np.inf), axis=1, kind="stable")[
-            :, :number
-        ]
-
-    def spans(
-        self,
-        starts: np.ndarray,
-        start_log_probs: np.ndarray,
-        ends: np.ndarray,
-        end_log_probs: np.ndarray,
-        max_answer_length: int,
-    ) -> Spans:
-        """The valid ones of the spans from starts [B, S] to ends [B, S or 1, E]: by window, start and end."""
-        rows = np.arange(len(starts))[:, None]
-        shape = (*starts.shape, ends.shape[2])
-        lengths = ends - starts[:, :, None] + 1
-        is_valid = (
-            self.can_start[rows, starts][:, :, None]
-            & self.is_context[rows[:, :, None], ends]
-            & (lengths >= 1)
-            & (lengths <= max_answer_length)
-        )
-        window, start_rank, end_rank = np.nonzero(is_valid)
-        ends, end_log_probs = np.broadcast_to(ends, shape), np.broadcast_to(end_log_probs, shape)
-        start_chars = self.start_chars[window, starts[window, start_rank]]
-        end_chars = self.end_chars[window, ends[window, start_rank, end_rank]]
-        spans = Spans(
-            self.question[window],
-            start_chars,
-            end_chars,
-            start_log_probs[window, start_rank].astype(np.float64),
-            end_log_probs[window, start_rank, end_rank].astype(np.float64),
-            np.zeros(0),
-        )
-        return spans._take(end_chars > start_chars)
+    return dataclasses.replace(spans.take(begins), **means).best_first()
 
 
 # --- Answers ---
@@ -287,7 +252,7 @@ class Answer(NamedTuple):
 
     Attributes:
       text: the context's characters from `start_char` to before `end_char`; empty if there is no candidate at all.
-      start_log_prob, end_log_prob: what the model gives for its start and end.
+      start_log_prob, end_log_prob: the model's scores of its start and end.
       probability: share of exp(score) among the answers listed with it.
       start_char, end_char: where it stands in the context.
     """
@@ -320,35 +285,27 @@ def best_answers(
     Source: squad_utils.py (`write_predictions_v1`, `write_predictions_v2`).
     """
     splits = np.searchsorted(spans.question, np.arange(len(questions) + 1))
+    fields = (spans.start_log_probs, spans.end_log_probs, spans.start_chars, spans.end_chars)
     answers = []
-    for index, question in enumerate(questions):
-        candidates = slice(splits[index], splits[index + 1])
-        entries = zip(
-            spans.start_chars[candidates].tolist(),
-            spans.end_chars[candidates].tolist(),
-            spans.start_log_probs[candidates].tolist(),
-            spans.end_log_probs[candidates].tolist(),
-            strict=True,
-        )
+    for question, begin, end in zip(questions, splits[:-1], splits[1:], strict=True):
         best = {}
-        for start, end, *log_probs in entries:
-            best.setdefault(question.context[start:end], (*log_probs, start, end))
+        for span in zip(*(values[begin:end].tolist() for values in fields), strict=True):
+            best.setdefault(question.context[span[2] : span[3]], span)
             if len(best) == n_best_size:
                 break
-        answers.append(_with_probabilities(best or {"": (_NO_LOG_PROB, _NO_LOG_PROB, 0, 0)}))
-    return answers
-
-
-def _with_probabilities(best: Mapping[str, tuple[float, float, int, int]]) -> list[Answer]:
-    scores = [start_log_prob + end_log_prob for start_log_prob, end_log_prob, *_ in best.values()]
-    weights = [math.exp(score - max(scores)) for score in scores]
-    total = sum(weights)
-    return [
-        Answer(text, start_log_prob, end_log_prob, weight / total, start, end)
-        for (text, (start_log_prob, end_log_prob, start, end)), weight in zip(
-            best.items(), weights, strict=True
+        best = best or {"": (_NO_LOG_PROB, _NO_LOG_PROB, 0, 0)}
+        scores = [
+            start_log_prob + end_log_prob for start_log_prob, end_log_prob, *_ in best.values()
+        ]
+        weights = [math.exp(score - max(scores)) for score in scores]
+        total = sum(weights)
+        answers.append(
+            [
+                Answer(text, *span[:2], weight / total, *span[2:])
+                for (text, span), weight in zip(best.items(), weights, strict=True)
+            ]
         )
-    ]
+    return answers
 
 
 def predictions(
@@ -357,7 +314,7 @@ def predictions(
     null_odds: np.ndarray | None = None,
     threshold: float = math.inf,
 ) -> dict[str, str]:
-    """What predictions.json holds: for each question's id its best answer, empty for "no answer".
+    """Contents of predictions.json: for each question's id its best answer, empty for "no answer".
 
     Args:
       questions: in the order of the answers.
@@ -376,7 +333,7 @@ def predictions(
 def nbest_predictions(
     questions: Sequence[SquadQuestion], answers: Sequence[Sequence[Answer]]
 ) -> dict[str, list[dict[str, str | float | int]]]:
-    """What nbest_predictions.json holds: for each question's id its best answers, whatever the null odds."""
+    """Contents of nbest_predictions.json: for each question's id its best answers, whatever the null odds."""
     return {
         question.id: [answer._asdict() for answer in best]
         for question, best in zip(questions, answers, strict=True)
@@ -384,7 +341,7 @@ def nbest_predictions(
 
 
 def null_odds_by_id(questions: Sequence[SquadQuestion], null_odds: np.ndarray) -> dict[str, float]:
-    """What null_odds.json holds: each question's null odds."""
+    """Contents of null_odds.json: each question's null odds."""
     odds = np.asarray(null_odds).tolist()
     return {question.id: value for question, value in zip(questions, odds, strict=True)}
 
@@ -484,7 +441,7 @@ def score_v2_by_threshold(
 ) -> dict[str, dict[str, float]]:
     """The scores of SQuAD 2.0 at each threshold of null odds that matters.
 
-    Only the first two say what to expect of new questions. The best one is what the original reports.
+    Only the first two predict the scores of new questions. The original reports the best one.
 
     Args:
       questions: with their answers; at least one.
@@ -581,7 +538,7 @@ class _RawScores:
     def best_threshold(self, scores: np.ndarray) -> tuple[float, float]:
         """The best score in percent, and its threshold; 0 if it is best to answer nothing.
 
-        Of questions with equal null odds, the script counts some as answered and others as not. So does this.
+        Of questions with equal null odds, the script counts some as answered and some as not; so does this function.
 
         Source: evaluate-v2.0.py (`find_best_thresh`).
         """

@@ -1,6 +1,6 @@
 """The data of SQuAD: files -> windows over contexts."""
 
-from albert_tf.tasks.source import _FILE_FLAGS, Source
+from albert_tf.tasks.source import FILE_FLAGS, Source
 from albert_tf.tasks.squad import windows
 from albert_tf.tasks.squad.settings import SquadConfig
 
@@ -21,7 +21,7 @@ class SquadSource(Source):
 
     def read(self, split: str) -> list[tuple[int, windows.SquadQuestion]] | None:
         """See `Source`."""
-        flag = _FILE_FLAGS[split]
+        flag = FILE_FLAGS[split]
         path = getattr(self.config, flag)
         if not path:
             return None

@@ -1,5 +1,6 @@
 """SQuAD 1.1 and 2.0: spans of a context, or no answer (original run_squad_v1.py, run_squad_v2.py, squad_utils.py)."""
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -13,28 +14,17 @@ from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.tasks.squad import answers as squad_answers
 from albert_tf.tasks.squad.settings import SquadConfig
 from albert_tf.tasks.squad.source import SquadSource
+from albert_tf.tasks.squad.windows import SquadQuestion
 from albert_tf.training.losses import Ratio, binary_cross_entropy, cross_entropy
 from albert_tf.training.task import Features, Files, Outputs, Predictions
 
 THRESHOLD_FILE = "predictions/null_threshold.json"
 _V1_OUTPUTS = ("start_logits", "end_logits")
-_V2_OUTPUTS = (
-    *("start_top_log_probs", "start_top_index", "end_top_log_probs", "end_top_index"),
-    "cls_logits",
-)
 _WORST = 20
 
 
 class SquadTask(FineTuningTask):
-    """Answers questions by a part of their context.
-
-    Args:
-      config: settings of the task.
-      run: what is asked for, and the model to start from.
-
-    Raises:
-      UserError: the files, the model and the flags do not fit together.
-    """
+    """Answers questions by a part of their context; arguments as of `FineTuningTask`."""
 
     source_class = SquadSource
     best_metric = "f1"
@@ -46,8 +36,8 @@ class SquadTask(FineTuningTask):
     def __init__(self, config: SquadConfig, run: FineTuningRunConfig):
         self.has_null = config.version == "2.0"
         self.model_class = AlbertForSpanOrNone if self.has_null else AlbertForSpan
-        self._last_answers = None
-        self._known_spans = []
+        self._last_answers = (None, None, None)  # key, members, answers
+        self._known_spans = {}
         super().__init__(config, run)
         self.questions = {
             split: [question for _, question in items] for split, items in self.items.items()
@@ -75,33 +65,31 @@ class SquadTask(FineTuningTask):
             ends = outputs["end_logits"] - 1e30 * is_padding
         start = cross_entropy(starts, features["start_positions"][:, 0], weights)
         end = cross_entropy(ends, features["end_positions"][:, 0], weights)
-        found = {"span_loss": Ratio(0.5 * (start.sum + end.sum), start.count)}
+        losses = {"span_loss": Ratio(0.5 * (start.sum + end.sum), start.count)}
         if self.has_null:
             label = features["is_impossible"][:, 0]
             loss = binary_cross_entropy(outputs["cls_logits"], label, weights)
-            found["answerable_loss"] = Ratio(0.5 * loss.sum, loss.count)
-        return found
+            losses["answerable_loss"] = Ratio(0.5 * loss.sum, loss.count)
+        return losses
 
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
         """Scores of starts and ends of every window, and of having no answer."""
-        names = _V2_OUTPUTS if self.has_null else _V1_OUTPUTS
+        names = squad_answers.V2_OUTPUTS if self.has_null else _V1_OUTPUTS
         return {name: outputs[name] for name in names}
 
     # --- Answers ---
 
-    def _spans(self, members: Sequence[Predictions], split: str) -> squad_answers.Spans:
-        """Candidate answers of one model, or the combined ones of several."""
-        found = [self._spans_of(member, split) for member in members]
-        return found[0] if len(found) == 1 else squad_answers.combine(found)
-
-    def _spans_of(self, member: Predictions, split: str) -> squad_answers.Spans:
-        """Candidate answers of one model; kept while members of an ensemble are chosen."""
-        for known_split, known, spans in self._known_spans:
-            if known is member and known_split == split:
-                return spans
+    def _spans(self, member: Predictions, split: str) -> squad_answers.Spans:
+        """Candidate answers of one model; remembered while members of an ensemble are chosen."""
+        key = (split, id(member))
+        if key in self._known_spans:
+            return self._known_spans[key][1]
         spans = self._find_spans(member, split)
         if self.config.ensemble:
-            self._known_spans.append((split, member, spans))
+            self._known_spans[key] = (
+                member,
+                spans,
+            )  # with the member, so that its id stays its own
         return spans
 
     def _find_spans(self, member: Predictions, split: str) -> squad_answers.Spans:
@@ -109,7 +97,7 @@ class SquadTask(FineTuningTask):
         if self.has_null:
             return squad_answers.candidate_spans_v2(
                 table,
-                **{name: member[name] for name in _V2_OUTPUTS},
+                **{name: member[name] for name in squad_answers.V2_OUTPUTS},
                 max_answer_length=config.max_answer_length,
             )
         return squad_answers.candidate_spans_v1(
@@ -119,98 +107,92 @@ class SquadTask(FineTuningTask):
             max_answer_length=config.max_answer_length,
         )
 
-    def _answers(self, members: Sequence[Predictions], split: str):
-        """Each question's best answers, and its null odds; kept, as several files are made of the same ones."""
-        asked = (split, list(members))
-        if self._last_answers and _is_same(self._last_answers[0], asked):
-            return self._last_answers[1]
-        spans = self._spans(members, split)
-        answers = squad_answers.best_answers(self.questions[split], spans, self.config.n_best_size)
-        self._last_answers = (asked, (answers, spans.null_odds))
-        return answers, spans.null_odds
+    def _answers(self, members: Sequence[Predictions], split: str) -> "_Answers":
+        """Each question's best answers and null odds; the last are remembered, as several files are made of them."""
+        key = (split, *map(id, members))
+        if self._last_answers[0] != key:
+            spans = [self._spans(member, split) for member in members]
+            spans = spans[0] if len(spans) == 1 else squad_answers.combine(spans)
+            questions = self.questions[split]
+            best = squad_answers.best_answers(questions, spans, self.config.n_best_size)
+            answers = _Answers(questions, best, spans.null_odds if self.has_null else None)
+            self._last_answers = (key, list(members), answers)
+        return self._last_answers[2]
 
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
         """Exact match and F1 in percent.
 
         For SQuAD 2.0 `exact` and `f1` are those at the best threshold, which the paper and the original report;
-        `exact_threshold_0`, and `exact_threshold_given` if --null_threshold is a number, stand beside.
+        `exact_threshold_0`, and `exact_threshold_given` if --null_threshold is a number, are reported as well.
         """
-        return self._scores(*self._answers(members, "eval"))
+        return self._scores(self._answers(members, "eval"))
 
-    def _scores(self, answers, null_odds) -> dict[str, float]:
-        questions = self.questions["eval"]
-        best = squad_answers.predictions(questions, answers)
+    def _scores(self, answers: "_Answers") -> dict[str, float]:
+        questions, best = answers.questions, answers.texts()
         if not self.has_null:
             return squad_answers.score_v1(questions, best)
         given = self.config.null_threshold
         by_threshold = squad_answers.score_v2_by_threshold(
             questions,
             best,
-            squad_answers.null_odds_by_id(questions, null_odds),
+            squad_answers.null_odds_by_id(questions, answers.null_odds),
             None if given == "best" else float(given),
         )
-        found = dict(by_threshold.pop("threshold_best"))
-        found["best_threshold"] = found.pop("threshold")
+        results = dict(by_threshold.pop("threshold_best"))
+        results["best_threshold"] = results.pop("threshold")
         for name, scores in by_threshold.items():
             for key in ("exact", "f1", "HasAns_f1", "NoAns_f1"):
                 if key in scores:
-                    found[f"{key}_{name}"] = scores[key]
-        return found
+                    results[f"{key}_{name}"] = scores[key]
+        return results
 
     def collapsed(self, members: Sequence[Predictions]) -> str:
         """Says so if every question has the same answer."""
-        answers, null_odds = self._answers(members, "eval")
-        threshold = self._scores(answers, null_odds).get("best_threshold", math.inf)
-        texts = squad_answers.predictions(
-            self.questions["eval"], answers, null_odds if self.has_null else None, threshold
-        )
-        found = set(texts.values())
-        if len(found) > 1 or len(texts) == 1:
+        answers = self._answers(members, "eval")
+        texts = answers.texts(self._scores(answers).get("best_threshold", math.inf))
+        distinct = set(texts.values())
+        if len(distinct) > 1 or len(texts) == 1:
             return ""
-        what = f"the answer {found.pop()!r}" if any(found) else "no answer"
-        return f"the model gives {what} to all of the {len(texts):,} questions"
+        answer = f"the answer {distinct.pop()!r}" if any(distinct) else "no answer"
+        return f"the model gives {answer} to all of the {len(texts):,} questions"
 
     # --- Files ---
 
     def evaluation_files(self, members: Sequence[Predictions]) -> Files:
         """The answers for the development file, the worst of them, and the best threshold."""
-        answers, null_odds = self._answers(members, "eval")
-        scores = self._scores(answers, null_odds)
-        threshold = scores.get("best_threshold", math.inf)
-        found = {
-            **self._answer_files("eval_", "eval", answers, null_odds, threshold),
-            "predictions/eval_errors.txt": self._error_report(answers, null_odds, threshold),
+        answers = self._answers(members, "eval")
+        threshold = self._scores(answers).get("best_threshold", math.inf)
+        contents = {
+            **_answer_files("eval_", answers, threshold),
+            "predictions/eval_errors.txt": _error_report(answers, threshold),
             **self._raw_file(members, "eval"),
         }
         if self.has_null:
-            found[THRESHOLD_FILE] = json.dumps({"null_threshold": threshold}) + "\n"
-        return found
+            contents[THRESHOLD_FILE] = json.dumps({"null_threshold": threshold}) + "\n"
+        return contents
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
         """The answers to the questions of --predict_file."""
-        answers, null_odds = self._answers(members, "predict")
         threshold = math.inf
         if self.has_null:
             threshold, origin = self._threshold()
             print(f"null threshold {threshold:.4f} {origin}", flush=True)
-        return {
-            **self._answer_files("", "predict", answers, null_odds, threshold),
-            **self._raw_file(members, "predict"),
-        }
+        answers = self._answers(members, "predict")
+        return {**_answer_files("", answers, threshold), **self._raw_file(members, "predict")}
 
     def task_settings(self):
-        """See `FineTuningTask`; with what answers are chosen by."""
-        config = self.config
-        chosen_by = {
-            "max_answer_length": config.max_answer_length,
-            "n_best_size": config.n_best_size,
+        """See `FineTuningTask`; with the settings that choose answers."""
+        settings = {
+            **super().task_settings(),
+            "max_answer_length": self.config.max_answer_length,
+            "n_best_size": self.config.n_best_size,
         }
         if self.has_null:
-            chosen_by["null_threshold"], _ = self._threshold()
-        return {**super().task_settings(), **chosen_by}
+            settings["null_threshold"], _ = self._threshold()
+        return settings
 
     def _threshold(self) -> tuple[float, str]:
-        """The one given, or the best one of the run's or the initial checkpoint's evaluation; and where it is from."""
+        """The given threshold, or the best one of the run's or the initial checkpoint's evaluation; and its origin."""
         if self.config.null_threshold != "best":
             return float(self.config.null_threshold), "from --null_threshold"
         for folder in (self.run.output_dir, self.run.init_checkpoint):
@@ -220,49 +202,60 @@ class SquadTask(FineTuningTask):
                     return json.load(file)["null_threshold"], f"from {path}"
         return 0.0, "as there is no evaluation that chose one; see --null_threshold"
 
-    def _answer_files(self, prefix: str, split: str, answers, null_odds, threshold) -> Files:
-        questions = self.questions[split]
-        odds = null_odds if self.has_null else None
-        contents = {
-            "predictions": squad_answers.predictions(questions, answers, odds, threshold),
-            "nbest_predictions": squad_answers.nbest_predictions(questions, answers),
-        }
-        if self.has_null:
-            contents["null_odds"] = squad_answers.null_odds_by_id(questions, null_odds)
-        return {
-            f"predictions/{prefix}{name}.json": json.dumps(content, indent=1, ensure_ascii=False)
-            + "\n"
-            for name, content in contents.items()
-        }
 
-    def _error_report(self, answers, null_odds, threshold: float) -> str:
-        """How often an answer was given where there is one, and the wrong answers that the model was surest of."""
-        questions = self.questions["eval"]
-        odds = null_odds if self.has_null else None
-        texts = squad_answers.predictions(questions, answers, odds, threshold)
-        given = np.array([bool(texts[question.id]) for question in questions])
-        has_answer = np.array([bool(question.answers) for question in questions])
-        lines = [f"{'':24}{'answered':>10}{'left empty':>12}"]
-        for title, group in (("has an answer", has_answer), ("has none", ~has_answer)):
-            lines.append(f"{title:24}{(group & given).sum():>10}{(group & ~given).sum():>12}")
-        wrong = []
-        for question, best in zip(questions, answers, strict=True):
-            references = {squad_answers.normalize_answer(text) for text, _ in question.answers}
-            said = squad_answers.normalize_answer(texts[question.id])
-            if said not in (references or {""}):
-                wrong.append((-best[0].probability, question, texts[question.id]))
-        wrong.sort(key=lambda error: error[0])
-        lines.append(
-            f"\nThe {min(_WORST, len(wrong))} surest of {len(wrong):,} wrong answers to {len(questions):,} questions\n"
-        )
-        for probability, question, text in wrong[:_WORST]:
-            wanted = " | ".join(dict.fromkeys(text for text, _ in question.answers)) or "(none)"
-            lines.append(f"{question.id}: {question.question}")
-            lines.append(f"  answered {text or '(none)'} ({-probability:.3f}), true {wanted}")
-        return "\n".join(lines) + "\n"
+@dataclasses.dataclass(frozen=True)
+class _Answers:
+    """Answers to questions.
+
+    Attributes:
+      questions: in order.
+      best: the best answers to each question.
+      null_odds: float [questions] for SQuAD 2.0, otherwise None.
+    """
+
+    questions: Sequence[SquadQuestion]
+    best: Sequence[Sequence[squad_answers.Answer]]
+    null_odds: np.ndarray | None
+
+    def texts(self, threshold: float = math.inf) -> dict[str, str]:
+        """Each question's best answer by its id; empty where the null odds are above a threshold."""
+        return squad_answers.predictions(self.questions, self.best, self.null_odds, threshold)
 
 
-def _is_same(first: tuple, second: tuple) -> bool:
-    """Whether two (split, members) are the very same objects."""
-    (split, members), (other_split, others) = first, second
-    return split == other_split and list(map(id, members)) == list(map(id, others))
+def _answer_files(prefix: str, answers: _Answers, threshold: float) -> Files:
+    contents = {
+        "predictions": answers.texts(threshold),
+        "nbest_predictions": squad_answers.nbest_predictions(answers.questions, answers.best),
+    }
+    if answers.null_odds is not None:
+        contents["null_odds"] = squad_answers.null_odds_by_id(answers.questions, answers.null_odds)
+    return {
+        f"predictions/{prefix}{name}.json": json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+        for name, content in contents.items()
+    }
+
+
+def _error_report(answers: _Answers, threshold: float) -> str:
+    """How many questions with and without answer were answered, and the wrong answers of the highest probability."""
+    questions, texts = answers.questions, answers.texts(threshold)
+    is_answered = np.array([bool(texts[question.id]) for question in questions])
+    has_answer = np.array([bool(question.answers) for question in questions])
+    lines = [f"{'':24}{'answered':>10}{'left empty':>12}"]
+    for title, group in (("has an answer", has_answer), ("has none", ~has_answer)):
+        counts = (group & is_answered).sum(), (group & ~is_answered).sum()
+        lines.append(f"{title:24}{counts[0]:>10}{counts[1]:>12}")
+    wrong = []
+    for question, best in zip(questions, answers.best, strict=True):
+        references = {squad_answers.normalize_answer(text) for text, _ in question.answers} or {""}
+        if squad_answers.normalize_answer(texts[question.id]) not in references:
+            wrong.append((best[0].probability, question))
+    wrong.sort(key=lambda error: -error[0])
+    lines.append(
+        f"\nThe {min(_WORST, len(wrong))} surest of {len(wrong):,} wrong answers to {len(questions):,} questions\n"
+    )
+    for probability, question in wrong[:_WORST]:
+        references = " | ".join(dict.fromkeys(text for text, _ in question.answers)) or "(none)"
+        answer = texts[question.id] or "(none)"
+        lines.append(f"{question.id}: {question.question}")
+        lines.append(f"  answered {answer} ({probability:.3f}), true {references}")
+    return "\n".join(lines) + "\n"

@@ -2,17 +2,17 @@
 
 A context that is too long for one sequence is cut into windows that overlap:
 
-    [CLS] question [SEP] pieces of the context [SEP]        segment_ids  0 0 0 0 | 1 1 1 1
+    [CLS] question [SEP] tokens of the context [SEP]        segment_ids  0 0 0 0 | 1 1 1 1
                                                             p_mask       0 1 1 1 | 0 0 0 1
 
-Every piece of the context knows which characters of the original it stands for, so that an answer is found in the
-pieces, and a prediction in the text, without aligning the two.
+Every token of the context has the range of its characters in the original, so that answers map to tokens, and
+predictions to text, without an alignment.
 """
 
 import dataclasses
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,12 @@ from albert_tf.data.feature_table import FeatureTable
 from albert_tf.text.tokenizer import Tokenizer
 
 VERSIONS = ("1.1", "2.0")
+_SEQUENCES = (
+    *("input_ids", "segment_ids", "p_mask", "start_chars", "end_chars"),
+    "is_max_context",
+)
+_COLUMNS = ("question_index", "start_positions", "end_positions", "is_impossible")
+_NOTHING = np.zeros(0, np.int32)  # so that no windows make an empty array
 
 _TYPE_NAMES = {
     dict: "an object",
@@ -37,9 +43,9 @@ class SquadQuestion:
     """A question with its context.
 
     Attributes:
-      id: names it in the files of predictions.
+      id: its name in files of predictions.
       question: its text.
-      context: the paragraph that holds the answer, as in the file.
+      context: the paragraph with the answer, as in the file.
       answers: (text, first character in the context) of each reference answer; empty if impossible or not read.
       is_impossible: whether the context does not answer it (SQuAD 2.0).
       article: index of its article in the file.
@@ -143,11 +149,11 @@ def _read_answer(answer: Any, context: str, place: str) -> tuple[str, int]:
     start = _member(answer, "answer_start", int, f"{place}, answers")
     if not text.strip():
         raise UserError(f"{place}: an answer is empty; expected words of the context")
-    found = context[start : start + len(text)] if start >= 0 else ""
-    if found != text:
+    present = context[start : start + len(text)] if start >= 0 else ""
+    if present != text:
         raise UserError(
             f"{place}: answer {_shortened(text)} should begin at character {start} of the context,"
-            f" where {_shortened(found)} stands; correct answer_start"
+            f" where {_shortened(present)} stands; correct answer_start"
         )
     return text, start
 
@@ -174,13 +180,13 @@ def _shortened(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class WindowSettings:
-    """How questions and contexts are cut.
+    """How questions and contexts are cut into windows.
 
     Attributes:
-      tokenizer: text to pieces.
-      max_seq_length: most pieces of a window, special pieces included.
-      doc_stride: pieces from the beginning of a window to that of the next.
-      max_query_length: pieces of a question beyond these are dropped.
+      tokenizer: text to token ids.
+      max_seq_length: most tokens of a window, special tokens included.
+      doc_stride: tokens from the beginning of a window to that of the next.
+      max_query_length: tokens of a question beyond these are dropped.
 
     Raises:
       UserError: there is no room for the context, or no step to the next window.
@@ -213,47 +219,48 @@ def make_windows(
     A window is trained on its question's first answer if it holds all of it, otherwise on position 0, as impossible.
 
     Args:
-      settings: how to cut.
+      settings: lengths and tokenizer.
       item: index of the first question in the data set, and the questions, at least one. (One argument, for
         `Workers.map`.)
 
     Returns:
-      A table with an example for every window. Sequences int32, one value a piece:
-        input_ids, segment_ids: what the model reads.
+      A table with an example for every window. Sequences int32, one value a token:
+        input_ids, segment_ids: input of the model.
         p_mask: 1 where no answer can begin or end: in the question, at [SEP], in the padding.
-        start_chars, end_chars: the context's characters from start to before end that a piece of the context stands
+        start_chars, end_chars: the context's characters from start to before end that a token of the context stands
           for; -1 elsewhere.
-        is_max_context: 1 at the pieces of the context that have more context here than in the question's other
+        is_max_context: 1 at the tokens of the context that have more context here than in the question's other
           windows.
       Columns int32 [windows, 1]:
         question_index: in the data set.
-        start_positions, end_positions: first and last piece of the answer, 0 if there is none in this window.
+        start_positions, end_positions: first and last token of the answer, 0 if there is none in this window.
         is_impossible: 1 if there is none.
 
     Raises:
       UserError: the tokenizer cannot give offsets (byte_fallback).
 
-    Source: squad_utils.py (`convert_examples_to_features`). There, pieces are aligned with characters by a longest
+    Source: squad_utils.py (`convert_examples_to_features`). There, tokens are aligned with characters by a longest
     common subsequence (:214-356), and questions whose context does not align well are left out.
     """
     first_question, questions = item
-    contexts = _encode_contexts(settings.tokenizer, [question.context for question in questions])
-    queries = [
-        ids[: settings.max_query_length]
-        for ids in settings.tokenizer.encode_batch([question.question for question in questions])
-    ]
-    windows = _cut(
-        np.array([len(query) for query in queries], np.int64),
-        np.array([contexts.num_pieces(question) for question in questions], np.int64),
-        settings,
-    )
-    piece_offsets = np.array([contexts.first_piece(question) for question in questions], np.int64)
+    tokenizer = settings.tokenizer
+    texts = dict.fromkeys(question.context for question in questions)
+    contexts = {text: _Context.of(tokenizer, text) for text in texts}
+    queries = tokenizer.encode_batch([question.question for question in questions])
+    windows = []
+    for index, (question, query) in enumerate(zip(questions, queries, strict=True), first_question):
+        query = query[: settings.max_query_length]
+        windows += _windows_of(question, index, query, contexts[question.context], settings)
+    lengths = [len(sequences["input_ids"]) for sequences, _ in windows]
     return FeatureTable(
-        windows.row_splits,
-        _sequences(windows, queries, contexts, piece_offsets, settings.tokenizer),
+        np.cumsum([0, *lengths], dtype=np.int64),
         {
-            "question_index": (first_question + windows.question)[:, None].astype(np.int32),
-            **_labels(windows, np.array([contexts.answer_pieces(q) for q in questions], np.int64)),
+            name: np.concatenate([_NOTHING, *(sequences[name] for sequences, _ in windows)])
+            for name in _SEQUENCES
+        },
+        {
+            name: np.array([columns[name] for _, columns in windows], np.int32).reshape(-1, 1)
+            for name in _COLUMNS
         },
     )
 
@@ -267,180 +274,94 @@ def make_numbered_windows(
     return make_windows(settings, (questions[0][0], [question for _, question in questions]))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Contexts:
-    """Distinct contexts, their pieces end to end.
+class _Context(NamedTuple):
+    """The tokens of a context, int32 [tokens] each: ids, and the characters from start to before end."""
 
-    Attributes:
-      indices: number of each context.
-      splits: int64 [contexts + 1]; context i has the pieces from splits[i] to splits[i + 1].
-      ids, start_chars, end_chars: int32 [pieces].
-    """
-
-    indices: dict[str, int]
-    splits: np.ndarray
     ids: np.ndarray
     start_chars: np.ndarray
     end_chars: np.ndarray
 
-    def first_piece(self, question: SquadQuestion) -> int:
-        return self.splits[self.indices[question.context]]
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, text: str) -> "_Context":
+        ids, spans = tokenizer.encode_with_offsets(text)
+        return cls(np.array(ids, np.int32), *np.array(spans, np.int32).reshape(-1, 2).T)
 
-    def num_pieces(self, question: SquadQuestion) -> int:
-        index = self.indices[question.context]
-        return self.splits[index + 1] - self.splits[index]
-
-    def answer_pieces(self, question: SquadQuestion) -> tuple[int, int]:
-        """First and last piece of the first answer, counted from the context's first; (-1, -1) without answer."""
+    def answer_tokens(self, question: SquadQuestion) -> tuple[int, int]:
+        """First and last token of the first answer; (-1, -1) without answer."""
         if not question.answers:
             return -1, -1
-        index = self.indices[question.context]
-        pieces = slice(self.splits[index], self.splits[index + 1])
         text, start = question.answers[0]
-        first = np.searchsorted(self.end_chars[pieces], start, side="right")
-        last = np.searchsorted(self.start_chars[pieces], start + len(text), side="left") - 1
-        # Characters that no piece stands for, such as control characters, are no answer.
+        first = np.searchsorted(self.end_chars, start, side="right")
+        last = np.searchsorted(self.start_chars, start + len(text), side="left") - 1
+        # Characters that belong to no token, such as control characters, are no answer.
         return (first, last) if first <= last else (-1, -1)
 
 
-def _encode_contexts(tokenizer: Tokenizer, texts: Sequence[str]) -> _Contexts:
-    distinct = list(dict.fromkeys(texts))
-    encoded = [tokenizer.encode_with_offsets(text) for text in distinct]
-    lengths = [len(ids) for ids, _ in encoded]
-    ids = [id for ids, _ in encoded for id in ids]
-    spans = np.array([span for _, spans in encoded for span in spans], np.int32).reshape(-1, 2)
-    return _Contexts(
-        {text: index for index, text in enumerate(distinct)},
-        np.cumsum([0, *lengths]),
-        np.array(ids, np.int32),
-        spans[:, 0],
-        spans[:, 1],
-    )
+def _windows_of(
+    question: SquadQuestion,
+    index: int,
+    query: np.ndarray,
+    context: _Context,
+    settings: WindowSettings,
+) -> Iterator[tuple[dict[str, np.ndarray], dict[str, int]]]:
+    """The sequences and the columns of each window of a question, from left to right."""
+    tokenizer, num_tokens = settings.tokenizer, len(context.ids)
+    room = settings.max_seq_length - len(query) - 3
+    stride = min(room, settings.doc_stride)
+    starts = np.arange(0, max(0, num_tokens - room) + stride, stride)
+    lengths = np.minimum(room, num_tokens - starts)  # all but the last are full
+    first, last = context.answer_tokens(question)
+    before = [_filled(1, tokenizer.cls_id), query, _filled(1, tokenizer.sep_id)]
+    shift = len(query) + 2  # position of the first token of the context
+
+    for start, length, is_max in zip(starts, lengths, _max_context(starts, lengths), strict=True):
+        end = start + length
+        is_inside = start <= first and last < end
+
+        def around(values: np.ndarray, elsewhere: int) -> np.ndarray:
+            """Values of the tokens of the context, and another value at all other positions."""
+            return np.concatenate([_filled(shift, elsewhere), values, _filled(1, elsewhere)])
+
+        yield (
+            {
+                "input_ids": np.concatenate(
+                    [*before, context.ids[start:end], _filled(1, tokenizer.sep_id)]
+                ),
+                "segment_ids": np.repeat(np.array([0, 1], np.int32), [shift, length + 1]),
+                "p_mask": np.repeat(np.array([0, 1, 0, 1], np.int32), [1, shift - 1, length, 1]),
+                "start_chars": around(context.start_chars[start:end], -1),
+                "end_chars": around(context.end_chars[start:end], -1),
+                "is_max_context": around(is_max, 0),
+            },
+            {
+                "question_index": index,
+                "start_positions": shift + first - start if is_inside else 0,
+                "end_positions": shift + last - start if is_inside else 0,
+                "is_impossible": not is_inside,
+            },
+        )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Windows:
-    """Which pieces make up which window; int64 [windows] each.
-
-    Attributes:
-      question: index of its question.
-      query_length: pieces of the question.
-      first_piece: the context's piece that it begins with.
-      context_length: pieces of the context.
-      is_max_context: int32, for all windows' pieces of the context, end to end.
-    """
-
-    question: np.ndarray
-    query_length: np.ndarray
-    first_piece: np.ndarray
-    context_length: np.ndarray
-    is_max_context: np.ndarray
-
-    @property
-    def row_splits(self) -> np.ndarray:
-        lengths = self.query_length + self.context_length + 3
-        return np.concatenate([[0], np.cumsum(lengths)])
+def _filled(length: int, value: int) -> np.ndarray:
+    return np.full(length, value, np.int32)
 
 
-def _cut(query_lengths: np.ndarray, num_pieces: np.ndarray, settings: WindowSettings) -> _Windows:
-    """The windows of questions with `query_lengths` and contexts of `num_pieces`, both int64 [questions]."""
-    room = settings.max_seq_length - query_lengths - 3
-    # All windows but a question's last are full.
-    stride = np.minimum(room, settings.doc_stride)
-    num_windows = 1 + np.maximum(0, -(-(num_pieces - room) // stride))
+def _max_context(starts: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    """For each window of a question, int32 [tokens]: 1 where the token has more context than in the other windows.
 
-    question = np.repeat(np.arange(len(num_windows)), num_windows)
-    number = np.arange(len(question)) - np.repeat(np.cumsum(num_windows) - num_windows, num_windows)
-    first_piece = number * stride[question]
-    context_length = np.minimum(room[question], num_pieces[question] - first_piece)
-
-    ends = np.cumsum(num_windows)
-    is_max_context = [np.zeros(0, np.int32)]
-    for begin, end in zip(ends - num_windows, ends, strict=True):
-        is_max_context.append(_max_context(first_piece[begin:end], context_length[begin:end]))
-    return _Windows(
-        question,
-        query_lengths[question],
-        first_piece,
-        context_length,
-        np.concatenate(is_max_context),
-    )
-
-
-def _max_context(first_pieces: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Where the pieces of one question's windows have the most context, int32 [all windows' pieces].
-
-    Context is the lesser of the numbers of pieces before and after in the window, and a little for the window's
-    length; of equals the first window has it.
+    Context is the smaller of the numbers of tokens before and after in the window, and a little for the window's
+    length; of equal windows, the first has the token.
 
     Example:
-      windows at 0 and 3 of 5 and 4 pieces -> 1 1 1 1 0 | 0 1 1 1
+      windows at 0 and 3 of 5 and 4 tokens -> 1 1 1 1 0 | 0 1 1 1
 
     Source: squad_utils.py (`_check_is_max_context`).
     """
-    if len(lengths) == 1:
-        return np.ones(lengths[0], np.int32)
-    left = np.arange(first_pieces[-1] + lengths[-1]) - first_pieces[:, None]
-    right = lengths[:, None] - 1 - left
-    scores = np.where((left >= 0) & (right >= 0), np.minimum(left, right), -np.inf)
-    best = np.argmax(scores + 0.01 * lengths[:, None], axis=0)
-    return np.concatenate(
-        [
-            best[first : first + length] == window
-            for window, (first, length) in enumerate(zip(first_pieces, lengths, strict=True))
-        ]
-    ).astype(np.int32)
-
-
-def _sequences(
-    windows: _Windows,
-    queries: Sequence[np.ndarray],
-    contexts: _Contexts,
-    piece_offsets: np.ndarray,
-    tokenizer: Tokenizer,
-) -> dict[str, np.ndarray]:
-    """The sequences of `make_windows`; `piece_offsets` [questions] says where their contexts begin."""
-    row_splits = windows.row_splits
-    window = np.repeat(np.arange(len(row_splits) - 1), np.diff(row_splits))
-    position = np.arange(row_splits[-1]) - row_splits[window]
-    query_length = windows.query_length[window]
-    in_query = (position >= 1) & (position <= query_length)
-    # The context is what comes after the first [SEP], but for the last piece.
-    is_last = np.zeros(len(window), bool)
-    is_last[row_splits[1:] - 1] = True
-    in_context = (position >= query_length + 2) & ~is_last
-
-    first_piece = windows.first_piece + piece_offsets[windows.question]
-    piece = (first_piece[window] + position - query_length - 2)[in_context]
-    input_ids = np.full(len(window), tokenizer.sep_id, np.int32)
-    input_ids[position == 0] = tokenizer.cls_id
-    input_ids[in_query] = np.concatenate([queries[question] for question in windows.question])
-    input_ids[in_context] = contexts.ids[piece]
-
-    def in_contexts(values: np.ndarray, elsewhere: int) -> np.ndarray:
-        filled = np.full(len(window), elsewhere, np.int32)
-        filled[in_context] = values
-        return filled
-
-    return {
-        "input_ids": input_ids,
-        "segment_ids": (position >= query_length + 2).astype(np.int32),
-        "p_mask": (~in_context & (position > 0)).astype(np.int32),
-        "start_chars": in_contexts(contexts.start_chars[piece], -1),
-        "end_chars": in_contexts(contexts.end_chars[piece], -1),
-        "is_max_context": in_contexts(windows.is_max_context, 0),
-    }
-
-
-def _labels(windows: _Windows, answer_pieces: np.ndarray) -> dict[str, np.ndarray]:
-    """The columns of labels of `make_windows`; `answer_pieces` int64 [questions, 2], -1 without answer."""
-    first, last = answer_pieces[windows.question].T
-    end = windows.first_piece + windows.context_length
-    is_inside = (first >= 0) & (first >= windows.first_piece) & (last < end)
-    shift = windows.query_length + 2 - windows.first_piece
-    labels = {
-        "start_positions": np.where(is_inside, first + shift, 0),
-        "end_positions": np.where(is_inside, last + shift, 0),
-        "is_impossible": ~is_inside,
-    }
-    return {name: values[:, None].astype(np.int32) for name, values in labels.items()}
+    before = np.arange(starts[-1] + lengths[-1]) - starts[:, None]
+    after = lengths[:, None] - 1 - before
+    scores = np.where((before >= 0) & (after >= 0), np.minimum(before, after), -np.inf)
+    best = np.argmax(scores + 0.01 * lengths[:, None], axis=0) if scores.size else np.zeros(0)
+    return [
+        (best[start : start + length] == window).astype(np.int32)
+        for window, (start, length) in enumerate(zip(starts, lengths, strict=True))
+    ]

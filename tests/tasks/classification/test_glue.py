@@ -135,7 +135,7 @@ def test_the_two_groups_of_mnli_are_read_together(tmp_path, capsys):
     assert capsys.readouterr().out == ""
     (tmp_path / "MNLI" / "dev_mismatched.tsv").unlink()
     assert len(read_glue(GLUE_TASKS["MNLI"], str(tmp_path), "dev", flag="data_dir")) == 2
-    assert "MNLI: goes on without dev_mismatched.tsv" in capsys.readouterr().out
+    assert "MNLI: continues without dev_mismatched.tsv" in capsys.readouterr().out
 
 
 QQP_ROWS = "1\t2\t3\tWhy?\tWho?\t1\n2\t3\t4\tis it\nbroken?\tYes?\t0\n3\t4\t5\tHow?\tWhen?\t0\n"

@@ -1,0 +1,39 @@
+"""Classification as the programs see it."""
+
+from albert_tf.tasks.classification.settings import (
+    GLUE_TASK_NAMES,
+    OWN_TASK,
+    ClassifierConfig,
+    task_key,
+)
+from albert_tf.tasks.presets import row
+from albert_tf.tasks.registry import TaskDefinition
+
+_PAPER = {
+    "cola": row(1e-5, 16, 0.0, 5336, 320, 512),
+    "stsb": row(2e-5, 16, 0.0, 3598, 214, 512),
+    "sst2": row(1e-5, 32, 0.0, 20935, 1256, 512),
+    "mnli": row(3e-5, 128, 0.0, 10000, 1000, 512),
+    "qnli": row(1e-5, 32, 0.0, 33112, 1986, 512, eval_every_steps=200),
+    "qqp": row(5e-5, 128, 0.1, 14000, 1000, 512),
+    "rte": row(3e-5, 32, 0.1, 800, 200, 512),
+    "mrpc": row(2e-5, 32, 0.0, 800, 200, 512),
+    "wnli": row(2e-5, 16, 0.1, 2000, 250, 512),
+}
+
+DEFINITION = TaskDefinition(
+    names=(*map(task_key, GLUE_TASK_NAMES), OWN_TASK),
+    name_of=lambda values: task_key(values["task_name"]),
+    settings=ClassifierConfig,
+    source="albert_tf.tasks.classification.source:TextSource",
+    task="albert_tf.tasks.classification.task:ClassificationTask",
+    predictors={
+        "AlbertForSequenceClassification": (
+            "albert_tf.tasks.classification.predictor:ClassificationPredictor"
+        )
+    },
+    presets={
+        "paper": _PAPER,
+        "readme": {name: values for name, values in _PAPER.items() if name != "wnli"},
+    },
+)

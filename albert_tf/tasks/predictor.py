@@ -1,0 +1,156 @@
+"""A finished model as a function of items: the base of the tasks' predictors.
+
+An item is a text, or a dictionary such as {"question": ..., "context": ...}; an answer is a dictionary of plain values
+that JSON can hold. The features are made by the same functions as in training, so that answers are the runners'.
+"""
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.core.errors import UserError
+from albert_tf.core.settings import Settings
+from albert_tf.data.feature_table import FeatureTable, evaluation_batches
+from albert_tf.model.heads import AlbertModel
+from albert_tf.text.tokenizer import Tokenizer
+
+Item = str | Mapping[str, Any]
+Answer = dict[str, Any]
+
+_LENGTHS_ARE_MULTIPLES_OF = 32  # so that few graphs are built
+
+
+class Predictor(abc.ABC):
+    """Answers of one class of model.
+
+    Args:
+      model: the model.
+      tokenizer: its vocabulary.
+      task: settings that its features depend on, `max_seq_length` among them.
+      batch_size: sequences that the model gets at a time.
+      untrained: released names of variables that have no trained values.
+
+    Attributes:
+      expects: description of an item, for messages.
+      prompts: keys of an item that a conversation asks for one by one ("option A", "option B" make a list `options`);
+        empty asks for a whole item.
+      text_keys: keys of items that are not repeated in answers.
+      default_settings: `task` for folders that do not say it, such as those of other projects.
+      sequence_names: features that the model reads besides `input_mask`.
+    """
+
+    expects: str
+    prompts: tuple[str, ...] = ()
+    text_keys: tuple[str, ...] = (
+        *("text", "text_a", "text_b", "question", "context", "article", "options"),
+    )
+    default_settings: Mapping[str, Any] = {}
+    sequence_names: tuple[str, ...] = ("input_ids", "segment_ids")
+
+    def __init__(
+        self,
+        model: AlbertModel,
+        tokenizer: Tokenizer,
+        task: Mapping[str, Any],
+        batch_size: int,
+        untrained: Sequence[str] = (),
+    ):
+        self.model = model
+        self.tokenizer = tokenizer
+        self.task = task
+        self._batch_size = batch_size
+        self._untrained = untrained
+        self._run = tf.function(self._call)
+
+    @abc.abstractmethod
+    def predict(self, items: Sequence[Item]) -> list[Answer]:
+        """The answers to items, in their order.
+
+        Raises:
+          UserError: an item is not what is expected.
+        """
+
+    @abc.abstractmethod
+    def check(self, item: Item) -> None:
+        """Checks an item.
+
+        Raises:
+          UserError: it is not what is expected.
+        """
+
+    @abc.abstractmethod
+    def shown(self, answer: Answer) -> str:
+        """An answer for a person to read."""
+
+    def _call(self, features):
+        outputs = dict(self.model(features, training=False))
+        outputs.pop("all_layers", None)
+        return outputs
+
+    def refuse(self, item: Item) -> None:
+        """Raises the UserError for an item of another form."""
+        raise UserError(f"expected {self.expects}; got {shortened(item)}")
+
+    def settings(self, *names: str) -> dict[str, Any]:
+        """Some settings of the task, by name."""
+        return {name: self.task[name] for name in names}
+
+    def outputs(self, table: FeatureTable) -> dict[str, np.ndarray]:
+        """The model's outputs for every example, in the table's order; padded to the longest example."""
+        longest = int(table.lengths.max())
+        limit = max(longest, self.task["max_seq_length"])
+        buckets = sorted(
+            {min(limit, end) for end in range(32, limit + 32, _LENGTHS_ARE_MULTIPLES_OF)}
+        )
+        parts: dict[str, list] = {}
+        examples = []
+        for batch in evaluation_batches(table.lengths, buckets, self._batch_size):
+            is_real = batch.examples >= 0
+            features = table.batch(np.maximum(batch.examples, 0), batch.length, self.sequence_names)
+            for name, values in self._run(features).items():
+                parts.setdefault(name, []).append(values.numpy()[is_real])
+            examples.append(batch.examples[is_real])
+        order = np.argsort(np.concatenate(examples), kind="stable")
+        return {name: _stacked(arrays)[order] for name, arrays in parts.items()}
+
+
+def _stacked(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Arrays [B, L, ...] or [B, ...] of several batches in one, padded to the longest L."""
+    if parts[0].ndim < 2:
+        return np.concatenate(parts)
+    longest = max(part.shape[1] for part in parts)
+    fill = [[(0, 0), (0, longest - part.shape[1]), *[(0, 0)] * (part.ndim - 2)] for part in parts]
+    return np.concatenate([np.pad(part, widths) for part, widths in zip(parts, fill, strict=True)])
+
+
+def defaults_of(settings: type[Settings], *names: str) -> dict[str, Any]:
+    """The defaults of some fields of a settings class."""
+    return {name: settings.__dataclass_fields__[name].default for name in names}
+
+
+def best_label(key: str, labels: Sequence[str], probabilities: np.ndarray) -> Answer:
+    """An answer: the most probable label under `key`, its `probability`, and the `probabilities` of all labels."""
+    best = int(probabilities.argmax())
+    return {
+        key: labels[best],
+        "probability": float(probabilities[best]),
+        "probabilities": dict(zip(labels, probabilities.tolist(), strict=True)),
+    }
+
+
+def bars(probabilities: Mapping[str, float]) -> str:
+    """Probabilities for a person to read: a line for each name, the most probable first."""
+    width = max(map(len, probabilities))
+    lines = []
+    for name, value in sorted(probabilities.items(), key=lambda entry: -entry[1]):
+        lines.append(f"  {name:<{width}}  {value:.3f}  {'#' * round(30 * value)}".rstrip())
+    return "\n".join(lines)
+
+
+def shortened(value: object) -> str:
+    """A value for a message, at most 60 characters of it."""
+    text = value if isinstance(value, str) else repr(value)
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")

@@ -1,0 +1,13 @@
+"""Pretraining as the programs see it."""
+
+from albert_tf.tasks.pretraining.settings import PretrainingConfig
+from albert_tf.tasks.registry import TaskDefinition
+
+DEFINITION = TaskDefinition(
+    names=("pretraining",),
+    settings=PretrainingConfig,
+    task="albert_tf.tasks.pretraining.task:PretrainingTask",
+    predictors={
+        "AlbertForPreTraining": "albert_tf.tasks.pretraining.predictor:PretrainedPredictor"
+    },
+)

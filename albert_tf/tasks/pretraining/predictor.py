@@ -1,0 +1,104 @@
+"""Uses of a pretrained model without fine-tuning: fill masks, tell which of two texts comes first, embed texts."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import softmax
+
+from albert_tf.core.errors import UserError
+from albert_tf.tasks.classification.predictor import PairPredictor
+from albert_tf.tasks.classification.text_pairs import TextExample
+from albert_tf.tasks.predictor import Answer, Item, bars, shortened
+from albert_tf.text.masked_text import MASK, encode_masked
+
+_NUM_CANDIDATES = 5  # for a mask
+
+
+class PretrainedPredictor(PairPredictor):
+    """Fills masks, tells the order of two texts, embeds a text."""
+
+    expects = (
+        f"a text with {MASK} to fill, two texts with a tab between to order, or a text to embed"
+    )
+
+    def check(self, item):
+        """See `Predictor`."""
+        self._use(self.example(item))
+
+    def predict(self, items):
+        """See `Predictor`.
+
+        For a text with "[MASK]": `masks`, the best tokens of each with their probabilities, and `text`, filled with
+        the best. For two texts: `in_order`, the probability that the first comes first. For another text:
+        `embedding`, the mean of the tokens' last hidden states [D].
+        """
+        uses = [self._use(self.example(item)) for item in items]
+        answers: list[Answer] = [{}] * len(items)
+        for use in dict.fromkeys(uses):
+            indices = [index for index, name in enumerate(uses) if name == use]
+            function = {"order": self._order, "fill": self._fill, "embed": self._embed}[use]
+            for index, answer in zip(indices, function([items[i] for i in indices]), strict=True):
+                answers[index] = answer
+        return answers
+
+    def _use(self, example: TextExample) -> str:
+        if example.text_b is not None:
+            self._check_head("order two texts", "cls/seq_relationship/")
+            return "order"
+        if MASK in example.text_a:
+            self._check_head(f"fill {MASK}", "cls/predictions/")
+            return "fill"
+        return "embed"
+
+    def _check_head(self, use: str, prefix: str) -> None:
+        """Raises a UserError if a head came without values."""
+        if any(name.startswith(prefix) for name in self._untrained):
+            raise UserError(f"this model cannot {use}: its file has no values for {prefix}*")
+
+    def _order(self, items: Sequence[Item]) -> list[Answer]:
+        logits_B2 = self.outputs(self.table(items))["sentence_order_logits"]
+        return [{"in_order": float(row[0])} for row in softmax(logits_B2, axis=-1)]
+
+    def _embed(self, items: Sequence[Item]) -> list[Answer]:
+        table = self.table(items)
+        hidden_BLD = self.outputs(table)["sequence_output"]
+        return [
+            {"embedding": hidden_LD[:length].mean(axis=0).tolist()}
+            for hidden_LD, length in zip(hidden_BLD, table.lengths, strict=True)
+        ]
+
+    def _fill(self, items: Sequence[Item]) -> list[Answer]:
+        return [self._filled(self.example(item).text_a) for item in items]
+
+    def _filled(self, text: str) -> Answer:
+        tokenizer = self.tokenizer
+        ids = encode_masked(tokenizer, text)[: self.task["max_seq_length"] - 2]
+        ids = np.array([tokenizer.cls_id, *ids, tokenizer.sep_id], np.int32)
+        (positions_P,) = np.nonzero(ids == tokenizer.mask_id)
+        if not len(positions_P):
+            raise UserError(
+                f"{MASK} stands behind the first {self.task['max_seq_length']} pieces of {shortened(text)}"
+            )
+        outputs = self.model({"input_ids": ids[None], "masked_lm_positions": positions_P[None]})
+        logits_PV = outputs["masked_lm_logits"][0].numpy()
+        best_PK = np.argsort(-logits_PV, axis=-1, kind="stable")[:, :_NUM_CANDIDATES]
+        masks = [
+            [{"piece": tokenizer.id_to_piece(id), "probability": float(row[id])} for id in best]
+            for best, row in zip(best_PK, softmax(logits_PV, axis=-1), strict=True)
+        ]
+        ids[positions_P] = best_PK[:, 0]
+        return {"text": tokenizer.decode(ids), "masks": masks}
+
+    def shown(self, answer):
+        """See `Predictor`."""
+        if "in_order" in answer:
+            return bars({"in order": answer["in_order"], "swapped": 1 - answer["in_order"]})
+        if "embedding" in answer:
+            values = answer["embedding"]
+            first = " ".join(f"{value:.3f}" for value in values[:6])
+            return f"{len(values)} numbers: {first} ..."
+        parts = [
+            bars({entry["piece"]: entry["probability"] for entry in candidates})
+            for candidates in answer["masks"]
+        ]
+        return "\n\n".join([answer["text"], *parts])

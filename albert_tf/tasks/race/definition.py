@@ -1,0 +1,17 @@
+"""RACE as the programs see it."""
+
+from albert_tf.tasks.presets import row
+from albert_tf.tasks.race.settings import RaceConfig
+from albert_tf.tasks.registry import TaskDefinition
+
+DEFINITION = TaskDefinition(
+    names=("race",),
+    settings=RaceConfig,
+    source="albert_tf.tasks.race.source:RaceSource",
+    task="albert_tf.tasks.race.task:RaceTask",
+    predictors={"AlbertForMultipleChoice": "albert_tf.tasks.race.predictor:ChoicePredictor"},
+    presets={
+        "paper": {"race": row(2e-5, 32, 0.1, 12000, 1000, 512)},
+        "readme": {"race": row(1e-5, 32, 0.0, 12000, 1000, 512)},
+    },
+)

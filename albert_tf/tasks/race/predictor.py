@@ -1,0 +1,51 @@
+"""Answers to RACE's questions from a finished model."""
+
+from collections.abc import Mapping
+
+from scipy.special import softmax
+
+from albert_tf.tasks.predictor import Item, Predictor, bars, best_label, defaults_of
+from albert_tf.tasks.race.passages import (
+    ANSWERS,
+    NUM_OPTIONS,
+    RaceQuestion,
+    RaceSettings,
+    make_race_features,
+)
+from albert_tf.tasks.race.settings import RaceConfig
+
+
+class ChoicePredictor(Predictor):
+    """The best of four options."""
+
+    expects = '{"article": ..., "question": ..., "options": [four texts]}'
+    prompts = ("article", "question", *(f"option {letter}" for letter in ANSWERS))
+    default_settings = defaults_of(RaceConfig, "max_seq_length", "max_qa_length")
+
+    def check(self, item):
+        """See `Predictor`."""
+        self._question(item)
+
+    def _question(self, item: Item) -> RaceQuestion:
+        values = item if isinstance(item, Mapping) else {}
+        article = values.get("article", values.get("context"))
+        question, options = values.get("question"), values.get("options")
+        texts = [article, question, *(options if isinstance(options, list) else [])]
+        if len(texts) != 2 + NUM_OPTIONS or not all(isinstance(text, str) for text in texts):
+            self.refuse(item)
+        return RaceQuestion("", "", article, question, tuple(options), None, "", 0)
+
+    def predict(self, items):
+        """See `Predictor`: `answer` (a letter), `option`, `probability` and `probabilities` by letter."""
+        settings = RaceSettings(self.tokenizer, **self.settings("max_seq_length", "max_qa_length"))
+        questions = [self._question(item) for item in items]
+        logits_BC = self.outputs(make_race_features(settings, questions))["logits"]
+        answers = []
+        for question, row in zip(questions, softmax(logits_BC, axis=-1), strict=True):
+            answer = best_label("answer", self.model.config.labels, row)
+            answers.append({**answer, "option": question.options[int(row.argmax())]})
+        return answers
+
+    def shown(self, answer):
+        """See `Predictor`."""
+        return f"{answer['answer']}: {answer['option']}\n{bars(answer['probabilities'])}"

@@ -1,0 +1,165 @@
+"""The tasks that the programs know, and the parts of each task that they use.
+
+A task of the library is a package next to this file, with a `DEFINITION` in its `definition.py`. A task of the user is
+a module with a `DEFINITION`, which the user names (`--task_module`) or runs. No model file can name code to import.
+Definitions load without TensorFlow: what needs it is referred to as "module:name".
+"""
+
+import dataclasses
+import functools
+import importlib
+import importlib.util
+import os
+import pathlib
+import pkgutil
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.settings import Settings
+from albert_tf.formats.model_card import CardText
+
+# A class or function, or "module:name", which is imported when it is needed.
+Reference = str | Callable
+# In the settings of a finished model: name of the file that defines its task, where that is none of the library.
+DEFINED_IN = "defined_in"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TaskDefinition:
+    """The parts of a task that other code uses.
+
+    Attributes:
+      names: names of the task in the config.json of its models (`finetuning_task`); several where the data sets of one
+        package are trained separately.
+      settings: class of its settings; the fields are flags of its runner.
+      task: subclass of `Task`, which trains and evaluates.
+      predictors: name of a model class -> subclass of `Predictor`, which answers with such a model. (A module with a
+        model class of its own adds it to `model.heads.MODEL_CLASSES`.)
+      source: subclass of `Source`, which reads the data and makes features; None for pretraining.
+      name_of: the name among `names`, given the values of all flags; by default the first.
+      presets: value of --preset -> name among `names` -> settings.
+      card: text of the model card; by default, that of the model class.
+      signatures: function (model, tokenizer, settings) -> (tf.Module, functions by name) for exports; by default, that
+        of the model class.
+    """
+
+    names: tuple[str, ...]
+    settings: type[Settings]
+    task: Reference
+    predictors: Mapping[str, Reference]
+    source: Reference | None = None
+    name_of: Callable[[Mapping[str, Any]], str] | None = None
+    presets: Mapping[str, Mapping[str, Mapping[str, Any]]] = dataclasses.field(default_factory=dict)
+    card: CardText | None = None
+    signatures: Reference | None = None
+
+    def preset(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The settings that --preset fills in.
+
+        Args:
+          values: of all flags.
+
+        Raises:
+          UserError: the preset has no settings for this task.
+        """
+        if not values["preset"]:
+            return {}
+        rows = self.presets.get(values["preset"], {})
+        name = self.name_of(values) if self.name_of else self.names[0]
+        if name not in rows:
+            raise UserError(
+                f"--preset={values['preset']} has no row for {name}: it knows {', '.join(rows)}"
+            )
+        return rows[name]
+
+
+def resolve(reference: Reference) -> Any:
+    """The class or function that a reference is for."""
+    return pkgutil.resolve_name(reference) if isinstance(reference, str) else reference
+
+
+@functools.cache
+def _library() -> tuple[TaskDefinition, ...]:
+    packages = [
+        module.name for module in pkgutil.iter_modules([os.path.dirname(__file__)]) if module.ispkg
+    ]
+    modules = [importlib.import_module(f"{__package__}.{name}.definition") for name in packages]
+    return tuple(module.DEFINITION for module in modules)
+
+
+_registered: dict[str, TaskDefinition] = {}  # tasks of the user, by name
+
+
+def definitions() -> list[TaskDefinition]:
+    """All tasks: those of the library, then those of the user."""
+    return [*_library(), *dict.fromkeys(_registered.values())]
+
+
+def register(definition: TaskDefinition) -> None:
+    """Makes a task of the user known; a task with the same name replaces an earlier one.
+
+    Raises:
+      UserError: a task of the library has the name.
+    """
+    if definition in _library():
+        return
+    for name in definition.names:
+        if any(name in known.names for known in _library()):
+            raise UserError(f"{name!r} is a task of the library; choose another name")
+        _registered[name] = definition
+
+
+def register_module(name: str) -> None:
+    """Imports a module of the user and registers its `DEFINITION`.
+
+    Args:
+      name: path of a Python file (*.py), or name of an importable module.
+
+    Raises:
+      UserError: there is no such module, or it has no `DEFINITION`.
+    """
+    try:
+        if name.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(f"task_{pathlib.Path(name).stem}", name)
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[spec.name] = module
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(name)
+    except (ImportError, OSError) as error:
+        raise UserError(
+            f"--task_module={name}: cannot be imported ({first_line(error)})"
+        ) from error
+    if not isinstance(getattr(module, "DEFINITION", None), TaskDefinition):
+        raise UserError(f"--task_module={name}: has no DEFINITION, a TaskDefinition")
+    register(module.DEFINITION)
+
+
+def find(name: str, model_class: str = "") -> TaskDefinition | None:
+    """The task of a name or, if none has it, the first that trains a class of model.
+
+    Args:
+      name: in `TaskDefinition.names`.
+      model_class: name of the model's class; "" looks for the name only.
+    """
+    for definition in definitions():
+        if name in definition.names and (not model_class or model_class in definition.predictors):
+            return definition
+    return next((known for known in definitions() if model_class in known.predictors), None)
+
+
+def preset_rows(preset: str) -> dict[str, Mapping[str, Any]]:
+    """The settings of a preset for every task that it has, by the task's name."""
+    return {
+        name: row
+        for definition in definitions()
+        for name, row in definition.presets.get(preset, {}).items()
+    }
+
+
+def file_of(cls: type) -> str:
+    """Name of the file that defines a class of the user; "" for a class of the library."""
+    is_own = not cls.__module__.startswith("albert_tf.")
+    return os.path.basename(getattr(sys.modules[cls.__module__], "__file__", "")) if is_own else ""

@@ -1,0 +1,28 @@
+"""SQuAD as the programs see it."""
+
+from albert_tf.tasks.presets import row
+from albert_tf.tasks.registry import TaskDefinition
+from albert_tf.tasks.squad.settings import SquadConfig
+
+_V1 = row(5e-5, 48, 0.0, 3649, 365, 384)
+
+DEFINITION = TaskDefinition(
+    names=("squad1.1", "squad2.0"),
+    name_of=lambda values: f"squad{values['version']}",
+    settings=SquadConfig,
+    source="albert_tf.tasks.squad.source:SquadSource",
+    task="albert_tf.tasks.squad.task:SquadTask",
+    predictors={
+        "AlbertForSpan": "albert_tf.tasks.squad.predictor:SpanPredictor",
+        "AlbertForSpanOrNone": "albert_tf.tasks.squad.predictor:SpanOrNonePredictor",
+    },
+    presets={
+        "paper": {"squad1.1": _V1, "squad2.0": row(3e-5, 48, 0.0, 8144, 814, 512)},
+        "readme": {
+            "squad1.1": _V1,
+            "squad2.0": row(
+                5e-5, 48, 0.0, None, None, 384, num_train_epochs=2.0, warmup_proportion=0.1
+            ),
+        },
+    },
+)
