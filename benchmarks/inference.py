@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from albert_tf.core import files
+from albert_tf.core.workers import num_cores
 from benchmarks import measure, peers, serving
 from benchmarks.inputs import (
     EXPORT,
@@ -133,7 +134,7 @@ def _transformers(settings: BenchSettings) -> Callable:
     import torch
     import transformers
 
-    torch.set_num_threads(measure.num_cores())
+    torch.set_num_threads(num_cores())
     model = transformers.AlbertModel.from_pretrained(model_path(settings)).eval()
 
     def make_call(batch: int, length: int):

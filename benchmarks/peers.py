@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from albert_tf.core.workers import num_cores
 from albert_tf.model.config import AlbertConfig
-from benchmarks import measure
 
 # Who -> the modules that it needs.
 PEERS: Mapping[str, tuple[str, ...]] = {
@@ -99,7 +99,7 @@ def transformers_training(
     import torch
     import transformers
 
-    torch.set_num_threads(measure.num_cores())
+    torch.set_num_threads(num_cores())
     torch.manual_seed(1)
     model = getattr(transformers, class_name)(transformers_config(config)).train()
     optimizer = torch.optim.AdamW(model.parameters(), learning_rate, weight_decay=0.01)

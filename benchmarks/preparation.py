@@ -9,6 +9,7 @@ import sys
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
+from albert_tf.core.workers import num_cores
 from benchmarks import measure
 from benchmarks.inputs import TEXT, VOCABULARY, cut_text, predictions_of, vocabulary_path
 from benchmarks.measure import BenchSettings, Measurement, Values
@@ -59,22 +60,21 @@ def prepare(
     shutil.rmtree(folder, ignore_errors=True)
     warm_text, _ = cut_text(settings, 0.05)
     _memory_of_run(program, {**flags, "input_file": warm_text})
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_before = measure.children_seconds()
     timing = measure.repeated(run, settings.seconds, warm_up=0, least=2, most=5)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_seconds = measure.children_seconds() - cpu_before
     metadata = files.read_json(str(folder / "metadata.json"))
     shutil.rmtree(folder)
-    cpu = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
     return {
         **timing,
         **_rates(text, metadata["counts"]["examples"], timing["median"]),
-        "cpu_seconds": cpu / timing["repeats"],
+        "cpu_seconds": cpu_seconds / timing["repeats"],
         "dupe_factor": dupe_factor,
         "length": length,
-        "num_workers": num_workers or measure.num_cores(),
+        "num_workers": num_workers or num_cores(),
         "passes_of_corpus": passes,
         "record_bytes": sum(shard["bytes"] for shard in metadata["shards"]),
-        "process_bytes": 1024 * after.ru_maxrss,
+        "process_bytes": measure.peak_bytes(resource.RUSAGE_CHILDREN),
         "all_processes_bytes": most,
     }
 

@@ -11,10 +11,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import psutil
 
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
-from albert_tf.training import devices
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from benchmarks import limits, measure, peers
 from benchmarks.inputs import predictions_of
@@ -122,7 +122,7 @@ def measure_step(
         "keras_hub": keras_hub_step,
     }
     with makers[step.who](step) as call:
-        start_bytes = measure.resident_bytes()
+        start_bytes = psutil.Process().memory_info().rss
         products, product_flops = None, 0
         if step.who == "ours" and step.config.hidden_size == limits.HIDDEN:
             products, product_flops = limits.layer_products(
@@ -180,7 +180,7 @@ def make_trainer(
       optimizer: optimiser and schedule.
       make_dataset: gives, from the task, other batches than its training data.
     """
-    from albert_tf.training import loop
+    from albert_tf.training import devices, loop
 
     with devices.make_strategy(run).scope():
         task = make_task()

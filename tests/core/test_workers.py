@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 pytestmark = pytest.mark.skipif(
@@ -12,9 +13,9 @@ pytestmark = pytest.mark.skipif(
 
 METHODS = """
 import sys, threading
-from albert_tf.workers import start_method
+from albert_tf.core.workers import start_method
 methods = [start_method()]
-from albert_tf.progress import tqdm
+from albert_tf.core.progress import tqdm
 with tqdm.tqdm(total=2, disable=False):
     methods.append(start_method())
 sys.modules["tensorflow"] = None
@@ -30,7 +31,7 @@ print(*methods)
 PROGRAM = """
 import os, signal, sys, time
 from data_prep.text_files import show_progress
-from albert_tf.workers import Workers
+from albert_tf.core.workers import Workers
 
 def pid_of_worker(shared, item):
     time.sleep(0.2)
@@ -75,7 +76,6 @@ def test_workers_end_with_the_process_that_started_them(how):
 
 def is_running(pid):
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().split(")")[1].split()[0] != "Z"
-    except OSError:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
