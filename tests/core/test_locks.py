@@ -1,0 +1,75 @@
+"""Locks on folders: one holder, named in the error of the second, released by a kill."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from albert_tf.core.errors import UserError
+from albert_tf.core.locks import LOCK_FILE, locked
+from tests.helpers import ROOT
+
+HOLDER = """
+import sys, time
+from albert_tf.core.locks import locked
+with locked(sys.argv[1]):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds the lock of tmp_path."""
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "locked\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_second_process_is_refused_and_told_who_holds_the_lock(tmp_path, holder):
+    with pytest.raises(UserError) as caught, locked(str(tmp_path), "records_dir"):
+        pass
+    assert f"--records_dir={tmp_path} is in use by -c (process {holder.pid} on " in str(
+        caught.value
+    )
+
+
+def test_a_kill_releases_the_lock(tmp_path, holder):
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    with locked(str(tmp_path)):
+        assert (tmp_path / LOCK_FILE).exists()
+
+
+def test_nothing_is_left_after_use(tmp_path):
+    folder = tmp_path / "new" / "folder"
+    for _ in range(2):
+        with locked(str(folder)), pytest.raises(UserError, match="is in use"), locked(str(folder)):
+            pass
+        assert os.listdir(folder) == []
+
+
+def test_waiting_processes_take_turns(tmp_path):
+    """Every increment of a counter in a file survives, so no two processes were inside at once."""
+    program = (
+        "import pathlib, sys; from albert_tf.core.locks import locked\n"
+        "path = pathlib.Path(sys.argv[1], 'count')\n"
+        "for _ in range(150):\n"
+        "    with locked(sys.argv[1], wait=True):\n"
+        "        path.write_text(str(int(path.read_text() or 0) + 1))\n"
+    )
+    (tmp_path / "count").write_text("0")
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    processes = [subprocess.Popen(command, cwd=ROOT) for _ in range(3)]
+    assert [process.wait(60) for process in processes] == [0, 0, 0]
+    assert (tmp_path / "count").read_text() == "450"
+
+
+def test_a_remote_folder_is_not_locked():
+    with locked("gs://bucket/run"), locked("gs://bucket/run"):
+        pass
