@@ -245,8 +245,8 @@ def in_process(name: str, settings: BenchSettings, limit_seconds: float) -> Valu
 
     Returns:
       `status` ("done", "failed" or "over its time"); `reason`, the last line that it printed, if it failed; `values`,
-      the result of its function; `peak_bytes`; `process_seconds`; `cpu_seconds`; and `others`, the share of the processors
-      that other programs used meanwhile.
+      the result of its function; `peak_bytes`; `process_seconds`; `cpu_seconds`; and `others`, the share of the
+      processors that other programs used meanwhile.
     """
     logs = settings.work / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -295,8 +295,10 @@ def _ended(process: subprocess.Popen, limit_seconds: float) -> bool:
 
 def environment() -> dict[str, str]:
     """The environment of a measurement's process."""
-    kept = {name: value for name, value in os.environ.items() if name not in _DROPPED_VARIABLES}
-    return {**kept, **ENVIRONMENT}
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in _DROPPED_VARIABLES
+    }
+    return {**inherited, **ENVIRONMENT}
 
 
 def _busy_seconds() -> float:
