@@ -18,6 +18,7 @@ import tf_keras
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
+from albert_tf.core.locks import locked
 from albert_tf.core.settings import Settings
 from albert_tf.tasks import presets, repeated_runs
 from albert_tf.tasks.classification.settings import GLUE_TASK_NAMES, task_key
@@ -37,7 +38,7 @@ from experiments.declarations import (
     Row,
     fine_tuning_classes,
 )
-from experiments.preparation import Workspace, key_of, locked
+from experiments.preparation import Workspace, key_of
 
 # Settings of a run that say where it is computed. They hold for fine-tuning as well, and make no other run of it.
 PLACE = (
@@ -184,7 +185,7 @@ class Trained:
           `minutes` of training alone, without evaluations; `steps`; `parameters` with the heads; `command`; the curves
           `training` and `evaluation`.
         """
-        with locked(self.folder):
+        with locked(self.folder, wait=True):
             if not os.path.exists(os.path.join(self.run_folder, RESULTS_FILE)):
                 if self.shallower:
                     self.shallower.train()
@@ -392,7 +393,7 @@ def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
     program, initial = program_of(task), initial_task(trained, task)
     folder = task_folder(trained, task)
     path = os.path.join(folder, RESULTS_FILE)
-    with locked(folder + ".lock"):
+    with locked(folder + ".lock", wait=True):
         if not os.path.exists(path):
             others = {**data, "output_dir": folder, "init_checkpoint": _start(trained, initial)}
             run, optimizer, task_config = _task_settings(trained, task, others)
@@ -488,7 +489,7 @@ def ensemble(trained: Trained, task: str) -> dict[str, Any] | None:
     folder = os.path.join(trained.folder, "ensembles", f"{task}-{key_of(parts)}")
     others = {**data, "output_dir": folder, "ensemble": ",".join(names)}
     run, optimizer, task_config = _task_settings(trained.members[0], task, others)
-    with locked(folder + ".lock"):
+    with locked(folder + ".lock", wait=True):
         results = repeated_runs.fine_tune(program_of(task).task_class, task_config, run, optimizer)
     forget()
     return {**task_results(results), "members": [names[run] for run in results["members"]]}
