@@ -1,4 +1,4 @@
-"""The report: tables with the paper's numbers, verdicts, costs, plots. All numbers come from the engine's JSON files."""
+"""The report: tables with the paper's numbers, verdicts, costs, plots. The engine's JSON files have all numbers."""
 
 import math
 import os
