@@ -66,7 +66,7 @@ def settings_of(values: Mapping[str, Any], classes: Sequence[type[Settings]]) ->
 
 def asdict_of(settings: Sequence[Settings]) -> dict[str, Any]:
     """All fields of some settings, in one dictionary."""
-    return {name: value for one in settings for name, value in one.to_dict().items()}
+    return {name: value for group in settings for name, value in group.to_dict().items()}
 
 
 def command(program: str, settings: Sequence[Settings]) -> str:
@@ -332,17 +332,13 @@ class Program(NamedTuple):
     task_class: type[FineTuningTask]
 
 
-_SQUAD = Program("run_squad.py", SquadTask)
-_OTHERS = {
-    "squad1.1": _SQUAD,
-    "squad2.0": _SQUAD,
-    "race": Program("run_race.py", RaceTask),
-}
-
-
 def program_of(task: str) -> Program:
     """The program that fine-tunes on a task."""
-    return _OTHERS.get(task, Program("run_classifier.py", ClassificationTask))
+    if task.startswith("squad"):
+        return Program("run_squad.py", SquadTask)
+    if task == "race":
+        return Program("run_race.py", RaceTask)
+    return Program("run_classifier.py", ClassificationTask)
 
 
 def task_data(workspace: Workspace, task: str) -> dict[str, Any]:
