@@ -178,8 +178,8 @@ class Workspace:
             _, held_out = self.text("standard")
         else:
             held_out = self._held_out_halves()["probe"]
-        others = {"sentence_task": task, "single_segment": "clean", "dupe_factor": 1}
-        return self._records(held_out, {**self.scale.data, **others}, "probe")
+        clean = {"sentence_task": task, "single_segment": "clean", "dupe_factor": 1}
+        return self._records(held_out, {**self.scale.data, **clean}, "probe")
 
     def _records(self, text: str, settings: Mapping[str, Any], name: str) -> str:
         values = {"input_file": text, "spm_model_file": self.vocabulary(), **settings}

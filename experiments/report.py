@@ -159,8 +159,8 @@ def summary(scale: Scale, all_measured: Sequence[Measured]) -> str:
 
 
 def _anchor(experiment: Experiment, scale: Scale) -> str:
-    kept = [c for c in _heading(experiment, scale).lower() if c.isalnum() or c in " -_"]
-    return "".join(kept).replace(" ", "-")
+    letters = [c for c in _heading(experiment, scale).lower() if c.isalnum() or c in " -_"]
+    return "".join(letters).replace(" ", "-")
 
 
 def _heading(experiment: Experiment, scale: Scale) -> str:

@@ -88,7 +88,7 @@ def main(model: str, export: str, lines: str) -> None:
         batch = items[begin : begin + BATCH]
         same, number = same_ids(predictor, graph_text, batch)
         counts["sequences"] += number
-        counts["sequences with the same pieces"] += same
+        counts["sequences with the same tokens"] += same
         outputs = {
             name: tensor.numpy()
             for name, tensor in answer(**signature_inputs(predictor, batch)).items()
