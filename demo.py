@@ -1,8 +1,8 @@
-"""The whole way of the data in one command: corpus -> vocabulary -> records -> pretraining -> evaluation.
+"""All steps in one command: corpus -> vocabulary -> records -> pretraining -> evaluation.
 
-The text is the documentation inside Python's standard library and the installed packages, so that it is there on
-any machine. Every step is one of the project's own programs, printed before it runs; a step whose result is there
-already is left out, so that an interrupted demo goes on.
+The text is the documentation in Python's standard library and the installed packages, which every machine has. Each
+step is one of the project's programs; its command is printed before it runs. A step whose result exists is skipped, so
+that an interrupted demo continues.
 """
 
 import dataclasses
@@ -31,80 +31,76 @@ MODEL = AlbertConfig(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DemoSettings(Settings):
-    """Where the demo works, and how long."""
+    """The folder and length of the demo."""
 
     output_dir: str = setting("demo", "Folder for everything that the demo makes.")
-    short: bool = setting(False, "Whether to do a minute's work only, to see that all parts run.")
+    short: bool = setting(False, "Whether to run all steps in a minute, as a check.")
 
 
 def commands(settings: DemoSettings) -> list[tuple[str, list[str]]]:
-    """The programs to run, each with the file whose presence says that it has been done."""
+    """The programs to run, each with a file that exists when it has finished."""
     folder = settings.output_dir
     train, held_out = f"{folder}/train.txt", f"{folder}/held_out.txt"
     vocabulary = f"{folder}/spiece"
     megabytes, dupe_factor, steps = (1, 2, 60) if settings.short else (0, 5, 2400)
-    prepare = [
-        *("-m", "data_prep.create_pretraining_data", f"--spm_model_file={vocabulary}.model"),
-        *(f"--max_seq_length={MODEL.max_position_embeddings}", "--max_predictions_per_seq=10"),
-        "--single_segment=clean",
+    prepare = {
+        "spm_model_file": f"{vocabulary}.model",
+        "max_seq_length": MODEL.max_position_embeddings,
+        "max_predictions_per_seq": 10,
+        "single_segment": "clean",
+    }
+    corpus = {
+        "output_file": train,
+        "eval_output_file": held_out,
+        "eval_fraction": 0.03,
+        "max_megabytes": megabytes,
+    }
+    sentencepiece = {
+        "input_file": train,
+        "output_prefix": vocabulary,
+        "vocab_size": MODEL.vocab_size,
+    }
+    pretraining = {
+        "input_file": f"{folder}/records/train",
+        "eval_file": f"{folder}/records/held_out",
+        "output_dir": f"{folder}/run",
+        "albert_config_file": f"{folder}/albert_config.json",
+        "spm_model_file": f"{vocabulary}.model",
+        "train_batch_size": 64,
+        "num_train_steps": steps,
+        "num_warmup_steps": steps // 20,
+        "learning_rate": 0.01,
+        "log_every_steps": steps // 24,
+        "eval_every_steps": steps // 4,
+        "max_eval_steps": 0,
+        "save_checkpoints_steps": steps // 4,
+    }
+    programs: list[tuple[str, str, dict]] = [
+        (train, "-m data_prep.sample_corpus", corpus),
+        (f"{vocabulary}.model", "-m data_prep.train_sentencepiece", sentencepiece),
     ]
+    for name, text, passes in (("train", train, dupe_factor), ("held_out", held_out, 2)):
+        records = f"{folder}/records/{name}"
+        settings = {**prepare, "input_file": text, "output_dir": records, "dupe_factor": passes}
+        programs.append(
+            (f"{records}/metadata.json", "-m data_prep.create_pretraining_data", settings)
+        )
+    programs.append((f"{folder}/run/results.json", "run_pretraining.py", pretraining))
     return [
-        (
-            train,
-            [
-                *("-m", "data_prep.sample_corpus", f"--output_file={train}"),
-                *(f"--eval_output_file={held_out}", "--eval_fraction=0.03"),
-                f"--max_megabytes={megabytes}",
-            ],
-        ),
-        (
-            f"{vocabulary}.model",
-            [
-                *("-m", "data_prep.train_sentencepiece", f"--input_file={train}"),
-                *(f"--output_prefix={vocabulary}", f"--vocab_size={MODEL.vocab_size}"),
-            ],
-        ),
-        (
-            f"{folder}/records/train/metadata.json",
-            [
-                *prepare,
-                *(f"--input_file={train}", f"--output_dir={folder}/records/train"),
-                f"--dupe_factor={dupe_factor}",
-            ],
-        ),
-        (
-            f"{folder}/records/held_out/metadata.json",
-            [
-                *prepare,
-                *(f"--input_file={held_out}", f"--output_dir={folder}/records/held_out"),
-                "--dupe_factor=2",
-            ],
-        ),
-        (
-            f"{folder}/run/results.json",
-            [
-                *("run_pretraining.py", f"--input_file={folder}/records/train"),
-                *(f"--eval_file={folder}/records/held_out", f"--output_dir={folder}/run"),
-                *(f"--albert_config_file={folder}/albert_config.json",),
-                *(f"--spm_model_file={vocabulary}.model", "--train_batch_size=64"),
-                *(f"--num_train_steps={steps}", f"--num_warmup_steps={steps // 20}"),
-                *("--learning_rate=0.01", f"--log_every_steps={steps // 24}"),
-                *(f"--eval_every_steps={steps // 4}", "--max_eval_steps=0"),
-                f"--save_checkpoints_steps={steps // 4}",
-            ],
-        ),
+        (result, [*program.split(), *(f"--{name}={value}" for name, value in flags.items())])
+        for result, program, flags in programs
     ]
 
 
 def main(settings: DemoSettings) -> None:
-    """Runs the programs and prints what came out."""
+    """Runs the programs and prints the results."""
     started = time.monotonic()
     os.makedirs(settings.output_dir, exist_ok=True)
     with open(f"{settings.output_dir}/albert_config.json", "w", encoding="utf-8") as file:
         file.write(MODEL.to_json_string())
     for result, command in commands(settings):
         if os.path.exists(result):
-            print(f"\n{result} is there already", flush=True)
+            print(f"\n{result} exists already", flush=True)
             continue
         print(f"\n$ python {shlex.join(command)}", flush=True)
         done = subprocess.run([sys.executable, *command])
@@ -114,7 +110,7 @@ def main(settings: DemoSettings) -> None:
 
 
 def summary(folder: str, seconds: float) -> str:
-    """A table of what came out, and what to type next."""
+    """A table of the results, and the next commands."""
     with open(f"{folder}/run/results.json", encoding="utf-8") as file:
         results = json.load(file)
     with open(f"{folder}/records/train/metadata.json", encoding="utf-8") as file:
@@ -140,7 +136,7 @@ def summary(folder: str, seconds: float) -> str:
             "",
             *lines,
             "",
-            f"The model is in {folder}/run/model. What to type next:",
+            f"The model is in {folder}/run/model. Next commands:",
             f"  .venv/bin/tensorboard --logdir={folder}/run                its curves",
             "  .venv/bin/python run_pretraining.py --help              every setting",
             "  README.md, 'Pretrain on your own text'                  the same five commands on your files",

@@ -1,7 +1,7 @@
-"""Fine-tuning: seconds an epoch with length buckets, with fixed padding, and as transformers pads.
+"""Fine-tuning: seconds an epoch with length buckets, with fixed padding, and with the padding of transformers.
 
-A step is timed at a few lengths, and the batches of an epoch of each GLUE task are counted by length; the seconds of an
-epoch follow from both (`found.py`). No epoch is run: one of MNLI takes hours on a processor.
+A step is timed at several lengths, and the batches of an epoch of each GLUE task are counted by length; both give the
+seconds of an epoch (`run_results.py`). No epoch is run, since one of MNLI takes hours on a processor.
 """
 
 import functools
@@ -44,30 +44,32 @@ def steps(settings: BenchSettings, *, who: str, size: str) -> Values:
     """Times steps of a classifier at several lengths.
 
     Returns:
-      By length: the seconds.
+      `lengths`: by length, `repeated`'s values.
     """
-    make_call = {"ours": _our_steps, "transformers": _transformers_steps}[who]
-    config = _config(settings, size)
-    calls = make_call(settings, config)
-    found = {}
-    for length in _LENGTHS:
-        call = functools.partial(calls, length)
-        found[str(length)] = measure.repeated(call, 0, least=_REPEATS)
-    return {"lengths": found}
+    make_step = {"ours": _our_step, "transformers": _transformers_step}[who]
+    step = make_step(settings, _config(settings, size))
+    timings = {
+        str(length): measure.repeated(functools.partial(step, length), 0, least=_REPEATS)
+        for length in _LENGTHS
+    }
+    return {"lengths": timings}
 
 
 def _features(config: AlbertConfig, length: int) -> dict[str, np.ndarray]:
     random = np.random.default_rng(length)
     ids = random.integers(5, config.vocab_size, (BATCH, length))
     labels = random.integers(0, 2, (BATCH, 1))
-    features = {"input_ids": ids, "segment_ids": ids * 0, "input_mask": ids * 0 + 1}
-    return {
-        name: value.astype(np.int32)
-        for name, value in {**features, "label_ids": labels, "example_index": labels[:, 0]}.items()
+    features = {
+        "input_ids": ids,
+        "segment_ids": ids * 0,
+        "input_mask": ids * 0 + 1,
+        "label_ids": labels,
+        "example_index": labels[:, 0],
     }
+    return {name: value.astype(np.int32) for name, value in features.items()}
 
 
-def _our_steps(settings: BenchSettings, config: AlbertConfig) -> Callable[[int], None]:
+def _our_step(settings: BenchSettings, config: AlbertConfig) -> Callable[[int], None]:
     """The step of run_classifier.py; must be called `1 + _REPEATS` times for each length in turn."""
     import tensorflow as tf
 
@@ -79,8 +81,8 @@ def _our_steps(settings: BenchSettings, config: AlbertConfig) -> Callable[[int],
 
     def dataset(task) -> tf.data.Dataset:
         spec = task.train_data.spec(BATCH)
-        found = tf.data.Dataset.from_generator(batches, output_signature=spec)
-        return found.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+        dataset = tf.data.Dataset.from_generator(batches, output_signature=spec)
+        return dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
     with tempfile.TemporaryDirectory() as folder:
         table_file = pathlib.Path(folder, "train.tsv")
@@ -105,11 +107,11 @@ def _our_steps(settings: BenchSettings, config: AlbertConfig) -> Callable[[int],
             FineTuningOptimizerConfig(learning_rate=1e-5, num_train_steps=1000),
             dataset,
         )
-    one = tf.constant(1)
-    return lambda _length: trainer.train(one)
+    one_step = tf.constant(1)
+    return lambda _length: trainer.train(one_step)
 
 
-def _transformers_steps(settings: BenchSettings, config: AlbertConfig) -> Callable[[int], None]:
+def _transformers_step(settings: BenchSettings, config: AlbertConfig) -> Callable[[int], None]:
     """transformers' AlbertForSequenceClassification with PyTorch's AdamW."""
     train = peers.transformers_training(
         "AlbertForSequenceClassification", config, learning_rate=1e-5
@@ -124,11 +126,10 @@ def _transformers_steps(settings: BenchSettings, config: AlbertConfig) -> Callab
 
 
 def epochs(settings: BenchSettings) -> Values:
-    """Counts the batches of an epoch of every GLUE task in --glue_dir by the length that they are padded to.
+    """Counts the batches of an epoch of every GLUE task in --glue_dir by their padded length.
 
     Returns:
-      By task: `examples`, and the numbers of batches by length (as text) with `fixed` padding, with `buckets`, and with
-      `dynamic` padding, to the longest example of each batch that is drawn at random.
+      `tasks`: by task, `examples` and the result of `batches_of`.
 
     Raises:
       UserError: the folder holds no task.
@@ -137,7 +138,7 @@ def epochs(settings: BenchSettings) -> Values:
     from albert_tf.tasks.classification.source import TextSource
 
     tokenizer = Tokenizer.from_file(vocabulary_path(settings))
-    found = {}
+    counts = {}
     for name in GLUE_TASK_NAMES:
         config = ClassifierConfig(
             task_name=name, data_dir=settings.glue_dir, max_seq_length=MAX_SEQ_LENGTH
@@ -146,17 +147,20 @@ def epochs(settings: BenchSettings) -> Values:
         if not os.path.exists(os.path.join(settings.glue_dir, source.glue.folder, "train.tsv")):
             continue
         table = source.features("train", source.read("train"), tokenizer)
-        found[name] = {"examples": len(table), **batches_of(table.lengths)}
-    if not found:
+        counts[name] = {"examples": len(table), **batches_of(table.lengths)}
+    if not counts:
         raise UserError(f"--glue_dir={settings.glue_dir}: no folder of a GLUE task with train.tsv")
-    return {"tasks": found}
+    return {"tasks": counts}
 
 
 def batches_of(lengths: np.ndarray) -> dict[str, dict[str, int]]:
-    """Numbers of batches of an epoch by length (as text), for each way of padding.
+    """Numbers of batches of an epoch by padded length (as text).
 
     Args:
       lengths: of the examples, int [examples].
+
+    Returns:
+      By kind of padding: `fixed`, length `buckets`, and `dynamic`, to the longest example of a random batch.
     """
     from albert_tf.data import feature_table
 

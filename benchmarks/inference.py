@@ -1,7 +1,7 @@
-"""Inference: latency and throughput by batch and length, ours exported beside the peers', and over HTTP.
+"""Inference: latency and throughput by batch and length, of our export and of the peers, and over HTTP.
 
-The models of ours and of transformers are the same folder, and their outputs are compared; TF Model Garden's encoder
-has the same sizes and weights of its own.
+Ours and transformers load the same model folder, and their outputs are compared. TF Model Garden's encoder has the same
+sizes, and random weights.
 """
 
 import functools
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from albert_tf.core import files
+from albert_tf.core.workers import num_cores
 from benchmarks import measure, peers, serving
 from benchmarks.inputs import (
     EXPORT,
@@ -33,8 +34,8 @@ def answer(settings: BenchSettings, *, who: str) -> Values:
     """Times batches of every size.
 
     Returns:
-      By "batch x length": the seconds, `sequences_a_second`; and `sample`, some outputs for sequences that are the same
-      for all (none of a model with other weights).
+      `cells`: by "batch x length", `repeated`'s values and `sequences_a_second`; `sample`: some outputs for the same
+      sequences, of those that load the same model.
     """
     makers: Mapping[str, Callable[[BenchSettings], Callable]] = {
         "ours": _our_ids,
@@ -45,7 +46,7 @@ def answer(settings: BenchSettings, *, who: str) -> Values:
     make_call = makers[who](settings)
     batches, lengths = _GRID[settings.quick]
     cells = {}
-    # The smallest first: the graph is built then, and the first call at each further size is warm-up enough.
+    # The smallest size is first: it builds the graph, so that large sizes need no warm-up.
     for length, batch in itertools.product(lengths, batches):
         call = make_call(batch, length)
         is_large = batch * length > 4096
@@ -54,10 +55,9 @@ def answer(settings: BenchSettings, *, who: str) -> Values:
         )
         rate = batch / timing["median"]
         cells[f"{batch}x{length}"] = {**timing, "sequences_a_second": rate}
-    found = {"cells": cells}
-    if who in ("ours", "transformers"):
-        found["sample"] = np.asarray(make_call(_SAMPLE, 32)())[:, :8].tolist()
-    return found
+    if who not in ("ours", "transformers"):
+        return {"cells": cells}
+    return {"cells": cells, "sample": np.asarray(make_call(_SAMPLE, 32)())[:, :8].tolist()}
 
 
 def _ids(settings: BenchSettings, batch: int, length: int) -> dict[str, np.ndarray]:
@@ -73,11 +73,11 @@ def _ids(settings: BenchSettings, batch: int, length: int) -> dict[str, np.ndarr
 
 def _signature(settings: BenchSettings, name: str) -> Callable:
     import tensorflow as tf
-    import tensorflow_text  # noqa: F401  (the operations that tokenise)
+    import tensorflow_text  # noqa: F401  (its operations tokenize)
 
     model = tf.saved_model.load(f"{export_path(settings)}/1")
     function = model.signatures[name]
-    function.model = model  # whose variables live as long as it
+    function.model = model  # keeps its variables
     return function
 
 
@@ -106,7 +106,7 @@ def _our_strings(settings: BenchSettings) -> Callable:
 
 
 def texts_of(settings: BenchSettings, count: int, length: int) -> list[str]:
-    """Texts of the corpus that make sequences of just under so many pieces, or as many."""
+    """Texts of the corpus, each as long as fits into a number of tokens."""
     from albert_tf import Tokenizer
 
     tokenizer = Tokenizer.from_file(vocabulary_path(settings))
@@ -133,7 +133,7 @@ def _transformers(settings: BenchSettings) -> Callable:
     import torch
     import transformers
 
-    torch.set_num_threads(measure.num_cores())
+    torch.set_num_threads(num_cores())
     model = transformers.AlbertModel.from_pretrained(model_path(settings)).eval()
 
     def make_call(batch: int, length: int):
@@ -170,25 +170,25 @@ def _model_garden(settings: BenchSettings) -> Callable:
 
 
 def over_http(settings: BenchSettings) -> Values:
-    """Asks tools/serve.py for texts of up to 32 pieces, one client.
+    """Times requests of one client to tools/serve.py, with texts of up to 32 tokens.
 
     Returns:
-      By batch size: the seconds of the requests, and `texts_a_second`.
+      `batches`: by batch size, `statistics_of` the requests' seconds, and `texts_a_second`.
     """
-    asked = serving.ServingSettings(
+    requests = serving.ServingSettings(
         model_dir=export_path(settings),
         input_file=text_path(settings),
         batch_sizes=_HTTP_BATCHES,
         seconds=max(1.0, settings.seconds / 4),
     )
     instances = [{"text_a": text, "text_b": ""} for text in texts_of(settings, 64, _HTTP_LENGTH)]
-    found = {}
-    with serving.server(asked) as url:
-        for batch in asked.sizes:
-            seconds, elapsed = serving.measure(url, instances, batch, asked)
+    batches = {}
+    with serving.server(requests) as url:
+        for batch in requests.sizes:
+            seconds, elapsed = serving.measure(url, instances, batch, requests)
             rate = len(seconds) * batch / elapsed
-            found[str(batch)] = {**measure.statistics_of(seconds), "texts_a_second": rate}
-    return {"batches": found}
+            batches[str(batch)] = {**measure.statistics_of(seconds), "texts_a_second": rate}
+    return {"batches": batches}
 
 
 def _measurement(who: str, inputs: tuple[str, ...], needs=(), in_quick=True) -> Measurement:

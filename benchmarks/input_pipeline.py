@@ -1,10 +1,10 @@
-"""How fast training reads records: read, parsed, shuffled, batched, masked where that is due.
+"""How fast training reads records: reading, parsing, shuffling, batching, and masking where records need it.
 
-As a part of the benchmark it counts seconds, with all cores. As a program,
+In the benchmark it measures seconds on all cores. As a program,
 
     taskset -c 0 python -m benchmarks.input_pipeline records/full records/compact records/dynamic
 
-it measures any records, and counts seconds of the processor, so that other programs on the machine change little.
+it measures any records, in processor seconds, which other programs on the machine hardly change.
 """
 
 import functools
@@ -23,11 +23,11 @@ def read(settings: BenchSettings, *, length: int, kind: str, deterministic: bool
     """Reads batches as training does.
 
     Returns:
-      The seconds of `batches` batches of `batch` examples, `examples_a_second` and `record_bytes` an example.
+      `repeated`'s values for `batches` batches of `batch` examples; `examples_a_second`; `record_bytes` of an example.
     """
     import tensorflow as tf
 
-    if deterministic:  # what --deterministic does to the whole program
+    if deterministic:  # as --deterministic does
         tf.config.experimental.enable_op_determinism()
         tf.random.set_seed(1)
     batches, num_bytes = _training_batches(records_path(settings, length, kind))
@@ -56,7 +56,7 @@ def _training_batches(folder: str) -> tuple[Iterator, float]:
 
 
 def _warm_up_rounds() -> int:
-    """Rounds that fill the shuffle buffer."""
+    """How many `_take` fill the shuffle buffer."""
     return 1 + _BUFFER // (_BATCH * _BATCHES)
 
 
@@ -66,7 +66,7 @@ def _take(batches: Iterator) -> None:
 
 
 def _line(folder: str, clock: Callable[[], float]) -> str:
-    """What there is to say of the records in a folder."""
+    """The rate at which a folder's records are read, in words."""
     batches, num_bytes = _training_batches(folder)
     for _ in range(_warm_up_rounds()):
         _take(batches)
@@ -75,10 +75,10 @@ def _line(folder: str, clock: Callable[[], float]) -> str:
         start = clock()
         _take(batches)
         rates.append(_BATCH * _BATCHES / (clock() - start))
-    found = measure.statistics_of(rates)
+    rate = measure.statistics_of(rates)
     return (
         f"{folder}: {num_bytes:,.0f} bytes an example; examples a second of one core"
-        f" {found['median']:,.0f} ({found['min']:,.0f} to {found['max']:,.0f})"
+        f" {rate['median']:,.0f} ({rate['min']:,.0f} to {rate['max']:,.0f})"
     )
 
 

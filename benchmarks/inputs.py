@@ -1,6 +1,6 @@
-"""What is measured on, made once and kept in --work_dir: a corpus, a vocabulary, records, models.
+"""Data of measurements, kept in --work_dir: a corpus, a vocabulary, records, models.
 
-Each is made by the project's own programs in a process of its own, before the first measurement that needs it.
+The project's own programs make each of them, in a separate process, before the first measurement that needs it.
 """
 
 import contextlib
@@ -22,7 +22,6 @@ RECORDS = {
     for length in (512, 128)
     for kind in ("full", "compact", "dynamic")
 }
-# How records of each kind are asked for.
 _RECORD_FLAGS: Mapping[str, tuple[str, ...]] = {
     "full": (),
     "compact": ("--record_format=compact",),
@@ -33,7 +32,7 @@ _RECORDS_MEGABYTES = 5
 
 
 def predictions_of(length: int) -> int:
-    """P of sequences of a length: the 15 % of the paper (77 of 512)."""
+    """P for sequences of a length: the paper's 15 % (77 of 512)."""
     return max(1, round(0.15 * length))
 
 
@@ -53,12 +52,12 @@ def records_path(settings: BenchSettings, length: int, kind: str) -> str:
 
 
 def model_path(settings: BenchSettings) -> str:
-    """A classifier of the size albert-base with random weights, in the Hugging Face layout."""
+    """A classifier of the size albert-base with random weights, in the Hugging Face format."""
     return str(settings.work / "classifier")
 
 
 def export_path(settings: BenchSettings) -> str:
-    """The same as a SavedModel, with its versions."""
+    """The same model as SavedModels: a folder with versions."""
     return str(settings.work / "export")
 
 
@@ -66,7 +65,7 @@ def run_module(module: str, *flags: str) -> None:
     """Runs a program of the project.
 
     Raises:
-      UserError: it fails; the line that it printed.
+      UserError: it fails; quotes the last line that it printed.
     """
     done = subprocess.run([sys.executable, "-m", module, *flags], capture_output=True, text=True)
     if done.returncode:
@@ -75,10 +74,10 @@ def run_module(module: str, *flags: str) -> None:
 
 
 def cut_text(settings: BenchSettings, megabytes: float) -> tuple[str, int]:
-    """A file with so much of the corpus, in whole documents; a corpus that is shorter is repeated.
+    """Makes a file of whole documents of the corpus, at least so many megabytes; a shorter corpus is repeated.
 
     Returns:
-      Its path, and how many times the corpus began.
+      Its path, and the number of passes through the corpus.
     """
     path = settings.work / f"text_{megabytes:g}MB.txt"
     wanted = int(1e6 * megabytes)
@@ -89,7 +88,7 @@ def cut_text(settings: BenchSettings, megabytes: float) -> tuple[str, int]:
 
 
 def _documents_of(path: str, wanted: int) -> Iterator[bytes]:
-    """Documents of a file, again and again, until there are so many bytes."""
+    """Lines of a file's documents, repeated until a document ends after at least `wanted` bytes."""
     size = 0
     for _ in itertools.count():
         with open(path, "rb") as file:
@@ -98,7 +97,7 @@ def _documents_of(path: str, wanted: int) -> Iterator[bytes]:
                 size += len(line)
                 if size >= wanted and not line.strip():
                     return
-        if line.strip():  # or its last document would go on with the first one
+        if line.strip():  # separates its last document from the first
             yield b"\n" if line.endswith(b"\n") else b"\n\n"
 
 
@@ -106,7 +105,7 @@ def _documents_of(path: str, wanted: int) -> Iterator[bytes]:
 
 
 def make_text(settings: BenchSettings) -> Values:
-    """Copies --text_file, or collects documentation."""
+    """Copies --text_file, or makes a sample corpus."""
     path = text_path(settings)
     with _made(path) as partial:
         if settings.text_file:
@@ -125,7 +124,7 @@ def make_text(settings: BenchSettings) -> Values:
 
 
 def make_vocabulary(settings: BenchSettings) -> Values:
-    """Trains a SentencePiece model, smaller than the released one if there is too little text for it."""
+    """Trains a SentencePiece model, smaller than the released one if the text is too short for that size."""
     if settings.spm_model_file:
         return {"path": settings.spm_model_file}
     text, _ = cut_text(settings, 2 if settings.quick else 5)
@@ -192,7 +191,7 @@ def make_export(settings: BenchSettings) -> Values:
 
 @contextlib.contextmanager
 def _made(path: str) -> Iterator[str]:
-    """A path to write to; its file moves to `path` when it is whole."""
+    """A path to write to; its file moves to `path` when it is complete."""
     folder, name = os.path.split(path)
     with files.staged(folder) as staging:
         yield os.path.join(staging, name)

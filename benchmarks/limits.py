@@ -1,4 +1,4 @@
-"""What the machine can do at most: matrix products of the model's shapes, SentencePiece, the disk."""
+"""The machine's limits: matrix products of the model's shapes, SentencePiece, the disk."""
 
 import functools
 import os
@@ -16,7 +16,7 @@ _WIDTHS = {
     "intermediate": (HIDDEN, INNER),
     "output": (INNER, HIDDEN),
 }
-# Rows are pieces of a batch: 8 x 512 and 16 x 128.
+# Tokens of a batch: 8 x 512 and 16 x 128.
 ROWS = (4096, 2048)
 _DISK_BYTES = {False: 512 << 20, True: 64 << 20}  # by --quick
 _SENTENCEPIECE_BYTES = 8 << 20
@@ -26,12 +26,12 @@ def matrix_products(settings: BenchSettings, *, dtype: str) -> Values:
     """Rate of TensorFlow's matrix products at the shapes of albert-base's dense layers.
 
     Returns:
-      By number of rows: for each product, forward ("x W") and backward ("x^T dy", "dy W^T"), its seconds and its rate,
-      floating-point operations a second; and `rate`, that of all forward products of a layer together.
+      By number of rows: `products`, for each of them `repeated`'s values and the `rate` in floating-point operations a
+      second, forward ("x W") and backward ("x^T dy", "dy W^T"); and `rate` of all forward products of a layer together.
     """
     import tensorflow as tf
 
-    found = {}
+    rates = {}
     for rows in ROWS:
         products = {}
         for name, (width_in, width_out) in _WIDTHS.items():
@@ -48,9 +48,9 @@ def matrix_products(settings: BenchSettings, *, dtype: str) -> Values:
                 rate = flops / timing["median"]
                 products[f"{name}, {direction}"] = {**timing, "flops": flops, "rate": rate}
         forward = [product for name, product in products.items() if name.endswith("x W")]
-        rate = sum(one["flops"] for one in forward) / sum(one["median"] for one in forward)
-        found[str(rows)] = {"rate": rate, "products": products}
-    return found
+        rate = sum(each["flops"] for each in forward) / sum(each["median"] for each in forward)
+        rates[str(rows)] = {"rate": rate, "products": products}
+    return rates
 
 
 def _normal(dtype: str, *shape: int):
@@ -63,11 +63,11 @@ def layer_products(rows: int, dtype: str) -> tuple[Callable[[], None], int]:
     """The forward products of a layer's dense layers.
 
     Args:
-      rows: pieces of a batch.
+      rows: tokens of a batch.
       dtype: "float32" or "bfloat16".
 
     Returns:
-      What computes them, and its floating-point operations.
+      A function that computes them, and its floating-point operations.
     """
     import tensorflow as tf
 
@@ -86,10 +86,10 @@ def layer_products(rows: int, dtype: str) -> tuple[Callable[[], None], int]:
 
 
 def sentencepiece(settings: BenchSettings) -> Values:
-    """Rate at which SentencePiece alone cuts clean sentences into ids, on one core.
+    """Rate at which SentencePiece alone tokenizes clean sentences, on one core.
 
     Returns:
-      The seconds of a pass through the text, and `bytes_a_second`.
+      `repeated`'s values for a pass through the text, and `bytes_a_second`.
     """
     import sentencepiece as library
 
@@ -104,10 +104,10 @@ def sentencepiece(settings: BenchSettings) -> Values:
 
 
 def disk(settings: BenchSettings) -> Values:
-    """Rate at which a file in --work_dir is written, until the disk has it, and read when it is not in memory.
+    """Rates at which a file in --work_dir is written, with fsync, and read, not from the page cache.
 
     Returns:
-      The seconds of `write` and `read`, with `bytes_a_second` of each.
+      `write` and `read`: `repeated`'s values and `bytes_a_second`.
     """
     num_bytes = _DISK_BYTES[settings.quick]
     path = settings.work / "disk.bin"
@@ -122,19 +122,19 @@ def disk(settings: BenchSettings) -> Values:
 
     def read() -> None:
         with open(path, "rb", buffering=0) as file:
-            if hasattr(os, "posix_fadvise"):  # or it would come from memory
+            if hasattr(os, "posix_fadvise"):  # empties the page cache
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             while file.read(4 << 20):
                 pass
 
-    found = {}
+    timings = {}
     try:
         for name, call in (("write", write), ("read", read)):
             timing = measure.repeated(call, settings.seconds / 3)
-            found[name] = {**timing, "bytes_a_second": num_bytes / timing["median"]}
+            timings[name] = {**timing, "bytes_a_second": num_bytes / timing["median"]}
     finally:
         path.unlink(missing_ok=True)
-    return found
+    return timings
 
 
 def _products(name: str, dtype: str, in_quick: bool) -> Measurement:
@@ -148,5 +148,5 @@ MEASUREMENTS = (
     Measurement("sentencepiece", sentencepiece, inputs=(TEXT, VOCABULARY), in_quick=True),
     Measurement("disk", disk, in_quick=True),
 )
-# Once more at the end: whether the machine has become slower meanwhile.
+# Repeated at the end, to see whether the machine has become slower.
 AGAIN = (_products("matrix_products_again", "float32", False),)

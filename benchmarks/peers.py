@@ -1,16 +1,16 @@
-"""The peers: what each needs, its model of a size, its inputs under its own names.
+"""The peers: the modules that each needs, its model of a size, its inputs under its own names.
 
-A peer is imported by the functions that need it, so that a list of names needs none.
+Functions import the peers that they use, so that a list of names needs none of them.
 """
 
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from albert_tf.core.workers import num_cores
 from albert_tf.model.config import AlbertConfig
-from benchmarks import measure
 
-# Who -> the modules that it needs.
+# By name: the modules that a peer needs.
 PEERS: Mapping[str, tuple[str, ...]] = {
     "ours": (),
     "model_garden": ("official",),
@@ -23,7 +23,7 @@ PEERS: Mapping[str, tuple[str, ...]] = {
 
 
 def gelu(tensor):
-    """The activation of ALBERT, as the Garden builds it from "gelu"."""
+    """ALBERT's activation, as the Garden builds it from "gelu"."""
     import tf_keras
 
     return tf_keras.activations.gelu(tensor, approximate=True)
@@ -61,12 +61,12 @@ def transformers_config(config: AlbertConfig):
     """transformers' configuration of a size."""
     import transformers
 
-    kept = {
+    sizes = {
         name: value
         for name, value in config.to_dict().items()
         if name not in ("share_parameters", "hidden_act", "foreign")
     }
-    return transformers.AlbertConfig(**kept, hidden_act="gelu_new")
+    return transformers.AlbertConfig(**sizes, hidden_act="gelu_new")
 
 
 def transformers_inputs(features: Mapping[str, np.ndarray]) -> dict:
@@ -76,7 +76,7 @@ def transformers_inputs(features: Mapping[str, np.ndarray]) -> dict:
 
 
 def torch_integers(array: np.ndarray):
-    """A tensor of int64, which PyTorch wants indices and labels to be."""
+    """An int64 tensor, PyTorch's type of indices and labels."""
     import torch
 
     return torch.from_numpy(array.astype(np.int64))
@@ -94,12 +94,12 @@ def transformers_training(
       precision: "float32", or "bfloat16" by autocast.
 
     Returns:
-      A step with a batch of inputs, labels among them.
+      A function that trains on a batch of inputs with labels.
     """
     import torch
     import transformers
 
-    torch.set_num_threads(measure.num_cores())
+    torch.set_num_threads(num_cores())
     torch.manual_seed(1)
     model = getattr(transformers, class_name)(transformers_config(config)).train()
     optimizer = torch.optim.AdamW(model.parameters(), learning_rate, weight_decay=0.01)

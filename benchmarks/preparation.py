@@ -1,4 +1,4 @@
-"""Data preparation as a whole program: time, rates and memory against corpus, length and workers."""
+"""Data preparation as a whole program: time, rates and memory by corpus, length and workers."""
 
 import functools
 import os
@@ -9,12 +9,13 @@ import sys
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
+from albert_tf.core.workers import num_cores
 from benchmarks import measure
 from benchmarks.inputs import TEXT, VOCABULARY, cut_text, predictions_of, vocabulary_path
 from benchmarks.measure import BenchSettings, Measurement, Values
 
 # The original's script under TensorFlow 1 on two cores: 5 MB of Wikipedia at --dupe_factor=10, length 512 and 77
-# predictions, measured once on the machine that this project was begun on. Without --original_dir it stands for it.
+# predictions, measured once on another machine. Used for comparison without --original_dir.
 ORIGINAL_SECONDS, ORIGINAL_EXAMPLES, ORIGINAL_BYTES = 130.0, 40_777, 1_200_000_000
 ORIGINAL_MEGABYTES, ORIGINAL_DUPE_FACTOR, ORIGINAL_LENGTH = 5.0, 10, 512
 ORIGINAL_EXAMPLES_A_SECOND = ORIGINAL_EXAMPLES / ORIGINAL_SECONDS
@@ -34,14 +35,14 @@ def prepare(
     Args:
       settings: of the benchmark.
       megabytes: of text.
-      dupe_factor: passes through it.
+      dupe_factor: passes through the text.
       length: L.
       num_workers: processes; 0 is one for every core.
       quick_megabytes: of text with --quick.
 
     Returns:
-      The seconds, with `cpu_seconds` of a run, `text_bytes`, `passes_of_corpus` (above 1 if it had to be repeated),
-      `examples`, `record_bytes`, `examples_a_second`, `text_bytes_a_second`, and the most memory of one process
+      `repeated`'s values; `cpu_seconds` of a run; `text_bytes`; `passes_of_corpus`, above 1 if it was repeated;
+      `examples`, `record_bytes`, `examples_a_second`, `text_bytes_a_second`; and the peak memory of one process
       (`process_bytes`) and of all together (`all_processes_bytes`).
     """
     text, passes = cut_text(settings, quick_megabytes if settings.quick else megabytes)
@@ -55,26 +56,25 @@ def prepare(
         shutil.rmtree(folder, ignore_errors=True)
         most = max(most, _memory_of_run(program, {**flags, "num_workers": num_workers}))
 
-    # The first run may compile functions, whose code is kept for later ones.
+    # Fills numba's cache of compiled functions.
     shutil.rmtree(folder, ignore_errors=True)
     warm_text, _ = cut_text(settings, 0.05)
     _memory_of_run(program, {**flags, "input_file": warm_text})
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_before = measure.children_seconds()
     timing = measure.repeated(run, settings.seconds, warm_up=0, least=2, most=5)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_seconds = measure.children_seconds() - cpu_before
     metadata = files.read_json(str(folder / "metadata.json"))
     shutil.rmtree(folder)
-    cpu = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
     return {
         **timing,
         **_rates(text, metadata["counts"]["examples"], timing["median"]),
-        "cpu_seconds": cpu / timing["repeats"],
+        "cpu_seconds": cpu_seconds / timing["repeats"],
         "dupe_factor": dupe_factor,
         "length": length,
-        "num_workers": num_workers or measure.num_cores(),
+        "num_workers": num_workers or num_cores(),
         "passes_of_corpus": passes,
         "record_bytes": sum(shard["bytes"] for shard in metadata["shards"]),
-        "process_bytes": 1024 * after.ru_maxrss,
+        "process_bytes": measure.peak_bytes(resource.RUSAGE_CHILDREN),
         "all_processes_bytes": most,
     }
 
@@ -85,14 +85,14 @@ def prepare_by_original(settings: BenchSettings, *, megabytes: float, dupe_facto
     Returns:
       As `prepare`.
     """
-    from albert_tf.data.records import find_records  # not above, because TensorFlow comes with it
+    from albert_tf.data.records import find_records  # imports TensorFlow
 
     text, passes = cut_text(settings, megabytes)
     vocabulary, output = vocabulary_path(settings), settings.work / "original.tfrecord"
     flags = {
         **_flags(settings, text, dupe_factor, ORIGINAL_LENGTH),
         "output_file": output,
-        "vocab_file": vocabulary,  # is asked for, and not read beside --spm_model_file
+        "vocab_file": vocabulary,  # required, and unused with --spm_model_file
     }
     program = [os.path.join(settings.original_dir, "create_pretraining_data.py")]
     most = 0
@@ -128,7 +128,7 @@ def _rates(text: str, examples: int, seconds: float) -> Values:
 
 
 def _flags(settings: BenchSettings, text: str, dupe_factor: int, length: int) -> dict:
-    """What both programs are told."""
+    """The flags of both programs."""
     return {
         "input_file": text,
         "spm_model_file": vocabulary_path(settings),
@@ -139,7 +139,7 @@ def _flags(settings: BenchSettings, text: str, dupe_factor: int, length: int) ->
 
 
 def _memory_of_run(program: list[str], flags: dict) -> int:
-    """Runs a Python program; gives the most bytes that its processes had together.
+    """Runs a Python program; returns the peak memory of all its processes together, in bytes.
 
     Raises:
       UserError: it fails.
@@ -162,7 +162,7 @@ def _measurement(name: str, in_quick: bool = False, **options) -> Measurement:
     )
 
 
-# What the original is compared in: megabytes of text by --dupe_factor.
+# Megabytes of text on which the original is compared, by --dupe_factor.
 COMPARED = {10: ORIGINAL_MEGABYTES, 1: 60}
 
 

@@ -1,4 +1,4 @@
-"""All measurements, in the order in which they are made: what matters most comes first, should the time run out."""
+"""All measurements in the order in which they are made: the most important first, in case the time is over."""
 
 from benchmarks import (
     fine_tuning,
@@ -25,9 +25,9 @@ MEASUREMENTS: tuple[Measurement, ...] = (
 
 
 def find(name: str) -> Measurement:
-    """The measurement, or the input of measurements, of a name.
+    """The measurement, or the input of measurements, with a name.
 
     Raises:
       KeyError: there is none.
     """
-    return {one.name: one for one in (*MEASUREMENTS, *inputs.INPUTS)}[name]
+    return {each.name: each for each in (*MEASUREMENTS, *inputs.INPUTS)}[name]

@@ -2,22 +2,21 @@
 
     python -m benchmarks.report --results_dir=benchmarks/results/2026-11-21
 
-writes them anew from numbers that were measured before.
+writes them again from the stored numbers.
 """
 
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from albert_tf.core import files, flags
 from albert_tf.core.settings import Settings, setting
+from albert_tf.core.tables import table
 from benchmarks import plots
-from benchmarks.found import BUSY, NAMES, STEPS, Found, epoch_seconds, growth_points
-from benchmarks.measure import Values
 from benchmarks.peers import PEERS
 from benchmarks.preparation import (
     ORIGINAL_BYTES,
@@ -27,14 +26,22 @@ from benchmarks.preparation import (
     ORIGINAL_MEGABYTES,
     ORIGINAL_SECONDS,
 )
+from benchmarks.run_results import (
+    BUSY,
+    NAMES,
+    STEPS,
+    RunResults,
+    epoch_seconds,
+    growth_points,
+)
 from benchmarks.training_step import PRECISIONS
 
 TABLE_FILE = "table.md"
-# What the project wants to reach; of preparation, times the original's examples a second.
+# The project's aims. For preparation: its rate, divided by the original's.
 AIM_PREPARATION = {"dupe_10": 100, "dupe_1": 50, "corpus.60MB": 50}
 AIM_PREPARATION_BYTES = 800_000_000
 AIM_SHARE = {"float32": 0.85, "bfloat16": 0.70}  # of the limit of matrix products
-AIM_PIPELINE = 20  # times what the step eats
+AIM_PIPELINE = 20  # its rate, divided by the rate of the step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,10 +52,10 @@ class ReportSettings(Settings):
 
 
 def write(folder: pathlib.Path) -> None:
-    """Writes table.md and the plots beside results.json."""
-    found = Found(files.read_json(str(folder / "results.json")))
-    drawn = plots.draw(found, folder)
-    sections: Sequence[tuple[str, Callable[[Found], list[str]]]] = (
+    """Writes table.md and the plots into the folder of results.json."""
+    results = RunResults(files.read_json(str(folder / "results.json")))
+    plot_of = plots.draw(results, folder)
+    sections: Sequence[tuple[str, Callable[[RunResults], list[str]]]] = (
         ("Aims", aims),
         ("Training step", training_steps),
         ("Memory of a training step", memory),
@@ -60,26 +67,20 @@ def write(folder: pathlib.Path) -> None:
         ("How the cost grows", growth),
         ("Left out, failed, not run", missing),
     )
-    lines = heading(found)
+    lines = heading(results)
     for title, section in sections:
-        if found_lines := section(found):
-            lines += ["", f"## {title}", "", *found_lines]
-            lines += [f"\n![{title}]({name})" for name in drawn.get(title, ())]
+        if section_lines := section(results):
+            lines += ["", f"## {title}", "", *section_lines]
+            if title in plot_of:
+                lines += ["", f"![{title}]({plot_of[title]})"]
     files.write_bytes(str(folder / TABLE_FILE), ("\n".join(lines) + "\n").encode())
 
 
-# --- Words and numbers ---
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table; none without rows."""
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    rule = "|" + "---|" * len(header)
-    return ["| " + " | ".join(header) + " |", rule, *lines] if lines else []
+# --- Numbers ---
 
 
 def number(value: float) -> str:
-    """A number with three digits that count: 0.0123, 4.56, 789, 12,300."""
+    """A number with three significant digits: 0.0123, 4.56, 789, 12,300."""
     if not value:
         return "0"
     digits = 2 - int(np.floor(np.log10(abs(value))))
@@ -87,28 +88,28 @@ def number(value: float) -> str:
 
 
 def spread(timing: Mapping[str, Any], scale: float = 1.0) -> str:
-    """Median, least and greatest of a timing."""
+    """Median, minimum and maximum of a timing."""
     low, high = number(scale * timing["min"]), number(scale * timing["max"])
     return f"{number(scale * timing['median'])} ({low} to {high})"
 
 
 def gigabytes(num_bytes: float) -> str:
-    """Bytes as 10^9 bytes."""
+    """Bytes in units of 10^9 bytes."""
     return f"{num_bytes / 1e9:.2f}"
 
 
-def heading(found: Found) -> list[str]:
-    """Date, machine, versions."""
-    content = found.content
+def heading(results: RunResults) -> list[str]:
+    """Date, machine, versions, disturbed measurements."""
+    content, measurements = results.content, results.content["measurements"]
     machine, settings = content["machine"], content["settings"]
     instructions = ", ".join(machine.get("instructions", ()))
     memory_bytes = machine.get("memory_bytes", 0)
-    commits = {result.get("commit") for result in content["measurements"].values()} - {None, ""}
+    commits = {result.get("commit") for result in measurements.values()} - {None, ""}
     versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
     busy = [
         f"{name} ({result['others']:.0%})"
-        for name, result in content["measurements"].items()
-        if found.was_disturbed(name)
+        for name, result in measurements.items()
+        if results.was_disturbed(name)
     ]
     lines = [
         f"# Speed and memory, {content['date']}",
@@ -118,12 +119,12 @@ def heading(found: Found) -> list[str]:
         f"Python {machine['python']}, {versions}; commit {', '.join(sorted(commits)) or 'unknown'}"
         " (+: with changes).",
         f"{content.get('seconds', 0) / 60:.0f} minutes{', --quick' if settings['quick'] else ''}. Times are medians,"
-        " with the least and the greatest in parentheses; memory is the most that the process had, in 10^9 bytes.",
+        " with minimum and maximum in parentheses; memory is the peak of the process, in 10^9 bytes.",
     ]
     if busy:
         lines += [
             "",
-            f"Other programs had more than {BUSY:.0%} of the processors during {len(busy)} measurements, whose times"
+            f"Other programs used more than {BUSY:.0%} of the processors during {len(busy)} measurements, whose times"
             f" are therefore too long: {', '.join(busy)}.",
         ]
     return lines
@@ -132,128 +133,120 @@ def heading(found: Found) -> list[str]:
 # --- Sections ---
 
 
-def aims(found: Found) -> list[str]:
-    """What the project wants to reach, and what it reached in this run."""
-    rows = [*_preparation_aims(found), *_step_aims(found), *_pipeline_aims(found)]
-    return table(("what", "aim", "measured", ""), rows)
+def aims(results: RunResults) -> list[str]:
+    """The project's aims, and the values of this run."""
+    rows = [*_preparation_aims(results), *_step_aims(results), *_pipeline_aims(results)]
+    return table("what | aim | measured | ", rows)
 
 
-def _verdict(
-    found: Found, names: Sequence[str], what: str, aim: str, measured: str, is_reached: bool
-) -> tuple[str, ...]:
-    """A row about what was computed from the measurements of these names."""
-    verdict = "reached" if is_reached else "**missed**"
-    return what, aim, measured, "disturbed" if any(map(found.was_disturbed, names)) else verdict
+def _verdict(results: RunResults, names: Iterable[str], is_reached: bool) -> str:
+    """Whether an aim is reached, unless one of the measurements behind it was disturbed."""
+    if any(map(results.was_disturbed, names)):
+        return "disturbed"
+    return "reached" if is_reached else "**missed**"
 
 
-def _preparation_aims(found: Found) -> Iterable[tuple[str, ...]]:
-    # The texts of a quick run are so short that the program's start is all of its time.
-    aims_of_ratios = {} if found.content["settings"]["quick"] else AIM_PREPARATION
-    for name, aim in aims_of_ratios.items():
-        if values := found.values(f"preparation.{name}"):
-            ratio = values["examples_a_second"] / _original_rate(found, values["dupe_factor"])
-            what = f"data preparation, --dupe_factor={values['dupe_factor']}, {values['text_bytes'] / 1e6:.0f} MB"
-            yield _verdict(
-                *(found, [f"preparation.{name}"], what),
-                *(f"{aim} x the original", f"{number(ratio)} x", ratio >= aim),
+def _preparation_aims(results: RunResults) -> Iterator[tuple[str, ...]]:
+    # The texts of a quick run are so short that the start of the program takes all of its time.
+    ratio_aims = {} if results.content["settings"]["quick"] else AIM_PREPARATION
+    for name, aim in ratio_aims.items():
+        if values := results.values(f"preparation.{name}"):
+            ratio = values["examples_a_second"] / _original_rate(results, values["dupe_factor"])
+            yield (
+                f"data preparation, --dupe_factor={values['dupe_factor']}, {values['text_bytes'] / 1e6:.0f} MB",
+                f"{aim} x the original",
+                f"{number(ratio)} x",
+                _verdict(results, [f"preparation.{name}"], ratio >= aim),
             )
-    names = [
-        name
-        for name in found.content["measurements"]
-        if name.startswith("preparation.") and "original" not in name
+    peaks = [
+        values["all_processes_bytes"]
+        for name, values in results.values_by_name("preparation.").items()
+        if "original" not in name
     ]
-    held = [values["all_processes_bytes"] for name in names if (values := found.values(name))]
-    if held:
-        limit = AIM_PREPARATION_BYTES
-        what = "data preparation, memory of all processes, any corpus"
-        yield _verdict(
-            *(found, (), what),
-            *(f"{gigabytes(limit)} GB", f"{gigabytes(max(held))} GB", max(held) <= limit),
+    if peaks:
+        yield (
+            "data preparation, memory of all processes, any corpus",
+            f"{gigabytes(AIM_PREPARATION_BYTES)} GB",
+            f"{gigabytes(max(peaks))} GB",
+            _verdict(results, (), max(peaks) <= AIM_PREPARATION_BYTES),
         )
 
 
-def _original_rate(found: Found, dupe_factor: int) -> float:
-    """The original's examples a second: in this run, or as measured once."""
-    values = found.values(f"preparation.original.dupe_{dupe_factor}")
+def _original_rate(results: RunResults, dupe_factor: int) -> float:
+    """The original's examples a second: of this run, or measured once."""
+    values = results.values(f"preparation.original.dupe_{dupe_factor}")
     return values["examples_a_second"] if values else ORIGINAL_EXAMPLES_A_SECOND
 
 
-def _step_aims(found: Found) -> Iterable[tuple[str, ...]]:
+def _step_aims(results: RunResults) -> Iterator[tuple[str, ...]]:
     for step, precision in itertools.product(STEPS, PRECISIONS):
         prefix = f"training_step.{step}.{precision}"
-        share = found.share(step, precision, "ours")
-        if share:
+        title = f"training step, base {step}, {precision}"
+        if share := results.share(step, precision, "ours"):
             names = [f"{prefix}.ours", f"matrix_products.{precision}"]
             aim = AIM_SHARE[precision]
-            what = f"training step, base {step}, {precision}: share of the matrix-product limit"
-            yield _verdict(found, names, what, f"{aim:.0%}", f"{share:.0%}", share >= aim)
-        ours = found.values(f"{prefix}.ours")
-        peers = {
-            who: values["median"] / ours["median"]
-            for who in PEERS
-            if ours and who != "ours" and (values := found.values(f"{prefix}.{who}"))
-        }
-        if peers:
-            who, ratio = min(peers.items(), key=lambda item: item[1])
-            names = [f"{prefix}.{one}" for one in ("ours", *peers)]
-            what = f"training step, base {step}, {precision}: faster than every peer"
-            measured = f"{number(ratio)} x {NAMES[who]}"
-            yield _verdict(found, names, what, "> 1 x", measured, ratio > 1)
+            verdict = _verdict(results, names, share >= aim)
+            yield (
+                f"{title}: share of the matrix-product limit",
+                f"{aim:.0%}",
+                f"{share:.0%}",
+                verdict,
+            )
+        timings = results.values_by_name(f"{prefix}.")
+        ours = timings.pop(f"{prefix}.ours", None)
+        if ours and timings:
+            fastest = min(timings, key=lambda name: timings[name]["median"])
+            ratio = timings[fastest]["median"] / ours["median"]
+            yield (
+                f"{title}: faster than every peer",
+                "> 1 x",
+                f"{number(ratio)} x {NAMES[fastest.rpartition('.')[2]]}",
+                _verdict(results, [f"{prefix}.ours", *timings], ratio > 1),
+            )
 
 
-def _pipeline_aims(found: Found) -> Iterable[tuple[str, ...]]:
+def _pipeline_aims(results: RunResults) -> Iterator[tuple[str, ...]]:
     for step in STEPS:
-        eaten = found.eaten(step)
-        names = [
-            name
-            for name in found.content["measurements"]
-            if name.startswith(f"input_pipeline.{step.split('x')[1]}.")
-        ]
-        ratios = [
-            values["examples_a_second"] / eaten
-            for name in names
-            if eaten and (values := found.values(name))
-        ]
-        if ratios:
-            what = (
-                f"input pipeline at {step}, the slowest kind of records: times what the step eats"
-            )
-            yield _verdict(
-                *(found, names, what),
-                *(f"{AIM_PIPELINE} x", f"{number(min(ratios))} x", min(ratios) >= AIM_PIPELINE),
+        step_rate = results.examples_a_second(step)
+        measured = results.values_by_name(f"input_pipeline.{step.split('x')[1]}.")
+        if step_rate and measured:
+            ratio = min(values["examples_a_second"] for values in measured.values()) / step_rate
+            yield (
+                f"input pipeline at {step}, slowest kind of records: multiple of the step's rate",
+                f"{AIM_PIPELINE} x",
+                f"{number(ratio)} x",
+                _verdict(results, measured, ratio >= AIM_PIPELINE),
             )
 
 
-def training_steps(found: Found) -> list[str]:
+def training_steps(results: RunResults) -> list[str]:
     """Time, rate and memory of each implementation, and its share of the limit."""
     lines = []
     for step, precision in itertools.product(STEPS, PRECISIONS):
-        rows = list(_step_rows(found, step, precision))
-        limit = found.limit(step, precision)
-        if not rows:
-            continue
-        if limit and (ours := found.values(f"training_step.{step}.{precision}.ours")):
+        rows = list(_step_rows(results, step, precision))
+        limit = results.limit(step, precision)
+        ours = results.values(f"training_step.{step}.{precision}.ours")
+        if rows and limit and ours:
             seconds = number(ours["flops"] / limit)
-            row = ("matrix products alone", seconds, "", number(limit / 1e9), "100%", "", "")
-            rows.append(row)
+            rows.append(("matrix products alone", seconds, "", number(limit / 1e9), "100%", "", ""))
         header = (
-            *(f"albert-base, {step}, {precision}", "seconds a step", "examples/s", "GFLOP/s"),
-            *("share of the limit", "times ours", "memory, GB"),
+            f"albert-base, {step}, {precision} | seconds a step | examples/s | GFLOP/s | share of the limit"
+            " | times ours | memory, GB"
         )
-        lines += [*table(header, rows), ""]
+        lines += [*table(header, rows), ""] if rows else []
     return lines[:-1]
 
 
-def _step_rows(found: Found, step: str, precision: str) -> Iterable[tuple[str, ...]]:
-    ours = found.values(f"training_step.{step}.{precision}.ours")
+def _step_rows(results: RunResults, step: str, precision: str) -> Iterator[tuple[str, ...]]:
+    ours = results.values(f"training_step.{step}.{precision}.ours")
     for who in PEERS:
         name = f"training_step.{step}.{precision}.{who}"
-        values = found.values(name)
+        values = results.values(name)
         if not values:
-            if reason := found.why_not(name):
+            if reason := results.why_not(name):
                 yield NAMES[who], reason, "", "", "", "", ""
             continue
-        share = found.share(step, precision, who)
+        share = results.share(step, precision, who)
         yield (
             NAMES[who],
             spread(values),
@@ -265,49 +258,44 @@ def _step_rows(found: Found, step: str, precision: str) -> Iterable[tuple[str, .
         )
 
 
-def memory(found: Found) -> list[str]:
+def memory(results: RunResults) -> list[str]:
     """Memory and time of a step at every size, float32."""
-    places: dict[tuple[str, str], dict[str, Values]] = {}
-    for name in found.content["measurements"]:
-        parts = name.split(".")
-        if parts[0] == "memory":
-            place, who = (parts[1], parts[2]), parts[3]
-        elif parts[0] == "training_step" and parts[2] == "float32":
-            place, who = ("base", parts[1]), parts[3]
-        else:
-            continue
-        held = places.setdefault(place, {})
-        held[who] = found.values(name) or {"reason": found.why_not(name)}
-    who_all = [who for who in (*PEERS, "ours_recomputed") if any(who in p for p in places.values())]
-
-    def cell(values: Values | None) -> str:
-        if not values or "reason" in values:
-            return values["reason"].partition(":")[0] if values else ""
-        return f"{gigabytes(values['peak_bytes'])} GB, {number(values['median'])} s"
-
-    rows = [
-        (f"albert-{size} {step}", *(cell(held.get(who)) for who in who_all))
-        for (size, step), held in places.items()
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for name in results.content["measurements"]:
+        match name.split("."):
+            case ("memory", size, step, who) | ("training_step", step, "float32" as size, who):
+                row = cells.setdefault(("base" if size == "float32" else size, step), {})
+                row[who] = results.why_not(name).partition(":")[0]
+                if values := results.values(name):
+                    row[who] = f"{gigabytes(values['peak_bytes'])} GB, {number(values['median'])} s"
+    names = [
+        who for who in (*PEERS, "ours_recomputed") if any(who in row for row in cells.values())
     ]
-    return table(("float32", *(NAMES[who] for who in who_all)), rows)
+    rows = [
+        (f"albert-{size} {step}", *(row.get(who, "") for who in names))
+        for (size, step), row in cells.items()
+    ]
+    return table(" | ".join(["float32", *map(NAMES.get, names)]), rows)
 
 
-def preparation(found: Found) -> list[str]:
-    """The whole program against the original."""
-    measured_once = (
-        "the original, measured once on another machine",
-        f"{ORIGINAL_MEGABYTES:g} MB, dupe {ORIGINAL_DUPE_FACTOR}, length {ORIGINAL_LENGTH}, 1 process",
-        number(ORIGINAL_SECONDS),
-        number(ORIGINAL_EXAMPLES_A_SECOND),
-        number(ORIGINAL_MEGABYTES / ORIGINAL_SECONDS),
-        "1",
-        gigabytes(ORIGINAL_BYTES),
-    )
+def preparation(results: RunResults) -> list[str]:
+    """The whole program in comparison with the original."""
+    measured = results.values_by_name("preparation.")
     rows = []
-    for name in found.content["measurements"]:
-        values = found.values(name) if name.startswith("preparation.") else None
-        if not values:
-            continue
+    if measured and not any("original" in name for name in measured):
+        rows.append(
+            (
+                "the original, measured once on another machine",
+                f"{ORIGINAL_MEGABYTES:g} MB, dupe {ORIGINAL_DUPE_FACTOR}, length {ORIGINAL_LENGTH}, 1 process",
+                number(ORIGINAL_SECONDS),
+                number(ORIGINAL_EXAMPLES_A_SECOND),
+                number(ORIGINAL_MEGABYTES / ORIGINAL_SECONDS),
+                "1",
+                gigabytes(ORIGINAL_BYTES),
+            )
+        )
+    for name, values in measured.items():
+        ratio = values["examples_a_second"] / _original_rate(results, values["dupe_factor"])
         rows.append(
             (
                 f"`{name}`",
@@ -316,137 +304,137 @@ def preparation(found: Found) -> list[str]:
                 spread(values),
                 number(values["examples_a_second"]),
                 number(values["text_bytes_a_second"] / 1e6),
-                number(values["examples_a_second"] / _original_rate(found, values["dupe_factor"]))
-                if values["length"] == ORIGINAL_LENGTH
-                else "",
+                number(ratio) if values["length"] == ORIGINAL_LENGTH else "",
                 gigabytes(values["all_processes_bytes"]),
             )
         )
     header = (
-        *("", "work", "seconds", "examples/s", "MB/s of text"),
-        *("times the original's examples/s", "memory of all processes, GB"),
+        " | work | seconds | examples/s | MB/s of text | times the original's examples/s"
+        " | memory of all processes, GB"
     )
-    was_run = any("original" in name for name, *_ in rows)
-    return table(header, rows if was_run else [measured_once, *rows]) if rows else []
+    return table(header, rows)
 
 
-def input_pipeline(found: Found) -> list[str]:
-    """Rates of reading beside what the step eats."""
+def input_pipeline(results: RunResults) -> list[str]:
+    """Rates of reading, and their multiples of the step's rate."""
     rows = []
-    for name in found.content["measurements"]:
-        values = found.values(name) if name.startswith("input_pipeline.") else None
-        if not values:
-            continue
+    for name, values in results.values_by_name("input_pipeline.").items():
         _, length, kind, *deterministic = name.split(".")
-        step = next(step for step in STEPS if step.endswith(f"x{length}"))
-        eaten = found.eaten(step)
-        rate = values["batch"] * values["batches"]
-        rates = {
-            "median": rate / values["median"],
-            "min": rate / values["max"],
-            "max": rate / values["min"],
-        }
+        (step,) = (step for step in STEPS if step.endswith(f"x{length}"))
+        step_rate = results.examples_a_second(step)
+        examples = values["batch"] * values["batches"]
+        rates = [examples / values[name] for name in ("median", "max", "min")]
         rows.append(
             (
                 length,
                 kind,
                 "yes" if deterministic else "no",
                 number(values["record_bytes"]),
-                spread(rates),
-                number(rates["median"] / eaten) if eaten else "",
+                spread(dict(zip(("median", "min", "max"), rates, strict=True))),
+                number(rates[0] / step_rate) if step_rate else "",
                 gigabytes(values["peak_bytes"]),
             )
         )
-    header = ("length", "records", "--deterministic", "bytes each", "examples/s")
-    return table((*header, "times what the fastest step eats", "memory, GB"), rows)
+    header = (
+        "length | records | --deterministic | bytes each | examples/s"
+        " | multiple of the fastest step's rate | memory, GB"
+    )
+    return table(header, rows)
 
 
-def fine_tuning(found: Found) -> list[str]:
+def fine_tuning(results: RunResults) -> list[str]:
     """Seconds an epoch of every GLUE task."""
-    counted = found.values("fine_tuning.epochs")
-    ways = (
+    counted = results.values("fine_tuning.epochs")
+    columns = (
         ("ours", "buckets", "albert-tf, length buckets"),
         ("ours", "fixed", "albert-tf, --length_buckets=1"),
         ("transformers", "dynamic", "transformers, dynamic padding"),
     )
     lines: list[str] = []
     for size in ("small", "base"):
-        curves = {
-            who: found.values(f"fine_tuning.{size}.{who}") for who in ("ours", "transformers")
+        timings = {
+            who: results.values(f"fine_tuning.{size}.{who}") for who in ("ours", "transformers")
         }
-        if not counted or not curves["ours"]:
+        if not counted or not timings["ours"]:
             continue
         rows = []
         for task, batches in counted["tasks"].items():
             cells = [
-                number(epoch_seconds(curves[who]["lengths"], batches[way])) if curves[who] else ""
-                for who, way, _ in ways
+                number(epoch_seconds(timings[who]["lengths"], batches[padding]))
+                if timings[who]
+                else ""
+                for who, padding, _ in columns
             ]
             rows.append((task, f"{batches['examples']:,}", *cells))
-        header = (f"{size}, seconds an epoch", "examples", *(name for *_, name in ways))
-        lines += [*table(header, rows), ""]
+        header = [f"{size}, seconds an epoch", "examples", *(title for *_, title in columns)]
+        lines += [*table(" | ".join(header), rows), ""]
     if lines:
         lines.append(
-            "Extrapolated: a few steps of 32 examples were timed at each of a few lengths, and the batches of an epoch"
+            "Extrapolated: some steps of 32 examples were timed at several lengths, and the batches of an epoch were"
             " counted by length. No epoch was run."
         )
     return lines
 
 
-def inference(found: Found) -> list[str]:
+def inference(results: RunResults) -> list[str]:
     """Latency and throughput by batch and length."""
-    held = {who: values["cells"] for who in NAMES if (values := found.values(f"inference.{who}"))}
-    if not held:
+    cells_of = {
+        who: values["cells"] for who in NAMES if (values := results.values(f"inference.{who}"))
+    }
+    if not cells_of:
         return []
-    sizes = next(iter(held.values()))
     rows = [
-        (size.replace("x", " x "), *(spread(cells[size], 1000) for cells in held.values()))
-        for size in sizes
+        (size.replace("x", " x "), *(spread(cells[size], 1000) for cells in cells_of.values()))
+        for size in next(iter(cells_of.values()))
     ]
-    lines = table(("batch x length: ms", *(NAMES[who] for who in held)), rows)
-    samples = [found.values(f"inference.{who}") for who in ("ours", "transformers")]
+    lines = table(" | ".join(["batch x length: ms", *map(NAMES.get, cells_of)]), rows)
+    samples = [results.values(f"inference.{who}") for who in ("ours", "transformers")]
     if all(samples):
-        first, second = (np.array(values["sample"]) for values in samples)
-        difference = np.abs(first - second).max()
-        lines += ["", f"Greatest difference of outputs to transformers': {difference:.1e}."]
-    if over_http := found.values("inference.http"):
+        ours, theirs = (np.array(values["sample"]) for values in samples)
+        difference = np.abs(ours - theirs).max()
+        lines += [
+            "",
+            f"Largest difference between our outputs and transformers': {difference:.1e}.",
+        ]
+    if over_http := results.values("inference.http"):
         rows = [
             (batch, number(timing["texts_a_second"]), spread(timing, 1000))
             for batch, timing in over_http["batches"].items()
         ]
-        lines += ["", *table(("over HTTP: texts a request", "texts/s", "ms"), rows)]
+        lines += ["", *table("over HTTP: texts a request | texts/s | ms", rows)]
     return lines
 
 
-def limits(found: Found) -> list[str]:
-    """What the machine did alone."""
+def limits(results: RunResults) -> list[str]:
+    """What the machine reaches without a model."""
     rows = []
-    for precision in PRECISIONS:
-        for step in STEPS:
-            what = f"matrix products of a layer, {step}, {precision}"
-            alone, beside = found.limit_alone(step, precision), found.limit(step, precision)
-            if alone:
-                rows.append((what, f"{number(alone / 1e9)} GFLOP/s"))
-            if beside and beside != alone:
-                what = f"{what}, between the repeats of our step"
-                rows.append((what, f"{number(beside / 1e9)} GFLOP/s"))
-    if again := found.values("matrix_products_again.float32"):
+    for precision, step in itertools.product(PRECISIONS, STEPS):
+        name = f"matrix products of a layer, {step}, {precision}"
+        alone, between = results.limit_alone(step, precision), results.limit(step, precision)
+        if alone:
+            rows.append((name, f"{number(alone / 1e9)} GFLOP/s"))
+        if between and between != alone:
+            rows.append(
+                (f"{name}, between the repeats of our step", f"{number(between / 1e9)} GFLOP/s")
+            )
+    if again := results.values("matrix_products_again.float32"):
         rate = number(again["4096"]["rate"] / 1e9)
         rows.append(("the same at the end of the run, 8x512, float32", f"{rate} GFLOP/s"))
-    if values := found.values("sentencepiece"):
+    if values := results.values("sentencepiece"):
         rate = number(values["bytes_a_second"] / 1e6)
         rows.append(("SentencePiece alone, one core", f"{rate} MB/s"))
-    if values := found.values("disk"):
-        for name, timing in (("written", values["write"]), ("read", values["read"])):
-            rows.append((f"disk, {name}", f"{number(timing['bytes_a_second'] / 1e6)} MB/s"))
-    return table(("what", "rate"), rows)
+    if values := results.values("disk"):
+        for name, key in (("written", "write"), ("read", "read")):
+            rate = number(values[key]["bytes_a_second"] / 1e6)
+            rows.append((f"disk, {name}", f"{rate} MB/s"))
+    return table("what | rate", rows)
 
 
-def growth(found: Found) -> list[str]:
-    """Time and memory of the step as one size after the other grows."""
+def growth(results: RunResults) -> list[str]:
+    """Time and memory of the step while one size grows."""
     rows = [
-        (what, str(size), spread(values), gigabytes(values["peak_bytes"]))
-        for what, points in growth_points(found).items()
+        (dimension, size, spread(values), gigabytes(values["peak_bytes"]))
+        for dimension, points in growth_points(results).items()
         for size, values in points
     ]
     if not rows:
@@ -454,22 +442,21 @@ def growth(found: Found) -> list[str]:
     return [
         "The step of albert-base, 8 x 128, float32, with one size changed.",
         "",
-        *table(("what", "size", "seconds a step", "memory, GB"), rows),
+        *table("what | size | seconds a step | memory, GB", rows),
     ]
 
 
-def missing(found: Found) -> list[str]:
-    """What there are no values of, and why."""
-    measurements = found.content["measurements"]
+def missing(results: RunResults) -> list[str]:
+    """The measurements without values, and why."""
     return [
-        f"- `{name}`: {found.why_not(name)}"
-        for name, result in measurements.items()
+        f"- `{name}`: {results.why_not(name)}"
+        for name, result in results.content["measurements"].items()
         if result["status"] != "done"
     ]
 
 
 def main(settings: ReportSettings) -> None:
-    """Writes the report of a folder anew."""
+    """Writes the report of a folder again."""
     write(pathlib.Path(settings.results_dir))
 
 

@@ -1,8 +1,8 @@
-"""Measures everything, one process after the other, and writes a table, plots and the raw numbers.
+"""Makes all measurements, one process after the other, and writes a table, plots and the raw numbers.
 
     python -m benchmarks.run [--quick] [--only=training_step,inference.ours] [--resume]
 
-`make bench` and `make bench-quick` set it up and run it. What is measured is in benchmarks/README.md.
+`make bench` and `make bench-quick` set it up and run it. benchmarks/README.md describes the measurements.
 """
 
 import contextlib
@@ -13,100 +13,105 @@ import json
 import os
 import pathlib
 import platform
-import subprocess
 import time
-from collections.abc import Sequence
 from typing import Any
+
+import psutil
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
+from albert_tf.core.machine import commit, processor_info, processor_name
+from albert_tf.core.workers import num_cores
 from benchmarks import measure, registry
 from benchmarks.measure import BenchSettings, Measurement
 
 RESULTS_FILE = "results.json"
-_MUST_BE_EQUAL = ("quick", "text_file", "spm_model_file")  # when a run is taken up
-_PACKAGES = (
-    *("albert-tf", "tensorflow", "tf-keras", "tf-models-official", "tensorflow-text", "numpy"),
-    *("numba", "sentencepiece", "torch", "transformers", "keras-hub", "keras"),
-)
+_MUST_BE_EQUAL = ("quick", "text_file", "spm_model_file")  # when a run is resumed
+_PACKAGES = [
+    "albert-tf",
+    "tensorflow",
+    "tf-keras",
+    "tf-models-official",
+    "tensorflow-text",
+    "numpy",
+    "numba",
+    "sentencepiece",
+    "torch",
+    "transformers",
+    "keras-hub",
+    "keras",
+]
 
 
 def main(settings: BenchSettings) -> None:
-    """Makes the measurements that are asked for, and the report."""
+    """Makes the chosen measurements, and the report."""
     chosen = choose(settings)
     if settings.list:
-        print("\n".join(one.name for one in chosen))
+        print("\n".join(measurement.name for measurement in chosen))
         return
-    results = Results(settings)
+    folder = ResultsFolder(settings)
     start = time.monotonic()
-    for number, one in enumerate(chosen, 1):
-        if results.status(one.name) == "done":
+    for number, measurement in enumerate(chosen, 1):
+        if folder.status(measurement.name) == "done":
             continue
-        label = f"[{number}/{len(chosen)}] {one.name}"
-        left = settings.run_seconds - (time.monotonic() - start)
-        print(label, end=" ", flush=True)
-        result = _measured(one, settings, results, left)
-        results.put(one.name, result)
+        print(f"[{number}/{len(chosen)}] {measurement.name}", end=" ", flush=True)
+        seconds_left = settings.run_seconds - (time.monotonic() - start)
+        result = _measured(measurement, settings, folder, seconds_left)
+        folder.put(measurement.name, result)
         spent = result.get("process_seconds", 0.0)
         print(f"{result['status']}, {spent:.0f} s {result.get('reason', '')}".strip(), flush=True)
-    results.put_seconds(time.monotonic() - start)
-    from benchmarks import (
-        report,
-    )  # only now: whatever this process holds, measured ones would inherit
+    folder.put_seconds(time.monotonic() - start)
+    # Imported late, so that this process stays small while others are measured.
+    from benchmarks import report
 
-    report.write(results.folder)
-    print(f"{results.folder}/table.md: {time.monotonic() - start:.0f} s")
+    report.write(folder.path)
+    print(f"{folder.path}/table.md: {time.monotonic() - start:.0f} s")
 
 
 def choose(settings: BenchSettings) -> list[Measurement]:
-    """The measurements that are asked for, in their order.
+    """The chosen measurements in their order.
 
     Raises:
-      UserError: a name in --only is none of a measurement, nor the beginning of one.
+      UserError: a name in --only is neither a measurement's name nor the beginning of one.
     """
-    wanted = [name for name in settings.only.split(",") if name]
-    for name in wanted:
-        if not any(_is_named(one.name, name) for one in registry.MEASUREMENTS):
-            settings.refuse("only", f"={name}: no such measurement; --list prints their names")
-    if wanted:
-        return [
-            one
-            for one in registry.MEASUREMENTS
-            if any(_is_named(one.name, name) for name in wanted)
-        ]
-    return [one for one in registry.MEASUREMENTS if one.in_quick or not settings.quick]
-
-
-def _is_named(name: str, wanted: str) -> bool:
-    return name == wanted or name.startswith(wanted + ".")
+    if not settings.only:
+        return [each for each in registry.MEASUREMENTS if each.in_quick or not settings.quick]
+    names = set()
+    for prefix in filter(None, settings.only.split(",")):
+        matching = {
+            each.name for each in registry.MEASUREMENTS if f"{each.name}.".startswith(f"{prefix}.")
+        }
+        if not matching:
+            settings.refuse("only", f"={prefix}: no such measurement; --list prints their names")
+        names |= matching
+    return [each for each in registry.MEASUREMENTS if each.name in names]
 
 
 def _measured(
-    one: Measurement, settings: BenchSettings, results: "Results", seconds_left: float
+    measurement: Measurement,
+    settings: BenchSettings,
+    folder: "ResultsFolder",
+    seconds_left: float,
 ) -> dict[str, Any]:
-    """The result of a measurement, or why there is none."""
-    missing = [name for name in one.needs if not is_installed(name)]
+    """The result of a measurement, or the reason why there is none."""
+    missing = [name for name in measurement.needs if not importlib.util.find_spec(name)]
     if missing:
         reason = f"{', '.join(missing)} is not installed (pip install albert-tf[peers])"
         return {"status": "left out", "reason": reason}
-    if absent := [name for name in one.flags if not getattr(settings, name)]:
+    if absent := [name for name in measurement.flags if not getattr(settings, name)]:
         return {"status": "left out", "reason": f"--{absent[0]} is not given"}
     if seconds_left <= 0:
         return {"status": "not run", "reason": "the time was over (--max_minutes)"}
-    for name in one.inputs:
-        made = results.make_input(registry.find(name), settings)
+    for name in measurement.inputs:
+        made = folder.make_input(registry.find(name), settings)
         if made["status"] != "done":
             return {"status": "failed", "reason": f"{name}: {made['reason']}"}
-    return measure.in_process(one.name, settings, min(one.limit_seconds, seconds_left))
+    limit_seconds = min(measurement.limit_seconds, seconds_left)
+    return measure.in_process(measurement.name, settings, limit_seconds)
 
 
-def is_installed(module: str) -> bool:
-    """Whether a module can be imported; it is not."""
-    return importlib.util.find_spec(module) is not None
-
-
-class Results:
-    """The folder of the results, with what was measured so far in results.json.
+class ResultsFolder:
+    """The folder of the results; results.json holds those so far.
 
     Raises:
       UserError: the folder holds results and --resume is not given, or they are of another corpus or kind of run.
@@ -115,38 +120,38 @@ class Results:
     def __init__(self, settings: BenchSettings):
         today = datetime.date.today().isoformat()
         name = f"{today}-quick" if settings.quick else today
-        self.folder = pathlib.Path(settings.output_dir or f"benchmarks/results/{name}")
-        self._path = self.folder / RESULTS_FILE
+        self.path = pathlib.Path(settings.output_dir or f"benchmarks/results/{name}")
+        self._file = self.path / RESULTS_FILE
         self._values: dict[str, Any] = {
             "date": today,
             "machine": machine(),
             "versions": versions(),
-            "commit": commit(),
+            "commit": commit("."),
             "environment": measure.ENVIRONMENT,
             "settings": settings.to_dict(),
             "inputs": {},
             "measurements": {},
         }
-        if self._path.exists():
+        if self._file.exists():
             if not settings.resume:
                 raise UserError(
-                    f"{self._path}: holds results; --resume goes on with them, or give another --output_dir"
+                    f"{self._file}: holds results; continue them with --resume, or give another --output_dir"
                 )
-            held = files.read_json(str(self._path))
+            before = files.read_json(str(self._file))
             for flag in _MUST_BE_EQUAL:
-                if held["settings"][flag] != getattr(settings, flag):
-                    was = str(held["settings"][flag]).lower()
-                    settings.refuse(flag, f"was {was!r} for the results in {self.folder}")
+                if before["settings"][flag] != getattr(settings, flag):
+                    value = str(before["settings"][flag]).lower()
+                    settings.refuse(flag, f"was {value!r} for the results in {self.path}")
             kept = ("date", "inputs", "measurements", "seconds")
-            self._values |= {name: held[name] for name in kept if name in held}
+            self._values |= {name: before[name] for name in kept if name in before}
         self._write()
 
     def status(self, name: str) -> str:
-        """What became of a measurement; "" if it was not come to."""
+        """The status of a measurement; "" if it has no result yet."""
         return self._values["measurements"].get(name, {}).get("status", "")
 
     def put(self, name: str, result: dict[str, Any]) -> None:
-        """Keeps the result of a measurement."""
+        """Stores the result of a measurement."""
         self._values["measurements"][name] = {**result, "commit": self._values["commit"]}
         self._write()
 
@@ -155,18 +160,18 @@ class Results:
         self._values["seconds"] = self._values.get("seconds", 0.0) + seconds
         self._write()
 
-    def make_input(self, one: Measurement, settings: BenchSettings) -> dict[str, Any]:
-        """Makes something that is measured on, and what it is made of, unless it is there."""
-        done = settings.work / f"{one.name}.done"
+    def make_input(self, needed: Measurement, settings: BenchSettings) -> dict[str, Any]:
+        """Makes data of measurements, and what it is made from, unless it exists."""
+        done = settings.work / f"{needed.name}.done"
         if done.exists():
             return json.loads(done.read_text())
-        for name in one.inputs:
+        for name in needed.inputs:
             made = self.make_input(registry.find(name), settings)
             if made["status"] != "done":
                 return made
-        print(f"({one.name})", end=" ", flush=True)
-        result = measure.in_process(one.name, settings, one.limit_seconds)
-        self._values["inputs"][one.name] = result
+        print(f"({needed.name})", end=" ", flush=True)
+        result = measure.in_process(needed.name, settings, needed.limit_seconds)
+        self._values["inputs"][needed.name] = result
         self._write()
         if result["status"] == "done":
             files.write_bytes(str(done), json.dumps(result).encode())
@@ -174,49 +179,31 @@ class Results:
 
     def _write(self) -> None:
         content = json.dumps(self._values, indent=1) + "\n"
-        files.write_bytes(str(self._path), content.encode())
+        files.write_bytes(str(self._file), content.encode())
 
 
 def machine() -> dict[str, Any]:
-    """What the machine is, and how busy it is."""
-    found = {
+    """The machine, and how busy it is."""
+    features = processor_info().get("flags", "").split()
+    wanted = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+    return {
         "system": platform.platform(),
-        "processor": platform.processor() or platform.machine(),
-        "cores": measure.num_cores(),
+        "processor": processor_name(),
+        "cores": num_cores(),
         "python": platform.python_version(),
         "load_average": list(os.getloadavg()),
+        "instructions": [name for name in wanted if name in features],
+        "memory_bytes": psutil.virtual_memory().total,
     }
-    with contextlib.suppress(OSError):
-        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                found["processor"] = value.strip()
-            if name.strip() == "flags":
-                wanted = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
-                found["instructions"] = [flag for flag in wanted if flag in value.split()]
-        found["memory_bytes"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return found
 
 
 def versions() -> dict[str, str]:
-    """The versions of the packages that take part; those that are not installed are left out."""
-    found = {}
+    """The versions of the installed packages among those that are measured."""
+    installed = {}
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
-
-
-def commit() -> str:
-    """The commit that is measured, with "+" if files were changed since; "" outside of a repository."""
-
-    def git(*arguments: Sequence[str]) -> str:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True)
-        return done.stdout.strip() if not done.returncode else ""
-
-    with contextlib.suppress(OSError):
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
-    return ""
+            installed[name] = importlib.metadata.version(name)
+    return installed
 
 
 if __name__ == "__main__":

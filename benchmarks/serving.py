@@ -2,8 +2,8 @@
 
     python -m benchmarks.serving --model_dir=served/mrpc --input_file=texts.txt --output_file=serving.md
 
-It starts tools/serve.py on a free port of this machine, asks it for a bounded time, and ends it; with --url it asks
-a server that runs already, such as TensorFlow Serving.
+It starts tools/serve.py on a free port of this machine, sends requests for a limited time, and stops it. With --url it
+uses a running server instead, such as TensorFlow Serving.
 """
 
 import concurrent.futures
@@ -25,24 +25,28 @@ import numpy as np
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
+from albert_tf.core.tables import table
 
 SERVER = pathlib.Path(__file__).parent.parent / "tools" / "serve.py"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServingSettings(Settings):
-    """What is asked, and for how long."""
+    """Which requests are sent, and for how long."""
 
     model_dir: str = setting(
         "", "Folder of an exported classifier, with its versions.", input_path=True
     )
     url: str = setting("", "A running server instead, as http://127.0.0.1:8501/v1/models/mrpc.")
     input_file: str = setting(
-        "", "Texts, one a line, a second one behind a tab.", required=True, input_path=True
+        "",
+        "Texts, one a line; a tab separates the two texts of a pair.",
+        required=True,
+        input_path=True,
     )
     output_file: str = setting("", "Markdown file to write the table to, besides printing it.")
     batch_sizes: str = setting("1,8,32", "Texts in a request, several separated by commas.")
-    clients: int = setting(1, "Requests that are under way at a time.", minimum=1, maximum=64)
+    clients: int = setting(1, "Number of concurrent requests.", minimum=1, maximum=64)
     seconds: float = setting(10.0, "Seconds for each batch size.", minimum=0.1, maximum=600)
 
     def __post_init__(self):
@@ -59,26 +63,23 @@ class ServingSettings(Settings):
 
 
 def main(settings: ServingSettings) -> None:
-    """Measures every batch size, and prints the table."""
+    """Measures every batch size and prints the table."""
     lines = files.read_bytes(settings.input_file).decode().splitlines()
     rows = [(*line.split("\t", 1), "")[:2] for line in lines if line.strip()]
     if not rows:
         raise UserError(f"{settings.input_file}: holds no text")
     instances = [{"text_a": text_a, "text_b": text_b} for text_a, text_b in rows]
-    table = [
-        f"{platform.machine()}, {os.cpu_count()} processors, {settings.clients} client(s),"
-        f" {settings.seconds:g} s each\n",
-        "| batch | requests | texts a second | p50, ms | p95, ms |",
-        "|---|---|---|---|---|",
-    ]
+    table_rows = []
     with server(settings) as url:
         for batch_size in settings.sizes:
             seconds, elapsed = measure(url, instances, batch_size, settings)
             p50, p95 = 1000 * np.percentile(seconds, [50, 95])
             rate = len(seconds) * batch_size / elapsed
-            row = f"| {batch_size} | {len(seconds)} | {rate:.1f} | {p50:.1f} | {p95:.1f} |"
-            table.append(row)
-    text = "\n".join(table) + "\n"
+            numbers = (f"{value:.1f}" for value in (rate, p50, p95))
+            table_rows.append((batch_size, len(seconds), *numbers))
+    lines = table("batch | requests | texts a second | p50, ms | p95, ms", table_rows)
+    about = f"{platform.machine()}, {os.cpu_count()} processors, {settings.clients} client(s)"
+    text = "\n".join([f"{about}, {settings.seconds:g} s each", "", *lines, ""])
     print(text, end="")
     if settings.output_file:
         files.write_bytes(settings.output_file, text.encode())
@@ -87,12 +88,12 @@ def main(settings: ServingSettings) -> None:
 def measure(
     url: str, instances: list[dict], batch_size: int, settings: ServingSettings
 ) -> tuple[list[float], float]:
-    """Seconds of each request, and of all together; the first request of each client is not counted."""
+    """Seconds of each request, and of the whole measurement, without the first request of each client."""
 
-    def ask_for_a_while(client: int) -> list[float]:
+    def send_requests(client: int) -> list[float]:
         parts = urllib.parse.urlsplit(url)
         connection = http.client.HTTPConnection(parts.netloc)
-        found: list[float] = []
+        times: list[float] = []
         end = None
         position = client * batch_size
         while end is None or time.monotonic() < end:
@@ -103,14 +104,14 @@ def measure(
             if end is None:
                 end = time.monotonic() + settings.seconds
             else:
-                found.append(time.monotonic() - begin)
+                times.append(time.monotonic() - begin)
             position += settings.clients * batch_size
-        return found
+        return times
 
     with concurrent.futures.ThreadPoolExecutor(settings.clients) as pool:
-        found = list(pool.map(ask_for_a_while, range(settings.clients)))
-    elapsed = max(map(sum, found))
-    return [seconds for one in found for seconds in one], elapsed
+        times_of_clients = list(pool.map(send_requests, range(settings.clients)))
+    elapsed = max(map(sum, times_of_clients))
+    return [seconds for times in times_of_clients for seconds in times], elapsed
 
 
 def _predict(connection: http.client.HTTPConnection, path: str, batch: list[dict]) -> None:
@@ -123,7 +124,7 @@ def _predict(connection: http.client.HTTPConnection, path: str, batch: list[dict
 
 @contextlib.contextmanager
 def server(settings: ServingSettings) -> Iterator[str]:
-    """The URL of the model on a server, started for the purpose unless there is one."""
+    """The URL of the model: --url, or a server that runs as long as the context."""
     if settings.url:
         yield settings.url
         return

@@ -1,7 +1,7 @@
-"""Seconds and memory of a pretraining step, ours and the peers': forward, backward, clipping, optimiser.
+"""Seconds and memory of a pretraining step, ours and the peers': forward, backward, clipping, optimizer.
 
-Every peer gets the same batch of random pieces without padding, the same sizes, no dropout (ALBERT version 2), clipping
-to a global norm of 1, and is used the way its own documentation says. What differs is stated in benchmarks/README.md.
+Every peer gets the same batch of random tokens without padding, the same sizes, no dropout (ALBERT version 2), clipping
+to a global norm of 1, and is used as its documentation says. benchmarks/README.md lists the differences.
 """
 
 import contextlib
@@ -11,10 +11,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import psutil
 
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
-from albert_tf.training import devices
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from benchmarks import limits, measure, peers
 from benchmarks.inputs import predictions_of
@@ -34,10 +34,10 @@ class Step:
       who: one of `PEERS`.
       model: name of the size.
       batch: B.
-      length: L; 15 % of the pieces are predicted.
+      length: L; 15 % of the tokens are predicted.
       precision: "float32" or "bfloat16", mixed.
-      recompute: whether activations are computed again in the backward pass; ours only.
-      changes: fields of the model's configuration and their values.
+      recompute: whether the backward pass recomputes activations; ours only.
+      changes: fields of the model's configuration that differ, and their values.
     """
 
     who: str
@@ -55,30 +55,30 @@ class Step:
 
     @property
     def predictions(self) -> int:
-        """P."""
+        """P, the number of predicted tokens."""
         return predictions_of(self.length)
 
     @property
     def dtype_policy(self) -> str:
-        """The precision as tf_keras and Keras call it."""
+        """The name of the precision in tf_keras and Keras."""
         return {"bfloat16": "mixed_bfloat16"}.get(self.precision, self.precision)
 
 
 def step_flops(step: Step) -> int:
-    """Floating-point operations of a step by formula: those of its matrix products alone.
+    """Floating-point operations of the matrix products of a step, by formula.
 
-    A product of [a, b] and [b, c] counts 2abc, the backward pass twice as much as the forward pass; what is computed
-    again to save memory does not count, nor does the vocabulary's product for pieces that are not masked.
+    A product of [a, b] and [b, c] counts 2abc, and the backward pass twice as much as the forward pass. Recomputation
+    to save memory does not count, nor does the product with the vocabulary for tokens that are not masked.
     """
     config, rows = step.config, step.batch * step.length
     width, inner = config.hidden_size, config.intermediate_size
     dense = 4 * width**2 + 2 * width * inner  # query, key, value, output; both layers of the FFN
-    attention = 2 * step.length * width  # scores and their sum of values
-    per_piece = config.num_blocks * (dense + attention) + config.embedding_size * width
+    attention = 2 * step.length * width  # scores, and the weighted sum of the values
+    per_token = config.num_blocks * (dense + attention) + config.embedding_size * width
     masked = step.batch * step.predictions
     per_masked = config.embedding_size * (width + config.vocab_size)
     pooled = step.batch * (width**2 + 2 * width)
-    return 3 * 2 * (rows * per_piece + masked * per_masked + pooled)
+    return 3 * 2 * (rows * per_token + masked * per_masked + pooled)
 
 
 def features_of(step: Step, num_examples: int) -> dict[str, np.ndarray]:
@@ -106,14 +106,14 @@ def measure_step(
 
     Args:
       settings: of the benchmark.
-      step: which.
+      step: the step.
       effort: share of the usual time.
-      least: repeats at least.
+      least: minimum number of repeats.
 
     Returns:
-      The seconds, with `flops` (`step_flops`), `examples_a_second` and `start_bytes`, the memory before the first
-      step, model and optimiser included; for ours at base's width also `limit`, the floating-point operations a
-      second of the matrix products of a layer, measured between the repeats.
+      `repeated`'s values; `flops` (`step_flops`); `examples_a_second`; `start_bytes`, the memory before the first
+      step, with model and optimizer; for ours at base's width also `limit`, the floating-point operations a second of
+      the matrix products of a layer, measured between the repeats.
     """
     makers = {
         "ours": our_step,
@@ -122,7 +122,7 @@ def measure_step(
         "keras_hub": keras_hub_step,
     }
     with makers[step.who](step) as call:
-        start_bytes = measure.resident_bytes()
+        start_bytes = psutil.Process().memory_info().rss
         products, product_flops = None, 0
         if step.who == "ours" and step.config.hidden_size == limits.HIDDEN:
             products, product_flops = limits.layer_products(
@@ -165,28 +165,29 @@ def our_step(step: Step) -> Iterator[Callable[[], None]]:
             input_file=folder, albert_config_file=f"{folder}/config.json"
         )
         trainer = make_trainer(lambda: PretrainingTask(pretraining, run), run, OptimizerConfig())
-        one = tf.constant(1)
-        yield lambda: trainer.train(one)
+        one_step = tf.constant(1)
+        yield lambda: trainer.train(one_step)
 
 
 def make_trainer(
     make_task: Callable, run: RunConfig, optimizer: OptimizerConfig, make_dataset=None
 ):
-    """A trainer as in `loop.run`.
+    """A trainer as `loop.run` makes it.
 
     Args:
       make_task: see `loop.run`.
       run: folder, devices, batch, precision.
-      optimizer: optimiser and schedule.
-      make_dataset: gives, from the task, other batches than its training data.
+      optimizer: optimizer and schedule.
+      make_dataset: task -> batches, instead of the task's training data.
     """
+    from albert_tf.training import devices
     from albert_tf.training.state import start_run
     from albert_tf.training.step import Trainer
 
     with devices.make_strategy(run).scope():
         task = make_task()
-        other = make_dataset and functools.partial(make_dataset, task)
-        return Trainer(start_run(task, run, optimizer), other)
+        dataset = make_dataset and functools.partial(make_dataset, task)
+        return Trainer(start_run(task, run, optimizer), dataset)
 
 
 # --- Peers ---
@@ -266,7 +267,7 @@ def keras_hub_step(step: Step) -> Iterator[Callable[[], None]]:
     """keras-hub's AlbertMaskedLM with Keras' AdamW through `train_on_batch`; it has no sentence-order head."""
     import keras_hub
 
-    keras = __import__("keras")  # Keras 3, which the rest of the project must not touch
+    keras = __import__("keras")  # Keras 3, which the rest of the project must not import
     backbone = peers.keras_hub_backbone(step.config, step.dtype_policy)
     model = keras_hub.models.AlbertMaskedLM(backbone)
     model.compile(
@@ -301,7 +302,7 @@ STEPS = tuple(
     for who in PEERS
 )
 
-# What fits into 24 GB; base at 8 x 512 is among the steps above.
+# What fits into 24 GB. STEPS contains base at 8 x 512.
 _SIZES = (("large", 2, 512), ("xlarge", 1, 512), ("xxlarge", 1, 128))
 
 
@@ -316,20 +317,22 @@ MEMORY = (
     *(
         _memory(*size, who, recompute)
         for size in _SIZES
-        for who, recompute in (
-            *(("ours", False), ("ours", True)),
-            *(("model_garden", False), ("transformers", False)),
-        )
+        for who, recompute in [
+            ("ours", False),
+            ("ours", True),
+            ("model_garden", False),
+            ("transformers", False),
+        ]
     ),
 )
 
 
-def _growth(what: str, value: int, **options) -> Measurement:
+def _growth(dimension: str, size: int, **options) -> Measurement:
     step = Step("ours", **{"length": 128, **options})
-    return _measurement(f"growth.{what}.{value}", step, effort=0.4)
+    return _measurement(f"growth.{dimension}.{size}", step, effort=0.4)
 
 
-# One size after the other is changed; the rest is albert-base at 8 x 128.
+# Each changes one size of albert-base at 8 x 128.
 GROWTH = (
     *(_growth("length", length, length=length) for length in (128, 256)),
     *(_growth("layers", n, changes=(("num_hidden_layers", n),)) for n in (3, 6, 24)),

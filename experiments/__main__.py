@@ -5,7 +5,7 @@
     python -m experiments report
     python -m experiments evaluate runs/base --intrinsic_dir=intrinsic
 
-Each of the four explains its flags with --help.
+Each command explains its flags with --help.
 """
 
 import dataclasses
@@ -21,20 +21,20 @@ from experiments import declarations
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ResultSettings(Settings):
-    """Which experiments at which scale, and where their results are."""
+    """The experiments, their scale, and the folder of their results."""
 
     experiments: str = setting(
         "all",
-        "Names of experiments or TOML files, separated by commas. The name of the flag may be left out.",
+        "Names of experiments or TOML files, separated by commas. The name of this flag can be omitted.",
     )
     scale: str = setting("nano", "Name of a scale, or a TOML file.")
     results_dir: str = setting(f"{declarations.FOLDER}/results", "Folder of the results.")
 
     def chosen(self) -> list[declarations.Experiment]:
-        """The experiments that are named.
+        """The chosen experiments.
 
         Raises:
-          UserError: one does not exist.
+          UserError: an experiment does not exist.
         """
         names = self.experiments.split(",")
         if names == ["all"]:
@@ -44,18 +44,18 @@ class ResultSettings(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportSettings(ResultSettings):
-    """What the report is about."""
+    """The experiments and scales of the report."""
 
     experiments: str = changed(
         ResultSettings,
         "experiments",
         "",
-        help="TOML files of experiments of your own, reported besides those of the project, separated by commas.",
+        help="TOML files of your own experiments, reported in addition to the project's, separated by commas.",
     )
     scale: str = setting("all", "Names of scales or TOML files, separated by commas.")
 
     def chosen(self) -> list[declarations.Experiment]:
-        """All experiments of the project, and those that are named."""
+        """All experiments of the project, and the user's own."""
         names = declarations.names_of(declarations.DEFINITIONS)
         names += [name for name in self.experiments.split(",") if name and name not in names]
         return [declarations.read_experiment(name) for name in names]
@@ -63,22 +63,22 @@ class ReportSettings(ResultSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentSettings(ResultSettings):
-    """What is run, and on which data."""
+    """What is run, and with which data."""
 
     experiments: str = changed(ResultSettings, "experiments", "", required=True)
     rows: str = setting(
-        "", "Rows to run, by name or number from 1, separated by semicolons; empty is all."
+        "", "Rows to run, by name or by number from 1, separated by semicolons; empty means all."
     )
-    seeds: str = setting("", "Seeds to run, separated by commas; empty is those of the scale.")
+    seeds: str = setting("", "Seeds to run, separated by commas; empty means those of the scale.")
     measures: str = setting(
         "",
-        f"What to measure, of {', '.join(declarations.MEASURES)}, separated by commas; empty is all"
-        " that the experiment asks for.",
+        f"What to measure, of {', '.join(declarations.MEASURES)}, separated by commas; empty means all"
+        " measures of the experiment.",
     )
-    tasks: str = setting("", "Which tasks to fine-tune on, separated by commas; empty is all.")
+    tasks: str = setting("", "Tasks for fine-tuning, separated by commas; empty means all.")
     data_dir: str = setting(
         "",
-        "Folder with text/ and, for the tasks, glue/, squad/ and race/; without it the text is that of"
+        "Folder with text/ and, for the tasks, glue/, squad/ and race/; empty uses the text of"
         " data_prep.sample_corpus.",
         input_path=True,
     )
@@ -90,7 +90,7 @@ class ExperimentSettings(ResultSettings):
         "mixed_precision",
         "",
         choices=("", *PRECISIONS),
-        help="Precision of matrix products in pretraining and fine-tuning; empty is the scale's.",
+        help="Precision of matrix products in pretraining and fine-tuning; empty means the scale's.",
     )
 
     def __post_init__(self):
@@ -103,7 +103,7 @@ class ExperimentSettings(ResultSettings):
             self.refuse("seeds", f"must be numbers separated by commas, got {self.seeds!r}")
 
     def chosen_scale(self) -> declarations.Scale:
-        """The scale that is named, with the precision that is asked for."""
+        """The chosen scale, with --mixed_precision if it is given."""
         scale = declarations.read_scale(self.scale)
         if not self.mixed_precision:
             return scale
@@ -111,37 +111,38 @@ class ExperimentSettings(ResultSettings):
         return dataclasses.replace(scale, training=training)
 
     def chosen_rows(self, experiment: declarations.Experiment) -> list[declarations.Row]:
-        """The rows that are named.
+        """The chosen rows.
 
         Raises:
           UserError: there is no such row.
         """
         names = [name.strip() for name in self.rows.split(";") if name.strip()]
         numbers = {str(number): row for number, row in enumerate(experiment.rows, 1)}
-        return [numbers.get(name) or experiment.row(name) for name in names] or list(
-            experiment.rows
-        )
+        chosen = [numbers.get(name) or experiment.row(name) for name in names]
+        return chosen or list(experiment.rows)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationSettings(Settings):
-    """A model, and the development set that its intrinsic numbers are of."""
+    """A model, and the development set for its intrinsic evaluation."""
 
     model: str = setting(
         "",
-        "The model: whatever --init_checkpoint of run_pretraining.py takes. The name of the flag may be left out.",
+        "The model, as for --init_checkpoint of run_pretraining.py. The name of this flag can be omitted.",
         required=True,
         input_path=True,
     )
     intrinsic_dir: str = setting(
-        "", "What data_prep.create_intrinsic_eval has written.", required=True, input_path=True
+        "", "Output folder of data_prep.create_intrinsic_eval.", required=True, input_path=True
     )
     probe_dir: str = setting(
         "",
-        "The same of other text, which probes of NSP and SOP are fitted to; none without.",
+        "The same of other text, to train probes of NSP and SOP on; empty makes no probes.",
         input_path=True,
     )
-    max_examples: int = setting(0, "Most examples of each set; 0 takes all.", minimum=0)
+    max_examples: int = setting(
+        0, "Maximum number of examples of each set; 0 takes all.", minimum=0
+    )
 
 
 def show_list(settings: ResultSettings) -> None:
@@ -157,7 +158,7 @@ def show_list(settings: ResultSettings) -> None:
 
 def run(settings: ExperimentSettings) -> None:
     """Runs experiments."""
-    # Here, so that a wrong flag is refused before TensorFlow is loaded.
+    # Imported late, so that a wrong flag is refused before TensorFlow is loaded.
     from experiments.engine import Engine
     from experiments.preparation import Workspace
 
@@ -178,7 +179,7 @@ def run(settings: ExperimentSettings) -> None:
 
 
 def report(settings: ReportSettings) -> None:
-    """Writes the tables and plots of what was run."""
+    """Writes the tables and plots of all results."""
     from experiments.report import write_report
 
     names = settings.scale.split(",")
@@ -189,7 +190,7 @@ def report(settings: ReportSettings) -> None:
 
 
 def evaluate(settings: EvaluationSettings) -> None:
-    """Prints the intrinsic numbers of any checkpoint, and how much its layers change their input, as JSON."""
+    """Prints the intrinsic evaluation of any checkpoint, and the changes made by its layers, as JSON."""
     from experiments import intrinsic, layer_changes
 
     model = intrinsic.load(settings.model, settings.intrinsic_dir)
@@ -199,11 +200,11 @@ def evaluate(settings: EvaluationSettings) -> None:
         if settings.probe_dir
     }
     limit = settings.max_examples
-    found = {
+    measured = {
         "intrinsic": intrinsic.measure(model, settings.intrinsic_dir, probes, limit, limit),
         "layer_changes": layer_changes.measure(model, settings.intrinsic_dir, limit),
     }
-    print(json.dumps(found, indent=2))
+    print(json.dumps(measured, indent=2))
 
 
 COMMANDS = {
@@ -215,7 +216,7 @@ COMMANDS = {
 
 
 def main() -> None:
-    """Takes the first argument for the command and leaves the others to its flags."""
+    """Runs the command that the first argument names; the other arguments are its flags."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("--help", "-h", "help"):
         print(__doc__.strip())

@@ -1,14 +1,14 @@
-"""The columns of tables: where a number stands in a row's JSON, and how it is shown."""
+"""The columns of tables: the path of a number in a row's JSON, and its format."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-# The tasks of the paper's Tables 2 to 8, each a column; "average" is theirs.
+# The tasks of the paper's Tables 2 to 8, each with a column, and averaged in "average".
 TABLE_TASKS = ("squad1.1", "squad2.0", "mnli", "sst2", "race")
 
 Result = Mapping[str, Any]
-# The numbers of one row and seed; two where the paper gives a pair such as F1/EM; none if it was not measured.
+# The numbers of a row and seed: two if the paper gives a pair such as F1/EM, none if it was not measured.
 Values = tuple[float, ...]
 
 
@@ -16,11 +16,11 @@ class Column(NamedTuple):
     """A column.
 
     Fields:
-      title: its head.
-      values: of a row's JSON.
-      digits: behind the point.
-      chance: of a row's JSON, what giving the commonest answer to all scores; None where that has no meaning.
-      examples: of a row's JSON, how many answers an accuracy is of.
+      title: its title.
+      values: row's JSON -> its numbers.
+      digits: number of decimals.
+      chance: row's JSON -> score of the commonest answer; None if that has no meaning.
+      examples: row's JSON -> number of examples of an accuracy.
     """
 
     title: str
@@ -31,19 +31,19 @@ class Column(NamedTuple):
 
 
 def _at(*path: str, factor: float = 1.0) -> Callable[[Result], Values]:
-    """Takes the number at a path below `measures`."""
+    """A getter of the number at a path below `measures`."""
 
     def values(result: Result) -> Values:
-        found = result["measures"]
+        value = result["measures"]
         for name in path:
-            found = found.get(name) if isinstance(found, Mapping) else None
-        return () if found is None else (factor * found,)
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return () if value is None else (factor * value,)
 
     return values
 
 
 def _sentences(title: str, task: str, kind: str, where: str = "") -> Column:
-    """Accuracy on pairs of a sentence task, on the development set or elsewhere."""
+    """Accuracy on pairs of a sentence task, on the development set or on other text."""
     return Column(
         title,
         _at("intrinsic", f"{task}_{kind}{where}", factor=100),
@@ -53,13 +53,13 @@ def _sentences(title: str, task: str, kind: str, where: str = "") -> Column:
 
 
 def _task(task: str, *metrics: str, factor: float = 100.0) -> Callable[[Result], Values]:
-    """Takes a task's metrics: the first that are there, as SQuAD 1.1 and 2.0 call them differently."""
+    """A getter of those metrics that a task has; SQuAD 1.1 and 2.0 have different names."""
     getters = [_at(f"task {task}", metric, factor=factor) for metric in metrics]
     return lambda result: tuple(value for get in getters for value in get(result))
 
 
 def _average(result: Result) -> Values:
-    """The mean of the paper's five tasks, after that of F1 and EM."""
+    """The mean of the paper's five tasks, with the mean of F1 and EM for SQuAD."""
     cells = [COLUMNS[task].values(result) for task in TABLE_TASKS]
     return (statistics.fmean(map(statistics.fmean, cells)),) if all(cells) else ()
 
@@ -67,18 +67,18 @@ def _average(result: Result) -> Values:
 def _layer(
     kind: str, which: Callable[[Sequence[float]], float], least: int = 1
 ) -> Callable[[Result], Values]:
-    """Takes a number from those of all layers, if there are at least so many."""
+    """A getter of a number computed from those of all layers, if there are at least `least`."""
 
     def values(result: Result) -> Values:
-        found = result["measures"].get("layer_changes")
-        layers = found["pieces"][kind] if found else ()
+        changes = result["measures"].get("layer_changes")
+        layers = changes["pieces"][kind] if changes else ()
         return (which(layers),) if len(layers) >= least else ()
 
     return values
 
 
 def roughness(distances: Sequence[float]) -> float:
-    """How much goes up and down again: all changes from layer to layer but the net one, divided by the mean.
+    """Sum of absolute changes from layer to layer, minus the absolute net change, divided by the mean.
 
     Example:
       [9.0, 5.0, 4.0] only falls -> 0.0; [1.0, 3.0, 2.0] -> (2 + 1 - 1) / 2 = 1.0
@@ -115,16 +115,16 @@ COLUMNS = {
         "against BERT of its shape", lambda result: result.get("speedup_same_shape", ()), 2
     ),
     "minutes": Column("minutes", _at("pretraining", "minutes")),
-    "distance_first": Column("L2, first layer", _layer("l2_distance", lambda found: found[0])),
-    "distance_last": Column("L2, last layer", _layer("l2_distance", lambda found: found[-1])),
-    "degrees_first": Column("degrees, first layer", _layer("degrees", lambda found: found[0])),
-    "degrees_last": Column("degrees, last layer", _layer("degrees", lambda found: found[-1])),
+    "distance_first": Column("L2, first layer", _layer("l2_distance", lambda values: values[0])),
+    "distance_last": Column("L2, last layer", _layer("l2_distance", lambda values: values[-1])),
+    "degrees_first": Column("degrees, first layer", _layer("degrees", lambda values: values[0])),
+    "degrees_last": Column("degrees, last layer", _layer("degrees", lambda values: values[-1])),
     "roughness": Column("roughness of L2", _layer("l2_distance", roughness, 2), 2),
 }
 
 
 def shown(values: Values, digits: int) -> str:
-    """A number, or a pair with a stroke.
+    """A number, or a pair separated by a slash.
 
     Example:
       (88.61, 81.5), 1 -> "88.6/81.5"

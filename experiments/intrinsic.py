@@ -1,15 +1,15 @@
-"""Masked-LM, next-sentence and sentence-order accuracy of any checkpoint, whatever it was trained with.
+"""Masked-LM, next-sentence and sentence-order accuracy of any checkpoint, independent of its training task.
 
-A model's sentence head tells "in order" from "changed", where changed meant another passage (NSP) or swapped (SOP) when
-it was trained. Four numbers are given for each of the two tasks:
+A model's sentence head distinguishes "in order" from "changed"; in its training, changed means another passage (NSP) or
+swapped (SOP). There are four numbers for each of these two tasks:
 
-own head     the trained head as it is, on pairs of either task. It is what the paper's Table 5 must have for the rows
-             NSP and SOP. A head that was trained on ordered pairs alone (the row "none") says 0 to everything.
-commonest    what saying the commoner answer to every pair scores: chance, in a set whose halves are not quite equal.
-probe        a logistic regression on the pooled output, fitted to pairs of held-out text that are labelled for the
-             task in question; nothing else is trained. It says what the representation holds, and is the only fair
-             number for the row "none".
-held out     own head and commonest answer for the same pairs of held-out text, which is of the training text's kind.
+own head     the trained head, on pairs of either task. The paper's Table 5 must have this number for the rows NSP and
+             SOP. A head that was trained only on ordered pairs (the row "none") answers 0 to everything.
+commonest    the score of giving the more frequent answer to all pairs, which is chance.
+probe        a logistic regression on the pooled output, trained on pairs of held-out text with labels of the task;
+             nothing else is trained. It measures the information in the representation, and is the only fair number for
+             the row "none".
+held out     own head and commonest answer on the probe's pairs of held-out text, which is similar to the training text.
 """
 
 import os
@@ -35,14 +35,14 @@ SENTENCE_TASKS = ("nsp", "sop")
 
 
 def load(path: str, intrinsic_dir: str) -> AlbertForPreTraining:
-    """The model of a checkpoint that a development set can measure.
+    """Loads a checkpoint, and checks that it fits a development set.
 
     Args:
       path: see `pretrained.read_weights`.
-      intrinsic_dir: what data_prep.create_intrinsic_eval has written.
+      intrinsic_dir: output folder of data_prep.create_intrinsic_eval.
 
     Raises:
-      UserError: the path holds no model; or the development set was made with another vocabulary.
+      UserError: the path has no pretrained model, or the development set was made with another vocabulary.
     """
     weights = read_weights(path)
     if weights.vocabulary:
@@ -64,52 +64,53 @@ def measure(
     max_examples: int,
     max_probe_examples: int,
 ) -> dict[str, Any]:
-    """All intrinsic numbers of a model.
+    """The intrinsic evaluation of a model.
 
     Args:
-      model: what is measured.
-      intrinsic_dir: what data_prep.create_intrinsic_eval has written.
-      probe_dirs: records of held-out text that probes are fitted to, by sentence task; a task that is missing gets no
-        probe.
-      max_examples: most examples of each of the three sets; 0 takes all.
-      max_probe_examples: most examples that a probe is fitted to; 0 takes all.
+      model: the model.
+      intrinsic_dir: output folder of data_prep.create_intrinsic_eval.
+      probe_dirs: by sentence task, records of held-out text to train a probe on; a missing task gets no probe.
+      max_examples: maximum number of examples of each of the three sets; 0 takes all.
+      max_probe_examples: maximum number of training examples of a probe; 0 takes all.
 
     Returns:
       `masked_lm_accuracy`, `masked_lm_loss`; for nsp and sop the accuracies `<task>_own_head`, `<task>_commonest` and
       `<task>_probe`, between 0 and 1; with the probe `<task>_own_head_held_out` and `<task>_commonest_held_out`;
-      `<task>_says_changed`, share of pairs that the own head calls changed; `examples` of each set; `masked_pieces`.
+      `<task>_says_changed`, the share of pairs for which the own head answers "changed"; `examples` of each set;
+      `masked_pieces`, the number of masked tokens.
 
     Raises:
       UserError: the records do not fit the model.
     """
     forward = tf.function(lambda features: _outputs(model, features), reduce_retracing=True)
     masked = run_over(forward, model, os.path.join(intrinsic_dir, "none"), max_examples)
-    pieces = masked["masked_pieces"].sum()
-    found = {
-        "masked_lm_accuracy": float(masked["masked_hits"].sum() / pieces),
-        "masked_lm_loss": float(masked["masked_losses"].sum() / pieces),
-        "masked_pieces": int(pieces),
+    num_masked = masked["masked_pieces"].sum()
+    numbers = {
+        "masked_lm_accuracy": float(masked["masked_hits"].sum() / num_masked),
+        "masked_lm_loss": float(masked["masked_losses"].sum() / num_masked),
+        "masked_pieces": int(num_masked),
         "examples": {"none": len(masked["labels"])},
     }
     for task in SENTENCE_TASKS:
         dev = run_over(forward, model, os.path.join(intrinsic_dir, task), max_examples)
-        found["examples"][task] = len(dev["labels"])
-        found |= own_head(dev, task)
-        found[f"{task}_says_changed"] = float(dev["answers"].mean())
+        numbers["examples"][task] = len(dev["labels"])
+        numbers |= own_head(dev, task)
+        numbers[f"{task}_says_changed"] = float(dev["answers"].mean())
         if task in probe_dirs:
             held_out = run_over(forward, model, probe_dirs[task], max_probe_examples)
             if len(set(held_out["labels"].tolist())) < 2:
                 raise UserError(
                     f"{probe_dirs[task]}: all pairs have one label; expected records of --sentence_task={task}"
                 )
-            found[f"{task}_probe"] = probe_accuracy(held_out, dev)
-            found["examples"][f"{task}_held_out"] = len(held_out["labels"])
-            found |= {f"{name}_held_out": value for name, value in own_head(held_out, task).items()}
-    return found
+            numbers[f"{task}_probe"] = probe_accuracy(held_out, dev)
+            numbers["examples"][f"{task}_held_out"] = len(held_out["labels"])
+            scores = own_head(held_out, task)
+            numbers |= {f"{name}_held_out": value for name, value in scores.items()}
+    return numbers
 
 
 def own_head(outputs: Mapping[str, np.ndarray], task: str) -> dict[str, float]:
-    """Accuracy of the head's answers, and of giving the commoner one to all.
+    """Accuracy of the head's answers, and of giving the more frequent answer to all pairs.
 
     Example:
       answers [0, 1, 1, 1], labels [1, 1, 1, 0], "sop" -> {"sop_own_head": 0.5, "sop_commonest": 0.75}
@@ -122,7 +123,7 @@ def own_head(outputs: Mapping[str, np.ndarray], task: str) -> dict[str, float]:
 
 
 def _outputs(model: AlbertForPreTraining, features: Mapping[str, tf.Tensor]) -> dict:
-    """What is kept of each example of a batch, [B, ...]."""
+    """The outputs of each example of a batch that the evaluation needs, [B, ...]."""
     outputs = model(features, training=False)
     logits, ids = outputs["masked_lm_logits"], features["masked_lm_ids"]
     weights = features["masked_lm_weights"]
@@ -139,13 +140,13 @@ def _outputs(model: AlbertForPreTraining, features: Mapping[str, tf.Tensor]) -> 
 
 
 def run_over(forward, model, folder: str, max_examples: int) -> dict[str, np.ndarray]:
-    """A function's outputs for the examples of a folder, [examples, ...] each.
+    """Outputs of a function for the examples in a folder, [examples, ...] each.
 
     Args:
       forward: features [B, values] -> outputs [B, ...] by name.
-      model: whose sizes the records must fit.
+      model: the records must fit its sizes.
       folder: of records.
-      max_examples: most examples, the first; 0 takes all.
+      max_examples: maximum number of examples, from the first on; 0 takes all.
 
     Raises:
       UserError: the records do not fit the model.
@@ -154,37 +155,39 @@ def run_over(forward, model, folder: str, max_examples: int) -> dict[str, np.nda
     vocab_size = record_set.metadata.get("vocab_size", model.config.vocab_size)
     if vocab_size != model.config.vocab_size:
         raise UserError(
-            f"{folder}: made with a vocabulary of {vocab_size} pieces, the model has {model.config.vocab_size};"
+            f"{folder}: made with a vocabulary of {vocab_size} tokens, the model has {model.config.vocab_size};"
             " make the records with the model's --spm_model_file"
         )
     length, predictions = records.pretraining_lengths(record_set, "intrinsic_dir")
     if length > model.config.max_position_embeddings:
         raise UserError(
-            f"{folder}: has {length} pieces an example, the model's max_position_embeddings is"
+            f"{folder}: has {length} tokens an example, the model's max_position_embeddings is"
             f" {model.config.max_position_embeddings}; make the records shorter"
         )
     schema = records.pretraining_schema(length, predictions)
-    found, number = [], 0
+    outputs, number = [], 0
     for features in records.first_batches(record_set, schema, BATCH):
-        found.append({name: value.numpy() for name, value in forward(features).items()})
-        number += len(next(iter(found[-1].values())))
+        outputs.append({name: value.numpy() for name, value in forward(features).items()})
+        number += len(next(iter(outputs[-1].values())))
         if max_examples and number >= max_examples:
             break
     return {
-        name: np.concatenate([batch[name] for batch in found])[: max_examples or None]
-        for name in found[0]
+        name: np.concatenate([batch[name] for batch in outputs])[: max_examples or None]
+        for name in outputs[0]
     }
 
 
 def probe_accuracy(fitted_to: Mapping[str, np.ndarray], dev: Mapping[str, np.ndarray]) -> float:
-    """Accuracy on `dev` of a logistic regression fitted to other examples.
+    """Accuracy on `dev` of a logistic regression trained on other examples.
 
     Args:
-      fitted_to: `pooled` float [n, D] and `labels` int [n].
-      dev: the same of other examples.
+      fitted_to: training examples, `pooled` float [n, D] and `labels` int [n].
+      dev: the same, of the examples for evaluation.
     """
     probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # features of no use fit slowly
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # features without information converge slowly
         probe.fit(fitted_to["pooled"], fitted_to["labels"])
     return float(probe.score(dev["pooled"], dev["labels"]))

@@ -1,9 +1,9 @@
 """How much each layer changes its input: L2 distance and angle (paper, section 4.5 and Figure 1).
 
-The paper does not say over which positions it takes the mean. Both readings are given: over all real pieces of an
-example, [CLS] and [SEP] included and padding left out; and over the [CLS] positions alone. The input of the first layer
-is what enters the blocks, so behind the projection of the embeddings to the hidden width. The angle is that
-between the two vectors, in degrees; it is a mean of angles, not the angle of mean vectors.
+The paper does not say over which positions it averages. Both interpretations are measured: all tokens of an example
+with [CLS] and [SEP], without padding; and only [CLS]. The input of the first layer is the input of the first block,
+after the projection of the embeddings to the hidden width. The angle between the two vectors is in degrees; it is the
+mean of the angles, not the angle of mean vectors.
 """
 
 import os
@@ -22,31 +22,32 @@ def measure(
     """Distance and angle of every layer.
 
     Args:
-      model: what is measured.
-      intrinsic_dir: what data_prep.create_intrinsic_eval has written; its ordered pairs are read.
-      max_examples: most examples; 0 takes all.
+      model: the model.
+      intrinsic_dir: output folder of data_prep.create_intrinsic_eval; its ordered pairs are read.
+      max_examples: maximum number of examples; 0 takes all.
 
     Returns:
-      For "pieces" and "cls" a list for `l2_distance` and one for `degrees`, one number a layer; and `examples`.
+      For "pieces" (all tokens) and "cls", the lists `l2_distance` and `degrees` with a number for each layer; and
+      `examples`.
     """
     forward = tf.function(lambda features: _changes(model, features), reduce_retracing=True)
-    found = run_over(forward, model, os.path.join(intrinsic_dir, "none"), max_examples)
-    pieces = found["num_pieces"].sum()
+    outputs = run_over(forward, model, os.path.join(intrinsic_dir, "none"), max_examples)
+    num_tokens = outputs["num_tokens"].sum()
     return {
         "pieces": {
-            "l2_distance": (found["distance_sums"].sum(axis=0) / pieces).tolist(),
-            "degrees": (found["angle_sums"].sum(axis=0) / pieces).tolist(),
+            "l2_distance": (outputs["distance_sums"].sum(axis=0) / num_tokens).tolist(),
+            "degrees": (outputs["angle_sums"].sum(axis=0) / num_tokens).tolist(),
         },
         "cls": {
-            "l2_distance": found["cls_distances"].mean(axis=0).tolist(),
-            "degrees": found["cls_angles"].mean(axis=0).tolist(),
+            "l2_distance": outputs["cls_distances"].mean(axis=0).tolist(),
+            "degrees": outputs["cls_angles"].mean(axis=0).tolist(),
         },
-        "examples": len(found["num_pieces"]),
+        "examples": len(outputs["num_tokens"]),
     }
 
 
 def _changes(model, features) -> dict[str, tf.Tensor]:
-    """Of each example: sums over its real pieces, and values at [CLS], [B, layers]."""
+    """For each example: sums over its tokens, and values at [CLS], [B, layers]."""
     encoder = model.encoder
     hidden = encoder.embeddings(features["input_ids"], features["segment_ids"])
     if encoder.projection is not None:
@@ -59,7 +60,7 @@ def _changes(model, features) -> dict[str, tf.Tensor]:
     return {
         "distance_sums": tf.einsum("BLK,BL->BK", distances, is_real),
         "angle_sums": tf.einsum("BLK,BL->BK", angles, is_real),
-        "num_pieces": tf.reduce_sum(is_real, axis=-1),
+        "num_tokens": tf.reduce_sum(is_real, axis=-1),
         "cls_distances": distances[:, 0],
         "cls_angles": angles[:, 0],
     }

@@ -1,21 +1,20 @@
-"""What rows share: texts, the vocabulary, records, the development set; each made once for each distinct setting.
+"""Data that rows share: texts, vocabulary, records, development set; made once for each combination of settings.
 
-Everything lies in the work folder, in folders whose names end in a hash of what they were made of. A lock keeps two
-processes from making the same thing at the same time. The files that a text was made of are written down, and a work
-folder is refused to a --data_dir with others: runs are named by the texts' patterns and would be taken for the same.
+All data is in the work folder, in folders named by a hash of their settings. A lock keeps two processes from making the
+same data at the same time. The source files of each text are recorded, and a --data_dir with other files is refused:
+runs are named by the patterns of their texts, so that runs on different files would be mixed up.
 """
 
-import contextlib
-import fcntl
 import glob
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
+from albert_tf.core.locks import locked
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from data_prep import (
     create_intrinsic_eval,
@@ -28,22 +27,15 @@ from data_prep.pretraining import build
 from data_prep.pretraining.settings import PretrainingDataSettings
 from experiments.declarations import SAMPLE_CORPUS, Row, Scale
 
-HELD_OUT = 0.03  # share of a text's documents: for the probes, and for evaluation where there are no passages
+HELD_OUT = (
+    0.03  # share of a text's documents, for probes, and for evaluation if there are no passages
+)
 
 
 def key_of(values: Any) -> str:
-    """Eight hexadecimal digits that stand for settings."""
+    """A hash of settings, eight hexadecimal digits."""
     text = json.dumps(values, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
-
-
-@contextlib.contextmanager
-def locked(folder: str) -> Iterator[None]:
-    """Waits until no other process of this machine works in a folder; made if it does not exist."""
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, ".lock"), "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 class Workspace:
@@ -52,7 +44,7 @@ class Workspace:
     Args:
       scale: sizes and settings.
       data_dir: folder with text and tasks; "" for none.
-      work_dir: where everything is made.
+      work_dir: folder of all data and runs.
     """
 
     def __init__(self, scale: Scale, data_dir: str, work_dir: str):
@@ -82,15 +74,15 @@ class Workspace:
         corpora = [self._split(patterns, paths)] if patterns else []
         if SAMPLE_CORPUS in sources:
             corpora.append(self._sampled())
-        with locked(self.path("text")):
-            self._check_sources(name, described, record)  # another process may have been faster
-            if not os.path.exists(record):  # also of a work folder that is older than these records
+        with locked(self.path("text"), wait=True):
+            self._check_sources(name, described, record)  # another process may have written it
+            if not os.path.exists(record):
                 files.write_bytes(record, json.dumps(described, indent=2).encode())
         trainings, held_outs = zip(*corpora, strict=True)
         return ",".join(trainings), ",".join(held_outs)
 
     def sources(self, name: str) -> list[str]:
-        """What a text is made of: patterns below --data_dir, and `sample_corpus`.
+        """The sources of a text: patterns below --data_dir, and `sample_corpus`.
 
         Raises:
           UserError: the scale has no such text.
@@ -101,7 +93,7 @@ class Workspace:
         return list(self._texts[name])
 
     def has_text(self, name: str) -> bool:
-        """Whether the scale has a text of this name; without --data_dir it may have fewer."""
+        """Whether the scale has a text of this name; without --data_dir it can have fewer texts."""
         return name in self._texts
 
     @property
@@ -118,18 +110,18 @@ class Workspace:
         return text_files.expand_paths(",".join(wanted))
 
     def _described(self, sources: Sequence[str], paths: Sequence[str]) -> dict[str, int | None]:
-        """The size of each file of a text by its name below --data_dir; the sample corpus is its name alone."""
-        found = {os.path.relpath(path, self.data_dir): os.path.getsize(path) for path in paths}
-        return {**found, **({SAMPLE_CORPUS: None} if SAMPLE_CORPUS in sources else {})}
+        """Sizes of a text's files by their names below --data_dir; the sample corpus has no size."""
+        sizes = {os.path.relpath(path, self.data_dir): os.path.getsize(path) for path in paths}
+        return {**sizes, **({SAMPLE_CORPUS: None} if SAMPLE_CORPUS in sources else {})}
 
     def _check_sources(self, name: str, described: Mapping[str, int | None], record: str) -> None:
-        """Refuses a work folder whose text of this name was made of other files."""
+        """Refuses a work folder whose text of this name was made of different files."""
         before = files.read_json(record) if os.path.exists(record) else described
         names = sorted({**before, **described})
-        if other := [path for path in names if before.get(path, -1) != described.get(path, -1)]:
+        if differing := [path for path in names if before.get(path, -1) != described.get(path, -1)]:
             raise UserError(
                 f"{self.folder}: its text {name!r} was made of other files than --data_dir={self.data_dir} has"
-                f" ({other[0]} for one); choose another --work_dir"
+                f" ({differing[0]} for one); choose another --work_dir"
             )
 
     def _split(self, patterns: Sequence[str], paths: Sequence[str]) -> tuple[str, str]:
@@ -151,7 +143,7 @@ class Workspace:
     def _corpus(self, name: str, write) -> tuple[str, str]:
         folder = self.path("text", name)
         training, held_out = (os.path.join(folder, f"{part}.txt") for part in ("train", "held_out"))
-        with locked(folder):
+        with locked(folder, wait=True):
             if not (os.path.exists(training) and os.path.exists(held_out)):
                 outputs = {"output_file": training, "eval_output_file": held_out}
                 write({**outputs, "eval_fraction": HELD_OUT})
@@ -163,7 +155,7 @@ class Workspace:
         settings = {"input_file": training, **self.scale.vocabulary}
         folder = self.path("vocabulary", key_of(settings))
         prefix = os.path.join(folder, "spiece")
-        with locked(folder):
+        with locked(folder, wait=True):
             if not os.path.exists(f"{prefix}.model"):
                 train_sentencepiece.main(
                     train_sentencepiece.TrainSettings(output_prefix=prefix, **settings)
@@ -178,7 +170,7 @@ class Workspace:
         return self._records(training, {**self.scale.data, **row.data}, row.text)
 
     def probe(self, task: str) -> str:
-        """The folder of records of held-out text that a probe of a sentence task is fitted to.
+        """The folder of records of held-out text on which a probe of a sentence task is trained.
 
         Raises:
           UserError: see `passages`.
@@ -187,29 +179,29 @@ class Workspace:
             _, held_out = self.text("standard")
         else:
             held_out = self._held_out_halves()["probe"]
-        others = {"sentence_task": task, "single_segment": "clean", "dupe_factor": 1}
-        return self._records(held_out, {**self.scale.data, **others}, "probe")
+        clean = {"sentence_task": task, "single_segment": "clean", "dupe_factor": 1}
+        return self._records(held_out, {**self.scale.data, **clean}, "probe")
 
     def _records(self, text: str, settings: Mapping[str, Any], name: str) -> str:
         values = {"input_file": text, "spm_model_file": self.vocabulary(), **settings}
         task = settings.get("sentence_task", "sop")
         folder = self.path("records", f"{name}-{task}-{key_of(values)}")
-        with locked(folder + ".lock"):  # beside it: the folder holds records alone
+        with locked(folder + ".lock", wait=True):  # not in it: it contains only records
             build.create_pretraining_data(PretrainingDataSettings(output_dir=folder, **values))
         return folder
 
     def intrinsic(self) -> str:
-        """The folder of the development set: passages of SQuAD and RACE, or held-out text where they are not there.
+        """The folder of the development set: passages of SQuAD and RACE, or held-out text if there are none.
 
         Raises:
           UserError: see `passages`.
         """
-        kept = ("max_seq_length", "max_predictions_per_seq", "masked_lm_prob", "do_lower_case")
-        values = {name: self.scale.data[name] for name in kept if name in self.scale.data}
+        names = ("max_seq_length", "max_predictions_per_seq", "masked_lm_prob", "do_lower_case")
+        values = {name: self.scale.data[name] for name in names if name in self.scale.data}
         values.update({"spm_model_file": self.vocabulary(), **self.passages()})
         folder = self.path("intrinsic", key_of(values))
         wanted = [os.path.join(folder, task, "metadata.json") for task in SENTENCE_TASKS]
-        with locked(folder):
+        with locked(folder, wait=True):
             if not all(map(os.path.exists, wanted)):
                 create_intrinsic_eval.create_intrinsic_eval(
                     create_intrinsic_eval.IntrinsicSettings(output_dir=folder, **values)
@@ -217,7 +209,7 @@ class Workspace:
         return folder
 
     def passages(self) -> dict[str, str]:
-        """What the development set is made of, as settings of data_prep.create_intrinsic_eval.
+        """The sources of the development set, as settings of data_prep.create_intrinsic_eval.
 
         Raises:
           UserError: there are no passages, and too little held-out text.
@@ -235,11 +227,11 @@ class Workspace:
         return bool(self.data_dir) and os.path.exists(squad) and os.path.isdir(race)
 
     def _held_out_halves(self) -> dict[str, str]:
-        """Two texts of alternate held-out documents: a probe must not be scored on what it was fitted to."""
+        """Two texts of alternating held-out documents, as a probe must not be evaluated on its training data."""
         _, held_out = self.text("standard")
         folder = self.path("text", f"halves-{key_of(held_out)}")
         paths = {part: os.path.join(folder, f"{part}.txt") for part in ("dev", "probe")}
-        with locked(folder):
+        with locked(folder, wait=True):
             if not all(map(os.path.exists, paths.values())):
                 _cut_by_document(held_out.split(","), paths)
         return paths
@@ -249,8 +241,8 @@ class Workspace:
     def find(self, *patterns: str) -> str:
         """The first path below --data_dir that matches one of some patterns; "" if there is none."""
         for pattern in patterns if self.data_dir else ():
-            if found := sorted(glob.glob(os.path.join(self.data_dir, pattern))):
-                return found[0]
+            if paths := sorted(glob.glob(os.path.join(self.data_dir, pattern))):
+                return paths[0]
         return ""
 
     def squad_files(self, version: str) -> dict[str, str]:
@@ -264,7 +256,7 @@ class Workspace:
             return {"train_file": train, "eval_file": dev} if dev else {}
         folder = self.path("squad", key_of([dev, version]))
         paths = {part: os.path.join(folder, f"{part}.json") for part in ("train", "dev")}
-        with locked(folder):
+        with locked(folder, wait=True):
             if not os.path.exists(paths["dev"]):
                 _cut_by_article(dev, paths)
         return {"train_file": paths["train"], "eval_file": paths["dev"]}
@@ -279,13 +271,13 @@ def _cut_by_document(sources: Sequence[str], paths: Mapping[str, str]) -> None:
             f" probes, got {len(documents)}; give more text, or squad/dev-v1.1.json and race/dev in --data_dir"
         )
     for first, path in enumerate(paths.values()):
-        kept = documents[first :: len(paths)]
-        files.write_bytes(path, ("\n\n".join(kept) + "\n").encode())
+        text = "\n\n".join(documents[first :: len(paths)]) + "\n"
+        files.write_bytes(path, text.encode())
 
 
 def _cut_by_article(source: str, paths: Mapping[str, str]) -> None:
     values = files.read_json(source)
     articles = values["data"]
     cut = len(articles) * 3 // 4
-    for part, kept in (("train", articles[:cut]), ("dev", articles[cut:])):
-        files.write_bytes(paths[part], json.dumps({**values, "data": kept}).encode())
+    for part, data in (("train", articles[:cut]), ("dev", articles[cut:])):
+        files.write_bytes(paths[part], json.dumps({**values, "data": data}).encode())

@@ -1,4 +1,4 @@
-"""TOML files -> dataclasses and settings: every name and every value is checked, in one line that says where it stands.
+"""TOML files -> dataclasses and settings. Every name and value is checked; one line says what is wrong, and where.
 
 Imports no TensorFlow.
 """
@@ -8,7 +8,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
@@ -25,84 +25,89 @@ def read_toml(path: str) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:  # also where it is not UTF-8
+    except ValueError as error:  # includes wrong UTF-8
         raise UserError(f"{path}: is not TOML ({error})") from None
 
 
-def tables(values: Any, where: str) -> list[dict[str, Any]]:
-    """What should be a list of tables.
-
-    Raises:
-      UserError: it is something else.
-    """
-    _check_type(values, Sequence[Mapping[str, Any]], where)
-    return values
-
-
-def make(cls: type, values: Mapping[str, Any], where: str) -> Any:
-    """An instance of a dataclass.
+def make(kind: Any, value: Any, where: str) -> Any:
+    """Converts a value in TOML to an annotated type: tables to dataclasses or mappings, lists to tuples.
 
     Args:
-      cls: the dataclass; types of its fields are str, int, float, unions of these, Mapping, Sequence and tuple.
-      values: by field.
-      where: file, and the place in it if there are several.
+      kind: str, int (also allowed for float), float, Any, a union of these, a Literal, a dataclass, Mapping[str, kind]
+        or tuple[kind, ...].
+      value: as tomllib returns it.
+      where: the file, and the place in it.
 
     Raises:
-      UserError: a key is no field, a field without a default has no value, or a value is of another type.
+      UserError: the value is of another type, a table has a key that is no field, or lacks a field without a default.
     """
-    known = {field.name: field for field in dataclasses.fields(cls)}
-    if unknown := set(values) - set(known):
-        raise UserError(
-            f"{where}: {', '.join(sorted(unknown))}: unknown here; known are {', '.join(known)}"
-        )
-    for name, field in known.items():
-        if name in values:
-            _check_type(values[name], field.type, f"{where}: {name}")
-        elif dataclasses.MISSING is field.default is field.default_factory:
-            raise UserError(f"{where}: {name} is missing in {values.get('name') or cls.__name__}")
-    return cls(**values)
-
-
-def _check_type(value: Any, kind: Any, where: str) -> None:
-    """Refuses a value that is not of an annotated type; a whole number is also a float, and a list a tuple."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
-    kinds = inner if isinstance(kind, types.UnionType) else (kind,)
+    if origin is Literal:
+        check_known([value], inner, where)
+        return value
+    if dataclasses.is_dataclass(kind) and isinstance(value, dict):
+        return _make_dataclass(kind, value, where)
     if origin is Mapping and isinstance(value, dict):
-        for key, one in value.items():
-            _check_type(one, inner[1], f"{where}.{key}")
-    elif origin in (Sequence, tuple) and isinstance(value, list | tuple):
-        for number, one in enumerate(value, 1):
-            _check_type(one, inner[0], f"{where}, entry {number},")
-    elif not (Any in kinds or type(value) in kinds or (type(value) is int and float in kinds)):
-        raise UserError(f"{where} must be {_in_words(kind)}, got {value!r}")
+        return {name: make(inner[1], entry, f"{where}.{name}") for name, entry in value.items()}
+    if origin is tuple and isinstance(value, list):
+        labels = [
+            entry.get("name", n) if isinstance(entry, dict) else n
+            for n, entry in enumerate(value, 1)
+        ]
+        return tuple(
+            make(inner[0], entry, f"{where}, entry {label!r}")
+            for label, entry in zip(labels, value, strict=True)
+        )
+    kinds = inner if origin is types.UnionType else (kind,)
+    if Any in kinds or type(value) in kinds or (type(value) is int and float in kinds):
+        return value
+    raise UserError(f"{where} must be {_in_words(kind)}, got {value!r}")
+
+
+def _make_dataclass(cls: type, values: Mapping[str, Any], where: str) -> Any:
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    if unknown := set(values) - set(fields):
+        raise UserError(
+            f"{where}: {', '.join(sorted(unknown))}: unknown here; known are {', '.join(fields)}"
+        )
+    for name, field in fields.items():
+        if name not in values and dataclasses.MISSING is field.default is field.default_factory:
+            raise UserError(f"{where}: {name} is missing")
+    return cls(
+        **{
+            name: make(fields[name].type, value, f"{where}: {name}")
+            for name, value in values.items()
+        }
+    )
 
 
 _WORDS = {
     str: ("text", "texts"),
     int: ("a whole number", "whole numbers"),
     float: ("a number", "numbers"),
+    Literal: ("text", "texts"),
     Mapping: ("a table", "tables"),
-    Sequence: ("a list", "lists"),
     tuple: ("a list", "lists"),
 }
 
 
-def _in_words(kind: Any, *, several: bool = False) -> str:
-    """A type as a reader of TOML calls it: Mapping[str, int] is "a table of whole numbers"."""
-    if isinstance(kind, types.UnionType):
-        return " or ".join(_in_words(one) for one in typing.get_args(kind))
-    word = _WORDS.get(typing.get_origin(kind) or kind, (kind.__name__,) * 2)[several]
-    inner = {Mapping: 1, Sequence: 0, tuple: 0}.get(typing.get_origin(kind))
-    if inner is None or typing.get_args(kind)[inner] is Any:
+def _in_words(kind: Any, *, plural: bool = False) -> str:
+    """A type in TOML's terms: Mapping[str, int] is "a table of whole numbers"."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is types.UnionType:
+        return " or ".join(map(_in_words, inner))
+    word = _WORDS.get(origin or kind, _WORDS[Mapping])[plural]
+    entry = {Mapping: inner[-1:], tuple: inner[:1]}.get(origin, ())
+    if not entry or entry == (Any,):
         return word
-    return f"{word} of {_in_words(typing.get_args(kind)[inner], several=True)}"
+    return f"{word} of {_in_words(*entry, plural=True)}"
 
 
 def check_known(names: Iterable[Any], known: Collection[str], where: str) -> None:
-    """Refuses the first name that is not known.
+    """Refuses the first name that is not among the known ones.
 
     Raises:
-      UserError: there is one; names all that are known.
+      UserError: lists all known names.
     """
     for name in names:
         if name not in known:
@@ -117,16 +122,16 @@ def check_settings(
     where: str,
     not_among: Collection[str] = (),
 ) -> None:
-    """Checks names and values of some settings, each by itself, as others may come from elsewhere.
+    """Checks the names and values of some settings, each by itself.
 
     Args:
       values: by the settings' names.
-      classes: whose fields they are.
-      where: file, and the place in it.
-      not_among: fields that are not to be set here.
+      classes: the classes that have them as fields.
+      where: the file, and the place in it.
+      not_among: fields that must not be set here.
 
     Raises:
-      UserError: a name is a field of no class, or a value is of another type or out of bounds.
+      UserError: a name is not a field, or a value is of another type or out of bounds.
     """
     known = {
         field.name: field
@@ -135,15 +140,12 @@ def check_settings(
         if field.name not in not_among
     }
     check_known(values, known, f"{where}: a setting")
+    # A class with only these fields checks each of them, but nothing between them and other settings.
     fields = [
-        (
-            name,
-            known[name].type,
-            dataclasses.field(default=known[name].default, metadata=known[name].metadata),
-        )
-        for name in values
+        (name, field.type, dataclasses.field(default=field.default, metadata=field.metadata))
+        for name, field in known.items()
+        if name in values
     ]
-    # A class of these fields alone checks each of them, and nothing that holds between them and others.
     namespace = {"name_prefix": f"{where}: "}
     given = dataclasses.make_dataclass(
         "Given", fields, bases=(Settings,), namespace=namespace, frozen=True, kw_only=True

@@ -1,7 +1,7 @@
-"""One row, one seed: pretraining, speed, fine-tuning, each a run of the project's own programs in a folder of its own.
+"""Pretraining, speed and fine-tuning of one row and seed; each is a run of the project's programs with its own folder.
 
-Two rows of any experiments that come to the same settings share a folder, so that the model is trained once. Every part
-of a run can be killed and goes on: pretraining and fine-tuning from their checkpoints.
+Rows with equal settings share a folder, also between experiments, so that the model is trained once. A killed run
+resumes, pretraining and fine-tuning from their checkpoints.
 """
 
 import dataclasses
@@ -18,6 +18,7 @@ import tf_keras
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
+from albert_tf.core.locks import locked
 from albert_tf.core.settings import Settings
 from albert_tf.tasks import registry, repeated_runs
 from albert_tf.tasks.classification.settings import GLUE_TASK_NAMES, task_key
@@ -38,7 +39,7 @@ from experiments.declarations import (
     Row,
     fine_tuning_classes,
 )
-from experiments.preparation import Workspace, key_of, locked
+from experiments.preparation import Workspace, key_of
 
 # Settings of a run that say where it is computed.
 PLACE = RunConfig.names(about_devices=True)
@@ -50,7 +51,7 @@ def settings_of(values: Mapping[str, Any], classes: Sequence[type[Settings]]) ->
     """An instance of each settings class, from one dictionary of all their fields.
 
     Raises:
-      UserError: a name is a field of none, or a value is wrong.
+      UserError: a name is not a field of any class, or a value is wrong.
     """
     known = [{field.name for field in dataclasses.fields(cls)} for cls in classes]
     if unknown := set(values) - set().union(*known):
@@ -63,11 +64,11 @@ def settings_of(values: Mapping[str, Any], classes: Sequence[type[Settings]]) ->
 
 def asdict_of(settings: Sequence[Settings]) -> dict[str, Any]:
     """All fields of some settings, in one dictionary."""
-    return {name: value for one in settings for name, value in one.to_dict().items()}
+    return {name: value for group in settings for name, value in group.to_dict().items()}
 
 
 def command(program: str, settings: Sequence[Settings]) -> str:
-    """The command line that does the same as a call with these settings."""
+    """The command line that is equivalent to a call with these settings."""
     flags = []
     for one in settings:
         for field in dataclasses.fields(one):
@@ -86,18 +87,18 @@ def recorded_command(
     workspace: Workspace,
     **changes: Any,
 ) -> str:
-    """The command line of the run in a folder, with names in place of this machine's folders.
+    """The command line of a run, with WORK and DATA instead of this machine's folders.
 
     Args:
-      program: that the run is one of.
-      classes: its settings.
+      program: the program that made the run.
+      classes: its settings classes.
       folder: of the run, in the work folder.
       workspace: shared data.
-      changes: settings that differ from those which the run recorded.
+      changes: settings that differ from the recorded ones.
     """
     groups = files.read_json(os.path.join(folder, CONFIG_FILE))
     values = {**groups["run"], **groups["optimizer"], **groups["task"]}
-    # The work folder may have been called otherwise, or have lain elsewhere, when the run was made.
+    # The work folder may have been moved or renamed since the run.
     work = values["output_dir"].removesuffix(os.path.relpath(folder, workspace.folder)).rstrip("/")
     names = {workspace.folder: "WORK", work: "WORK", workspace.data_dir: "DATA"}
     values.update(changes)
@@ -117,19 +118,19 @@ def without_place(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Trained:
-    """The pretraining of a row with a seed, where it is or will be.
+    """The pretraining of a row and seed, finished or not.
 
     Args:
       workspace: shared data.
-      experiment: whose budget counts.
-      row: what is trained.
+      experiment: determines the budget.
+      row: the model.
       seed: of the run.
 
     Attributes:
-      folder: of everything about this model.
+      folder: of all runs of this model.
       run_folder: of the pretraining run.
       model_config: the model's sizes.
-      members: what an ensemble averages, which is not trained itself.
+      members: the models that an ensemble averages; an ensemble itself is not trained.
     """
 
     def __init__(self, workspace: Workspace, experiment: Experiment, row: Row, seed: int):
@@ -147,7 +148,7 @@ class Trained:
         self.run_folder = os.path.join(self.folder, "pretraining")
 
     def _values(self) -> dict[str, Any]:
-        """The run's settings as far as they stand in scale and row; the budget in seconds is still one of seconds."""
+        """The run's settings from scale and row; for a budget in seconds, `num_train_steps` is 0."""
         scale, row = self.workspace.scale, self.row
         own = scale.experiments.get(self.experiment.name, {})
         values = {**scale.training, **own, **row.training}
@@ -160,9 +161,9 @@ class Trained:
         return values
 
     def declared(self) -> dict[str, Any]:
-        """Everything that decides what comes out, but the seed and the machine."""
+        """All settings that change results, without the seed and the machine."""
         scale, row = self.workspace.scale, self.row
-        found = {
+        declared = {
             "model": self.model_config.to_dict(),
             "data": {**scale.data, **row.data},
             "text": self.workspace.sources(row.text),
@@ -171,19 +172,21 @@ class Trained:
             "warm start": self.shallower.declared() if self.shallower else {},
         }
         if self.members:
-            found["ensemble of"] = {member.row.name: member.declared() for member in self.members}
+            declared["ensemble of"] = {
+                member.row.name: member.declared() for member in self.members
+            }
         if self.experiment.budget == "seconds":
-            found["seconds"] = scale.seconds
-        return found
+            declared["seconds"] = scale.seconds
+        return declared
 
     def train(self) -> dict[str, Any]:
-        """Trains the model, or what is missing of its training.
+        """Trains the model, or finishes its training.
 
         Returns:
-          `minutes` of training alone, without evaluations; `steps`; `parameters` with the heads; `command`; the curves
+          `minutes` of training without evaluations; `steps`; `parameters` with the heads; `command`; the curves
           `training` and `evaluation`.
         """
-        with locked(self.folder):
+        with locked(self.folder, wait=True):
             if not os.path.exists(os.path.join(self.run_folder, RESULTS_FILE)):
                 if self.shallower:
                     self.shallower.train()
@@ -194,7 +197,7 @@ class Trained:
         return {**self.results(), "command": recorded_command(*made_by)}
 
     def settings(self) -> list[Settings]:
-        """The settings of run_pretraining.py; makes the data that they name."""
+        """The settings of run_pretraining.py; makes the data that they refer to."""
         workspace = self.workspace
         task = {**workspace.scale.data, **self.row.data}.get("sentence_task", "sop")
         config_file = os.path.join(self.folder, "albert_config.json")
@@ -217,7 +220,7 @@ class Trained:
         return settings_of(values, PRETRAINING)
 
     def _steps_in_time(self, values: Mapping[str, Any]) -> int:
-        """How many steps fit into the scale's seconds, found once by a short run."""
+        """The number of steps that fit into the scale's seconds, measured once by a short run."""
         path = os.path.join(self.folder, "budget.json")
         if os.path.exists(path):
             return files.read_json(path)["num_train_steps"]
@@ -226,12 +229,12 @@ class Trained:
         )
         steps_per_second = measured["median"] / measured["batch"]
         steps = max(1, int(self.workspace.scale.seconds * steps_per_second))
-        found = {"num_train_steps": steps, "seconds": self.workspace.scale.seconds, **measured}
-        files.write_bytes(path, json.dumps(found, indent=2).encode())
+        budget = {"num_train_steps": steps, "seconds": self.workspace.scale.seconds, **measured}
+        files.write_bytes(path, json.dumps(budget, indent=2).encode())
         return steps
 
     def results(self) -> dict[str, Any]:
-        """What the run's folder says of the training."""
+        """The results of the training, from the run's folder."""
         training = _lines(os.path.join(self.run_folder, METRICS_FILE))
         settings = files.read_json(os.path.join(self.run_folder, CONFIG_FILE))
         batch = settings["run"]["train_batch_size"]
@@ -253,13 +256,13 @@ class Trained:
 
 
 def forget() -> None:
-    """Gives the memory of a finished run back."""
+    """Frees the memory of a finished run."""
     tf_keras.backend.clear_session()
     gc.collect()
 
 
 def _lines(path: str) -> list[dict]:
-    """The objects of a JSON-lines file; none if it is not there."""
+    """The objects of a JSON-lines file; none if it does not exist."""
     if not os.path.exists(path):
         return []
     return [json.loads(line) for line in files.read_bytes(path).decode().splitlines()]
@@ -269,7 +272,7 @@ def _lines(path: str) -> list[dict]:
 
 
 def timed_run(values: Mapping[str, Any], speed: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Trains some steps and gives the speed of each interval but the first, in which graphs are made.
+    """Measures the speed of some training steps, without the first interval, which includes building the graph.
 
     Args:
       values: settings of run_pretraining.py.
@@ -280,19 +283,19 @@ def timed_run(values: Mapping[str, Any], speed: Mapping[str, Any], folder: str) 
       `examples_per_second` of each interval, `median`, `fastest`, `batch`.
 
     Raises:
-      UserError: there would be no interval but the first.
+      UserError: there would be only the first interval.
     """
     speed = dict(speed)
     steps = speed.pop(TIMING_STEPS, 1)
     own = {"num_train_steps": steps, "num_warmup_steps": 1, "do_eval": False, "eval_file": ""}
     own.update({"output_dir": folder, "save_checkpoints_steps": steps})
-    # The model that a row starts from need not be there yet: values of weights cost no time.
+    # The model that a row starts from may not exist yet, and values of weights do not change the speed.
     own.update({"init_checkpoint": "", "warm_start_from_shallower": False})
     run, optimizer, pretraining = settings_of({**values, **speed, **own}, PRETRAINING)
     if steps < 2 * run.log_every_steps:
         raise UserError(
             f"[speed] of the scale: {TIMING_STEPS} ({steps}) must be at least twice log_every_steps"
-            f" ({run.log_every_steps}), as the first interval does not count"
+            f" ({run.log_every_steps}), because the first interval is not counted"
         )
     _delete(folder)
     loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
@@ -321,36 +324,32 @@ class Program(NamedTuple):
 
     Fields:
       script: its file.
-      task_class: what it trains.
+      task_class: the class of its task.
     """
 
     script: str
     task_class: type[FineTuningTask]
 
 
-_SQUAD = Program("run_squad.py", SquadTask)
-_OTHERS = {
-    "squad1.1": _SQUAD,
-    "squad2.0": _SQUAD,
-    "race": Program("run_race.py", RaceTask),
-}
-
-
 def program_of(task: str) -> Program:
     """The program that fine-tunes on a task."""
-    return _OTHERS.get(task, Program("run_classifier.py", ClassificationTask))
+    if task.startswith("squad"):
+        return Program("run_squad.py", SquadTask)
+    if task == "race":
+        return Program("run_race.py", RaceTask)
+    return Program("run_classifier.py", ClassificationTask)
 
 
 def task_data(workspace: Workspace, task: str) -> dict[str, Any]:
-    """The settings that name a task's data; {} if it is not below --data_dir.
+    """The settings with the paths of a task's data; {} if there is none below --data_dir.
 
     Raises:
       UserError: there is no such task.
     """
     if task in ("squad1.1", "squad2.0"):
         version = task.removeprefix("squad")
-        found = workspace.squad_files(version)
-        return {"version": version, **found} if found else {}
+        paths = workspace.squad_files(version)
+        return {"version": version, **paths} if paths else {}
     if task == "race":
         folder = workspace.find("race", "RACE")
         return {"data_dir": folder} if folder else {}
@@ -362,28 +361,28 @@ def task_data(workspace: Workspace, task: str) -> dict[str, Any]:
 
 
 def initial_task(trained: Trained, task: str) -> str:
-    """The task whose fine-tuned model a task starts from; "" if it starts from the pretrained one.
+    """The task whose fine-tuned model a task starts from; "" if it starts from the pretrained model.
 
-    It does so as well where the other task's data is not there, or the scale has no settings for it.
+    It starts from the pretrained model also if the other task has no data, or no settings in the scale.
     """
     name = trained.experiment.initial_tasks.get(task, "")
-    is_there = name in trained.workspace.scale.tasks and task_data(trained.workspace, name)
-    return name if is_there else ""
+    is_possible = name in trained.workspace.scale.tasks and task_data(trained.workspace, name)
+    return name if is_possible else ""
 
 
 def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
-    """Fine-tunes a row on a task, several times if the scale says so; first trains what it starts from.
+    """Fine-tunes a row on a task, several times if so configured; first trains the model that it starts from.
 
     Args:
       trained: the pretrained model.
       task: a name of the scale's `[tasks]`.
 
     Returns:
-      Metrics by name, medians where there are several runs; `runs` with each; `initial_task` whose best model they
-      started from, if any; `settings`, the name of `task_folder`; `command`. None if the data is not there.
+      Metrics by name, medians if there are several runs; `runs`, the metrics of each; `initial_task`, whose best model
+      they started from, if any; `settings`, the name of `task_folder`; `command`. None if there is no data.
 
     Raises:
-      UserError: the scale has no such task; see `protocol.fine_tune`.
+      UserError: the scale has no such task; see `repeated_runs.fine_tune`.
     """
     data = task_data(trained.workspace, task)
     if not data:
@@ -391,15 +390,19 @@ def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
     program, initial = program_of(task), initial_task(trained, task)
     folder = task_folder(trained, task)
     path = os.path.join(folder, RESULTS_FILE)
-    with locked(folder + ".lock"):
+    with locked(folder + ".lock", wait=True):
         if not os.path.exists(path):
-            others = {**data, "output_dir": folder, "init_checkpoint": _start(trained, initial)}
-            run, optimizer, task_config = _task_settings(trained, task, others)
+            run_settings = {
+                **data,
+                "output_dir": folder,
+                "init_checkpoint": _start(trained, initial),
+            }
+            run, optimizer, task_config = _task_settings(trained, task, run_settings)
             repeated_runs.fine_tune(program.task_class, task_config, run, optimizer)
             forget()
     classes = fine_tuning_classes(task)
     made_by = (program.script, classes, runs_of(trained, task)[0], trained.workspace)
-    own = {"output_dir": folder, "seed": trained.seed}  # which each of several runs has of its own
+    own = {"output_dir": folder, "seed": trained.seed}  # several runs have different ones
     return {
         **task_results(files.read_json(path)),
         **({"initial_task": initial} if initial else {}),
@@ -409,7 +412,7 @@ def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
 
 
 def _start(trained: Trained, initial: str) -> str:
-    """The folder of the model that fine-tuning starts from; trained if it is not there."""
+    """The folder of the model that fine-tuning starts from; trains the model if it does not exist."""
     if not initial:
         trained.train()
         return trained.run_folder
@@ -418,7 +421,7 @@ def _start(trained: Trained, initial: str) -> str:
 
 
 def task_folder(trained: Trained, task: str) -> str:
-    """Where the fine-tuning runs of a row are, named by all that decides what comes out."""
+    """The folder of a row's fine-tuning runs, named by a hash of all settings that change results."""
     wanted = without_place(_wanted(trained, task))
     if initial := initial_task(trained, task):
         wanted["initial task"] = os.path.basename(task_folder(trained, initial))
@@ -429,26 +432,26 @@ def runs_of(trained: Trained, task: str) -> list[str]:
     """The folders of the finished runs of a row on a task."""
     folder = task_folder(trained, task)
     runs = files.read_json(os.path.join(folder, RESULTS_FILE)).get("runs", ())
-    # By their names alone, as the work folder may have moved.
+    # Only their names are used, as the work folder may have been moved.
     return [os.path.join(folder, os.path.basename(run["folder"])) for run in runs] or [folder]
 
 
 def best_run(trained: Trained, task: str) -> str:
-    """The folder of a fine-tuned model: of the best of several runs."""
+    """The folder of the fine-tuned model, of the best run if there are several."""
     folder = task_folder(trained, task)
     best = files.read_json(os.path.join(folder, RESULTS_FILE)).get("best_run")
     return os.path.join(folder, os.path.basename(best)) if best else folder
 
 
 def task_results(results: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers in the results.json of one run, of several or of an ensemble."""
+    """The metrics in the results.json of one run, of several runs or of an ensemble."""
     numbers = results.get("median", results.get("eval"))
     runs = [run["eval"] for run in results.get("runs", ())]
     return {**numbers, "runs": runs} if runs else dict(numbers)
 
 
 def _wanted(trained: Trained, task: str) -> dict[str, Any]:
-    """The scale's settings of a task, with the paper's where it names that preset, and pretraining's precision."""
+    """The scale's settings of a task, with those of its preset, and the settings inherited from pretraining."""
     scale = trained.workspace.scale
     if task not in scale.tasks:
         raise UserError(f"scale {scale.name}: has no [tasks.{task}]")
@@ -458,21 +461,21 @@ def _wanted(trained: Trained, task: str) -> dict[str, Any]:
     return {**inherited, **table.get(task, {}), **values, **trained.experiment.fine_tuning}
 
 
-def _task_settings(trained: Trained, task: str, others: Mapping[str, Any]) -> list[Settings]:
-    """The settings of a run, of the task's program: those of `others` beside the scale's."""
-    values = {**_wanted(trained, task), "seed": trained.seed, **others}
+def _task_settings(trained: Trained, task: str, own: Mapping[str, Any]) -> list[Settings]:
+    """The settings of a run of the task's program: the scale's, changed by `own`."""
+    values = {**_wanted(trained, task), "seed": trained.seed, **own}
     return settings_of(values, fine_tuning_classes(task))
 
 
 def ensemble(trained: Trained, task: str) -> dict[str, Any] | None:
-    """Averages the predictions of the fine-tuned models of some rows, chosen on the development data.
+    """Averages the predictions of fine-tuned models of several rows, chosen on the development data.
 
     Args:
-      trained: a row that is an ensemble of others, which are fine-tuned first if they are not yet.
+      trained: an ensemble; its members are fine-tuned first, unless they are finished.
       task: see `fine_tune`.
 
     Returns:
-      Metrics by name; `members` that were chosen, as row and run. None if the data is not there.
+      Metrics by name; the chosen `members`, as row and run. None if there is no data.
     """
     data = task_data(trained.workspace, task)
     if not data:
@@ -485,9 +488,9 @@ def ensemble(trained: Trained, task: str) -> dict[str, Any] | None:
         names.update({run: member.row.name + name for run, name in zip(runs, several, strict=True)})
     parts = [os.path.basename(task_folder(member, task)) for member in trained.members]
     folder = os.path.join(trained.folder, "ensembles", f"{task}-{key_of(parts)}")
-    others = {**data, "output_dir": folder, "ensemble": ",".join(names)}
-    run, optimizer, task_config = _task_settings(trained.members[0], task, others)
-    with locked(folder + ".lock"):
+    run_settings = {**data, "output_dir": folder, "ensemble": ",".join(names)}
+    run, optimizer, task_config = _task_settings(trained.members[0], task, run_settings)
+    with locked(folder + ".lock", wait=True):
         results = repeated_runs.fine_tune(program_of(task).task_class, task_config, run, optimizer)
     forget()
     return {**task_results(results), "members": [names[run] for run in results["members"]]}

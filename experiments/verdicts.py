@@ -1,9 +1,8 @@
-"""Whether what the paper says comes out: agrees, disagrees, or too small to say.
+"""Verdicts on the paper's claims: agrees, disagrees, or too small to say.
 
-A comparison is decided by the spread over seeds, which is taken to be the same for all rows of a table: so that two or
-three seeds a row are enough, what they differ within rows is pooled over the rows. A difference is decided if it is
-outside the 95 % interval of Student's t, so of rows that do not differ at all one comparison in twenty is decided
-nevertheless. Nothing is decided where no row has two seeds.
+The spread over seeds is assumed to be equal for all rows of a table and is pooled over them, so that two or three seeds
+for each row are enough. A difference is decided by its 95 % interval of Student's t, so that one of twenty comparisons
+of equal rows is decided wrongly. Nothing is decided if no row has two seeds.
 """
 
 import math
@@ -18,18 +17,18 @@ CONFIDENCE = 0.95
 
 
 class Verdict(NamedTuple):
-    """A word, and the numbers behind it."""
+    """A word, and the numbers that explain it."""
 
     word: str
     reason: str
 
 
 class Spread(NamedTuple):
-    """How much a number differs from seed to seed.
+    """The spread of a number over seeds.
 
     Fields:
       deviation: standard deviation within rows.
-      freedom: degrees of freedom of its estimate; 0 if nothing is known.
+      freedom: degrees of freedom of its estimate; 0 if it is unknown.
     """
 
     deviation: float
@@ -41,8 +40,8 @@ class Level(NamedTuple):
 
     Fields:
       value: the number.
-      error: standard error that a row's distance from it has besides the spread over seeds, as all seeds answer the
-        same questions.
+      error: standard error of a row's distance from it, besides the spread over seeds; it is common to all seeds, as
+        they are evaluated on the same examples.
     """
 
     value: float
@@ -53,8 +52,8 @@ def pooled(rows: Iterable[Sequence[float]]) -> Spread:
     """The spread within rows.
 
     Args:
-      rows: numbers of each row's seeds. Rows whose seeds all have the same number, such as those of a head that gives
-        one answer to all, say nothing of the spread of others and do not count.
+      rows: numbers of each row's seeds. A row whose seeds are all equal is ignored: it belongs to a head that gives the
+        same answer to all examples.
     """
     rows = [values for values in rows if len(values) > 1 and len(set(values)) > 1]
     freedom = sum(len(values) - 1 for values in rows)
@@ -72,8 +71,8 @@ class _Difference(NamedTuple):
     words: str
 
 
-# What a claim says of the interval of a difference, by the field of `Claim` that says with what a row is compared:
-# whether it agrees, whether it disagrees, and how the distance that it allows is called.
+# By the field of `Claim` that a row is compared with: whether the interval of a difference agrees with the claim,
+# whether it disagrees, and how the allowed distance is described.
 RULES: dict[str, tuple[Callable, Callable, str]] = {
     "lower": (lambda low, high, within: low > 0, lambda low, high, within: high < 0, ""),
     "near": (
@@ -91,23 +90,23 @@ RULES: dict[str, tuple[Callable, Callable, str]] = {
 
 def compare(
     values: Sequence[float],
-    others: Sequence[float] | Level,
+    reference: Sequence[float] | Level,
     spread: Spread,
     digits: int = 1,
     rule: str = "lower",
     within: float = 0.0,
 ) -> Verdict:
-    """Whether a row is to another one or to a number as a claim says.
+    """The verdict on a comparison of a row with another row or with a number.
 
     Args:
-      values: of each seed of the row that the claim speaks of.
-      others: of each seed of the other row, or a number.
+      values: of the seeds of the row that the claim is about.
+      reference: values of the seeds of the other row, or a number.
       spread: of all rows.
-      digits: of the reason.
-      rule: one of `RULES`: above the other, near it, or not above it.
-      within: the distance that the last two allow.
+      digits: number of decimals in the reason.
+      rule: one of `RULES`: above the reference, near it, or not above it.
+      within: the distance that the last two rules allow.
     """
-    difference = _difference(values, others, spread, digits)
+    difference = _difference(values, reference, spread, digits)
     if difference is None:
         return Verdict(NOT_RUN, "")
     agrees, disagrees, allowed = RULES[rule]
@@ -121,18 +120,18 @@ def compare(
 
 
 def _difference(
-    values: Sequence[float], others: Sequence[float] | Level, spread: Spread, digits: int
+    values: Sequence[float], reference: Sequence[float] | Level, spread: Spread, digits: int
 ) -> _Difference | None:
-    """How far the mean is above the other; None if either was not run."""
-    if not values or not others:
+    """The mean minus the reference; None if one of them was not run."""
+    if not values or not reference:
         return None
-    if isinstance(others, Level):
-        other, variance, error = others.value, 1 / len(values), others.error
+    if isinstance(reference, Level):
+        subtracted, variance, error = reference.value, 1 / len(values), reference.error
         numbers = f"{len(values)}"
     else:
-        other, variance = statistics.fmean(others), 1 / len(values) + 1 / len(others)
-        error, numbers = 0.0, f"{len(values)} and {len(others)}"
-    value = statistics.fmean(values) - other
+        subtracted, variance = statistics.fmean(reference), 1 / len(values) + 1 / len(reference)
+        error, numbers = 0.0, f"{len(values)} and {len(reference)}"
+    value = statistics.fmean(values) - subtracted
     if not spread.freedom:
         return _Difference(value, math.inf, f"{value:+.{digits}f}, one seed")
     tail = (1 + CONFIDENCE) / 2

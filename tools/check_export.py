@@ -1,8 +1,8 @@
-"""An export against the model that it was made from: the same pieces, the same answers, line by line.
+"""Compares an export with its model, line by line: token ids and answers.
 
     python tools/check_export.py runs/mrpc served/mrpc/1 pairs.txt
 
-The lines are as for `python -m albert_tf.predict`, whose answers are those of the runners.
+The lines have the format of `python -m albert_tf.predict`, whose answers are those of the runners.
 """
 
 import collections
@@ -13,7 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text  # noqa: F401  (the operations that tokenise)
+import tensorflow_text  # noqa: F401  (its operations tokenize)
 
 from albert_tf import predict
 from albert_tf.serving import predictors
@@ -25,7 +25,7 @@ BATCH = 32
 
 
 def signature_inputs(predictor, items) -> dict[str, tf.Tensor]:
-    """The strings of some items as the signature wants them."""
+    """The strings of some items as inputs of the signature."""
     if isinstance(predictor, SpanPredictor):
         names = ("question", "context")
         return {name: tf.constant([item[name] for item in items]) for name in names}
@@ -37,42 +37,44 @@ def signature_inputs(predictor, items) -> dict[str, tf.Tensor]:
 
 
 def same_ids(predictor, graph_text, items) -> tuple[int, int]:
-    """How many sequences of some items are the same in both ways, pieces and segments; and how many there are."""
+    """The number of sequences with equal ids and segments in both, and the number of all sequences."""
     inputs = signature_inputs(predictor, items)
     names = predictor.sequence_names
     table = predictor.table(items)
     if isinstance(predictor, SpanPredictor):
         windows = graph_text.windows(inputs["question"], inputs["context"])
-        found = windows.features(0, len(table))
+        exported = windows.features(0, len(table))
     else:
-        found = graph_text.pairs(inputs["text_a"], inputs["text_b"])
-    wanted = table.batch(np.arange(len(table)), int(table.lengths.max()), names)
+        exported = graph_text.pairs(inputs["text_a"], inputs["text_b"])
+    expected = table.batch(np.arange(len(table)), int(table.lengths.max()), names)
     rows = [
-        all(np.array_equal(found[name][row], wanted[name][row]) for name in (*names, "input_mask"))
+        all(
+            np.array_equal(exported[name][row], expected[name][row])
+            for name in (*names, "input_mask")
+        )
         for row in range(len(table))
     ]
     return sum(rows), len(rows)
 
 
-def same_answers(expected, found) -> tuple[bool, float]:
-    """Whether two answers are the same, and how far their probabilities or scores are apart."""
+def same_answers(expected, exported) -> tuple[bool, float]:
+    """Whether two answers are equal, and the difference of their probabilities or scores."""
     if "start" in expected:
         same = (expected["answer"], expected["start"], expected["end"]) == (
-            found["text"].decode(),
-            found["start"],
-            found["end"],
+            exported["text"].decode(),
+            exported["start"],
+            exported["end"],
         )
-        return same, abs(expected["probability"] - found["score"])
+        return same, abs(expected["probability"] - exported["score"])
     if "label" not in expected:
-        return True, abs(expected["score"] - found["score"])
+        return True, abs(expected["score"] - exported["score"])
     probabilities = np.array(list(expected["probabilities"].values()))
-    return expected["label"] == found["label"].decode(), np.abs(
-        probabilities - found["probabilities"]
-    ).max()
+    difference = np.abs(probabilities - exported["probabilities"]).max()
+    return expected["label"] == exported["label"].decode(), difference
 
 
 def main(model: str, export: str, lines: str) -> None:
-    """Compares batch by batch, and prints the counts."""
+    """Compares in batches and prints the counts."""
     predictor = predictors.load_predictor(model)
     answer = tf.saved_model.load(export).signatures["serving_default"]
     if isinstance(predictor, SpanPredictor):
@@ -87,14 +89,14 @@ def main(model: str, export: str, lines: str) -> None:
         batch = items[begin : begin + BATCH]
         same, number = same_ids(predictor, graph_text, batch)
         counts["sequences"] += number
-        counts["sequences with the same pieces"] += same
+        counts["sequences with the same tokens"] += same
         outputs = {
             name: tensor.numpy()
             for name, tensor in answer(**signature_inputs(predictor, batch)).items()
         }
         for row, expected in enumerate(predictor.predict(batch)):
-            found = {name: values[row] for name, values in outputs.items()}
-            is_same, difference = same_answers(expected, found)
+            exported = {name: values[row] for name, values in outputs.items()}
+            is_same, difference = same_answers(expected, exported)
             counts["lines"] += 1
             counts["lines with the same answer"] += is_same
             largest = max(largest, difference)

@@ -8,6 +8,8 @@ import pathlib
 import statistics
 import sys
 
+from albert_tf.core.tables import table
+
 KINDS = ("pretrained", "random")
 METRICS = {
     "CoLA": ["matthews", "accuracy"],
@@ -29,36 +31,34 @@ def finished_runs(folder: pathlib.Path) -> list[dict]:
 
 def cells(runs: list[dict], names: list[str]) -> tuple[str, str]:
     """Median and range of each metric; number of seeds and seconds."""
-    found = []
+    texts = []
     for name in names:
         values = sorted(run["eval"][name] for run in runs)
         digits = 1 if name in ("exact_match", "exact", "f1_threshold_0") or values[-1] > 1 else 3
         text = f"{statistics.median(values):.{digits}f}"
         if len(values) > 1:
             text += f" ({values[0]:.{digits}f} to {values[-1]:.{digits}f})"
-        found.append(text)
-    return "; ".join(
-        found
-    ), f"{len(runs)} x {statistics.fmean(run['seconds'] for run in runs):.0f} s"
+        texts.append(text)
+    seconds = statistics.fmean(run["seconds"] for run in runs)
+    return "; ".join(texts), f"{len(runs)} x {seconds:.0f} s"
 
 
 def main(folder: str) -> None:
-    """One row a task."""
-    print("| task | metric | chance | pretrained | random weights | seeds, time of a run |")
-    print("|---|---|---|---|---|---|")
+    """Prints one row for each task."""
+    rows = []
     for task, names in METRICS.items():
-        found = {kind: finished_runs(pathlib.Path(folder, task, kind)) for kind in KINDS}
-        if not any(found.values()):
+        runs_of_kind = [finished_runs(pathlib.Path(folder, task, kind)) for kind in KINDS]
+        if not any(runs_of_kind):
             continue
-        chance = next(runs for runs in found.values() if runs)[0]["chance"].get("accuracy")
-        shown = {
-            kind: cells(runs, names) if runs else ("not run", "-") for kind, runs in found.items()
-        }
-        numbers, times = zip(*shown.values(), strict=True)
-        said = f"{chance:.3f}" if chance else "-"
-        print(
-            f"| {task} | {', '.join(names)} | {said} | {' | '.join(numbers)} | {', '.join(times)} |"
+        chance = next(filter(None, runs_of_kind))[0]["chance"].get("accuracy")
+        numbers, times = zip(
+            *(cells(runs, names) if runs else ("not run", "-") for runs in runs_of_kind),
+            strict=True,
         )
+        chance_cell = f"{chance:.3f}" if chance else "-"
+        rows.append((task, ", ".join(names), chance_cell, *numbers, ", ".join(times)))
+    header = "task | metric | chance | pretrained | random weights | seeds, time of a run"
+    print("\n".join(table(header, rows)))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Draws the curves of a run's folder: python tools/plot_run.py RUN_FOLDER OUTPUT.png"""
+"""Plots both accuracies of a pretraining run, on training batches and on held-out records, by step.
+
+python tools/plot_run.py RUN_FOLDER OUTPUT.png
+"""
 
 import json
 import pathlib
 import sys
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+from albert_tf.core.plots import new_figure, save
 
 
 def lines(path: pathlib.Path) -> list[dict]:
@@ -16,23 +16,21 @@ def lines(path: pathlib.Path) -> list[dict]:
 
 
 def main(folder: str, output: str) -> None:
-    """Plots both accuracies, on training batches and held-out records, against the step."""
+    """Reads a run's folder and writes the plot."""
     run = pathlib.Path(folder)
-    train, held_out = lines(run / "metrics.jsonl"), lines(run / "eval_metrics.jsonl")
+    training, held_out = lines(run / "metrics.jsonl"), lines(run / "eval_metrics.jsonl")
     chance = json.loads((run / "results.json").read_text())["chance"]
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), constrained_layout=True)
+    figure, (panels,) = new_figure(2, width=5, height=3.6)
     titles = {"masked_lm_accuracy": "masked LM", "sentence_order_accuracy": "sentence order"}
-    for axis, (name, title) in zip(axes, titles.items(), strict=True):
-        axis.plot(
-            [x["step"] for x in train], [x[name] for x in train], lw=0.6, label="training batches"
-        )
-        axis.plot(
-            [x["step"] for x in held_out], [x[name] for x in held_out], "o-", ms=3, label="held out"
-        )
-        axis.axhline(chance[name], color="grey", ls="--", lw=1, label="chance")
-        axis.set(title=title, xlabel="step", ylabel="accuracy")
-        axis.legend(frameon=False)
-    figure.savefig(output, dpi=120)
+    curves = ((training, "-", "training batches", 0.6), (held_out, "o-", "held out", 1.5))
+    for axes, (name, title) in zip(panels, titles.items(), strict=True):
+        for points, style, label, width in curves:
+            steps, values = [p["step"] for p in points], [p[name] for p in points]
+            axes.plot(steps, values, style, ms=3, lw=width, label=label)
+        axes.axhline(chance[name], color="grey", ls="--", lw=1, label="chance")
+        axes.set(title=title, xlabel="step", ylabel="accuracy")
+        axes.legend()
+    save(figure, output)
 
 
 if __name__ == "__main__":

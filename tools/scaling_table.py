@@ -1,21 +1,25 @@
-"""The tables of docs/scaling.md: what preparing text and pretraining cost, computed from sizes, peak rates and prices.
+"""The tables of docs/scaling.md: costs of data preparation and pretraining, computed from sizes, peak rates and prices.
 
     python tools/scaling_table.py [--num_train_steps=1000000] [--utilisation=0.5] [--prices=v5e=0.9,a100=1.3]
 
-Nothing is measured here. What was measured elsewhere stands in the constants, with its source.
+Nothing is measured here. The constants contain measurements made elsewhere, with their sources.
 """
 
 import dataclasses
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from albert_tf.core import flags
 from albert_tf.core.settings import Settings, setting
+from albert_tf.core.tables import table
 from albert_tf.model.config import AlbertConfig
 
 MODELS = (
-    *("albert-base-v2", "albert-large-v2", "albert-xlarge-v2", "albert-xxlarge-v2"),
-    *("bert-base", "bert-large"),
+    "albert-base-v2",
+    "albert-large-v2",
+    "albert-xlarge-v2",
+    "albert-xxlarge-v2",
+    "bert-base",
+    "bert-large",
 )
 
 
@@ -56,7 +60,7 @@ MACHINES = {
 
 
 class Report(NamedTuple):
-    """A speed that others report, at length 512 and 20 predictions."""
+    """A published speed, at length 512 and 20 predictions."""
 
     who: str
     model: str
@@ -76,7 +80,7 @@ REPORTS = (
 
 
 class Preparation(NamedTuple):
-    """What a way of making records costs: measured on 25.7 MB of Wikipedia and books (docs/scaling.md)."""
+    """The cost of a kind of records, measured on 25.7 MB of Wikipedia and books (docs/scaling.md)."""
 
     name: str
     processor_seconds: float  # a megabyte of text
@@ -95,11 +99,11 @@ NUM_CORES = (2, 16, 128)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScalingSettings(Settings):
-    """What is trained, and what is assumed of machines."""
+    """What is trained, and assumptions about machines."""
 
     num_train_steps: int = setting(125_000, "Steps.", minimum=1)
     train_batch_size: int = setting(4096, "Examples in a step.", minimum=1)
-    max_seq_length: int = setting(512, "Pieces in an example.", minimum=1)
+    max_seq_length: int = setting(512, "Tokens in an example.", minimum=1)
     max_predictions_per_seq: int = setting(77, "Predictions in an example.", minimum=0)
     utilisation: float = setting(
         0.4, "Share of the peak rate that training reaches.", minimum=0.01, maximum=1
@@ -120,7 +124,7 @@ class ScalingSettings(Settings):
         except ValueError:
             self.refuse("prices", f"must be like v5e=0.9,a100=1.3; got {self.prices}")
         if unknown := given.keys() - CHIPS.keys():
-            self.refuse("prices", f"names no chip that is known: {', '.join(sorted(unknown))}")
+            self.refuse("prices", f"names an unknown chip: {', '.join(sorted(unknown))}")
         object.__setattr__(self, "price_of", {name: c.dollars for name, c in CHIPS.items()} | given)
 
 
@@ -132,24 +136,17 @@ def example_flops(config: AlbertConfig, max_seq_length: int, max_predictions_per
     of the time.
     """
     hidden, embedding = config.hidden_size, config.embedding_size
-    attention = 4 * 2 * hidden**2 + 2 * 2 * max_seq_length * hidden  # of one piece, in one layer
+    attention = 4 * 2 * hidden**2 + 2 * 2 * max_seq_length * hidden  # of a token, in a layer
     feed_forward = 2 * 2 * hidden * config.intermediate_size
     layers = config.num_hidden_layers * (attention + feed_forward)
     projection = 2 * embedding * hidden if embedding != hidden else 0
     prediction = 2 * hidden * embedding + 2 * embedding * config.vocab_size
     pooler = 2 * hidden**2 + 2 * hidden * 2
-    pieces = max_seq_length * (layers + projection)
-    return 3 * (pieces + max_predictions_per_seq * prediction + pooler)
+    tokens = max_seq_length * (layers + projection)
+    return 3 * (tokens + max_predictions_per_seq * prediction + pooler)
 
 
-def table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """A Markdown table."""
-    header = list(header)
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
-
-
-def flops_table(settings: ScalingSettings) -> str:
+def flops_table(settings: ScalingSettings) -> list[str]:
     """Operations of an example, a step and the whole training, by model."""
     rows = []
     for name in MODELS:
@@ -157,7 +154,7 @@ def flops_table(settings: ScalingSettings) -> str:
         step = flops * settings.train_batch_size
         total = step * settings.num_train_steps
         rows.append([name, f"{flops / 1e12:.3f}", f"{step / 1e15:.2f}", f"{total / 1e18:,.0f}"])
-    return table(["model", "TFLOP an example", "PFLOP a step", "EFLOP in all"], rows)
+    return table("model | TFLOP an example | PFLOP a step | EFLOP in all", rows)
 
 
 def flops_of(model: str, settings: ScalingSettings) -> float:
@@ -166,8 +163,8 @@ def flops_of(model: str, settings: ScalingSettings) -> float:
     return example_flops(config, settings.max_seq_length, settings.max_predictions_per_seq)
 
 
-def reports_table() -> str:
-    """What share of the peak rate the speeds that others report come to."""
+def reports_table() -> list[str]:
+    """The published speeds as shares of the peak rate."""
     rows = []
     for report in REPORTS:
         flops = example_flops(AlbertConfig.from_name(report.model), 512, 20)
@@ -178,11 +175,10 @@ def reports_table() -> str:
             [report.who, report.model, report.machine, speed, f"{rate:,.0f} of {peak:,.0f}"]
             + [f"{rate / peak:.0%}"]
         )
-    header = ["who", "model", "machine", "examples/s", "TFLOP/s of peak", "utilisation"]
-    return table(header, rows)
+    return table("who | model | machine | examples/s | TFLOP/s of peak | utilisation", rows)
 
 
-def training_tables(settings: ScalingSettings) -> tuple[str, str]:
+def training_tables(settings: ScalingSettings) -> tuple[list[str], list[str]]:
     """Time and dollars of the whole training, by machine and model."""
     times, costs = [], []
     num_examples = settings.num_train_steps * settings.train_batch_size
@@ -192,7 +188,8 @@ def training_tables(settings: ScalingSettings) -> tuple[str, str]:
         price = num_chips * settings.price_of[chip]
         times.append([name, *map(duration, hours)])
         costs.append([name, f"{price:,.2f}", *(f"{hour * price:,.0f}" for hour in hours)])
-    return table(["machine", *MODELS], times), table(["machine", "$ an hour", *MODELS], costs)
+    models = " | ".join(MODELS)
+    return table(f"machine | {models}", times), table(f"machine | $ an hour | {models}", costs)
 
 
 def duration(hours: float) -> str:
@@ -202,7 +199,7 @@ def duration(hours: float) -> str:
     return f"{hours:.0f} h" if hours < 48 else f"{hours / 24:,.1f} d"
 
 
-def preparation_table(settings: ScalingSettings) -> str:
+def preparation_table(settings: ScalingSettings) -> list[str]:
     """Processor time, disk and dollars of records, by size of the corpus."""
     rows = []
     num_read = settings.num_train_steps * settings.train_batch_size
@@ -217,16 +214,16 @@ def preparation_table(settings: ScalingSettings) -> str:
                 + [duration(hours / cores) for cores in NUM_CORES]
                 + [f"{hours * settings.core_price:.2f}", f"{disk * settings.disk_price:,.1f}"]
             )
-    header = ["text", "records", "examples", "times read", "disk", "core hours"]
-    header += [f"on {cores} cores" for cores in NUM_CORES]
-    return table([*header, "$ cores", "$ disk, a month"], rows)
+    header = "text | records | examples | times read | disk | core hours"
+    columns = [header, *(f"on {cores} cores" for cores in NUM_CORES), "$ cores", "$ disk, a month"]
+    return table(" | ".join(columns), rows)
 
 
 def main(settings: ScalingSettings) -> None:
     """Prints all tables."""
     times, costs = training_tables(settings)
     tables = (preparation_table(settings), flops_table(settings), reports_table(), times, costs)
-    print("\n".join(tables), end="")
+    print("\n\n".join("\n".join(lines) for lines in tables))
 
 
 if __name__ == "__main__":

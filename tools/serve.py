@@ -1,4 +1,4 @@
-"""An example server: what `python -m albert_tf.export` wrote, over HTTP, with TensorFlow Serving's REST API.
+"""An example server for exports of `python -m albert_tf.export`, with TensorFlow Serving's REST API.
 
 python tools/serve.py served/mrpc 8501
 curl 127.0.0.1:8501/v1/models/mrpc:predict -d '{"instances": [{"text_a": "It rains.", "text_b": "It is wet."}]}'
@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text  # noqa: F401  (the operations that tokenise)
+import tensorflow_text  # noqa: F401  (its operations tokenize)
 
 
 def predict(model, request: dict) -> dict:
@@ -22,8 +22,8 @@ def predict(model, request: dict) -> dict:
     if isinstance(values, list) and isinstance(values[0], dict):
         values = {name: [row[name] for row in values] for name in specs}
     columns = values if isinstance(values, dict) else {name: values for name in specs}
-    found = function(**{name: tf.constant(columns[name], specs[name].dtype) for name in specs})
-    outputs = {name: listed(tensor) for name, tensor in found.items()}
+    tensors = function(**{name: tf.constant(columns[name], specs[name].dtype) for name in specs})
+    outputs = {name: listed(tensor) for name, tensor in tensors.items()}
     if len(outputs) == 1:
         outputs = outputs.popitem()[1]
     elif "instances" in request:
@@ -33,7 +33,7 @@ def predict(model, request: dict) -> dict:
 
 
 def listed(tensor: tf.Tensor) -> list:
-    """The values of a tensor as JSON has them."""
+    """The values of a tensor as JSON values."""
     array = np.asarray(tensor.numpy())
     return (np.char.decode(array.astype(bytes)) if tensor.dtype == tf.string else array).tolist()
 
@@ -59,7 +59,7 @@ def make_server(folder: str, port: int) -> ThreadingHTTPServer:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             try:
                 status, content = 200, function(body) if self.path == expected_path else None
-            except Exception as error:  # whatever is wrong, the server goes on
+            except Exception as error:  # a wrong request must not stop the server
                 status, content = 400, {"error": f"{type(error).__name__}: {error}"}
             if content is None:
                 status, content = 404, {"error": f"expected {expected_path}"}

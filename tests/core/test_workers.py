@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 pytestmark = pytest.mark.skipif(
@@ -75,7 +76,6 @@ def test_workers_end_with_the_process_that_started_them(how):
 
 def is_running(pid):
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().split(")")[1].split()[0] != "Z"
-    except OSError:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False

@@ -109,7 +109,7 @@ def test_a_scale_translates_sizes_and_a_row_has_the_last_word():
         (
             "title = 't'\nsource = 's'\nbase = 'bert-base'\nrows = [{name = 'r'}]\n[[claims]]\n"
             "text = 'c'\nmetric = 'sop'\nhigher = 'q'",
-            "a claim names the row 'q'",
+            "claim 'c' names the row 'q'",
         ),
         (
             "title = 't'\nsource = 's'\nbase = 'bert-base'\nrows = [{name = 'r'}]\nbudget = 'days'",
@@ -170,8 +170,11 @@ def with_field(fields: str) -> tuple[str, str]:
         (('rows = [{ name = "a" }, { name = "b" }]', "rows = 3"), "rows must be a list of tables"),
         (('title = "t"', "title = 7"), "title must be text, got 7"),
         (with_field('measures = "speed"'), "measures must be a list of texts, got 'speed'"),
-        (with_field('measures = ["sped"]'), "measures must be one of parameters, speed, intr"),
-        (('"masked_lm"', '"mlm"'), "columns must be one of parameters, masked_lm, nsp"),
+        (
+            with_field('measures = ["sped"]'),
+            "measures, entry 1 must be one of parameters, speed, intr",
+        ),
+        (('"masked_lm"', '"mlm"'), "columns, entry 1 must be one of parameters, masked_lm, nsp"),
         (with_field('tasks = ["sst-2"]'), "race; got 'sst-2'"),
         (with_field('speed_reference = "c"'), "speed_reference must be one of a, b; got 'c'"),
         (('"masked_lm"', '"speedup"'), "speedup needs speed_reference"),
@@ -196,19 +199,22 @@ def with_field(fields: str) -> tuple[str, str]:
         (with_row("same_shape = 'c'"), "row 'b': same_shape must be one of a, b; got 'c'"),
         (with_row("ensemble_of = ['c']"), "row 'b': ensemble_of must be one of a; got 'c'"),
         (with_row("ensemble_of = ['b']"), "ensemble_of must be one of a; got 'b'"),
-        (with_row("measures = ['sped']"), "row 'b': measures must be one of parameters"),
+        (
+            with_row("measures = ['sped']"),
+            "rows, entry 'b': measures, entry 1 must be one of parameters",
+        ),
         (with_row("paper = { nsp = 90 }"), "a column of paper must be one of masked_lm, sop; got"),
-        (with_row("paper = { sop = [90] }"), "paper.sop must be a number or text, got [90]"),
+        (with_row("paper = { sop = [90] }"), "paper.sop must be text or a number, got [90]"),
         (('metric = "sop"', 'metric = "nsp"'), "metric must be one of masked_lm, sop; got 'nsp'"),
         (with_claim('lower = "b", instead = "avg"'), "instead must be one of parameters"),
         (with_claim("within = 1"), "expected one of lower, near, at_most, got none"),
         (with_claim("lower = 5, at_most = 5"), "expected one of lower, near, at_most, got lower,"),
-        (with_claim('at_most = "c"'), "a claim names the row 'c', which is not there"),
+        (with_claim('at_most = "c"'), "claim 'c' names the row 'c'; expected one of a, b"),
         (with_claim("near = 5"), "near needs within"),
         (with_claim("lower = 5, within = 1"), "within must be above 0 with near"),
         (with_claim("at_most = 5, within = -1"), "within must be above 0 with near"),
-        (with_claim("at_most = [5]"), "claim 1: at_most must be text or a number, got [5]"),
-        (('higher = "a"', 'higher = ""'), "a claim names the row ''"),
+        (with_claim("at_most = [5]"), "claims, entry 1: at_most must be text or a number, got [5]"),
+        (('higher = "a"', 'higher = ""'), "claim 'c' names the row ''"),
     ],
 )
 def test_what_is_wrong_in_a_table_is_found_when_it_is_read(tmp_path, change, words):
@@ -230,14 +236,17 @@ def check_refused(read, path, text, change, words) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("seeds = [1, 2]", "seeds = []"), "seeds must be one whole number or more"),
+        (("seeds = [1, 2]", "seeds = []"), "seeds must be whole numbers from 0, at least one"),
         (("seeds = [1, 2]", "seeds = 1"), "seeds must be a list of whole numbers, got 1"),
         (("seconds = 1", "seconds = -1"), "seconds must be at least 0, got -1"),
         (
             ('standard = ["text"]', 'standard = "text"'),
             "texts.standard must be a list of texts, got 'text'",
         ),
-        (('standard = ["text"]', "standard = []"), "[texts] standard must have a pattern or more"),
+        (
+            ('standard = ["text"]', "standard = []"),
+            "[texts] standard must have at least one pattern",
+        ),
         (("standard = ", "usual = "), "[texts] must have `standard`"),
         (("[vocabulary]", '[fallback_texts]\nstandard = ["text"]\n[vocabulary]'), "got 'text'"),
         (("vocab_size = 70\n\n[data]", "vocab_sice = 70\n\n[data]"), "[vocabulary]: a setting"),
@@ -251,8 +260,8 @@ def check_refused(read, path, text, change, words) -> None:
             ("1 = 1, 12 = 2", "12 = 2.5"),
             "sizes.num_hidden_layers.12 must be a whole number, got 2.5",
         ),
-        (("1 = 1, 12 = 2", "twelve = 2"), "[sizes.num_hidden_layers] must have whole numbers"),
-        (("[model]", "[steps_factors]\nx = 3\n[model]"), "[steps_factors] must have numbers"),
+        (("1 = 1, 12 = 2", "twelve = 2"), "[sizes.num_hidden_layers] must map whole numbers"),
+        (("[model]", "[steps_factors]\nx = 3\n[model]"), "[steps_factors] must map numbers"),
         (("max_probe_examples", "max_probes"), "[intrinsic] must be one of max_examples, max_prob"),
         (("max_examples = 30\n", "max_examples = -1\n"), "[intrinsic] max_examples must be at"),
         (("steps = 6", "steps = 3"), "[speed] steps must be at least twice log_every_steps=2"),

@@ -269,7 +269,7 @@ def test_two_processes_keep_each_others_measures(tmp_path):
 def test_what_is_measured_later_says_so(tmp_path, monkeypatch):
     result = Result(str(tmp_path / "row.json"), {"declared": {}}, str(tmp_path / "lock"))
     for commit, name in (("a", "speed"), ("b", "intrinsic")):
-        monkeypatch.setattr("experiments.engine.commit", lambda commit=commit: commit)
+        monkeypatch.setattr("experiments.engine.commit", lambda *_, commit=commit, **__: commit)
         result.add(name, {}, 0.0)
     found = json.loads((tmp_path / "row.json").read_text())
     assert found["made"]["commit"] == "a"
@@ -297,7 +297,7 @@ def test_counting_parameters_needs_no_data(tmp_path):
     workspace = Workspace(scale, "", str(tmp_path / "work"))
     with contextlib.redirect_stdout(io.StringIO()):
         Engine(workspace, str(tmp_path)).run(experiment, experiment.rows[2:3], [1])
-    found = report.Found(experiment, report.read_results(experiment, scale, str(tmp_path)))
+    found = report.Measured(experiment, report.read_results(experiment, scale, str(tmp_path)))
     assert report.cell(found, experiment.row("ALBERT-base"), "parameters") == "11,683,584 (12)"
     assert report.costs(found, scale)[-1] == "    python -m experiments run table_1 --scale=nano"
 
@@ -359,7 +359,9 @@ def made_up(seeds: tuple[float, ...], **training: object) -> list[dict]:
 def test_verdicts(micro, higher, lower, word):
     _, experiment = micro
     rows = {"two layers": made_up(higher), "one layer": made_up(lower)}
-    found = report.Found(experiment, {name: results for name, results in rows.items() if results})
+    found = report.Measured(
+        experiment, {name: results for name, results in rows.items() if results}
+    )
     ((_, verdict),) = report.judged(found)
     assert verdict.word == word
 
@@ -432,7 +434,7 @@ def test_a_claim_against_chance_takes_the_share_of_the_commonest_answer(tmp_path
         pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
         made = {"row": "SOP", "seed": seed, "declared": {}, "measures": {"intrinsic": numbers}}
         pathlib.Path(path).write_text(json.dumps(made))
-    found = report.Found(table, report.read_results(table, scale, str(tmp_path)))
+    found = report.Measured(table, report.read_results(table, scale, str(tmp_path)))
     level = report.chance_of(found, columns.COLUMNS["nsp"])
     np.testing.assert_allclose(level, (52.0, 0.4996), atol=1e-4)
     (verdict,) = (v for claim, v in report.judged(found) if "fair degree" in claim.text)
@@ -444,7 +446,7 @@ def test_the_papers_own_column_is_compared_where_it_was_measured(micro):
     claim = dataclasses.replace(experiment.claims[0], instead="mrpc")
     experiment = dataclasses.replace(experiment, claims=(claim,))
     rows = {"two layers": made_up((0.3, 0.31)), "one layer": made_up((0.2, 0.21))}
-    assert report.compared_by(report.Found(experiment, rows), claim) == "masked_lm"
+    assert report.compared_by(report.Measured(experiment, rows), claim) == "masked_lm"
     lower = [
         {**r, "measures": {**r["measures"], "task mrpc": {"accuracy": 0.9}}}
         for r in rows["one layer"]
@@ -453,12 +455,12 @@ def test_the_papers_own_column_is_compared_where_it_was_measured(micro):
         {**r, "measures": {**r["measures"], "task mrpc": {"accuracy": 0.8 + 0.01 * r["seed"]}}}
         for r in rows["two layers"]
     ]
-    found = report.Found(experiment, {"two layers": higher, "one layer": lower})
+    found = report.Measured(experiment, {"two layers": higher, "one layer": lower})
     assert report.compared_by(found, claim) == "mrpc"
     ((_, verdict),) = report.judged(found)
     assert verdict.word == verdicts.DISAGREES and verdict.reason.startswith("-9.5")
     assert "| MRPC |" in report.verdict_table(found)[-1]
-    half = report.Found(experiment, {"two layers": higher, "one layer": rows["one layer"]})
+    half = report.Measured(experiment, {"two layers": higher, "one layer": rows["one layer"]})
     assert report.verdict_table(half)[-1].split("|")[2] == " MLM, for the paper's MRPC "
 
 
@@ -484,7 +486,7 @@ def test_seeds_of_different_settings_are_not_averaged(micro, tmp_path):
 def test_cells_have_mean_spread_and_the_papers_number(micro):
     _, experiment = micro
     row = experiment.row("one layer")
-    found = report.Found(experiment, {"one layer": made_up((0.25, 0.27, 0.29))})
+    found = report.Measured(experiment, {"one layer": made_up((0.25, 0.27, 0.29))})
     assert report.cell(found, row, "masked_lm") == "27.0 ± 2.0 (50.0)"
     assert report.cell(found, row, "sop") == "-"
     assert columns.shown((88.61, 81.5), 1) == "88.6/81.5"
@@ -492,10 +494,10 @@ def test_cells_have_mean_spread_and_the_papers_number(micro):
 
 def test_the_command_of_a_report_has_the_precision_of_its_runs(micro):
     scale, experiment = micro
-    as_declared = report.Found(experiment, {"one layer": made_up((0.25, 0.27))})
+    as_declared = report.Measured(experiment, {"one layer": made_up((0.25, 0.27))})
     assert report.costs(as_declared, scale)[-1].endswith("--measures=intrinsic --data_dir=DATA")
     other = made_up((0.25, 0.27), mixed_precision="mixed_bfloat16")
-    *_, command = report.costs(report.Found(experiment, {"one layer": other}), scale)
+    *_, command = report.costs(report.Measured(experiment, {"one layer": other}), scale)
     assert command.endswith("--data_dir=DATA --mixed_precision=mixed_bfloat16")
 
 
@@ -522,7 +524,7 @@ def test_speeds_are_compared_with_the_reference_and_with_the_bert_of_the_same_sh
             result = {"row": name, "seed": seed, "declared": {}}
             result["measures"] = {"speed": {"median": median}}
             pathlib.Path(path).write_text(json.dumps(result))
-    found = report.Found(table, report.read_results(table, scale, str(tmp_path)))
+    found = report.Measured(table, report.read_results(table, scale, str(tmp_path)))
     assert report.cell(found, table.row("ALBERT-large"), "speedup") == "1.75 ± 0.07 (1.7)"
     assert report.cell(found, table.row("BERT-base"), "speedup") == "4.00 ± 0.00 (4.7)"
     assert report.cell(found, table.row("BERT-base"), "speedup_same_shape") == "1.00 ± 0.00"

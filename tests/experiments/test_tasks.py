@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from albert_tf.core.errors import UserError
+from albert_tf.core.locks import locked
 from albert_tf.tasks import registry
 from albert_tf.training.settings import RunConfig
 from experiments import declarations, training
 from experiments.__main__ import ExperimentSettings
 from experiments.engine import Engine, result_path
-from experiments.preparation import Workspace, locked
+from experiments.preparation import Workspace
 from experiments.training import Trained
 from tests.helpers import (
     NAMES,
@@ -480,11 +481,11 @@ def test_a_lock_lets_one_in_at_a_time(tmp_path):
     order = []
 
     def work():
-        with locked(str(tmp_path / "folder")):
+        with locked(str(tmp_path / "folder"), wait=True):
             order.append("second")
 
     thread = threading.Thread(target=work)
-    with locked(str(tmp_path / "folder")):
+    with locked(str(tmp_path / "folder"), wait=True):
         thread.start()
         thread.join(0.3)
         order.append("first")
@@ -504,7 +505,7 @@ def test_what_another_process_trains_is_waited_for(recipes, kind):
     results = pathlib.Path(finished, "results.json")
     found = []
     thread = threading.Thread(target=lambda: found.append(call()))
-    with locked(lock):
+    with locked(lock, wait=True):
         results.rename(results.with_suffix(".away"))
         thread.start()
         thread.join(0.3)

@@ -47,7 +47,7 @@ def test_prices_and_utilisation_are_parameters():
     assert f"| TPU v3-8 | 8.00 | {dollars} |" in double
 
 
-@pytest.mark.parametrize(("prices", "message"), [("x", "must be like"), ("v9=1", "chip .*: v9")])
+@pytest.mark.parametrize(("prices", "message"), [("x", "must be like"), ("v9=1", "chip: v9")])
 def test_wrong_prices(prices, message):
     result = printed(f"--prices={prices}")
     assert result.returncode == 2 and result.stderr.count("\n") == 1

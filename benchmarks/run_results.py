@@ -1,4 +1,4 @@
-"""What results.json holds, as tables and plots ask for it."""
+"""The content of results.json, as tables and plots need it."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ NAMES = {
     "ours_strings": "albert-tf, from strings",
     "ours_recomputed": "albert-tf, --recompute_activations",
 }
-BUSY = 0.1  # share of the processors that others may have before it is said
+BUSY = 0.1  # above this share of the processors used by other programs, a measurement is disturbed
 STEPS = ("8x512", "16x128")
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
-    """What results.json holds."""
+class RunResults:
+    """The content of results.json."""
 
     content: Mapping[str, Any]
 
@@ -34,25 +34,30 @@ class Found:
             return None
         return {**result["values"], "peak_bytes": result["peak_bytes"]}
 
+    def values_by_name(self, *prefixes: str) -> dict[str, Values]:
+        """The values of all measurements that are done and whose names begin with one of some prefixes."""
+        names = [name for name in self.content["measurements"] if name.startswith(prefixes)]
+        return {name: values for name in names if (values := self.values(name))}
+
     def why_not(self, name: str) -> str:
-        """Why there are no values of a measurement; "" if nobody asked for it."""
+        """Why a measurement has no values; "" if it was not asked for."""
         result = self.content["measurements"].get(name, {})
         return f"{result['status']}: {result.get('reason', '')}" if result else ""
 
     def was_disturbed(self, name: str) -> bool:
-        """Whether other programs had much of the processors during a measurement."""
+        """Whether other programs used much of the processors during a measurement."""
         return (self.content["measurements"].get(name, {}).get("others") or 0) > BUSY
 
     def limit(self, step: str, precision: str) -> float | None:
-        """Floating-point operations a second that matrix products reach at the shapes of a step, "8x512".
+        """Floating-point operations a second that matrix products reach at the shapes of a step such as "8x512".
 
-        Those that were measured between the repeats of our step, if there are any: a machine's speed changes.
+        Those measured between the repeats of our step are preferred, as the machine's speed changes over time.
         """
         ours = self.values(f"training_step.{step}.{precision}.ours") or {}
         return ours.get("limit") or self.limit_alone(step, precision)
 
     def limit_alone(self, step: str, precision: str) -> float | None:
-        """The same, measured on its own before anything else."""
+        """The same, measured separately at the start of the run."""
         values = self.values(f"matrix_products.{precision}")
         batch, length = map(int, step.split("x"))
         return values[str(batch * length)]["rate"] if values else None
@@ -63,42 +68,43 @@ class Found:
         limit = self.limit(step, precision)
         return values["flops"] / limit / values["median"] if values and limit else None
 
-    def eaten(self, step: str) -> float | None:
-        """Examples a second of our fastest step."""
-        held = [self.values(f"training_step.{step}.{one}.ours") for one in PRECISIONS]
-        return max((values["examples_a_second"] for values in held if values), default=None)
+    def examples_a_second(self, step: str) -> float | None:
+        """The rate of our step in the faster precision."""
+        timings = [self.values(f"training_step.{step}.{name}.ours") for name in PRECISIONS]
+        return max((values["examples_a_second"] for values in timings if values), default=None)
 
 
 def epoch_seconds(lengths: Mapping[str, Values], batches: Mapping[str, int]) -> float:
-    """Seconds of an epoch, from those of a step at some lengths.
+    """Seconds of an epoch, interpolated between those of a step at some lengths.
 
     Example:
       ({"32": {"median": 1.0}, "64": {"median": 2.0}}, {"48": 10}) -> 15.0
     """
     known = sorted((int(length), timing["median"]) for length, timing in lengths.items())
-    at, seconds = zip(*known, strict=True)
+    known_lengths, seconds = zip(*known, strict=True)
     return float(
-        sum(count * np.interp(int(length), at, seconds) for length, count in batches.items())
+        sum(
+            count * np.interp(int(length), known_lengths, seconds)
+            for length, count in batches.items()
+        )
     )
 
 
-# What the step without a change has of each size.
+# The sizes of the step that the others differ from by one size.
 _BASE = {"length": 128, "layers": 12, "width": 768, "batch": 8}
 
 
-def growth_points(found: Found) -> dict[str, list[tuple[int, Values]]]:
-    """By what grows: its sizes, ascending, with the values of the step."""
-    base = found.values("growth.length.128")
+def growth_points(results: RunResults) -> dict[str, list[tuple[int, Values]]]:
+    """By the size that grows: its values in ascending order, each with the measured values of the step."""
+    base = results.values("growth.length.128")
     points: dict[str, dict[int, Values]] = {}
-    for name in found.content["measurements"]:
-        values = found.values(name) if name.startswith("growth.") else None
-        if values:
-            _, what, size = name.split(".")
-            points.setdefault(what, {})[int(size)] = values
-    for what, held in points.items():
+    for name, values in results.values_by_name("growth.").items():
+        _, dimension, size = name.split(".")
+        points.setdefault(dimension, {})[int(size)] = values
+    for dimension, values_of_size in points.items():
         if base:
-            held[_BASE[what]] = base
-    full = found.values("training_step.8x512.float32.ours")
+            values_of_size[_BASE[dimension]] = base
+    full = results.values("training_step.8x512.float32.ours")
     if full and "length" in points:
         points["length"][512] = full
-    return {what: sorted(held.items()) for what, held in points.items()}
+    return {dimension: sorted(by_size.items()) for dimension, by_size in points.items()}

@@ -1,0 +1,59 @@
+"""Figures as PNG files in one style: colours, size and grid, drawn without a display."""
+
+import os
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+COLORS = ("#1f5fa8", "#c4551d", "#3a7d44", "#7d3a78", "#8a6d1d", "#444444")
+
+matplotlib.rcParams.update(
+    {
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.titlesize": 9,
+        "font.size": 9,
+        "grid.alpha": 0.3,
+        "legend.edgecolor": "none",
+        "legend.fontsize": 8,
+        "savefig.dpi": 110,
+    }
+)
+
+
+def new_figure(
+    columns: int, rows: int = 1, *, width: float = 3.2, height: float = 2.8, sharey: bool = False
+) -> tuple[Figure, np.ndarray]:
+    """A figure with panels.
+
+    Args:
+      columns: panels next to each other.
+      rows: panels below each other.
+      width: of a panel, in inches.
+      height: of a panel, in inches.
+      sharey: whether all panels have one vertical axis.
+
+    Returns:
+      The figure, and the panels' `Axes`, [rows, columns].
+    """
+    size = (max(4.0, width * columns), height * rows)
+    return plt.subplots(
+        rows, columns, figsize=size, layout="constrained", squeeze=False, sharey=sharey
+    )
+
+
+def save(figure: Figure, path: str | os.PathLike) -> None:
+    """Writes a figure and frees its memory."""
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def from_zero(axes: Axes) -> None:
+    """Lets the vertical axis begin at 0, with a grid."""
+    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
+    axes.grid(True)

@@ -1,0 +1,17 @@
+"""Markdown tables."""
+
+from collections.abc import Iterable
+
+
+def table(header: str, rows: Iterable[Iterable[object]]) -> list[str]:
+    """The lines of a Markdown table.
+
+    Args:
+      header: titles of the columns, separated by " | ".
+      rows: their cells.
+
+    Returns:
+      No lines if there are no rows.
+    """
+    lines = ["| " + " | ".join(map(str, row)) + " |" for row in rows]
+    return [f"| {header} |", "|" + "---|" * (header.count("|") + 1), *lines] if lines else []
