@@ -14,6 +14,7 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.data import records
 from albert_tf.training import run_folder
+from albert_tf.training.settings import OptimizerConfig, RunConfig
 from tests.formats.test_pretrained import files_at_most
 from tests.helpers import ROOT
 
@@ -196,9 +197,9 @@ def test_a_killed_writer_leaves_the_old_file_and_no_name_that_readers_match(tmp_
 
 def test_a_run_starts_in_a_folder_where_one_was_killed_before_it_wrote_its_settings(tmp_path):
     killed(WRITE_AND_DIE, tmp_path)
-    settings = {"run": {}, "optimizer": {}}
-    folder = run_folder.RunFolder(str(tmp_path), settings, frozenset(), False, True)
-    folder.open(trains=True)
+    run = RunConfig(output_dir=str(tmp_path))
+    settings = {"run": run, "optimizer": OptimizerConfig()}
+    run_folder.RunFolder(run, settings, is_chief=True).open()
     assert os.listdir(tmp_path) == ["config.json"]
 
 
