@@ -73,10 +73,12 @@ class SlowTestsWriter:
         self.seconds[report.nodeid.partition("[")[0]] += report.duration
 
     def pytest_sessionfinish(self):
-        """Writes the file."""
-        slow = {name: round(self.seconds[name], 1) for name in sorted(self.seconds)}
-        slow = {name: seconds for name, seconds in slow.items() if seconds >= 1}
-        SLOW_TESTS.write_text(json.dumps(slow, indent=2) + "\n")
+        """Writes the file; tests of files that did not run keep their entries."""
+        slow = json.loads(SLOW_TESTS.read_text())
+        files = {name.partition("::")[0] for name in self.seconds}
+        slow = {name: old for name, old in slow.items() if name.partition("::")[0] not in files}
+        slow.update({name: round(time, 1) for name, time in self.seconds.items() if time >= 1})
+        SLOW_TESTS.write_text(json.dumps(slow, indent=2, sort_keys=True) + "\n")
 
 
 @pytest.hookimpl(tryfirst=True)
