@@ -1,4 +1,4 @@
-"""Fine-tunes ALBERT on a GLUE task or on a classification or regression task of your own.
+r"""Fine-tunes ALBERT on a GLUE task or on a classification or regression task of your own.
 
     python run_classifier.py --task_name=MRPC --data_dir=glue --init_checkpoint=albert_base --output_dir=runs/mrpc \
         --preset=paper

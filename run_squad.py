@@ -1,4 +1,4 @@
-"""Fine-tunes ALBERT on SQuAD 1.1 or 2.0, evaluates it by the official rules, and answers questions.
+r"""Fine-tunes ALBERT on SQuAD 1.1 or 2.0, evaluates it by the official rules, and answers questions.
 
     python run_squad.py --version=2.0 --train_file=train-v2.0.json --eval_file=dev-v2.0.json \
         --init_checkpoint=albert_base --output_dir=runs/squad --preset=paper

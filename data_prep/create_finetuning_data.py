@@ -1,4 +1,4 @@
-"""GLUE, your own files, SQuAD or RACE -> TFRecords of features, for training without the text: on a TPU.
+r"""GLUE, your own files, SQuAD or RACE -> TFRecords of features, for training without the text: on a TPU.
 
     python -m data_prep.create_finetuning_data --task_name=MNLI --data_dir=glue --spm_model_file=spiece.model \
         --output_dir=gs://bucket/mnli

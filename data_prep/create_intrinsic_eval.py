@@ -1,4 +1,4 @@
-"""Passages of reading tests -> records of a development set for masked LM, next sentence and sentence order.
+r"""Passages of reading tests -> records of a development set for masked LM, next sentence and sentence order.
 
     python -m data_prep.create_intrinsic_eval --squad_file=squad/dev-v1.1.json --race_dir=RACE/dev \
         --spm_model_file=30k-clean.model --output_dir=intrinsic/

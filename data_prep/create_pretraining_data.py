@@ -1,4 +1,4 @@
-"""Text -> TFRecords of masked sentence-order examples.
+r"""Text -> TFRecords of masked sentence-order examples.
 
     python -m data_prep.create_pretraining_data --input_file=corpus/ --output_dir=records/ \
         --spm_model_file=30k-clean.model

@@ -134,6 +134,8 @@ def check_paths(settings: Settings) -> None:
 def _parse_or_exit(argv: Sequence[str], positional: str = "") -> list[str]:
     try:
         rest = flags.FLAGS(argv)
+    except SystemExit:  # --help, after which absl reports a failure
+        sys.exit(0)
     except flags.UnrecognizedFlagError as error:
         close = difflib.get_close_matches(error.flagname, list(flags.FLAGS), n=1)
         hint = f"; did you mean --{close[0]}?" if close else "; --help lists the flags"
