@@ -64,11 +64,7 @@ def _ids(settings: BenchSettings, batch: int, length: int) -> dict[str, np.ndarr
     """Random sequences without padding, int32 [B, L]."""
     vocab_size = files.read_json(f"{model_path(settings)}/config.json")["vocab_size"]
     ids = np.random.default_rng(1).integers(5, vocab_size, (batch, length)).astype(np.int32)
-    return {
-        "input_ids": ids,
-        "input_mask": np.ones_like(ids),
-        "segment_ids": np.zeros_like(ids),
-    }
+    return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
 
 
 def _signature(settings: BenchSettings, name: str) -> Callable:
@@ -157,8 +153,7 @@ def _model_garden(settings: BenchSettings) -> Callable:
     encoder = peers.model_garden_encoder(config)
     spec = tf.TensorSpec([None, None], tf.int32)
     run = tf.function(
-        lambda *ids: encoder(list(ids), training=False)["pooled_output"],
-        input_signature=[spec] * 3,
+        lambda *ids: encoder(list(ids), training=False)["pooled_output"], input_signature=[spec] * 3
     )
 
     def make_call(batch: int, length: int):

@@ -26,14 +26,7 @@ from benchmarks.preparation import (
     ORIGINAL_MEGABYTES,
     ORIGINAL_SECONDS,
 )
-from benchmarks.run_results import (
-    BUSY,
-    NAMES,
-    STEPS,
-    RunResults,
-    epoch_seconds,
-    growth_points,
-)
+from benchmarks.run_results import BUSY, NAMES, STEPS, RunResults, epoch_seconds, growth_points
 from benchmarks.training_step import PRECISIONS
 
 TABLE_FILE = "table.md"

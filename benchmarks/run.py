@@ -88,10 +88,7 @@ def choose(settings: BenchSettings) -> list[Measurement]:
 
 
 def _measured(
-    measurement: Measurement,
-    settings: BenchSettings,
-    folder: "ResultsFolder",
-    seconds_left: float,
+    measurement: Measurement, settings: BenchSettings, folder: "ResultsFolder", seconds_left: float
 ) -> dict[str, Any]:
     """The result of a measurement, or the reason why there is none."""
     missing = [name for name in measurement.needs if not importlib.util.find_spec(name)]

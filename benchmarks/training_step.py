@@ -245,10 +245,7 @@ def model_garden_step(step: Step) -> Iterator[Callable[[], None]]:
 def transformers_step(step: Step) -> Iterator[Callable[[], None]]:
     """transformers' AlbertForPreTraining with PyTorch's AdamW; bfloat16 by autocast."""
     train = peers.transformers_training(
-        "AlbertForPreTraining",
-        step.config,
-        learning_rate=_LEARNING_RATE,
-        precision=step.precision,
+        "AlbertForPreTraining", step.config, learning_rate=_LEARNING_RATE, precision=step.precision
     )
     features = features_of(step, step.batch)
     labels = np.full((step.batch, step.length), -100)
@@ -276,10 +273,7 @@ def keras_hub_step(step: Step) -> Iterator[Callable[[], None]]:
         jit_compile=False,  # XLA's matrix products are slower on a processor
     )
     features = features_of(step, step.batch)
-    inputs = {
-        **peers.keras_hub_inputs(features),
-        "mask_positions": features["masked_lm_positions"],
-    }
+    inputs = {**peers.keras_hub_inputs(features), "mask_positions": features["masked_lm_positions"]}
     yield lambda: np.asarray(model.train_on_batch(inputs, features["masked_lm_ids"]))
 
 
