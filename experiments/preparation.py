@@ -5,11 +5,12 @@ same data at the same time. The source files of each text are recorded, and a --
 runs are named by the patterns of their texts, so that runs on different files would be mixed up.
 """
 
+import functools
 import glob
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from albert_tf.core import files
@@ -27,9 +28,8 @@ from data_prep.pretraining import build
 from data_prep.pretraining.settings import PretrainingDataSettings
 from experiments.declarations import SAMPLE_CORPUS, Row, Scale
 
-HELD_OUT = (
-    0.03  # share of a text's documents, for probes, and for evaluation if there are no passages
-)
+# Share of a text's documents, for probes, and for evaluation if there are no passages.
+HELD_OUT = 0.03
 
 
 def key_of(values: Any) -> str:
@@ -48,9 +48,7 @@ class Workspace:
     """
 
     def __init__(self, scale: Scale, data_dir: str, work_dir: str):
-        self.scale = scale
-        self.data_dir = data_dir
-        self.work_dir = work_dir
+        self.scale, self.data_dir, self.work_dir = scale, data_dir, work_dir
         self.folder = os.path.join(work_dir, scale.name)
 
     def path(self, *parts: str) -> str:
@@ -68,12 +66,15 @@ class Workspace:
         sources = self.sources(name)
         patterns = [pattern for pattern in sources if pattern != SAMPLE_CORPUS]
         paths = self._paths(patterns)
-        described = self._described(sources, paths)
+        # Sizes of the files by their names below --data_dir; the sample corpus has no size.
+        described = {os.path.relpath(path, self.data_dir): os.path.getsize(path) for path in paths}
+        described |= {SAMPLE_CORPUS: None} if SAMPLE_CORPUS in sources else {}
         record = self.path("text", f"{name}-{key_of(sources)}-sources.json")
         self._check_sources(name, described, record)
         corpora = [self._split(patterns, paths)] if patterns else []
         if SAMPLE_CORPUS in sources:
-            corpora.append(self._sampled())
+            program, settings = sample_corpus.main, sample_corpus.SampleSettings
+            corpora.append(self._corpus(SAMPLE_CORPUS, program, settings))
         with locked(self.path("text"), wait=True):
             self._check_sources(name, described, record)  # another process may have written it
             if not os.path.exists(record):
@@ -109,11 +110,6 @@ class Workspace:
             )
         return text_files.expand_paths(",".join(wanted))
 
-    def _described(self, sources: Sequence[str], paths: Sequence[str]) -> dict[str, int | None]:
-        """Sizes of a text's files by their names below --data_dir; the sample corpus has no size."""
-        sizes = {os.path.relpath(path, self.data_dir): os.path.getsize(path) for path in paths}
-        return {**sizes, **({SAMPLE_CORPUS: None} if SAMPLE_CORPUS in sources else {})}
-
     def _check_sources(self, name: str, described: Mapping[str, int | None], record: str) -> None:
         """Refuses a work folder whose text of this name was made of different files."""
         before = files.read_json(record) if os.path.exists(record) else described
@@ -126,27 +122,19 @@ class Workspace:
 
     def _split(self, patterns: Sequence[str], paths: Sequence[str]) -> tuple[str, str]:
         wanted = ",".join(os.path.join(self.data_dir, pattern) for pattern in patterns)
-        num_bytes = text_files.total_bytes(paths)
-        return self._corpus(
-            f"files-{key_of([list(patterns), num_bytes])}",
-            lambda outputs: split_sentences.main(
-                split_sentences.SplitSettings(input_file=wanted, invalid_utf8="replace", **outputs)
-            ),
+        name = f"files-{key_of([list(patterns), text_files.total_bytes(paths)])}"
+        settings = functools.partial(
+            split_sentences.SplitSettings, input_file=wanted, invalid_utf8="replace"
         )
+        return self._corpus(name, split_sentences.main, settings)
 
-    def _sampled(self) -> tuple[str, str]:
-        return self._corpus(
-            SAMPLE_CORPUS,
-            lambda outputs: sample_corpus.main(sample_corpus.SampleSettings(**outputs)),
-        )
-
-    def _corpus(self, name: str, write) -> tuple[str, str]:
+    def _corpus(self, name: str, program: Callable, settings: Callable) -> tuple[str, str]:
         folder = self.path("text", name)
         training, held_out = (os.path.join(folder, f"{part}.txt") for part in ("train", "held_out"))
         with locked(folder, wait=True):
             if not (os.path.exists(training) and os.path.exists(held_out)):
                 outputs = {"output_file": training, "eval_output_file": held_out}
-                write({**outputs, "eval_fraction": HELD_OUT})
+                program(settings(**outputs, eval_fraction=HELD_OUT))
         return training, held_out
 
     def vocabulary(self) -> str:
@@ -157,9 +145,8 @@ class Workspace:
         prefix = os.path.join(folder, "spiece")
         with locked(folder, wait=True):
             if not os.path.exists(f"{prefix}.model"):
-                train_sentencepiece.main(
-                    train_sentencepiece.TrainSettings(output_prefix=prefix, **settings)
-                )
+                settings = train_sentencepiece.TrainSettings(output_prefix=prefix, **settings)
+                train_sentencepiece.main(settings)
         return f"{prefix}.model"
 
     # --- Records ---
@@ -175,10 +162,8 @@ class Workspace:
         Raises:
           UserError: see `passages`.
         """
-        if self._has_passages():
-            _, held_out = self.text("standard")
-        else:
-            held_out = self._held_out_halves()["probe"]
+        has_passages = bool(self._given_passages())
+        held_out = self.text("standard")[1] if has_passages else self._held_out_halves()["probe"]
         clean = {"sentence_task": task, "single_segment": "clean", "dupe_factor": 1}
         return self._records(held_out, {**self.scale.data, **clean}, "probe")
 
@@ -203,9 +188,8 @@ class Workspace:
         wanted = [os.path.join(folder, task, "metadata.json") for task in SENTENCE_TASKS]
         with locked(folder, wait=True):
             if not all(map(os.path.exists, wanted)):
-                create_intrinsic_eval.create_intrinsic_eval(
-                    create_intrinsic_eval.IntrinsicSettings(output_dir=folder, **values)
-                )
+                settings = create_intrinsic_eval.IntrinsicSettings(output_dir=folder, **values)
+                create_intrinsic_eval.create_intrinsic_eval(settings)
         return folder
 
     def passages(self) -> dict[str, str]:
@@ -214,17 +198,12 @@ class Workspace:
         Raises:
           UserError: there are no passages, and too little held-out text.
         """
-        if self._has_passages():
-            return dict(zip(("squad_file", "race_dir"), self._passage_paths(), strict=True))
-        return {"input_file": self._held_out_halves()["dev"]}
+        return self._given_passages() or {"input_file": self._held_out_halves()["dev"]}
 
-    def _passage_paths(self) -> tuple[str, str]:
-        squad = os.path.join(self.data_dir, "squad", "dev-v1.1.json")
-        return squad, os.path.join(self.data_dir, "race", "dev")
-
-    def _has_passages(self) -> bool:
-        squad, race = self._passage_paths()
-        return bool(self.data_dir) and os.path.exists(squad) and os.path.isdir(race)
+    def _given_passages(self) -> dict[str, str]:
+        """`passages` of SQuAD and RACE; {} if they are not below --data_dir."""
+        squad, race = self.find("squad/dev-v1.1.json"), self.find("race/dev/")
+        return {"squad_file": squad, "race_dir": race.rstrip("/")} if squad and race else {}
 
     def _held_out_halves(self) -> dict[str, str]:
         """Two texts of alternating held-out documents, as a probe must not be evaluated on its training data."""

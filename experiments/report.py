@@ -1,7 +1,9 @@
 """The report: tables with the paper's numbers, verdicts, costs, plots. The engine's JSON files have all numbers."""
 
+import glob
 import math
 import os
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -83,11 +85,8 @@ def scale_report(experiments: Sequence[Experiment], scale: Scale, results_dir: s
 def read_results(experiment: Experiment, scale: Scale, results_dir: str) -> dict[str, list[dict]]:
     """The JSON files of an experiment by row, in the order of its rows and of the seeds."""
     folder = os.path.join(results_dir, experiment.name, scale.name)
-    names = files.names_in(folder) if files.is_folder(folder) else []
-    results = [
-        files.read_json(os.path.join(folder, name)) for name in names if name.endswith(".json")
-    ]
-    results.sort(key=lambda result: result["seed"])
+    paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*.json")))
+    results = sorted(map(files.read_json, paths), key=lambda result: result["seed"])
     by_row = {
         row.name: of_row
         for row in experiment.rows
@@ -106,10 +105,8 @@ def read_results(experiment: Experiment, scale: Scale, results_dir: str) -> dict
 
 def _add_speedups(experiment: Experiment, row: Row, by_row: Mapping[str, list[dict]]) -> None:
     """Adds speed-ups: the speed of each seed divided by that of the reference row with the same seed."""
-    for name, reference in (
-        ("speedup", experiment.speed_reference),
-        ("speedup_same_shape", row.same_shape),
-    ):
+    rows = {"speedup": experiment.speed_reference, "speedup_same_shape": row.same_shape}
+    for name, reference in rows.items():
         references = {result["seed"]: result for result in by_row.get(reference, ())}
         for result in by_row.get(row.name, ()):
             own, base = _speed(result), _speed(references.get(result["seed"]))
@@ -159,8 +156,7 @@ def summary(scale: Scale, all_measured: Sequence[Measured]) -> str:
 
 
 def _anchor(experiment: Experiment, scale: Scale) -> str:
-    letters = [c for c in _heading(experiment, scale).lower() if c.isalnum() or c in " -_"]
-    return "".join(letters).replace(" ", "-")
+    return re.sub(r"[^\w -]", "", _heading(experiment, scale).lower()).replace(" ", "-")
 
 
 def _heading(experiment: Experiment, scale: Scale) -> str:
@@ -171,13 +167,8 @@ def _heading(experiment: Experiment, scale: Scale) -> str:
 def section(measured: Measured, scale: Scale, folder: str, plot: str | None) -> str:
     """The part of the report about one experiment."""
     experiment = measured.experiment
-    lines = [
-        f"## {_heading(experiment, scale)}",
-        "",
-        f"{experiment.source}. {experiment.note}".strip(),
-        "",
-    ]
-    lines += table(measured, scale)
+    source = f"{experiment.source}. {experiment.note}".strip()
+    lines = [f"## {_heading(experiment, scale)}", "", source, "", *table(measured, scale)]
     if plot:
         lines += ["", f"![{experiment.title}]({plot})"]
     lines += ["", *verdict_table(measured), "", *costs(measured, scale)]
@@ -194,11 +185,8 @@ def table(measured: Measured, scale: Scale) -> list[str]:
     columns = [
         name for name in experiment.columns if any(measured.values(row.name, name) for row in rows)
     ]
-    has_here = any(
-        "parameters" in result["measures"] and experiment.budget != "none"
-        for result in measured.all_results()
-    )
     is_trained = experiment.budget != "none"
+    has_here = is_trained and any("parameters" in r["measures"] for r in measured.all_results())
     average = "average" in experiment.columns and "average" not in columns
     titles = ["", *(COLUMNS[name].title for name in columns)]
     titles += ["parameters here"] * has_here + ["seeds"] * is_trained
@@ -215,8 +203,8 @@ def table(measured: Measured, scale: Scale) -> list[str]:
     chances = [chance_of(measured, COLUMNS[name]) for name in columns]
     if any(chances):
         levels = [f"{level.value:.1f}" if level else "" for level in chances]
-        rest = [""] * (len(titles) - 1 - len(columns))
-        lines.append(["*the commonest answer*", *levels, *rest])
+        rest = len(titles) - 1 - len(columns)
+        lines.append(["*the commonest answer*", *levels, *rest * [""]])
     return tables.table(" | ".join(titles), lines)
 
 
@@ -278,9 +266,7 @@ def judge(measured: Measured, claim: Claim) -> verdicts.Verdict:
 
     spread = verdicts.pooled(measured.means(row, name) for row in measured.rows)
     values, (rule, reference) = numbers(claim.higher), claim.compared
-    return verdicts.compare(
-        values, numbers(reference), spread, column.digits, rule=rule, within=claim.within
-    )
+    return verdicts.compare(values, numbers(reference), spread, column.digits, rule, claim.within)
 
 
 def verdict_table(measured: Measured) -> list[str]:
