@@ -16,9 +16,14 @@ from benchmarks.measure import BenchSettings, Measurement, Values
 
 # The original's script under TensorFlow 1 on two cores: 5 MB of Wikipedia at --dupe_factor=10, length 512 and 77
 # predictions, measured once on another machine. Used for comparison without --original_dir.
-ORIGINAL_SECONDS, ORIGINAL_EXAMPLES, ORIGINAL_BYTES = 130.0, 40_777, 1_200_000_000
-ORIGINAL_MEGABYTES, ORIGINAL_DUPE_FACTOR, ORIGINAL_LENGTH = 5.0, 10, 512
-ORIGINAL_EXAMPLES_A_SECOND = ORIGINAL_EXAMPLES / ORIGINAL_SECONDS
+ORIGINAL = {
+    "megabytes": 5.0,
+    "dupe_factor": 10,
+    "length": 512,
+    "seconds": 130.0,
+    "examples_a_second": 40_777 / 130,
+    "all_processes_bytes": 1_200_000_000,
+}
 
 
 def prepare(
@@ -90,7 +95,7 @@ def prepare_by_original(settings: BenchSettings, *, megabytes: float, dupe_facto
     text, passes = cut_text(settings, megabytes)
     vocabulary, output = vocabulary_path(settings), settings.work / "original.tfrecord"
     flags = {
-        **_flags(settings, text, dupe_factor, ORIGINAL_LENGTH),
+        **_flags(settings, text, dupe_factor, ORIGINAL["length"]),
         "output_file": output,
         "vocab_file": vocabulary,  # required, and unused with --spm_model_file
     }
@@ -109,7 +114,7 @@ def prepare_by_original(settings: BenchSettings, *, megabytes: float, dupe_facto
         **timing,
         **_rates(text, examples, timing["median"]),
         "dupe_factor": dupe_factor,
-        "length": ORIGINAL_LENGTH,
+        "length": ORIGINAL["length"],
         "num_workers": 1,
         "passes_of_corpus": passes,
         "record_bytes": record_bytes,
@@ -163,7 +168,7 @@ def _measurement(name: str, in_quick: bool = False, **options) -> Measurement:
 
 
 # Megabytes of text on which the original is compared, by --dupe_factor.
-COMPARED = {10: ORIGINAL_MEGABYTES, 1: 60}
+COMPARED = {10: ORIGINAL["megabytes"], 1: 60}
 
 
 def _original(dupe_factor: int) -> Measurement:
