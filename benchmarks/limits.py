@@ -137,16 +137,13 @@ def disk(settings: BenchSettings) -> Values:
     return timings
 
 
-def _products(name: str, dtype: str, in_quick: bool) -> Measurement:
-    function = functools.partial(matrix_products, dtype=dtype)
-    return Measurement(f"{name}.{dtype}", function, in_quick=in_quick)
-
-
+_PRODUCTS = {
+    dtype: functools.partial(matrix_products, dtype=dtype) for dtype in ("float32", "bfloat16")
+}
 MEASUREMENTS = (
-    _products("matrix_products", "float32", True),
-    _products("matrix_products", "bfloat16", True),
+    *(Measurement(f"matrix_products.{d}", call, in_quick=True) for d, call in _PRODUCTS.items()),
     Measurement("sentencepiece", sentencepiece, inputs=(TEXT, VOCABULARY), in_quick=True),
     Measurement("disk", disk, in_quick=True),
 )
 # Repeated at the end, to see whether the machine has become slower.
-AGAIN = (_products("matrix_products_again", "float32", False),)
+AGAIN = (Measurement("matrix_products_again.float32", _PRODUCTS["float32"]),)

@@ -323,9 +323,7 @@ def fine_tuning(results: RunResults) -> list[str]:
 
 def inference(results: RunResults) -> list[str]:
     """Latency and throughput by batch and length."""
-    cells_of = {
-        who: values["cells"] for who in NAMES if (values := results.values(f"inference.{who}"))
-    }
+    cells_of = results.inference_cells()
     if not cells_of:
         return []
     rows = [
