@@ -256,7 +256,6 @@ def _cut_by_document(sources: Sequence[str], paths: Mapping[str, str]) -> None:
 
 def _cut_by_article(source: str, paths: Mapping[str, str]) -> None:
     values = files.read_json(source)
-    articles = values["data"]
-    cut = len(articles) * 3 // 4
-    for part, data in (("train", articles[:cut]), ("dev", articles[cut:])):
-        files.write_bytes(paths[part], json.dumps({**values, "data": data}).encode())
+    cut = len(values["data"]) * 3 // 4
+    for part, articles in (("train", values["data"][:cut]), ("dev", values["data"][cut:])):
+        files.write_bytes(paths[part], json.dumps({**values, "data": articles}).encode())
