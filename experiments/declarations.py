@@ -33,8 +33,13 @@ TASKS = tuple(registry.preset_rows("paper"))  # the paper has settings for every
 # In a claim, instead of a row or a number: the score of giving the commonest answer to all examples.
 CHANCE = "chance"
 # Sizes that a scale translates; the feed-forward width keeps its ratio to the hidden width.
-TRANSLATED = ("embedding_size", "hidden_size")
-TRANSLATED += ("num_hidden_layers", "num_hidden_groups", "num_attention_heads")
+TRANSLATED = (
+    "embedding_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_hidden_groups",
+    "num_attention_heads",
+)
 STEPS_FACTOR = "steps_factor"  # in a row's `training`: multiplies the scale's number of steps
 SAMPLE_CORPUS = "sample_corpus"  # in a scale's texts, instead of a pattern: text of every machine
 TIMING_STEPS = "steps"  # in a scale's `speed`: number of steps of its runs
@@ -122,8 +127,7 @@ class Claim:
     @property
     def compared(self) -> tuple[str, str | float]:
         """The field that `higher` is compared with, and its value."""
-        ((field, value),) = self.given().items()
-        return field, value
+        return next(iter(self.given().items()))
 
     def given(self) -> dict[str, str | float]:
         """Those of `lower`, `near` and `at_most` that are set."""
@@ -228,11 +232,8 @@ class Scale:
     def has(self, row: Row) -> bool:
         """Whether the scale translates every size of a row."""
         sizes = {**MODEL_SIZES[row.base], **row.model}
-        return all(
-            str(sizes[field]) in translation
-            for field, translation in self.sizes.items()
-            if field in sizes
-        )
+        translated = [field for field in self.sizes if field in sizes]
+        return all(str(sizes[field]) in self.sizes[field] for field in translated)
 
     def model_config(self, row: Row) -> AlbertConfig:
         """The model of a row at this scale.
@@ -247,12 +248,10 @@ class Scale:
         for field, translation in self.sizes.items():
             if field not in sizes or not translation:
                 continue
-            if str(sizes[field]) not in translation:
-                raise UserError(
-                    f"scale {self.name}: [sizes.{field}] has no entry for {sizes[field]}, which row"
-                    f" {row.name!r} needs"
-                )
-            sizes[field] = translation[str(sizes[field])]
+            if (size := str(sizes[field])) not in translation:
+                where = f"scale {self.name}: [sizes.{field}]"
+                raise UserError(f"{where} has no entry for {size}, which row {row.name!r} needs")
+            sizes[field] = translation[size]
         sizes["intermediate_size"] = round(ratio * sizes["hidden_size"])
         own = {name: value for name, value in self.model.items() if name not in row.model}
         return AlbertConfig(**{**sizes, **own})
@@ -283,14 +282,10 @@ def _at(place: str) -> Iterator[None]:
 
 def _read(cls: type, name: str, folder: str) -> tuple[Any, str]:
     """The declaration in a TOML file, given by its path or by its name in a folder; and the path."""
-    path = name
-    if not name.endswith(".toml"):
-        if name not in names_of(folder):
-            known = ", ".join(names_of(folder))
-            raise UserError(
-                f"{name}: no such {cls.__name__.lower()}; known are {known}, or give a .toml file"
-            )
-        path = os.path.join(folder, f"{name}.toml")
+    path = name if name.endswith(".toml") else os.path.join(folder, f"{name}.toml")
+    if path != name and name not in names_of(folder):
+        kind, known = cls.__name__.lower(), ", ".join(names_of(folder))
+        raise UserError(f"{name}: no such {kind}; known are {known}, or give a .toml file")
     own = {"name": os.path.basename(path).removesuffix(".toml")}
     return make(cls, {**read_toml(path), **own}, path), path
 
@@ -309,9 +304,8 @@ def read_experiment(name: str) -> Experiment:
         raise UserError(f"{path}: expected rows with distinct names, got {names}")
     check_known([experiment.speed_reference], ("", *names), f"{path}: speed_reference")
     if "speedup" in experiment.columns and not experiment.speed_reference:
-        raise UserError(
-            f"{path}: the column speedup needs speed_reference, the row that has speed 1"
-        )
+        reason = "the column speedup needs speed_reference, the row that has speed 1"
+        raise UserError(f"{path}: {reason}")
     initial = experiment.initial_tasks
     check_known(initial, TASKS, f"{path}: initial_tasks")
     # A task that initializes others starts from the pretrained model.
@@ -419,10 +413,8 @@ def _check_texts(scale: Scale, path: str) -> None:
                 f"{path}: [{field}] must have `standard`, the text of rows that name none; got"
                 f" {', '.join(texts) or 'nothing'}"
             )
-        if empty := [name for name, patterns in texts.items() if not patterns]:
-            raise UserError(
-                f"{path}: [{field}] {empty[0]} must have at least one pattern, got none"
-            )
+        for name in [name for name, patterns in texts.items() if not patterns]:
+            raise UserError(f"{path}: [{field}] {name} must have at least one pattern, got none")
 
 
 def _check_scale_settings(scale: Scale, path: str) -> None:

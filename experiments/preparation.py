@@ -65,13 +65,23 @@ class Workspace:
         """
         sources = self.sources(name)
         patterns = [pattern for pattern in sources if pattern != SAMPLE_CORPUS]
-        paths = self._paths(patterns)
+        wanted = [os.path.join(self.data_dir, pattern) for pattern in patterns]
+        if missing := [path for path in wanted if not glob.glob(path)]:
+            raise UserError(
+                f"--data_dir={self.data_dir}: {missing[0]} is not there, which scale {self.scale.name} names"
+            )
+        paths = text_files.expand_paths(",".join(wanted))
         # Sizes of the files by their names below --data_dir; the sample corpus has no size.
         described = {os.path.relpath(path, self.data_dir): os.path.getsize(path) for path in paths}
         described |= {SAMPLE_CORPUS: None} if SAMPLE_CORPUS in sources else {}
         record = self.path("text", f"{name}-{key_of(sources)}-sources.json")
         self._check_sources(name, described, record)
-        corpora = [self._split(patterns, paths)] if patterns else []
+        corpora = []
+        if patterns:
+            folder = f"files-{key_of([patterns, text_files.total_bytes(paths)])}"
+            flags = {"input_file": ",".join(wanted), "invalid_utf8": "replace"}
+            settings = functools.partial(split_sentences.SplitSettings, **flags)
+            corpora.append(self._corpus(folder, split_sentences.main, settings))
         if SAMPLE_CORPUS in sources:
             program, settings = sample_corpus.main, sample_corpus.SampleSettings
             corpora.append(self._corpus(SAMPLE_CORPUS, program, settings))
@@ -101,15 +111,6 @@ class Workspace:
     def _texts(self) -> Mapping[str, Sequence[str]]:
         return self.scale.texts if self.data_dir else self.scale.fallback_texts
 
-    def _paths(self, patterns: Sequence[str]) -> list[str]:
-        """The files of some patterns below --data_dir."""
-        wanted = [os.path.join(self.data_dir, pattern) for pattern in patterns]
-        if missing := [path for path in wanted if not glob.glob(path)]:
-            raise UserError(
-                f"--data_dir={self.data_dir}: {missing[0]} is not there, which scale {self.scale.name} names"
-            )
-        return text_files.expand_paths(",".join(wanted))
-
     def _check_sources(self, name: str, described: Mapping[str, int | None], record: str) -> None:
         """Refuses a work folder whose text of this name was made of different files."""
         before = files.read_json(record) if os.path.exists(record) else described
@@ -119,14 +120,6 @@ class Workspace:
                 f"{self.folder}: its text {name!r} was made of other files than --data_dir={self.data_dir} has"
                 f" ({differing[0]} for one); choose another --work_dir"
             )
-
-    def _split(self, patterns: Sequence[str], paths: Sequence[str]) -> tuple[str, str]:
-        wanted = ",".join(os.path.join(self.data_dir, pattern) for pattern in patterns)
-        name = f"files-{key_of([list(patterns), text_files.total_bytes(paths)])}"
-        settings = functools.partial(
-            split_sentences.SplitSettings, input_file=wanted, invalid_utf8="replace"
-        )
-        return self._corpus(name, split_sentences.main, settings)
 
     def _corpus(self, name: str, program: Callable, settings: Callable) -> tuple[str, str]:
         folder = self.path("text", name)

@@ -117,10 +117,8 @@ class ScalingSettings(Settings):
     def __post_init__(self):
         super().__post_init__()
         try:
-            given = {
-                name: float(price)
-                for name, price in (item.split("=") for item in self.prices.split(",") if item)
-            }
+            pairs = (item.split("=") for item in self.prices.split(",") if item)
+            given = {name: float(price) for name, price in pairs}
         except ValueError:
             self.refuse("prices", f"must be like v5e=0.9,a100=1.3; got {self.prices}")
         if unknown := given.keys() - CHIPS.keys():
@@ -170,11 +168,8 @@ def reports_table() -> list[str]:
         flops = example_flops(AlbertConfig.from_name(report.model), 512, 20)
         rate = report.examples_per_second * flops / 1e12
         peak = report.num_chips * CHIPS[report.chip].teraflops
-        speed = f"{report.examples_per_second:,.0f}"
-        rows.append(
-            [report.who, report.model, report.machine, speed, f"{rate:,.0f} of {peak:,.0f}"]
-            + [f"{rate / peak:.0%}"]
-        )
+        cells = [f"{report.examples_per_second:,.0f}", f"{rate:,.0f} of {peak:,.0f}"]
+        rows.append([report.who, report.model, report.machine, *cells, f"{rate / peak:.0%}"])
     return table("who | model | machine | examples/s | TFLOP/s of peak | utilisation", rows)
 
 
