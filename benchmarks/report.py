@@ -105,13 +105,11 @@ def heading(results: RunResults) -> list[str]:
         f"{content.get('seconds', 0) / 60:.0f} minutes{', --quick' if settings['quick'] else ''}. Times are medians,"
         " with minimum and maximum in parentheses; memory is the peak of the process, in 10^9 bytes.",
     ]
-    if busy:
-        lines += [
-            "",
-            f"Other programs used more than {BUSY:.0%} of the processors during {len(busy)} measurements, whose times"
-            f" are therefore too long: {', '.join(busy)}.",
-        ]
-    return lines
+    text = (
+        f"Other programs used more than {BUSY:.0%} of the processors during {len(busy)} measurements, whose times"
+        f" are therefore too long: {', '.join(busy)}."
+    )
+    return [*lines, "", text] if busy else lines
 
 
 # --- Sections ---
@@ -163,8 +161,8 @@ def _step_aims(results: RunResults) -> Iterator[tuple[str, ...]]:
         title = f"training step, base {step}, {precision}"
         if share := results.share(step, precision, "ours"):
             names = [f"{prefix}.ours", f"matrix_products.{precision}"]
-            aim, what = AIM_SHARE[precision], f"{title}: share of the matrix-product limit"
-            yield what, f"{aim:.0%}", f"{share:.0%}", _verdict(results, names, share >= aim)
+            aim, of_limit = AIM_SHARE[precision], f"{title}: share of the matrix-product limit"
+            yield of_limit, f"{aim:.0%}", f"{share:.0%}", _verdict(results, names, share >= aim)
         timings = results.values_by_name(f"{prefix}.")
         ours = timings.pop(f"{prefix}.ours", None)
         if ours and timings:
@@ -232,9 +230,8 @@ def memory(results: RunResults) -> list[str]:
                 row[who] = results.why_not(name).partition(":")[0]
                 if values := results.values(name):
                     row[who] = f"{gigabytes(values['peak_bytes'])} GB, {number(values['median'])} s"
-    names = [
-        who for who in (*PEERS, "ours_recomputed") if any(who in row for row in cells.values())
-    ]
+    measured = set().union(*cells.values())
+    names = [who for who in (*PEERS, "ours_recomputed") if who in measured]
     rows = [
         (f"albert-{size} {step}", *(row.get(who, "") for who in names))
         for (size, step), row in cells.items()
@@ -299,18 +296,16 @@ def fine_tuning(results: RunResults) -> list[str]:
     )
     lines: list[str] = []
     for size in ("small", "base"):
-        timings = {
-            who: results.values(f"fine_tuning.{size}.{who}") for who in ("ours", "transformers")
-        }
+        timings = {who: results.values(f"fine_tuning.{size}.{who}") for who in PEERS}
         if not counted or not timings["ours"]:
             continue
         rows = []
         for task, batches in counted["tasks"].items():
-            cells = (
-                timings[who] and number(epoch_seconds(timings[who]["lengths"], batches[padding]))
-                for who, padding, _ in columns
-            )
-            rows.append((task, f"{batches['examples']:,}", *(cell or "" for cell in cells)))
+            cells = [
+                number(epoch_seconds(timing["lengths"], batches[padding])) if timing else ""
+                for timing, padding in ((timings[who], padding) for who, padding, _ in columns)
+            ]
+            rows.append((task, f"{batches['examples']:,}", *cells))
         header = [f"{size}, seconds an epoch", "examples", *(title for *_, title in columns)]
         lines += [*table(" | ".join(header), rows), ""]
     if lines:
@@ -362,7 +357,7 @@ def limits(results: RunResults) -> list[str]:
         rows.append(("disk, written", values["write"]["bytes_a_second"], 1e6))
         rows.append(("disk, read", values["read"]["bytes_a_second"], 1e6))
     units = {1e9: "GFLOP/s", 1e6: "MB/s"}
-    cells = [(what, f"{number(rate / unit)} {units[unit]}") for what, rate, unit in rows if rate]
+    cells = [(name, f"{number(rate / unit)} {units[unit]}") for name, rate, unit in rows if rate]
     return table("what | rate", cells)
 
 
