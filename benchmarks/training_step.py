@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.flops import example_flops
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from benchmarks import limits, measure, peers
@@ -60,26 +61,14 @@ class Step:
         return predictions_of(self.length)
 
     @property
+    def flops(self) -> int:
+        """Floating-point operations of the matrix products, by formula."""
+        return self.batch * example_flops(self.config, self.length, self.predictions)
+
+    @property
     def dtype_policy(self) -> str:
         """The name of the precision in tf_keras and Keras."""
         return {"bfloat16": "mixed_bfloat16"}.get(self.precision, self.precision)
-
-
-def step_flops(step: Step) -> int:
-    """Floating-point operations of the matrix products of a step, by formula.
-
-    A product of [a, b] and [b, c] counts 2abc, and the backward pass twice as much as the forward pass. Recomputation
-    to save memory does not count, nor does the product with the vocabulary for tokens that are not masked.
-    """
-    config, rows = step.config, step.batch * step.length
-    width, inner = config.hidden_size, config.intermediate_size
-    dense = 4 * width**2 + 2 * width * inner  # query, key, value, output; both layers of the FFN
-    attention = 2 * step.length * width  # scores, and the weighted sum of the values
-    per_token = config.num_blocks * (dense + attention) + config.embedding_size * width
-    masked = step.batch * step.predictions
-    per_masked = config.embedding_size * (width + config.vocab_size)
-    pooled = step.batch * (width**2 + 2 * width)
-    return 3 * 2 * (rows * per_token + masked * per_masked + pooled)
 
 
 def features_of(step: Step, num_examples: int) -> dict[str, np.ndarray]:
@@ -112,7 +101,7 @@ def measure_step(
       least: minimum number of repeats.
 
     Returns:
-      `repeated`'s values; `flops` (`step_flops`); `examples_a_second`; `start_bytes`, the memory before the first
+      `repeated`'s values; `flops` (`Step.flops`); `examples_a_second`; `start_bytes`, the memory before the first
       step, with model and optimizer; for ours at base's width also `limit`, the floating-point operations a second of
       the matrix products of a layer, measured between the repeats.
     """
@@ -132,7 +121,7 @@ def measure_step(
     return {
         **timing,
         **limit,
-        "flops": step_flops(step),
+        "flops": step.flops,
         "examples_a_second": step.batch / timing["median"],
         "start_bytes": start_bytes,
     }

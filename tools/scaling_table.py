@@ -12,6 +12,7 @@ from albert_tf.core import flags
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.tables import table
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.flops import example_flops
 
 MODELS = (
     "albert-base-v2",
@@ -124,24 +125,6 @@ class ScalingSettings(Settings):
         if unknown := given.keys() - CHIPS.keys():
             self.refuse("prices", f"names an unknown chip: {', '.join(sorted(unknown))}")
         object.__setattr__(self, "price_of", {name: c.dollars for name, c in CHIPS.items()} | given)
-
-
-def example_flops(config: AlbertConfig, max_seq_length: int, max_predictions_per_seq: int) -> float:
-    """Floating-point operations of a training step for one example.
-
-    A product of [m, k] with [k, n] is 2 m k n operations, and the backward pass does two such products for each.
-    Softmax, GELU, LayerNorm, dropout and the optimiser are left out: they are a small share of the operations, if not
-    of the time.
-    """
-    hidden, embedding = config.hidden_size, config.embedding_size
-    attention = 4 * 2 * hidden**2 + 2 * 2 * max_seq_length * hidden  # of a token, in a layer
-    feed_forward = 2 * 2 * hidden * config.intermediate_size
-    layers = config.num_hidden_layers * (attention + feed_forward)
-    projection = 2 * embedding * hidden if embedding != hidden else 0
-    prediction = 2 * hidden * embedding + 2 * embedding * config.vocab_size
-    pooler = 2 * hidden**2 + 2 * hidden * 2
-    tokens = max_seq_length * (layers + projection)
-    return 3 * (tokens + max_predictions_per_seq * prediction + pooler)
 
 
 def flops_table(settings: ScalingSettings) -> list[str]:
