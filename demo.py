@@ -6,14 +6,14 @@ that an interrupted demo continues.
 """
 
 import dataclasses
-import json
 import os
+import pathlib
 import shlex
 import subprocess
 import sys
 import time
 
-from albert_tf.core import flags
+from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
 from albert_tf.model.config import AlbertConfig
@@ -43,22 +43,15 @@ def commands(settings: DemoSettings) -> list[tuple[str, list[str]]]:
     train, held_out = f"{folder}/train.txt", f"{folder}/held_out.txt"
     vocabulary = f"{folder}/spiece"
     megabytes, dupe_factor, steps = (1, 2, 60) if settings.short else (0, 5, 2400)
+    corpus = {"output_file": train, "eval_output_file": held_out, "eval_fraction": 0.03}
+    corpus["max_megabytes"] = megabytes
+    sentencepiece = {"input_file": train, "output_prefix": vocabulary}
+    sentencepiece["vocab_size"] = MODEL.vocab_size
     prepare = {
         "spm_model_file": f"{vocabulary}.model",
         "max_seq_length": MODEL.max_position_embeddings,
         "max_predictions_per_seq": 10,
         "single_segment": "clean",
-    }
-    corpus = {
-        "output_file": train,
-        "eval_output_file": held_out,
-        "eval_fraction": 0.03,
-        "max_megabytes": megabytes,
-    }
-    sentencepiece = {
-        "input_file": train,
-        "output_prefix": vocabulary,
-        "vocab_size": MODEL.vocab_size,
     }
     pretraining = {
         "input_file": f"{folder}/records/train",
@@ -81,23 +74,20 @@ def commands(settings: DemoSettings) -> list[tuple[str, list[str]]]:
     ]
     for name, text, passes in (("train", train, dupe_factor), ("held_out", held_out, 2)):
         records = f"{folder}/records/{name}"
-        settings = {**prepare, "input_file": text, "output_dir": records, "dupe_factor": passes}
-        programs.append(
-            (f"{records}/metadata.json", "-m data_prep.create_pretraining_data", settings)
-        )
+        own = {**prepare, "input_file": text, "output_dir": records, "dupe_factor": passes}
+        programs.append((f"{records}/metadata.json", "-m data_prep.create_pretraining_data", own))
     programs.append((f"{folder}/run/results.json", "run_pretraining.py", pretraining))
     return [
-        (result, [*program.split(), *(f"--{name}={value}" for name, value in flags.items())])
-        for result, program, flags in programs
+        (result, [*program.split(), *(f"--{name}={value}" for name, value in own.items())])
+        for result, program, own in programs
     ]
 
 
 def main(settings: DemoSettings) -> None:
     """Runs the programs and prints the results."""
     started = time.monotonic()
-    os.makedirs(settings.output_dir, exist_ok=True)
-    with open(f"{settings.output_dir}/albert_config.json", "w", encoding="utf-8") as file:
-        file.write(MODEL.to_json_string())
+    config_file = f"{settings.output_dir}/albert_config.json"
+    files.write_bytes(config_file, MODEL.to_json_string().encode())
     for result, command in commands(settings):
         if os.path.exists(result):
             print(f"\n{result} exists already", flush=True)
@@ -111,12 +101,9 @@ def main(settings: DemoSettings) -> None:
 
 def summary(folder: str, seconds: float) -> str:
     """A table of the results, and the next commands."""
-    with open(f"{folder}/run/results.json", encoding="utf-8") as file:
-        results = json.load(file)
-    with open(f"{folder}/records/train/metadata.json", encoding="utf-8") as file:
-        counts = json.load(file)["counts"]
-    files = [os.path.join(path, name) for path, _, names in os.walk(folder) for name in names]
-    megabytes = sum(map(os.path.getsize, files)) / 1e6
+    results = files.read_json(f"{folder}/run/results.json")
+    counts = files.read_json(f"{folder}/records/train/metadata.json")["counts"]
+    sizes = [path.stat().st_size for path in pathlib.Path(folder).rglob("*") if path.is_file()]
 
     def accuracy(name: str) -> str:
         return f"{results['eval'][name]:.1%}  (chance {results['chance'][name]:.1%})"
@@ -128,20 +115,16 @@ def summary(folder: str, seconds: float) -> str:
         "masked-LM accuracy, held out": accuracy("masked_lm_accuracy"),
         "sentence-order accuracy, held out": accuracy("sentence_order_accuracy"),
         "seconds": f"{seconds:.0f}",
-        "files written": f"{len(files)} in {folder}/, {megabytes:.0f} MB",
+        "files written": f"{len(sizes)} in {folder}/, {sum(sizes) / 1e6:.0f} MB",
     }
-    lines = [f"  {name:<35}{value}" for name, value in rows.items()]
-    return "\n".join(
-        [
-            "",
-            *lines,
-            "",
-            f"The model is in {folder}/run/model. Next commands:",
-            f"  .venv/bin/tensorboard --logdir={folder}/run                its curves",
-            "  .venv/bin/python run_pretraining.py --help              every setting",
-            "  README.md, 'Pretrain on your own text'                  the same five commands on your files",
-        ]
-    )
+    lines = "\n".join(f"  {name:<35}{value}" for name, value in rows.items())
+    return f"""
+{lines}
+
+The model is in {folder}/run/model. Next commands:
+  .venv/bin/tensorboard --logdir={folder}/run                its curves
+  .venv/bin/python run_pretraining.py --help              every setting
+  README.md, 'Pretrain on your own text'                  the same five commands on your files"""
 
 
 if __name__ == "__main__":

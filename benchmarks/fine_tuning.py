@@ -4,6 +4,7 @@ A step is timed at several lengths, and the batches of an epoch of each GLUE tas
 seconds of an epoch (`run_results.py`). No epoch is run, since one of MNLI takes hours on a processor.
 """
 
+import collections
 import functools
 import itertools
 import os
@@ -24,20 +25,8 @@ from benchmarks.measure import BenchSettings, Measurement, Values
 BATCH, MAX_SEQ_LENGTH, NUM_BUCKETS = 32, 128, 4
 _LENGTHS = (32, 64, 96, 128)
 _REPEATS = 3
-_SIZES = {
-    "small": {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4},
-    "base": {},
-}
-
-
-def _config(settings: BenchSettings, size: str) -> AlbertConfig:
-    from albert_tf import Tokenizer
-
-    changes = dict(_SIZES[size])
-    if changes:
-        changes["intermediate_size"] = 4 * changes["hidden_size"]
-    vocab_size = Tokenizer.from_file(vocabulary_path(settings)).vocab_size
-    return AlbertConfig.from_name("albert-base-v2", vocab_size=vocab_size, **changes)
+_SMALL = {"hidden_size": 256, "intermediate_size": 1024}
+_SIZES = {"small": {**_SMALL, "num_hidden_layers": 4, "num_attention_heads": 4}, "base": {}}
 
 
 def steps(settings: BenchSettings, *, who: str, size: str) -> Values:
@@ -46,8 +35,11 @@ def steps(settings: BenchSettings, *, who: str, size: str) -> Values:
     Returns:
       `lengths`: by length, `repeated`'s values.
     """
-    make_step = {"ours": _our_step, "transformers": _transformers_step}[who]
-    step = make_step(settings, _config(settings, size))
+    from albert_tf import Tokenizer
+
+    vocab_size = Tokenizer.from_file(vocabulary_path(settings)).vocab_size
+    config = AlbertConfig.from_name("albert-base-v2", vocab_size=vocab_size, **_SIZES[size])
+    step = {"ours": _our_step, "transformers": _transformers_step}[who](settings, config)
     timings = {
         str(length): measure.repeated(functools.partial(step, length), 0, least=_REPEATS)
         for length in _LENGTHS
@@ -59,13 +51,8 @@ def _features(config: AlbertConfig, length: int) -> dict[str, np.ndarray]:
     random = np.random.default_rng(length)
     ids = random.integers(5, config.vocab_size, (BATCH, length))
     labels = random.integers(0, 2, (BATCH, 1))
-    features = {
-        "input_ids": ids,
-        "segment_ids": ids * 0,
-        "input_mask": ids * 0 + 1,
-        "label_ids": labels,
-        "example_index": labels[:, 0],
-    }
+    features = {"input_ids": ids, "segment_ids": ids * 0, "input_mask": ids * 0 + 1}
+    features |= {"label_ids": labels, "example_index": labels[:, 0]}
     return {name: value.astype(np.int32) for name, value in features.items()}
 
 
@@ -85,10 +72,9 @@ def _our_step(settings: BenchSettings, config: AlbertConfig) -> Callable[[int], 
         return dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
     with tempfile.TemporaryDirectory() as folder:
-        table_file = pathlib.Path(folder, "train.tsv")
+        table_file, sizes = (pathlib.Path(folder, name) for name in ("train.tsv", "config.json"))
         rows = [f"{'word ' * (1 + number)}\t{number % 2}" for number in range(64)]
         table_file.write_text("\n".join(["text\tlabel", *rows]) + "\n")
-        sizes = pathlib.Path(folder, "config.json")
         sizes.write_text(config.to_json_string())
         run = FineTuningRunConfig(output_dir=f"{folder}/run", train_batch_size=BATCH, do_eval=False)
         classifier = ClassifierConfig(
@@ -101,11 +87,9 @@ def _our_step(settings: BenchSettings, config: AlbertConfig) -> Callable[[int], 
             length_buckets=NUM_BUCKETS,
             num_workers=1,
         )
+        optimizer = FineTuningOptimizerConfig(learning_rate=1e-5, num_train_steps=1000)
         trainer = training_step.make_trainer(
-            lambda: ClassificationTask(classifier, run),
-            run,
-            FineTuningOptimizerConfig(learning_rate=1e-5, num_train_steps=1000),
-            dataset,
+            lambda: ClassificationTask(classifier, run), run, optimizer, dataset
         )
     one_step = tf.constant(1)
     return lambda _length: trainer.train(one_step)
@@ -113,9 +97,8 @@ def _our_step(settings: BenchSettings, config: AlbertConfig) -> Callable[[int], 
 
 def _transformers_step(settings: BenchSettings, config: AlbertConfig) -> Callable[[int], None]:
     """transformers' AlbertForSequenceClassification with PyTorch's AdamW."""
-    train = peers.transformers_training(
-        "AlbertForSequenceClassification", config, learning_rate=1e-5
-    )
+    name = "AlbertForSequenceClassification"
+    train = peers.transformers_training(name, config, learning_rate=1e-5)
 
     def call(length: int) -> None:
         features = _features(config, length)
@@ -140,10 +123,8 @@ def epochs(settings: BenchSettings) -> Values:
     tokenizer = Tokenizer.from_file(vocabulary_path(settings))
     counts = {}
     for name in GLUE_TASK_NAMES:
-        config = ClassifierConfig(
-            task_name=name, data_dir=settings.glue_dir, max_seq_length=MAX_SEQ_LENGTH
-        )
-        source = TextSource(config)
+        data = {"task_name": name, "data_dir": settings.glue_dir}
+        source = TextSource(ClassifierConfig(**data, max_seq_length=MAX_SEQ_LENGTH))
         if not os.path.exists(os.path.join(settings.glue_dir, source.glue.folder, "train.tsv")):
             continue
         table = source.features("train", source.read("train"), tokenizer)
@@ -166,23 +147,14 @@ def batches_of(lengths: np.ndarray) -> dict[str, dict[str, int]]:
 
     num_batches = max(1, len(lengths) // BATCH)
     buckets = feature_table.lengths_to_pad_to(lengths, MAX_SEQ_LENGTH, NUM_BUCKETS)
-    bucketed = itertools.islice(
-        feature_table.training_batches(lengths, buckets, BATCH, 1), num_batches
-    )
+    bucketed = feature_table.training_batches(lengths, buckets, BATCH, 1)
     order = np.random.default_rng(1).permutation(len(lengths))[: num_batches * BATCH]
-    longest = lengths[order].reshape(num_batches, -1).max(axis=1)
     padded = {
         "fixed": [MAX_SEQ_LENGTH] * num_batches,
-        "buckets": [batch.length for batch in bucketed],
-        "dynamic": longest,
+        "buckets": [batch.length for batch in itertools.islice(bucketed, num_batches)],
+        "dynamic": lengths[order].reshape(num_batches, -1).max(axis=1),
     }
-    return {
-        name: {
-            str(length): int(count)
-            for length, count in zip(*np.unique(values, return_counts=True), strict=True)
-        }
-        for name, values in padded.items()
-    }
+    return {name: dict(collections.Counter(map(str, padded[name]))) for name in padded}
 
 
 MEASUREMENTS = (

@@ -37,70 +37,42 @@ def answer(settings: BenchSettings, *, who: str) -> Values:
       `cells`: by "batch x length", `repeated`'s values and `sequences_a_second`; `sample`: some outputs for the same
       sequences, of those that load the same model.
     """
-    makers: Mapping[str, Callable[[BenchSettings], Callable]] = {
-        "ours": _our_ids,
-        "ours_strings": _our_strings,
-        "transformers": _transformers,
-        "model_garden": _model_garden,
-    }
-    make_call = makers[who](settings)
+    make_call = _MAKERS[who](settings)
     batches, lengths = _GRID[settings.quick]
     cells = {}
     # The smallest size is first: it builds the graph, so that large sizes need no warm-up.
     for length, batch in itertools.product(lengths, batches):
         call = make_call(batch, length)
-        is_large = batch * length > 4096
-        timing = measure.repeated(
-            call, settings.seconds / 10, warm_up=0 if is_large else 1, least=2 if is_large else 5
-        )
+        repeats = {"least": 5} if batch * length <= 4096 else {"warm_up": 0, "least": 2}
+        timing = measure.repeated(call, settings.seconds / 10, **repeats)
         rate = batch / timing["median"]
         cells[f"{batch}x{length}"] = {**timing, "sequences_a_second": rate}
-    if who not in ("ours", "transformers"):
-        return {"cells": cells}
-    return {"cells": cells, "sample": np.asarray(make_call(_SAMPLE, 32)())[:, :8].tolist()}
+    if who in ("ours", "transformers"):
+        return {"cells": cells, "sample": np.asarray(make_call(_SAMPLE, 32)())[:, :8].tolist()}
+    return {"cells": cells}
 
 
 def _ids(settings: BenchSettings, batch: int, length: int) -> dict[str, np.ndarray]:
     """Random sequences without padding, int32 [B, L]."""
     vocab_size = files.read_json(f"{model_path(settings)}/config.json")["vocab_size"]
     ids = np.random.default_rng(1).integers(5, vocab_size, (batch, length)).astype(np.int32)
-    return {
-        "input_ids": ids,
-        "input_mask": np.ones_like(ids),
-        "segment_ids": np.zeros_like(ids),
-    }
+    return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
 
 
-def _signature(settings: BenchSettings, name: str) -> Callable:
+def _ours(settings: BenchSettings, *, from_strings: bool = False) -> Callable:
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (its operations tokenize)
 
     model = tf.saved_model.load(f"{export_path(settings)}/1")
-    function = model.signatures[name]
+    function = model.signatures["classify" if from_strings else "tokens"]
     function.model = model  # keeps its variables
-    return function
-
-
-def _our_ids(settings: BenchSettings) -> Callable:
-    import tensorflow as tf
-
-    function = _signature(settings, "tokens")
+    output = "probabilities" if from_strings else "pooled_output"
 
     def make_call(batch: int, length: int):
-        inputs = {name: tf.constant(ids) for name, ids in _ids(settings, batch, length).items()}
-        return lambda: function(**inputs)["pooled_output"].numpy()
-
-    return make_call
-
-
-def _our_strings(settings: BenchSettings) -> Callable:
-    import tensorflow as tf
-
-    function = _signature(settings, "classify")
-
-    def make_call(batch: int, length: int):
-        texts = tf.constant(texts_of(settings, batch, length))
-        return lambda: function(texts=texts)["probabilities"].numpy()
+        work = (settings, batch, length)
+        inputs = {"texts": texts_of(*work)} if from_strings else _ids(*work)
+        tensors = {name: tf.constant(value) for name, value in inputs.items()}
+        return lambda: function(**tensors)[output].numpy()
 
     return make_call
 
@@ -114,16 +86,11 @@ def texts_of(settings: BenchSettings, count: int, length: int) -> list[str]:
         words = itertools.cycle(
             [word for line in itertools.islice(file, 2000) for word in line.split()]
         )
-    sizes: dict[str, int] = {}
+    size_of = functools.cache(lambda word: len(tokenizer.encode(word)))
     texts = []
     for _ in range(count):
         text, size = [], 2  # [CLS] and [SEP]
-        while True:
-            word = next(words)
-            sizes.setdefault(word, len(tokenizer.encode(word)))
-            size += sizes[word]
-            if size > length:
-                break
+        while (size := size + size_of(word := next(words))) <= length:
             text.append(word)
         texts.append(" ".join(text))
     return texts
@@ -157,8 +124,7 @@ def _model_garden(settings: BenchSettings) -> Callable:
     encoder = peers.model_garden_encoder(config)
     spec = tf.TensorSpec([None, None], tf.int32)
     run = tf.function(
-        lambda *ids: encoder(list(ids), training=False)["pooled_output"],
-        input_signature=[spec] * 3,
+        lambda *ids: encoder(list(ids), training=False)["pooled_output"], input_signature=[spec] * 3
     )
 
     def make_call(batch: int, length: int):
@@ -191,17 +157,22 @@ def over_http(settings: BenchSettings) -> Values:
     return {"batches": batches}
 
 
-def _measurement(who: str, inputs: tuple[str, ...], needs=(), in_quick=True) -> Measurement:
-    function = functools.partial(answer, who=who)
-    return Measurement(
-        f"inference.{who}", function, needs=needs, inputs=(TEXT, *inputs), in_quick=in_quick
-    )
-
-
+_MAKERS: Mapping[str, Callable[[BenchSettings], Callable]] = {
+    "ours": _ours,
+    "ours_strings": functools.partial(_ours, from_strings=True),
+    "transformers": _transformers,
+    "model_garden": _model_garden,
+}
 MEASUREMENTS = (
-    _measurement("ours", (EXPORT,)),
-    _measurement("ours_strings", (EXPORT,), in_quick=False),
-    _measurement("transformers", (MODEL,), peers.PEERS["transformers"]),
-    _measurement("model_garden", (MODEL,), peers.PEERS["model_garden"], in_quick=False),
+    *(
+        Measurement(
+            f"inference.{who}",
+            functools.partial(answer, who=who),
+            needs=peers.PEERS.get(who, ()),
+            inputs=(TEXT, EXPORT if who.startswith("ours") else MODEL),
+            in_quick=who in ("ours", "transformers"),
+        )
+        for who in _MAKERS
+    ),
     Measurement("inference.http", over_http, inputs=(TEXT, EXPORT)),
 )

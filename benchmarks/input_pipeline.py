@@ -10,13 +10,14 @@ it measures any records, in processor seconds, which other programs on the machi
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from benchmarks import measure
 from benchmarks.inputs import RECORDS, records_path
 from benchmarks.measure import BenchSettings, Measurement, Values
 
 _BATCH, _BATCHES, _BUFFER = 256, 50, 10_000
+_WARM_UP_ROUNDS = 1 + _BUFFER // (_BATCH * _BATCHES)  # fill the shuffle buffer
 
 
 def read(settings: BenchSettings, *, length: int, kind: str, deterministic: bool) -> Values:
@@ -32,7 +33,7 @@ def read(settings: BenchSettings, *, length: int, kind: str, deterministic: bool
         tf.random.set_seed(1)
     batches, num_bytes = _training_batches(records_path(settings, length, kind))
     timing = measure.repeated(
-        lambda: _take(batches), settings.seconds / 4, warm_up=_warm_up_rounds(), least=5
+        lambda: _take(batches), settings.seconds / 4, warm_up=_WARM_UP_ROUNDS, least=5
     )
     return {
         **timing,
@@ -55,27 +56,20 @@ def _training_batches(folder: str) -> tuple[Iterator, float]:
     return iter(dataset), num_bytes / record_set.num_examples
 
 
-def _warm_up_rounds() -> int:
-    """How many `_take` fill the shuffle buffer."""
-    return 1 + _BUFFER // (_BATCH * _BATCHES)
-
-
 def _take(batches: Iterator) -> None:
     for _ in range(_BATCHES):
         next(batches)
 
 
-def _line(folder: str, clock: Callable[[], float]) -> str:
+def _line(folder: str) -> str:
     """The rate at which a folder's records are read, in words."""
     batches, num_bytes = _training_batches(folder)
-    for _ in range(_warm_up_rounds()):
-        _take(batches)
     rates = []
-    for _ in range(7):
-        start = clock()
+    for _ in range(_WARM_UP_ROUNDS + 7):
+        start = time.process_time()
         _take(batches)
-        rates.append(_BATCH * _BATCHES / (clock() - start))
-    rate = measure.statistics_of(rates)
+        rates.append(_BATCH * _BATCHES / (time.process_time() - start))
+    rate = measure.statistics_of(rates[_WARM_UP_ROUNDS:])
     return (
         f"{folder}: {num_bytes:,.0f} bytes an example; examples a second of one core"
         f" {rate['median']:,.0f} ({rate['min']:,.0f} to {rate['max']:,.0f})"
@@ -84,16 +78,15 @@ def _line(folder: str, clock: Callable[[], float]) -> str:
 
 MEASUREMENTS = tuple(
     Measurement(
-        f"input_pipeline.{length}.{kind}{'.deterministic' if deterministic else ''}",
+        f"input_pipeline.{length}.{kind}{'.deterministic' * deterministic}",
         functools.partial(read, length=length, kind=kind, deterministic=deterministic),
-        inputs=(RECORDS[length, kind],),
+        inputs=(name,),
         in_quick=(length, kind, deterministic) == (128, "full", False),
     )
-    for length in (512, 128)
-    for kind in ("full", "compact", "dynamic")
+    for (length, kind), name in RECORDS.items()
     for deterministic in ((False, True) if length == 128 else (False,))
 )
 
 if __name__ == "__main__":
     for folder in sys.argv[1:]:
-        print(_line(folder, time.process_time), flush=True)
+        print(_line(folder), flush=True)

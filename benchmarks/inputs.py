@@ -10,7 +10,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from typing import Any
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
@@ -22,10 +23,10 @@ RECORDS = {
     for length in (512, 128)
     for kind in ("full", "compact", "dynamic")
 }
-_RECORD_FLAGS: Mapping[str, tuple[str, ...]] = {
-    "full": (),
-    "compact": ("--record_format=compact",),
-    "dynamic": ("--masking=dynamic",),
+_RECORD_FLAGS = {
+    "full": {"dupe_factor": 4},
+    "compact": {"dupe_factor": 4, "record_format": "compact"},
+    "dynamic": {"masking": "dynamic"},
 }
 _VOCABULARY_SIZES = (30000, 8000)
 _RECORDS_MEGABYTES = 5
@@ -61,13 +62,28 @@ def export_path(settings: BenchSettings) -> str:
     return str(settings.work / "export")
 
 
-def run_module(module: str, *flags: str) -> None:
+def record_flags(settings: BenchSettings, text: str, length: int) -> dict[str, Any]:
+    """Flags of create_pretraining_data: text, vocabulary, length."""
+    return {
+        "input_file": text,
+        "spm_model_file": vocabulary_path(settings),
+        "max_seq_length": length,
+        "max_predictions_per_seq": predictions_of(length),
+    }
+
+
+def command(*program: str, **flags: Any) -> list[str]:
+    """The command line of a Python program."""
+    return [sys.executable, *program, *(f"--{name}={value}" for name, value in flags.items())]
+
+
+def run_module(module: str, **flags: Any) -> None:
     """Runs a program of the project.
 
     Raises:
       UserError: it fails; quotes the last line that it printed.
     """
-    done = subprocess.run([sys.executable, "-m", module, *flags], capture_output=True, text=True)
+    done = subprocess.run(command("-m", module, **flags), capture_output=True, text=True)
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         raise UserError(f"{module}: {lines[-1] if lines else f'ended with {done.returncode}'}")
@@ -118,8 +134,7 @@ def make_text(settings: BenchSettings) -> Values:
                     output.write(b"\n")
         else:
             megabytes = 2 if settings.quick else 0
-            flags = (f"--output_file={partial}", f"--max_megabytes={megabytes}")
-            run_module("data_prep.sample_corpus", *flags)
+            run_module("data_prep.sample_corpus", output_file=partial, max_megabytes=megabytes)
     return {"bytes": os.path.getsize(path)}
 
 
@@ -137,12 +152,8 @@ def make_vocabulary(settings: BenchSettings) -> Values:
 
 def _train_vocabulary(settings: BenchSettings, text: str, vocab_size: int) -> Values:
     with _made(vocabulary_path(settings)) as partial:
-        run_module(
-            "data_prep.train_sentencepiece",
-            f"--input_file={text}",
-            f"--output_prefix={partial.removesuffix('.model')}",
-            f"--vocab_size={vocab_size}",
-        )
+        flags = {"input_file": text, "output_prefix": partial.removesuffix(".model")}
+        run_module("data_prep.train_sentencepiece", **flags, vocab_size=vocab_size)
     return {"vocab_size": vocab_size}
 
 
@@ -150,18 +161,8 @@ def make_records(settings: BenchSettings, *, length: int, kind: str) -> Values:
     """Makes pretraining records."""
     text, _ = cut_text(settings, 1 if settings.quick else _RECORDS_MEGABYTES)
     folder = records_path(settings, length, kind)
-    dupe_factor = () if kind == "dynamic" else ("--dupe_factor=4",)
-    run_module(
-        "data_prep.create_pretraining_data",
-        f"--input_file={text}",
-        f"--output_dir={folder}",
-        f"--spm_model_file={vocabulary_path(settings)}",
-        f"--max_seq_length={length}",
-        f"--max_predictions_per_seq={predictions_of(length)}",
-        "--num_shards=4",
-        *dupe_factor,
-        *_RECORD_FLAGS[kind],
-    )
+    flags = {**record_flags(settings, text, length), **_RECORD_FLAGS[kind], "num_shards": 4}
+    run_module("data_prep.create_pretraining_data", output_dir=folder, **flags)
     metadata = files.read_json(os.path.join(folder, "metadata.json"))
     num_bytes = sum(shard["bytes"] for shard in metadata["shards"])
     return {"bytes": num_bytes, "examples": metadata["counts"]["examples"]}

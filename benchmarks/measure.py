@@ -255,13 +255,8 @@ def in_process(name: str, settings: BenchSettings, limit_seconds: float) -> Valu
     command = [sys.executable, "-m", "benchmarks.worker", name, json.dumps(settings.to_dict())]
     busy, own, start = _busy_seconds(), children_seconds(), time.monotonic()
     with open(log, "w") as file:
-        process = subprocess.Popen(
-            [*command, str(answer)],
-            env=environment(),
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        options = {"env": environment(), "stderr": subprocess.STDOUT, "start_new_session": True}
+        process = subprocess.Popen([*command, str(answer)], stdout=file, **options)
         is_over = not _ended(process, limit_seconds)
     elapsed, cpu = time.monotonic() - start, children_seconds() - own
     measured = json.loads(answer.read_text()) if answer.exists() else {}
@@ -295,10 +290,8 @@ def _ended(process: subprocess.Popen, limit_seconds: float) -> bool:
 
 def environment() -> dict[str, str]:
     """The environment of a measurement's process."""
-    inherited = {
-        name: value for name, value in os.environ.items() if name not in _DROPPED_VARIABLES
-    }
-    return {**inherited, **ENVIRONMENT}
+    names = os.environ.keys() - _DROPPED_VARIABLES
+    return {**{name: os.environ[name] for name in names}, **ENVIRONMENT}
 
 
 def _busy_seconds() -> float:

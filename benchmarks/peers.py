@@ -61,12 +61,9 @@ def transformers_config(config: AlbertConfig):
     """transformers' configuration of a size."""
     import transformers
 
-    sizes = {
-        name: value
-        for name, value in config.to_dict().items()
-        if name not in ("share_parameters", "hidden_act", "foreign")
-    }
-    return transformers.AlbertConfig(**sizes, hidden_act="gelu_new")
+    sizes = {**config.to_dict(), "hidden_act": "gelu_new"}
+    del sizes["share_parameters"], sizes["foreign"]
+    return transformers.AlbertConfig(**sizes)
 
 
 def transformers_inputs(features: Mapping[str, np.ndarray]) -> dict:

@@ -1,5 +1,6 @@
 """The plots of a report, as PNG files."""
 
+import operator
 import pathlib
 from collections.abc import Sequence
 
@@ -95,21 +96,21 @@ def _memory(results: RunResults):
 
 def _preparation(results: RunResults):
     """Seconds and memory by the size of the corpus, seconds by length and by workers."""
-    position_of = {
-        "corpus": lambda values: values["text_bytes"] / 1e6,
-        "length": lambda values: values["length"],
-        "workers": lambda values: values["num_workers"],
-    }
     base = results.values("preparation.dupe_1")
     if not base or not results.values_by_name("preparation.corpus."):
         return None
     series = {}
-    for varied, position in position_of.items():
+    for varied, name in (
+        ("corpus", "text_bytes"),
+        ("length", "length"),
+        ("workers", "num_workers"),
+    ):
         measured = results.values_by_name(f"preparation.{varied}.").values()
-        points = sorted([base, *measured], key=position)
-        series[varied] = list(map(position, points)), points
+        points = sorted([base, *measured], key=operator.itemgetter(name))
+        series[varied] = [values[name] for values in points], points
     figure, ((seconds, memory, by_length, by_workers),) = new_figure(4)
-    megabytes, points = series["corpus"]
+    num_bytes, points = series["corpus"]
+    megabytes = [size / 1e6 for size in num_bytes]
     _line(seconds, megabytes, points)
     seconds.set(xlabel="corpus, MB", ylabel="seconds, dupe 1, length 512")
     for key, label in (("all_processes_bytes", "all processes"), ("process_bytes", "largest")):
@@ -126,11 +127,7 @@ def _preparation(results: RunResults):
 
 def _inference(results: RunResults):
     """Sequences a second by batch, a panel for each length."""
-    cells_of = {
-        who: values["cells"]
-        for who in ("ours", "ours_strings", "transformers", "model_garden")
-        if (values := results.values(f"inference.{who}"))
-    }
+    cells_of = results.inference_cells()
     if not cells_of:
         return None
     sizes = [tuple(map(int, size.split("x"))) for size in next(iter(cells_of.values()))]

@@ -5,20 +5,26 @@ import os
 import resource
 import shutil
 import subprocess
-import sys
+from collections.abc import Mapping
+from typing import Any
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.workers import num_cores
 from benchmarks import measure
-from benchmarks.inputs import TEXT, VOCABULARY, cut_text, predictions_of, vocabulary_path
+from benchmarks.inputs import TEXT, VOCABULARY, command, cut_text, record_flags
 from benchmarks.measure import BenchSettings, Measurement, Values
 
 # The original's script under TensorFlow 1 on two cores: 5 MB of Wikipedia at --dupe_factor=10, length 512 and 77
 # predictions, measured once on another machine. Used for comparison without --original_dir.
-ORIGINAL_SECONDS, ORIGINAL_EXAMPLES, ORIGINAL_BYTES = 130.0, 40_777, 1_200_000_000
-ORIGINAL_MEGABYTES, ORIGINAL_DUPE_FACTOR, ORIGINAL_LENGTH = 5.0, 10, 512
-ORIGINAL_EXAMPLES_A_SECOND = ORIGINAL_EXAMPLES / ORIGINAL_SECONDS
+ORIGINAL = {
+    "megabytes": 5.0,
+    "dupe_factor": 10,
+    "length": 512,
+    "seconds": 130.0,
+    "examples_a_second": 40_777 / 130,
+    "all_processes_bytes": 1_200_000_000,
+}
 
 
 def prepare(
@@ -47,35 +53,30 @@ def prepare(
     """
     text, passes = cut_text(settings, quick_megabytes if settings.quick else megabytes)
     folder = settings.work / "prepared"
-    program = ["-m", "data_prep.create_pretraining_data"]
-    flags = {**_flags(settings, text, dupe_factor, length), "output_dir": folder}
-    most = 0
+    flags = {**record_flags(settings, text, length), "dupe_factor": dupe_factor}
+    peaks = []
 
-    def run() -> None:
-        nonlocal most
+    def run(**changes) -> None:
         shutil.rmtree(folder, ignore_errors=True)
-        most = max(most, _memory_of_run(program, {**flags, "num_workers": num_workers}))
+        program = ("-m", "data_prep.create_pretraining_data")
+        peaks.append(_memory_of_run(*program, **{**flags, "output_dir": folder, **changes}))
 
     # Fills numba's cache of compiled functions.
-    shutil.rmtree(folder, ignore_errors=True)
-    warm_text, _ = cut_text(settings, 0.05)
-    _memory_of_run(program, {**flags, "input_file": warm_text})
+    run(input_file=cut_text(settings, 0.05)[0])
+    peaks.clear()
+    flags["num_workers"] = num_workers
     cpu_before = measure.children_seconds()
     timing = measure.repeated(run, settings.seconds, warm_up=0, least=2, most=5)
     cpu_seconds = measure.children_seconds() - cpu_before
     metadata = files.read_json(str(folder / "metadata.json"))
     shutil.rmtree(folder)
     return {
-        **timing,
-        **_rates(text, metadata["counts"]["examples"], timing["median"]),
+        **_values(timing, flags, metadata["counts"]["examples"], max(peaks)),
         "cpu_seconds": cpu_seconds / timing["repeats"],
-        "dupe_factor": dupe_factor,
-        "length": length,
         "num_workers": num_workers or num_cores(),
         "passes_of_corpus": passes,
         "record_bytes": sum(shard["bytes"] for shard in metadata["shards"]),
         "process_bytes": measure.peak_bytes(resource.RUSAGE_CHILDREN),
-        "all_processes_bytes": most,
     }
 
 
@@ -88,65 +89,45 @@ def prepare_by_original(settings: BenchSettings, *, megabytes: float, dupe_facto
     from albert_tf.data.records import find_records  # imports TensorFlow
 
     text, passes = cut_text(settings, megabytes)
-    vocabulary, output = vocabulary_path(settings), settings.work / "original.tfrecord"
-    flags = {
-        **_flags(settings, text, dupe_factor, ORIGINAL_LENGTH),
-        "output_file": output,
-        "vocab_file": vocabulary,  # required, and unused with --spm_model_file
-    }
-    program = [os.path.join(settings.original_dir, "create_pretraining_data.py")]
-    most = 0
-
-    def run() -> None:
-        nonlocal most
-        most = _memory_of_run(program, flags)
-
-    timing = measure.repeated(run, 0, warm_up=0, least=1, most=1)
+    output = settings.work / "original.tfrecord"
+    flags = record_flags(settings, text, ORIGINAL["length"])
+    flags["vocab_file"] = flags["spm_model_file"]  # required, and unused with --spm_model_file
+    flags |= {"dupe_factor": dupe_factor, "output_file": output}
+    program = os.path.join(settings.original_dir, "create_pretraining_data.py")
+    peaks = []
+    timing = measure.repeated(
+        lambda: peaks.append(_memory_of_run(program, **flags)), 0, warm_up=0, least=1, most=1
+    )
     examples = find_records(str(output), "output_file").num_examples
     record_bytes = os.path.getsize(output)
     os.remove(output)
+    work = {"num_workers": 1, "passes_of_corpus": passes, "record_bytes": record_bytes}
+    return {**_values(timing, flags, examples, max(peaks)), **work}
+
+
+def _values(timing: Values, flags: Mapping[str, Any], examples: int, num_bytes: int) -> Values:
+    """The values that both programs have."""
+    text_bytes, seconds = os.path.getsize(flags["input_file"]), timing["median"]
     return {
         **timing,
-        **_rates(text, examples, timing["median"]),
-        "dupe_factor": dupe_factor,
-        "length": ORIGINAL_LENGTH,
-        "num_workers": 1,
-        "passes_of_corpus": passes,
-        "record_bytes": record_bytes,
-        "all_processes_bytes": most,
-    }
-
-
-def _rates(text: str, examples: int, seconds: float) -> Values:
-    text_bytes = os.path.getsize(text)
-    return {
         "text_bytes": text_bytes,
         "examples": examples,
         "examples_a_second": examples / seconds,
         "text_bytes_a_second": text_bytes / seconds,
+        "dupe_factor": flags["dupe_factor"],
+        "length": flags["max_seq_length"],
+        "all_processes_bytes": num_bytes,
     }
 
 
-def _flags(settings: BenchSettings, text: str, dupe_factor: int, length: int) -> dict:
-    """The flags of both programs."""
-    return {
-        "input_file": text,
-        "spm_model_file": vocabulary_path(settings),
-        "dupe_factor": dupe_factor,
-        "max_seq_length": length,
-        "max_predictions_per_seq": predictions_of(length),
-    }
-
-
-def _memory_of_run(program: list[str], flags: dict) -> int:
+def _memory_of_run(*program: str, **flags: Any) -> int:
     """Runs a Python program; returns the peak memory of all its processes together, in bytes.
 
     Raises:
       UserError: it fails.
     """
-    command = [sys.executable, *program, *(f"--{name}={value}" for name, value in flags.items())]
     with (
-        subprocess.Popen(command, stdout=subprocess.DEVNULL) as process,
+        subprocess.Popen(command(*program, **flags), stdout=subprocess.DEVNULL) as process,
         measure.memory_of_processes(process.pid) as most,
     ):
         process.wait()
@@ -155,15 +136,13 @@ def _memory_of_run(program: list[str], flags: dict) -> int:
     return most[0]
 
 
-def _measurement(name: str, in_quick: bool = False, **options) -> Measurement:
-    function = functools.partial(prepare, **options)
-    return Measurement(
-        f"preparation.{name}", function, inputs=(TEXT, VOCABULARY), in_quick=in_quick
-    )
+def _measurement(name: str, in_quick: bool = False, **work) -> Measurement:
+    function, inputs = functools.partial(prepare, **work), (TEXT, VOCABULARY)
+    return Measurement(f"preparation.{name}", function, inputs=inputs, in_quick=in_quick)
 
 
 # Megabytes of text on which the original is compared, by --dupe_factor.
-COMPARED = {10: ORIGINAL_MEGABYTES, 1: 60}
+COMPARED = {10: ORIGINAL["megabytes"], 1: 60}
 
 
 def _original(dupe_factor: int) -> Measurement:
@@ -182,9 +161,6 @@ MEASUREMENTS = (
     _measurement("dupe_1", True, megabytes=25, dupe_factor=1, quick_megabytes=5),
     *map(_original, COMPARED),
     *(_measurement(f"corpus.{size}MB", megabytes=size, dupe_factor=1) for size in (1, 5, 60)),
-    *(
-        _measurement(f"length.{length}", megabytes=25, dupe_factor=1, length=length)
-        for length in (128, 256)
-    ),
+    *(_measurement(f"length.{n}", megabytes=25, dupe_factor=1, length=n) for n in (128, 256)),
     _measurement("workers.1", megabytes=25, dupe_factor=1, num_workers=1),
 )

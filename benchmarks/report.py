@@ -8,7 +8,7 @@ writes them again from the stored numbers.
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,23 +17,10 @@ from albert_tf.core import files, flags
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.tables import table
 from benchmarks import plots
+from benchmarks.measure import Values
 from benchmarks.peers import PEERS
-from benchmarks.preparation import (
-    ORIGINAL_BYTES,
-    ORIGINAL_DUPE_FACTOR,
-    ORIGINAL_EXAMPLES_A_SECOND,
-    ORIGINAL_LENGTH,
-    ORIGINAL_MEGABYTES,
-    ORIGINAL_SECONDS,
-)
-from benchmarks.run_results import (
-    BUSY,
-    NAMES,
-    STEPS,
-    RunResults,
-    epoch_seconds,
-    growth_points,
-)
+from benchmarks.preparation import ORIGINAL
+from benchmarks.run_results import BUSY, NAMES, STEPS, RunResults, epoch_seconds, growth_points
 from benchmarks.training_step import PRECISIONS
 
 TABLE_FILE = "table.md"
@@ -55,20 +42,20 @@ def write(folder: pathlib.Path) -> None:
     """Writes table.md and the plots into the folder of results.json."""
     results = RunResults(files.read_json(str(folder / "results.json")))
     plot_of = plots.draw(results, folder)
-    sections: Sequence[tuple[str, Callable[[RunResults], list[str]]]] = (
-        ("Aims", aims),
-        ("Training step", training_steps),
-        ("Memory of a training step", memory),
-        ("Data preparation", preparation),
-        ("Input pipeline", input_pipeline),
-        ("Fine-tuning", fine_tuning),
-        ("Inference", inference),
-        ("Limits of the machine", limits),
-        ("How the cost grows", growth),
-        ("Left out, failed, not run", missing),
-    )
+    sections: dict[str, Callable[[RunResults], list[str]]] = {
+        "Aims": aims,
+        "Training step": training_steps,
+        "Memory of a training step": memory,
+        "Data preparation": preparation,
+        "Input pipeline": input_pipeline,
+        "Fine-tuning": fine_tuning,
+        "Inference": inference,
+        "Limits of the machine": limits,
+        "How the cost grows": growth,
+        "Left out, failed, not run": missing,
+    }
     lines = heading(results)
-    for title, section in sections:
+    for title, section in sections.items():
         if section_lines := section(results):
             lines += ["", f"## {title}", "", *section_lines]
             if title in plot_of:
@@ -106,11 +93,8 @@ def heading(results: RunResults) -> list[str]:
     memory_bytes = machine.get("memory_bytes", 0)
     commits = {result.get("commit") for result in measurements.values()} - {None, ""}
     versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
-    busy = [
-        f"{name} ({result['others']:.0%})"
-        for name, result in measurements.items()
-        if results.was_disturbed(name)
-    ]
+    disturbed = filter(results.was_disturbed, measurements)
+    busy = [f"{name} ({measurements[name]['others']:.0%})" for name in disturbed]
     lines = [
         f"# Speed and memory, {content['date']}",
         "",
@@ -121,13 +105,11 @@ def heading(results: RunResults) -> list[str]:
         f"{content.get('seconds', 0) / 60:.0f} minutes{', --quick' if settings['quick'] else ''}. Times are medians,"
         " with minimum and maximum in parentheses; memory is the peak of the process, in 10^9 bytes.",
     ]
-    if busy:
-        lines += [
-            "",
-            f"Other programs used more than {BUSY:.0%} of the processors during {len(busy)} measurements, whose times"
-            f" are therefore too long: {', '.join(busy)}.",
-        ]
-    return lines
+    text = (
+        f"Other programs used more than {BUSY:.0%} of the processors during {len(busy)} measurements, whose times"
+        f" are therefore too long: {', '.join(busy)}."
+    )
+    return [*lines, "", text] if busy else lines
 
 
 # --- Sections ---
@@ -151,31 +133,26 @@ def _preparation_aims(results: RunResults) -> Iterator[tuple[str, ...]]:
     ratio_aims = {} if results.content["settings"]["quick"] else AIM_PREPARATION
     for name, aim in ratio_aims.items():
         if values := results.values(f"preparation.{name}"):
-            ratio = values["examples_a_second"] / _original_rate(results, values["dupe_factor"])
-            yield (
-                f"data preparation, --dupe_factor={values['dupe_factor']}, {values['text_bytes'] / 1e6:.0f} MB",
-                f"{aim} x the original",
-                f"{number(ratio)} x",
-                _verdict(results, [f"preparation.{name}"], ratio >= aim),
-            )
+            ratio = _times_original(results, values)
+            megabytes, dupe_factor = values["text_bytes"] / 1e6, values["dupe_factor"]
+            title = f"data preparation, --dupe_factor={dupe_factor}, {megabytes:.0f} MB"
+            verdict = _verdict(results, [f"preparation.{name}"], ratio >= aim)
+            yield title, f"{aim} x the original", f"{number(ratio)} x", verdict
     peaks = [
         values["all_processes_bytes"]
         for name, values in results.values_by_name("preparation.").items()
         if "original" not in name
     ]
     if peaks:
-        yield (
-            "data preparation, memory of all processes, any corpus",
-            f"{gigabytes(AIM_PREPARATION_BYTES)} GB",
-            f"{gigabytes(max(peaks))} GB",
-            _verdict(results, (), max(peaks) <= AIM_PREPARATION_BYTES),
-        )
+        title = "data preparation, memory of all processes, any corpus"
+        aim, peak = f"{gigabytes(AIM_PREPARATION_BYTES)} GB", f"{gigabytes(max(peaks))} GB"
+        yield title, aim, peak, _verdict(results, (), max(peaks) <= AIM_PREPARATION_BYTES)
 
 
-def _original_rate(results: RunResults, dupe_factor: int) -> float:
-    """The original's examples a second: of this run, or measured once."""
-    values = results.values(f"preparation.original.dupe_{dupe_factor}")
-    return values["examples_a_second"] if values else ORIGINAL_EXAMPLES_A_SECOND
+def _times_original(results: RunResults, values: Values) -> float:
+    """Examples a second, divided by those of the original: of this run, or measured once."""
+    original = results.values(f"preparation.original.dupe_{values['dupe_factor']}") or ORIGINAL
+    return values["examples_a_second"] / original["examples_a_second"]
 
 
 def _step_aims(results: RunResults) -> Iterator[tuple[str, ...]]:
@@ -184,25 +161,16 @@ def _step_aims(results: RunResults) -> Iterator[tuple[str, ...]]:
         title = f"training step, base {step}, {precision}"
         if share := results.share(step, precision, "ours"):
             names = [f"{prefix}.ours", f"matrix_products.{precision}"]
-            aim = AIM_SHARE[precision]
-            verdict = _verdict(results, names, share >= aim)
-            yield (
-                f"{title}: share of the matrix-product limit",
-                f"{aim:.0%}",
-                f"{share:.0%}",
-                verdict,
-            )
+            aim, of_limit = AIM_SHARE[precision], f"{title}: share of the matrix-product limit"
+            yield of_limit, f"{aim:.0%}", f"{share:.0%}", _verdict(results, names, share >= aim)
         timings = results.values_by_name(f"{prefix}.")
         ours = timings.pop(f"{prefix}.ours", None)
         if ours and timings:
             fastest = min(timings, key=lambda name: timings[name]["median"])
             ratio = timings[fastest]["median"] / ours["median"]
-            yield (
-                f"{title}: faster than every peer",
-                "> 1 x",
-                f"{number(ratio)} x {NAMES[fastest.rpartition('.')[2]]}",
-                _verdict(results, [f"{prefix}.ours", *timings], ratio > 1),
-            )
+            measured = f"{number(ratio)} x {NAMES[fastest.rpartition('.')[2]]}"
+            verdict = _verdict(results, [f"{prefix}.ours", *timings], ratio > 1)
+            yield f"{title}: faster than every peer", "> 1 x", measured, verdict
 
 
 def _pipeline_aims(results: RunResults) -> Iterator[tuple[str, ...]]:
@@ -211,12 +179,11 @@ def _pipeline_aims(results: RunResults) -> Iterator[tuple[str, ...]]:
         measured = results.values_by_name(f"input_pipeline.{step.split('x')[1]}.")
         if step_rate and measured:
             ratio = min(values["examples_a_second"] for values in measured.values()) / step_rate
-            yield (
-                f"input pipeline at {step}, slowest kind of records: multiple of the step's rate",
-                f"{AIM_PIPELINE} x",
-                f"{number(ratio)} x",
-                _verdict(results, measured, ratio >= AIM_PIPELINE),
+            title = (
+                f"input pipeline at {step}, slowest kind of records: multiple of the step's rate"
             )
+            verdict = _verdict(results, measured, ratio >= AIM_PIPELINE)
+            yield title, f"{AIM_PIPELINE} x", f"{number(ratio)} x", verdict
 
 
 def training_steps(results: RunResults) -> list[str]:
@@ -246,16 +213,11 @@ def _step_rows(results: RunResults, step: str, precision: str) -> Iterator[tuple
             if reason := results.why_not(name):
                 yield NAMES[who], reason, "", "", "", "", ""
             continue
+        rates = values["examples_a_second"], values["flops"] / values["median"] / 1e9
         share = results.share(step, precision, who)
-        yield (
-            NAMES[who],
-            spread(values),
-            number(values["examples_a_second"]),
-            number(values["flops"] / values["median"] / 1e9),
-            f"{share:.0%}" if share else "",
-            f"{values['median'] / ours['median']:.2f}" if ours else "",
-            gigabytes(values["peak_bytes"]),
-        )
+        times_ours = f"{values['median'] / ours['median']:.2f}" if ours else ""
+        cells = (f"{share:.0%}" if share else "", times_ours, gigabytes(values["peak_bytes"]))
+        yield NAMES[who], spread(values), *map(number, rates), *cells
 
 
 def memory(results: RunResults) -> list[str]:
@@ -268,9 +230,8 @@ def memory(results: RunResults) -> list[str]:
                 row[who] = results.why_not(name).partition(":")[0]
                 if values := results.values(name):
                     row[who] = f"{gigabytes(values['peak_bytes'])} GB, {number(values['median'])} s"
-    names = [
-        who for who in (*PEERS, "ours_recomputed") if any(who in row for row in cells.values())
-    ]
+    measured = set().union(*cells.values())
+    names = [who for who in (*PEERS, "ours_recomputed") if who in measured]
     rows = [
         (f"albert-{size} {step}", *(row.get(who, "") for who in names))
         for (size, step), row in cells.items()
@@ -283,31 +244,21 @@ def preparation(results: RunResults) -> list[str]:
     measured = results.values_by_name("preparation.")
     rows = []
     if measured and not any("original" in name for name in measured):
-        rows.append(
-            (
-                "the original, measured once on another machine",
-                f"{ORIGINAL_MEGABYTES:g} MB, dupe {ORIGINAL_DUPE_FACTOR}, length {ORIGINAL_LENGTH}, 1 process",
-                number(ORIGINAL_SECONDS),
-                number(ORIGINAL_EXAMPLES_A_SECOND),
-                number(ORIGINAL_MEGABYTES / ORIGINAL_SECONDS),
-                "1",
-                gigabytes(ORIGINAL_BYTES),
-            )
-        )
+        title, megabytes = "the original, measured once on another machine", ORIGINAL["megabytes"]
+        work = f"{megabytes:g} MB, dupe {ORIGINAL['dupe_factor']}, length {ORIGINAL['length']}, 1 process"
+        seconds, peak = ORIGINAL["seconds"], gigabytes(ORIGINAL["all_processes_bytes"])
+        rates = (seconds, ORIGINAL["examples_a_second"], megabytes / seconds)
+        rows.append((title, work, *map(number, rates), "1", peak))
     for name, values in measured.items():
-        ratio = values["examples_a_second"] / _original_rate(results, values["dupe_factor"])
-        rows.append(
-            (
-                f"`{name}`",
-                f"{number(values['text_bytes'] / 1e6)} MB{', repeated' * (values['passes_of_corpus'] > 1)},"
-                f" dupe {values['dupe_factor']}, length {values['length']}, {values['num_workers']} processes",
-                spread(values),
-                number(values["examples_a_second"]),
-                number(values["text_bytes_a_second"] / 1e6),
-                number(ratio) if values["length"] == ORIGINAL_LENGTH else "",
-                gigabytes(values["all_processes_bytes"]),
-            )
+        work = (
+            f"{number(values['text_bytes'] / 1e6)} MB{', repeated' * (values['passes_of_corpus'] > 1)},"
+            f" dupe {values['dupe_factor']}, length {values['length']}, {values['num_workers']} processes"
         )
+        rates = map(number, (values["examples_a_second"], values["text_bytes_a_second"] / 1e6))
+        is_comparable = values["length"] == ORIGINAL["length"]
+        times = number(_times_original(results, values)) if is_comparable else ""
+        peak = gigabytes(values["all_processes_bytes"])
+        rows.append((f"`{name}`", work, spread(values), *rates, times, peak))
     header = (
         " | work | seconds | examples/s | MB/s of text | times the original's examples/s"
         " | memory of all processes, GB"
@@ -323,18 +274,11 @@ def input_pipeline(results: RunResults) -> list[str]:
         (step,) = (step for step in STEPS if step.endswith(f"x{length}"))
         step_rate = results.examples_a_second(step)
         examples = values["batch"] * values["batches"]
-        rates = [examples / values[name] for name in ("median", "max", "min")]
-        rows.append(
-            (
-                length,
-                kind,
-                "yes" if deterministic else "no",
-                number(values["record_bytes"]),
-                spread(dict(zip(("median", "min", "max"), rates, strict=True))),
-                number(rates[0] / step_rate) if step_rate else "",
-                gigabytes(values["peak_bytes"]),
-            )
-        )
+        median, least, most = (examples / values[name] for name in ("median", "max", "min"))
+        record = (length, kind, "yes" if deterministic else "no", number(values["record_bytes"]))
+        rate = spread({"median": median, "min": least, "max": most})
+        multiple = number(median / step_rate) if step_rate else ""
+        rows.append((*record, rate, multiple, gigabytes(values["peak_bytes"])))
     header = (
         "length | records | --deterministic | bytes each | examples/s"
         " | multiple of the fastest step's rate | memory, GB"
@@ -352,18 +296,14 @@ def fine_tuning(results: RunResults) -> list[str]:
     )
     lines: list[str] = []
     for size in ("small", "base"):
-        timings = {
-            who: results.values(f"fine_tuning.{size}.{who}") for who in ("ours", "transformers")
-        }
+        timings = {who: results.values(f"fine_tuning.{size}.{who}") for who in PEERS}
         if not counted or not timings["ours"]:
             continue
         rows = []
         for task, batches in counted["tasks"].items():
             cells = [
-                number(epoch_seconds(timings[who]["lengths"], batches[padding]))
-                if timings[who]
-                else ""
-                for who, padding, _ in columns
+                number(epoch_seconds(timing["lengths"], batches[padding])) if timing else ""
+                for timing, padding in ((timings[who], padding) for who, padding, _ in columns)
             ]
             rows.append((task, f"{batches['examples']:,}", *cells))
         header = [f"{size}, seconds an epoch", "examples", *(title for *_, title in columns)]
@@ -378,9 +318,7 @@ def fine_tuning(results: RunResults) -> list[str]:
 
 def inference(results: RunResults) -> list[str]:
     """Latency and throughput by batch and length."""
-    cells_of = {
-        who: values["cells"] for who in NAMES if (values := results.values(f"inference.{who}"))
-    }
+    cells_of = results.inference_cells()
     if not cells_of:
         return []
     rows = [
@@ -390,12 +328,9 @@ def inference(results: RunResults) -> list[str]:
     lines = table(" | ".join(["batch x length: ms", *map(NAMES.get, cells_of)]), rows)
     samples = [results.values(f"inference.{who}") for who in ("ours", "transformers")]
     if all(samples):
-        ours, theirs = (np.array(values["sample"]) for values in samples)
-        difference = np.abs(ours - theirs).max()
-        lines += [
-            "",
-            f"Largest difference between our outputs and transformers': {difference:.1e}.",
-        ]
+        difference = np.abs(np.subtract(*(values["sample"] for values in samples))).max()
+        text = f"Largest difference between our outputs and transformers': {difference:.1e}."
+        lines += ["", text]
     if over_http := results.values("inference.http"):
         rows = [
             (batch, number(timing["texts_a_second"]), spread(timing, 1000))
@@ -411,23 +346,19 @@ def limits(results: RunResults) -> list[str]:
     for precision, step in itertools.product(PRECISIONS, STEPS):
         name = f"matrix products of a layer, {step}, {precision}"
         alone, between = results.limit_alone(step, precision), results.limit(step, precision)
-        if alone:
-            rows.append((name, f"{number(alone / 1e9)} GFLOP/s"))
-        if between and between != alone:
-            rows.append(
-                (f"{name}, between the repeats of our step", f"{number(between / 1e9)} GFLOP/s")
-            )
+        rows.append((name, alone, 1e9))
+        if between != alone:
+            rows.append((f"{name}, between the repeats of our step", between, 1e9))
     if again := results.values("matrix_products_again.float32"):
-        rate = number(again["4096"]["rate"] / 1e9)
-        rows.append(("the same at the end of the run, 8x512, float32", f"{rate} GFLOP/s"))
+        rows.append(("the same at the end of the run, 8x512, float32", again["4096"]["rate"], 1e9))
     if values := results.values("sentencepiece"):
-        rate = number(values["bytes_a_second"] / 1e6)
-        rows.append(("SentencePiece alone, one core", f"{rate} MB/s"))
+        rows.append(("SentencePiece alone, one core", values["bytes_a_second"], 1e6))
     if values := results.values("disk"):
-        for name, key in (("written", "write"), ("read", "read")):
-            rate = number(values[key]["bytes_a_second"] / 1e6)
-            rows.append((f"disk, {name}", f"{rate} MB/s"))
-    return table("what | rate", rows)
+        rows.append(("disk, written", values["write"]["bytes_a_second"], 1e6))
+        rows.append(("disk, read", values["read"]["bytes_a_second"], 1e6))
+    units = {1e9: "GFLOP/s", 1e6: "MB/s"}
+    cells = [(name, f"{number(rate / unit)} {units[unit]}") for name, rate, unit in rows if rate]
+    return table("what | rate", cells)
 
 
 def growth(results: RunResults) -> list[str]:
@@ -437,13 +368,8 @@ def growth(results: RunResults) -> list[str]:
         for dimension, points in growth_points(results).items()
         for size, values in points
     ]
-    if not rows:
-        return []
-    return [
-        "The step of albert-base, 8 x 128, float32, with one size changed.",
-        "",
-        *table("what | size | seconds a step | memory, GB", rows),
-    ]
+    text = "The step of albert-base, 8 x 128, float32, with one size changed."
+    return [text, "", *table("what | size | seconds a step | memory, GB", rows)] if rows else []
 
 
 def missing(results: RunResults) -> list[str]:
@@ -455,10 +381,5 @@ def missing(results: RunResults) -> list[str]:
     ]
 
 
-def main(settings: ReportSettings) -> None:
-    """Writes the report of a folder again."""
-    write(pathlib.Path(settings.results_dir))
-
-
 if __name__ == "__main__":
-    flags.run(main, ReportSettings)
+    flags.run(lambda settings: write(pathlib.Path(settings.results_dir)), ReportSettings)

@@ -52,7 +52,7 @@ def main(settings: BenchSettings) -> None:
     folder = ResultsFolder(settings)
     start = time.monotonic()
     for number, measurement in enumerate(chosen, 1):
-        if folder.status(measurement.name) == "done":
+        if folder.is_done(measurement.name):
             continue
         print(f"[{number}/{len(chosen)}] {measurement.name}", end=" ", flush=True)
         seconds_left = settings.run_seconds - (time.monotonic() - start)
@@ -60,7 +60,7 @@ def main(settings: BenchSettings) -> None:
         folder.put(measurement.name, result)
         spent = result.get("process_seconds", 0.0)
         print(f"{result['status']}, {spent:.0f} s {result.get('reason', '')}".strip(), flush=True)
-    folder.put_seconds(time.monotonic() - start)
+    folder.add_seconds(time.monotonic() - start)
     # Imported late, so that this process stays small while others are measured.
     from benchmarks import report
 
@@ -76,26 +76,19 @@ def choose(settings: BenchSettings) -> list[Measurement]:
     """
     if not settings.only:
         return [each for each in registry.MEASUREMENTS if each.in_quick or not settings.quick]
-    names = set()
-    for prefix in filter(None, settings.only.split(",")):
-        matching = {
-            each.name for each in registry.MEASUREMENTS if f"{each.name}.".startswith(f"{prefix}.")
-        }
-        if not matching:
-            settings.refuse("only", f"={prefix}: no such measurement; --list prints their names")
-        names |= matching
-    return [each for each in registry.MEASUREMENTS if each.name in names]
+    prefixes = tuple(f"{name}." for name in settings.only.split(",") if name)
+    for prefix in prefixes:
+        if not any(f"{each.name}.".startswith(prefix) for each in registry.MEASUREMENTS):
+            reason = f"={prefix[:-1]}: no such measurement; --list prints their names"
+            settings.refuse("only", reason)
+    return [each for each in registry.MEASUREMENTS if f"{each.name}.".startswith(prefixes)]
 
 
 def _measured(
-    measurement: Measurement,
-    settings: BenchSettings,
-    folder: "ResultsFolder",
-    seconds_left: float,
+    measurement: Measurement, settings: BenchSettings, folder: "ResultsFolder", seconds_left: float
 ) -> dict[str, Any]:
     """The result of a measurement, or the reason why there is none."""
-    missing = [name for name in measurement.needs if not importlib.util.find_spec(name)]
-    if missing:
+    if missing := [name for name in measurement.needs if not importlib.util.find_spec(name)]:
         reason = f"{', '.join(missing)} is not installed (pip install albert-tf[peers])"
         return {"status": "left out", "reason": reason}
     if absent := [name for name in measurement.flags if not getattr(settings, name)]:
@@ -146,16 +139,16 @@ class ResultsFolder:
             self._values |= {name: before[name] for name in kept if name in before}
         self._write()
 
-    def status(self, name: str) -> str:
-        """The status of a measurement; "" if it has no result yet."""
-        return self._values["measurements"].get(name, {}).get("status", "")
+    def is_done(self, name: str) -> bool:
+        """Whether a measurement has values."""
+        return self._values["measurements"].get(name, {}).get("status") == "done"
 
     def put(self, name: str, result: dict[str, Any]) -> None:
         """Stores the result of a measurement."""
         self._values["measurements"][name] = {**result, "commit": self._values["commit"]}
         self._write()
 
-    def put_seconds(self, seconds: float) -> None:
+    def add_seconds(self, seconds: float) -> None:
         """Adds the time of a run."""
         self._values["seconds"] = self._values.get("seconds", 0.0) + seconds
         self._write()
@@ -178,8 +171,7 @@ class ResultsFolder:
         return result
 
     def _write(self) -> None:
-        content = json.dumps(self._values, indent=1) + "\n"
-        files.write_bytes(str(self._file), content.encode())
+        files.write_bytes(str(self._file), f"{json.dumps(self._values, indent=1)}\n".encode())
 
 
 def machine() -> dict[str, Any]:

@@ -68,6 +68,11 @@ class RunResults:
         limit = self.limit(step, precision)
         return values["flops"] / limit / values["median"] if values and limit else None
 
+    def inference_cells(self) -> dict[str, Values]:
+        """The `cells` of inference by implementation."""
+        values_of = {who: self.values(f"inference.{who}") for who in NAMES}
+        return {who: values["cells"] for who, values in values_of.items() if values}
+
     def examples_a_second(self, step: str) -> float | None:
         """The rate of our step in the faster precision."""
         timings = [self.values(f"training_step.{step}.{name}.ours") for name in PRECISIONS]
@@ -81,13 +86,8 @@ def epoch_seconds(lengths: Mapping[str, Values], batches: Mapping[str, int]) -> 
       ({"32": {"median": 1.0}, "64": {"median": 2.0}}, {"48": 10}) -> 15.0
     """
     known = sorted((int(length), timing["median"]) for length, timing in lengths.items())
-    known_lengths, seconds = zip(*known, strict=True)
-    return float(
-        sum(
-            count * np.interp(int(length), known_lengths, seconds)
-            for length, count in batches.items()
-        )
-    )
+    seconds = np.interp(list(map(int, batches)), *zip(*known, strict=True))
+    return float(seconds @ list(batches.values()))
 
 
 # The sizes of the step that the others differ from by one size.
@@ -100,10 +100,8 @@ def growth_points(results: RunResults) -> dict[str, list[tuple[int, Values]]]:
     points: dict[str, dict[int, Values]] = {}
     for name, values in results.values_by_name("growth.").items():
         _, dimension, size = name.split(".")
-        points.setdefault(dimension, {})[int(size)] = values
-    for dimension, values_of_size in points.items():
-        if base:
-            values_of_size[_BASE[dimension]] = base
+        own = points.setdefault(dimension, {_BASE[dimension]: base} if base else {})
+        own[int(size)] = values
     full = results.values("training_step.8x512.float32.ours")
     if full and "length" in points:
         points["length"][512] = full

@@ -65,10 +65,10 @@ class ServingSettings(Settings):
 def main(settings: ServingSettings) -> None:
     """Measures every batch size and prints the table."""
     lines = files.read_bytes(settings.input_file).decode().splitlines()
-    rows = [(*line.split("\t", 1), "")[:2] for line in lines if line.strip()]
+    rows = [line.partition("\t") for line in lines if line.strip()]
     if not rows:
         raise UserError(f"{settings.input_file}: holds no text")
-    instances = [{"text_a": text_a, "text_b": text_b} for text_a, text_b in rows]
+    instances = [{"text_a": text_a, "text_b": text_b} for text_a, _, text_b in rows]
     table_rows = []
     with server(settings) as url:
         for batch_size in settings.sizes:

@@ -7,6 +7,7 @@ to a global norm of 1, and is used as its documentation says. benchmarks/README.
 import contextlib
 import dataclasses
 import functools
+import pathlib
 import tempfile
 from collections.abc import Callable, Iterator
 
@@ -14,6 +15,7 @@ import numpy as np
 import psutil
 
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.flops import example_flops
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from benchmarks import limits, measure, peers
@@ -59,26 +61,14 @@ class Step:
         return predictions_of(self.length)
 
     @property
+    def flops(self) -> int:
+        """Floating-point operations of the matrix products, by formula."""
+        return self.batch * example_flops(self.config, self.length, self.predictions)
+
+    @property
     def dtype_policy(self) -> str:
         """The name of the precision in tf_keras and Keras."""
         return {"bfloat16": "mixed_bfloat16"}.get(self.precision, self.precision)
-
-
-def step_flops(step: Step) -> int:
-    """Floating-point operations of the matrix products of a step, by formula.
-
-    A product of [a, b] and [b, c] counts 2abc, and the backward pass twice as much as the forward pass. Recomputation
-    to save memory does not count, nor does the product with the vocabulary for tokens that are not masked.
-    """
-    config, rows = step.config, step.batch * step.length
-    width, inner = config.hidden_size, config.intermediate_size
-    dense = 4 * width**2 + 2 * width * inner  # query, key, value, output; both layers of the FFN
-    attention = 2 * step.length * width  # scores, and the weighted sum of the values
-    per_token = config.num_blocks * (dense + attention) + config.embedding_size * width
-    masked = step.batch * step.predictions
-    per_masked = config.embedding_size * (width + config.vocab_size)
-    pooled = step.batch * (width**2 + 2 * width)
-    return 3 * 2 * (rows * per_token + masked * per_masked + pooled)
 
 
 def features_of(step: Step, num_examples: int) -> dict[str, np.ndarray]:
@@ -111,7 +101,7 @@ def measure_step(
       least: minimum number of repeats.
 
     Returns:
-      `repeated`'s values; `flops` (`step_flops`); `examples_a_second`; `start_bytes`, the memory before the first
+      `repeated`'s values; `flops` (`Step.flops`); `examples_a_second`; `start_bytes`, the memory before the first
       step, with model and optimizer; for ours at base's width also `limit`, the floating-point operations a second of
       the matrix products of a layer, measured between the repeats.
     """
@@ -121,19 +111,17 @@ def measure_step(
         "transformers": transformers_step,
         "keras_hub": keras_hub_step,
     }
+    rows, products, product_flops = step.batch * step.length, None, 0
     with makers[step.who](step) as call:
         start_bytes = psutil.Process().memory_info().rss
-        products, product_flops = None, 0
         if step.who == "ours" and step.config.hidden_size == limits.HIDDEN:
-            products, product_flops = limits.layer_products(
-                step.batch * step.length, step.precision
-            )
+            products, product_flops = limits.layer_products(rows, step.precision)
         timing = measure.repeated(call, effort * settings.seconds, least=least, beside=products)
     limit = {"limit": product_flops / timing["beside"]["median"]} if products else {}
     return {
         **timing,
         **limit,
-        "flops": step_flops(step),
+        "flops": step.flops,
         "examples_a_second": step.batch / timing["median"],
         "start_bytes": start_bytes,
     }
@@ -151,19 +139,17 @@ def our_step(step: Step) -> Iterator[Callable[[], None]]:
     from data_prep.pretraining.record_writer import encode_examples
 
     with tempfile.TemporaryDirectory() as folder:
-        with open(f"{folder}/examples.tfrecord", "wb") as file:
-            file.write(encode_examples(features_of(step, max(_NUM_EXAMPLES, step.batch))).tobytes())
-        with open(f"{folder}/config.json", "w") as file:
-            file.write(step.config.to_json_string())
+        examples = features_of(step, max(_NUM_EXAMPLES, step.batch))
+        pathlib.Path(folder, "examples.tfrecord").write_bytes(encode_examples(examples).tobytes())
+        config_file = pathlib.Path(folder, "config.json")
+        config_file.write_text(step.config.to_json_string())
         run = RunConfig(
             output_dir=f"{folder}/run",
             train_batch_size=step.batch,
             mixed_precision=step.dtype_policy,
             recompute_activations=step.recompute,
         )
-        pretraining = PretrainingConfig(
-            input_file=folder, albert_config_file=f"{folder}/config.json"
-        )
+        pretraining = PretrainingConfig(input_file=folder, albert_config_file=str(config_file))
         trainer = make_trainer(lambda: PretrainingTask(pretraining, run), run, OptimizerConfig())
         one_step = tf.constant(1)
         yield lambda: trainer.train(one_step)
@@ -221,19 +207,19 @@ def model_garden_step(step: Step) -> Iterator[Callable[[], None]]:
     features = {name: tf.constant(value) for name, value in features_of(step, step.batch).items()}
     inputs = peers.model_garden_inputs(features)
     inputs["masked_lm_positions"] = features["masked_lm_positions"]
+    order = features["next_sentence_labels"][:, 0]
+    labels = {"mlm_logits": features["masked_lm_ids"], "next_sentence": order}
+    cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
 
     @tf.function
     def train_step() -> tf.Tensor:
         with tf.GradientTape() as tape:
             outputs = model(inputs, training=True)
-            masked_lm = tf.nn.sparse_softmax_cross_entropy_with_logits(
-                features["masked_lm_ids"], tf.cast(outputs["mlm_logits"], tf.float32)
-            )
-            order = tf.nn.sparse_softmax_cross_entropy_with_logits(
-                features["next_sentence_labels"][:, 0],
-                tf.cast(outputs["next_sentence"], tf.float32),
-            )
-            loss = tf.reduce_mean(masked_lm) + tf.reduce_mean(order)
+            losses = [
+                cross_entropy(targets, tf.cast(outputs[name], tf.float32))
+                for name, targets in labels.items()
+            ]
+            loss = tf.add_n(list(map(tf.reduce_mean, losses)))
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss
@@ -245,21 +231,16 @@ def model_garden_step(step: Step) -> Iterator[Callable[[], None]]:
 def transformers_step(step: Step) -> Iterator[Callable[[], None]]:
     """transformers' AlbertForPreTraining with PyTorch's AdamW; bfloat16 by autocast."""
     train = peers.transformers_training(
-        "AlbertForPreTraining",
-        step.config,
-        learning_rate=_LEARNING_RATE,
-        precision=step.precision,
+        "AlbertForPreTraining", step.config, learning_rate=_LEARNING_RATE, precision=step.precision
     )
     features = features_of(step, step.batch)
     labels = np.full((step.batch, step.length), -100)
     positions, ids = features["masked_lm_positions"], features["masked_lm_ids"]
     np.put_along_axis(labels, positions, ids, axis=1)
-    inputs = {
-        **peers.transformers_inputs(features),
-        "labels": peers.torch_integers(labels),
-        "sentence_order_label": peers.torch_integers(features["next_sentence_labels"][:, 0]),
-    }
-    yield lambda: train(inputs)
+    order = features["next_sentence_labels"][:, 0]
+    targets = {"labels": labels, "sentence_order_label": order}
+    targets = {name: peers.torch_integers(value) for name, value in targets.items()}
+    yield functools.partial(train, {**peers.transformers_inputs(features), **targets})
 
 
 @contextlib.contextmanager
@@ -276,10 +257,7 @@ def keras_hub_step(step: Step) -> Iterator[Callable[[], None]]:
         jit_compile=False,  # XLA's matrix products are slower on a processor
     )
     features = features_of(step, step.batch)
-    inputs = {
-        **peers.keras_hub_inputs(features),
-        "mask_positions": features["masked_lm_positions"],
-    }
+    inputs = {**peers.keras_hub_inputs(features), "mask_positions": features["masked_lm_positions"]}
     yield lambda: np.asarray(model.train_on_batch(inputs, features["masked_lm_ids"]))
 
 
@@ -312,41 +290,28 @@ def _memory(size: str, batch: int, length: int, who: str, recompute: bool = Fals
     return _measurement(name, step, effort=0, least=1)
 
 
+_WHO = (("ours", False), ("ours", True), ("model_garden", False), ("transformers", False))
 MEMORY = (
     _memory("base", 8, 512, "ours", recompute=True),
-    *(
-        _memory(*size, who, recompute)
-        for size in _SIZES
-        for who, recompute in [
-            ("ours", False),
-            ("ours", True),
-            ("model_garden", False),
-            ("transformers", False),
-        ]
-    ),
+    *(_memory(*size, who, recompute) for size in _SIZES for who, recompute in _WHO),
 )
 
 
-def _growth(dimension: str, size: int, **options) -> Measurement:
-    step = Step("ours", **{"length": 128, **options})
-    return _measurement(f"growth.{dimension}.{size}", step, effort=0.4)
+def _width(width: int) -> tuple[tuple[str, int], ...]:
+    """The changes of albert-base to another width."""
+    heads = ("num_attention_heads", width // 64)
+    return ("hidden_size", width), ("intermediate_size", 4 * width), heads
 
 
 # Each changes one size of albert-base at 8 x 128.
-GROWTH = (
-    *(_growth("length", length, length=length) for length in (128, 256)),
-    *(_growth("layers", n, changes=(("num_hidden_layers", n),)) for n in (3, 6, 24)),
-    *(
-        _growth(
-            "width",
-            width,
-            changes=(
-                ("hidden_size", width),
-                ("intermediate_size", 4 * width),
-                ("num_attention_heads", width // 64),
-            ),
-        )
-        for width in (256, 512, 1024)
-    ),
-    *(_growth("batch", batch, batch=batch) for batch in (1, 4, 32)),
+GROWTH = tuple(
+    _measurement(
+        f"growth.{dimension}.{size}", Step("ours", **{"length": 128, **options}), effort=0.4
+    )
+    for dimension, size, options in [
+        *(("length", length, {"length": length}) for length in (128, 256)),
+        *(("layers", n, {"changes": (("num_hidden_layers", n),)}) for n in (3, 6, 24)),
+        *(("width", width, {"changes": _width(width)}) for width in (256, 512, 1024)),
+        *(("batch", batch, {"batch": batch}) for batch in (1, 4, 32)),
+    ]
 )

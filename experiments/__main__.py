@@ -19,6 +19,12 @@ from albert_tf.training.settings import PRECISIONS, RunConfig
 from experiments import declarations
 
 
+def _names(value: str, folder: str = "") -> list[str]:
+    """The names in the value of a flag, separated by commas; "all" are those of the TOML files in a folder."""
+    is_all = folder and value == "all"
+    return declarations.names_of(folder) if is_all else list(filter(None, value.split(",")))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ResultSettings(Settings):
     """The experiments, their scale, and the folder of their results."""
@@ -36,9 +42,7 @@ class ResultSettings(Settings):
         Raises:
           UserError: an experiment does not exist.
         """
-        names = self.experiments.split(",")
-        if names == ["all"]:
-            names = declarations.names_of(declarations.DEFINITIONS)
+        names = _names(self.experiments, declarations.DEFINITIONS)
         return [declarations.read_experiment(name) for name in names]
 
 
@@ -56,9 +60,8 @@ class ReportSettings(ResultSettings):
 
     def chosen(self) -> list[declarations.Experiment]:
         """All experiments of the project, and the user's own."""
-        names = declarations.names_of(declarations.DEFINITIONS)
-        names += [name for name in self.experiments.split(",") if name and name not in names]
-        return [declarations.read_experiment(name) for name in names]
+        names = [*_names("all", declarations.DEFINITIONS), *_names(self.experiments)]
+        return [declarations.read_experiment(name) for name in dict.fromkeys(names)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,10 +99,9 @@ class ExperimentSettings(ResultSettings):
     def __post_init__(self):
         super().__post_init__()
         for flag, known in (("measures", declarations.MEASURES), ("tasks", declarations.TASKS)):
-            names = filter(None, getattr(self, flag).split(","))
-            if unknown := [name for name in names if name not in known]:
+            if unknown := [name for name in _names(getattr(self, flag)) if name not in known]:
                 self.refuse(flag, f"must be among {', '.join(known)}; got {unknown[0]!r}")
-        if not all(seed.isdigit() for seed in filter(None, self.seeds.split(","))):
+        if not all(map(str.isdigit, _names(self.seeds))):
             self.refuse("seeds", f"must be numbers separated by commas, got {self.seeds!r}")
 
     def chosen_scale(self) -> declarations.Scale:
@@ -164,16 +166,12 @@ def run(settings: ExperimentSettings) -> None:
 
     scale = settings.chosen_scale()
     work = [(experiment, settings.chosen_rows(experiment)) for experiment in settings.chosen()]
-    measures = tuple(filter(None, settings.measures.split(",")))
+    measures, tasks = tuple(_names(settings.measures)), tuple(_names(settings.tasks))
     for experiment, rows in work:
         declarations.check_fits(experiment, scale, measures, rows)
-    engine = Engine(
-        Workspace(scale, settings.data_dir, settings.work_dir),
-        settings.results_dir,
-        measures,
-        tuple(filter(None, settings.tasks.split(","))),
-    )
-    seeds = [int(seed) for seed in settings.seeds.split(",") if seed] or scale.seeds
+    workspace = Workspace(scale, settings.data_dir, settings.work_dir)
+    engine = Engine(workspace, settings.results_dir, measures, tasks)
+    seeds = list(map(int, _names(settings.seeds))) or scale.seeds
     for experiment, rows in work:
         engine.run(experiment, rows, seeds)
 
@@ -182,10 +180,7 @@ def report(settings: ReportSettings) -> None:
     """Writes the tables and plots of all results."""
     from experiments.report import write_report
 
-    names = settings.scale.split(",")
-    if names == ["all"]:
-        names = declarations.names_of(declarations.SCALES)
-    scales = [declarations.read_scale(name) for name in names]
+    scales = list(map(declarations.read_scale, _names(settings.scale, declarations.SCALES)))
     print(write_report(settings.chosen(), scales, settings.results_dir))
 
 
@@ -194,11 +189,8 @@ def evaluate(settings: EvaluationSettings) -> None:
     from experiments import intrinsic, layer_changes
 
     model = intrinsic.load(settings.model, settings.intrinsic_dir)
-    probes = {
-        task: os.path.join(settings.probe_dir, task)
-        for task in intrinsic.SENTENCE_TASKS
-        if settings.probe_dir
-    }
+    tasks = intrinsic.SENTENCE_TASKS if settings.probe_dir else ()
+    probes = {task: os.path.join(settings.probe_dir, task) for task in tasks}
     limit = settings.max_examples
     measured = {
         "intrinsic": intrinsic.measure(model, settings.intrinsic_dir, probes, limit, limit),

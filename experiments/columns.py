@@ -1,5 +1,6 @@
 """The columns of tables: the path of a number in a row's JSON, and its format."""
 
+import itertools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -36,7 +37,7 @@ def _at(*path: str, factor: float = 1.0) -> Callable[[Result], Values]:
     def values(result: Result) -> Values:
         value = result["measures"]
         for name in path:
-            value = value.get(name) if isinstance(value, Mapping) else None
+            value = (value or {}).get(name)
         return () if value is None else (factor * value,)
 
     return values
@@ -64,9 +65,7 @@ def _average(result: Result) -> Values:
     return (statistics.fmean(map(statistics.fmean, cells)),) if all(cells) else ()
 
 
-def _layer(
-    kind: str, which: Callable[[Sequence[float]], float], least: int = 1
-) -> Callable[[Result], Values]:
+def _layer(kind: str, which: Callable, least: int = 1) -> Callable[[Result], Values]:
     """A getter of a number computed from those of all layers, if there are at least `least`."""
 
     def values(result: Result) -> Values:
@@ -83,7 +82,7 @@ def roughness(distances: Sequence[float]) -> float:
     Example:
       [9.0, 5.0, 4.0] only falls -> 0.0; [1.0, 3.0, 2.0] -> (2 + 1 - 1) / 2 = 1.0
     """
-    steps = [abs(after - before) for before, after in zip(distances, distances[1:], strict=False)]
+    steps = [abs(after - before) for before, after in itertools.pairwise(distances)]
     return (sum(steps) - abs(distances[-1] - distances[0])) / statistics.fmean(distances)
 
 

@@ -5,20 +5,19 @@ machine. Errors of a single file are found when it is read; `check_fits` finds w
 Imports no TensorFlow.
 """
 
+import contextlib
 import dataclasses
+import functools
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.model.config import MODEL_SIZES, AlbertConfig
 from albert_tf.tasks import registry
-from albert_tf.tasks.classification.settings import ClassifierConfig
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
-from albert_tf.tasks.race.settings import RaceConfig
 from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
-from albert_tf.tasks.squad.settings import SquadConfig
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from data_prep.pretraining.settings import PretrainingDataSettings
 from data_prep.train_sentencepiece import TrainSettings
@@ -64,13 +63,10 @@ _OF_VOCABULARY = ("input_file", "output_prefix")
 
 def fine_tuning_classes(task: str) -> tuple[type[Settings], ...]:
     """The settings of a task's program: of the run, of the optimizer, of the task."""
-    kinds = {"race": RaceConfig, "squad1.1": SquadConfig, "squad2.0": SquadConfig}
-    return FineTuningRunConfig, FineTuningOptimizerConfig, kinds.get(task, ClassifierConfig)
+    return FineTuningRunConfig, FineTuningOptimizerConfig, registry.find(task).settings
 
 
-def _table() -> Any:
-    """A field that is an empty table by default."""
-    return dataclasses.field(default_factory=dict)
+_table = functools.partial(dataclasses.field, default_factory=dict)  # by default an empty table
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,8 +127,7 @@ class Claim:
     @property
     def compared(self) -> tuple[str, str | float]:
         """The field that `higher` is compared with, and its value."""
-        ((field, value),) = self.given().items()
-        return field, value
+        return next(iter(self.given().items()))
 
     def given(self) -> dict[str, str | float]:
         """Those of `lower`, `near` and `at_most` that are set."""
@@ -188,11 +183,10 @@ class Experiment:
         Raises:
           UserError: there is none.
         """
-        for row in self.rows:
-            if row.name == name:
-                return row
-        names = ", ".join(row.name for row in self.rows)
-        raise UserError(f"{self.name}: has no row {name!r}; its rows are {names}")
+        rows = {row.name: row for row in self.rows}
+        if name not in rows:
+            raise UserError(f"{self.name}: has no row {name!r}; its rows are {', '.join(rows)}")
+        return rows[name]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -238,11 +232,8 @@ class Scale:
     def has(self, row: Row) -> bool:
         """Whether the scale translates every size of a row."""
         sizes = {**MODEL_SIZES[row.base], **row.model}
-        return all(
-            str(sizes[field]) in translation
-            for field, translation in self.sizes.items()
-            if field in sizes
-        )
+        translated = [field for field in self.sizes if field in sizes]
+        return all(str(sizes[field]) in self.sizes[field] for field in translated)
 
     def model_config(self, row: Row) -> AlbertConfig:
         """The model of a row at this scale.
@@ -257,12 +248,10 @@ class Scale:
         for field, translation in self.sizes.items():
             if field not in sizes or not translation:
                 continue
-            if str(sizes[field]) not in translation:
-                raise UserError(
-                    f"scale {self.name}: [sizes.{field}] has no entry for {sizes[field]}, which row"
-                    f" {row.name!r} needs"
-                )
-            sizes[field] = translation[str(sizes[field])]
+            if (size := str(sizes[field])) not in translation:
+                where = f"scale {self.name}: [sizes.{field}]"
+                raise UserError(f"{where} has no entry for {size}, which row {row.name!r} needs")
+            sizes[field] = translation[size]
         sizes["intermediate_size"] = round(ratio * sizes["hidden_size"])
         own = {name: value for name, value in self.model.items() if name not in row.model}
         return AlbertConfig(**{**sizes, **own})
@@ -282,16 +271,21 @@ def names_of(folder: str) -> list[str]:
     return sorted(names, key=parts)
 
 
+@contextlib.contextmanager
+def _at(place: str) -> Iterator[None]:
+    """Puts the place before the message of a `UserError`."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from None
+
+
 def _read(cls: type, name: str, folder: str) -> tuple[Any, str]:
     """The declaration in a TOML file, given by its path or by its name in a folder; and the path."""
-    path = name
-    if not name.endswith(".toml"):
-        if name not in names_of(folder):
-            known = ", ".join(names_of(folder))
-            raise UserError(
-                f"{name}: no such {cls.__name__.lower()}; known are {known}, or give a .toml file"
-            )
-        path = os.path.join(folder, f"{name}.toml")
+    path = name if name.endswith(".toml") else os.path.join(folder, f"{name}.toml")
+    if path != name and name not in names_of(folder):
+        kind, known = cls.__name__.lower(), ", ".join(names_of(folder))
+        raise UserError(f"{name}: no such {kind}; known are {known}, or give a .toml file")
     own = {"name": os.path.basename(path).removesuffix(".toml")}
     return make(cls, {**read_toml(path), **own}, path), path
 
@@ -305,19 +299,13 @@ def read_experiment(name: str) -> Experiment:
     experiment, path = _read(Experiment, name, DEFINITIONS)
     rows = (dataclasses.replace(row, base=row.base or experiment.base) for row in experiment.rows)
     experiment = dataclasses.replace(experiment, rows=tuple(rows))
-    _check_experiment(experiment, path)
-    return experiment
-
-
-def _check_experiment(experiment: Experiment, path: str) -> None:
     names = [row.name for row in experiment.rows]
     if not names or len(set(names)) < len(names):
         raise UserError(f"{path}: expected rows with distinct names, got {names}")
     check_known([experiment.speed_reference], ("", *names), f"{path}: speed_reference")
     if "speedup" in experiment.columns and not experiment.speed_reference:
-        raise UserError(
-            f"{path}: the column speedup needs speed_reference, the row that has speed 1"
-        )
+        reason = "the column speedup needs speed_reference, the row that has speed 1"
+        raise UserError(f"{path}: {reason}")
     initial = experiment.initial_tasks
     check_known(initial, TASKS, f"{path}: initial_tasks")
     # A task that initializes others starts from the pretrained model.
@@ -329,7 +317,8 @@ def _check_experiment(experiment: Experiment, path: str) -> None:
     for row in experiment.rows:
         _check_row(experiment, row, f"{path}: row {row.name!r}")
     for claim in experiment.claims:
-        _check_claim(experiment, claim, path)
+        _check_claim(experiment, claim, f"{path}: claim {claim.text!r}")
+    return experiment
 
 
 def _check_row(experiment: Experiment, row: Row, where: str) -> None:
@@ -338,10 +327,8 @@ def _check_row(experiment: Experiment, row: Row, where: str) -> None:
         measures = experiment.measures_of(row)
         check_known(measures, UNTRAINED, f"{where}: with budget none, measures")
     check_settings(row.model, (AlbertConfig,), f"{where}: model", ("foreign",))
-    try:
+    with _at(f"{where}: model"):
         PAPER_SIZES.model_config(row)
-    except UserError as error:
-        raise UserError(f"{where}: model: {error}") from None
     check_settings(row.data, (PretrainingDataSettings,), f"{where}: data", _OF_DATA)
     training = {name: value for name, value in row.training.items() if name != STEPS_FACTOR}
     check_settings(training, PRETRAINING, f"{where}: training", _OF_PRETRAINING)
@@ -350,7 +337,7 @@ def _check_row(experiment: Experiment, row: Row, where: str) -> None:
         raise UserError(f"{where}: {STEPS_FACTOR} must be a number above 0, got {factor!r}")
     names = [each.name for each in experiment.rows]
     models = [each.name for each in experiment.rows if not each.ensemble_of]
-    above = [name for name in names[: names.index(row.name)] if name in models]
+    above = [name for name in models if names.index(name) < names.index(row.name)]
     if row.warm_start_from and row.warm_start_from not in above:
         raise UserError(
             f"{where}: warm_start_from must name a row above it, got {row.warm_start_from!r};"
@@ -361,24 +348,21 @@ def _check_row(experiment: Experiment, row: Row, where: str) -> None:
     check_known(row.paper, experiment.columns, f"{where}: a column of paper")
 
 
-def _check_claim(experiment: Experiment, claim: Claim, path: str) -> None:
+def _check_claim(experiment: Experiment, claim: Claim, where: str) -> None:
     names = [row.name for row in experiment.rows]
     given = claim.given()
-    where = f"{path}: claim {claim.text!r}"
-    for name in (claim.higher, *given.values()):
-        is_chance = name == CHANCE and name in given.values()
-        if isinstance(name, str) and name not in names and not is_chance:
+    references = [value for value in given.values() if isinstance(value, str) and value != CHANCE]
+    for name in (claim.higher, *references):
+        if name not in names:
             raise UserError(f"{where} names the row {name!r}; expected one of {', '.join(names)}")
     if len(given) != 1:
         raise UserError(
             f"{where}: expected one of lower, near, at_most, got {', '.join(given) or 'none'}"
         )
     check_known([claim.metric], experiment.columns, f"{where}: metric")
-    with_chance = [name for name, column in COLUMNS.items() if column.chance]
     if CHANCE in given.values():
-        check_known(
-            [claim.metric], with_chance, f"{where}: a metric that is compared with {CHANCE}"
-        )
+        with_chance = [name for name, column in COLUMNS.items() if column.chance]
+        check_known([claim.metric], with_chance, f"{where}: a metric compared with {CHANCE}")
     if claim.within < 0 or claim.within and "lower" in given:
         raise UserError(
             f"{where}: within must be above 0 with near, at least 0 with at_most, and absent with lower; got"
@@ -402,7 +386,7 @@ def read_scale(name: str) -> Scale:
 
 
 def _check_sizes(scale: Scale, path: str) -> None:
-    if not scale.seeds or min(scale.seeds) < 0:
+    if min(scale.seeds, default=-1) < 0:
         raise UserError(
             f"{path}: seeds must be whole numbers from 0, at least one; got {scale.seeds}"
         )
@@ -416,18 +400,10 @@ def _check_sizes(scale: Scale, path: str) -> None:
                     f"{path}: [sizes.{field}] must map whole numbers to whole numbers, got {size} = {replacement}"
                 )
     for factor, replacement in scale.steps_factors.items():
-        if not _is_number(factor) or replacement <= 0:
+        if not factor.replace(".", "", 1).isdigit() or replacement <= 0:
             raise UserError(
                 f"{path}: [steps_factors] must map numbers to numbers above 0, got {factor} = {replacement}"
             )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _check_texts(scale: Scale, path: str) -> None:
@@ -437,10 +413,8 @@ def _check_texts(scale: Scale, path: str) -> None:
                 f"{path}: [{field}] must have `standard`, the text of rows that name none; got"
                 f" {', '.join(texts) or 'nothing'}"
             )
-        if empty := [name for name, patterns in texts.items() if not patterns]:
-            raise UserError(
-                f"{path}: [{field}] {empty[0]} must have at least one pattern, got none"
-            )
+        for name in [name for name, patterns in texts.items() if not patterns]:
+            raise UserError(f"{path}: [{field}] {name} must have at least one pattern, got none")
 
 
 def _check_scale_settings(scale: Scale, path: str) -> None:
@@ -449,34 +423,22 @@ def _check_scale_settings(scale: Scale, path: str) -> None:
             raise UserError(f"{path}: [training] must have {field}")
     speed = {name: value for name, value in scale.speed.items() if name != TIMING_STEPS}
     check_known(scale.tasks, TASKS, f"{path}: a task in [tasks]")
-    for place, values, classes, not_among in [
-        ("training", scale.training, PRETRAINING, _OF_PRETRAINING),
-        ("speed", speed, PRETRAINING, (*_OF_PRETRAINING, *_OF_TIMING)),
-        *(
-            (f"experiments.{name}", values, PRETRAINING, _OF_PRETRAINING)
-            for name, values in scale.experiments.items()
-        ),
-        ("model", scale.model, (AlbertConfig,), ("foreign",)),
-        ("data", scale.data, (PretrainingDataSettings,), _OF_DATA),
-        ("vocabulary", scale.vocabulary, (TrainSettings,), _OF_VOCABULARY),
-        *(
-            (f"tasks.{task}", values, fine_tuning_classes(task), _OF_FINE_TUNING)
-            for task, values in scale.tasks.items()
-        ),
-    ]:
-        check_settings(values, classes, f"{path}: [{place}]", not_among)
+    check_settings(speed, PRETRAINING, f"{path}: [speed]", (*_OF_PRETRAINING, *_OF_TIMING))
+    check_settings(scale.model, (AlbertConfig,), f"{path}: [model]", ("foreign",))
+    check_settings(scale.data, (PretrainingDataSettings,), f"{path}: [data]", _OF_DATA)
+    check_settings(scale.vocabulary, (TrainSettings,), f"{path}: [vocabulary]", _OF_VOCABULARY)
+    trainings = {f"experiments.{name}": values for name, values in scale.experiments.items()}
+    for place, values in {"training": scale.training, **trainings}.items():
+        check_settings(values, PRETRAINING, f"{path}: [{place}]", _OF_PRETRAINING)
+    for task, values in scale.tasks.items():
+        place = f"{path}: [tasks.{task}]"
+        check_settings(values, fine_tuning_classes(task), place, _OF_FINE_TUNING)
     check_known(scale.intrinsic, INTRINSIC_LIMITS, f"{path}: a name in [intrinsic]")
     if wrong := [name for name, number in scale.intrinsic.items() if number < 0]:
         raise UserError(f"{path}: [intrinsic] {wrong[0]} must be at least 0; 0 takes all")
-    if scale.speed:
-        _check_speed(scale, path)
-
-
-def _check_speed(scale: Scale, path: str) -> None:
-    steps = scale.speed.get(TIMING_STEPS)
-    default = RunConfig.log_every_steps
+    steps, default = scale.speed.get(TIMING_STEPS), RunConfig.log_every_steps
     interval = {"log_every_steps": default, **scale.training, **scale.speed}["log_every_steps"]
-    if type(steps) is not int or steps < 2 * interval:
+    if scale.speed and (type(steps) is not int or steps < 2 * interval):
         raise UserError(
             f"{path}: [speed] {TIMING_STEPS} must be at least twice log_every_steps={interval}, because the first"
             f" interval is not counted; got {steps}"
@@ -516,7 +478,5 @@ def check_fits(
     if experiment.budget == "none":
         return  # the models have the paper's sizes
     for row in used:
-        try:
+        with _at(f"{where}: row {row.name!r}"):
             scale.model_config(row)
-        except UserError as error:
-            raise UserError(f"{where}: row {row.name!r}: {error}") from None

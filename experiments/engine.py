@@ -6,6 +6,7 @@ is written as soon as it is known, and a killed run resumes.
 
 import dataclasses
 import datetime
+import functools
 import os
 import re
 import time
@@ -51,8 +52,7 @@ class Result:
     """
 
     def __init__(self, path: str, about: Mapping[str, Any], lock: str):
-        self.path = path
-        self._about, self._lock = about, lock
+        self.path, self._about, self._lock = path, about, lock
         self.measures = self._read()["measures"]
 
     def _read(self) -> dict[str, Any]:
@@ -106,19 +106,16 @@ class Engine:
           UserError: a finished row was made with other settings; a setting or file is wrong.
         """
         scale = self.workspace.scale
-        if experiment.budget == "none":
-            for row in rows:
-                self._run_row(experiment, row, seeds[0])
-            return
+        is_trained = experiment.budget != "none"
         present = []
         for row in rows:
-            if not scale.has(row):
+            if is_trained and not scale.has(row):
                 print(f"{experiment.name}, {row.name}: not at scale {scale.name}")
-            elif missing := self._missing_text(experiment, row):
+            elif is_trained and (missing := self._missing_text(experiment, row)):
                 print(f"{experiment.name}, {row.name}: needs the text {missing!r}, see --data_dir")
             else:
                 present.append(row)
-        for seed in seeds:
+        for seed in seeds if is_trained else seeds[:1]:
             for row in present:
                 self._run_row(experiment, row, seed)
 
@@ -143,11 +140,9 @@ class Engine:
             declared = {**trained.declared(), "intrinsic": dict(scale.intrinsic)}
             functions = self._wanted(experiment, trained)
         path = result_path(self.results_dir, experiment, scale.name, row, seed)
-        result = Result(
-            path,
-            {**about, "declared": {**declared, "budget": experiment.budget}},
-            self.workspace.path("results", key_of(os.path.abspath(path))),
-        )
+        about["declared"] = {**declared, "budget": experiment.budget}
+        lock = self.workspace.path("results", key_of(os.path.abspath(path)))
+        result = Result(path, about, lock)
         if experiment.budget != "none" and not row.ensemble_of:
             _check_tasks(result, trained)
         title = f"{experiment.name}, {row.name}, seed {seed}"
@@ -158,8 +153,7 @@ class Engine:
             started = time.monotonic()
             measured = measure()
             minutes = (time.monotonic() - started) / 60
-            if name == "pretraining":
-                minutes = measured["minutes"]
+            minutes = measured["minutes"] if name == "pretraining" else minutes
             result.add(name, measured, round(minutes, 2))
         print(f"{title}: finished, {result.path}", flush=True)
 
@@ -167,10 +161,10 @@ class Engine:
         """The measuring functions by name, in order; with "pretraining" if any of them needs a trained model."""
         known = {
             "parameters": lambda: parameters(trained.row, trained.model_config),
-            "speed": lambda: self._speed(trained),
+            "speed": functools.partial(self._speed, trained),
             "pretraining": trained.train,
-            "intrinsic": lambda: self._intrinsic(trained),
-            "layer_changes": lambda: self._layer_changes(trained),
+            "intrinsic": functools.partial(self._intrinsic, trained),
+            "layer_changes": functools.partial(self._layer_changes, trained),
         }
         wanted = set(experiment.measures_of(trained.row)) & set(self.measures or MEASURES)
         if trained.row.ensemble_of:
@@ -178,15 +172,13 @@ class Engine:
         elif wanted - set(UNTRAINED):
             wanted.add("pretraining")
         functions = {name: known[name] for name in known if name in wanted}
-        for task in self._tasks(experiment) if "tasks" in wanted else ():
-            functions[f"task {task}"] = lambda task=task: self._task(trained, task)
+        # Tasks that initialize others come first.
+        tasks = sorted(experiment.tasks, key=lambda task: task in experiment.initial_tasks)
+        chosen = set(self.tasks or tasks) & set(self.workspace.scale.tasks)
+        for task in tasks if "tasks" in wanted else ():
+            if task in chosen:
+                functions[f"task {task}"] = functools.partial(self._task, trained, task)
         return functions
-
-    def _tasks(self, experiment: Experiment) -> list[str]:
-        """The chosen tasks that the scale has; tasks that initialize others come first."""
-        chosen = self.tasks or experiment.tasks
-        tasks = [t for t in experiment.tasks if t in chosen and t in self.workspace.scale.tasks]
-        return sorted(tasks, key=lambda task: task in experiment.initial_tasks)
 
     # --- Measures ---
 
@@ -225,12 +217,10 @@ class Engine:
 
 def parameters(row: Row, ours: AlbertConfig) -> dict[str, int]:
     """Numbers of parameters of a row at the paper's and at the scale's sizes, without and with heads."""
-    paper = PAPER_SIZES.model_config(row)
     return {
-        "paper": count_parameters(paper, with_heads=False),
-        "paper_with_heads": count_parameters(paper, with_heads=True),
-        "here": count_parameters(ours, with_heads=False),
-        "here_with_heads": count_parameters(ours, with_heads=True),
+        name + suffix: count_parameters(config, with_heads=bool(suffix))
+        for name, config in {"paper": PAPER_SIZES.model_config(row), "here": ours}.items()
+        for suffix in ("", "_with_heads")
     }
 
 

@@ -186,8 +186,7 @@ def probe_accuracy(fitted_to: Mapping[str, np.ndarray], dev: Mapping[str, np.nda
     """
     probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ConvergenceWarning
-        )  # features without information converge slowly
+        # Features without information converge slowly.
+        warnings.simplefilter("ignore", ConvergenceWarning)
         probe.fit(fitted_to["pooled"], fitted_to["labels"])
     return float(probe.score(dev["pooled"], dev["labels"]))

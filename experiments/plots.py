@@ -27,9 +27,8 @@ def draw(measured, folder: str) -> str | None:
     Returns:
       Its path; None if there is nothing to draw.
     """
-    kinds = {"dots": _dots, "curves": _curves, "layers": _layers}
-    make_figure = kinds.get(measured.experiment.plot)
-    figure = make_figure and make_figure(measured)
+    kinds = {"": lambda measured: None, "dots": _dots, "curves": _curves, "layers": _layers}
+    figure = kinds[measured.experiment.plot](measured)
     if not figure:
         return None
     path = os.path.join(folder, "plot.png")
@@ -85,7 +84,7 @@ def _curves(measured):
             lines = result["measures"].get("pretraining", {}).get("evaluation", [])
             steps = [line["step"] for line in lines]
             accuracy = [100 * line["masked_lm_accuracy"] for line in lines]
-            label = row if number == 0 else None
+            label = None if number else row
             axes.plot(steps, accuracy, "o-", ms=3, lw=1.2, color=color, label=label, alpha=0.8)
     axes.set(xlabel="step", ylabel="masked-LM accuracy, %", title="development set")
     axes.legend()

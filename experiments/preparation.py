@@ -5,11 +5,12 @@ same data at the same time. The source files of each text are recorded, and a --
 runs are named by the patterns of their texts, so that runs on different files would be mixed up.
 """
 
+import functools
 import glob
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from albert_tf.core import files
@@ -27,9 +28,8 @@ from data_prep.pretraining import build
 from data_prep.pretraining.settings import PretrainingDataSettings
 from experiments.declarations import SAMPLE_CORPUS, Row, Scale
 
-HELD_OUT = (
-    0.03  # share of a text's documents, for probes, and for evaluation if there are no passages
-)
+# Share of a text's documents, for probes, and for evaluation if there are no passages.
+HELD_OUT = 0.03
 
 
 def key_of(values: Any) -> str:
@@ -48,9 +48,7 @@ class Workspace:
     """
 
     def __init__(self, scale: Scale, data_dir: str, work_dir: str):
-        self.scale = scale
-        self.data_dir = data_dir
-        self.work_dir = work_dir
+        self.scale, self.data_dir, self.work_dir = scale, data_dir, work_dir
         self.folder = os.path.join(work_dir, scale.name)
 
     def path(self, *parts: str) -> str:
@@ -67,13 +65,26 @@ class Workspace:
         """
         sources = self.sources(name)
         patterns = [pattern for pattern in sources if pattern != SAMPLE_CORPUS]
-        paths = self._paths(patterns)
-        described = self._described(sources, paths)
+        wanted = [os.path.join(self.data_dir, pattern) for pattern in patterns]
+        if missing := [path for path in wanted if not glob.glob(path)]:
+            raise UserError(
+                f"--data_dir={self.data_dir}: {missing[0]} is not there, which scale {self.scale.name} names"
+            )
+        paths = text_files.expand_paths(",".join(wanted))
+        # Sizes of the files by their names below --data_dir; the sample corpus has no size.
+        described = {os.path.relpath(path, self.data_dir): os.path.getsize(path) for path in paths}
+        described |= {SAMPLE_CORPUS: None} if SAMPLE_CORPUS in sources else {}
         record = self.path("text", f"{name}-{key_of(sources)}-sources.json")
         self._check_sources(name, described, record)
-        corpora = [self._split(patterns, paths)] if patterns else []
+        corpora = []
+        if patterns:
+            folder = f"files-{key_of([patterns, text_files.total_bytes(paths)])}"
+            flags = {"input_file": ",".join(wanted), "invalid_utf8": "replace"}
+            settings = functools.partial(split_sentences.SplitSettings, **flags)
+            corpora.append(self._corpus(folder, split_sentences.main, settings))
         if SAMPLE_CORPUS in sources:
-            corpora.append(self._sampled())
+            program, settings = sample_corpus.main, sample_corpus.SampleSettings
+            corpora.append(self._corpus(SAMPLE_CORPUS, program, settings))
         with locked(self.path("text"), wait=True):
             self._check_sources(name, described, record)  # another process may have written it
             if not os.path.exists(record):
@@ -100,20 +111,6 @@ class Workspace:
     def _texts(self) -> Mapping[str, Sequence[str]]:
         return self.scale.texts if self.data_dir else self.scale.fallback_texts
 
-    def _paths(self, patterns: Sequence[str]) -> list[str]:
-        """The files of some patterns below --data_dir."""
-        wanted = [os.path.join(self.data_dir, pattern) for pattern in patterns]
-        if missing := [path for path in wanted if not glob.glob(path)]:
-            raise UserError(
-                f"--data_dir={self.data_dir}: {missing[0]} is not there, which scale {self.scale.name} names"
-            )
-        return text_files.expand_paths(",".join(wanted))
-
-    def _described(self, sources: Sequence[str], paths: Sequence[str]) -> dict[str, int | None]:
-        """Sizes of a text's files by their names below --data_dir; the sample corpus has no size."""
-        sizes = {os.path.relpath(path, self.data_dir): os.path.getsize(path) for path in paths}
-        return {**sizes, **({SAMPLE_CORPUS: None} if SAMPLE_CORPUS in sources else {})}
-
     def _check_sources(self, name: str, described: Mapping[str, int | None], record: str) -> None:
         """Refuses a work folder whose text of this name was made of different files."""
         before = files.read_json(record) if os.path.exists(record) else described
@@ -124,29 +121,13 @@ class Workspace:
                 f" ({differing[0]} for one); choose another --work_dir"
             )
 
-    def _split(self, patterns: Sequence[str], paths: Sequence[str]) -> tuple[str, str]:
-        wanted = ",".join(os.path.join(self.data_dir, pattern) for pattern in patterns)
-        num_bytes = text_files.total_bytes(paths)
-        return self._corpus(
-            f"files-{key_of([list(patterns), num_bytes])}",
-            lambda outputs: split_sentences.main(
-                split_sentences.SplitSettings(input_file=wanted, invalid_utf8="replace", **outputs)
-            ),
-        )
-
-    def _sampled(self) -> tuple[str, str]:
-        return self._corpus(
-            SAMPLE_CORPUS,
-            lambda outputs: sample_corpus.main(sample_corpus.SampleSettings(**outputs)),
-        )
-
-    def _corpus(self, name: str, write) -> tuple[str, str]:
+    def _corpus(self, name: str, program: Callable, settings: Callable) -> tuple[str, str]:
         folder = self.path("text", name)
         training, held_out = (os.path.join(folder, f"{part}.txt") for part in ("train", "held_out"))
         with locked(folder, wait=True):
             if not (os.path.exists(training) and os.path.exists(held_out)):
                 outputs = {"output_file": training, "eval_output_file": held_out}
-                write({**outputs, "eval_fraction": HELD_OUT})
+                program(settings(**outputs, eval_fraction=HELD_OUT))
         return training, held_out
 
     def vocabulary(self) -> str:
@@ -157,9 +138,8 @@ class Workspace:
         prefix = os.path.join(folder, "spiece")
         with locked(folder, wait=True):
             if not os.path.exists(f"{prefix}.model"):
-                train_sentencepiece.main(
-                    train_sentencepiece.TrainSettings(output_prefix=prefix, **settings)
-                )
+                settings = train_sentencepiece.TrainSettings(output_prefix=prefix, **settings)
+                train_sentencepiece.main(settings)
         return f"{prefix}.model"
 
     # --- Records ---
@@ -175,10 +155,8 @@ class Workspace:
         Raises:
           UserError: see `passages`.
         """
-        if self._has_passages():
-            _, held_out = self.text("standard")
-        else:
-            held_out = self._held_out_halves()["probe"]
+        has_passages = bool(self._given_passages())
+        held_out = self.text("standard")[1] if has_passages else self._held_out_halves()["probe"]
         clean = {"sentence_task": task, "single_segment": "clean", "dupe_factor": 1}
         return self._records(held_out, {**self.scale.data, **clean}, "probe")
 
@@ -203,9 +181,8 @@ class Workspace:
         wanted = [os.path.join(folder, task, "metadata.json") for task in SENTENCE_TASKS]
         with locked(folder, wait=True):
             if not all(map(os.path.exists, wanted)):
-                create_intrinsic_eval.create_intrinsic_eval(
-                    create_intrinsic_eval.IntrinsicSettings(output_dir=folder, **values)
-                )
+                settings = create_intrinsic_eval.IntrinsicSettings(output_dir=folder, **values)
+                create_intrinsic_eval.create_intrinsic_eval(settings)
         return folder
 
     def passages(self) -> dict[str, str]:
@@ -214,17 +191,12 @@ class Workspace:
         Raises:
           UserError: there are no passages, and too little held-out text.
         """
-        if self._has_passages():
-            return dict(zip(("squad_file", "race_dir"), self._passage_paths(), strict=True))
-        return {"input_file": self._held_out_halves()["dev"]}
+        return self._given_passages() or {"input_file": self._held_out_halves()["dev"]}
 
-    def _passage_paths(self) -> tuple[str, str]:
-        squad = os.path.join(self.data_dir, "squad", "dev-v1.1.json")
-        return squad, os.path.join(self.data_dir, "race", "dev")
-
-    def _has_passages(self) -> bool:
-        squad, race = self._passage_paths()
-        return bool(self.data_dir) and os.path.exists(squad) and os.path.isdir(race)
+    def _given_passages(self) -> dict[str, str]:
+        """`passages` of SQuAD and RACE; {} if they are not below --data_dir."""
+        squad, race = self.find("squad/dev-v1.1.json"), self.find("race/dev/")
+        return {"squad_file": squad, "race_dir": race.rstrip("/")} if squad and race else {}
 
     def _held_out_halves(self) -> dict[str, str]:
         """Two texts of alternating held-out documents, as a probe must not be evaluated on its training data."""
@@ -277,7 +249,6 @@ def _cut_by_document(sources: Sequence[str], paths: Mapping[str, str]) -> None:
 
 def _cut_by_article(source: str, paths: Mapping[str, str]) -> None:
     values = files.read_json(source)
-    articles = values["data"]
-    cut = len(articles) * 3 // 4
-    for part, data in (("train", articles[:cut]), ("dev", articles[cut:])):
-        files.write_bytes(paths[part], json.dumps({**values, "data": data}).encode())
+    cut = len(values["data"]) * 3 // 4
+    for part, articles in (("train", values["data"][:cut]), ("dev", values["data"][cut:])):
+        files.write_bytes(paths[part], json.dumps({**values, "data": articles}).encode())

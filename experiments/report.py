@@ -1,9 +1,11 @@
 """The report: tables with the paper's numbers, verdicts, costs, plots. The engine's JSON files have all numbers."""
 
+import glob
 import math
 import os
+import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from albert_tf.core import files, tables
@@ -63,7 +65,7 @@ def write_report(
 
 def scale_report(experiments: Sequence[Experiment], scale: Scale, results_dir: str) -> str:
     """The part of the report about one scale; "" if it has no results."""
-    sections = []
+    sections = {}
     for experiment in experiments:
         measured = Measured(experiment, read_results(experiment, scale, results_dir))
         if not measured.rows:
@@ -73,21 +75,15 @@ def scale_report(experiments: Sequence[Experiment], scale: Scale, results_dir: s
         text = section(measured, scale, folder, plot and os.path.relpath(plot, results_dir))
         own = section(measured, scale, folder, plot and os.path.basename(plot))
         files.write_bytes(os.path.join(folder, "README.md"), own.encode())
-        sections.append((measured, text))
-    if not sections:
-        return ""
-    overview = summary(scale, [measured for measured, _ in sections])
-    return "\n".join([overview, *(text for _, text in sections)])
+        sections[text] = measured
+    return "\n".join([summary(scale, sections.values()), *sections]) if sections else ""
 
 
 def read_results(experiment: Experiment, scale: Scale, results_dir: str) -> dict[str, list[dict]]:
     """The JSON files of an experiment by row, in the order of its rows and of the seeds."""
     folder = os.path.join(results_dir, experiment.name, scale.name)
-    names = files.names_in(folder) if files.is_folder(folder) else []
-    results = [
-        files.read_json(os.path.join(folder, name)) for name in names if name.endswith(".json")
-    ]
-    results.sort(key=lambda result: result["seed"])
+    paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*.json")))
+    results = sorted(map(files.read_json, paths), key=lambda result: result["seed"])
     by_row = {
         row.name: of_row
         for row in experiment.rows
@@ -106,10 +102,8 @@ def read_results(experiment: Experiment, scale: Scale, results_dir: str) -> dict
 
 def _add_speedups(experiment: Experiment, row: Row, by_row: Mapping[str, list[dict]]) -> None:
     """Adds speed-ups: the speed of each seed divided by that of the reference row with the same seed."""
-    for name, reference in (
-        ("speedup", experiment.speed_reference),
-        ("speedup_same_shape", row.same_shape),
-    ):
+    rows = {"speedup": experiment.speed_reference, "speedup_same_shape": row.same_shape}
+    for name, reference in rows.items():
         references = {result["seed"]: result for result in by_row.get(reference, ())}
         for result in by_row.get(row.name, ()):
             own, base = _speed(result), _speed(references.get(result["seed"]))
@@ -140,27 +134,18 @@ the commonest answer; the interval of a distance from chance includes the error 
 """
 
 
-def summary(scale: Scale, all_measured: Sequence[Measured]) -> str:
+def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:
     """The scale, and one line for each experiment."""
     words = (verdicts.AGREES, verdicts.DISAGREES, verdicts.TOO_SMALL, verdicts.NOT_RUN)
     rows = []
     for measured in all_measured:
         judged_words = [verdict.word for _, verdict in judged(measured)]
-        title = f"[{measured.experiment.title}](#{_anchor(measured.experiment, scale)})"
+        anchor = re.sub(r"[^\w -]", "", _heading(measured.experiment, scale).lower())
+        title = f"[{measured.experiment.title}](#{anchor.replace(' ', '-')})"
         rows.append((title, *map(judged_words.count, words), f"{_minutes(measured) / 60:.1f}"))
-    lines = [
-        f"# Scale {scale.name}: {scale.title}",
-        "",
-        f"`experiments/scales/{scale.name}.toml` lists the sizes that replace the paper's.",
-        "",
-        *tables.table(f"experiment | {' | '.join(words)} | hours of training", rows),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _anchor(experiment: Experiment, scale: Scale) -> str:
-    letters = [c for c in _heading(experiment, scale).lower() if c.isalnum() or c in " -_"]
-    return "".join(letters).replace(" ", "-")
+    sizes = f"`experiments/scales/{scale.name}.toml` lists the sizes that replace the paper's."
+    lines = tables.table(f"experiment | {' | '.join(words)} | hours of training", rows)
+    return "\n".join([f"# Scale {scale.name}: {scale.title}", "", sizes, "", *lines, ""])
 
 
 def _heading(experiment: Experiment, scale: Scale) -> str:
@@ -171,13 +156,8 @@ def _heading(experiment: Experiment, scale: Scale) -> str:
 def section(measured: Measured, scale: Scale, folder: str, plot: str | None) -> str:
     """The part of the report about one experiment."""
     experiment = measured.experiment
-    lines = [
-        f"## {_heading(experiment, scale)}",
-        "",
-        f"{experiment.source}. {experiment.note}".strip(),
-        "",
-    ]
-    lines += table(measured, scale)
+    source = f"{experiment.source}. {experiment.note}".strip()
+    lines = [f"## {_heading(experiment, scale)}", "", source, "", *table(measured, scale)]
     if plot:
         lines += ["", f"![{experiment.title}]({plot})"]
     lines += ["", *verdict_table(measured), "", *costs(measured, scale)]
@@ -194,29 +174,26 @@ def table(measured: Measured, scale: Scale) -> list[str]:
     columns = [
         name for name in experiment.columns if any(measured.values(row.name, name) for row in rows)
     ]
-    has_here = any(
-        "parameters" in result["measures"] and experiment.budget != "none"
-        for result in measured.all_results()
-    )
     is_trained = experiment.budget != "none"
+    has_here = is_trained and any("parameters" in r["measures"] for r in measured.all_results())
     average = "average" in experiment.columns and "average" not in columns
     titles = ["", *(COLUMNS[name].title for name in columns)]
     titles += ["parameters here"] * has_here + ["seeds"] * is_trained
     titles += ["the paper's Avg"] * average
     lines = []
     for row in rows:
-        results = measured.rows.get(row.name, [])
+        measures = [result["measures"] for result in measured.rows.get(row.name, ())]
+        here = [f"{each['parameters']['here']:,}" for each in measures if "parameters" in each]
+        seeds = sum(bool(set(each) - {"parameters"}) for each in measures)
         cells = [row.name, *(cell(measured, row, name) for name in columns)]
-        cells += [_parameters_here(results)] * has_here
-        seeds = sum(bool(set(result["measures"]) - {"parameters"}) for result in results)
-        cells += [seeds] * is_trained
+        cells += [*here, "-"][:1] * has_here + [seeds] * is_trained
         cells += [row.paper.get("average", "-")] * average
         lines.append(cells)
     chances = [chance_of(measured, COLUMNS[name]) for name in columns]
     if any(chances):
         levels = [f"{level.value:.1f}" if level else "" for level in chances]
-        rest = [""] * (len(titles) - 1 - len(columns))
-        lines.append(["*the commonest answer*", *levels, *rest])
+        rest = len(titles) - 1 - len(columns)
+        lines.append(["*the commonest answer*", *levels, *rest * [""]])
     return tables.table(" | ".join(titles), lines)
 
 
@@ -246,11 +223,6 @@ def cell(measured: Measured, row: Row, name: str) -> str:
     return f"{text} ({row.paper[name]})" if name in row.paper else text
 
 
-def _parameters_here(results: Sequence[dict]) -> str:
-    counts = [r["measures"]["parameters"]["here"] for r in results if "parameters" in r["measures"]]
-    return f"{counts[0]:,}" if counts else "-"
-
-
 def judged(measured: Measured) -> list[tuple[Claim, verdicts.Verdict]]:
     """Every claim with its verdict."""
     return [(claim, judge(measured, claim)) for claim in measured.experiment.claims]
@@ -269,18 +241,16 @@ def judge(measured: Measured, claim: Claim) -> verdicts.Verdict:
     name = compared_by(measured, claim)
     column = COLUMNS[name]
 
-    def numbers(operand: str | float) -> list[float] | verdicts.Level | None:
-        if operand == CHANCE:
-            return chance_of(measured, column)
-        if not isinstance(operand, str):
-            return verdicts.Level(operand)
-        return measured.means(operand, name)
-
+    rule, reference = claim.compared
+    if reference == CHANCE:
+        reference = chance_of(measured, column)
+    elif isinstance(reference, str):
+        reference = measured.means(reference, name)
+    else:
+        reference = verdicts.Level(reference)
     spread = verdicts.pooled(measured.means(row, name) for row in measured.rows)
-    values, (rule, reference) = numbers(claim.higher), claim.compared
-    return verdicts.compare(
-        values, numbers(reference), spread, column.digits, rule=rule, within=claim.within
-    )
+    values = measured.means(claim.higher, name)
+    return verdicts.compare(values, reference, spread, column.digits, rule, claim.within)
 
 
 def verdict_table(measured: Measured) -> list[str]:
@@ -324,12 +294,9 @@ def _commands(measured: Measured, scale: Scale) -> list[str]:
     command = f"python -m experiments run {experiment.name} --scale={scale.name}"
     if experiment.budget == "none":
         return [command]
-    names = {
-        "tasks" if name.startswith("task ") else name
-        for result in results
-        for name, value in result["measures"].items()
-        if value is not None
-    }
+    measured_values = [pair for result in results for pair in result["measures"].items()]
+    names = {name for name, value in measured_values if value is not None}
+    names = {"tasks" if name.startswith("task ") else name for name in names}
     chosen = [name for name in experiment.measures if name in names]
     if len(chosen) < len(experiment.measures):
         command += f" --measures={','.join(chosen)}"

@@ -4,6 +4,8 @@ Imports no TensorFlow.
 """
 
 import dataclasses
+import functools
+import itertools
 import tomllib
 import types
 import typing
@@ -50,14 +52,11 @@ def make(kind: Any, value: Any, where: str) -> Any:
     if origin is Mapping and isinstance(value, dict):
         return {name: make(inner[1], entry, f"{where}.{name}") for name, entry in value.items()}
     if origin is tuple and isinstance(value, list):
-        labels = [
-            entry.get("name", n) if isinstance(entry, dict) else n
+        places = [
+            f"{where}, entry {entry.get('name', n) if isinstance(entry, dict) else n!r}"
             for n, entry in enumerate(value, 1)
         ]
-        return tuple(
-            make(inner[0], entry, f"{where}, entry {label!r}")
-            for label, entry in zip(labels, value, strict=True)
-        )
+        return tuple(map(functools.partial(make, inner[0]), value, places))
     kinds = inner if origin is types.UnionType else (kind,)
     if Any in kinds or type(value) in kinds or (type(value) is int and float in kinds):
         return value
@@ -73,12 +72,8 @@ def _make_dataclass(cls: type, values: Mapping[str, Any], where: str) -> Any:
     for name, field in fields.items():
         if name not in values and dataclasses.MISSING is field.default is field.default_factory:
             raise UserError(f"{where}: {name} is missing")
-    return cls(
-        **{
-            name: make(fields[name].type, value, f"{where}: {name}")
-            for name, value in values.items()
-        }
-    )
+    made = {name: make(fields[name].type, values[name], f"{where}: {name}") for name in values}
+    return cls(**made)
 
 
 _WORDS = {
@@ -133,12 +128,8 @@ def check_settings(
     Raises:
       UserError: a name is not a field, or a value is of another type or out of bounds.
     """
-    known = {
-        field.name: field
-        for cls in classes
-        for field in dataclasses.fields(cls)
-        if field.name not in not_among
-    }
+    all_fields = itertools.chain(*map(dataclasses.fields, classes))
+    known = {field.name: field for field in all_fields if field.name not in not_among}
     check_known(values, known, f"{where}: a setting")
     # A class with only these fields checks each of them, but nothing between them and other settings.
     fields = [

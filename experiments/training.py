@@ -9,11 +9,11 @@ import gc
 import json
 import os
 import shlex
+import shutil
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import tensorflow as tf
 import tf_keras
 
 from albert_tf.core import files
@@ -22,11 +22,7 @@ from albert_tf.core.locks import locked
 from albert_tf.core.settings import Settings
 from albert_tf.tasks import registry, repeated_runs
 from albert_tf.tasks.classification.settings import GLUE_TASK_NAMES, task_key
-from albert_tf.tasks.classification.task import ClassificationTask
-from albert_tf.tasks.finetuning import FineTuningTask
 from albert_tf.tasks.pretraining.task import PretrainingTask
-from albert_tf.tasks.race.task import RaceTask
-from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.training import loop
 from albert_tf.training.run_folder import CONFIG_FILE, EVAL_METRICS_FILE, METRICS_FILE, RESULTS_FILE
 from albert_tf.training.settings import RunConfig
@@ -70,13 +66,13 @@ def asdict_of(settings: Sequence[Settings]) -> dict[str, Any]:
 def command(program: str, settings: Sequence[Settings]) -> str:
     """The command line that is equivalent to a call with these settings."""
     flags = []
-    for one in settings:
-        for field in dataclasses.fields(one):
-            value = getattr(one, field.name)
+    for group in settings:
+        for field in dataclasses.fields(group):
+            value = getattr(group, field.name)
             if value != field.default:
-                shown = str(value).lower() if field.type is bool else value
-                shown = field.metadata["none_value"] if value is None else shown
-                flags.append(f"--{field.name}={shown}")
+                value = field.metadata["none_value"] if value is None else value
+                value = str(value).lower() if field.type is bool else value
+                flags.append(f"--{field.name}={value}")
     return shlex.join(["python", program, *flags])
 
 
@@ -155,10 +151,8 @@ class Trained:
         factor = values.pop(STEPS_FACTOR, 1)
         factor = scale.steps_factors.get(str(factor), factor)
         if self.experiment.budget == "seconds":
-            values["num_train_steps"] = 0
-        else:
-            values["num_train_steps"] = round(values["num_train_steps"] * factor)
-        return values
+            factor = 0
+        return {**values, "num_train_steps": round(values["num_train_steps"] * factor)}
 
     def declared(self) -> dict[str, Any]:
         """All settings that change results, without the seed and the machine."""
@@ -172,9 +166,7 @@ class Trained:
             "warm start": self.shallower.declared() if self.shallower else {},
         }
         if self.members:
-            declared["ensemble of"] = {
-                member.row.name: member.declared() for member in self.members
-            }
+            declared["ensemble of"] = {each.row.name: each.declared() for each in self.members}
         if self.experiment.budget == "seconds":
             declared["seconds"] = scale.seconds
         return declared
@@ -224,20 +216,19 @@ class Trained:
         path = os.path.join(self.folder, "budget.json")
         if os.path.exists(path):
             return files.read_json(path)["num_train_steps"]
-        measured = timed_run(
-            values, self.workspace.scale.speed, os.path.join(self.folder, "timing")
-        )
+        scale = self.workspace.scale
+        measured = timed_run(values, scale.speed, os.path.join(self.folder, "timing"))
         steps_per_second = measured["median"] / measured["batch"]
-        steps = max(1, int(self.workspace.scale.seconds * steps_per_second))
-        budget = {"num_train_steps": steps, "seconds": self.workspace.scale.seconds, **measured}
+        steps = max(1, int(scale.seconds * steps_per_second))
+        budget = {"num_train_steps": steps, "seconds": scale.seconds, **measured}
         files.write_bytes(path, json.dumps(budget, indent=2).encode())
         return steps
 
     def results(self) -> dict[str, Any]:
         """The results of the training, from the run's folder."""
         training = _lines(os.path.join(self.run_folder, METRICS_FILE))
-        settings = files.read_json(os.path.join(self.run_folder, CONFIG_FILE))
-        batch = settings["run"]["train_batch_size"]
+        run = files.read_json(os.path.join(self.run_folder, CONFIG_FILE))["run"]
+        batch = run["train_batch_size"]
         steps = [0, *(line["step"] for line in training)]
         seconds = sum(
             (step - before) * batch / line["examples_per_second"]
@@ -263,9 +254,8 @@ def forget() -> None:
 
 def _lines(path: str) -> list[dict]:
     """The objects of a JSON-lines file; none if it does not exist."""
-    if not os.path.exists(path):
-        return []
-    return [json.loads(line) for line in files.read_bytes(path).decode().splitlines()]
+    lines = files.read_bytes(path).splitlines() if os.path.exists(path) else ()
+    return list(map(json.loads, lines))
 
 
 # --- Speed ---
@@ -285,23 +275,22 @@ def timed_run(values: Mapping[str, Any], speed: Mapping[str, Any], folder: str) 
     Raises:
       UserError: there would be only the first interval.
     """
-    speed = dict(speed)
-    steps = speed.pop(TIMING_STEPS, 1)
-    own = {"num_train_steps": steps, "num_warmup_steps": 1, "do_eval": False, "eval_file": ""}
-    own.update({"output_dir": folder, "save_checkpoints_steps": steps})
+    values = {**values, **speed, "num_warmup_steps": 1, "do_eval": False, "eval_file": ""}
+    steps = values.pop(TIMING_STEPS, 1)
+    values.update(num_train_steps=steps, save_checkpoints_steps=steps, output_dir=folder)
     # The model that a row starts from may not exist yet, and values of weights do not change the speed.
-    own.update({"init_checkpoint": "", "warm_start_from_shallower": False})
-    run, optimizer, pretraining = settings_of({**values, **speed, **own}, PRETRAINING)
+    values.update(init_checkpoint="", warm_start_from_shallower=False)
+    run, optimizer, pretraining = settings_of(values, PRETRAINING)
     if steps < 2 * run.log_every_steps:
         raise UserError(
             f"[speed] of the scale: {TIMING_STEPS} ({steps}) must be at least twice log_every_steps"
             f" ({run.log_every_steps}), because the first interval is not counted"
         )
-    _delete(folder)
+    shutil.rmtree(folder, ignore_errors=True)
     loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
     forget()
     lines = _lines(os.path.join(folder, METRICS_FILE))
-    _delete(folder)
+    shutil.rmtree(folder)
     speeds = [line["examples_per_second"] for line in lines][1:]
     return {
         "examples_per_second": speeds,
@@ -311,33 +300,11 @@ def timed_run(values: Mapping[str, Any], speed: Mapping[str, Any], folder: str) 
     }
 
 
-def _delete(folder: str) -> None:
-    if tf.io.gfile.exists(folder):
-        tf.io.gfile.rmtree(folder)
-
-
 # --- Fine-tuning ---
 
 
-class Program(NamedTuple):
-    """A program that fine-tunes.
-
-    Fields:
-      script: its file.
-      task_class: the class of its task.
-    """
-
-    script: str
-    task_class: type[FineTuningTask]
-
-
-def program_of(task: str) -> Program:
-    """The program that fine-tunes on a task."""
-    if task.startswith("squad"):
-        return Program("run_squad.py", SquadTask)
-    if task == "race":
-        return Program("run_race.py", RaceTask)
-    return Program("run_classifier.py", ClassificationTask)
+# The programs that fine-tune; for other tasks it is run_classifier.py.
+PROGRAMS = {"race": "run_race.py", "squad1.1": "run_squad.py", "squad2.0": "run_squad.py"}
 
 
 def task_data(workspace: Workspace, task: str) -> dict[str, Any]:
@@ -387,21 +354,14 @@ def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
     data = task_data(trained.workspace, task)
     if not data:
         return None
-    program, initial = program_of(task), initial_task(trained, task)
-    folder = task_folder(trained, task)
+    initial, folder = initial_task(trained, task), task_folder(trained, task)
     path = os.path.join(folder, RESULTS_FILE)
     with locked(folder + ".lock", wait=True):
         if not os.path.exists(path):
-            run_settings = {
-                **data,
-                "output_dir": folder,
-                "init_checkpoint": _start(trained, initial),
-            }
-            run, optimizer, task_config = _task_settings(trained, task, run_settings)
-            repeated_runs.fine_tune(program.task_class, task_config, run, optimizer)
-            forget()
-    classes = fine_tuning_classes(task)
-    made_by = (program.script, classes, runs_of(trained, task)[0], trained.workspace)
+            start = _start(trained, initial)
+            _run(trained, task, {**data, "output_dir": folder, "init_checkpoint": start})
+    program, classes = PROGRAMS.get(task, "run_classifier.py"), fine_tuning_classes(task)
+    made_by = (program, classes, runs_of(trained, task)[0], trained.workspace)
     own = {"output_dir": folder, "seed": trained.seed}  # several runs have different ones
     return {
         **task_results(files.read_json(path)),
@@ -467,6 +427,15 @@ def _task_settings(trained: Trained, task: str, own: Mapping[str, Any]) -> list[
     return settings_of(values, fine_tuning_classes(task))
 
 
+def _run(trained: Trained, task: str, own: Mapping[str, Any]) -> dict:
+    """Runs the task's program with `_task_settings`; returns the contents of results.json."""
+    run, optimizer, config = _task_settings(trained, task, own)
+    task_class = registry.resolve(registry.find(task).task)
+    results = repeated_runs.fine_tune(task_class, config, run, optimizer)
+    forget()
+    return results
+
+
 def ensemble(trained: Trained, task: str) -> dict[str, Any] | None:
     """Averages the predictions of fine-tuned models of several rows, chosen on the development data.
 
@@ -489,8 +458,6 @@ def ensemble(trained: Trained, task: str) -> dict[str, Any] | None:
     parts = [os.path.basename(task_folder(member, task)) for member in trained.members]
     folder = os.path.join(trained.folder, "ensembles", f"{task}-{key_of(parts)}")
     run_settings = {**data, "output_dir": folder, "ensemble": ",".join(names)}
-    run, optimizer, task_config = _task_settings(trained.members[0], task, run_settings)
     with locked(folder + ".lock", wait=True):
-        results = repeated_runs.fine_tune(program_of(task).task_class, task_config, run, optimizer)
-    forget()
+        results = _run(trained.members[0], task, run_settings)
     return {**task_results(results), "members": [names[run] for run in results["members"]]}

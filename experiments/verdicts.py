@@ -7,7 +7,7 @@ of equal rows is decided wrongly. Nothing is decided if no row has two seeds.
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from scipy import stats
@@ -63,29 +63,13 @@ def pooled(rows: Iterable[Sequence[float]]) -> Spread:
     return Spread(math.sqrt(squares / freedom), freedom)
 
 
-class _Difference(NamedTuple):
-    """A difference of means, and half of its interval."""
-
-    value: float
-    margin: float
-    words: str
-
-
-# By the field of `Claim` that a row is compared with: whether the interval of a difference agrees with the claim,
-# whether it disagrees, and how the allowed distance is described.
-RULES: dict[str, tuple[Callable, Callable, str]] = {
-    "lower": (lambda low, high, within: low > 0, lambda low, high, within: high < 0, ""),
-    "near": (
-        lambda low, high, within: -within <= low and high <= within,
-        lambda low, high, within: low > within or high < -within,
-        "near is {:g}",
-    ),
-    "at_most": (
-        lambda low, high, within: high <= within,
-        lambda low, high, within: low > within,
-        "no better is at most {:g}",
-    ),
-}
+def _agreeing(rule: str, within: float) -> tuple[float, float, str]:
+    """The least and the greatest difference that agree with a claim, and the allowed distance in words."""
+    return {
+        "lower": (0.0, math.inf, ""),
+        "near": (-within, within, f", near is {within:g}"),
+        "at_most": (-math.inf, within, f", no better is at most {within:g}"),
+    }[rule]
 
 
 def compare(
@@ -103,28 +87,11 @@ def compare(
       reference: values of the seeds of the other row, or a number.
       spread: of all rows.
       digits: number of decimals in the reason.
-      rule: one of `RULES`: above the reference, near it, or not above it.
+      rule: the field of `Claim` that holds the reference: the row is above it ("lower"), "near" it, or "at_most" it.
       within: the distance that the last two rules allow.
     """
-    difference = _difference(values, reference, spread, digits)
-    if difference is None:
-        return Verdict(NOT_RUN, "")
-    agrees, disagrees, allowed = RULES[rule]
-    ends = difference.value - difference.margin, difference.value + difference.margin
-    word = TOO_SMALL
-    if agrees(*ends, within):
-        word = AGREES
-    elif disagrees(*ends, within):
-        word = DISAGREES
-    return Verdict(word, ", ".join(filter(None, (difference.words, allowed.format(within)))))
-
-
-def _difference(
-    values: Sequence[float], reference: Sequence[float] | Level, spread: Spread, digits: int
-) -> _Difference | None:
-    """The mean minus the reference; None if one of them was not run."""
     if not values or not reference:
-        return None
+        return Verdict(NOT_RUN, "")
     if isinstance(reference, Level):
         subtracted, variance, error = reference.value, 1 / len(values), reference.error
         numbers = f"{len(values)}"
@@ -132,10 +99,17 @@ def _difference(
         subtracted, variance = statistics.fmean(reference), 1 / len(values) + 1 / len(reference)
         error, numbers = 0.0, f"{len(values)} and {len(reference)}"
     value = statistics.fmean(values) - subtracted
-    if not spread.freedom:
-        return _Difference(value, math.inf, f"{value:+.{digits}f}, one seed")
-    tail = (1 + CONFIDENCE) / 2
-    of_seeds = stats.t.ppf(tail, spread.freedom) * spread.deviation * math.sqrt(variance)
-    margin = math.hypot(of_seeds, stats.norm.ppf(tail) * error)
-    words = f"{value:+.{digits}f} ± {margin:.{digits}f} (n = {numbers})"
-    return _Difference(value, margin, words)
+    if spread.freedom:
+        tail = (1 + CONFIDENCE) / 2
+        of_seeds = stats.t.ppf(tail, spread.freedom) * spread.deviation * math.sqrt(variance)
+        margin = math.hypot(of_seeds, stats.norm.ppf(tail) * error)
+        reason = f"{value:+.{digits}f} ± {margin:.{digits}f} (n = {numbers})"
+    else:
+        margin, reason = math.inf, f"{value:+.{digits}f}, one seed"
+    least, greatest, allowed = _agreeing(rule, within)
+    word = TOO_SMALL
+    if least <= value - margin and value + margin <= greatest:
+        word = AGREES
+    elif value + margin < least or greatest < value - margin:
+        word = DISAGREES
+    return Verdict(word, reason + allowed)

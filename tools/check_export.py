@@ -26,14 +26,10 @@ BATCH = 32
 
 def signature_inputs(predictor, items) -> dict[str, tf.Tensor]:
     """The strings of some items as inputs of the signature."""
-    if isinstance(predictor, SpanPredictor):
-        names = ("question", "context")
-        return {name: tf.constant([item[name] for item in items]) for name in names}
-    examples = [predictor.example(item) for item in items]
-    return {
-        "text_a": tf.constant([example.text_a for example in examples]),
-        "text_b": tf.constant([example.text_b or "" for example in examples]),
-    }
+    names = ("question", "context")
+    if not isinstance(predictor, SpanPredictor):
+        names, items = ("text_a", "text_b"), [vars(predictor.example(item)) for item in items]
+    return {name: tf.constant([item[name] or "" for item in items]) for name in names}
 
 
 def same_ids(predictor, graph_text, items) -> tuple[int, int]:
@@ -47,11 +43,9 @@ def same_ids(predictor, graph_text, items) -> tuple[int, int]:
     else:
         exported = graph_text.pairs(inputs["text_a"], inputs["text_b"])
     expected = table.batch(np.arange(len(table)), int(table.lengths.max()), names)
+    names = (*names, "input_mask")
     rows = [
-        all(
-            np.array_equal(exported[name][row], expected[name][row])
-            for name in (*names, "input_mask")
-        )
+        all(np.array_equal(exported[name][row], expected[name][row]) for name in names)
         for row in range(len(table))
     ]
     return sum(rows), len(rows)
@@ -60,11 +54,8 @@ def same_ids(predictor, graph_text, items) -> tuple[int, int]:
 def same_answers(expected, exported) -> tuple[bool, float]:
     """Whether two answers are equal, and the difference of their probabilities or scores."""
     if "start" in expected:
-        same = (expected["answer"], expected["start"], expected["end"]) == (
-            exported["text"].decode(),
-            exported["start"],
-            exported["end"],
-        )
+        theirs = exported["text"].decode(), exported["start"], exported["end"]
+        same = (expected["answer"], expected["start"], expected["end"]) == theirs
         return same, abs(expected["probability"] - exported["score"])
     if "label" not in expected:
         return True, abs(expected["score"] - exported["score"])
@@ -90,10 +81,8 @@ def main(model: str, export: str, lines: str) -> None:
         same, number = same_ids(predictor, graph_text, batch)
         counts["sequences"] += number
         counts["sequences with the same tokens"] += same
-        outputs = {
-            name: tensor.numpy()
-            for name, tensor in answer(**signature_inputs(predictor, batch)).items()
-        }
+        outputs = answer(**signature_inputs(predictor, batch))
+        outputs = {name: tensor.numpy() for name, tensor in outputs.items()}
         for row, expected in enumerate(predictor.predict(batch)):
             exported = {name: values[row] for name, values in outputs.items()}
             is_same, difference = same_answers(expected, exported)

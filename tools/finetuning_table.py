@@ -25,8 +25,8 @@ METRICS = {
 
 def finished_runs(folder: pathlib.Path) -> list[dict]:
     """Results of a folder of seeds, or of a single run."""
-    paths = sorted(folder.glob("seed_*/results.json")) or [folder / "results.json"]
-    return [json.loads(path.read_text()) for path in paths if path.exists()]
+    paths = sorted(folder.glob("seed_*/results.json")) or folder.glob("results.json")
+    return [json.loads(path.read_text()) for path in paths]
 
 
 def cells(runs: list[dict], names: list[str]) -> tuple[str, str]:

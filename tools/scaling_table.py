@@ -12,6 +12,7 @@ from albert_tf.core import flags
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.tables import table
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.flops import example_flops
 
 MODELS = (
     "albert-base-v2",
@@ -117,33 +118,13 @@ class ScalingSettings(Settings):
     def __post_init__(self):
         super().__post_init__()
         try:
-            given = {
-                name: float(price)
-                for name, price in (item.split("=") for item in self.prices.split(",") if item)
-            }
+            pairs = (item.split("=") for item in self.prices.split(",") if item)
+            given = {name: float(price) for name, price in pairs}
         except ValueError:
             self.refuse("prices", f"must be like v5e=0.9,a100=1.3; got {self.prices}")
         if unknown := given.keys() - CHIPS.keys():
             self.refuse("prices", f"names an unknown chip: {', '.join(sorted(unknown))}")
         object.__setattr__(self, "price_of", {name: c.dollars for name, c in CHIPS.items()} | given)
-
-
-def example_flops(config: AlbertConfig, max_seq_length: int, max_predictions_per_seq: int) -> float:
-    """Floating-point operations of a training step for one example.
-
-    A product of [m, k] with [k, n] is 2 m k n operations, and the backward pass does two such products for each.
-    Softmax, GELU, LayerNorm, dropout and the optimiser are left out: they are a small share of the operations, if not
-    of the time.
-    """
-    hidden, embedding = config.hidden_size, config.embedding_size
-    attention = 4 * 2 * hidden**2 + 2 * 2 * max_seq_length * hidden  # of a token, in a layer
-    feed_forward = 2 * 2 * hidden * config.intermediate_size
-    layers = config.num_hidden_layers * (attention + feed_forward)
-    projection = 2 * embedding * hidden if embedding != hidden else 0
-    prediction = 2 * hidden * embedding + 2 * embedding * config.vocab_size
-    pooler = 2 * hidden**2 + 2 * hidden * 2
-    tokens = max_seq_length * (layers + projection)
-    return 3 * (tokens + max_predictions_per_seq * prediction + pooler)
 
 
 def flops_table(settings: ScalingSettings) -> list[str]:
@@ -170,11 +151,8 @@ def reports_table() -> list[str]:
         flops = example_flops(AlbertConfig.from_name(report.model), 512, 20)
         rate = report.examples_per_second * flops / 1e12
         peak = report.num_chips * CHIPS[report.chip].teraflops
-        speed = f"{report.examples_per_second:,.0f}"
-        rows.append(
-            [report.who, report.model, report.machine, speed, f"{rate:,.0f} of {peak:,.0f}"]
-            + [f"{rate / peak:.0%}"]
-        )
+        cells = [f"{report.examples_per_second:,.0f}", f"{rate:,.0f} of {peak:,.0f}"]
+        rows.append([report.who, report.model, report.machine, *cells, f"{rate / peak:.0%}"])
     return table("who | model | machine | examples/s | TFLOP/s of peak | utilisation", rows)
 
 

@@ -158,9 +158,9 @@ def test_operations_of_a_step_by_hand():
     assert TINY_STEP.predictions == 2
     layer = 4 * 20 * 20 + 2 * 20 * 19 + 2 * 11 * 20
     products = 6 * 11 * (3 * layer + 7 * 20) + 6 * 2 * (20 * 7 + 7 * 101) + 6 * (20 * 20 + 20 * 2)
-    assert training_step.step_flops(TINY_STEP) == 6 * products
+    assert TINY_STEP.flops == 6 * products
     base = Step("ours", batch=8, length=512)
-    assert training_step.step_flops(base) == pytest.approx(2.34e12, rel=0.003)
+    assert base.flops == pytest.approx(2.34e12, rel=0.003)
 
 
 def test_features_are_whole_sequences_with_distinct_masked_positions():

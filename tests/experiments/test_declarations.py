@@ -175,7 +175,7 @@ def with_field(fields: str) -> tuple[str, str]:
             "measures, entry 1 must be one of parameters, speed, intr",
         ),
         (('"masked_lm"', '"mlm"'), "columns, entry 1 must be one of parameters, masked_lm, nsp"),
-        (with_field('tasks = ["sst-2"]'), "race; got 'sst-2'"),
+        (with_field('tasks = ["sst-2"]'), "squad2.0; got 'sst-2'"),
         (with_field('speed_reference = "c"'), "speed_reference must be one of a, b; got 'c'"),
         (('"masked_lm"', '"speedup"'), "speedup needs speed_reference"),
         (with_field("initial_tasks = { rt = 'mnli' }"), "initial_tasks must be one of cola"),
