@@ -33,13 +33,21 @@ MODEL = AlbertConfig(
 class DemoSettings(Settings):
     """The folder and length of the demo."""
 
-    output_dir: str = setting("demo", "Folder for everything that the demo makes.")
-    short: bool = setting(False, "Whether to run all steps in a minute, as a check.")
+    output_dir: str = setting(
+        "",
+        "Folder for everything that the demo makes; by default demo, or demo/short with --short.",
+    )
+    short: bool = setting(False, "Whether to run all steps in a minute or two, as a check.")
+
+    @property
+    def folder(self) -> str:
+        """The folder for everything; the short demo must not take the results of the full one for its own."""
+        return self.output_dir or ("demo/short" if self.short else "demo")
 
 
 def commands(settings: DemoSettings) -> list[tuple[str, list[str]]]:
     """The programs to run, each with a file that exists when it has finished."""
-    folder = settings.output_dir
+    folder = settings.folder
     train, held_out = f"{folder}/train.txt", f"{folder}/held_out.txt"
     vocabulary = f"{folder}/spiece"
     megabytes, dupe_factor, steps = (1, 2, 60) if settings.short else (0, 5, 2400)
@@ -86,7 +94,7 @@ def commands(settings: DemoSettings) -> list[tuple[str, list[str]]]:
 def main(settings: DemoSettings) -> None:
     """Runs the programs and prints the results."""
     started = time.monotonic()
-    config_file = f"{settings.output_dir}/albert_config.json"
+    config_file = f"{settings.folder}/albert_config.json"
     files.write_bytes(config_file, MODEL.to_json_string().encode())
     for result, command in commands(settings):
         if os.path.exists(result):
@@ -96,7 +104,7 @@ def main(settings: DemoSettings) -> None:
         done = subprocess.run([sys.executable, *command])
         if done.returncode:
             raise UserError(f"{command[0:2][-1]} ended with status {done.returncode}, see above")
-    print(summary(settings.output_dir, time.monotonic() - started))
+    print(summary(settings.folder, time.monotonic() - started))
 
 
 def summary(folder: str, seconds: float) -> str:

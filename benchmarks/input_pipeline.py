@@ -7,8 +7,8 @@ In the benchmark it measures seconds on all cores. As a program,
 it measures any records, in processor seconds, which other programs on the machine hardly change.
 """
 
+import argparse
 import functools
-import sys
 import time
 from collections.abc import Iterator
 
@@ -88,5 +88,7 @@ MEASUREMENTS = tuple(
 )
 
 if __name__ == "__main__":
-    for folder in sys.argv[1:]:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folders", nargs="+", help="folders of records")
+    for folder in parser.parse_args().folders:
         print(_line(folder), flush=True)

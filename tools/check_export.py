@@ -5,9 +5,9 @@
 The lines have the format of `python -m albert_tf.predict`, whose answers are those of the runners.
 """
 
+import argparse
 import collections
 import os
-import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -95,4 +95,10 @@ def main(model: str, export: str, lines: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model")
+    parser.add_argument("export", help="folder of one version of the export")
+    parser.add_argument("lines", help="file of lines as for predict")
+    main(**vars(parser.parse_args()))

@@ -3,8 +3,9 @@
 python tools/check_tflite.py runs/mrpc MRPC glue phone/model.tflite phone8/model.tflite
 """
 
+import argparse
 import os
-import sys
+from collections.abc import Sequence
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -16,7 +17,7 @@ from albert_tf.serving import predictors, tflite
 from albert_tf.tasks.classification import glue
 
 
-def main(model: str, task_name: str, data_dir: str, *paths: str) -> None:
+def main(model: str, task_name: str, data_dir: str, paths: Sequence[str]) -> None:
     """Prints a table with a row for the model and one for each file."""
     export = read_json(os.path.join(os.path.dirname(paths[0]), "export.json"))
     length = export["task"]["max_seq_length"]
@@ -42,4 +43,11 @@ def main(model: str, task_name: str, data_dir: str, *paths: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model")
+    parser.add_argument("task_name")
+    parser.add_argument("data_dir")
+    parser.add_argument("paths", nargs="+", help="TFLite files of the model")
+    main(**vars(parser.parse_args()))

@@ -3,10 +3,10 @@
 python tools/finetuning_table.py RUNS
 """
 
+import argparse
 import json
 import pathlib
 import statistics
-import sys
 
 from albert_tf.core.tables import table
 
@@ -57,9 +57,15 @@ def main(folder: str) -> None:
         )
         chance_cell = f"{chance:.3f}" if chance else "-"
         rows.append((task, ", ".join(names), chance_cell, *numbers, ", ".join(times)))
+    if not rows:
+        raise SystemExit(f"{folder}: no finished runs of tools/finetuning_runs.sh")
     header = "task | metric | chance | pretrained | random weights | seeds, time of a run"
     print("\n".join(table(header, rows)))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", help="folder of finished runs")
+    main(**vars(parser.parse_args()))

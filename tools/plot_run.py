@@ -3,9 +3,9 @@
 python tools/plot_run.py RUN_FOLDER OUTPUT.png
 """
 
+import argparse
 import json
 import pathlib
-import sys
 
 from albert_tf.core.plots import new_figure, save
 
@@ -34,4 +34,9 @@ def main(folder: str, output: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", help="folder of a pretraining run")
+    parser.add_argument("output", help="PNG file to write")
+    main(**vars(parser.parse_args()))

@@ -4,9 +4,9 @@ python tools/serve.py served/mrpc 8501
 curl 127.0.0.1:8501/v1/models/mrpc:predict -d '{"instances": [{"text_a": "It rains.", "text_b": "It is wet."}]}'
 """
 
+import argparse
 import json
 import os
-import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -74,7 +74,18 @@ def make_server(folder: str, port: int) -> ThreadingHTTPServer:
 
 
 if __name__ == "__main__":
-    server = make_server(sys.argv[1], int(sys.argv[2]))
-    name = os.path.basename(os.path.abspath(sys.argv[1]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", help="folder of an export, with its numbered versions")
+    parser.add_argument("port", type=int, help="port of this machine; 0 takes a free one")
+    arguments = parser.parse_args()
+    versions = os.listdir(arguments.folder) if os.path.isdir(arguments.folder) else []
+    if not any(map(str.isdigit, versions)):
+        parser.error(
+            f"{arguments.folder}: expected the folder of an export, with a numbered version in it"
+        )
+    server = make_server(arguments.folder, arguments.port)
+    name = os.path.basename(os.path.abspath(arguments.folder))
     print(f"http://127.0.0.1:{server.server_port}/v1/models/{name}", flush=True)
     server.serve_forever()
