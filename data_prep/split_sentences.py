@@ -44,9 +44,7 @@ class SplitSettings(text_files.CorpusSettings):
         "auto", "Format of the files; `auto` looks at the start of each.", choices=FORMATS
     )
     document_separator: str = setting(
-        "file",
-        "What separates documents in plain text.",
-        choices=("file", "blank_line"),
+        "file", "What separates documents in plain text.", choices=("file", "blank_line")
     )
     line_breaks: str = setting(
         "auto",

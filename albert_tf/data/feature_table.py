@@ -268,11 +268,7 @@ def bucket_of(lengths: np.ndarray, buckets: Sequence[int]) -> np.ndarray:
 
 
 def training_batches(
-    lengths: np.ndarray,
-    buckets: Sequence[int],
-    batch_size: int,
-    seed: int,
-    shuffle: bool = True,
+    lengths: np.ndarray, buckets: Sequence[int], batch_size: int, seed: int, shuffle: bool = True
 ) -> Iterator[Batch]:
     """An endless stream of batches; each epoch has every example once, in a new order.
 

@@ -437,12 +437,7 @@ class Sequences(NamedTuple):
 
 
 def join_pairs(
-    ids: np.ndarray,
-    pairs: np.ndarray,
-    seeds: np.ndarray,
-    rule: MaskingRule,
-    *,
-    max_seq_length: int,
+    ids: np.ndarray, pairs: np.ndarray, seeds: np.ndarray, rule: MaskingRule, *, max_seq_length: int
 ) -> Sequences:
     """The tokens of pairs, shortened to fit, with [CLS] and [SEP].
 
