@@ -96,7 +96,7 @@ def main(settings: SplitSettings) -> None:
         text_files.corpus_writer(settings) as writer,
         Workers(settings.num_workers, settings) as workers,
     ):
-        chunks = in_chunks(documents, _num_chars, CHUNK_CHARS)
+        chunks = in_chunks(documents, lambda document: sum(map(len, document.lines)), CHUNK_CHARS)
         for split_documents, chunk_counts in workers.map(_split_chunk, chunks):
             counts += chunk_counts
             progress.update(reader.num_bytes)
@@ -160,7 +160,10 @@ def read_documents(
     elif file_format == "jsonl":
         groups = _read_json_lines(lines, path, settings)
     else:
-        groups = _read_text(lines, settings)
+        by_blank_line = settings.document_separator == "blank_line"
+        groups = (
+            END_OF_DOCUMENT if by_blank_line and not line.strip() else line for _, line in lines
+        )
     yield from _close_documents(groups, file_format == "wikiextractor", settings, counts)
 
 
@@ -179,12 +182,6 @@ def detect_format(line: str) -> str:
 
 NumberedLine = tuple[int, str]
 END_OF_DOCUMENT = None  # between the lines of two documents
-
-
-def _read_text(lines: Iterable[NumberedLine], settings: SplitSettings) -> Iterator[str | None]:
-    by_blank_line = settings.document_separator == "blank_line"
-    for _, line in lines:
-        yield END_OF_DOCUMENT if by_blank_line and not line.strip() else line
 
 
 _PAGE_START = re.compile(r'<doc [^>]*?(?:title="(?P<title>.*)")?>\s*$')
@@ -265,10 +262,6 @@ def _key(lines: list[str]) -> str:
     return "\n".join(lines)[:20_000]
 
 
-def _num_chars(document: Document) -> int:
-    return sum(map(len, document.lines))
-
-
 # Splitting: documents -> sentences.
 
 
@@ -327,9 +320,8 @@ def _is_prose(sentence: str, settings: SplitSettings) -> bool:
         return False
     if sentence.count(" ") + 1 < settings.min_words:
         return False
-    num_letters = sum(map(str.isalpha, sentence))
     num_visible = len(sentence) - sentence.count(" ")
-    return num_letters >= settings.min_letter_fraction * num_visible
+    return sum(map(str.isalpha, sentence)) >= settings.min_letter_fraction * num_visible
 
 
 _GAP = re.compile(r"\s[.,;](?:\s|$)")
@@ -382,7 +374,8 @@ def _split_quotation(sentence: str, language: str) -> list[str]:
         if _is_inside_name(part, unquoted[num_seen:]):
             continue
         cut = positions[num_seen] if num_seen < len(positions) else len(sentence)
-        if _continues_sentence(sentence[cut:]):
+        first_letter = next(filter(str.isalnum, sentence[cut:]), "")
+        if first_letter.islower():  # the sentence continues, as with `he said` after a quotation
             continue
         while cut > start and sentence[cut - 1] in _QUOTES:
             cut -= 1
@@ -391,20 +384,13 @@ def _split_quotation(sentence: str, language: str) -> list[str]:
     return [*parts, sentence[start:]]
 
 
-def _continues_sentence(text: str) -> bool:
-    """Whether a text starts in lower case, as `he said` does after a quotation."""
-    first_letter = next(filter(str.isalnum, text), "")
-    return first_letter.islower()
-
-
 def cut_at_words(sentence: str, max_chars: int) -> list[str]:
     """Cuts a sentence into parts of at most `max_chars` characters, between words if possible.
 
     Example:
       ("one two three", 9) -> ["one two", "three"]
     """
-    parts = []
-    start = 0
+    parts, start = [], 0
     while len(sentence) - start > max_chars:
         end = sentence.rfind(" ", start + 1, start + max_chars + 1)
         if end < 0:
@@ -466,31 +452,22 @@ def text_paragraphs(lines: list[str], *, line_breaks: str = "auto") -> list[str]
     wrapped = is_hard_wrapped(lines) if line_breaks == "auto" else line_breaks == "wrapped"
     if not wrapped:
         return [line for line in lines if line]
-    words = None
-    paragraphs, block = [], []
-    for line in [*lines, ""]:
-        if line:
-            block.append(line)
-            continue
-        if words is None and any(part.endswith("-") for part in block):
-            words = set(re.findall(r"\w+", "\n".join(lines).lower()))
-        if block:
-            paragraphs.append(_EMPHASIS.sub(r"\1", _join_lines(block, words or frozenset())))
-        block = []
-    return paragraphs
+    words = frozenset()
+    if any(line.endswith("-") for line in lines):
+        words = frozenset(re.findall(r"\w+", "\n".join(lines).lower()))
+    blocks = (list(block) for has_text, block in itertools.groupby(lines, bool) if has_text)
+    return [_EMPHASIS.sub(r"\1", _join_lines(block, words)) for block in blocks]
 
 
 def _without_licence(lines: list[str]) -> list[str]:
     """The lines between Project Gutenberg's start and end marks, if there are any."""
-    start, end = 0, len(lines)
+    start = 0
     for index, line in enumerate(lines):
-        match = _LICENCE_EDGE.match(line)
-        if match and match[1] == "START":
+        if match := _LICENCE_EDGE.match(line):
+            if match[1] == "END":
+                return lines[start:index]
             start = index + 1
-        elif match:
-            end = index
-            break
-    return lines[start:end]
+    return lines[start:]
 
 
 def is_hard_wrapped(lines: Iterable[str]) -> bool:
@@ -506,7 +483,7 @@ def is_hard_wrapped(lines: Iterable[str]) -> bool:
     return num_lines > 0 and 2 * num_open >= num_lines and 20 * num_long <= num_lines
 
 
-def _join_lines(lines: list[str], words: frozenset[str] | set[str]) -> str:
+def _join_lines(lines: list[str], words: frozenset[str]) -> str:
     """Joins wrapped lines; `words` are the text's words in lower case, to tell "wonder-/ful" from "wind-/swept"."""
     text = lines[0]
     for line in lines[1:]:

@@ -1,4 +1,4 @@
-"""Text files: input paths, bytes that are not UTF-8, output files that are complete or absent.
+"""Text files, local or remote: input paths, bytes that are not UTF-8, output files that are complete or absent.
 
 The corpus that the programs of this folder hand to each other is UTF-8 text with one sentence a line and a
 blank line between documents.
@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import glob
 import hashlib
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,8 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.workers import num_workers_setting
+
+REMOTE_READ_BYTES = 16 << 20
 
 
 def invalid_utf8_setting() -> Any:
@@ -76,14 +79,7 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
     """
     paths = []
     for pattern in filter(None, patterns.split(",")):
-        # A file whose name holds [ or * is itself before it is a pattern.
-        matches = (
-            [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
-        )
-        matched_files = [path for match in matches for path in _files_below(match)]
-        if not matched_files:
-            raise UserError(f"--input_file={pattern}: no such file on this machine's file systems")
-        paths.extend(matched_files)
+        paths += _expand_remote(pattern) if "://" in pattern else _expand_local(pattern)
     written = {os.path.realpath(path) for path in not_among if path}
     for path in paths:
         if os.path.realpath(path) in written:
@@ -91,13 +87,60 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
     return list(dict.fromkeys(paths))
 
 
-def _files_below(path: str) -> Iterator[str]:
-    if not os.path.isdir(path):
-        yield path
-        return
-    for folder, subfolders, names in os.walk(path):
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        yield from (os.path.join(folder, name) for name in sorted(names) if name[0] != ".")
+def _expand_local(pattern: str) -> list[str]:
+    # A file whose name holds [ or * is itself before it is a pattern.
+    matches = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
+    paths = []
+    for match in matches:
+        if not os.path.isdir(match):
+            paths.append(match)
+        for folder, subfolders, names in os.walk(match):
+            subfolders[:] = sorted(name for name in subfolders if name[0] != ".")
+            paths += [os.path.join(folder, name) for name in sorted(names) if name[0] != "."]
+    if not paths:
+        raise UserError(f"--input_file={pattern}: no such file on this machine's file systems")
+    return paths
+
+
+def _expand_remote(pattern: str) -> list[str]:
+    def files_below(gfile: Any) -> Iterator[str]:
+        for match in gfile.glob(pattern):
+            if not gfile.isdir(match):
+                yield match
+                continue
+            for folder, _, names in gfile.walk(match):
+                if "/." not in folder.removeprefix(match.rstrip("/")):
+                    yield from (f"{folder.rstrip('/')}/{name}" for name in names if name[0] != ".")
+
+    try:
+        paths = files.remote(lambda gfile: sorted(files_below(gfile)))
+    except OSError as error:
+        raise UserError(f"--input_file={pattern}: cannot be listed ({error.strerror})") from None
+    if not paths:
+        raise UserError(f"--input_file={pattern}: no such file there")
+    return paths
+
+
+class _RemoteFile(io.RawIOBase):
+    """A file of tf.io.gfile as an unbuffered Python file."""
+
+    def __init__(self, path: str):
+        super().__init__()
+        self._file = files.remote(lambda gfile: gfile.GFile(path, "rb"))
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:
+        data = files.remote(lambda _: self._file.read(len(buffer)))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _open(path: str) -> BinaryIO:
+    if "://" in path:
+        return io.BufferedReader(_RemoteFile(path), REMOTE_READ_BYTES)
+    return open(path, "rb")
 
 
 class LineReader:
@@ -123,15 +166,12 @@ class LineReader:
           UserError: the file cannot be read, or is not UTF-8 and `invalid_utf8` is "error".
         """
         try:
-            with self._open(path) as file:
+            with _open(path) as file:
                 yield from self._decode_lines(file, path)
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror})") from None
         if path in self._num_invalid and self._invalid_utf8 == "error":
             raise UserError(f"{self._describe(path)}; see --invalid_utf8")
-
-    def _open(self, path: str) -> BinaryIO:
-        return open(path, "rb")
 
     def _decode_lines(self, file: BinaryIO, path: str) -> Iterator[str]:
         position = 0
@@ -190,8 +230,6 @@ class OutputFile:
         self.path = path
         self.num_bytes = 0
         self._within = within
-        self._file: BinaryIO | None = None
-        self._contexts = contextlib.ExitStack()
 
     def write(self, data: bytes) -> None:
         """Appends bytes.
@@ -204,18 +242,25 @@ class OutputFile:
         self.num_bytes += len(data)
 
     def __enter__(self) -> "OutputFile":
-        folder, name = os.path.split(self.path)
-        with self._errors_named(), contextlib.ExitStack() as contexts:
-            if os.path.isdir(self.path):
-                raise IsADirectoryError(0, "it is a folder")
-            staging = contexts.enter_context(files.staged(folder, within=self._within))
-            self._file = contexts.enter_context(open(os.path.join(staging, name), "wb"))
-            self._contexts = contexts.pop_all()
+        self._opened = self._open()
+        with self._errors_named():
+            self._file = self._opened.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         with self._errors_named():
-            self._contexts.__exit__(*error)
+            self._opened.__exit__(*error)
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[BinaryIO]:
+        folder, name = os.path.split(self.path)
+        if os.path.isdir(self.path):
+            raise IsADirectoryError(0, "it is a folder")
+        with (
+            files.staged(folder, within=self._within) as staging,
+            open(os.path.join(staging, name), "wb") as file,
+        ):
+            yield file
 
     @contextlib.contextmanager
     def _errors_named(self) -> Iterator[None]:
@@ -300,12 +345,9 @@ def corpus_writer(settings: CorpusSettings) -> Iterator[CorpusWriter]:
     Raises:
       UserError: a file cannot be written, or would be empty.
     """
-    with contextlib.ExitStack() as stack:
-        training_file = stack.enter_context(OutputFile(settings.output_file))
-        held_out_file = None
-        if settings.eval_fraction:
-            held_out_file = stack.enter_context(OutputFile(settings.eval_output_file))
-        writer = CorpusWriter(settings, training_file, held_out_file)
+    held_out = OutputFile(settings.eval_output_file) if settings.eval_fraction else None
+    with OutputFile(settings.output_file) as training_file, held_out or contextlib.nullcontext():
+        writer = CorpusWriter(settings, training_file, held_out)
         yield writer
         writer.check_not_empty()
 
@@ -336,4 +378,11 @@ def print_note(label: str, message: str) -> None:
 
 def total_bytes(paths: Sequence[str]) -> int:
     """The size of files, for a progress bar; a file that cannot be read counts as 0."""
-    return sum(os.path.getsize(path) for path in paths if os.path.exists(path))
+    size = 0
+    for path in paths:
+        with contextlib.suppress(OSError):
+            if "://" in path:
+                size += files.remote(lambda gfile, path=path: gfile.stat(path).length)
+            else:
+                size += os.path.getsize(path)
+    return size

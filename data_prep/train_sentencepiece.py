@@ -28,7 +28,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
 from albert_tf.core.settings import Settings, setting
 from albert_tf.text.tokenizer import clean_text
-from data_prep import remote_text, text_files
+from data_prep import text_files
 
 LABEL = "train_sentencepiece"
 
@@ -85,7 +85,7 @@ def main(settings: TrainSettings) -> None:
     """
     start = time.monotonic()
     outputs = (settings.output_prefix + ".model", settings.output_prefix + ".vocab")
-    paths = remote_text.expand_inputs(settings.input_file, not_among=outputs)
+    paths = text_files.expand_paths(settings.input_file, not_among=outputs)
     sample = _draw_sentences(paths, settings)
     if not sample.num_items:
         raise UserError(f"--input_file={settings.input_file}: no sentence there, only blank lines")
@@ -121,8 +121,8 @@ class Sample(NamedTuple):
 
 def _draw_sentences(paths: Sequence[str], settings: TrainSettings) -> Sample:
     """Reads the whole corpus, so that errors in it are reported before the training."""
-    reader = remote_text.RemoteLineReader(settings.invalid_utf8)
-    with text_files.show_progress(LABEL, remote_text.size_of(paths), "bytes") as progress:
+    reader = text_files.LineReader(settings.invalid_utf8)
+    with text_files.show_progress(LABEL, text_files.total_bytes(paths), "bytes") as progress:
         sample = draw(
             _read_sentences(paths, reader, settings, progress),
             num_drawn=settings.input_sentence_size,
