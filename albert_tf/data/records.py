@@ -389,11 +389,8 @@ def parser(
 
 def first_batches(record_set: RecordSet, schema: Schema, batch_size: int) -> tf.data.Dataset:
     """All records in order, in batches of which the last may be smaller, as `evaluation_dataset` parses them."""
-    return (
-        _ordered_records(record_set)
-        .batch(batch_size)
-        .map(parser(record_set, schema, EVALUATION_SEED))
-    )
+    parse = parser(record_set, schema, EVALUATION_SEED)
+    return _ordered_records(record_set).batch(batch_size).map(parse)
 
 
 def _ordered_records(record_set: RecordSet) -> tf.data.Dataset:
@@ -452,12 +449,8 @@ def training_dataset(
         first = reading.first_step * reading.global_batch_size
         dataset = _endless_records(record_set, slice(None), reading, first)
         dataset = dataset.batch(pipeline_batch).shard(pipelines, index).unbatch()
-    dataset = dataset.batch(device_batch, drop_remainder=True).map(
-        parser(record_set, schema, reading.seed), num_parallel_calls=tf.data.AUTOTUNE
-    )
-    # Without this, multi-worker strategies would search for an end and lose the static shapes.
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-    return dataset.with_options(reading_options()).prefetch(tf.data.AUTOTUNE)
+    parse = parser(record_set, schema, reading.seed)
+    return endless(_parsed_batches(dataset, device_batch, parse))
 
 
 def evaluation_dataset(
@@ -482,9 +475,9 @@ def evaluation_dataset(
     device_batch = context.get_per_replica_batch_size(global_batch_size)
     records = _ordered_records(record_set)
     padding = records.take(1).repeat(-record_set.num_examples % global_batch_size)
-    weighted = tf.data.Dataset.zip(records, _repeated(1.0)).concatenate(
-        tf.data.Dataset.zip(padding, _repeated(0.0))
-    )
+    ones, zeros = (tf.data.Dataset.from_tensors(weight).repeat() for weight in (1.0, 0.0))
+    zip_datasets = tf.data.Dataset.zip
+    weighted = zip_datasets(records, ones).concatenate(zip_datasets(padding, zeros))
     if pipelines > 1:
         weighted = weighted.batch(global_batch_size // pipelines).shard(pipelines, index).unbatch()
     parse_records = parser(record_set, schema, EVALUATION_SEED)
@@ -492,22 +485,26 @@ def evaluation_dataset(
     def parse(numbered, weights):
         return {**parse_records(*numbered), EXAMPLE_WEIGHTS: weights}
 
-    dataset = weighted.batch(device_batch, drop_remainder=True).map(
-        parse, num_parallel_calls=tf.data.AUTOTUNE
-    )
-    return dataset.with_options(reading_options()).prefetch(tf.data.AUTOTUNE)
+    return _prefetched(_parsed_batches(weighted, device_batch, parse))
 
 
-def reading_options() -> tf.data.Options:
-    """Elements in a fixed order, and no automatic sharding of datasets for workers."""
+def endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """A dataset without end, read ahead in a fixed order; workers do not shard it."""
+    # Without this, multi-worker strategies would search for an end and lose the static shapes.
+    asserted = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+    return _prefetched(dataset.apply(asserted))
+
+
+def _prefetched(dataset: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.deterministic = True
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return options
+    return dataset.with_options(options).prefetch(tf.data.AUTOTUNE)
 
 
-def _repeated(value: float) -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensors(value).repeat()
+def _parsed_batches(dataset: tf.data.Dataset, size: int, parse: Callable) -> tf.data.Dataset:
+    batches = dataset.batch(size, drop_remainder=True)
+    return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _file_order(num_files: int, shuffle: bool, seed: int, epoch) -> tf.Tensor:

@@ -69,9 +69,8 @@ class FileAccess:
         names = os.listdir(folder) if os.path.isdir(folder) else []
         return {name: self.size_of(os.path.join(folder, name)) for name in names}
 
-    def remove_partial(self, folder: str) -> None:
-        """Removes the incomplete files of a run that was stopped."""
-        remove_leftovers(folder)
+    # Removes the incomplete files of a run that was stopped.
+    remove_partial = staticmethod(remove_leftovers)
 
     def remove_folder(self, folder: str) -> None:
         """Removes a folder and its content."""
