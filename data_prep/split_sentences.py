@@ -109,16 +109,12 @@ def main(settings: SplitSettings) -> None:
 
 
 def _describe(counts: Counter, settings: SplitSettings) -> str:
-    parts = [
-        f"{counts[SHORT_DOCUMENT]:,} documents below --min_sentences={settings.min_sentences} dropped"
-    ]
-    if counts[CUT_SENTENCE]:
-        limit = settings.max_sentence_chars
-        parts.append(f"{counts[CUT_SENTENCE]:,} sentences above {limit:,} characters cut")
-    if counts[CUT_DOCUMENT]:
-        limit = settings.max_document_chars
-        parts.append(f"{counts[CUT_DOCUMENT]:,} cuts in documents above {limit:,} characters")
-    return ", ".join(parts)
+    text = f"{counts[SHORT_DOCUMENT]:,} documents below --min_sentences={settings.min_sentences} dropped"
+    if number := counts[CUT_SENTENCE]:
+        text += f", {number:,} sentences above {settings.max_sentence_chars:,} characters cut"
+    if number := counts[CUT_DOCUMENT]:
+        text += f", {number:,} cuts in documents above {settings.max_document_chars:,} characters"
+    return text
 
 
 # Reading: files -> documents.
@@ -287,21 +283,19 @@ def split_document(document: Document, settings: SplitSettings, counts: Counter)
       settings: what to drop and what to cut.
       counts: cuts are added to it.
     """
-    paragraphs = (
-        page_paragraphs(document.lines, max_heading_words=settings.max_heading_words)
-        if document.is_page
-        else text_paragraphs(document.lines, line_breaks=settings.line_breaks)
-    )
+    lines = document.lines
+    if document.is_page:
+        paragraphs = page_paragraphs(lines, max_heading_words=settings.max_heading_words)
+    else:
+        paragraphs = text_paragraphs(lines, line_breaks=settings.line_breaks)
     sentences = []
     for paragraph in paragraphs:
         for sentence in split_paragraph(paragraph, language=settings.language):
-            if not _is_prose(sentence, settings) or (
-                document.is_page and _lacks_template(sentence)
-            ):
-                continue
-            parts = cut_at_words(sentence, settings.max_sentence_chars)
-            counts[CUT_SENTENCE] += len(parts) > 1
-            sentences.extend(parts)
+            is_incomplete = document.is_page and _lacks_template(sentence)
+            if _is_prose(sentence, settings) and not is_incomplete:
+                parts = cut_at_words(sentence, settings.max_sentence_chars)
+                counts[CUT_SENTENCE] += len(parts) > 1
+                sentences.extend(parts)
     return sentences
 
 

@@ -11,6 +11,7 @@ import hashlib
 import io
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
@@ -156,7 +157,7 @@ class LineReader:
     def __init__(self, invalid_utf8: str):
         self.num_bytes = 0
         self._invalid_utf8 = invalid_utf8
-        self._num_invalid: dict[str, int] = {}
+        self._num_invalid = Counter()
         self._first_invalid: dict[str, str] = {}
 
     def read(self, path: str) -> Iterator[str]:
@@ -180,7 +181,8 @@ class LineReader:
                 text = line.decode("utf-8-sig" if line_number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 text = decode_invalid(line, self._invalid_utf8)
-                self._num_invalid[path] = self._num_invalid.get(path, 0) + _num_invalid(line)
+                replaced = line.decode("utf-8", errors="replace").count("\ufffd")
+                self._num_invalid[path] += replaced - line.count("\ufffd".encode())
                 where = f"byte {position + error.start} (line {line_number})"
                 self._first_invalid.setdefault(path, where)
             position += len(line)
@@ -206,11 +208,6 @@ def decode_invalid(line: bytes, invalid_utf8: str) -> str | None:
     """A line that is not UTF-8, read as `invalid_utf8_setting` says; None if it is left out."""
     encoding = {"replace": "utf-8", "windows_1252": "windows-1252"}.get(invalid_utf8)
     return line.decode(encoding, errors="replace") if encoding else None
-
-
-def _num_invalid(line: bytes) -> int:
-    genuine = line.count("\ufffd".encode())
-    return line.decode("utf-8", errors="replace").count("\ufffd") - genuine
 
 
 class OutputFile:
@@ -279,9 +276,8 @@ class Count:
     bytes: int = 0
 
     def __str__(self):
-        return (
-            f"{self.documents:,} documents, {self.sentences:,} sentences, {self.bytes / 1e6:.1f} MB"
-        )
+        megabytes = f"{self.bytes / 1e6:.1f} MB"
+        return f"{self.documents:,} documents, {self.sentences:,} sentences, {megabytes}"
 
 
 class CorpusWriter:
@@ -307,7 +303,10 @@ class CorpusWriter:
           key: decides whether it is held out; documents with equal keys go to the same file.
           sentences: of at least one character and without line ends, in order.
         """
-        held_out = is_held_out(key, self._settings.eval_fraction, self._settings.random_seed)
+        # The same documents are held out on every machine and in every order.
+        seeded_key = f"{self._settings.random_seed}\n{key}".encode("utf-8", "surrogatepass")
+        number = int.from_bytes(hashlib.sha256(seeded_key).digest()[:8])
+        held_out = number < self._settings.eval_fraction * 2**64
         count = self.held_out if held_out else self.training
         data = "\n".join(sentences) + "\n"
         data = ("\n" + data if count.documents else data).encode()
@@ -352,23 +351,10 @@ def corpus_writer(settings: CorpusSettings) -> Iterator[CorpusWriter]:
         writer.check_not_empty()
 
 
-def is_held_out(key: str, fraction: float, seed: int) -> bool:
-    """Whether a document is held out: the same on every machine and in every order.
-
-    Args:
-      key: the document's name or text.
-      fraction: the share of keys that is held out, 0 to 1.
-      seed: another seed holds out other documents.
-    """
-    digest = hashlib.sha256(f"{seed}\n{key}".encode("utf-8", errors="surrogatepass")).digest()
-    return int.from_bytes(digest[:8]) < fraction * 2**64
-
-
 def show_progress(description: str, total: int, unit: str, *, first: int = 0) -> Progress:
     """Progress as the programs of this folder show it: in a log, a line on standard error every ten seconds."""
-    return Progress(
-        description, total, first=first, unit=unit, seconds_between_lines=10, file=sys.stderr
-    )
+    shown = {"seconds_between_lines": 10, "file": sys.stderr}
+    return Progress(description, total, first=first, unit=unit, **shown)
 
 
 def print_note(label: str, message: str) -> None:

@@ -8,7 +8,6 @@ Random numbers for an example, as of its masks, are a function of that number.
 import dataclasses
 import glob
 import gzip
-import json
 import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.core import files as file_system
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.data import compact_records
 
@@ -188,16 +188,11 @@ def _common_metadata(files: Sequence[str], flag: str) -> Mapping:
     folders = sorted({os.path.dirname(path) for path in files})
     for folder in folders:
         path = os.path.join(folder, METADATA_FILE)
-        if tf.io.gfile.exists(path):
+        if file_system.exists(path):
             try:
-                with tf.io.gfile.GFile(path) as file:
-                    metadata_of[folder] = json.load(file)
-            except (ValueError, tf.errors.OpError) as error:
-                raise UserError(f"--{flag}: cannot read {path} ({first_line(error)})") from None
-            if not isinstance(metadata_of[folder], dict):
-                raise UserError(
-                    f"--{flag}: {path} is not what the program that makes records writes"
-                )
+                metadata_of[folder] = file_system.read_json(path)
+            except UserError as error:
+                raise UserError(f"--{flag}: {error}") from None
     _check_agreement(metadata_of, folders, flag)
     # Files of different folders may have the same names.
     shards = [
@@ -563,13 +558,9 @@ def _locate(
 ) -> tuple[int, int]:
     """The group of an example, counted over all epochs, and the number of its examples before that example."""
     num_files = len(counts)
-    groups_per_epoch = -(-num_files // group_size)
     epoch, rest = divmod(first_example, sum(counts))
     order = _file_order(num_files, reading.shuffle, reading.seed, tf.constant(epoch, tf.int64))
-    counts_in_order = np.array(counts)[order.numpy()]
-    for group in range(groups_per_epoch):
-        in_group = int(counts_in_order[group * group_size : (group + 1) * group_size].sum())
-        if rest < in_group:
-            break
-        rest -= in_group
-    return epoch * groups_per_epoch + group, rest
+    firsts_of_groups = range(0, num_files, group_size)
+    ends = np.cumsum(np.add.reduceat(np.array(counts)[order.numpy()], firsts_of_groups))
+    group = int(np.searchsorted(ends, rest, side="right"))
+    return epoch * len(ends) + group, rest - (int(ends[group - 1]) if group else 0)

@@ -180,32 +180,17 @@ def ranges_of(files: Sequence[dict[str, Any]]) -> list[Range]:
 
 
 def scan_range(part: Range, job: Job) -> None:
-    """Writes the places of the blank lines of a range to a file, unless it is complete already.
+    """Writes where the blank lines of a range are to a file, unless it is complete already.
+
+    The file holds an int64 [blank lines + 1, 3], what comes before the end of each blank line, and of the range: bytes
+    of the file; then, of this range, bytes without line ends, and lines.
 
     Raises:
-      UserError: the text cannot be read, or the notes cannot be written.
+      UserError: the text cannot be read, or the file cannot be written.
     """
     path = _notes_file(job, part)
-    if job.work.counts_of(path) is None:
-        notes = find_blank_lines(part, job)
-        with job.work.writing(path, {}) as file:
-            np.save(file, notes)
-
-
-def _notes_file(job: Job, part: Range) -> str:
-    return job.work.file(f"blank-lines-{part.index:06d}")
-
-
-def find_blank_lines(part: Range, job: Job) -> np.ndarray:
-    """Reads the lines of a range.
-
-    Returns:
-      int64 [blank lines + 1, 3], what comes before the end of each blank line, and of the range: bytes of the file;
-      then, of this range, bytes without line ends, and lines.
-
-    Raises:
-      UserError: they cannot be read.
-    """
+    if job.work.counts_of(path) is not None:
+        return
     places, num_bytes, num_lines = array.array("q"), 0, 0
     # The byte before the range tells whether a line begins with it.
     offset = max(part.start - 1, 0)
@@ -223,7 +208,12 @@ def find_blank_lines(part: Range, job: Job) -> np.ndarray:
             break
         is_ours = is_ours or is_whole
     places.extend((part.end, num_bytes, num_lines))
-    return np.frombuffer(places, np.int64).reshape(-1, 3)
+    with job.work.writing(path, {}) as file:
+        np.save(file, np.frombuffer(places, np.int64).reshape(-1, 3))
+
+
+def _notes_file(job: Job, part: Range) -> str:
+    return job.work.file(f"blank-lines-{part.index:06d}")
 
 
 class FilePart(NamedTuple):
@@ -283,9 +273,8 @@ def _block_ends(
     for here, is_blank in _places(job, ranges):
         # The text is too long for a block, which therefore ends after the blank line before this one.
         while here.num_bytes - start.num_bytes >= text_blocks.MOST_BLOCK_BYTES:
-            block = next(
-                text_blocks.read_blocks(paths, start.position, open_file=job.work.files.open)
-            )
+            open_file = job.work.files.open
+            block = next(text_blocks.read_blocks(paths, start.position, open_file=open_file))
             start = _end_of(block, start, here, num_blank=here.num_blank - is_blank)
             yield start.position, block.was_cut
         num_bytes, num_blank = here.num_bytes - start.num_bytes, here.num_blank - start.num_blank

@@ -28,6 +28,7 @@ from albert_tf.core.workers import Workers
 from albert_tf.data.pretraining_examples import (
     LABEL,
     MASKING_SETTINGS,
+    PAIR_SETTINGS,
     Documents,
     MaskingRule,
     PairRule,
@@ -168,14 +169,9 @@ def _vocabulary(settings: PretrainingDataSettings, tokenizer: Tokenizer) -> Voca
 def make_job(settings: PretrainingDataSettings, tokenizer: Tokenizer, work: WorkFolder) -> Job:
     """The job of a run whose files are in `work`."""
     vocabulary = _vocabulary(settings, tokenizer)
-    pairs = pair_rule(
-        vocabulary.is_word_start,
-        max_seq_length=settings.max_seq_length,
-        short_seq_prob=settings.short_seq_prob,
-        sentence_task=settings.sentence_task,
-        single_segment=settings.single_segment,
-    )
-    masks = masking_rule(vocabulary, **{name: getattr(settings, name) for name in MASKING_SETTINGS})
+    values = settings.to_dict()
+    pairs = pair_rule(vocabulary.is_word_start, **{name: values[name] for name in PAIR_SETTINGS})
+    masks = masking_rule(vocabulary, **{name: values[name] for name in MASKING_SETTINGS})
     return Job(settings, LineTokenizer(tokenizer), work, pairs, masks)
 
 
@@ -300,10 +296,8 @@ def build_shards(job: Job, workers: Workers, plan: Plan, num_examples: int) -> l
             if len(files) > 1:
                 _join_files(job, files, paths[shard], counts)
             results[shard] = counts
-    return [
-        {**counts, "file": os.path.basename(path)}
-        for counts, path in zip(results, paths, strict=True)
-    ]
+    numbered = zip(results, paths, strict=True)
+    return [{**counts, "file": os.path.basename(path)} for counts, path in numbered]
 
 
 def _files_of_shard(job: Job, plan: Plan, shard: int, path: str) -> list[RecordFile]:

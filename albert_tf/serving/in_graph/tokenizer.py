@@ -212,17 +212,10 @@ def _visible_char_spans(
     cleaned: tf.Tensor,
     origins: Sequence[tf.RaggedTensor],
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """`Tokenizer._visible_char_spans` of texts [B].
+    """`Tokenizer._visible_char_spans` of texts [B]: starts and ends, int64 [B, (visible characters)].
 
-    Args:
-      encoded: tokens of the model of `_character_model`, and the bytes of the cleaned texts that they start and end at,
-        [B, (tokens)] each.
-      characters_of_token: of the same model.
-      cleaned: the texts, string [B].
-      origins: where their characters start and end in the original, int64 [B, (cleaned characters)].
-
-    Returns:
-      Starts and ends, int64 [B, (visible characters)].
+    `encoded` is what the model of `_character_model` makes of the cleaned texts: tokens and the bytes that they start
+    and end at. `origins` is where the cleaned characters start and end in the original.
     """
     tokens, starts, ends = encoded
     row = tokens.value_rowids()
@@ -240,14 +233,10 @@ def _visible_char_spans(
     starts, ends = (offsets + tf.gather(first_byte, row) for offsets in (starts, ends))
     first_char = tf.searchsorted(char_bytes, starts, side="right", out_type=tf.int64) - 1
     last_char = tf.searchsorted(char_bytes, ends, side="left", out_type=tf.int64) - 1
-    spans = (
-        tf.gather(origins[0].flat_values, first_char),
-        tf.gather(origins[1].flat_values, last_char),
-    )
-    return tuple(
-        tf.RaggedTensor.from_value_rowids(values, row, tokens.nrows(), validate=False)
-        for values in spans
-    )
+    spans = zip(origins, (first_char, last_char), strict=True)
+    spans = (tf.gather(origin.flat_values, chars) for origin, chars in spans)
+    from_rows = tf.RaggedTensor.from_value_rowids
+    return tuple(from_rows(values, row, tokens.nrows(), validate=False) for values in spans)
 
 
 def _ids_and_lengths(
@@ -274,12 +263,9 @@ def _ids_and_lengths(
     texts = tf.strings.regex_replace(texts, MARKER, "")
     parts = tf.gather(table.counts, raw_ids.flat_values)
     places = tf.boolean_mask(tf.cumsum(parts, exclusive=True), is_unknown.flat_values)
+    text_lengths = tf.cast(tf.strings.length(texts, unit="UTF8_CHAR"), tf.int64)
     lengths = lengths.with_flat_values(
-        tf.tensor_scatter_nd_update(
-            lengths.flat_values,
-            places[:, None],
-            tf.cast(tf.strings.length(texts, unit="UTF8_CHAR"), tf.int64),
-        )
+        tf.tensor_scatter_nd_update(lengths.flat_values, places[:, None], text_lengths)
     )
     return ids, lengths
 
@@ -304,9 +290,7 @@ def _token_spans(
 
 def _equals_previous(*columns: tf.Tensor) -> tf.Tensor:
     """Whether a row of some int64 columns [N] equals the row before, bool [N]."""
-    equal = tf.ones_like(columns[0][1:], tf.bool)
-    for column in columns:
-        equal &= column[1:] == column[:-1]
+    equal = tf.reduce_all([column[1:] == column[:-1] for column in columns], axis=0)
     return tf.concat([tf.zeros_like(columns[0][:1], tf.bool), equal], axis=0)
 
 
