@@ -95,9 +95,7 @@ def make_source(settings: FineTuningDataSettings) -> Source:
     name = settings.task_name.lower()
     definition = registry.find(name)
     if definition is None or definition.source is None:
-        definition = registry.find(
-            OWN_TASK
-        )  # also knows the names of GLUE's tasks as the user may write them
+        definition = registry.find(OWN_TASK)  # its settings know every spelling of GLUE's tasks
     if definition.settings is ClassifierConfig:
         if name != OWN_TASK and settings.train_file:
             settings.refuse("train_file", "belongs to --task_name=tsv and to SQuAD")

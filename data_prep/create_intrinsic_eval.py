@@ -21,6 +21,7 @@ A run that was killed is resumed by the same command.
 import dataclasses
 import filecmp
 import glob
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -86,11 +87,8 @@ def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
         text = os.path.join(settings.output_dir, TEXT_FILE)
         write_passages(settings, text)
     names = set(settings.names()) & set(PretrainingDataSettings.names())
-    values = {name: getattr(settings, name) for name in names} | {
-        "input_file": text,
-        "single_segment": "clean",
-        "short_seq_prob": 0.0,
-    }
+    values = {name: getattr(settings, name) for name in names}
+    values |= {"input_file": text, "single_segment": "clean", "short_seq_prob": 0.0}
     num_examples = {}
     for task in SENTENCE_TASKS:
         values |= {"sentence_task": task, "output_dir": os.path.join(settings.output_dir, task)}
@@ -110,11 +108,8 @@ def write_passages(settings: IntrinsicSettings, path: str) -> None:
         new_path = os.path.join(staging, name)
         with corpus_writer(CorpusSettings(output_file=new_path)) as writer:
             for passage in _passages(settings):
-                sentences = [
-                    sentence
-                    for paragraph in passage.splitlines()
-                    for sentence in split_paragraph(paragraph)
-                ]
+                paragraphs = map(split_paragraph, passage.splitlines())
+                sentences = list(itertools.chain.from_iterable(paragraphs))
                 if len(sentences) > 1:
                     writer.write(str(number), sentences)
                 number += 1

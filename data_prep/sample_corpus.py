@@ -64,9 +64,8 @@ def main(settings: SampleSettings) -> None:
       UserError: a file cannot be written, or no document is left.
     """
     start = time.monotonic()
-    modules = find_modules(
-        settings.input_file.split(",") if settings.input_file else default_roots()
-    )
+    roots = settings.input_file.split(",") if settings.input_file else default_roots()
+    modules = find_modules(roots)
     seen: set[bytes] = set()
     num_bytes_done = 0
     with (
@@ -208,11 +207,8 @@ def module_docstrings(source: bytes) -> list[list[str]]:
 
 
 def _docstrings(node: ast.Module | ast.ClassDef) -> list[str]:
-    functions = [
-        child
-        for child in node.body
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and _is_public(child)
-    ]
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    functions = [child for child in node.body if isinstance(child, kinds) and _is_public(child)]
     docstrings = (ast.get_docstring(owner, clean=False) for owner in (node, *functions))
     return list(filter(None, docstrings))
 
@@ -260,12 +256,8 @@ def prose_paragraphs(docstring: str) -> list[str]:
     for line in [*_without_code(inspect.cleandoc(docstring).splitlines()), ""]:
         indent = len(line) - len(line.lstrip())
         item = _ITEM.match(line)
-        continues = (
-            bool(block)
-            and bool(line)
-            and not item
-            and (indent == block[-1][0] or (item_indent >= 0 and indent > item_indent))
-        )
+        is_inside_item = 0 <= item_indent < indent
+        continues = block and line and not item and (indent == block[-1][0] or is_inside_item)
         if not continues and block:
             paragraphs.append(" ".join(text for _, text in block))
             block = []

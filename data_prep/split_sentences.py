@@ -85,9 +85,8 @@ def main(settings: SplitSettings) -> None:
       UserError: a file cannot be read or written, is malformed, or no document is left.
     """
     start = time.monotonic()
-    paths = text_files.expand_paths(
-        settings.input_file, not_among=(settings.output_file, settings.eval_output_file)
-    )
+    outputs = (settings.output_file, settings.eval_output_file)
+    paths = text_files.expand_paths(settings.input_file, not_among=outputs)
     counts = Counter()
     reader = text_files.LineReader(settings.invalid_utf8)
     documents = (doc for path in paths for doc in read_documents(path, reader, settings, counts))
@@ -156,10 +155,8 @@ def read_documents(
     elif file_format == "jsonl":
         groups = _read_json_lines(lines, path, settings)
     else:
-        by_blank_line = settings.document_separator == "blank_line"
-        groups = (
-            END_OF_DOCUMENT if by_blank_line and not line.strip() else line for _, line in lines
-        )
+        ends = settings.document_separator == "blank_line"
+        groups = (END_OF_DOCUMENT if ends and not line.strip() else line for _, line in lines)
     yield from _close_documents(groups, file_format == "wikiextractor", settings, counts)
 
 

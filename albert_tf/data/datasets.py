@@ -167,10 +167,8 @@ class TableData(Data):
                     part[EXAMPLE_WEIGHTS] = (part[EXAMPLE_INDEX] >= 0).astype(np.float32)
                     yield part
 
-        signature = {
-            **self.spec(device_batch),
-            EXAMPLE_WEIGHTS: tf.TensorSpec([device_batch], tf.float32),
-        }
+        weights = tf.TensorSpec([device_batch], tf.float32)
+        signature = {**self.spec(device_batch), EXAMPLE_WEIGHTS: weights}
         return records.endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
 
     def evaluation_steps(self, batch_size: int) -> int:

@@ -63,13 +63,8 @@ def feature_schema(
       names: the features wanted.
       sequence_values: values of a sequence feature, choices x length.
     """
-    return {
-        name: (
-            columns.get(name, sequence_values),
-            tf.float32 if name in _FLOAT_COLUMNS else tf.int64,
-        )
-        for name in names
-    }
+    types = {name: tf.float32 if name in _FLOAT_COLUMNS else tf.int64 for name in names}
+    return {name: (columns.get(name, sequence_values), dtype) for name, dtype in types.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,9 +173,8 @@ def _expand(pattern: str) -> list[str]:
     if tf.io.gfile.isdir(pattern):
         pattern = os.path.join(glob.escape(pattern), "*.tfrecord*")
     # Unlike the shell's, TensorFlow's "*" matches hidden names.
-    return sorted(
-        path for path in tf.io.gfile.glob(pattern) if not os.path.basename(path).startswith(".")
-    )
+    paths = sorted(tf.io.gfile.glob(pattern))
+    return [path for path in paths if not os.path.basename(path).startswith(".")]
 
 
 def _common_metadata(files: Sequence[str], flag: str) -> Mapping:
@@ -214,15 +208,13 @@ def _check_agreement(metadata_of: Mapping[str, Mapping], folders: Sequence[str],
     Raises:
       UserError: the records differ in a setting that must be equal, or their format is unknown.
     """
-    formats = {
-        folder: metadata_of.get(folder, {}).get("record_format", "full") for folder in folders
-    }
-    for folder, record_format in formats.items():
+    formats = [metadata_of.get(folder, {}).get("record_format", "full") for folder in folders]
+    for folder, record_format in zip(folders, formats, strict=True):
         if record_format not in (*_FULL, _COMPACT):
             raise UserError(
                 f"--{flag}: {folder} holds records of the format {record_format!r}, which this version does not know"
             )
-    if len({record_format == _COMPACT for record_format in formats.values()}) > 1:
+    if len({record_format == _COMPACT for record_format in formats}) > 1:
         raise UserError(f"--{flag}: full and compact records are mixed; give one kind")
     first, *others = metadata_of.values() if metadata_of else ({},)
     for key in ("max_seq_length", "max_predictions_per_seq", "spm_sha256", "sentence_task"):
@@ -311,10 +303,8 @@ def pretraining_lengths(
     metadata = record_set.metadata
     if record_set.is_compact:
         predictions = record_set.has_dynamic_masks and max_predictions_per_seq
-        slots = compact_records.num_slots(
-            metadata, predictions or metadata["max_predictions_per_seq"]
-        )
-        return metadata["max_seq_length"], slots
+        predictions = predictions or metadata["max_predictions_per_seq"]
+        return metadata["max_seq_length"], compact_records.num_slots(metadata, predictions)
     lengths = feature_lengths(record_set, flag)
     if "pieces" in lengths:
         folder = os.path.dirname(record_set.files[0])
@@ -349,14 +339,10 @@ def damaged_files(record_set: RecordSet, schema: Schema) -> list[str]:
 
 def parse_batch(serialized: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
     """Serialised examples, string [B] -> features [B, values], int32 (a TPU's integer) or float32."""
-    features = tf.io.parse_example(
-        serialized,
-        {name: tf.io.FixedLenFeature([size], dtype) for name, (size, dtype) in schema.items()},
-    )
-    return {
-        name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
-        for name, value in features.items()
-    }
+    fixed = {name: tf.io.FixedLenFeature([size], dtype) for name, (size, dtype) in schema.items()}
+    features = tf.io.parse_example(serialized, fixed)
+    integers = {name: value for name, value in features.items() if value.dtype == tf.int64}
+    return features | {name: tf.cast(value, tf.int32) for name, value in integers.items()}
 
 
 def parser(
@@ -543,9 +529,8 @@ def _endless_records(
         )
         if reading.shuffle:
             seed = tf.cast(reading.seed, tf.int64) + 1_000_003 * group
-            records = records.shuffle(
-                reading.buffer_examples, seed=seed, reshuffle_each_iteration=False
-            )
+            size = reading.buffer_examples
+            records = records.shuffle(size, seed=seed, reshuffle_each_iteration=False)
         skip = tf.constant(skipped, tf.int64) * tf.cast(group == first_group, tf.int64)
         return records.skip(skip)
 

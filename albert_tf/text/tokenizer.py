@@ -88,9 +88,9 @@ def clean_with_origins(text: str, *, do_lower_case: bool) -> tuple[str, list[tup
 def _base_form(text: str) -> str:
     """The compatibility form without accents: of a text, that of its characters one after the other."""
     decomposed = unicodedata.normalize("NFKD", _LONE_SURROGATE.sub("\ufffd", text))
+    combining = unicodedata.combining
     return _NOT_ASCII.sub(
-        lambda match: "".join([char for char in match[0] if not unicodedata.combining(char)]),
-        decomposed,
+        lambda match: "".join([char for char in match[0] if not combining(char)]), decomposed
     )
 
 
@@ -108,11 +108,8 @@ def is_word_start(token: str) -> bool:
     Source: create_pretraining_data.py:393-407 (`_is_start_piece_sp`). It lists "€" and "£" too, as bytes that
     equal no token in Python 3; they start a word because they are not English letters.
     """
-    return (
-        token.startswith((MARKER, "<"))
-        or token in _PUNCTUATION
-        or not all(char.lower() in _ENGLISH_LETTERS | _PUNCTUATION for char in token)
-    )
+    continues_word = all(char.lower() in _ENGLISH_LETTERS | _PUNCTUATION for char in token)
+    return token.startswith((MARKER, "<")) or token in _PUNCTUATION or not continues_word
 
 
 class Tokenizer:
@@ -160,10 +157,8 @@ class Tokenizer:
             for id, token in enumerate(self.vocabulary())
             if _ends_in_digit_comma(token)
         }
-        self._replacements = {
-            id: [self.piece_to_id(part) for part in parts]
-            for id, parts in self._split_tokens.items()
-        }
+        split_tokens = self._split_tokens.items()
+        self._replacements = {id: list(map(self.piece_to_id, parts)) for id, parts in split_tokens}
         # An unknown token's text can end in a comma only if the comma itself is unknown, or if the model splits
         # at white space only: in both cases the last token of a private-use character and a comma is unknown.
         self.unknown_may_end_in_comma = self._processor.encode("\ue000,")[-1] == self.unk_id

@@ -256,9 +256,8 @@ def _plan_pass(
     job: Job, documents: Documents, block: int, number: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """The pairs of one pass through a block (`plan_pairs`)."""
-    return plan_pairs(
-        documents, job.pair_rule, combine_seeds(job.settings.random_seed, number, block)
-    )
+    seed = combine_seeds(job.settings.random_seed, number, block)
+    return plan_pairs(documents, job.pair_rule, seed)
 
 
 # --- Step 2: tokenized blocks -> shards.
@@ -280,11 +279,8 @@ def build_shards(job: Job, workers: Workers, plan: Plan, num_examples: int) -> l
     paths = [job.settings.shard_path(shard, plan.num_shards) for shard in range(plan.num_shards)]
     results = [job.work.counts_of(path) for path in paths]
     num_made = sum(counts["examples"] for counts in results if counts)
-    missing = {
-        shard: _files_of_shard(job, plan, shard, paths[shard])
-        for shard, counts in enumerate(results)
-        if not counts
-    }
+    missing = [shard for shard, counts in enumerate(results) if not counts]
+    missing = {shard: _files_of_shard(job, plan, shard, paths[shard]) for shard in missing}
     with show_progress("making", num_examples, "examples", first=num_made) as progress:
         made = workers.map(build_file, itertools.chain.from_iterable(missing.values()))
         for shard, files in missing.items():

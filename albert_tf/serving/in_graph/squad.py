@@ -152,9 +152,8 @@ class GraphSquad(tf.Module):
         scores = tf.cast(start_scores, tf.float64)[:, :, None] + tf.cast(end_scores, tf.float64)
         columns = (features["question"][:, None, None], start_chars, end_chars, scores)
         shape = tf.shape(is_valid)
-        return _Spans(
-            *(tf.boolean_mask(tf.broadcast_to(column, shape), is_valid) for column in columns)
-        )
+        columns = (tf.broadcast_to(column, shape) for column in columns)
+        return _Spans(*(tf.boolean_mask(column, is_valid) for column in columns))
 
     def _largest(
         self, logits: tf.Tensor, features: Mapping[str, tf.Tensor]
@@ -271,10 +270,9 @@ class GraphWindows:
         special = tf.where(position == 0, self.tokenizer.cls_id, self.tokenizer.sep_id)
         ids = tf.where(in_context, in_window["input_ids"], tf.where(in_query, query_ids, special))
         # The text may be that of a token before this window.
-        texts_before = [
-            tf.gather(self.texts_before, tf.minimum(p, none)) for p in (token + 1, first_token)
-        ]
-        has_text = in_context & (texts_before[0] > texts_before[1])
+        places = (tf.minimum(place, none) for place in (token + 1, first_token))
+        before_end, before_start = (tf.gather(self.texts_before, place) for place in places)
+        has_text = in_context & (before_end > before_start)
         is_max_context = in_context & (tf.cast(in_window["best_window"], tf.int64) == number)
         return {
             "question": question[:, 0],

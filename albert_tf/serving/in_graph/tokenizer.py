@@ -93,9 +93,8 @@ def graph_tokenizer_with_offsets(tokenizer: Tokenizer) -> tf.Module:
     def encode_with_offsets(texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
         chars = decode_in_graph(texts)
         cleaned, *origins = clean_with_origins(chars, tokenizer.do_lower_case)
-        char_spans = _visible_char_spans(
-            module.characters.tokenize_with_offsets(cleaned), characters_of_token, cleaned, origins
-        )
+        encoded = module.characters.tokenize_with_offsets(cleaned)
+        char_spans = _visible_char_spans(encoded, characters_of_token, cleaned, origins)
         ids, lengths = _ids_and_lengths(tokenizer, module.sentencepiece, cleaned)
         return ids, *_token_spans(lengths, *char_spans, chars.row_lengths())
 
@@ -179,9 +178,8 @@ def clean_with_origins(
     row, splits = chars.value_rowids(), chars.row_splits
     num_words = tf.cumsum(tf.cast(~is_space, tf.int64))
     words_before = tf.gather(tf.concat([[0], num_words], axis=0), splits)
-    is_between = (num_words > tf.gather(words_before, row)) & (
-        num_words < tf.gather(words_before, row + 1)
-    )
+    words_of_rows = tf.gather(words_before, row), tf.gather(words_before, row + 1)
+    is_between = (num_words > words_of_rows[0]) & (num_words < words_of_rows[1])
     is_first_space = is_space & ~_equals_previous(row, tf.cast(is_space, tf.int64))
     begins_part = tf.where(is_space, is_first_space, num_parts > 0)
     begins = tf.concat([tf.where(begins_part)[:, 0], [tf.size(kind, tf.int64)]], axis=0)
@@ -256,18 +254,14 @@ def _ids_and_lengths(
     texts_op.out_type = tf.string
     is_unknown = raw_ids == tokenizer.unk_id
     rows = tf.where(tf.reduce_any(is_unknown, axis=1))[:, 0]
-    texts = tf.boolean_mask(
-        texts_op.tokenize(tf.gather(cleaned, rows)).flat_values,
-        tf.gather(is_unknown, rows).flat_values,
-    )
+    texts = texts_op.tokenize(tf.gather(cleaned, rows)).flat_values
+    texts = tf.boolean_mask(texts, tf.gather(is_unknown, rows).flat_values)
     texts = tf.strings.regex_replace(texts, MARKER, "")
     parts = tf.gather(table.counts, raw_ids.flat_values)
     places = tf.boolean_mask(tf.cumsum(parts, exclusive=True), is_unknown.flat_values)
     text_lengths = tf.cast(tf.strings.length(texts, unit="UTF8_CHAR"), tf.int64)
-    lengths = lengths.with_flat_values(
-        tf.tensor_scatter_nd_update(lengths.flat_values, places[:, None], text_lengths)
-    )
-    return ids, lengths
+    values = tf.tensor_scatter_nd_update(lengths.flat_values, places[:, None], text_lengths)
+    return ids, lengths.with_flat_values(values)
 
 
 def _token_spans(
