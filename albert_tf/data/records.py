@@ -345,19 +345,13 @@ def parse_batch(serialized: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
     return features | {name: tf.cast(value, tf.int32) for name, value in integers.items()}
 
 
-def parser(
-    record_set: RecordSet, schema: Schema, seed: int
-) -> Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
+def parser(record_set: RecordSet, schema: Schema, seed: int) -> compact_records.Parser:
     """The function that parses the records of a set, in any format.
 
     Args:
       record_set: the records.
       schema: the features wanted.
       seed: of the masks, if they are drawn while reading.
-
-    Returns:
-      A function of the numbers of B examples, int64 [B], and of the serialised examples, string [B]. It returns
-      features [B, values], int32 or float32.
     """
     if not record_set.is_compact:
         return lambda _numbers, serialized: parse_batch(serialized, schema)
