@@ -7,6 +7,7 @@ one sentence a line and a blank line between documents. Text that is not prose i
 Project Gutenberg, sentences with missing templates.
 """
 
+import contextlib
 import dataclasses
 import html
 import itertools
@@ -165,11 +166,9 @@ def detect_format(line: str) -> str:
     if line.startswith("<doc "):
         return "wikiextractor"
     if line.lstrip().startswith("{"):
-        try:
+        with contextlib.suppress(ValueError):
             json.loads(line)
-        except ValueError:
-            return "text"
-        return "jsonl"
+            return "jsonl"
     return "text"
 
 
@@ -463,15 +462,10 @@ def _without_licence(lines: list[str]) -> list[str]:
 
 def is_hard_wrapped(lines: Iterable[str]) -> bool:
     """Whether lines were broken to a width: most lines that are not the last of a paragraph end inside a sentence."""
-    num_lines = num_open = num_long = 0
-    previous = ""
-    for line in lines:
-        if previous and line:
-            num_lines += 1
-            num_open += not ends_as_sentence(previous)
-            num_long += len(previous) > MAX_WRAPPED_CHARS
-        previous = line
-    return num_lines > 0 and 2 * num_open >= num_lines and 20 * num_long <= num_lines
+    inner_lines = [line for line, following in itertools.pairwise(lines) if line and following]
+    num_open = sum(not ends_as_sentence(line) for line in inner_lines)
+    num_long = sum(len(line) > MAX_WRAPPED_CHARS for line in inner_lines)
+    return 0 < len(inner_lines) <= 2 * num_open and 20 * num_long <= len(inner_lines)
 
 
 def _join_lines(lines: list[str], words: frozenset[str]) -> str:
