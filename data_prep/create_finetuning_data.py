@@ -10,7 +10,6 @@ The runners make the same features from the text; those in records are all padde
 import dataclasses
 import json
 import os
-from typing import Any
 
 import numpy as np
 
@@ -20,14 +19,12 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
 from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.data.feature_table import FeatureTable
-from albert_tf.tasks.classification.settings import ClassifierConfig
-from albert_tf.tasks.classification.source import TextSource
+from albert_tf.tasks import registry
+from albert_tf.tasks.classification.settings import OWN_TASK, ClassifierConfig
 from albert_tf.tasks.race.settings import RaceConfig
-from albert_tf.tasks.race.source import RaceSource
 from albert_tf.tasks.settings import FineTuningConfig
 from albert_tf.tasks.source import Source
 from albert_tf.tasks.squad.settings import SquadConfig
-from albert_tf.tasks.squad.source import SquadSource
 from albert_tf.text.tokenizer import Tokenizer
 from data_prep.pretraining.record_folder import METADATA_FILE
 from data_prep.pretraining.record_writer import encode_examples
@@ -96,23 +93,21 @@ def make_source(settings: FineTuningDataSettings) -> Source:
       UserError: a setting is wrong; names the flag.
     """
     name = settings.task_name.lower()
-    version = name.removeprefix("squad")
-    others: dict[str, Any] = {}
-    if name in ("squad1.1", "squad2.0"):
-        source_class, config_class, others = SquadSource, SquadConfig, {"version": version}
-    elif name == "race":
-        source_class, config_class = RaceSource, RaceConfig
-    else:
-        source_class, config_class = TextSource, ClassifierConfig
-        if name != "tsv" and settings.train_file:
+    definition = registry.find(name)
+    if definition is None or definition.source is None:
+        definition = registry.find(OWN_TASK)  # its settings know every spelling of GLUE's tasks
+    if definition.settings is ClassifierConfig:
+        if name != OWN_TASK and settings.train_file:
             settings.refuse("train_file", "belongs to --task_name=tsv and to SQuAD")
-        if name == "tsv" and not settings.text_columns:
+        if name == OWN_TASK and not settings.text_columns:
             settings.refuse("text_columns", "is required with --task_name=tsv")
-    known = {field.name for field in dataclasses.fields(config_class)}
-    values = {name: value for name, value in settings.to_dict().items() if name in known}
+    names = definition.settings.names()
+    values = {name: value for name, value in settings.to_dict().items() if name in names}
     if not settings.max_seq_length:
         del values["max_seq_length"]
-    return source_class(config_class(**{**values, **others}))
+    if "version" in names:
+        values["version"] = name.removeprefix("squad")
+    return registry.resolve(definition.source)(definition.settings(**values))
 
 
 def write_records(

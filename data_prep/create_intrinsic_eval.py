@@ -15,19 +15,20 @@ Two things are not as in the corpus' records. A lone sentence is split before a 
 that no swapped pair is one from another passage. And `short_seq_prob` is 0, not 0.1: training cuts some documents into
 shorter examples for a model to meet short input too, while here every example is as long as its passage allows.
 
-A run that was killed goes on with the same command.
+A run that was killed is resumed by the same command.
 """
 
 import dataclasses
 import filecmp
 import glob
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
-from albert_tf.core.settings import Settings, setting
+from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from data_prep.pretraining import build
 from data_prep.pretraining.settings import PretrainingDataSettings
@@ -52,14 +53,12 @@ class IntrinsicSettings(Settings):
         input_path=True,
     )
     output_dir: str = setting("", "Folder for the text and the three of records.", required=True)
-    spm_model_file: str = setting("", "SentencePiece model.", required=True, input_path=True)
-    do_lower_case: bool = setting(True, "Whether to lower-case the text; false for cased models.")
-    max_seq_length: int = setting(512, "Pieces in an example.", minimum=5)
-    max_predictions_per_seq: int = setting(20, "Most masked tokens in an example.", minimum=1)
-    masked_lm_prob: float = setting(
-        0.15, "Share of the pieces that are masked.", minimum=0, maximum=1
-    )
-    random_seed: int = setting(12345, "Seed of pairs, masks and order.", minimum=0)
+    spm_model_file: str = changed(PretrainingDataSettings, "spm_model_file", "")
+    do_lower_case: bool = changed(PretrainingDataSettings, "do_lower_case", True)
+    max_seq_length: int = changed(PretrainingDataSettings, "max_seq_length", 512)
+    max_predictions_per_seq: int = changed(PretrainingDataSettings, "max_predictions_per_seq", 20)
+    masked_lm_prob: float = changed(PretrainingDataSettings, "masked_lm_prob", 0.15)
+    random_seed: int = changed(PretrainingDataSettings, "random_seed", 12345)
     dupe_factor: int = setting(1, "Passes through the passages.", minimum=1)
 
     def __post_init__(self):
@@ -87,27 +86,13 @@ def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
     if not text:
         text = os.path.join(settings.output_dir, TEXT_FILE)
         write_passages(settings, text)
-    common = (
-        "spm_model_file",
-        "do_lower_case",
-        "max_seq_length",
-        "max_predictions_per_seq",
-        "masked_lm_prob",
-        "random_seed",
-        "dupe_factor",
-    )
+    names = set(settings.names()) & set(PretrainingDataSettings.names())
+    values = {name: getattr(settings, name) for name in names}
+    values |= {"input_file": text, "single_segment": "clean", "short_seq_prob": 0.0}
     num_examples = {}
     for task in SENTENCE_TASKS:
-        metadata, _ = build.create_pretraining_data(
-            PretrainingDataSettings(
-                input_file=text,
-                output_dir=os.path.join(settings.output_dir, task),
-                sentence_task=task,
-                single_segment="clean",
-                short_seq_prob=0.0,
-                **{name: getattr(settings, name) for name in common},
-            )
-        )
+        values |= {"sentence_task": task, "output_dir": os.path.join(settings.output_dir, task)}
+        metadata, _ = build.create_pretraining_data(PretrainingDataSettings(**values))
         num_examples[task] = metadata["counts"]["examples"]
     return num_examples
 
@@ -123,11 +108,8 @@ def write_passages(settings: IntrinsicSettings, path: str) -> None:
         new_path = os.path.join(staging, name)
         with corpus_writer(CorpusSettings(output_file=new_path)) as writer:
             for passage in _passages(settings):
-                sentences = [
-                    sentence
-                    for paragraph in passage.splitlines()
-                    for sentence in split_paragraph(paragraph)
-                ]
+                paragraphs = map(split_paragraph, passage.splitlines())
+                sentences = list(itertools.chain.from_iterable(paragraphs))
                 if len(sentences) > 1:
                     writer.write(str(number), sentences)
                 number += 1

@@ -22,7 +22,6 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
@@ -35,17 +34,33 @@ from data_prep.pretraining.settings import (
 from data_prep.pretraining.text_blocks import MOST_BLOCK_BYTES
 from data_prep.text_files import print_note
 
+# A count of the text that is not 0 -> a note on it; {1} is the first invalid line.
+_NOTES = {
+    "single_sentence_documents": "{:,} documents are a single sentence (--single_segment)",
+    "dropped_sentences": "{:,} times a sentence of a single word could not be split, and was dropped",
+    "cut_documents": f"{{:,}} documents of more than {MOST_BLOCK_BYTES:,} bytes were cut in two",
+    "invalid_utf8_lines": "{0:,} lines were not UTF-8, the first: {1}",
+}
+
 
 def main(settings: PretrainingDataSettings) -> None:
     """Makes the records and prints a summary."""
     start = time.monotonic()
-    if warning := _too_few_predictions(settings):
-        print_note(build.PROGRAM, f"warning: {warning}")
+    wanted = round(settings.masked_lm_prob * settings.max_seq_length)
+    if settings.max_predictions_per_seq < wanted:
+        share = settings.max_predictions_per_seq / settings.max_seq_length
+        print_note(
+            build.PROGRAM,
+            f"warning: --max_predictions_per_seq={settings.max_predictions_per_seq} masks {share:.1%} of a full"
+            f" example; --masked_lm_prob={settings.masked_lm_prob} asks for {wanted} tokens",
+        )
     engine = build if settings.runner == "local" else _beam_pipeline()
     metadata, was_complete = engine.create_pretraining_data(settings)
-    for note in _notes(metadata["counts"]):
-        print_note(build.PROGRAM, note)
-    num_examples = metadata["counts"]["examples"]
+    counts = metadata["counts"]
+    for key, note in _NOTES.items():
+        if counts[key]:
+            print_note(build.PROGRAM, note.format(counts[key], counts["first_invalid_line"]))
+    num_examples = counts["examples"]
     num_bytes = sum(shard["bytes"] for shard in metadata["shards"])
     where = f"{num_bytes:,} bytes in {len(metadata['shards'])} files in {settings.folder}"
     if was_complete:
@@ -80,35 +95,6 @@ def quiet_imports() -> Iterator[None]:
             yield
     finally:
         logging.disable(logging.NOTSET)
-
-
-def _too_few_predictions(settings: PretrainingDataSettings) -> str:
-    wanted = round(settings.masked_lm_prob * settings.max_seq_length)
-    if settings.max_predictions_per_seq >= wanted:
-        return ""
-    share = settings.max_predictions_per_seq / settings.max_seq_length
-    return (
-        f"--max_predictions_per_seq={settings.max_predictions_per_seq} masks {share:.1%} of a full example;"
-        f" --masked_lm_prob={settings.masked_lm_prob} asks for {wanted} tokens"
-    )
-
-
-def _notes(counts: dict[str, Any]) -> list[str]:
-    """Notes on the text, a line each."""
-    notes = []
-    if number := counts["single_sentence_documents"]:
-        notes.append(f"{number:,} documents are a single sentence (--single_segment)")
-    if number := counts["dropped_sentences"]:
-        notes.append(
-            f"{number:,} times a sentence of a single word could not be split, and was dropped"
-        )
-    if number := counts["cut_documents"]:
-        notes.append(
-            f"{number:,} documents of more than {MOST_BLOCK_BYTES:,} bytes were cut in two"
-        )
-    if number := counts["invalid_utf8_lines"]:
-        notes.append(f"{number:,} lines were not UTF-8, the first: {counts['first_invalid_line']}")
-    return notes
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ A run with --do_predict writes a file such as `predictions/CoLA.tsv` to its fold
 all eleven test sets; test sets without a run can be answered with a constant, so that a single task can be scored.
 """
 
+import contextlib
 import dataclasses
 import glob
 import io
-import math
 import os
 import zipfile
 from collections.abc import Mapping
@@ -101,13 +101,14 @@ def collect(runs: str) -> dict[str, bytes]:
     """
     contents, paths = {}, {}
     for run in _folders(runs):
-        names = [name for name in FILES if os.path.isfile(_path(run, name))]
-        if not names:
+        folder = os.path.join(run, SUBMISSION_FOLDER)
+        run_paths = {name: os.path.join(folder, name) for name in FILES}
+        run_paths = {name: path for name, path in run_paths.items() if os.path.isfile(path)}
+        if not run_paths:
             raise UserError(
                 f"--runs: {run} has no predictions for a GLUE test set; run it with --do_predict"
             )
-        for name in names:
-            path = _path(run, name)
+        for name, path in run_paths.items():
             if name in paths:
                 raise UserError(f"--runs: {paths[name]} and {path} answer the same; drop one run")
             paths[name] = path
@@ -124,10 +125,6 @@ def _folders(patterns: str) -> list[str]:
     return list(dict.fromkeys(folders))
 
 
-def _path(run: str, name: str) -> str:
-    return os.path.join(run, SUBMISSION_FOLDER, name)
-
-
 def constant_answers(name: str) -> bytes:
     """A file with the same answer to every example."""
     _, file = FILES[name]
@@ -142,8 +139,7 @@ def _check_all(contents: Mapping[str, bytes], source: str) -> None:
     for name in contents:
         if name not in FILES:
             raise UserError(f"{source}: holds {name!r}; expected only {', '.join(FILES)}")
-    missing = [name for name in FILES if name not in contents]
-    if missing:
+    if missing := [name for name in FILES if name not in contents]:
         raise UserError(f"{source}: lacks {', '.join(missing)}")
     for name, content in contents.items():
         check_answers(name, content, f"{source}: {name}")
@@ -186,17 +182,12 @@ def check_answers(name: str, content: bytes, source: str) -> None:
 def _check_answer(task: GlueTask, answer: str, place: str) -> None:
     if task.is_regression:
         least, most = SCORE_RANGE
-        if not least <= _number(answer) <= most:
-            raise UserError(f"{place}: expected a number from {least} to {most}, got {answer!r}")
-    elif answer not in task.labels:
+        with contextlib.suppress(ValueError):
+            if least <= float(answer) <= most:
+                return
+        raise UserError(f"{place}: expected a number from {least} to {most}, got {answer!r}")
+    if answer not in task.labels:
         raise UserError(f"{place}: expected {' or '.join(task.labels)}, got {answer!r}")
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 # --- The zip ---

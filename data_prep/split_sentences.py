@@ -7,6 +7,7 @@ one sentence a line and a blank line between documents. Text that is not prose i
 Project Gutenberg, sentences with missing templates.
 """
 
+import contextlib
 import dataclasses
 import html
 import itertools
@@ -44,9 +45,7 @@ class SplitSettings(text_files.CorpusSettings):
         "auto", "Format of the files; `auto` looks at the start of each.", choices=FORMATS
     )
     document_separator: str = setting(
-        "file",
-        "What separates documents in plain text.",
-        choices=("file", "blank_line"),
+        "file", "What separates documents in plain text.", choices=("file", "blank_line")
     )
     line_breaks: str = setting(
         "auto",
@@ -87,9 +86,8 @@ def main(settings: SplitSettings) -> None:
       UserError: a file cannot be read or written, is malformed, or no document is left.
     """
     start = time.monotonic()
-    paths = text_files.expand_paths(
-        settings.input_file, not_among=(settings.output_file, settings.eval_output_file)
-    )
+    outputs = (settings.output_file, settings.eval_output_file)
+    paths = text_files.expand_paths(settings.input_file, not_among=outputs)
     counts = Counter()
     reader = text_files.LineReader(settings.invalid_utf8)
     documents = (doc for path in paths for doc in read_documents(path, reader, settings, counts))
@@ -98,7 +96,7 @@ def main(settings: SplitSettings) -> None:
         text_files.corpus_writer(settings) as writer,
         Workers(settings.num_workers, settings) as workers,
     ):
-        chunks = in_chunks(documents, _num_chars, CHUNK_CHARS)
+        chunks = in_chunks(documents, lambda document: sum(map(len, document.lines)), CHUNK_CHARS)
         for split_documents, chunk_counts in workers.map(_split_chunk, chunks):
             counts += chunk_counts
             progress.update(reader.num_bytes)
@@ -111,16 +109,12 @@ def main(settings: SplitSettings) -> None:
 
 
 def _describe(counts: Counter, settings: SplitSettings) -> str:
-    parts = [
-        f"{counts[SHORT_DOCUMENT]:,} documents below --min_sentences={settings.min_sentences} dropped"
-    ]
-    if counts[CUT_SENTENCE]:
-        limit = settings.max_sentence_chars
-        parts.append(f"{counts[CUT_SENTENCE]:,} sentences above {limit:,} characters cut")
-    if counts[CUT_DOCUMENT]:
-        limit = settings.max_document_chars
-        parts.append(f"{counts[CUT_DOCUMENT]:,} cuts in documents above {limit:,} characters")
-    return ", ".join(parts)
+    text = f"{counts[SHORT_DOCUMENT]:,} documents below --min_sentences={settings.min_sentences} dropped"
+    if number := counts[CUT_SENTENCE]:
+        text += f", {number:,} sentences above {settings.max_sentence_chars:,} characters cut"
+    if number := counts[CUT_DOCUMENT]:
+        text += f", {number:,} cuts in documents above {settings.max_document_chars:,} characters"
+    return text
 
 
 # Reading: files -> documents.
@@ -162,7 +156,8 @@ def read_documents(
     elif file_format == "jsonl":
         groups = _read_json_lines(lines, path, settings)
     else:
-        groups = _read_text(lines, settings)
+        ends = settings.document_separator == "blank_line"
+        groups = (END_OF_DOCUMENT if ends and not line.strip() else line for _, line in lines)
     yield from _close_documents(groups, file_format == "wikiextractor", settings, counts)
 
 
@@ -171,22 +166,14 @@ def detect_format(line: str) -> str:
     if line.startswith("<doc "):
         return "wikiextractor"
     if line.lstrip().startswith("{"):
-        try:
+        with contextlib.suppress(ValueError):
             json.loads(line)
-        except ValueError:
-            return "text"
-        return "jsonl"
+            return "jsonl"
     return "text"
 
 
 NumberedLine = tuple[int, str]
 END_OF_DOCUMENT = None  # between the lines of two documents
-
-
-def _read_text(lines: Iterable[NumberedLine], settings: SplitSettings) -> Iterator[str | None]:
-    by_blank_line = settings.document_separator == "blank_line"
-    for _, line in lines:
-        yield END_OF_DOCUMENT if by_blank_line and not line.strip() else line
 
 
 _PAGE_START = re.compile(r'<doc [^>]*?(?:title="(?P<title>.*)")?>\s*$')
@@ -267,10 +254,6 @@ def _key(lines: list[str]) -> str:
     return "\n".join(lines)[:20_000]
 
 
-def _num_chars(document: Document) -> int:
-    return sum(map(len, document.lines))
-
-
 # Splitting: documents -> sentences.
 
 
@@ -296,21 +279,19 @@ def split_document(document: Document, settings: SplitSettings, counts: Counter)
       settings: what to drop and what to cut.
       counts: cuts are added to it.
     """
-    paragraphs = (
-        page_paragraphs(document.lines, max_heading_words=settings.max_heading_words)
-        if document.is_page
-        else text_paragraphs(document.lines, line_breaks=settings.line_breaks)
-    )
+    lines = document.lines
+    if document.is_page:
+        paragraphs = page_paragraphs(lines, max_heading_words=settings.max_heading_words)
+    else:
+        paragraphs = text_paragraphs(lines, line_breaks=settings.line_breaks)
     sentences = []
     for paragraph in paragraphs:
         for sentence in split_paragraph(paragraph, language=settings.language):
-            if not _is_prose(sentence, settings) or (
-                document.is_page and _lacks_template(sentence)
-            ):
-                continue
-            parts = cut_at_words(sentence, settings.max_sentence_chars)
-            counts[CUT_SENTENCE] += len(parts) > 1
-            sentences.extend(parts)
+            is_incomplete = document.is_page and _lacks_template(sentence)
+            if _is_prose(sentence, settings) and not is_incomplete:
+                parts = cut_at_words(sentence, settings.max_sentence_chars)
+                counts[CUT_SENTENCE] += len(parts) > 1
+                sentences.extend(parts)
     return sentences
 
 
@@ -329,9 +310,8 @@ def _is_prose(sentence: str, settings: SplitSettings) -> bool:
         return False
     if sentence.count(" ") + 1 < settings.min_words:
         return False
-    num_letters = sum(map(str.isalpha, sentence))
     num_visible = len(sentence) - sentence.count(" ")
-    return num_letters >= settings.min_letter_fraction * num_visible
+    return sum(map(str.isalpha, sentence)) >= settings.min_letter_fraction * num_visible
 
 
 _GAP = re.compile(r"\s[.,;](?:\s|$)")
@@ -384,7 +364,8 @@ def _split_quotation(sentence: str, language: str) -> list[str]:
         if _is_inside_name(part, unquoted[num_seen:]):
             continue
         cut = positions[num_seen] if num_seen < len(positions) else len(sentence)
-        if _continues_sentence(sentence[cut:]):
+        first_letter = next(filter(str.isalnum, sentence[cut:]), "")
+        if first_letter.islower():  # the sentence continues, as with `he said` after a quotation
             continue
         while cut > start and sentence[cut - 1] in _QUOTES:
             cut -= 1
@@ -393,20 +374,13 @@ def _split_quotation(sentence: str, language: str) -> list[str]:
     return [*parts, sentence[start:]]
 
 
-def _continues_sentence(text: str) -> bool:
-    """Whether a text starts in lower case, as `he said` does after a quotation."""
-    first_letter = next(filter(str.isalnum, text), "")
-    return first_letter.islower()
-
-
 def cut_at_words(sentence: str, max_chars: int) -> list[str]:
     """Cuts a sentence into parts of at most `max_chars` characters, between words if possible.
 
     Example:
       ("one two three", 9) -> ["one two", "three"]
     """
-    parts = []
-    start = 0
+    parts, start = [], 0
     while len(sentence) - start > max_chars:
         end = sentence.rfind(" ", start + 1, start + max_chars + 1)
         if end < 0:
@@ -468,47 +442,33 @@ def text_paragraphs(lines: list[str], *, line_breaks: str = "auto") -> list[str]
     wrapped = is_hard_wrapped(lines) if line_breaks == "auto" else line_breaks == "wrapped"
     if not wrapped:
         return [line for line in lines if line]
-    words = None
-    paragraphs, block = [], []
-    for line in [*lines, ""]:
-        if line:
-            block.append(line)
-            continue
-        if words is None and any(part.endswith("-") for part in block):
-            words = set(re.findall(r"\w+", "\n".join(lines).lower()))
-        if block:
-            paragraphs.append(_EMPHASIS.sub(r"\1", _join_lines(block, words or frozenset())))
-        block = []
-    return paragraphs
+    words = frozenset()
+    if any(line.endswith("-") for line in lines):
+        words = frozenset(re.findall(r"\w+", "\n".join(lines).lower()))
+    blocks = (list(block) for has_text, block in itertools.groupby(lines, bool) if has_text)
+    return [_EMPHASIS.sub(r"\1", _join_lines(block, words)) for block in blocks]
 
 
 def _without_licence(lines: list[str]) -> list[str]:
     """The lines between Project Gutenberg's start and end marks, if there are any."""
-    start, end = 0, len(lines)
+    start = 0
     for index, line in enumerate(lines):
-        match = _LICENCE_EDGE.match(line)
-        if match and match[1] == "START":
+        if match := _LICENCE_EDGE.match(line):
+            if match[1] == "END":
+                return lines[start:index]
             start = index + 1
-        elif match:
-            end = index
-            break
-    return lines[start:end]
+    return lines[start:]
 
 
 def is_hard_wrapped(lines: Iterable[str]) -> bool:
     """Whether lines were broken to a width: most lines that are not the last of a paragraph end inside a sentence."""
-    num_lines = num_open = num_long = 0
-    previous = ""
-    for line in lines:
-        if previous and line:
-            num_lines += 1
-            num_open += not ends_as_sentence(previous)
-            num_long += len(previous) > MAX_WRAPPED_CHARS
-        previous = line
-    return num_lines > 0 and 2 * num_open >= num_lines and 20 * num_long <= num_lines
+    inner_lines = [line for line, following in itertools.pairwise(lines) if line and following]
+    num_open = sum(not ends_as_sentence(line) for line in inner_lines)
+    num_long = sum(len(line) > MAX_WRAPPED_CHARS for line in inner_lines)
+    return 0 < len(inner_lines) <= 2 * num_open and 20 * num_long <= len(inner_lines)
 
 
-def _join_lines(lines: list[str], words: frozenset[str] | set[str]) -> str:
+def _join_lines(lines: list[str], words: frozenset[str]) -> str:
     """Joins wrapped lines; `words` are the text's words in lower case, to tell "wonder-/ful" from "wind-/swept"."""
     text = lines[0]
     for line in lines[1:]:

@@ -1,4 +1,4 @@
-"""Text files: input paths, bytes that are not UTF-8, output files that are complete or absent.
+"""Text files, local or remote: input paths, bytes that are not UTF-8, output files that are complete or absent.
 
 The corpus that the programs of this folder hand to each other is UTF-8 text with one sentence a line and a
 blank line between documents.
@@ -8,8 +8,10 @@ import contextlib
 import dataclasses
 import glob
 import hashlib
+import io
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
@@ -18,6 +20,8 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.workers import num_workers_setting
+
+REMOTE_READ_BYTES = 16 << 20
 
 
 def invalid_utf8_setting() -> Any:
@@ -76,14 +80,7 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
     """
     paths = []
     for pattern in filter(None, patterns.split(",")):
-        # A file whose name holds [ or * is itself before it is a pattern.
-        matches = (
-            [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
-        )
-        matched_files = [path for match in matches for path in _files_below(match)]
-        if not matched_files:
-            raise UserError(f"--input_file={pattern}: no such file on this machine's file systems")
-        paths.extend(matched_files)
+        paths += _expand_remote(pattern) if "://" in pattern else _expand_local(pattern)
     written = {os.path.realpath(path) for path in not_among if path}
     for path in paths:
         if os.path.realpath(path) in written:
@@ -91,13 +88,60 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
     return list(dict.fromkeys(paths))
 
 
-def _files_below(path: str) -> Iterator[str]:
-    if not os.path.isdir(path):
-        yield path
-        return
-    for folder, subfolders, names in os.walk(path):
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        yield from (os.path.join(folder, name) for name in sorted(names) if name[0] != ".")
+def _expand_local(pattern: str) -> list[str]:
+    # A file whose name holds [ or * is itself before it is a pattern.
+    matches = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
+    paths = []
+    for match in matches:
+        if not os.path.isdir(match):
+            paths.append(match)
+        for folder, subfolders, names in os.walk(match):
+            subfolders[:] = sorted(name for name in subfolders if name[0] != ".")
+            paths += [os.path.join(folder, name) for name in sorted(names) if name[0] != "."]
+    if not paths:
+        raise UserError(f"--input_file={pattern}: no such file on this machine's file systems")
+    return paths
+
+
+def _expand_remote(pattern: str) -> list[str]:
+    def files_below(gfile: Any) -> Iterator[str]:
+        for match in gfile.glob(pattern):
+            if not gfile.isdir(match):
+                yield match
+                continue
+            for folder, _, names in gfile.walk(match):
+                if "/." not in folder.removeprefix(match.rstrip("/")):
+                    yield from (f"{folder.rstrip('/')}/{name}" for name in names if name[0] != ".")
+
+    try:
+        paths = files.remote(lambda gfile: sorted(files_below(gfile)))
+    except OSError as error:
+        raise UserError(f"--input_file={pattern}: cannot be listed ({error.strerror})") from None
+    if not paths:
+        raise UserError(f"--input_file={pattern}: no such file there")
+    return paths
+
+
+class _RemoteFile(io.RawIOBase):
+    """A file of tf.io.gfile as an unbuffered Python file."""
+
+    def __init__(self, path: str):
+        super().__init__()
+        self._file = files.remote(lambda gfile: gfile.GFile(path, "rb"))
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:
+        data = files.remote(lambda _: self._file.read(len(buffer)))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _open(path: str) -> BinaryIO:
+    if "://" in path:
+        return io.BufferedReader(_RemoteFile(path), REMOTE_READ_BYTES)
+    return open(path, "rb")
 
 
 class LineReader:
@@ -113,7 +157,7 @@ class LineReader:
     def __init__(self, invalid_utf8: str):
         self.num_bytes = 0
         self._invalid_utf8 = invalid_utf8
-        self._num_invalid: dict[str, int] = {}
+        self._num_invalid = Counter()
         self._first_invalid: dict[str, str] = {}
 
     def read(self, path: str) -> Iterator[str]:
@@ -123,15 +167,12 @@ class LineReader:
           UserError: the file cannot be read, or is not UTF-8 and `invalid_utf8` is "error".
         """
         try:
-            with self._open(path) as file:
+            with _open(path) as file:
                 yield from self._decode_lines(file, path)
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror})") from None
         if path in self._num_invalid and self._invalid_utf8 == "error":
             raise UserError(f"{self._describe(path)}; see --invalid_utf8")
-
-    def _open(self, path: str) -> BinaryIO:
-        return open(path, "rb")
 
     def _decode_lines(self, file: BinaryIO, path: str) -> Iterator[str]:
         position = 0
@@ -140,7 +181,8 @@ class LineReader:
                 text = line.decode("utf-8-sig" if line_number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 text = decode_invalid(line, self._invalid_utf8)
-                self._num_invalid[path] = self._num_invalid.get(path, 0) + _num_invalid(line)
+                replaced = line.decode("utf-8", errors="replace").count("\ufffd")
+                self._num_invalid[path] += replaced - line.count("\ufffd".encode())
                 where = f"byte {position + error.start} (line {line_number})"
                 self._first_invalid.setdefault(path, where)
             position += len(line)
@@ -168,11 +210,6 @@ def decode_invalid(line: bytes, invalid_utf8: str) -> str | None:
     return line.decode(encoding, errors="replace") if encoding else None
 
 
-def _num_invalid(line: bytes) -> int:
-    genuine = line.count("\ufffd".encode())
-    return line.decode("utf-8", errors="replace").count("\ufffd") - genuine
-
-
 class OutputFile:
     """A file that appears under its name only when it is whole.
 
@@ -190,8 +227,6 @@ class OutputFile:
         self.path = path
         self.num_bytes = 0
         self._within = within
-        self._file: BinaryIO | None = None
-        self._contexts = contextlib.ExitStack()
 
     def write(self, data: bytes) -> None:
         """Appends bytes.
@@ -204,18 +239,25 @@ class OutputFile:
         self.num_bytes += len(data)
 
     def __enter__(self) -> "OutputFile":
-        folder, name = os.path.split(self.path)
-        with self._errors_named(), contextlib.ExitStack() as contexts:
-            if os.path.isdir(self.path):
-                raise IsADirectoryError(0, "it is a folder")
-            staging = contexts.enter_context(files.staged(folder, within=self._within))
-            self._file = contexts.enter_context(open(os.path.join(staging, name), "wb"))
-            self._contexts = contexts.pop_all()
+        self._opened = self._open()
+        with self._errors_named():
+            self._file = self._opened.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         with self._errors_named():
-            self._contexts.__exit__(*error)
+            self._opened.__exit__(*error)
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[BinaryIO]:
+        folder, name = os.path.split(self.path)
+        if os.path.isdir(self.path):
+            raise IsADirectoryError(0, "it is a folder")
+        with (
+            files.staged(folder, within=self._within) as staging,
+            open(os.path.join(staging, name), "wb") as file,
+        ):
+            yield file
 
     @contextlib.contextmanager
     def _errors_named(self) -> Iterator[None]:
@@ -234,9 +276,8 @@ class Count:
     bytes: int = 0
 
     def __str__(self):
-        return (
-            f"{self.documents:,} documents, {self.sentences:,} sentences, {self.bytes / 1e6:.1f} MB"
-        )
+        megabytes = f"{self.bytes / 1e6:.1f} MB"
+        return f"{self.documents:,} documents, {self.sentences:,} sentences, {megabytes}"
 
 
 class CorpusWriter:
@@ -262,7 +303,10 @@ class CorpusWriter:
           key: decides whether it is held out; documents with equal keys go to the same file.
           sentences: of at least one character and without line ends, in order.
         """
-        held_out = is_held_out(key, self._settings.eval_fraction, self._settings.random_seed)
+        # The same documents are held out on every machine and in every order.
+        seeded_key = f"{self._settings.random_seed}\n{key}".encode("utf-8", "surrogatepass")
+        number = int.from_bytes(hashlib.sha256(seeded_key).digest()[:8])
+        held_out = number < self._settings.eval_fraction * 2**64
         count = self.held_out if held_out else self.training
         data = "\n".join(sentences) + "\n"
         data = ("\n" + data if count.documents else data).encode()
@@ -300,33 +344,17 @@ def corpus_writer(settings: CorpusSettings) -> Iterator[CorpusWriter]:
     Raises:
       UserError: a file cannot be written, or would be empty.
     """
-    with contextlib.ExitStack() as stack:
-        training_file = stack.enter_context(OutputFile(settings.output_file))
-        held_out_file = None
-        if settings.eval_fraction:
-            held_out_file = stack.enter_context(OutputFile(settings.eval_output_file))
-        writer = CorpusWriter(settings, training_file, held_out_file)
+    held_out = OutputFile(settings.eval_output_file) if settings.eval_fraction else None
+    with OutputFile(settings.output_file) as training_file, held_out or contextlib.nullcontext():
+        writer = CorpusWriter(settings, training_file, held_out)
         yield writer
         writer.check_not_empty()
 
 
-def is_held_out(key: str, fraction: float, seed: int) -> bool:
-    """Whether a document is held out: the same on every machine and in every order.
-
-    Args:
-      key: the document's name or text.
-      fraction: the share of keys that is held out, 0 to 1.
-      seed: another seed holds out other documents.
-    """
-    digest = hashlib.sha256(f"{seed}\n{key}".encode("utf-8", errors="surrogatepass")).digest()
-    return int.from_bytes(digest[:8]) < fraction * 2**64
-
-
 def show_progress(description: str, total: int, unit: str, *, first: int = 0) -> Progress:
     """Progress as the programs of this folder show it: in a log, a line on standard error every ten seconds."""
-    return Progress(
-        description, total, first=first, unit=unit, seconds_between_lines=10, file=sys.stderr
-    )
+    shown = {"seconds_between_lines": 10, "file": sys.stderr}
+    return Progress(description, total, first=first, unit=unit, **shown)
 
 
 def print_note(label: str, message: str) -> None:
@@ -336,4 +364,11 @@ def print_note(label: str, message: str) -> None:
 
 def total_bytes(paths: Sequence[str]) -> int:
     """The size of files, for a progress bar; a file that cannot be read counts as 0."""
-    return sum(os.path.getsize(path) for path in paths if os.path.exists(path))
+    size = 0
+    for path in paths:
+        with contextlib.suppress(OSError):
+            if "://" in path:
+                size += files.remote(lambda gfile, path=path: gfile.stat(path).length)
+            else:
+                size += os.path.getsize(path)
+    return size

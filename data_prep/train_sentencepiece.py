@@ -28,7 +28,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
 from albert_tf.core.settings import Settings, setting
 from albert_tf.text.tokenizer import clean_text
-from data_prep import remote_text, text_files
+from data_prep import text_files
 
 LABEL = "train_sentencepiece"
 
@@ -85,18 +85,16 @@ def main(settings: TrainSettings) -> None:
     """
     start = time.monotonic()
     outputs = (settings.output_prefix + ".model", settings.output_prefix + ".vocab")
-    paths = remote_text.expand_inputs(settings.input_file, not_among=outputs)
+    paths = text_files.expand_paths(settings.input_file, not_among=outputs)
     sample = _draw_sentences(paths, settings)
     if not sample.num_items:
         raise UserError(f"--input_file={settings.input_file}: no sentence there, only blank lines")
     counts = Counter()
     with text_files.show_progress(LABEL, len(sample.items), "sentences") as progress:
-        sentences = _cleaned(_release(sample.items), settings, progress, counts)
+        sentences = _cleaned(sample.items, settings, progress, counts)
         model_proto = train(sentences, settings)
-    with (
-        text_files.OutputFile(outputs[0]) as model,
-        text_files.OutputFile(outputs[1]) as vocabulary,
-    ):
+    model, vocabulary = map(text_files.OutputFile, outputs)
+    with model, vocabulary:
         model.write(model_proto)
         vocabulary.write(vocabulary_text(model_proto).encode())
     text_files.print_note(
@@ -121,13 +119,11 @@ class Sample(NamedTuple):
 
 def _draw_sentences(paths: Sequence[str], settings: TrainSettings) -> Sample:
     """Reads the whole corpus, so that errors in it are reported before the training."""
-    reader = remote_text.RemoteLineReader(settings.invalid_utf8)
-    with text_files.show_progress(LABEL, remote_text.size_of(paths), "bytes") as progress:
-        sample = draw(
-            _read_sentences(paths, reader, settings, progress),
-            num_drawn=settings.input_sentence_size,
-            seed=settings.random_seed,
-        )
+    reader = text_files.LineReader(settings.invalid_utf8)
+    with text_files.show_progress(LABEL, text_files.total_bytes(paths), "bytes") as progress:
+        sentences = _read_sentences(paths, reader, settings, progress)
+        size, seed = settings.input_sentence_size, settings.random_seed
+        sample = draw(sentences, num_drawn=size, seed=seed)
     for line in reader.report():
         text_files.print_note(LABEL, line)
     return sample
@@ -182,20 +178,16 @@ def draw(items: Iterable[str | None], *, num_drawn: int, seed: int) -> Sample:
     return Sample([reservoir[slot] for slot in np.argsort(places)], index + 1)
 
 
-def _release(items: list[str | None]) -> Iterator[str | None]:
-    """Yields the items of a list in order and removes them from it: the trainer keeps its own copies."""
-    items.reverse()
-    while items:
-        yield items.pop()
-
-
 def _cleaned(
-    sentences: Iterable[str | None], settings: TrainSettings, progress: Progress, counts: Counter
+    sentences: list[str | None], settings: TrainSettings, progress: Progress, counts: Counter
 ) -> Iterator[str]:
-    for num_read, sentence in enumerate(sentences, start=1):
-        progress.update(num_read)
+    """Cleans sentences and removes them from the list: the trainer keeps its own copies."""
+    sentences.reverse()
+    while sentences:
+        sentence = sentences.pop()
         text = None if sentence is None else _clean(sentence, settings)
         counts["long" if text is None else "used"] += 1
+        progress.update(counts.total())
         if text is not None:
             yield text
 

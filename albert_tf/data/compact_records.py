@@ -15,6 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 Metadata = Mapping[str, Any]
+# Maps B serialised examples, string [B], and their numbers, int64 [B], on which masks drawn while reading depend, to
+# the original's features, int32 or float32 [B, values].
+Parser = Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
 
 
 def num_slots(metadata: Metadata, max_predictions_per_seq: int) -> int:
@@ -31,18 +34,12 @@ def mask_settings(metadata: Metadata) -> dict[str, Any]:
     return {name: metadata[name] for name in (*MASKING_SETTINGS, "word_start_rule")}
 
 
-def static_parser(
-    max_seq_length: int, slots: int
-) -> Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
+def static_parser(max_seq_length: int, slots: int) -> Parser:
     """The function that parses records of masked tokens.
 
     Args:
       max_seq_length: L.
       slots: P.
-
-    Returns:
-      A function of the numbers of B examples, which it ignores, and of the serialised examples, string [B]. It
-      returns the original's features, int32 or float32 [B, values].
     """
 
     def parse(_numbers: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -60,9 +57,7 @@ def static_parser(
     return parse
 
 
-def dynamic_parser(
-    metadata: Metadata, max_seq_length: int, slots: int, seed: int
-) -> Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
+def dynamic_parser(metadata: Metadata, max_seq_length: int, slots: int, seed: int) -> Parser:
     """The function that parses and masks records of unmasked tokens.
 
     Args:
@@ -70,10 +65,6 @@ def dynamic_parser(
       max_seq_length: L.
       slots: P, which may differ from the metadata.
       seed: of the masks.
-
-    Returns:
-      A function of the numbers of B examples, int64 [B], which determine their masks, and of the serialised
-      examples, string [B]. It returns the original's features, int32 or float32 [B, values].
     """
     from albert_tf.data import pretraining_examples as examples  # loads numba: half a second
 
@@ -110,13 +101,9 @@ def _parse_segments(
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.RaggedTensor]]:
     """The part of both kinds of records: the features of the segments, and the lists as they were parsed."""
     lists = ("pieces", *more_lists)
-    parsed = tf.io.parse_example(
-        serialized,
-        {
-            **{name: tf.io.RaggedFeature(tf.int64) for name in lists},
-            **{name: tf.io.FixedLenFeature([1], tf.int64) for name in ("first_b", "label")},
-        },
-    )
+    spec = {name: tf.io.FixedLenFeature([1], tf.int64) for name in ("first_b", "label")}
+    spec |= {name: tf.io.RaggedFeature(tf.int64) for name in lists}
+    parsed = tf.io.parse_example(serialized, spec)
     parsed = {name: tf.cast(value, tf.int32) for name, value in parsed.items()}
     input_mask = tf.sequence_mask(parsed["pieces"].row_lengths(), max_seq_length, tf.int32)
     in_b = tf.cast(tf.range(max_seq_length) >= parsed["first_b"], tf.int32)

@@ -108,9 +108,8 @@ class RecordData(Data):
 
     def evaluation_dataset(self, batch_size, context):
         # The number of steps is given; an endless dataset keeps its static shapes under every strategy.
-        return records.evaluation_dataset(
-            self.record_set, self.schema, batch_size, context
-        ).repeat()
+        dataset = records.evaluation_dataset(self.record_set, self.schema, batch_size, context)
+        return dataset.repeat()
 
     def evaluation_steps(self, batch_size: int) -> int:
         return -(-self.num_examples // batch_size)
@@ -156,7 +155,7 @@ class TableData(Data):
                 yield from self._parts(batch, context)
 
         signature = self.spec(batch_size // context.num_replicas_in_sync)
-        return _endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
+        return records.endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
 
     def evaluation_dataset(self, batch_size, context):
         batches = self._evaluation_batches(batch_size)
@@ -168,11 +167,9 @@ class TableData(Data):
                     part[EXAMPLE_WEIGHTS] = (part[EXAMPLE_INDEX] >= 0).astype(np.float32)
                     yield part
 
-        signature = {
-            **self.spec(device_batch),
-            EXAMPLE_WEIGHTS: tf.TensorSpec([device_batch], tf.float32),
-        }
-        return _endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
+        weights = tf.TensorSpec([device_batch], tf.float32)
+        signature = {**self.spec(device_batch), EXAMPLE_WEIGHTS: weights}
+        return records.endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
 
     def evaluation_steps(self, batch_size: int) -> int:
         return len(self._evaluation_batches(batch_size))
@@ -184,16 +181,9 @@ class TableData(Data):
         self, batch: Batch, context: tf.distribute.InputContext
     ) -> Iterator[dict[str, np.ndarray]]:
         """The part of a batch of each device of this pipeline."""
-        of_pipeline = np.split(batch.examples, context.num_input_pipelines)[
-            context.input_pipeline_id
-        ]
-        devices = context.num_replicas_in_sync // context.num_input_pipelines
-        for examples in np.split(of_pipeline, devices):
+        pipelines = context.num_input_pipelines
+        of_pipeline = np.split(batch.examples, pipelines)[context.input_pipeline_id]
+        for examples in np.split(of_pipeline, context.num_replicas_in_sync // pipelines):
             part = self.table.batch(np.maximum(examples, 0), batch.length, self._names)
             part[EXAMPLE_INDEX] = examples.astype(np.int32)
             yield part
-
-
-def _endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-    return dataset.with_options(records.reading_options()).prefetch(tf.data.AUTOTUNE)

@@ -71,12 +71,9 @@ def build(
 
 
 def _for_seconds(chunks: Iterator, seconds: float) -> Iterator:
-    started = time.monotonic()
-    while time.monotonic() - started < seconds:
-        try:
-            yield next(chunks)
-        except StopIteration:
-            return
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and (chunk := next(chunks, None)):
+        yield chunk
 
 
 def cached(

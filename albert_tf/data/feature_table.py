@@ -42,17 +42,15 @@ class FeatureTable:
 
     def __post_init__(self):
         splits = self.row_splits
-        ascends = (
-            splits.ndim == 1 and len(splits) and splits[0] == 0 and np.all(np.diff(splits) >= 0)
-        )
-        if not ascends or (len(splits) - 1) % self.choices:
+        begins_at_0 = splits.ndim == 1 and len(splits) and splits[0] == 0
+        if not begins_at_0 or np.any(np.diff(splits) < 0) or (len(splits) - 1) % self.choices:
             raise ValueError(
                 f"row_splits must ascend from 0, with {self.choices} sequences an example; got {splits}"
             )
         for name, values in self.sequences.items():
-            if values.shape != (self.row_splits[-1],) or values.dtype != np.int32:
+            if values.shape != (splits[-1],) or values.dtype != np.int32:
                 raise ValueError(
-                    f"{name} must be int32 [{self.row_splits[-1]}], got {values.dtype} {values.shape}"
+                    f"{name} must be int32 [{splits[-1]}], got {values.dtype} {values.shape}"
                 )
         for name, values in self.columns.items():
             is_number = values.dtype in (np.int32, np.float32)
@@ -141,7 +139,7 @@ class FeatureTable:
         Raises:
           ValueError: the sequences of two names are not of the same lengths.
         """
-        lengths = {name: [len(row) for row in rows] for name, rows in sequences.items()}
+        lengths = {name: list(map(len, rows)) for name, rows in sequences.items()}
         first, *others = lengths
         for name in others:
             if lengths[name] != lengths[first]:
@@ -154,28 +152,23 @@ class FeatureTable:
     def concatenate(cls, tables: Sequence["FeatureTable"]) -> "FeatureTable":
         """One table of several, which must have the same names; at least one."""
         first = tables[0]
-        return cls(
-            _row_splits(np.concatenate([np.diff(table.row_splits) for table in tables])),
+        lengths = np.concatenate([np.diff(table.row_splits) for table in tables])
+        sequences, columns = (
             {
-                name: np.concatenate([table.sequences[name] for table in tables])
-                for name in first.sequences
-            },
-            {
-                name: np.concatenate([table.columns[name] for table in tables])
-                for name in first.columns
-            },
-            first.choices,
+                name: np.concatenate([getattr(table, kind)[name] for table in tables])
+                for name in named
+            }
+            for kind, named in (("sequences", first.sequences), ("columns", first.columns))
         )
+        return cls(_row_splits(lengths), sequences, columns, first.choices)
 
     def to_bytes(self) -> bytes:
         """The table as the bytes of an .npz file, followed by their hash."""
-        arrays = {"row_splits": self.row_splits, "choices": np.array([self.choices, _FILE_VERSION])}
-        arrays.update(
-            {f"sequence/{name}": _narrow(values) for name, values in self.sequences.items()}
-        )
-        arrays.update({f"column/{name}": values for name, values in self.columns.items()})
+        sequences = {f"sequence/{name}": _narrow(array) for name, array in self.sequences.items()}
+        columns = {f"column/{name}": array for name, array in self.columns.items()}
+        choices = np.array([self.choices, _FILE_VERSION])
         file = io.BytesIO()
-        np.savez(file, **arrays)
+        np.savez(file, row_splits=self.row_splits, choices=choices, **sequences, **columns)
         # An .npz file has checksums of its arrays, but not of the list of them.
         file.write(hashlib.sha256(file.getbuffer()).digest())
         return file.getvalue()
@@ -268,11 +261,7 @@ def bucket_of(lengths: np.ndarray, buckets: Sequence[int]) -> np.ndarray:
 
 
 def training_batches(
-    lengths: np.ndarray,
-    buckets: Sequence[int],
-    batch_size: int,
-    seed: int,
-    shuffle: bool = True,
+    lengths: np.ndarray, buckets: Sequence[int], batch_size: int, seed: int, shuffle: bool = True
 ) -> Iterator[Batch]:
     """An endless stream of batches; each epoch has every example once, in a new order.
 

@@ -29,6 +29,8 @@ _SOP, _NSP, _NONE = range(3)
 # Columns of a table of pairs: where the segments are in the array of ids, and the label.
 A_START, A_END, B_START, B_END, LABEL = range(5)
 
+# The settings of a rule of pairs, under their names in the flags of data preparation.
+PAIR_SETTINGS = ("max_seq_length", "short_seq_prob", "sentence_task", "single_segment")
 # The settings of a masking rule, under their names in the flags of data preparation and in the metadata of records.
 MASKING_SETTINGS = (
     "masked_lm_prob",
@@ -187,9 +189,7 @@ def combine(seed, number):
 @numba.njit(cache=True)
 def new_stream(seed):
     """The state of a stream of random numbers, uint64 [1]."""
-    state = np.empty(1, np.uint64)
-    state[0] = seed
-    return state
+    return np.full(1, seed, np.uint64)
 
 
 @numba.njit(cache=True)
@@ -437,12 +437,7 @@ class Sequences(NamedTuple):
 
 
 def join_pairs(
-    ids: np.ndarray,
-    pairs: np.ndarray,
-    seeds: np.ndarray,
-    rule: MaskingRule,
-    *,
-    max_seq_length: int,
+    ids: np.ndarray, pairs: np.ndarray, seeds: np.ndarray, rule: MaskingRule, *, max_seq_length: int
 ) -> Sequences:
     """The tokens of pairs, shortened to fit, with [CLS] and [SEP].
 
@@ -456,13 +451,10 @@ def join_pairs(
     Source: create_pretraining_data.py:119-186, 345-383.
     """
     num_examples = len(pairs)
-    sequences = Sequences(
-        input_ids=np.zeros((num_examples, max_seq_length), np.int32),
-        num_tokens=np.empty(num_examples, np.int32),
-        first_b=np.empty(num_examples, np.int32),
-        labels=pairs[:, LABEL:].astype(np.int32),
-        mask_seeds=np.empty(num_examples, np.uint64),
-    )
+    input_ids = np.zeros((num_examples, max_seq_length), np.int32)
+    num_tokens, first_b = np.empty((2, num_examples), np.int32)
+    labels, mask_seeds = pairs[:, LABEL:].astype(np.int32), np.empty(num_examples, np.uint64)
+    sequences = Sequences(input_ids, num_tokens, first_b, labels, mask_seeds)
     _fill_sequences(ids, pairs, seeds, rule.cls_id, rule.sep_id, sequences)
     return sequences
 
@@ -517,11 +509,8 @@ def mask_batch(
     Source: create_pretraining_data.py:430-598.
     """
     per_slot = (len(input_ids), rule.num_slots)
-    predictions = Predictions(
-        np.zeros(per_slot, np.int32),
-        np.zeros(per_slot, np.int32),
-        np.zeros(len(input_ids), np.int32),
-    )
+    shapes = (per_slot, per_slot, len(input_ids))
+    predictions = Predictions(*(np.zeros(shape, np.int32) for shape in shapes))
     _mask_rows(input_ids, num_tokens, seeds, rule, predictions)
     return predictions
 
@@ -533,13 +522,10 @@ def _mask_rows(input_ids, num_tokens, seeds, rule, predictions):
         labels = label_at[: num_tokens[row]]
         labels[:] = -1
         _mask_in_place(input_ids[row, : labels.size], labels, rule, new_stream(seeds[row]))
-        slot = 0
-        for position in range(labels.size):
-            if labels[position] >= 0:
-                predictions.positions[row, slot] = position
-                predictions.ids[row, slot] = labels[position]
-                slot += 1
-        predictions.counts[row] = slot
+        positions = np.flatnonzero(labels >= 0)
+        predictions.positions[row, : positions.size] = positions
+        predictions.ids[row, : positions.size] = labels[positions]
+        predictions.counts[row] = positions.size
 
 
 @numba.njit(cache=True)
@@ -649,8 +635,7 @@ def _replacement(token, rule, state):
 @numba.njit(cache=True)
 def _permute_in_place(ids, labels, positions, state):
     """Permutes the tokens at some positions; the labels are the tokens before."""
-    for position in positions:
-        labels[position] = ids[position]
+    labels[positions] = ids[positions]
     for last in range(positions.size - 1, 0, -1):
         here, there = positions[last], positions[below(state, last + 1)]
         ids[here], ids[there] = ids[there], ids[here]

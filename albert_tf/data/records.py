@@ -8,7 +8,6 @@ Random numbers for an example, as of its masks, are a function of that number.
 import dataclasses
 import glob
 import gzip
-import json
 import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.core import files as file_system
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.data import compact_records
 
@@ -63,13 +63,8 @@ def feature_schema(
       names: the features wanted.
       sequence_values: values of a sequence feature, choices x length.
     """
-    return {
-        name: (
-            columns.get(name, sequence_values),
-            tf.float32 if name in _FLOAT_COLUMNS else tf.int64,
-        )
-        for name in names
-    }
+    types = {name: tf.float32 if name in _FLOAT_COLUMNS else tf.int64 for name in names}
+    return {name: (columns.get(name, sequence_values), dtype) for name, dtype in types.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,9 +173,8 @@ def _expand(pattern: str) -> list[str]:
     if tf.io.gfile.isdir(pattern):
         pattern = os.path.join(glob.escape(pattern), "*.tfrecord*")
     # Unlike the shell's, TensorFlow's "*" matches hidden names.
-    return sorted(
-        path for path in tf.io.gfile.glob(pattern) if not os.path.basename(path).startswith(".")
-    )
+    paths = sorted(tf.io.gfile.glob(pattern))
+    return [path for path in paths if not os.path.basename(path).startswith(".")]
 
 
 def _common_metadata(files: Sequence[str], flag: str) -> Mapping:
@@ -188,16 +182,11 @@ def _common_metadata(files: Sequence[str], flag: str) -> Mapping:
     folders = sorted({os.path.dirname(path) for path in files})
     for folder in folders:
         path = os.path.join(folder, METADATA_FILE)
-        if tf.io.gfile.exists(path):
+        if file_system.exists(path):
             try:
-                with tf.io.gfile.GFile(path) as file:
-                    metadata_of[folder] = json.load(file)
-            except (ValueError, tf.errors.OpError) as error:
-                raise UserError(f"--{flag}: cannot read {path} ({first_line(error)})") from None
-            if not isinstance(metadata_of[folder], dict):
-                raise UserError(
-                    f"--{flag}: {path} is not what the program that makes records writes"
-                )
+                metadata_of[folder] = file_system.read_json(path)
+            except UserError as error:
+                raise UserError(f"--{flag}: {error}") from None
     _check_agreement(metadata_of, folders, flag)
     # Files of different folders may have the same names.
     shards = [
@@ -219,15 +208,13 @@ def _check_agreement(metadata_of: Mapping[str, Mapping], folders: Sequence[str],
     Raises:
       UserError: the records differ in a setting that must be equal, or their format is unknown.
     """
-    formats = {
-        folder: metadata_of.get(folder, {}).get("record_format", "full") for folder in folders
-    }
-    for folder, record_format in formats.items():
+    formats = [metadata_of.get(folder, {}).get("record_format", "full") for folder in folders]
+    for folder, record_format in zip(folders, formats, strict=True):
         if record_format not in (*_FULL, _COMPACT):
             raise UserError(
                 f"--{flag}: {folder} holds records of the format {record_format!r}, which this version does not know"
             )
-    if len({record_format == _COMPACT for record_format in formats.values()}) > 1:
+    if len({record_format == _COMPACT for record_format in formats}) > 1:
         raise UserError(f"--{flag}: full and compact records are mixed; give one kind")
     first, *others = metadata_of.values() if metadata_of else ({},)
     for key in ("max_seq_length", "max_predictions_per_seq", "spm_sha256", "sentence_task"):
@@ -316,10 +303,8 @@ def pretraining_lengths(
     metadata = record_set.metadata
     if record_set.is_compact:
         predictions = record_set.has_dynamic_masks and max_predictions_per_seq
-        slots = compact_records.num_slots(
-            metadata, predictions or metadata["max_predictions_per_seq"]
-        )
-        return metadata["max_seq_length"], slots
+        predictions = predictions or metadata["max_predictions_per_seq"]
+        return metadata["max_seq_length"], compact_records.num_slots(metadata, predictions)
     lengths = feature_lengths(record_set, flag)
     if "pieces" in lengths:
         folder = os.path.dirname(record_set.files[0])
@@ -354,29 +339,19 @@ def damaged_files(record_set: RecordSet, schema: Schema) -> list[str]:
 
 def parse_batch(serialized: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
     """Serialised examples, string [B] -> features [B, values], int32 (a TPU's integer) or float32."""
-    features = tf.io.parse_example(
-        serialized,
-        {name: tf.io.FixedLenFeature([size], dtype) for name, (size, dtype) in schema.items()},
-    )
-    return {
-        name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
-        for name, value in features.items()
-    }
+    fixed = {name: tf.io.FixedLenFeature([size], dtype) for name, (size, dtype) in schema.items()}
+    features = tf.io.parse_example(serialized, fixed)
+    integers = {name: value for name, value in features.items() if value.dtype == tf.int64}
+    return features | {name: tf.cast(value, tf.int32) for name, value in integers.items()}
 
 
-def parser(
-    record_set: RecordSet, schema: Schema, seed: int
-) -> Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
+def parser(record_set: RecordSet, schema: Schema, seed: int) -> compact_records.Parser:
     """The function that parses the records of a set, in any format.
 
     Args:
       record_set: the records.
       schema: the features wanted.
       seed: of the masks, if they are drawn while reading.
-
-    Returns:
-      A function of the numbers of B examples, int64 [B], and of the serialised examples, string [B]. It returns
-      features [B, values], int32 or float32.
     """
     if not record_set.is_compact:
         return lambda _numbers, serialized: parse_batch(serialized, schema)
@@ -389,11 +364,8 @@ def parser(
 
 def first_batches(record_set: RecordSet, schema: Schema, batch_size: int) -> tf.data.Dataset:
     """All records in order, in batches of which the last may be smaller, as `evaluation_dataset` parses them."""
-    return (
-        _ordered_records(record_set)
-        .batch(batch_size)
-        .map(parser(record_set, schema, EVALUATION_SEED))
-    )
+    parse = parser(record_set, schema, EVALUATION_SEED)
+    return _ordered_records(record_set).batch(batch_size).map(parse)
 
 
 def _ordered_records(record_set: RecordSet) -> tf.data.Dataset:
@@ -452,12 +424,8 @@ def training_dataset(
         first = reading.first_step * reading.global_batch_size
         dataset = _endless_records(record_set, slice(None), reading, first)
         dataset = dataset.batch(pipeline_batch).shard(pipelines, index).unbatch()
-    dataset = dataset.batch(device_batch, drop_remainder=True).map(
-        parser(record_set, schema, reading.seed), num_parallel_calls=tf.data.AUTOTUNE
-    )
-    # Without this, multi-worker strategies would search for an end and lose the static shapes.
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-    return dataset.with_options(reading_options()).prefetch(tf.data.AUTOTUNE)
+    parse = parser(record_set, schema, reading.seed)
+    return endless(_parsed_batches(dataset, device_batch, parse))
 
 
 def evaluation_dataset(
@@ -482,9 +450,9 @@ def evaluation_dataset(
     device_batch = context.get_per_replica_batch_size(global_batch_size)
     records = _ordered_records(record_set)
     padding = records.take(1).repeat(-record_set.num_examples % global_batch_size)
-    weighted = tf.data.Dataset.zip(records, _repeated(1.0)).concatenate(
-        tf.data.Dataset.zip(padding, _repeated(0.0))
-    )
+    ones, zeros = (tf.data.Dataset.from_tensors(weight).repeat() for weight in (1.0, 0.0))
+    zip_datasets = tf.data.Dataset.zip
+    weighted = zip_datasets(records, ones).concatenate(zip_datasets(padding, zeros))
     if pipelines > 1:
         weighted = weighted.batch(global_batch_size // pipelines).shard(pipelines, index).unbatch()
     parse_records = parser(record_set, schema, EVALUATION_SEED)
@@ -492,22 +460,26 @@ def evaluation_dataset(
     def parse(numbered, weights):
         return {**parse_records(*numbered), EXAMPLE_WEIGHTS: weights}
 
-    dataset = weighted.batch(device_batch, drop_remainder=True).map(
-        parse, num_parallel_calls=tf.data.AUTOTUNE
-    )
-    return dataset.with_options(reading_options()).prefetch(tf.data.AUTOTUNE)
+    return _prefetched(_parsed_batches(weighted, device_batch, parse))
 
 
-def reading_options() -> tf.data.Options:
-    """Elements in a fixed order, and no automatic sharding of datasets for workers."""
+def endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """A dataset without end, read ahead in a fixed order; workers do not shard it."""
+    # Without this, multi-worker strategies would search for an end and lose the static shapes.
+    asserted = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+    return _prefetched(dataset.apply(asserted))
+
+
+def _prefetched(dataset: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.deterministic = True
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return options
+    return dataset.with_options(options).prefetch(tf.data.AUTOTUNE)
 
 
-def _repeated(value: float) -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensors(value).repeat()
+def _parsed_batches(dataset: tf.data.Dataset, size: int, parse: Callable) -> tf.data.Dataset:
+    batches = dataset.batch(size, drop_remainder=True)
+    return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _file_order(num_files: int, shuffle: bool, seed: int, epoch) -> tf.Tensor:
@@ -551,9 +523,8 @@ def _endless_records(
         )
         if reading.shuffle:
             seed = tf.cast(reading.seed, tf.int64) + 1_000_003 * group
-            records = records.shuffle(
-                reading.buffer_examples, seed=seed, reshuffle_each_iteration=False
-            )
+            size = reading.buffer_examples
+            records = records.shuffle(size, seed=seed, reshuffle_each_iteration=False)
         skip = tf.constant(skipped, tf.int64) * tf.cast(group == first_group, tf.int64)
         return records.skip(skip)
 
@@ -566,13 +537,9 @@ def _locate(
 ) -> tuple[int, int]:
     """The group of an example, counted over all epochs, and the number of its examples before that example."""
     num_files = len(counts)
-    groups_per_epoch = -(-num_files // group_size)
     epoch, rest = divmod(first_example, sum(counts))
     order = _file_order(num_files, reading.shuffle, reading.seed, tf.constant(epoch, tf.int64))
-    counts_in_order = np.array(counts)[order.numpy()]
-    for group in range(groups_per_epoch):
-        in_group = int(counts_in_order[group * group_size : (group + 1) * group_size].sum())
-        if rest < in_group:
-            break
-        rest -= in_group
-    return epoch * groups_per_epoch + group, rest
+    firsts_of_groups = range(0, num_files, group_size)
+    ends = np.cumsum(np.add.reduceat(np.array(counts)[order.numpy()], firsts_of_groups))
+    group = int(np.searchsorted(ends, rest, side="right"))
+    return epoch * len(ends) + group, rest - (int(ends[group - 1]) if group else 0)

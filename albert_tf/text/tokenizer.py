@@ -54,7 +54,9 @@ def clean_text(text: str, *, do_lower_case: bool) -> str:
 
     Source: tokenization.py:33-50 (`preprocess_text`).
     """
-    _check_is_text(text)
+    if not isinstance(text, str):
+        given = type(text).__name__
+        raise TypeError(f"text must be str, got {given}; decode bytes as UTF-8 first")
     text = " ".join(text.split())
     if not text.isascii():
         text = _base_form(text)
@@ -86,11 +88,10 @@ def clean_with_origins(text: str, *, do_lower_case: bool) -> tuple[str, list[tup
 def _base_form(text: str) -> str:
     """The compatibility form without accents: of a text, that of its characters one after the other."""
     decomposed = unicodedata.normalize("NFKD", _LONE_SURROGATE.sub("\ufffd", text))
-    return _NOT_ASCII.sub(_without_accents, decomposed)
-
-
-def _without_accents(match: re.Match) -> str:
-    return "".join([char for char in match[0] if not unicodedata.combining(char)])
+    combining = unicodedata.combining
+    return _NOT_ASCII.sub(
+        lambda match: "".join([char for char in match[0] if not combining(char)]), decomposed
+    )
 
 
 @functools.cache
@@ -107,11 +108,8 @@ def is_word_start(token: str) -> bool:
     Source: create_pretraining_data.py:393-407 (`_is_start_piece_sp`). It lists "€" and "£" too, as bytes that
     equal no token in Python 3; they start a word because they are not English letters.
     """
-    return (
-        token.startswith((MARKER, "<"))
-        or token in _PUNCTUATION
-        or not all(char.lower() in _ENGLISH_LETTERS | _PUNCTUATION for char in token)
-    )
+    continues_word = all(char.lower() in _ENGLISH_LETTERS | _PUNCTUATION for char in token)
+    return token.startswith((MARKER, "<")) or token in _PUNCTUATION or not continues_word
 
 
 class Tokenizer:
@@ -159,10 +157,8 @@ class Tokenizer:
             for id, token in enumerate(self.vocabulary())
             if _ends_in_digit_comma(token)
         }
-        self._replacements = {
-            id: [self.piece_to_id(part) for part in parts]
-            for id, parts in self._split_tokens.items()
-        }
+        split_tokens = self._split_tokens.items()
+        self._replacements = {id: list(map(self.piece_to_id, parts)) for id, parts in split_tokens}
         # An unknown token's text can end in a comma only if the comma itself is unknown, or if the model splits
         # at white space only: in both cases the last token of a private-use character and a comma is unknown.
         self.unknown_may_end_in_comma = self._processor.encode("\ue000,")[-1] == self.unk_id
@@ -197,7 +193,7 @@ class Tokenizer:
         """
         if isinstance(texts, str | bytes):
             raise TypeError("texts must be several texts, got one; use encode(text)")
-        all_ids = self._encode_cleaned([self.clean(text) for text in texts])
+        all_ids = self._encode_cleaned(list(map(self.clean, texts)))
         return [np.array(ids, np.int32) for ids in all_ids]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
@@ -313,13 +309,10 @@ class Tokenizer:
         new_ids, new_tokens = [], []
         tokens = self._processor.encode(cleaned, out_type=str)
         for id, token in zip(self._processor.encode(cleaned), tokens, strict=True):
-            if _ends_in_digit_comma(token):
-                parts = self._split_digit_comma(token)
-                new_ids += map(self.piece_to_id, parts)
-                new_tokens += parts
-            else:
-                new_ids.append(id)
-                new_tokens.append(token)
+            is_split = _ends_in_digit_comma(token)
+            parts = self._split_digit_comma(token) if is_split else [token]
+            new_ids += map(self.piece_to_id, parts) if is_split else [id]
+            new_tokens += parts
         return new_ids, new_tokens
 
     def _split_digit_comma(self, token: str) -> list[str]:
@@ -383,11 +376,6 @@ def visible_length(token: str) -> int:
 
 def _ends_in_digit_comma(token: str) -> bool:
     return len(token) > 1 and token[-1] == "," and token[-2].isdigit()
-
-
-def _check_is_text(text: object) -> None:
-    if not isinstance(text, str):
-        raise TypeError(f"text must be str, got {type(text).__name__}; decode bytes as UTF-8 first")
 
 
 def _load_processor(model_proto: bytes, source: str) -> sentencepiece.SentencePieceProcessor:

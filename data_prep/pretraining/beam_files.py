@@ -8,27 +8,19 @@ import contextlib
 import io
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.files import temporary_path
-from data_prep.pretraining.record_folder import FileAccess
-from data_prep.text_files import expand_paths
+from data_prep import text_files
+from data_prep.pretraining.record_folder import FileAccess, InputFile, local_inputs
 
 # Also the least number of bytes that is fetched from a remote file at once.
 READ_BYTES = 4 << 20
 DELETE_FILES = 1000  # in one call
-
-
-class InputFile(NamedTuple):
-    """A file of the corpus."""
-
-    path: str
-    num_bytes: int
-    modified_nanoseconds: int  # since 1970
 
 
 def open_file(path: str) -> BinaryIO:
@@ -65,15 +57,9 @@ def expand_inputs(patterns: str) -> list[InputFile]:
     """
     by_path = {}
     for pattern in filter(None, patterns.split(",")):
-        files = _expand_remote(pattern) if "://" in pattern else _expand_here(pattern)
+        files = _expand_remote(pattern) if "://" in pattern else local_inputs(pattern)
         by_path |= {file.path: file for file in files}
     return list(by_path.values())
-
-
-def _expand_here(pattern: str) -> Iterator[InputFile]:
-    for path in expand_paths(pattern):
-        status = os.stat(path)
-        yield InputFile(path, status.st_size, status.st_mtime_ns)
 
 
 def _expand_remote(pattern: str) -> list[InputFile]:
@@ -95,13 +81,14 @@ def _expand_remote(pattern: str) -> list[InputFile]:
 
 def _in_walk_order(files: Sequence[Any], folder: str) -> list[Any]:
     """The files below a folder without hidden ones, each folder's before those of its subfolders."""
-    names = {file.path: file.path.removeprefix(folder + "/").split("/") for file in files}
-    seen = [file for file in files if not any(name[:1] == "." for name in names[file.path])]
-    return sorted(seen, key=lambda file: _walk_order(names[file.path]))
 
+    def walk_order(file: Any) -> list[tuple[bool, str]]:
+        *folders, name = file.path.removeprefix(folder + "/").split("/")
+        return [*((True, folder) for folder in folders), (False, name)]
 
-def _walk_order(names: Sequence[str]) -> list[tuple[bool, str]]:
-    return [(index < len(names) - 1, name) for index, name in enumerate(names)]
+    orders = {file.path: walk_order(file) for file in files}
+    seen = [file for file in files if not any(name[:1] == "." for _, name in orders[file.path])]
+    return sorted(seen, key=lambda file: orders[file.path])
 
 
 def _match(pattern: str) -> list[Any]:
@@ -125,56 +112,32 @@ def _cause(error: Exception) -> str:
     return first_line(next(iter(causes.values()), error))
 
 
-class OutputFile:
+class OutputFile(text_files.OutputFile):
     """A file that appears under its name only when it is complete.
 
     It is written under another name and renamed when the `with` block ends. So if a runner gives the same task to two
     workers, each leaves a complete file.
-
-    Args:
-      path: its name.
-      within: folder in which it is written until it is complete, on the same file system; that of `path` if empty.
-
-    Attributes:
-      num_bytes: how much was written so far.
     """
 
-    def __init__(self, path: str, within: str = ""):
-        self.path = path
-        self.partial_path = temporary_path(within or os.path.dirname(path))
-        self.num_bytes = 0
-        self._file: BinaryIO | None = None
-
     def write(self, data: bytes) -> None:
-        """Appends bytes.
+        """Appends bytes."""
+        super().write(bytes(data))  # some file systems take nothing else
 
-        Raises:
-          UserError: they cannot be written.
-        """
-        data = bytes(data)  # some file systems take nothing else
-        with _errors_named(self.path, "written"):
-            self._file.write(data)
-        self.num_bytes += len(data)
-
-    def __enter__(self) -> "OutputFile":
-        with _errors_named(self.path, "written"):
-            self._file = FileSystems.create(
-                self.partial_path, compression_type=CompressionTypes.UNCOMPRESSED
-            )
-        return self
-
-    def __exit__(self, error_type: type | None, *_: object) -> None:
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[BinaryIO]:
+        partial_path = temporary_path(self._within or os.path.dirname(self.path))
         try:
-            with _errors_named(self.path, "written"):
-                self._file.close()
-                if error_type is None:
-                    _rename(self.partial_path, self.path)
-        except UserError:
-            error_type = UserError
+            uncompressed = CompressionTypes.UNCOMPRESSED
+            file = FileSystems.create(partial_path, compression_type=uncompressed)
+            with contextlib.closing(file):
+                yield file
+            _rename(partial_path, self.path)
+        except BaseException:
+            _delete([partial_path])
             raise
-        finally:
-            if error_type is not None:
-                _delete([self.partial_path])
+
+    def _errors_named(self) -> contextlib.AbstractContextManager[None]:
+        return _errors_named(self.path, "written")
 
 
 def _rename(path: str, new_path: str) -> None:
@@ -200,17 +163,12 @@ def _delete(paths: Sequence[str]) -> None:
 class BeamFileAccess(FileAccess):
     """`FileAccess` on any file system; errors become `UserError`s."""
 
-    def open(self, path: str) -> BinaryIO:
-        """See `open_file`."""
-        return open_file(path)
+    open = staticmethod(open_file)
+    output_file = OutputFile
 
     def read_bytes(self, path: str) -> bytes | None:
         """The content of a file; None if there is no such file."""
         return None if self.size_of(path) is None else read_bytes(path)
-
-    def output_file(self, path: str, within: str = "") -> OutputFile:
-        """See `OutputFile`."""
-        return OutputFile(path, within)
 
     def size_of(self, path: str) -> int | None:
         """The bytes of a file; None if there is no such file."""

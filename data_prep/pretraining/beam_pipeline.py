@@ -23,7 +23,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -39,7 +39,6 @@ from data_prep.pretraining import beam_files, build, text_blocks
 from data_prep.pretraining.beam_files import BeamFileAccess
 from data_prep.pretraining.build import Job, RecordFile
 from data_prep.pretraining.plan import InputError, Plan, plan_parts
-from data_prep.pretraining.record_folder import RecordFolder
 from data_prep.pretraining.settings import PretrainingDataSettings
 from data_prep.pretraining.text_blocks import Position, TextBlock
 
@@ -65,27 +64,17 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
     """
     options = pipeline_options(settings)
     FileSystems.set_options(options)
-    files = beam_files.expand_inputs(settings.input_file)
-    tokenizer = Tokenizer(
-        beam_files.read_bytes(settings.spm_model_file),
-        do_lower_case=settings.do_lower_case,
-        source=settings.spm_model_file,
-    )
-    input_files = [{"file": file.path, "bytes": file.num_bytes} for file in files]
-    modified = [file.modified_nanoseconds for file in files]
-    identity = build.run_identity(settings, tokenizer, input_files)
-    folder = RecordFolder(settings.folder, identity, modified, BeamFileAccess())
-    if metadata := folder.finished_metadata():
-        return metadata, True
-    build.open_folder(folder)
-    job = build.make_job(settings, tokenizer, folder.work)
-    try:
+    inputs = beam_files.expand_inputs(settings.input_file)
+    path = settings.spm_model_file
+    model = beam_files.read_bytes(path)
+    tokenizer = Tokenizer(model, do_lower_case=settings.do_lower_case, source=path)
+
+    def run(job: Job) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         _run(build_pipeline(options, job))
-    except InputError:
-        folder.remove_work()
-        raise
-    summary = job.work.files.read_json(_summary_file(job))
-    return build.finish(folder, summary["text"], summary["shards"]), False
+        summary = job.work.files.read_json(_summary_file(job))
+        return summary["text"], summary["shards"]
+
+    return build.complete_run(settings, tokenizer, inputs, BeamFileAccess(), run)
 
 
 def pipeline_options(settings: PretrainingDataSettings) -> PipelineOptions:
@@ -104,7 +93,7 @@ def pipeline_options(settings: PretrainingDataSettings) -> PipelineOptions:
 
 
 def build_pipeline(options: PipelineOptions, job: Job) -> beam.Pipeline:
-    """The pipeline of a run, whose last step writes counts for `build.finish`.
+    """The pipeline of a run, whose last step writes counts for `build.complete_run`.
 
     Args:
       options: of Beam.
@@ -124,7 +113,8 @@ def build_pipeline(options: PipelineOptions, job: Job) -> beam.Pipeline:
         | "CutIntoBlocks" >> beam.FlatMap(lambda _: cut_into_blocks(job))
         | "SpreadBlocks" >> beam.Reshuffle()
         | "Tokenize" >> beam.Map(tokenize, job)
-        | "SumCounts" >> beam.CombineGlobally(SumOfCounts())
+        | "SumCounts" >> beam.CombineGlobally(sum_counts)
+        | "TextCounts" >> beam.MapTuple(text_counts_of)
     )
     shards = (
         text_counts
@@ -180,52 +170,26 @@ def ranges_of(files: Sequence[dict[str, Any]]) -> list[Range]:
     """Ranges of `RANGE_BYTES` at most, in order; an empty file has a range too."""
     ranges = []
     for number, file in enumerate(files):
-        starts = range(0, max(file["bytes"], 1), RANGE_BYTES)
-        for start in starts:
+        for start in range(0, max(file["bytes"], 1), RANGE_BYTES):
             end = min(start + RANGE_BYTES, file["bytes"])
-            is_last = start == starts[-1]
+            is_last = end == file["bytes"]
             ranges.append(Range(len(ranges), number, file["file"], start, end, is_last))
     return ranges
 
 
 def scan_range(part: Range, job: Job) -> None:
-    """Writes the places of the blank lines of a range to a file, unless it is complete already.
+    """Writes where the blank lines of a range are to a file, unless it is complete already.
+
+    The file holds an int64 [blank lines + 1, 3], what comes before the end of each blank line, and of the range: bytes
+    of the file; then, of this range, bytes without line ends, and lines.
 
     Raises:
-      UserError: the text cannot be read, or the notes cannot be written.
+      UserError: the text cannot be read, or the file cannot be written.
     """
     path = _notes_file(job, part)
-    if job.work.counts_of(path) is None:
-        notes = find_blank_lines(part, job)
-        with job.work.writing(path, {}) as file:
-            for values in notes:
-                np.save(file, values)
-
-
-def _notes_file(job: Job, part: Range) -> str:
-    return job.work.file(f"lines-{part.index:06d}")
-
-
-class BlankLines(NamedTuple):
-    """The notes of a range.
-
-    Fields:
-      ends: int64 [blank lines, 3], what comes before the end of each: bytes of the file; then, of this range, bytes
-        without line ends, and lines.
-      total: int64 [2], bytes without line ends, and lines, of this range.
-    """
-
-    ends: np.ndarray
-    total: np.ndarray
-
-
-def find_blank_lines(part: Range, job: Job) -> BlankLines:
-    """Reads the lines of a range.
-
-    Raises:
-      UserError: they cannot be read.
-    """
-    ends, num_bytes, num_lines = array.array("q"), 0, 0
+    if job.work.counts_of(path) is not None:
+        return
+    places, num_bytes, num_lines = array.array("q"), 0, 0
     # The byte before the range tells whether a line begins with it.
     offset = max(part.start - 1, 0)
     is_ours = part.start == 0
@@ -236,14 +200,18 @@ def find_blank_lines(part: Range, job: Job) -> BlankLines:
             num_lines += 1
             num_bytes += len(line) - is_whole
             if line.isspace():
-                ends.extend((offset, num_bytes, num_lines))
+                places.extend((offset, num_bytes, num_lines))
         # A line that is cut because of its length belongs to the range in which it begins.
         if is_whole and offset >= part.end:
             break
         is_ours = is_ours or is_whole
-    return BlankLines(
-        np.frombuffer(ends, np.int64).reshape(-1, 3), np.array([num_bytes, num_lines], np.int64)
-    )
+    places.extend((part.end, num_bytes, num_lines))
+    with job.work.writing(path, {}) as file:
+        np.save(file, np.frombuffer(places, np.int64).reshape(-1, 3))
+
+
+def _notes_file(job: Job, part: Range) -> str:
+    return job.work.file(f"blank-lines-{part.index:06d}")
 
 
 class FilePart(NamedTuple):
@@ -303,9 +271,8 @@ def _block_ends(
     for here, is_blank in _places(job, ranges):
         # The text is too long for a block, which therefore ends after the blank line before this one.
         while here.num_bytes - start.num_bytes >= text_blocks.MOST_BLOCK_BYTES:
-            block = next(
-                text_blocks.read_blocks(paths, start.position, open_file=job.work.files.open)
-            )
+            open_file = job.work.files.open
+            block = next(text_blocks.read_blocks(paths, start.position, open_file=open_file))
             start = _end_of(block, start, here, num_blank=here.num_blank - is_blank)
             yield start.position, block.was_cut
         num_bytes, num_blank = here.num_bytes - start.num_bytes, here.num_blank - start.num_blank
@@ -319,13 +286,13 @@ def _places(job: Job, ranges: Sequence[Range]) -> Iterator[tuple[_Place, bool]]:
     num_bytes, num_blank, num_lines = 0, 0, 0
     for part in ranges:
         with job.work.files.open(_notes_file(job, part)) as file:
-            notes = BlankLines(*(np.load(file) for _ in BlankLines._fields))
-        for offset, bytes_before, lines_before in notes.ends.tolist():
+            *blank_lines, (_, bytes_of_range, lines_of_range) = np.load(file).tolist()
+        for offset, bytes_before, lines_before in blank_lines:
             num_blank += 1
             position = Position(part.file, offset, num_lines + lines_before + 1)
             yield _Place(position, num_bytes + bytes_before, num_blank), True
-        num_bytes += int(notes.total[0])
-        num_lines += int(notes.total[1])
+        num_bytes += bytes_of_range
+        num_lines += lines_of_range
         if part.ends_file:
             position = Position(part.file, part.end, num_lines + 1)
             yield _Place(position, num_bytes, num_blank), False
@@ -369,38 +336,32 @@ def read_block(place: BlockPlace, job: Job) -> TextBlock:
 # --- Steps 3 to 5: blocks are tokenized, and shards made from them.
 
 
-def tokenize(place: BlockPlace, job: Job) -> tuple[int, dict[str, Any]]:
-    """`build.tokenize_block`; returns the block's number and counts."""
-    return place.index, build.tokenize_block(job, read_block(place, job))
+def tokenize(place: BlockPlace, job: Job) -> tuple[tuple[float, str], dict[str, int]]:
+    """`build.tokenize_block`; returns the block's number (infinite if all lines are valid), its first invalid line, and
+    its other counts.
+    """
+    counts = build.tokenize_block(job, read_block(place, job))
+    line = counts.pop("first_invalid_line")
+    return (place.index if line else math.inf, line), counts
 
 
-class SumOfCounts(beam.CombineFn):
-    """The sums of the counts of blocks, and the first invalid line in the text."""
+def sum_counts(
+    of_blocks: Iterable[tuple[tuple[float, str], Mapping[str, int]]],
+) -> tuple[tuple[float, str], dict[str, int]]:
+    """The sums of results of `tokenize`, or of such sums."""
+    first_invalid_line, total = (math.inf, ""), collections.Counter()
+    for line, counts in of_blocks:
+        first_invalid_line = min(first_invalid_line, line)
+        total.update(counts)
+    return first_invalid_line, dict(total)
 
-    def create_accumulator(self) -> tuple[dict[str, int], tuple[float, str]]:
-        """No counts; no block and no line."""
-        return {}, (math.inf, "")
 
-    def add_input(self, total, numbered):
-        """Adds the counts of a block."""
-        index, counts = numbered
-        place = counts["first_invalid_line"]
-        numbers = {key: value for key, value in counts.items() if key != "first_invalid_line"}
-        return self.merge_accumulators([total, (numbers, (index if place else math.inf, place))])
-
-    def merge_accumulators(self, totals):
-        """Adds sums."""
-        counts, places = zip(*totals, strict=True)
-        merged: dict[str, int] = collections.Counter()
-        for counts_of_some in counts:
-            merged.update(counts_of_some)
-        return dict(merged), min(places)
-
-    def extract_output(self, total) -> dict[str, Any]:
-        """The result of `build.tokenize_text`."""
-        counts, (_, first_invalid_line) = total
-        del counts["bytes"]  # of the stored blocks
-        return {**counts, "first_invalid_line": first_invalid_line}
+def text_counts_of(
+    first_invalid_line: tuple[float, str], total: Mapping[str, int]
+) -> dict[str, Any]:
+    """The result of `build.tokenize_text`, without `bytes`, which are those of the stored blocks."""
+    counts = {key: number for key, number in total.items() if key != "bytes"}
+    return {**counts, "first_invalid_line": first_invalid_line[1]}
 
 
 def plan_shards(
@@ -426,7 +387,7 @@ def make_shard(planned: tuple[Plan, int], job: Job) -> tuple[int, dict[str, Any]
 def write_summary(
     shards: list[tuple[int, dict[str, Any]]], job: Job, text_counts: dict[str, Any]
 ) -> None:
-    """Writes the counts for `build.finish`."""
+    """Writes the counts for `build.complete_run`."""
     in_order = [counts for _, counts in sorted(shards, key=lambda numbered: numbered[0])]
     summary = {"text": text_counts, "shards": in_order}
     job.work.files.write_json(_summary_file(job), summary)

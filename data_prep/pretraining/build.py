@@ -18,7 +18,7 @@ import itertools
 import os
 import shutil
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ from albert_tf.core.workers import Workers
 from albert_tf.data.pretraining_examples import (
     LABEL,
     MASKING_SETTINGS,
+    PAIR_SETTINGS,
     Documents,
     MaskingRule,
     PairRule,
@@ -43,27 +44,20 @@ from albert_tf.text.tokenizer import Tokenizer
 from data_prep.pretraining import record_writer
 from data_prep.pretraining.line_tokenizer import LineTokenizer
 from data_prep.pretraining.plan import InputError, Plan, plan_parts
-from data_prep.pretraining.record_folder import FileAccess, RecordFolder, WorkFolder
+from data_prep.pretraining.record_folder import (
+    FileAccess,
+    InputFile,
+    RecordFolder,
+    WorkFolder,
+    local_inputs,
+)
 from data_prep.pretraining.record_formats import RECORD_MAKERS
 from data_prep.pretraining.settings import PretrainingDataSettings
 from data_prep.pretraining.text_blocks import TextBlock, decode_lines, read_blocks
-from data_prep.text_files import OutputFile, expand_paths, print_note, show_progress, total_bytes
+from data_prep.text_files import OutputFile, print_note, show_progress, total_bytes
 
 PROGRAM = "create_pretraining_data"
 BATCH_EXAMPLES = 256  # made and encoded together: about 1 MB of records
-
-# Settings that change no record, or that the metadata holds under another name.
-_NOT_IN_METADATA = {
-    "num_workers",
-    "num_shards",
-    "output_dir",
-    "output_file",
-    "input_file",
-    "spm_model_file",
-    "random_next_sentence",
-    "runner",
-    "pipeline_options",
-}
 
 
 class Job(NamedTuple):
@@ -85,58 +79,78 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
     Raises:
       UserError: the input is missing, empty or not UTF-8, the folder holds other records, or the disk is full.
     """
-    files = expand_paths(settings.input_file)
+    inputs = local_inputs(settings.input_file)
     tokenizer = Tokenizer.from_file(settings.spm_model_file, do_lower_case=settings.do_lower_case)
-    input_files = [{"file": path, "bytes": os.path.getsize(path)} for path in files]
-    modified = [os.stat(path).st_mtime_ns for path in files]
-    identity = run_identity(settings, tokenizer, input_files)
-    folder = RecordFolder(settings.folder, identity, modified, FileAccess())
-    if metadata := folder.finished_metadata():
-        return metadata, True
-    open_folder(folder)
-    job = make_job(settings, tokenizer, folder.work)
-    job.tokenizer.encode([])  # makes its tables, so that copies of this process have them
-    try:
+
+    def build(job: Job) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        job.tokenizer.encode([])  # makes its tables, so that copies of this process have them
         with Workers(settings.num_workers, job) as workers:
-            text_counts = tokenize_text(job, workers, files)
+            text_counts = tokenize_text(job, workers, [file.path for file in inputs])
             plan = plan_parts(settings, text_counts)
-            shards = build_shards(job, workers, plan, text_counts["examples"])
-    except InputError:
-        folder.remove_work()
-        raise
-    return finish(folder, text_counts, shards), False
+            return text_counts, build_shards(job, workers, plan, text_counts["examples"])
+
+    return complete_run(settings, tokenizer, inputs, FileAccess(), build)
 
 
 # --- The beginning and the end of a run.
 
 
-def run_identity(
+def complete_run(
     settings: PretrainingDataSettings,
     tokenizer: Tokenizer,
-    input_files: Sequence[Mapping[str, Any]],
-) -> dict[str, Any]:
-    """What must be equal for a run to be resumed; the first entries of the metadata.
+    inputs: Sequence[InputFile],
+    files: FileAccess,
+    build: Callable[[Job], tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]],
+) -> tuple[dict[str, Any], bool]:
+    """Starts or resumes the run of a folder, and completes it.
 
     Args:
       settings: the settings.
       tokenizer: the vocabulary.
-      input_files: `file`, the path, and `bytes` of each.
+      inputs: the files of the corpus.
+      files: reads and writes the files of the run.
+      build: makes the shards; returns the counts of all blocks (`tokenize_text`), then counts and file of each shard.
+
+    Returns:
+      The content of `metadata.json`, and whether all records existed before.
+
+    Raises:
+      UserError: the folder holds other records, or cannot be written to.
     """
-    described = settings.to_dict()
+    identity = run_identity(settings, tokenizer, inputs)
+    modified = [file.modified_nanoseconds for file in inputs]
+    folder = RecordFolder(settings.folder, identity, modified, files)
+    if metadata := folder.finished_metadata():
+        return metadata, True
+    if folder.open():
+        print_note(PROGRAM, f"resuming the run in {folder.path}")
+    try:
+        text_counts, shards = build(make_job(settings, tokenizer, folder.work))
+    except InputError:
+        folder.remove_work()
+        raise
+    counts = collections.Counter(text_counts)
+    for shard in shards:
+        counts.update({f"{key}_in_records": shard[key] for key in ("pieces", "masked_pieces")})
+        counts.update({key: shard[key] for key in ("label_0", "label_1")})
+    return folder.finish(counts, shards), False
+
+
+def run_identity(
+    settings: PretrainingDataSettings, tokenizer: Tokenizer, inputs: Sequence[InputFile]
+) -> dict[str, Any]:
+    """What must be equal for a run to be resumed; the first entries of the metadata."""
     # These are in the metadata under other names, as requested_shards, file_names and sentence_task.
     renamed = ("num_shards", "output_file", "random_next_sentence")
+    names = [name for name in settings.names(changes_results=True) if name not in renamed]
     is_dynamic = settings.masking == "dynamic"
     return {
-        **{
-            name: described[name]
-            for name in settings.names(changes_results=True)
-            if name not in renamed
-        },
+        **{name: getattr(settings, name) for name in names},
         "requested_shards": settings.num_shards,
         "file_names": [os.path.basename(path) for path in settings.output_files],
         "vocab_size": tokenizer.vocab_size,
         "spm_sha256": tokenizer.sha256,
-        "input_files": list(input_files),
+        "input_files": [{"file": file.path, "bytes": file.num_bytes} for file in inputs],
         # For the reader, which masks.
         **({"vocabulary": _vocabulary(settings, tokenizer).to_json()} if is_dynamic else {}),
         "version": albert_tf.__version__,
@@ -152,45 +166,13 @@ def _vocabulary(settings: PretrainingDataSettings, tokenizer: Tokenizer) -> Voca
     )
 
 
-def open_folder(folder: RecordFolder) -> None:
-    """Resumes the run in a folder, with a note, or starts one.
-
-    Raises:
-      UserError: the folder holds other records, or cannot be written to.
-    """
-    if folder.open():
-        print_note(PROGRAM, f"resuming the run in {folder.path}")
-
-
 def make_job(settings: PretrainingDataSettings, tokenizer: Tokenizer, work: WorkFolder) -> Job:
     """The job of a run whose files are in `work`."""
     vocabulary = _vocabulary(settings, tokenizer)
-    pairs = pair_rule(
-        vocabulary.is_word_start,
-        max_seq_length=settings.max_seq_length,
-        short_seq_prob=settings.short_seq_prob,
-        sentence_task=settings.sentence_task,
-        single_segment=settings.single_segment,
-    )
-    masks = masking_rule(vocabulary, **{name: getattr(settings, name) for name in MASKING_SETTINGS})
+    values = settings.to_dict()
+    pairs = pair_rule(vocabulary.is_word_start, **{name: values[name] for name in PAIR_SETTINGS})
+    masks = masking_rule(vocabulary, **{name: values[name] for name in MASKING_SETTINGS})
     return Job(settings, LineTokenizer(tokenizer), work, pairs, masks)
-
-
-def finish(
-    folder: RecordFolder, text_counts: Mapping[str, Any], shards: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Writes the metadata of a folder whose shards are complete; returns it.
-
-    Args:
-      folder: the folder.
-      text_counts: the counts of all blocks (`tokenize_text`).
-      shards: the counts and file name of each.
-    """
-    counts = collections.Counter(text_counts)
-    for shard in shards:
-        counts.update({f"{key}_in_records": shard[key] for key in ("pieces", "masked_pieces")})
-        counts.update({key: shard[key] for key in ("label_0", "label_1")})
-    return folder.finish(counts, shards)
 
 
 # --- Step 1: text -> tokenized blocks.
@@ -205,7 +187,8 @@ def tokenize_text(job: Job, workers: Workers, files: Sequence[str]) -> dict[str,
     first_invalid_line = ""
     with show_progress("tokenizing", total_bytes(files), "bytes") as progress:
         for counts in workers.map(tokenize_block, read_blocks(files)):
-            first_invalid_line = first_invalid_line or counts.pop("first_invalid_line")
+            line = counts.pop("first_invalid_line")
+            first_invalid_line = first_invalid_line or line
             total.update(counts)
             shown = {key: f"{total[key]:,}" for key in ("documents", "tokens")}
             progress.update(total["text_bytes"], shown)
@@ -221,7 +204,7 @@ def tokenize_block(job: Job, block: TextBlock) -> dict[str, Any]:
     Raises:
       UserError: a line is not UTF-8 and `--invalid_utf8=error`, or the disk is full.
     """
-    path = _block_path(job, block.index)
+    path = job.work.file(f"block-{block.index:06d}")
     if counts := job.work.counts_of(path):
         return counts
     invalid_utf8 = job.settings.invalid_utf8
@@ -233,10 +216,8 @@ def tokenize_block(job: Job, block: TextBlock) -> dict[str, Any]:
         )
     documents = _as_documents(job.tokenizer, texts, document_numbers)
     sentences_of_documents = np.diff(documents.document_offsets)
-    passes = [
-        _plan_pass(job, documents, block.index, number)
-        for number in range(job.settings.dupe_factor)
-    ]
+    numbers = range(job.settings.dupe_factor)
+    passes = [_plan_pass(job, documents, block.index, number) for number in numbers]
     counts = {
         "blocks": 1,
         "text_bytes": sum(map(len, block.lines)) + len(block.lines),
@@ -254,10 +235,6 @@ def tokenize_block(job: Job, block: TextBlock) -> dict[str, Any]:
         for array in documents:
             np.save(file, array)
     return counts
-
-
-def _block_path(job: Job, block: int) -> str:
-    return job.work.file(f"block-{block:06d}")
 
 
 def _as_documents(
@@ -279,9 +256,8 @@ def _plan_pass(
     job: Job, documents: Documents, block: int, number: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """The pairs of one pass through a block (`plan_pairs`)."""
-    return plan_pairs(
-        documents, job.pair_rule, combine_seeds(job.settings.random_seed, number, block)
-    )
+    seed = combine_seeds(job.settings.random_seed, number, block)
+    return plan_pairs(documents, job.pair_rule, seed)
 
 
 # --- Step 2: tokenized blocks -> shards.
@@ -303,11 +279,8 @@ def build_shards(job: Job, workers: Workers, plan: Plan, num_examples: int) -> l
     paths = [job.settings.shard_path(shard, plan.num_shards) for shard in range(plan.num_shards)]
     results = [job.work.counts_of(path) for path in paths]
     num_made = sum(counts["examples"] for counts in results if counts)
-    missing = {
-        shard: _files_of_shard(job, plan, shard, paths[shard])
-        for shard, counts in enumerate(results)
-        if not counts
-    }
+    missing = [shard for shard, counts in enumerate(results) if not counts]
+    missing = {shard: _files_of_shard(job, plan, shard, paths[shard]) for shard in missing}
     with show_progress("making", num_examples, "examples", first=num_made) as progress:
         made = workers.map(build_file, itertools.chain.from_iterable(missing.values()))
         for shard, files in missing.items():
@@ -319,10 +292,8 @@ def build_shards(job: Job, workers: Workers, plan: Plan, num_examples: int) -> l
             if len(files) > 1:
                 _join_files(job, files, paths[shard], counts)
             results[shard] = counts
-    return [
-        {**counts, "file": os.path.basename(path)}
-        for counts, path in zip(results, paths, strict=True)
-    ]
+    numbered = zip(results, paths, strict=True)
+    return [{**counts, "file": os.path.basename(path)} for counts, path in numbered]
 
 
 def _files_of_shard(job: Job, plan: Plan, shard: int, path: str) -> list[RecordFile]:
@@ -390,7 +361,7 @@ def _pairs_of_part(job: Job, plan: Plan, part: int) -> tuple[np.ndarray, np.ndar
     ids_of_blocks, all_pairs, all_seeds = [], [], []
     first_id, num_dealt = 0, 0
     for block, units in itertools.groupby(plan.units_of(part), key=lambda unit: unit[0]):
-        with job.work.files.open(_block_path(job, block)) as file:
+        with job.work.files.open(job.work.file(f"block-{block:06d}")) as file:
             documents = Documents(*(np.load(file) for _ in Documents._fields))
         for _, number, slice_index in units:
             pairs, seeds, _ = _plan_pass(job, documents, block, number)

@@ -98,7 +98,16 @@ class LineTokenizer:
 
     @functools.cached_property
     def _words(self) -> Words:
-        return _no_words()
+        return Words(
+            slots=np.full(2 * _MOST_WORDS, -1, np.int32),
+            hashes=np.empty(_MOST_WORDS, np.uint64),
+            text=np.empty(_MOST_TEXT, np.uint8),
+            text_offsets=np.zeros(_MOST_WORDS + 1, np.int64),
+            ids=np.empty(_MOST_IDS, np.int32),
+            ids_offsets=np.zeros(_MOST_WORDS + 1, np.int64),
+            scores=np.empty(_MOST_WORDS),
+            size=np.zeros(1, np.int64),
+        )
 
     @property
     def vocab_size(self) -> int:
@@ -170,9 +179,8 @@ def _tables_of(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, Vocabulary
         _SCORE_OF_USER_DEFINED if piece.type == of_user else piece.score for piece in model.pieces
     ]
     replacements = tokenizer.replacement_table()
-    vocabulary = Vocabulary(
-        *_tree_of(ids), np.array(scores), replacements.ids, np.cumsum([0, *replacements.counts])
-    )
+    new_offsets = np.cumsum([0, *replacements.counts])
+    vocabulary = Vocabulary(*_tree_of(ids), np.array(scores), replacements.ids, new_offsets)
     return classes, cleaned_bytes, vocabulary
 
 
@@ -288,19 +296,6 @@ def _copy_ids(source, ids, count):
 
 
 # --- Words in the table ---
-
-
-def _no_words() -> Words:
-    return Words(
-        slots=np.full(2 * _MOST_WORDS, -1, np.int32),
-        hashes=np.empty(_MOST_WORDS, np.uint64),
-        text=np.empty(_MOST_TEXT, np.uint8),
-        text_offsets=np.zeros(_MOST_WORDS + 1, np.int64),
-        ids=np.empty(_MOST_IDS, np.int32),
-        ids_offsets=np.zeros(_MOST_WORDS + 1, np.int64),
-        scores=np.empty(_MOST_WORDS),
-        size=np.zeros(1, np.int64),
-    )
 
 
 @numba.njit(cache=True)

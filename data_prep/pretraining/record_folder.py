@@ -9,19 +9,34 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import remove_leftovers
-from data_prep.pretraining.text_blocks import open_here
-from data_prep.text_files import OutputFile
+from data_prep.text_files import OutputFile, expand_paths
 
 METADATA_FILE = "metadata.json"
 WORK_FOLDER = ".unfinished"
 
 
+class InputFile(NamedTuple):
+    """A file of the corpus."""
+
+    path: str
+    num_bytes: int
+    modified_nanoseconds: int  # since 1970
+
+
+def local_inputs(patterns: str) -> list[InputFile]:
+    """The files of `text_files.expand_paths`, on this machine."""
+    status = {path: os.stat(path) for path in expand_paths(patterns)}
+    return [InputFile(path, of.st_size, of.st_mtime_ns) for path, of in status.items()]
+
+
 class FileAccess:
     """Reads and writes files of this machine; `beam_files.py` does the same on other file systems."""
+
+    output_file = OutputFile
 
     def open(self, path: str) -> BinaryIO:
         """Opens a file for reading bytes.
@@ -29,7 +44,7 @@ class FileAccess:
         Raises:
           OSError: it cannot be opened.
         """
-        return open_here(path)
+        return open(path, "rb")
 
     def read_bytes(self, path: str) -> bytes | None:
         """The content of a file; None if there is no such file.
@@ -45,15 +60,6 @@ class FileAccess:
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror})") from None
 
-    def output_file(self, path: str, within: str = "") -> OutputFile:
-        """A file that appears under its name only when it is complete.
-
-        Args:
-          path: its name.
-          within: folder in which it is written until it is complete, on the same file system; that of `path` if empty.
-        """
-        return OutputFile(path, within=within)
-
     def size_of(self, path: str) -> int | None:
         """The bytes of a file; None if there is no such file."""
         return os.path.getsize(path) if os.path.exists(path) else None
@@ -63,9 +69,8 @@ class FileAccess:
         names = os.listdir(folder) if os.path.isdir(folder) else []
         return {name: self.size_of(os.path.join(folder, name)) for name in names}
 
-    def remove_partial(self, folder: str) -> None:
-        """Removes the incomplete files of a run that was stopped."""
-        remove_leftovers(folder)
+    # Removes the incomplete files of a run that was stopped.
+    remove_partial = staticmethod(remove_leftovers)
 
     def remove_folder(self, folder: str) -> None:
         """Removes a folder and its content."""
@@ -191,24 +196,22 @@ class RecordFolder:
                 self._refuse("--input_file has changed")
             self._files.remove_partial(self.work.path)
             return True
-        names = sorted(self._files.sizes_in(self.path))
-        if records := [name for name in names if self._is_record(name)]:
-            raise UserError(
-                f"{self.path}: holds other records ({records[0]}); give another folder, or empty it"
-            )
+        for name in sorted(self._files.sizes_in(self.path)):
+            is_record = name.endswith((".tfrecord", ".tfrecord.gz"))
+            if is_record or name in self._identity["file_names"]:
+                raise UserError(
+                    f"{self.path}: holds other records ({name}); give another folder, or empty it"
+                )
         state = {**self._identity, "modified_nanoseconds": self._modified}
         self._files.write_json(state_file, state)
         return False
 
     def finish(self, counts: Mapping[str, Any], shards: Sequence[Mapping[str, Any]]) -> dict:
         """Writes the metadata and removes the intermediate files; returns the metadata."""
-        files = [{key: shard[key] for key in ("file", "examples", "bytes")} for shard in shards]
-        metadata = {
-            **self._identity,
-            "num_shards": len(shards),
-            "counts": dict(counts),
-            "shards": files,
-        }
+        keys = ("file", "examples", "bytes")
+        files = [{key: shard[key] for key in keys} for shard in shards]
+        counted = {"num_shards": len(shards), "counts": dict(counts), "shards": files}
+        metadata = {**self._identity, **counted}
         self._files.write_json(self._metadata_file, metadata)
         self.remove_work()
         return metadata
@@ -228,6 +231,3 @@ class RecordFolder:
         raise UserError(
             f"{self.path}: holds records of another run: {difference}; give another folder"
         )
-
-    def _is_record(self, name: str) -> bool:
-        return name.endswith((".tfrecord", ".tfrecord.gz")) or name in self._identity["file_names"]

@@ -31,11 +31,9 @@ def full_records(sequences: Sequences, rule: MaskingRule) -> RecordBatch:
 
     Source: create_pretraining_data.py:119-186.
     """
-    is_token, in_b = (
-        np.arange(sequences.input_ids.shape[1]) < ends[:, None]
-        for ends in (sequences.num_tokens, sequences.first_b)
-    )
-    in_b = is_token & ~in_b
+    position = np.arange(sequences.input_ids.shape[1])
+    is_token = position < sequences.num_tokens[:, None]
+    in_b = is_token & (position >= sequences.first_b[:, None])
     starts_word = rule.is_word_start.copy()
     starts_word[[rule.cls_id, rule.sep_id]] = True
     token_boundary = starts_word[sequences.input_ids] & is_token  # before anything is masked
@@ -71,11 +69,8 @@ def unmasked_records(sequences: Sequences, _rule: MaskingRule) -> RecordBatch:
 
 
 def _segments(sequences: Sequences) -> dict[str, np.ndarray]:
-    return {
-        "pieces": sequences.input_ids,
-        "first_b": sequences.first_b[:, None],
-        "label": sequences.labels,
-    }
+    first_b = sequences.first_b[:, None]
+    return {"pieces": sequences.input_ids, "first_b": first_b, "label": sequences.labels}
 
 
 def _mask(sequences: Sequences, rule: MaskingRule) -> Predictions:

@@ -17,7 +17,7 @@ import numpy as np
 
 _TAG_1, _TAG_2, _TAG_3 = (field << 3 | 2 for field in (1, 2, 3))  # all with a length in front
 _LONGEST_VARINT = 10
-_FRAME_BYTES = 16
+_FRAME_START_BYTES, _FRAME_BYTES = 12, 16
 
 
 def encode_examples(
@@ -52,7 +52,7 @@ def encode_examples(
     bytes_of_names = sum(len(name) + 8 * _LONGEST_VARINT for name in names)
     most_bytes = _FRAME_BYTES + bytes_of_names + _LONGEST_VARINT * values.shape[1]
     output = np.empty(len(values) * most_bytes, np.uint8)
-    size = _encode_records(
+    start = _encode_records(
         np.frombuffer(b"".join(names), np.uint8),
         np.cumsum([0, *map(len, names)]),
         values,
@@ -62,119 +62,74 @@ def encode_examples(
         _CRC_TABLES,
         output,
     )
-    return output[:size]
+    return output[start:]
 
 
 @numba.njit(cache=True)
 def _encode_records(names, name_offsets, values, firsts, used, is_float, crc_tables, output):
-    end = 0
-    for row in range(len(values)):
-        lasts = firsts + used[row]
-        # Lengths come before the values, so they must be known first.
-        value_bytes = _values_bytes(values[row], firsts, lasts, is_float)
-        example_bytes = 0
-        for feature in range(is_float.size):
-            name_bytes = name_offsets[feature + 1] - name_offsets[feature]
-            example_bytes += _with_length(_entry_bytes(name_bytes, value_bytes[feature]))
-        start = end
-        end = _put_frame_start(output, start, _with_length(example_bytes), crc_tables)
-        example_start = end
-        end = _put_tag(output, end, _TAG_1, example_bytes)
-        for feature in range(is_float.size):
+    """Fills the output from its end to its start: lengths come before values, but depend on them. Returns the start."""
+    start = output.size
+    for row in range(len(values) - 1, -1, -1):
+        start -= 4  # for the Example's checksum
+        end = start
+        for feature in range(is_float.size - 1, -1, -1):
+            feature_end = start
+            first = firsts[feature]
+            of_feature = values[row, first : first + used[row, feature]]
+            start = _put_values(output, start, of_feature, is_float[feature])
+            for tag in (_TAG_1, _TAG_2 if is_float[feature] else _TAG_3, _TAG_2):
+                start = _put_tag(output, start, tag, feature_end - start)
             name = names[name_offsets[feature] : name_offsets[feature + 1]]
-            list_tag = _TAG_2 if is_float[feature] else _TAG_3
-            end = _put_entry_start(output, end, name, value_bytes[feature], list_tag)
-            of_feature = values[row, firsts[feature] : lasts[feature]]
-            end = _put_values(output, end, of_feature, is_float[feature])
-        checksum = _masked_crc(output[example_start:end], crc_tables)
-        end = _put_little_endian(output, end, checksum, 4)
-    return end
+            start -= name.size
+            output[start : start + name.size] = name
+            start = _put_tag(output, start, _TAG_1, name.size)
+            start = _put_tag(output, start, _TAG_1, feature_end - start)
+        start = _put_tag(output, start, _TAG_1, end - start)
+        _put_little_endian(output, end, _masked_crc(output[start:end], crc_tables), 4)
+        length_start = start - _FRAME_START_BYTES
+        _put_little_endian(output, length_start, end - start, 8)
+        checksum = _masked_crc(output[length_start : length_start + 8], crc_tables)
+        _put_little_endian(output, length_start + 8, checksum, 4)
+        start = length_start
+    return start
+
+
+# --- Protocol buffers: each function writes before a place and returns where that begins.
 
 
 @numba.njit(cache=True)
-def _values_bytes(values, firsts, lasts, is_float):
-    """Bytes of the values of each feature, int64 [features]."""
-    sizes = np.empty(is_float.size, np.int64)
-    for feature in range(is_float.size):
-        of_feature = values[firsts[feature] : lasts[feature]]
-        sizes[feature] = 4 * of_feature.size if is_float[feature] else _varints_bytes(of_feature)
-    return sizes
-
-
-@numba.njit(cache=True)
-def _put_values(output, end, values, is_float):
-    for value in values:
+def _put_values(output, start, values, is_float):
+    for index in range(values.size - 1, -1, -1):
+        value = values[index]
         if is_float:
-            end = _put_little_endian(output, end, np.uint32(value), 4)
+            start -= 4
+            _put_little_endian(output, start, np.uint32(value), 4)
+        elif 0 <= value < 128:  # nearly all values are
+            start -= 1
+            output[start] = value
         else:
-            end = _put_varint(output, end, np.uint64(np.int64(value)))
-    return end
-
-
-# --- Protocol buffers.
+            start = _put_varint(output, start, np.uint64(np.int64(value)))
+    return start
 
 
 @numba.njit(cache=True)
-def _varint_bytes(value):
-    size = 1
-    while value >= np.uint64(128):
-        value >>= np.uint64(7)
+def _put_tag(output, start, tag, size):
+    start = _put_varint(output, start, np.uint64(size)) - 1
+    output[start] = tag
+    return start
+
+
+@numba.njit(cache=True)
+def _put_varint(output, start, value):
+    rest, size = value >> np.uint64(7), 1
+    while rest:
+        rest >>= np.uint64(7)
         size += 1
-    return size
-
-
-@numba.njit(cache=True)
-def _varints_bytes(values):
-    size = 0
-    for value in values:
-        # Nearly all values are below 128.
-        size += 1 if 0 <= value < 128 else _varint_bytes(np.uint64(np.int64(value)))
-    return size
-
-
-@numba.njit(cache=True)
-def _with_length(size):
-    """Bytes of a field of `size` bytes: its tag, its length, itself."""
-    return 1 + _varint_bytes(np.uint64(size)) + size
-
-
-@numba.njit(cache=True)
-def _entry_bytes(name_bytes, value_bytes):
-    """Bytes of an entry of the map: the name and the Feature, a list of packed values."""
-    return _with_length(name_bytes) + _with_length(_with_length(_with_length(value_bytes)))
-
-
-@numba.njit(cache=True)
-def _put_entry_start(output, end, name, value_bytes, list_tag):
-    """Writes an entry of the map up to its values."""
-    end = _put_tag(output, end, _TAG_1, _entry_bytes(name.size, value_bytes))
-    end = _put_tag(output, end, _TAG_1, name.size)
-    end = _put_bytes(output, end, name)
-    end = _put_tag(output, end, _TAG_2, _with_length(_with_length(value_bytes)))
-    end = _put_tag(output, end, list_tag, _with_length(value_bytes))
-    return _put_tag(output, end, _TAG_1, value_bytes)
-
-
-@numba.njit(cache=True)
-def _put_tag(output, end, tag, size):
-    output[end] = tag
-    return _put_varint(output, end + 1, np.uint64(size))
-
-
-@numba.njit(cache=True)
-def _put_varint(output, end, value):
-    while value >= np.uint64(128):
-        output[end] = np.uint8(value & np.uint64(127)) | np.uint8(128)
+    for index in range(start - size, start):
+        output[index] = np.uint8(value & np.uint64(127)) | np.uint8(128)
         value >>= np.uint64(7)
-        end += 1
-    output[end] = np.uint8(value)
-    return end + 1
-
-
-@numba.njit(cache=True)
-def _put_bytes(output, end, values):
-    output[end : end + values.size] = values
-    return end + values.size
+    output[start - 1] &= np.uint8(127)
+    return start - size
 
 
 # --- The frame of a record.
@@ -233,16 +188,8 @@ def _little_endian(data, index):
 
 
 @numba.njit(cache=True)
-def _put_little_endian(output, end, value, num_bytes):
+def _put_little_endian(output, start, value, num_bytes):
     rest = np.uint64(value)
-    for index in range(num_bytes):
-        output[end + index] = np.uint8(rest & np.uint64(255))
+    for index in range(start, start + num_bytes):
+        output[index] = np.uint8(rest & np.uint64(255))
         rest >>= np.uint64(8)
-    return end + num_bytes
-
-
-@numba.njit(cache=True)
-def _put_frame_start(output, end, example_bytes, crc_tables):
-    after_length = _put_little_endian(output, end, example_bytes, 8)
-    checksum = _masked_crc(output[end:after_length], crc_tables)
-    return _put_little_endian(output, after_length, checksum, 4)

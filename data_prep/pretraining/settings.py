@@ -129,18 +129,14 @@ class PretrainingDataSettings(Settings):
         if self.output_file and self.num_shards:
             self.refuse("num_shards", "contradicts --output_file, which names every file")
         if len({os.path.dirname(path) for path in self.output_files}) > 1:
-            self.refuse(
-                "output_file", f"must name files in one folder, that of their {METADATA_FILE}"
-            )
+            reason = f"must name files in one folder, that of their {METADATA_FILE}"
+            self.refuse("output_file", reason)
         if len(set(self.output_files)) < len(self.output_files):
             self.refuse("output_file", "names a file twice")
 
     def _check_runner(self) -> None:
-        remote = [
-            name
-            for name in ("input_file", "output_dir", "output_file")
-            if "://" in getattr(self, name)
-        ]
+        paths = ("input_file", "output_dir", "output_file")
+        remote = [name for name in paths if "://" in getattr(self, name)]
         if self.runner == "local" and remote:
             self.refuse(remote[0], "is on a remote file system, which --runner=direct can use")
         if self.runner == "local" and self.pipeline_options:
@@ -199,7 +195,5 @@ def with_pipeline_options(arguments: Sequence[str]) -> list[str]:
     place = list(arguments).index("--")
     name = "--pipeline_options="
     before = [argument for argument in arguments[:place] if not argument.startswith(name)]
-    given = [
-        argument.removeprefix(name) for argument in arguments[:place] if argument not in before
-    ]
+    given = [text.removeprefix(name) for text in arguments[:place] if text.startswith(name)]
     return [*before, name + " ".join([*given, shlex.join(arguments[place + 1 :])])]

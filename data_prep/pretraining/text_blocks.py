@@ -4,6 +4,7 @@ The corpus is UTF-8 text with one sentence a line and a blank line between docum
 document. A single process reads for all workers, so it does nothing but split bytes into blocks.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, NamedTuple
@@ -25,9 +26,8 @@ class TextBlock(NamedTuple):
 
     index: int
     lines: list[bytes]
-    sources: list[
-        tuple[int, str, int]
-    ]  # index of a line, its file, its number there; for the first line of each file
+    # Index of a line, its file, its number there; for the first line of each file.
+    sources: list[tuple[int, str, int]]
     was_cut: bool
 
     def place_of(self, line: int) -> str:
@@ -44,16 +44,14 @@ class Position(NamedTuple):
     line: int = 1  # its number in the file
 
 
-def open_here(path: str) -> BinaryIO:
-    """Opens a file of this machine for reading bytes."""
-    return open(path, "rb")
+_open_here = functools.partial(open, mode="rb")
 
 
 def read_blocks(
     files: Iterable[str],
     start: Position = Position(),  # noqa: B008 - it cannot be changed
     *,
-    open_file: Callable[[str], BinaryIO] = open_here,
+    open_file: Callable[[str], BinaryIO] = _open_here,
 ) -> Iterator[TextBlock]:
     """Cuts files into blocks, between documents unless they are too long.
 
@@ -92,7 +90,7 @@ def can_end_block(num_bytes: int, num_blank: int) -> bool:
 
 
 def read_lines(
-    path: str, offset: int = 0, *, open_file: Callable[[str], BinaryIO] = open_here
+    path: str, offset: int = 0, *, open_file: Callable[[str], BinaryIO] = _open_here
 ) -> Iterator[bytes]:
     """The lines of a file with their line ends, from a byte on; longer lines than `MOST_LINE_BYTES` are cut.
 

@@ -510,6 +510,16 @@ def test_bytes_that_are_not_utf8(make, tmp_path, capsys):
     assert "2 lines were not UTF-8" in capsys.readouterr().err
 
 
+def test_the_first_invalid_line_is_that_of_the_first_block_with_one(make, monkeypatch):
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 10)
+    monkeypatch.setattr(text_blocks, "BLOCK_DOCUMENTS", 1)
+    text = b"Kalo miter.\nDori.\n\nUn\xff lo.\nPan.\n\nDori pan.\nKalo \xe9.\n\nUn lo.\nDori.\n"
+    counts = metadata_of(make(text=text, invalid_utf8="replace"))["counts"]
+    assert counts["blocks"] > 3
+    assert counts["invalid_utf8_lines"] == 2
+    assert counts["first_invalid_line"].endswith("input.txt, line 4")
+
+
 @pytest.mark.parametrize("text", ["", "\n\n \n"])
 def test_empty_input(make, text):
     with pytest.raises(UserError, match="input.txt: holds no text"):

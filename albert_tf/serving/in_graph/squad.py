@@ -35,10 +35,8 @@ class GraphSquad(tf.Module):
 
     def __init__(self, tokenizer: Tokenizer, settings: Mapping[str, Any], has_null: bool):
         super().__init__(name="graph_squad")
-        self._cut = WindowSettings(
-            tokenizer,
-            *(settings[name] for name in ("max_seq_length", "doc_stride", "max_query_length")),
-        )
+        names = ("max_seq_length", "doc_stride", "max_query_length")
+        self._cut = WindowSettings(tokenizer, *(settings[name] for name in names))
         self._max_answer_length = settings["max_answer_length"]
         self._n_best_size = settings["n_best_size"]
         self._has_null = has_null
@@ -78,14 +76,10 @@ class GraphSquad(tf.Module):
         if not self._has_null:
             return best
         is_null = tf.cast(null_odds, tf.float64) > self._null_threshold
-        return {
-            "text": tf.where(is_null, "", best["text"]),
-            "start": tf.where(is_null, 0, best["start"]),
-            "end": tf.where(is_null, 0, best["end"]),
-            "score": best["score"],
-            "null_odds": null_odds,
-            **{f"best_{name}": best[name] for name in ("text", "start", "end")},
-        }
+        null = {"text": "", "start": 0, "end": 0}
+        answers = {name: tf.where(is_null, value, best[name]) for name, value in null.items()}
+        best_answers = {f"best_{name}": best[name] for name in null}
+        return {**answers, "score": best["score"], "null_odds": null_odds, **best_answers}
 
     def windows(self, question: tf.Tensor, context: tf.Tensor) -> "GraphWindows":
         """The windows of questions and contexts, string [B] each."""
@@ -117,11 +111,13 @@ class GraphSquad(tf.Module):
             joined = [tf.concat(pair, axis=0) for pair in zip(spans, new, strict=True)]
             return end, _Spans(*joined), null_odds
 
+        types = (tf.int64, tf.int32, tf.int32, tf.float64)
+        no_spans = _Spans(*(tf.zeros([0], dtype) for dtype in types))
         any_number = tf.TensorShape([None])
         _, spans, null_odds = tf.while_loop(
             more,
             add,
-            (0, _Spans.none(), tf.fill([codes.nrows()], float("inf"))),
+            (0, no_spans, tf.fill([codes.nrows()], float("inf"))),
             shape_invariants=(tf.TensorShape([]), _Spans(*[any_number] * 4), any_number),
             parallel_iterations=1,
         )
@@ -156,9 +152,8 @@ class GraphSquad(tf.Module):
         scores = tf.cast(start_scores, tf.float64)[:, :, None] + tf.cast(end_scores, tf.float64)
         columns = (features["question"][:, None, None], start_chars, end_chars, scores)
         shape = tf.shape(is_valid)
-        return _Spans(
-            *(tf.boolean_mask(tf.broadcast_to(column, shape), is_valid) for column in columns)
-        )
+        columns = (tf.broadcast_to(column, shape) for column in columns)
+        return _Spans(*(tf.boolean_mask(column, is_valid) for column in columns))
 
     def _largest(
         self, logits: tf.Tensor, features: Mapping[str, tf.Tensor]
@@ -275,10 +270,9 @@ class GraphWindows:
         special = tf.where(position == 0, self.tokenizer.cls_id, self.tokenizer.sep_id)
         ids = tf.where(in_context, in_window["input_ids"], tf.where(in_query, query_ids, special))
         # The text may be that of a token before this window.
-        texts_before = [
-            tf.gather(self.texts_before, tf.minimum(p, none)) for p in (token + 1, first_token)
-        ]
-        has_text = in_context & (texts_before[0] > texts_before[1])
+        places = (tf.minimum(place, none) for place in (token + 1, first_token))
+        before_end, before_start = (tf.gather(self.texts_before, place) for place in places)
+        has_text = in_context & (before_end > before_start)
         is_max_context = in_context & (tf.cast(in_window["best_window"], tf.int64) == number)
         return {
             "question": question[:, 0],
@@ -344,23 +338,16 @@ class _Spans(NamedTuple):
     end_chars: tf.Tensor
     scores: tf.Tensor
 
-    @classmethod
-    def none(cls) -> "_Spans":
-        return cls(*(tf.zeros([0], dtype) for dtype in (tf.int64, tf.int32, tf.int32, tf.float64)))
-
     def take(self, places: tf.Tensor) -> "_Spans":
         return _Spans(*(tf.gather(column, places) for column in self))
 
     def texts(self, codes: tf.RaggedTensor) -> tf.Tensor:
         """Texts of the spans, string [N], in contexts of these code points, int32 [B, (characters)]."""
         first = tf.gather(codes.row_starts(), self.question)
-        starts, ends = (
-            first + tf.cast(chars, tf.int64) for chars in (self.start_chars, self.end_chars)
-        )
-        places = tf.ragged.range(starts, ends)
-        return tf.strings.unicode_encode(
-            places.with_values(tf.gather(codes.values, places.values)), "UTF-8"
-        )
+        bounds = (self.start_chars, self.end_chars)
+        places = tf.ragged.range(*(first + tf.cast(chars, tf.int64) for chars in bounds))
+        chars = places.with_values(tf.gather(codes.values, places.values))
+        return tf.strings.unicode_encode(chars, "UTF-8")
 
 
 def _best_spans(spans: _Spans, codes: tf.RaggedTensor, n_best_size: int) -> _Spans:

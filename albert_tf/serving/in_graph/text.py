@@ -45,9 +45,8 @@ class GraphText(tf.Module):
           `input_ids`, `input_mask` and `segment_ids`, int32 [B, L].
         """
         first, second = self._tokenizer.encode(text_a), self._tokenizer.encode(text_b)
-        keep_a, keep_b = kept_lengths(
-            first.row_lengths(), second.row_lengths(), self.max_seq_length
-        )
+        lengths = first.row_lengths(), second.row_lengths()
+        keep_a, keep_b = kept_lengths(*lengths, self.max_seq_length)
         return self._packed(_first(first, keep_a), _first(second, keep_b), keep_b > 0)
 
     def choices(
@@ -99,14 +98,10 @@ class GraphText(tf.Module):
         has_space = tf.strings.regex_full_match(parts.flat_values, _BEGINS_WITH_SPACE)
         is_glued = follows_mask & ~has_space
         is_first = tf.ragged.range(ids.row_lengths()).flat_values == 0
-        flat_ids = tf.where(
-            is_first & tf.gather(is_glued, ids.value_rowids()),
-            tf.gather(self._ids_within_word, ids.flat_values),
-            ids.flat_values,
-        )
-        ids = tf.ragged.boolean_mask(
-            ids.with_flat_values(flat_ids), ids.with_flat_values(flat_ids >= 0)
-        )
+        is_within_word = is_first & tf.gather(is_glued, ids.value_rowids())
+        ids_within_word = tf.gather(self._ids_within_word, ids.flat_values)
+        ids = ids.with_flat_values(tf.where(is_within_word, ids_within_word, ids.flat_values))
+        ids = tf.ragged.boolean_mask(ids, ids >= 0)
         masks = self._optional(self._mask_id, follows_mask)
         tokens = parts.with_flat_values(tf.concat([masks, ids], axis=1)).merge_dims(1, 2)
         tokens = _first(tokens, tf.minimum(tokens.row_lengths(), self.max_seq_length - 2))

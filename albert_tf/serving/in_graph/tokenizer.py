@@ -93,9 +93,8 @@ def graph_tokenizer_with_offsets(tokenizer: Tokenizer) -> tf.Module:
     def encode_with_offsets(texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
         chars = decode_in_graph(texts)
         cleaned, *origins = clean_with_origins(chars, tokenizer.do_lower_case)
-        char_spans = _visible_char_spans(
-            module.characters.tokenize_with_offsets(cleaned), characters_of_token, cleaned, origins
-        )
+        encoded = module.characters.tokenize_with_offsets(cleaned)
+        char_spans = _visible_char_spans(encoded, characters_of_token, cleaned, origins)
         ids, lengths = _ids_and_lengths(tokenizer, module.sentencepiece, cleaned)
         return ids, *_token_spans(lengths, *char_spans, chars.row_lengths())
 
@@ -179,9 +178,8 @@ def clean_with_origins(
     row, splits = chars.value_rowids(), chars.row_splits
     num_words = tf.cumsum(tf.cast(~is_space, tf.int64))
     words_before = tf.gather(tf.concat([[0], num_words], axis=0), splits)
-    is_between = (num_words > tf.gather(words_before, row)) & (
-        num_words < tf.gather(words_before, row + 1)
-    )
+    words_of_rows = tf.gather(words_before, row), tf.gather(words_before, row + 1)
+    is_between = (num_words > words_of_rows[0]) & (num_words < words_of_rows[1])
     is_first_space = is_space & ~_equals_previous(row, tf.cast(is_space, tf.int64))
     begins_part = tf.where(is_space, is_first_space, num_parts > 0)
     begins = tf.concat([tf.where(begins_part)[:, 0], [tf.size(kind, tf.int64)]], axis=0)
@@ -212,17 +210,10 @@ def _visible_char_spans(
     cleaned: tf.Tensor,
     origins: Sequence[tf.RaggedTensor],
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """`Tokenizer._visible_char_spans` of texts [B].
+    """`Tokenizer._visible_char_spans` of texts [B]: starts and ends, int64 [B, (visible characters)].
 
-    Args:
-      encoded: tokens of the model of `_character_model`, and the bytes of the cleaned texts that they start and end at,
-        [B, (tokens)] each.
-      characters_of_token: of the same model.
-      cleaned: the texts, string [B].
-      origins: where their characters start and end in the original, int64 [B, (cleaned characters)].
-
-    Returns:
-      Starts and ends, int64 [B, (visible characters)].
+    `encoded` is what the model of `_character_model` makes of the cleaned texts: tokens and the bytes that they start
+    and end at. `origins` is where the cleaned characters start and end in the original.
     """
     tokens, starts, ends = encoded
     row = tokens.value_rowids()
@@ -240,14 +231,10 @@ def _visible_char_spans(
     starts, ends = (offsets + tf.gather(first_byte, row) for offsets in (starts, ends))
     first_char = tf.searchsorted(char_bytes, starts, side="right", out_type=tf.int64) - 1
     last_char = tf.searchsorted(char_bytes, ends, side="left", out_type=tf.int64) - 1
-    spans = (
-        tf.gather(origins[0].flat_values, first_char),
-        tf.gather(origins[1].flat_values, last_char),
-    )
-    return tuple(
-        tf.RaggedTensor.from_value_rowids(values, row, tokens.nrows(), validate=False)
-        for values in spans
-    )
+    spans = zip(origins, (first_char, last_char), strict=True)
+    spans = (tf.gather(origin.flat_values, chars) for origin, chars in spans)
+    from_rows = tf.RaggedTensor.from_value_rowids
+    return tuple(from_rows(values, row, tokens.nrows(), validate=False) for values in spans)
 
 
 def _ids_and_lengths(
@@ -267,21 +254,14 @@ def _ids_and_lengths(
     texts_op.out_type = tf.string
     is_unknown = raw_ids == tokenizer.unk_id
     rows = tf.where(tf.reduce_any(is_unknown, axis=1))[:, 0]
-    texts = tf.boolean_mask(
-        texts_op.tokenize(tf.gather(cleaned, rows)).flat_values,
-        tf.gather(is_unknown, rows).flat_values,
-    )
+    texts = texts_op.tokenize(tf.gather(cleaned, rows)).flat_values
+    texts = tf.boolean_mask(texts, tf.gather(is_unknown, rows).flat_values)
     texts = tf.strings.regex_replace(texts, MARKER, "")
     parts = tf.gather(table.counts, raw_ids.flat_values)
     places = tf.boolean_mask(tf.cumsum(parts, exclusive=True), is_unknown.flat_values)
-    lengths = lengths.with_flat_values(
-        tf.tensor_scatter_nd_update(
-            lengths.flat_values,
-            places[:, None],
-            tf.cast(tf.strings.length(texts, unit="UTF8_CHAR"), tf.int64),
-        )
-    )
-    return ids, lengths
+    text_lengths = tf.cast(tf.strings.length(texts, unit="UTF8_CHAR"), tf.int64)
+    values = tf.tensor_scatter_nd_update(lengths.flat_values, places[:, None], text_lengths)
+    return ids, lengths.with_flat_values(values)
 
 
 def _token_spans(
@@ -304,9 +284,7 @@ def _token_spans(
 
 def _equals_previous(*columns: tf.Tensor) -> tf.Tensor:
     """Whether a row of some int64 columns [N] equals the row before, bool [N]."""
-    equal = tf.ones_like(columns[0][1:], tf.bool)
-    for column in columns:
-        equal &= column[1:] == column[:-1]
+    equal = tf.reduce_all([column[1:] == column[:-1] for column in columns], axis=0)
     return tf.concat([tf.zeros_like(columns[0][:1], tf.bool), equal], axis=0)
 
 
