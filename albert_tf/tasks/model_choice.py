@@ -21,11 +21,7 @@ def chosen_config(
       UserError: a configuration file is wrong.
     """
     changes = {"share_parameters": choice.share_parameters} if choice.share_parameters else {}
-    for rate in (
-        "hidden_dropout_prob",
-        "attention_probs_dropout_prob",
-        "classifier_dropout_prob",
-    ):
+    for rate in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"):
         if getattr(run, rate) is not None:
             changes[rate] = getattr(run, rate)
     if choice.albert_config_file:

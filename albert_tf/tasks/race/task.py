@@ -6,12 +6,7 @@ import numpy as np
 
 from albert_tf.model.heads import AlbertForMultipleChoice
 from albert_tf.tasks import metrics
-from albert_tf.tasks.finetuning import (
-    FineTuningTask,
-    answer_rows,
-    averaged,
-    commonest_share,
-)
+from albert_tf.tasks.finetuning import FineTuningTask, answer_rows, averaged, commonest_share
 from albert_tf.tasks.race.source import RaceSource
 from albert_tf.training.task import Files, Predictions
 

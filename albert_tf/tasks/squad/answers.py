@@ -517,11 +517,7 @@ class _RawScores:
         is_null = self.is_predicted & (self.null_odds > threshold)
         exact = np.where(is_null, ~self.has_answer, self.exact)
         f1 = np.where(is_null, ~self.has_answer, self.f1)
-        groups = {
-            "": np.ones_like(is_null),
-            "HasAns_": self.has_answer,
-            "NoAns_": ~self.has_answer,
-        }
+        groups = {"": np.ones_like(is_null), "HasAns_": self.has_answer, "NoAns_": ~self.has_answer}
         result = {}
         for prefix, group in groups.items():
             total = int(group.sum())

@@ -22,10 +22,7 @@ from albert_tf.data.feature_table import FeatureTable
 from albert_tf.text.tokenizer import Tokenizer
 
 VERSIONS = ("1.1", "2.0")
-_SEQUENCES = (
-    *("input_ids", "segment_ids", "p_mask", "start_chars", "end_chars"),
-    "is_max_context",
-)
+_SEQUENCES = (*("input_ids", "segment_ids", "p_mask", "start_chars", "end_chars"), "is_max_context")
 _COLUMNS = ("question_index", "start_positions", "end_positions", "is_impossible")
 _NOTHING = np.zeros(0, np.int32)  # so that no windows make an empty array
 
