@@ -29,7 +29,7 @@ def signature_inputs(predictor, items) -> dict[str, tf.Tensor]:
     if isinstance(predictor, SpanPredictor):
         names = ("question", "context")
         return {name: tf.constant([item[name] for item in items]) for name in names}
-    examples = [predictor.example(item) for item in items]
+    examples = [predictor.check(item) for item in items]
     return {
         "text_a": tf.constant([example.text_a for example in examples]),
         "text_b": tf.constant([example.text_b or "" for example in examples]),

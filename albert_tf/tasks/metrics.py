@@ -117,7 +117,6 @@ def error_report(
     predictions: np.ndarray,
     labels: np.ndarray,
     describe: Callable[[int], str],
-    *,
     names: Sequence[str] = (),
     probabilities: np.ndarray | None = None,
     unit: str = "examples",
@@ -132,40 +131,28 @@ def error_report(
       probabilities: float [examples, C] of labels.
       unit: name of the examples, in the plural.
     """
-    if names:
-        parts = [format_confusion(predictions, labels, names)]
-        worst = worst_errors(probabilities, labels)
-    else:
-        parts, worst = [], worst_score_errors(predictions, labels)
+    parts = [format_confusion(predictions, labels, names)] if names else []
+    worst = worst_errors(predictions, labels, probabilities)
     parts.append(f"The {len(worst)} worst errors of {len(labels):,} {unit}\n")
     return "\n".join([*parts, *map(describe, worst)]) + "\n"
 
 
-def worst_errors(probabilities: np.ndarray, labels: np.ndarray, count: int = 20) -> np.ndarray:
-    """The examples with wrong labels of the highest probability.
+def worst_errors(
+    predictions: np.ndarray, labels: np.ndarray, probabilities: np.ndarray | None, count: int = 20
+) -> np.ndarray:
+    """The examples with wrong labels of the highest probability, or whose scores have the largest errors.
 
     Args:
-      probabilities: float [examples, C].
-      labels: int [examples].
+      predictions: int [examples], or float [examples] of scores.
+      labels: int or float [examples], true.
+      probabilities: float [examples, C] of labels.
       count: most examples to return.
 
     Returns:
-      int64 [at most count], their indices, the highest probability first; equals in their order.
+      int64 [at most count], their indices, the highest probability or error first; equals in their order.
     """
+    if probabilities is None:
+        return np.argsort(-np.abs(predictions - labels), kind="stable")[:count]
     wrong = np.flatnonzero(np.argmax(probabilities, axis=1) != labels)
     order = np.argsort(-np.max(probabilities[wrong], axis=1), kind="stable")
     return wrong[order[:count]]
-
-
-def worst_score_errors(scores: np.ndarray, labels: np.ndarray, count: int = 20) -> np.ndarray:
-    """The examples whose scores have the largest errors.
-
-    Args:
-      scores: float [examples], predicted.
-      labels: float [examples], true.
-      count: most examples to return.
-
-    Returns:
-      int64 [at most count], their indices, the largest absolute error first; equal ones in their order.
-    """
-    return np.argsort(-np.abs(scores - labels), kind="stable")[:count]

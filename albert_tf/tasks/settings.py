@@ -8,7 +8,7 @@ from typing import Any
 
 from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.core.workers import num_workers_setting
-from albert_tf.model.config import MODEL_SIZES, SHARING_STRATEGIES
+from albert_tf.model.config import MODEL_SIZES, SHARING_STRATEGIES, AlbertConfig
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 
 
@@ -40,6 +40,31 @@ class ModelChoice(Settings):
         """
         if not (self.model or self.albert_config_file or run.init_checkpoint):
             self.refuse("model", "or --albert_config_file or --init_checkpoint is required")
+
+    def chosen_config(
+        self, run: RunConfig, checkpoint: AlbertConfig | None, vocab_size: int | None
+    ) -> AlbertConfig:
+        """The model's sizes.
+
+        Args:
+          run: dropout rates that replace the model's.
+          checkpoint: of the initial checkpoint; taken if no flag names a size or a file.
+          vocab_size: V of the data, for sizes by name, which leave the vocabulary open.
+
+        Raises:
+          UserError: a configuration file is wrong.
+        """
+        rates = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob")
+        changes = {rate: getattr(run, rate) for rate in rates if getattr(run, rate) is not None}
+        if self.share_parameters:
+            changes["share_parameters"] = self.share_parameters
+        if self.albert_config_file:
+            return AlbertConfig.from_json_file(self.albert_config_file).replace(**changes)
+        if not self.model:
+            return checkpoint.replace(**changes)
+        if vocab_size:
+            changes["vocab_size"] = vocab_size
+        return AlbertConfig.from_name(self.model).replace(**changes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
