@@ -29,12 +29,14 @@ def pack_pairs(
     Returns:
       A table with the sequences `input_ids` and `segment_ids`.
     """
-    cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
+    cls, sep, segments = (
+        np.array(ids, np.int32) for ids in ([tokenizer.cls_id], [tokenizer.sep_id], [0, 1])
+    )
     input_ids, segment_ids = [], []
     for first, second in pairs:
-        tail = [second, sep] if second is not None else []
-        input_ids.append(np.concatenate([cls, first, sep, *tail]))
-        num_first = len(first) + 2
-        segment_ids.append(np.repeat([0, 1], [num_first, len(input_ids[-1]) - num_first]))
+        row = [cls, first, sep] if second is None else [cls, first, sep, second, sep]
+        num_second = 0 if second is None else len(second) + 1
+        input_ids.append(np.concatenate(row))
+        segment_ids.append(np.repeat(segments, [len(first) + 2, num_second]))
     sequences = {"input_ids": input_ids, "segment_ids": segment_ids}
     return FeatureTable.from_rows(sequences, columns, choices)

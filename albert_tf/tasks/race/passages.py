@@ -97,7 +97,13 @@ def read_race(
 
     Source: race_utils.py:98-155 (`read_examples`).
     """
-    folder = _split_folder(data_dir, split, flag)
+    root = data_dir.rstrip("/")
+    folder = next(filter(files.is_folder, [f"{root}/{split}", f"{root}/RACE/{split}"]), None)
+    if not folder:
+        raise UserError(
+            f"--{flag}={data_dir}: has no folder {split}; expected RACE's train, dev and test,"
+            " each with middle and high"
+        )
     questions = []
     for name in LEVELS if level == "all" else (level,):
         for path in _passage_files(f"{folder}/{name}", flag):
@@ -108,17 +114,6 @@ def read_race(
             f"{without[0].file}: has no answers, other files of {split} do; add them, or take all away"
         )
     return questions
-
-
-def _split_folder(data_dir: str, split: str, flag: str) -> str:
-    """The folder of a split; a UserError if there is none."""
-    for folder in (f"{data_dir.rstrip('/')}/{split}", f"{data_dir.rstrip('/')}/RACE/{split}"):
-        if files.is_folder(folder):
-            return folder
-    raise UserError(
-        f"--{flag}={data_dir}: has no folder {split}; expected RACE's train, dev and test,"
-        " each with middle and high"
-    )
 
 
 def _passage_files(folder: str, flag: str) -> list[str]:

@@ -27,27 +27,34 @@ class SpanPredictor(Predictor):
         return SquadQuestion("", question, context)
 
     def predict(self, items):
-        """See `Predictor`: `answer`, its `probability`, and `start` and `end`, characters of the context."""
+        """See `Predictor`: `answer`, its `probability`, and `start` and `end`, characters of the context.
+
+        For SQuAD 2.0 also `null_odds`; the answer is empty where they are above the threshold.
+        """
         questions = [self.check(item) for item in items]
         table = self.table(items)
         spans = squad_answers.candidate_spans(
             table, self.outputs(table), **self.settings(*_OF_ANSWERS)
         )
-        best = squad_answers.best_answers(questions, spans, self.task["n_best_size"])
-        return [self._answer(index, answers[0], spans) for index, answers in enumerate(best)]
+        answers: list[Answer] = [
+            {
+                "answer": best.text,
+                "probability": best.probability,
+                "start": best.start_char,
+                "end": best.end_char,
+            }
+            for best, *_ in squad_answers.best_answers(questions, spans, self.task["n_best_size"])
+        ]
+        for answer, null_odds in zip(answers, spans.null_odds.tolist(), strict=False):
+            if null_odds > self.task["null_threshold"]:
+                answer.update(answer="", start=0, end=0)
+            answer["null_odds"] = null_odds
+        return answers
 
     def table(self, items: Sequence[Item]) -> FeatureTable:
         """The windows of items."""
         settings = WindowSettings(self.tokenizer, **self.settings(*_OF_WINDOWS))
         return make_windows(settings, list(enumerate(map(self.check, items))))
-
-    def _answer(self, index: int, best: squad_answers.Answer, spans: squad_answers.Spans) -> Answer:
-        return {
-            "answer": best.text,
-            "probability": float(best.probability),
-            "start": best.start_char,
-            "end": best.end_char,
-        }
 
     def shown(self, answer):
         text = answer["answer"] or "(no answer)"
@@ -59,11 +66,3 @@ class SpanOrNonePredictor(SpanPredictor):
 
     default_settings = {**SpanPredictor.default_settings, "null_threshold": 0.0}
     sequence_names = (*SpanPredictor.sequence_names, "p_mask")
-
-    def _answer(self, index, best, spans):
-        """As of `SpanPredictor`, with `null_odds`; the answer is empty where they are above the threshold."""
-        answer = super()._answer(index, best, spans)
-        odds = float(spans.null_odds[index])
-        if odds > self.task["null_threshold"]:
-            answer |= {"answer": "", "start": 0, "end": 0}
-        return {**answer, "null_odds": odds}

@@ -44,8 +44,6 @@ class SquadQuestion:
       context: the paragraph with the answer, as in the file.
       answers: (text, first character in the context) of each reference answer; empty if impossible or not read.
       is_impossible: whether the context does not answer it (SQuAD 2.0).
-      article: index of its article in the file.
-      title: of its article; empty if the file gives none.
     """
 
     id: str
@@ -53,8 +51,6 @@ class SquadQuestion:
     context: str
     answers: tuple[tuple[str, int], ...] = ()
     is_impossible: bool = False
-    article: int = 0
-    title: str = ""
 
 
 def read_squad(path: str, *, version: str, flag: str, need_answers: bool) -> list[SquadQuestion]:
@@ -83,11 +79,9 @@ def read_squad(path: str, *, version: str, flag: str, need_answers: bool) -> lis
     source = f"--{flag}={path}"
     questions, places = [], {}
     articles = _member(_load_json(path, source), "data", list, source)
-    for article_index, article in enumerate(articles):
-        article_place = f"{source}: article {article_index + 1}"
-        title = article.get("title", "") if isinstance(article, dict) else ""
-        paragraphs = _member(article, "paragraphs", list, article_place)
-        for number, paragraph in enumerate(paragraphs, start=1):
+    for article_number, article in enumerate(articles, start=1):
+        article_place = f"{source}: article {article_number}"
+        for number, paragraph in enumerate(_member(article, "paragraphs", list, article_place), 1):
             place = f"{article_place}, paragraph {number}"
             context = _member(paragraph, "context", str, place)
             for entry in _member(paragraph, "qas", list, place):
@@ -96,9 +90,7 @@ def read_squad(path: str, *, version: str, flag: str, need_answers: bool) -> lis
                     first = places[question.id].removeprefix(f"{source}: ")
                     raise UserError(f"{place}: question {question.id!r} is in {first} as well")
                 places[question.id] = place
-                questions.append(
-                    dataclasses.replace(question, article=article_index, title=str(title))
-                )
+                questions.append(question)
     if not questions:
         raise UserError(f"{source}: holds no questions")
     return questions
