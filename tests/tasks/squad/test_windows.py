@@ -461,7 +461,7 @@ def test_reads_every_field(tmp_path):
     content["data"].append({"paragraphs": squad_file(entry("q3"))["data"][0]["paragraphs"]})
     first, second, third = read(write(tmp_path, content))
     assert first == SquadQuestion(
-        "q1", "who sat", "the cat sat on the mat", (("mat", 19), ("the mat", 15)), False, 0, "Cats"
+        "q1", "who sat", "the cat sat on the mat", (("mat", 19), ("the mat", 15)), False
     )
     assert (second.id, second.question) == ("q2", "where")
     assert third.id == "q3"
