@@ -5,12 +5,11 @@
 docs/serving.md describes the files and the requests.
 """
 
-import contextlib
 import dataclasses
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.core import files, flags
@@ -130,17 +129,23 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
         "without_values": missing,
     }
     model_name = os.path.basename(os.path.abspath(settings.output_dir))
-    with written_folder(path) as folder, tempfile.TemporaryDirectory() as assets:
-        files.write_files(assets, _assets(model.config, about, tokenizer.model_proto))
-        root.assets = {
-            name: tf.saved_model.Asset(os.path.join(assets, name)) for name in os.listdir(assets)
-        }
-        info = signatures.tokenization_info(root.assets[VOCABULARY], tokenizer.do_lower_case)
-        functions["tokenization_info"] = info
-        tf.saved_model.save(root, folder, signatures=functions)
-        if settings.warmup:
-            file = os.path.join(folder, warmup.FILE)
-            warmup.write(file, model_name, functions, task["max_seq_length"])
+    parent, name = os.path.split(path)
+    try:
+        with files.staged(parent) as staging, tempfile.TemporaryDirectory() as assets:
+            folder = os.path.join(staging, name)
+            files.write_files(assets, _assets(model.config, about, tokenizer.model_proto))
+            root.assets = {
+                name: tf.saved_model.Asset(os.path.join(assets, name))
+                for name in os.listdir(assets)
+            }
+            info = signatures.tokenization_info(root.assets[VOCABULARY], tokenizer.do_lower_case)
+            functions["tokenization_info"] = info
+            tf.saved_model.save(root, folder, signatures=functions)
+            if settings.warmup:
+                file = os.path.join(folder, warmup.FILE)
+                warmup.write(file, model_name, functions, task["max_seq_length"])
+    except (OSError, tf.errors.OpError) as error:
+        raise UserError(f"{path}: cannot be written ({first_line(error)})") from None
     print(f"{path}: {type(model).__name__}, signatures {', '.join(sorted(functions))}")
 
 
@@ -181,23 +186,6 @@ def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) 
         f"{path}: {type(model).__name__}, {len(content):,} bytes, length {task['max_seq_length']};"
         f" outputs differ from the model's by up to {difference:.1e}"
     )
-
-
-@contextlib.contextmanager
-def written_folder(path: str) -> Iterator[str]:
-    """A folder to write to, which replaces that of the path when the block ends.
-
-    Raises:
-      UserError: it cannot be written.
-    """
-    import tensorflow as tf
-
-    parent, name = os.path.split(path)
-    try:
-        with files.staged(parent) as staging:
-            yield os.path.join(staging, name)
-    except (OSError, tf.errors.OpError) as error:
-        raise UserError(f"{path}: cannot be written ({first_line(error)})") from None
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def signature_inputs(predictor, items) -> dict[str, tf.Tensor]:
     """The strings of some items as inputs of the signature."""
     names = ("question", "context")
     if not isinstance(predictor, SpanPredictor):
-        names, items = ("text_a", "text_b"), [vars(predictor.example(item)) for item in items]
+        names, items = ("text_a", "text_b"), [vars(predictor.check(item)) for item in items]
     return {name: tf.constant([item[name] or "" for item in items]) for name in names}
 
 

@@ -4,22 +4,19 @@ import dataclasses
 
 from albert_tf.core.settings import Settings, setting
 from albert_tf.tasks import registry
+from albert_tf.tasks.settings import files_setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSource(Settings):
     """A finished model in any layout."""
 
-    model: str = setting(
-        "",
+    model: str = files_setting(
         "The model: the folder of a model or run, a TF1 checkpoint, a hub module, or hf:NAME. The name of the flag may"
         " be left out.",
         required=True,
-        input_path=True,
     )
-    spm_model_file: str = setting(
-        "", "SentencePiece model, if the model has none with it.", input_path=True
-    )
+    spm_model_file: str = files_setting("SentencePiece model, if the model has none with it.")
     task_module: str = setting(
         "",
         "Python file or module that defines the model's task, if it is your own; its code is run.",

@@ -49,7 +49,8 @@ def servable(
         text, own = make_signatures(model, tokenizer, task)
     elif isinstance(model, heads.AlbertForSpan | heads.AlbertForSpanOrNone):
         text = GraphSquad(tokenizer, task, isinstance(model, heads.AlbertForSpanOrNone))
-        own = {DEFAULT: _answer(model, text)}
+        signature = _signature(*_strings("question", "context"))
+        own = {DEFAULT: signature(lambda question, context: text(model, question, context))}
     else:
         text = GraphText(tokenizer, task["max_seq_length"])
         match model:
@@ -178,42 +179,6 @@ def tokenization_info(vocabulary: tf.saved_model.Asset, do_lower_case: bool) -> 
 def _pretraining(
     model: heads.AlbertForPreTraining, text: GraphText, tokenizer: Tokenizer, parts: set[str]
 ) -> Signatures:
-    signatures = {"embed": _embed(model, text, parts)}
-    signatures[DEFAULT] = signatures["embed"]
-    if "mlm" in parts:
-        signatures["mlm"] = _mlm(model, parts)
-        signatures["fill_mask"] = _fill_mask(model, text, tokenizer)
-    if "sop" in parts:
-        signatures["sop"] = _sop(model, parts)
-        signatures["sentence_order"] = _sentence_order(model, text)
-    return signatures
-
-
-def _mlm(model: heads.AlbertForPreTraining, parts: set[str]) -> Callable:
-    @_signature(*_ints(*TOKENS, "mlm_positions"))
-    def mlm(input_ids, input_mask, segment_ids, mlm_positions):
-        outputs = _encoded(model, parts, input_ids, input_mask, segment_ids)
-        return {**outputs, "mlm_logits": _masked_lm_logits(model, outputs, mlm_positions)}
-
-    return mlm
-
-
-def _masked_lm_logits(model, outputs, positions_BP):
-    table_VE = model.encoder.embeddings.word_embeddings
-    return model.masked_lm_head(outputs["sequence_output"], table_VE, positions_BP)
-
-
-def _sop(model: heads.AlbertForPreTraining, parts: set[str]) -> Callable:
-    @_signature(*_ints(*TOKENS))
-    def sop(input_ids, input_mask, segment_ids):
-        outputs = _encoded(model, parts, input_ids, input_mask, segment_ids)
-        logits = model.sentence_order_head(outputs["pooled_output"])
-        return {**outputs, "sop_logits": logits, "sop_log_probs": tf.nn.log_softmax(logits)}
-
-    return sop
-
-
-def _embed(model: AlbertModel, text: GraphText, parts: set[str]) -> Callable:
     @_signature(*_strings("texts"))
     def embed(texts):
         features = text.pairs(texts, tf.zeros_like(texts))
@@ -222,39 +187,53 @@ def _embed(model: AlbertModel, text: GraphText, parts: set[str]) -> Callable:
         total_BD = tf.reduce_sum(outputs.pop("sequence_output") * mask_BL1, axis=1)
         return {**outputs, "mean_embedding": total_BD / tf.reduce_sum(mask_BL1, axis=1)}
 
-    return embed
+    @_signature(*_ints(*TOKENS, "mlm_positions"))
+    def mlm(input_ids, input_mask, segment_ids, mlm_positions):
+        outputs = _encoded(model, parts, input_ids, input_mask, segment_ids)
+        return {**outputs, "mlm_logits": _masked_lm_logits(model, outputs, mlm_positions)}
+
+    @_signature(*_ints(*TOKENS))
+    def sop(input_ids, input_mask, segment_ids):
+        outputs = _encoded(model, parts, input_ids, input_mask, segment_ids)
+        logits = model.sentence_order_head(outputs["pooled_output"])
+        return {**outputs, "sop_logits": logits, "sop_log_probs": tf.nn.log_softmax(logits)}
+
+    @_signature(*_strings("text_a", "text_b"))
+    def sentence_order(text_a, text_b):
+        probabilities = tf.nn.softmax(model(text.pairs(text_a, text_b))["sentence_order_logits"])
+        return {"in_order": probabilities[:, 0], "swapped": probabilities[:, 1]}
+
+    signatures = {DEFAULT: embed, "embed": embed}
+    if "mlm" in parts:
+        signatures |= {"mlm": mlm, "fill_mask": _fill_mask(model, text, tokenizer)}
+    if "sop" in parts:
+        signatures |= {"sop": sop, "sentence_order": sentence_order}
+    return signatures
+
+
+def _masked_lm_logits(model, outputs, positions_BP):
+    table_VE = model.encoder.embeddings.word_embeddings
+    return model.masked_lm_head(outputs["sequence_output"], table_VE, positions_BP)
 
 
 def _fill_mask(
     model: heads.AlbertForPreTraining, text: GraphText, tokenizer: Tokenizer
 ) -> Callable:
-    all_pieces = [tokenizer.id_to_piece(id) for id in range(tokenizer.vocab_size)]
+    vocabulary = [tokenizer.id_to_piece(id) for id in range(tokenizer.vocab_size)]
 
     @_signature(*_strings("texts"))
     def fill_mask(texts):
         features, positions = text.masked(texts)
-        positions_BP = positions.to_tensor()
-        outputs = model.encoder(features)
-        logits_BPV = _masked_lm_logits(model, outputs, positions_BP)
-        best_BPK = tf.nn.top_k(tf.nn.softmax(logits_BPV), min(NUM_FILLINGS, len(all_pieces)))
+        logits_BPV = _masked_lm_logits(model, model.encoder(features), positions.to_tensor())
+        best_BPK = tf.nn.top_k(tf.nn.softmax(logits_BPV), min(NUM_FILLINGS, len(vocabulary)))
         is_mask_BP1 = tf.sequence_mask(positions.row_lengths())[:, :, None]
-        pieces_BPK = tf.gather(tf.constant(all_pieces), best_BPK.indices)
+        tokens_BPK = tf.gather(tf.constant(vocabulary), best_BPK.indices)
         return {
-            "pieces": tf.where(is_mask_BP1, pieces_BPK, ""),
+            "pieces": tf.where(is_mask_BP1, tokens_BPK, ""),
             "probabilities": tf.where(is_mask_BP1, best_BPK.values, 0.0),
         }
 
     return fill_mask
-
-
-def _sentence_order(model: heads.AlbertForPreTraining, text: GraphText) -> Callable:
-    @_signature(*_strings("text_a", "text_b"))
-    def sentence_order(text_a, text_b):
-        logits = model(text.pairs(text_a, text_b))["sentence_order_logits"]
-        probabilities = tf.nn.softmax(logits)
-        return {"in_order": probabilities[:, 0], "swapped": probabilities[:, 1]}
-
-    return sentence_order
 
 
 # --- Tasks ---
@@ -295,11 +274,3 @@ def _choose(model: heads.AlbertForMultipleChoice, text: GraphText, max_qa_length
         }
 
     return choose
-
-
-def _answer(model: AlbertModel, squad: GraphSquad) -> Callable:
-    @_signature(*_strings("question", "context"))
-    def answer(question, context):
-        return squad(model, question, context)
-
-    return answer

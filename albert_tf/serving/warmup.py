@@ -26,7 +26,7 @@ _NAME, _SIGNATURE_NAME = 1, 3  # ModelSpec
 _KEY, _VALUE = 1, 2  # an entry of a map
 
 
-def write(path: str, model_name: str, signatures: Signatures, max_seq_length: int) -> int:
+def write(path: str, model_name: str, signatures: Signatures, max_seq_length: int) -> None:
     """Writes requests to every signature: batch 1 and 8, short and longest.
 
     Args:
@@ -34,18 +34,12 @@ def write(path: str, model_name: str, signatures: Signatures, max_seq_length: in
       model_name: the name of the model on the server.
       signatures: functions by name, with plain tensors as arguments.
       max_seq_length: L, tokens of the longest sequence.
-
-    Returns:
-      How many.
     """
     tf.io.gfile.makedirs(os.path.dirname(path))
-    number = 0
     with tf.io.TFRecordWriter(path) as writer:
         for name, function in signatures.items():
             for inputs in requests(function, max_seq_length):
                 writer.write(prediction_log(model_name, name, inputs))
-                number += 1
-    return number
 
 
 def requests(function, max_seq_length: int) -> Iterator[dict[str, np.ndarray]]:
@@ -75,13 +69,11 @@ def prediction_log(model_name: str, signature_name: str, inputs: Mapping[str, np
       signature_name: of the model's.
       inputs: arguments by name.
     """
-    model_spec = _field(_NAME, model_name.encode()) + _field(
-        _SIGNATURE_NAME, signature_name.encode()
-    )
-    request = _field(_MODEL_SPEC, model_spec)
-    for name, array in inputs.items():
+    name = _field(_NAME, model_name.encode())
+    request = _field(_MODEL_SPEC, name + _field(_SIGNATURE_NAME, signature_name.encode()))
+    for key, array in inputs.items():
         tensor = tf.make_tensor_proto(array).SerializeToString()
-        request += _field(_INPUTS, _field(_KEY, name.encode()) + _field(_VALUE, tensor))
+        request += _field(_INPUTS, _field(_KEY, key.encode()) + _field(_VALUE, tensor))
     return _field(_PREDICT_LOG, _field(_REQUEST, request))
 
 

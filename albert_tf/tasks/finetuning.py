@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,8 +18,7 @@ from albert_tf.data.records import EXAMPLE_WEIGHTS, feature_schema, find_feature
 from albert_tf.formats import pretrained
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertModel
-from albert_tf.tasks import registry
-from albert_tf.tasks.model_choice import chosen_config
+from albert_tf.tasks import metrics, registry
 from albert_tf.tasks.settings import (
     FineTuningConfig,
     FineTuningOptimizerConfig,
@@ -106,24 +106,22 @@ class FineTuningTask(Task):
             )
         self.spm_model_file = path
         tokenizer = Tokenizer.from_file(path, do_lower_case=config.do_lower_case)
-        if self._weights:
-            self._check_vocabulary(tokenizer)
-        return tokenizer
-
-    def _check_vocabulary(self, tokenizer: Tokenizer) -> None:
-        """Checks that vocabulary and case are those of the model, which its shapes do not show."""
+        if not self._weights:
+            return tokenizer
+        # The model's shapes do not show its vocabulary and its case.
         own, is_lower_case = self._weights.vocabulary, self._weights.do_lower_case
         if own and Tokenizer.from_file(own).sha256 != tokenizer.sha256:
-            self.config.refuse(
+            config.refuse(
                 "spm_model_file",
-                f"={self.spm_model_file}: is not the vocabulary that came with the model, {own}; leave the flag out",
+                f"={path}: is not the vocabulary that came with the model, {own}; leave the flag out",
             )
         if is_lower_case is not None and is_lower_case != tokenizer.do_lower_case:
-            self.config.refuse(
+            config.refuse(
                 "do_lower_case",
                 f"is {str(tokenizer.do_lower_case).lower()}, but the model in {self._weights.source} was trained"
                 f" with {str(is_lower_case).lower()}",
             )
+        return tokenizer
 
     def _resolve_config(self) -> AlbertConfig:
         config, tokenizer = self.config, self.tokenizer
@@ -133,7 +131,8 @@ class FineTuningTask(Task):
                 f"{self._origin()}: has no head for {self.task_name} with the outputs"
                 f" {', '.join(self.labels)}; fine-tune it with --do_train first"
             )
-        chosen = chosen_config(config, self.run, self._weights, tokenizer.vocab_size)
+        checkpoint = self._weights and self._weights.config
+        chosen = config.chosen_config(self.run, checkpoint, tokenizer.vocab_size)
         if tokenizer.vocab_size != chosen.vocab_size:
             raise UserError(
                 f"{self.spm_model_file}: has {tokenizer.vocab_size} pieces, but the model's vocab_size is"
@@ -173,30 +172,26 @@ class FineTuningTask(Task):
         """Writes the model in the Hugging Face layout, with its vocabulary and the settings of its features."""
         definition = registry.find(self.task_name, self.model_class.__name__)
         defined_in = registry.file_of(type(self))
-        data = {"task": self.task_name, **self._files_trained_on()}
-        data["training examples"] = self.train_data.num_examples
+        paths = {name: getattr(self.config, name, "") for name in ("data_dir", "train_file")}
+        files = {
+            name.replace("_", " "): os.path.basename(path.rstrip("/"))
+            for name, path in paths.items()
+            if path
+        }
+        examples = {"training examples": self.train_data.num_examples}
         pretrained.save_pretrained(
             model,
             folder,
             spm_model_file=self.spm_model_file,
             do_lower_case=self.config.do_lower_case,
             task=self.task_settings() | ({registry.DEFINED_IN: defined_in} if defined_in else {}),
-            card={"Data": data, **history},
+            card={"Data": {"task": self.task_name, **files, **examples}, **history},
             card_text=definition.card if definition else None,
         )
 
     def task_settings(self) -> dict[str, Any]:
         """The settings that users of the finished model need for its features, such as `max_seq_length`."""
         return plain_settings(self.source.featuriser(self.tokenizer)[1])
-
-    def _files_trained_on(self) -> dict[str, str]:
-        """Names of files and folders without their paths."""
-        paths = {name: getattr(self.config, name, "") for name in ("data_dir", "train_file")}
-        return {
-            name.replace("_", " "): os.path.basename(path.rstrip("/"))
-            for name, path in paths.items()
-            if path
-        }
 
     # --- Data ---
 
@@ -306,6 +301,54 @@ class FineTuningTask(Task):
         file = io.BytesIO()
         np.savez_compressed(file, **arrays)
         return {EVAL_PREDICTIONS if split == "eval" else PREDICTIONS: file.getvalue()}
+
+
+class LabelTask(FineTuningTask):
+    """A task that predicts a label (a subclass may predict a score); arguments as of `FineTuningTask`.
+
+    Attributes:
+      unit: name of the examples, in the plural.
+    """
+
+    unit = "examples"
+
+    def _answers(self, members: Sequence[Predictions], split: str = "eval") -> np.ndarray:
+        """Indices of the most probable labels, int [examples]."""
+        return np.argmax(averaged(members, "probabilities"), axis=1)
+
+    def _describe(self, item: Any, answer: Any, truth: Any, probability: float) -> str:
+        """An error for a person to read: of an item, with indices of labels or scores, and the answer's probability."""
+        raise NotImplementedError
+
+    def collapsed(self, members: Sequence[Predictions]) -> str:
+        """Says so if every prediction is the same."""
+        answers = self._answers(members)
+        if len(set(answers)) > 1 or len(set(self._column("eval", "label_ids"))) == 1:
+            return ""
+        label = self.labels[answers[0]]
+        return f"the model predicts the label {label!r} for all of the {len(answers):,} {self.unit}"
+
+    def evaluation_files(self, members: Sequence[Predictions]) -> Files:
+        """The worst errors, after a table of confusions if labels are predicted, and the raw predictions."""
+        items, answers = self.items["eval"], self._answers(members)
+        truths = self._column("eval", self.source.label_columns[0])
+        has_labels = "probabilities" in members[0]
+        probabilities = averaged(members, "probabilities") if has_labels else None
+
+        def describe(index: int) -> str:
+            probability = probabilities[index].max() if has_labels else math.nan
+            return self._describe(items[index], answers[index], truths[index], probability)
+
+        names = self.labels if has_labels else ()
+        report = metrics.error_report(answers, truths, describe, names, probabilities, self.unit)
+        return {"predictions/eval_errors.txt": report, **self._raw_file(members, "eval")}
+
+    def prediction_files(self, members: Sequence[Predictions]) -> Files:
+        """The answers as a table with tabs (id, label, probability of every label), and the raw predictions."""
+        answers = self._answers(members, "predict")
+        ids = [item.id for item in self.items["predict"]]
+        text = answer_rows(ids, self.labels, answers, averaged(members, "probabilities"))
+        return {"predictions/predictions.tsv": text, **self._raw_file(members, "predict")}
 
 
 def example_weights(features: Features) -> tf.Tensor:

@@ -4,6 +4,7 @@ Each metric is a function of (predictions, labels), two arrays of the same lengt
 its formula has none, as for a single example, or for predictions that are all equal.
 """
 
+import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -12,63 +13,66 @@ import numpy as np
 import scipy.stats
 import sklearn.metrics
 
-
-def _defined(score: Callable[[], float], labels: np.ndarray, least: int) -> float:
-    """The result of `score`; 0 if it is not a finite number or there are fewer than `least` examples."""
-    if len(labels) < least:
-        return 0.0
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        # scikit-learn and scipy warn where the formula has no value, which is common early in a training.
-        warnings.simplefilter("ignore")
-        value = float(score())
-    return value if np.isfinite(value) else 0.0
+Metric = Callable[[np.ndarray, np.ndarray], float]
 
 
+def _finite(formula: Metric) -> Metric:
+    """A metric that is 0 where its formula has no finite value."""
+
+    @functools.wraps(formula)
+    def metric(predictions: np.ndarray, labels: np.ndarray) -> float:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            # scikit-learn and scipy warn where the formula has no value, which is common early in a training.
+            warnings.simplefilter("ignore")
+            value = (
+                float(formula(np.asarray(predictions), np.asarray(labels))) if len(labels) else 0.0
+            )
+        return value if np.isfinite(value) else 0.0
+
+    return metric
+
+
+@_finite
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Share of the predicted labels that are right; int [examples] both."""
-    return _defined(lambda: sklearn.metrics.accuracy_score(labels, predictions), labels, 1)
+    return sklearn.metrics.accuracy_score(labels, predictions)
 
 
+@_finite
 def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Matthews correlation of two labels or more (R_K); int [examples] both."""
-    return _defined(lambda: sklearn.metrics.matthews_corrcoef(labels, predictions), labels, 1)
+    return sklearn.metrics.matthews_corrcoef(labels, predictions)
 
 
+@_finite
 def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
     """F1 of label 1 against all others; int [examples] both."""
-    is_predicted, is_true = np.asarray(predictions) == 1, np.asarray(labels) == 1
-    return _defined(
-        lambda: sklearn.metrics.f1_score(is_true, is_predicted, zero_division=0), labels, 1
-    )
+    return sklearn.metrics.f1_score(labels == 1, predictions == 1, zero_division=0)
 
 
+@_finite
 def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Mean of the F1 of every label that occurs, predicted or true; int [examples] both."""
-    return _defined(
-        lambda: sklearn.metrics.f1_score(labels, predictions, average="macro", zero_division=0),
-        labels,
-        1,
-    )
+    return sklearn.metrics.f1_score(labels, predictions, average="macro", zero_division=0)
 
 
+@_finite
 def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Pearson correlation of scores; float [examples] both."""
     return _correlation(scipy.stats.pearsonr, predictions, labels)
 
 
+@_finite
 def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Spearman correlation of scores; float [examples] both."""
     return _correlation(scipy.stats.spearmanr, predictions, labels)
 
 
 def _correlation(function: Callable, predictions: np.ndarray, labels: np.ndarray) -> float:
-    predictions, labels = np.asarray(predictions, np.float64), np.asarray(labels, np.float64)
-    if not np.all(np.isfinite(predictions)):
+    if len(labels) < 2 or not np.all(np.isfinite(predictions)):
         return 0.0
-    return _defined(lambda: function(predictions, labels).statistic, labels, 2)
+    return function(predictions.astype(np.float64), labels.astype(np.float64)).statistic
 
-
-Metric = Callable[[np.ndarray, np.ndarray], float]
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
     {
@@ -117,7 +121,6 @@ def error_report(
     predictions: np.ndarray,
     labels: np.ndarray,
     describe: Callable[[int], str],
-    *,
     names: Sequence[str] = (),
     probabilities: np.ndarray | None = None,
     unit: str = "examples",
@@ -132,40 +135,28 @@ def error_report(
       probabilities: float [examples, C] of labels.
       unit: name of the examples, in the plural.
     """
-    if names:
-        parts = [format_confusion(predictions, labels, names)]
-        worst = worst_errors(probabilities, labels)
-    else:
-        parts, worst = [], worst_score_errors(predictions, labels)
+    parts = [format_confusion(predictions, labels, names)] if names else []
+    worst = worst_errors(predictions, labels, probabilities)
     parts.append(f"The {len(worst)} worst errors of {len(labels):,} {unit}\n")
     return "\n".join([*parts, *map(describe, worst)]) + "\n"
 
 
-def worst_errors(probabilities: np.ndarray, labels: np.ndarray, count: int = 20) -> np.ndarray:
-    """The examples with wrong labels of the highest probability.
+def worst_errors(
+    predictions: np.ndarray, labels: np.ndarray, probabilities: np.ndarray | None, count: int = 20
+) -> np.ndarray:
+    """The examples with wrong labels of the highest probability, or whose scores have the largest errors.
 
     Args:
-      probabilities: float [examples, C].
-      labels: int [examples].
+      predictions: int [examples], or float [examples] of scores.
+      labels: int or float [examples], true.
+      probabilities: float [examples, C] of labels.
       count: most examples to return.
 
     Returns:
-      int64 [at most count], their indices, the highest probability first; equals in their order.
+      int64 [at most count], their indices, the highest probability or error first; equals in their order.
     """
+    if probabilities is None:
+        return np.argsort(-np.abs(predictions - labels), kind="stable")[:count]
     wrong = np.flatnonzero(np.argmax(probabilities, axis=1) != labels)
     order = np.argsort(-np.max(probabilities[wrong], axis=1), kind="stable")
     return wrong[order[:count]]
-
-
-def worst_score_errors(scores: np.ndarray, labels: np.ndarray, count: int = 20) -> np.ndarray:
-    """The examples whose scores have the largest errors.
-
-    Args:
-      scores: float [examples], predicted.
-      labels: float [examples], true.
-      count: most examples to return.
-
-    Returns:
-      int64 [at most count], their indices, the largest absolute error first; equal ones in their order.
-    """
-    return np.argsort(-np.abs(scores - labels), kind="stable")[:count]

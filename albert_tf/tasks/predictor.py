@@ -74,8 +74,8 @@ class Predictor(abc.ABC):
         """
 
     @abc.abstractmethod
-    def check(self, item: Item) -> None:
-        """Checks an item.
+    def check(self, item: Item) -> Any:
+        """The example of an item, for `predict`.
 
         Raises:
           UserError: it is not what is expected.

@@ -12,11 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError, first_line
-from albert_tf.tasks.finetuning import (
-    EVAL_PREDICTIONS,
-    PREDICTIONS,
-    FineTuningTask,
-)
+from albert_tf.tasks.finetuning import EVAL_PREDICTIONS, PREDICTIONS, FineTuningTask
 from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig
 from albert_tf.training import loop
 from albert_tf.training.run_folder import RESULTS_FILE, write_files, write_json

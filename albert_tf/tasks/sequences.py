@@ -4,7 +4,7 @@
 [CLS] first text [SEP] second text [SEP]     segment_ids  0 0 0 0 | 1 1 1
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from albert_tf.text.tokenizer import Tokenizer
 def pack_pairs(
     tokenizer: Tokenizer,
     pairs: Iterable[tuple[np.ndarray, np.ndarray | None]],
-    columns: Mapping[str, np.ndarray],
+    columns: Mapping[str, Sequence],
     choices: int = 1,
 ) -> FeatureTable:
     """A table of sequences of two texts.
@@ -23,23 +23,20 @@ def pack_pairs(
     Args:
       tokenizer: whose [CLS] and [SEP] are added.
       pairs: token ids of both texts of each sequence, int32 [tokens]; None where there is no second text.
-      columns: of the table.
+      columns: see `FeatureTable.from_rows`.
       choices: sequences of an example.
 
     Returns:
       A table with the sequences `input_ids` and `segment_ids`.
     """
-    cls, sep = np.array([tokenizer.cls_id], np.int32), np.array([tokenizer.sep_id], np.int32)
-    parts, segment_lengths = [np.zeros(0, np.int32)], []
-    for first, second in pairs:
-        parts += [cls, first, sep]
-        parts += [second, sep] if second is not None else []
-        segment_lengths += [len(first) + 2, len(second) + 1 if second is not None else 0]
-    lengths = np.array(segment_lengths, np.int64)
-    segments = np.tile(np.array([0, 1], np.int32), len(lengths) // 2)
-    return FeatureTable(
-        np.concatenate([[0], np.cumsum(lengths.reshape(-1, 2).sum(axis=1))]).astype(np.int64),
-        {"input_ids": np.concatenate(parts), "segment_ids": np.repeat(segments, lengths)},
-        columns,
-        choices,
+    cls, sep, segments = (
+        np.array(ids, np.int32) for ids in ([tokenizer.cls_id], [tokenizer.sep_id], [0, 1])
     )
+    input_ids, segment_ids = [], []
+    for first, second in pairs:
+        row = [cls, first, sep] if second is None else [cls, first, sep, second, sep]
+        num_second = 0 if second is None else len(second) + 1
+        input_ids.append(np.concatenate(row))
+        segment_ids.append(np.repeat(segments, [len(first) + 2, num_second]))
+    sequences = {"input_ids": input_ids, "segment_ids": segment_ids}
+    return FeatureTable.from_rows(sequences, columns, choices)

@@ -4,11 +4,17 @@ import dataclasses
 import math
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.core.workers import num_workers_setting
-from albert_tf.model.config import MODEL_SIZES, SHARING_STRATEGIES
+from albert_tf.model.config import MODEL_SIZES, SHARING_STRATEGIES, AlbertConfig
 from albert_tf.training.settings import OptimizerConfig, RunConfig
+
+
+def files_setting(help: str, **declared: Any) -> Any:
+    """A `setting` with paths of input files, which may move before a run is resumed."""
+    return setting("", help, input_path=True, changes_results=False, **declared)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,12 +22,7 @@ class ModelChoice(Settings):
     """Which model is built if --init_checkpoint does not decide it; the base class of the tasks' settings."""
 
     model: str = setting("", "Name of the model's size.", choices=("", *MODEL_SIZES))
-    albert_config_file: str = setting(
-        "",
-        "JSON file with the model's sizes, instead of --model.",
-        input_path=True,
-        changes_results=False,
-    )
+    albert_config_file: str = files_setting("JSON file with the model's sizes, instead of --model.")
     share_parameters: str = setting(
         "", "Replaces the model's sharing strategy.", choices=("", *SHARING_STRATEGIES)
     )
@@ -39,6 +40,31 @@ class ModelChoice(Settings):
         """
         if not (self.model or self.albert_config_file or run.init_checkpoint):
             self.refuse("model", "or --albert_config_file or --init_checkpoint is required")
+
+    def chosen_config(
+        self, run: RunConfig, checkpoint: AlbertConfig | None, vocab_size: int | None
+    ) -> AlbertConfig:
+        """The model's sizes.
+
+        Args:
+          run: dropout rates that replace the model's.
+          checkpoint: of the initial checkpoint; taken if no flag names a size or a file.
+          vocab_size: V of the data, for sizes by name, which leave the vocabulary open.
+
+        Raises:
+          UserError: a configuration file is wrong.
+        """
+        rates = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob")
+        changes = {rate: getattr(run, rate) for rate in rates if getattr(run, rate) is not None}
+        if self.share_parameters:
+            changes["share_parameters"] = self.share_parameters
+        if self.albert_config_file:
+            return AlbertConfig.from_json_file(self.albert_config_file).replace(**changes)
+        if not self.model:
+            return checkpoint.replace(**changes)
+        if vocab_size:
+            changes["vocab_size"] = vocab_size
+        return AlbertConfig.from_name(self.model).replace(**changes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -152,11 +178,8 @@ _FINE_TUNING_RATES = ((768, 3e-5), (1024, 2e-5), (2048, 1e-5), (math.inf, 5e-6))
 class FineTuningConfig(ModelChoice):
     """Settings of all fine-tuning tasks."""
 
-    spm_model_file: str = setting(
-        "",
-        "SentencePiece model of the vocabulary; by default the one in --init_checkpoint's folder.",
-        input_path=True,
-        changes_results=False,
+    spm_model_file: str = files_setting(
+        "SentencePiece model of the vocabulary; by default the one in --init_checkpoint's folder."
     )
     do_lower_case: bool = setting(True, "Whether text is lower-cased; false for a cased model.")
     max_seq_length: int = setting(
@@ -199,11 +222,8 @@ class FineTuningConfig(ModelChoice):
         minimum=0,
         changes_results=False,
     )
-    ensemble: str = setting(
-        "",
-        "Folders of finished runs, separated by commas, whose predictions are averaged; nothing is trained.",
-        input_path=True,
-        changes_results=False,
+    ensemble: str = files_setting(
+        "Folders of finished runs, separated by commas, whose predictions are averaged; nothing is trained."
     )
     ensemble_selection: str = setting(
         "greedy",

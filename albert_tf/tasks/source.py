@@ -30,11 +30,13 @@ class Source(abc.ABC):
       task_name: what models of the task are marked with.
       labels: names of the model's outputs; empty until they are known.
       label_columns: columns that the losses compare with.
+      feature_function: the parts of `featuriser`, if the settings are the tokenizer and fields of `config`.
     """
 
     task_name: str
     labels: tuple[str, ...] = ()
     label_columns: tuple[str, ...] = ("label_ids",)
+    feature_function: tuple[Callable, type]
     sequence_names: tuple[str, ...] = ("input_ids", "segment_ids")
 
     def __init__(self, config: FineTuningConfig):
@@ -48,9 +50,11 @@ class Source(abc.ABC):
           UserError: a file is missing or wrong; names it, and the row.
         """
 
-    @abc.abstractmethod
     def featuriser(self, tokenizer: Tokenizer) -> tuple[Callable, Any]:
         """A function and its settings, a dataclass, so that `function(settings, items)` is a `FeatureTable`."""
+        function, settings = self.feature_function
+        names = [field.name for field in dataclasses.fields(settings) if field.name != "tokenizer"]
+        return function, settings(tokenizer, **{name: getattr(self.config, name) for name in names})
 
     def names(self, split: str) -> list[str]:
         """Names of the sequences and columns for the model and the losses."""

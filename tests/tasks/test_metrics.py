@@ -144,13 +144,18 @@ def test_worst_errors_are_the_surest_mistakes():
         [[0.1, 0.7, 0.2], [0.9, 0.0, 0.1], [0.2, 0.2, 0.6], [0.05, 0.05, 0.9], [0.3, 0.4, 0.3]]
     )
     labels = np.array([0, 0, 1, 1, 2])  # the second is right
-    assert metrics.worst_errors(probabilities, labels).tolist() == [3, 0, 2, 4]
-    assert metrics.worst_errors(probabilities, labels, count=2).tolist() == [3, 0]
-    assert metrics.worst_errors(np.eye(3), np.arange(3)).tolist() == []
-    assert metrics.worst_errors(np.full((30, 2), 0.5), np.ones(30, int)).tolist() == [*range(20)]
+    assert metrics.worst_errors(
+        np.argmax(probabilities, axis=1), labels, probabilities
+    ).tolist() == [3, 0, 2, 4]
+    assert metrics.worst_errors(
+        np.argmax(probabilities, axis=1), labels, probabilities, count=2
+    ).tolist() == [3, 0]
+    assert metrics.worst_errors(np.arange(3), np.arange(3), np.eye(3)).tolist() == []
+    tied = np.zeros(30, int), np.ones(30, int)
+    assert metrics.worst_errors(*tied, np.full((30, 2), 0.5)).tolist() == [*range(20)]
 
 
 def test_worst_score_errors_are_the_largest():
     scores, labels = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.5, 4.0, 3.0, 2.0])
-    assert metrics.worst_score_errors(scores, labels).tolist() == [1, 3, 0, 2]
-    assert metrics.worst_score_errors(scores, labels, count=1).tolist() == [1]
+    assert metrics.worst_errors(scores, labels, None).tolist() == [1, 3, 0, 2]
+    assert metrics.worst_errors(scores, labels, None, count=1).tolist() == [1]

@@ -109,7 +109,7 @@ def test_what_counts_as_collapsed(task_flags, finished):
     options[:, 2] = 1.5
     assert (
         words("race", probabilities=options)
-        == "the model chooses option C for all of the 6 questions"
+        == "the model predicts the label 'C' for all of the 6 questions"
     )
     spans = arrays(finished("squad2.0").folder)
     spans["end_top_index"] = np.zeros_like(spans["end_top_index"])  # so that no span is valid

@@ -87,7 +87,7 @@ class LongerPredictor(PairPredictor):
         logits_B2 = self.outputs(self.table(items))["logits"]
         answers = []
         for item, best in zip(items, logits_B2.argmax(axis=-1), strict=True):
-            example = self.example(item)
+            example = self.check(item)
             answers.append({"longer": (example.text_a, example.text_b)[best]})
         return answers
 

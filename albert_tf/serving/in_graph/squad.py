@@ -126,7 +126,7 @@ class GraphSquad(tf.Module):
     def _candidates(
         self, outputs: Mapping[str, tf.Tensor], features: Mapping[str, tf.Tensor]
     ) -> "_Spans":
-        """`squad_answers.candidate_spans_v1` or `candidate_spans_v2` of some windows, not yet in order."""
+        """`squad_answers.candidate_spans` of some windows, not yet in order."""
         if self._has_null:
             starts, start_scores = outputs["start_top_index"], outputs["start_top_log_probs"]
             shape = [tf.shape(starts)[0], starts.shape[1], -1]

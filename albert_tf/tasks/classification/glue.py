@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +12,7 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.tasks.classification.settings import task_key
 from albert_tf.tasks.classification.text_pairs import TextExample
-from albert_tf.tasks.classification.tsv import parse_label, parse_score, read_tsv
+from albert_tf.tasks.classification.tsv import parse_value, read_tsv
 
 SPLITS = ("train", "dev", "test")
 TFDS = "tfds"  # data_dir for tensorflow-datasets
@@ -20,7 +20,6 @@ SUBMISSION_FOLDER = "predictions"  # inside a run's folder
 SUBMISSION_HEADER = "index\tprediction"
 
 _ONE_FILE = {split: {"": f"{split}.tsv"} for split in SPLITS}
-_IN_TWO_GROUPS = {"matched": "{}_matched.tsv", "mismatched": "{}_mismatched.tsv"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +44,6 @@ class GlueTask:
 
     Attributes:
       name: as the paper writes it.
-      folder: its name in the benchmark's archive.
       labels: in the order of a model's outputs; empty for a regression.
       files: split -> group -> name; "" is the group of a split in one file.
       text_columns: one name or two.
@@ -55,12 +53,10 @@ class GlueTask:
       skips_short_rows: whether rows without enough columns are skipped, as the original does.
       metrics: names in `tasks.metrics.METRICS`; the first is the one in the paper's tables.
       leaderboard: group -> file.
-      tfds_name: of its configuration in tensorflow-datasets.
-      tfds_text_columns: names of the texts there.
+      tfds_text_columns: names of the texts in tensorflow-datasets, if they are others.
     """
 
     name: str
-    folder: str
     labels: tuple[str, ...] = ("0", "1")
     files: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=lambda: _ONE_FILE)
     text_columns: tuple[str, ...] = ("sentence1", "sentence2")
@@ -70,8 +66,12 @@ class GlueTask:
     skips_short_rows: bool = False
     metrics: tuple[str, ...] = ("accuracy",)
     leaderboard: Mapping[str, LeaderboardFile]
-    tfds_name: str
-    tfds_text_columns: tuple[str, ...] = ("sentence1", "sentence2")
+    tfds_text_columns: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """Its name in the benchmark's archive."""
+        return "diagnostic" if self.name == "AX" else self.name
 
     @property
     def is_regression(self) -> bool:
@@ -86,110 +86,75 @@ _NLI_LABELS = ("contradiction", "entailment", "neutral")
 _TWO_WAY_LABELS = ("entailment", "not_entailment")
 
 
-def _answers(name: str, num_rows: int, constant_answer: str) -> Mapping[str, LeaderboardFile]:
-    return {"": LeaderboardFile(name, num_rows, constant_answer)}
+def _task(name: str, test_set: tuple[int, str], **fields: Any) -> GlueTask:
+    """A task with one test set, of which the number of rows and the constant answer are given."""
+    return GlueTask(
+        name=name, leaderboard={"": LeaderboardFile(f"{name}.tsv", *test_set)}, **fields
+    )
 
 
 # Labels in the original's order (classifier_utils.py, `get_labels`). Metrics: the two of GLUE, first the one that the
 # paper's Table 9 holds: accuracy for MRPC and QQP, Pearson's correlation for STS-B (fairseq#1561).
 _TASKS = (
-    GlueTask(
-        name="CoLA",
-        folder="CoLA",
+    _task(
+        "CoLA",
+        (1063, "1"),
         text_columns=("sentence",),
         columns_without_header=("source", "label", "original_label", "sentence"),
         metrics=("matthews", "accuracy"),
-        leaderboard=_answers("CoLA.tsv", 1063, "1"),
-        tfds_name="cola",
-        tfds_text_columns=("sentence",),
     ),
-    GlueTask(
-        name="SST-2",
-        folder="SST-2",
-        text_columns=("sentence",),
-        leaderboard=_answers("SST-2.tsv", 1821, "1"),
-        tfds_name="sst2",
-        tfds_text_columns=("sentence",),
-    ),
-    GlueTask(
-        name="MRPC",
-        folder="MRPC",
+    _task("SST-2", (1821, "1"), text_columns=("sentence",)),
+    _task(
+        "MRPC",
+        (1725, "1"),
         text_columns=("#1 String", "#2 String"),
         label_column="Quality",
         metrics=("accuracy", "f1"),
-        leaderboard=_answers("MRPC.tsv", 1725, "1"),
-        tfds_name="mrpc",
+        tfds_text_columns=("sentence1", "sentence2"),
     ),
-    GlueTask(
-        name="STS-B",
-        folder="STS-B",
-        labels=(),
-        label_column="score",
-        metrics=("pearson", "spearman"),
-        leaderboard=_answers("STS-B.tsv", 1379, "2.701"),
-        tfds_name="stsb",
+    _task(
+        "STS-B", (1379, "2.701"), labels=(), label_column="score", metrics=("pearson", "spearman")
     ),
-    GlueTask(
-        name="QQP",
-        folder="QQP",
+    _task(
+        "QQP",
+        (390965, "0"),
         text_columns=("question1", "question2"),
         label_column="is_duplicate",
         id_column="id",
         skips_short_rows=True,
         metrics=("accuracy", "f1"),
-        leaderboard=_answers("QQP.tsv", 390965, "0"),
-        tfds_name="qqp",
-        tfds_text_columns=("question1", "question2"),
     ),
     GlueTask(
         name="MNLI",
-        folder="MNLI",
         labels=_NLI_LABELS,
         files={
             "train": {"": "train.tsv"},
-            "dev": {group: name.format("dev") for group, name in _IN_TWO_GROUPS.items()},
-            "test": {group: name.format("test") for group, name in _IN_TWO_GROUPS.items()},
+            "dev": {"matched": "dev_matched.tsv", "mismatched": "dev_mismatched.tsv"},
+            "test": {"matched": "test_matched.tsv", "mismatched": "test_mismatched.tsv"},
         },
         label_column="gold_label",
         leaderboard={
             "matched": LeaderboardFile("MNLI-m.tsv", 9796, "entailment"),
             "mismatched": LeaderboardFile("MNLI-mm.tsv", 9847, "entailment"),
         },
-        tfds_name="mnli",
         tfds_text_columns=("premise", "hypothesis"),
     ),
-    GlueTask(
-        name="QNLI",
-        folder="QNLI",
+    _task(
+        "QNLI",
+        (5463, "not_entailment"),
         labels=_TWO_WAY_LABELS,
         text_columns=("question", "sentence"),
-        leaderboard=_answers("QNLI.tsv", 5463, "not_entailment"),
-        tfds_name="qnli",
-        tfds_text_columns=("question", "sentence"),
     ),
-    GlueTask(
-        name="RTE",
-        folder="RTE",
-        labels=_TWO_WAY_LABELS,
-        leaderboard=_answers("RTE.tsv", 3000, "entailment"),
-        tfds_name="rte",
-    ),
-    GlueTask(
-        name="WNLI",
-        folder="WNLI",
-        leaderboard=_answers("WNLI.tsv", 146, "0"),
-        tfds_name="wnli",
-    ),
+    _task("RTE", (3000, "entailment"), labels=_TWO_WAY_LABELS),
+    _task("WNLI", (146, "0")),
     # The diagnostic set has no labels; a model of MNLI answers it, and the leaderboard scores it by this metric.
-    GlueTask(
-        name="AX",
-        folder="diagnostic",
+    _task(
+        "AX",
+        (1104, "entailment"),
         labels=_NLI_LABELS,
         files={"test": {"": "diagnostic.tsv"}},
         label_column="",
         metrics=("matthews",),
-        leaderboard=_answers("AX.tsv", 1104, "entailment"),
-        tfds_name="ax",
         tfds_text_columns=("premise", "hypothesis"),
     ),
 )
@@ -237,21 +202,18 @@ def read_glue(task: GlueTask, data_dir: str, split: str, *, flag: str) -> list[T
         )
     if data_dir == TFDS:
         return _read_tfds(task, split, flag)
-    paths, missing = [], []
-    for group, name in task.files[split].items():
-        path = _locate(task, data_dir, name)
-        if path:
-            paths.append((group, path))
-        else:
-            missing.append(name)
-    if not paths:
+    names = task.files[split]
+    paths = {group: _locate(task, data_dir, name) for group, name in names.items()}
+    missing = [names[group] for group, path in paths.items() if not path]
+    if len(missing) == len(names):
         inside = " or ".join(os.path.join(task.folder, name) for name in missing)
         raise UserError(f"--{flag}={data_dir}: has no {inside}, and no {' or '.join(missing)}")
     if missing:
         print(f"{task.name}: continues without {', '.join(missing)}, not in {data_dir}", flush=True)
     return [
         example
-        for group, path in paths
+        for group, path in paths.items()
+        if path
         for example in read_glue_file(task, path, split, group=group, source=path)
     ]
 
@@ -293,40 +255,30 @@ def read_glue_file(
 
     Source: classifier_utils.py (`MnliProcessor` to `AXProcessor`).
     """
-    table = read_tsv(
-        path, source=source, columns=task.columns_without_header if split != "test" else ()
-    )
-    label_column = task.label_column if split != "test" else ""
+    is_labelled = split != "test"
+    columns = task.columns_without_header if is_labelled else ()
+    table = read_tsv(path, source=source, columns=columns)
     texts = [table.position(column) for column in task.text_columns]
-    label = table.position(label_column) if label_column else -1
+    label = table.position(task.label_column) if is_labelled and task.label_column else -1
     id = table.position(task.id_column) if task.id_column in table.columns else -1
     last = max(*texts, label, id)
     indices = {name: index for index, name in enumerate(task.labels)}
     examples, num_skipped = [], 0
     for row, fields in table.rows():
-        if len(fields) <= last:
-            if task.skips_short_rows and split != "test":
-                num_skipped += 1
-                continue
+        if len(fields) > last:
+            name = str(row - table.first_row) if id < 0 else fields[id].strip()
+            value = None if label < 0 else parse_value(fields[label], indices, f"{path}:{row}")
+            words = [fields[column] for column in texts]
+            examples.append(TextExample(name, *words, label=value, group=group, row=row))
+        elif task.skips_short_rows and is_labelled:
+            num_skipped += 1
+        else:
             raise table.width_error(row, fields)
-        example = TextExample(
-            id=str(row - table.first_row) if id < 0 else fields[id].strip(),
-            text_a=fields[texts[0]],
-            text_b=fields[texts[1]] if len(texts) > 1 else None,
-            label=None if label < 0 else _parse(fields[label], indices, f"{path}:{row}"),
-            group=group,
-            row=row,
-        )
-        examples.append(example)
     if num_skipped:
         print(f"{path}: {num_skipped:,} rows without enough columns are left out", flush=True)
     if not examples:
         raise UserError(f"{source}: holds no rows with enough columns")
     return examples
-
-
-def _parse(word: str, indices: Mapping[str, int], place: str) -> int | float:
-    return parse_label(word, indices, place) if indices else parse_score(word, place)
 
 
 # --- tensorflow-datasets -> examples ---
@@ -339,10 +291,14 @@ def _read_tfds(task: GlueTask, split: str, flag: str) -> list[TextExample]:
     examples = []
     for group in task.files[split]:
         part = "_".join(filter(None, (_TFDS_SPLITS[split], group)))
-        rows, label_feature = _load_tfds(f"glue/{task.tfds_name}", part, flag)
+        rows, label_feature = _load_tfds(f"glue/{task_key(task.name)}", part, flag)
         order = _tfds_label_order(task, label_feature)
-        rows.sort(key=lambda row: row["idx"])  # the package shuffles what it stores
-        examples += _tfds_examples(task, rows, order, split, group)
+        for row in sorted(rows, key=lambda row: row["idx"]):  # the package shuffles what it stores
+            label = None
+            if split != "test":
+                label = float(row["label"]) if order is None else int(order[row["label"]])
+            texts = [row[name].decode() for name in task.tfds_text_columns or task.text_columns]
+            examples.append(TextExample(str(row["idx"]), *texts, label=label, group=group))
     return examples
 
 
@@ -374,19 +330,8 @@ def _tfds_label_order(task: GlueTask, feature: Any) -> Sequence[int] | None:
     if set(names) == set(task.labels):
         return [task.labels.index(name) for name in names]
     if len(names) != len(task.labels):
-        raise UserError(f"glue/{task.tfds_name}: has the labels {', '.join(names)}, not ours")
+        raise UserError(f"glue/{task_key(task.name)}: has the labels {', '.join(names)}, not ours")
     return range(len(names))
-
-
-def _tfds_examples(
-    task: GlueTask, rows: Sequence[Mapping], order: Sequence[int] | None, split: str, group: str
-) -> Iterator[TextExample]:
-    for row in rows:
-        label = None
-        if split != "test":
-            label = float(row["label"]) if order is None else int(order[row["label"]])
-        texts = [row[column].decode() for column in task.tfds_text_columns]
-        yield TextExample(str(row["idx"]), *texts, label=label, group=group)
 
 
 # --- Answers -> the files of the leaderboard ---

@@ -14,16 +14,7 @@ class PairPredictor(Predictor):
 
     expects = 'a text, two texts with a tab between, or {"text_a": ..., "text_b": ...}'
 
-    def check(self, item):
-        """See `Predictor`."""
-        self.example(item)
-
-    def example(self, item: Item) -> TextExample:
-        """The texts of an item.
-
-        Raises:
-          UserError: it is not what is expected.
-        """
+    def check(self, item: Item) -> TextExample:
         if isinstance(item, str):
             text_a, *rest = item.split("\t")
             text_b = rest[0] if rest else None
@@ -38,7 +29,7 @@ class PairPredictor(Predictor):
     def table(self, items: Sequence[Item]) -> FeatureTable:
         """The sequences of items."""
         settings = PairSettings(self.tokenizer, self.task["max_seq_length"])
-        return make_pair_features(settings, [self.example(item) for item in items])
+        return make_pair_features(settings, [self.check(item) for item in items])
 
 
 class ClassificationPredictor(PairPredictor):
@@ -53,7 +44,6 @@ class ClassificationPredictor(PairPredictor):
         return [best_label("label", labels, row) for row in softmax(logits_BC, axis=-1)]
 
     def shown(self, answer):
-        """See `Predictor`."""
         if "probabilities" not in answer:
             return "  ".join(f"{name} {value:.3f}" for name, value in answer.items())
         return bars(answer["probabilities"])

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 
 from albert_tf.core.settings import Settings, setting
-from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig
+from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig, files_setting
 
 GLUE_TASK_NAMES = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "AX")
 OWN_TASK = "tsv"
@@ -32,17 +32,10 @@ class ClassifierConfig(FineTuningConfig):
         "Folder with the files of GLUE or of the task; `tfds` downloads them with tensorflow-datasets.",
         changes_results=False,
     )
-    train_file: str = setting(
-        "", "Training data of --task_name=tsv.", input_path=True, changes_results=False
-    )
-    eval_file: str = setting(
-        "", "Development data of --task_name=tsv.", input_path=True, changes_results=False
-    )
-    predict_file: str = setting(
-        "",
-        "Data of --do_predict, with or without labels; by default the test data of the GLUE task.",
-        input_path=True,
-        changes_results=False,
+    train_file: str = files_setting("Training data of --task_name=tsv.")
+    eval_file: str = files_setting("Development data of --task_name=tsv.")
+    predict_file: str = files_setting(
+        "Data of --do_predict, with or without labels; by default the test data of the GLUE task."
     )
     text_columns: str = setting(
         "",

@@ -15,6 +15,7 @@ class TextSource(Source):
     """
 
     config: ClassifierConfig
+    feature_function = (make_pair_features, PairSettings)
 
     def __init__(self, config: ClassifierConfig):
         super().__init__(config)
@@ -45,14 +46,13 @@ class TextSource(Source):
             return None
         if split == "train" and not self.labels:
             self.labels = tsv.find_labels(path, label_column=config.label_column, flag=flag)
-        is_labelled = split != "predict"
+        is_labelled = split != "predict" and self.labels  # unknown ones are refused later
         return tsv.read_own(
             path,
             text_columns=[name.strip() for name in config.text_columns.split(",")],
             label_column=config.label_column if is_labelled else "",
             id_column=config.id_column,
-            labels=self.labels if is_labelled and not self.is_regression else None,
-            kind=config.kind,
+            labels=() if self.is_regression else self.labels,
             flag=flag,
         )
 
@@ -68,7 +68,3 @@ class TextSource(Source):
             seed=0,
         )
         return pair_ranking.paired_table(table, pairs)
-
-    def featuriser(self, tokenizer):
-        """See `Source`."""
-        return make_pair_features, PairSettings(tokenizer, self.config.max_seq_length)

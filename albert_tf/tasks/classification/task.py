@@ -11,8 +11,7 @@ from albert_tf.tasks.classification import glue, pair_ranking
 from albert_tf.tasks.classification.settings import ClassifierConfig
 from albert_tf.tasks.classification.source import TextSource
 from albert_tf.tasks.finetuning import (
-    FineTuningTask,
-    answer_rows,
+    LabelTask,
     averaged,
     commonest_share,
     example_weights,
@@ -22,7 +21,7 @@ from albert_tf.training.losses import Ratio, cross_entropy, squared_error
 from albert_tf.training.task import Features, Files, Outputs, Predictions
 
 
-class ClassificationTask(FineTuningTask):
+class ClassificationTask(LabelTask):
     """One GLUE task, or a task of the user's own; arguments as of `FineTuningTask`."""
 
     model_class = AlbertForSequenceClassification
@@ -79,9 +78,9 @@ class ClassificationTask(FineTuningTask):
         """Scores, float [examples], or indices of labels, int [examples]."""
         if self.is_regression:
             return averaged(members, "scores")[:, 0]
-        probabilities = averaged(members, "probabilities")
         if not self.config.pair_ranking:
-            return np.argmax(probabilities, axis=1)
+            return super()._answers(members, split)
+        probabilities = averaged(members, "probabilities")
         positive = pair_ranking.POSITIVE_LABELS[self.task_name]
         questions = [example.text_a for example in self.items[split]]
         scores = self._score(np.log(np.maximum(probabilities, np.finfo(np.float32).tiny)))
@@ -105,14 +104,14 @@ class ClassificationTask(FineTuningTask):
 
     def collapsed(self, members: Sequence[Predictions]) -> str:
         """Says so if every prediction is the same."""
-        answers = self._answers(members)
-        if self.is_regression:
-            is_same, answer = np.ptp(answers) < 1e-3, f"the score {answers[0]:.3f}"
-        else:
-            is_same, answer = len(set(answers)) == 1, f"the label {self.labels[answers[0]]!r}"
-        if not is_same or len(set(self._column("eval", self.label_column))) == 1:
+        if not self.is_regression:
+            return super().collapsed(members)
+        scores = self._answers(members)
+        if np.ptp(scores) >= 1e-3 or len(set(self._column("eval", self.label_column))) == 1:
             return ""
-        return f"the model predicts {answer} for all of the {len(answers):,} examples"
+        return (
+            f"the model predicts the score {scores[0]:.3f} for all of the {len(scores):,} examples"
+        )
 
     def chance_levels(self) -> Mapping[str, float]:
         """Accuracy of always giving the commonest label."""
@@ -122,39 +121,26 @@ class ClassificationTask(FineTuningTask):
         labels = self._column("eval", "label_ids")[np.array(groups) == groups[0]]
         return {"accuracy": commonest_share(labels)}
 
-    def evaluation_files(self, members: Sequence[Predictions]) -> Files:
-        """A table of confusions and the worst errors, and the raw predictions."""
-        return {
-            "predictions/eval_errors.txt": self._error_report(members),
-            **self._raw_file(members, "eval"),
-        }
-
-    def _error_report(self, members: Sequence[Predictions]) -> str:
-        labels, answers = self._column("eval", self.label_column), self._answers(members)
-        probabilities = None if self.is_regression else averaged(members, "probabilities")
-
-        def describe(index: int) -> str:
-            example, answer, label = self.items["eval"][index], answers[index], labels[index]
-            if self.is_regression:
-                words = f"predicted {answer:.2f}, true {label:.2f}"
-            else:
-                probability = probabilities[index].max()
-                words = f"predicted {self.labels[answer]} ({probability:.3f}), true {self.labels[label]}"
-            texts = [f"  {text}" for text in (example.text_a, example.text_b) if text]
-            return "\n".join([f"row {example.row}: {words}", *texts])
-
-        names = () if self.is_regression else self.labels
-        return metrics.error_report(
-            answers, labels, describe, names=names, probabilities=probabilities
-        )
+    def _describe(self, item, answer, truth, probability):
+        words = f"predicted {answer:.2f}, true {truth:.2f}"
+        if not self.is_regression:
+            words = (
+                f"predicted {self.labels[answer]} ({probability:.3f}), true {self.labels[truth]}"
+            )
+        texts = [f"  {text}" for text in (item.text_a, item.text_b) if text]
+        return "\n".join([f"row {item.row}: {words}", *texts])
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
         """Readable answers with probabilities, the leaderboard's file of a GLUE task, and the raw predictions."""
         examples, answers = self.items["predict"], self._answers(members, "predict")
-        contents = {
-            "predictions/predictions.tsv": self._readable(members),
-            **self._raw_file(members, "predict"),
-        }
+        if self.is_regression:
+            rows = [
+                f"{item.id}\t{score:.4f}" for item, score in zip(examples, answers, strict=True)
+            ]
+            text = "\n".join(["id\tscore", *rows]) + "\n"
+            contents = {"predictions/predictions.tsv": text, **self._raw_file(members, "predict")}
+        else:
+            contents = super().prediction_files(members)
         if self.source.glue:
             groups = np.array([example.group for example in examples])
             for group in dict.fromkeys(groups.tolist()):
@@ -163,11 +149,3 @@ class ClassificationTask(FineTuningTask):
                 name, text = glue.submission_tsv(self.source.glue, group, ids, answers[indices])
                 contents[f"predictions/{name}"] = text
         return contents
-
-    def _readable(self, members: Sequence[Predictions]) -> str:
-        answers = self._answers(members, "predict")
-        ids = [example.id for example in self.items["predict"]]
-        if self.is_regression:
-            rows = [f"{id}\t{score:.4f}" for id, score in zip(ids, answers, strict=True)]
-            return "\n".join(["id\tscore", *rows]) + "\n"
-        return answer_rows(ids, self.labels, answers, averaged(members, "probabilities"))

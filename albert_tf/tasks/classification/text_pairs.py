@@ -3,8 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 
-import numpy as np
-
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.sequences import pack_pairs
 from albert_tf.text.tokenizer import Tokenizer
@@ -66,7 +64,13 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
     for ids_a, ids_b in zip(ids[::2], ids[1::2], strict=True):
         length_a, length_b = kept_lengths(len(ids_a), len(ids_b), settings.max_seq_length)
         pairs.append((ids_a[:length_a], ids_b[:length_b] if length_b else None))
-    columns = _label_columns([example.label for example in examples])
+    labels = [example.label for example in examples]
+    kinds = {type(label) for label in labels}
+    if len(kinds) > 1:
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise ValueError(f"labels must be of one kind, got {names}")
+    names = {int: "label_ids", float: "label_scores"}
+    columns = {names[kind]: labels for kind in kinds if kind in names}
     return pack_pairs(settings.tokenizer, pairs, columns)
 
 
@@ -90,15 +94,3 @@ def kept_lengths(num_a: int, num_b: int, max_seq_length: int) -> tuple[int, int]
     room = max_seq_length - 3
     keep_a = min(num_a, max(room - num_b, (room + 1) // 2))
     return keep_a, min(num_b, room - keep_a)
-
-
-def _label_columns(labels: Sequence[int | float | None]) -> dict[str, np.ndarray]:
-    kinds = {type(label) for label in labels}
-    if len(kinds) > 1:
-        names = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise ValueError(f"labels must be of one kind, got {names}")
-    if kinds == {int}:
-        return {"label_ids": np.array(labels, np.int32)[:, None]}
-    if kinds == {float}:
-        return {"label_scores": np.array(labels, np.float32)[:, None]}
-    return {}

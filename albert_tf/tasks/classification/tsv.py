@@ -5,6 +5,7 @@ of CSV joins all rows up to the next one.
 """
 
 import codecs
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,6 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.files import read_bytes
 from albert_tf.tasks.classification.text_pairs import TextExample
 
-KINDS = ("classification", "regression")
 _NAMES_SHOWN = 20  # labels or columns in one message
 
 
@@ -120,39 +120,29 @@ def _listed(names: Sequence[str]) -> str:
 # --- Labels and scores ---
 
 
-def parse_label(word: str, indices: Mapping[str, int], place: str) -> int:
-    """The index of a label, white space around it ignored.
+def parse_value(word: str, indices: Mapping[str, int], place: str) -> int | float:
+    """The index of a label, white space around it ignored; or a score.
 
     Args:
       word: the field.
-      indices: of the labels, by label.
+      indices: of the labels, by label; empty for a score.
       place: file and row, for the message.
 
     Raises:
-      UserError: there is no such label.
+      UserError: there is no such label, or the score is not a finite number.
     """
-    label = word.strip()
-    if label not in indices:
-        raise UserError(f"{place}: expected a label ({_listed(list(indices))}), got {label[:80]!r}")
-    return indices[label]
-
-
-def parse_score(word: str, place: str) -> float:
-    """A score.
-
-    Args:
-      word: the field.
-      place: file and row, for the message.
-
-    Raises:
-      UserError: it is no number, or not a finite one.
-    """
+    word = word.strip()
+    if indices:
+        if word not in indices:
+            known = _listed(list(indices))
+            raise UserError(f"{place}: expected a label ({known}), got {word[:80]!r}")
+        return indices[word]
     try:
         score = float(word)
     except ValueError:
         score = math.nan
     if not math.isfinite(score):
-        raise UserError(f"{place}: expected a number as score, got {word.strip()[:80]!r}")
+        raise UserError(f"{place}: expected a number as score, got {word[:80]!r}")
     return score
 
 
@@ -165,8 +155,7 @@ def read_own(
     text_columns: Sequence[str],
     label_column: str = "",
     id_column: str = "",
-    labels: Sequence[str] | None = None,
-    kind: str = "classification",
+    labels: Sequence[str] = (),
     flag: str,
 ) -> list[TextExample]:
     """Reads a file with a header, the columns of which the user names.
@@ -177,37 +166,24 @@ def read_own(
       label_column: name of the column with the label or the score; "" reads neither, so that a file to predict on
         need not have it.
       id_column: name of a column with ids; "" numbers the examples from 0.
-      labels: in the order of the model's outputs; needed to read the labels of a classification only.
-      kind: one of `KINDS`.
+      labels: in the order of the model's outputs; empty for a regression.
       flag: the flag that named the file, for messages.
 
     Raises:
       UserError: the file cannot be read, a column is missing, a row has too few or too many columns, a label is
         unknown, or a score is no number.
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {KINDS}, got {kind!r}")
     table = read_tsv(path, source=f"--{flag}={path}")
     texts = [table.position(column) for column in text_columns]
     label = table.position(label_column) if label_column else None
     id = table.position(id_column) if id_column else None
-    indices = {name: index for index, name in enumerate(labels or ())}
+    indices = {name: index for index, name in enumerate(labels)}
     examples = []
     for row, fields in _whole_rows(table):
-        value, place = None, f"{path}:{row}"
-        if label is not None and kind == "classification":
-            value = parse_label(fields[label], indices, place)
-        elif label is not None:
-            value = parse_score(fields[label], place)
-        examples.append(
-            TextExample(
-                id=str(len(examples)) if id is None else fields[id],
-                text_a=fields[texts[0]],
-                text_b=fields[texts[1]] if len(texts) > 1 else None,
-                label=value,
-                row=row,
-            )
-        )
+        name = str(len(examples)) if id is None else fields[id]
+        value = None if label is None else parse_value(fields[label], indices, f"{path}:{row}")
+        words = [fields[column] for column in texts]
+        examples.append(TextExample(name, *words, label=value, row=row))
     return examples
 
 
@@ -235,22 +211,13 @@ def find_labels(path: str, *, label_column: str, flag: str) -> tuple[str, ...]:
             raise UserError(f"{path}:{row}: has no label in column {label_column!r}")
         labels.add(label)
     if len(labels) < 2:
-        only = labels.pop()
         raise UserError(
-            f"{table.source}: expected two labels or more in column {label_column!r}, got only {only!r}"
+            f"{table.source}: expected two labels or more in column {label_column!r}, got only {label!r}"
         )
-    return tuple(sorted(labels, key=_number_and_label if all(map(_is_number, labels)) else None))
-
-
-def _number_and_label(label: str) -> tuple[float, str]:
-    return float(label), label
-
-
-def _is_number(label: str) -> bool:
-    try:
-        return math.isfinite(float(label))
-    except ValueError:
-        return False
+    with contextlib.suppress(ValueError):  # some labels are not numbers
+        if all(math.isfinite(float(label)) for label in labels):
+            return tuple(sorted(labels, key=lambda label: (float(label), label)))
+    return tuple(sorted(labels))
 
 
 def _whole_rows(table: TsvTable) -> Iterator[tuple[int, list[str]]]:

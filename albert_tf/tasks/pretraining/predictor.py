@@ -22,8 +22,9 @@ class PretrainedPredictor(PairPredictor):
     )
 
     def check(self, item):
-        """See `Predictor`."""
-        self._use(self.example(item))
+        example = super().check(item)
+        self._use(example)
+        return example
 
     def predict(self, items):
         """See `Predictor`.
@@ -32,11 +33,15 @@ class PretrainedPredictor(PairPredictor):
         the best. For two texts: `in_order`, the probability that the first comes first. For another text:
         `embedding`, the mean of the tokens' last hidden states [D].
         """
-        uses = [self._use(self.example(item)) for item in items]
+        uses = [self._use(self.check(item)) for item in items]
         answers: list[Answer] = [{}] * len(items)
         for use in dict.fromkeys(uses):
             indices = [index for index, name in enumerate(uses) if name == use]
-            function = {"order": self._order, "fill": self._fill, "embed": self._embed}[use]
+            function = {
+                "order": self._order,
+                "fill": lambda texts: map(self._fill, texts),
+                "embed": self._embed,
+            }[use]
             for index, answer in zip(indices, function([items[i] for i in indices]), strict=True):
                 answers[index] = answer
         return answers
@@ -67,10 +72,8 @@ class PretrainedPredictor(PairPredictor):
             for hidden_LD, length in zip(hidden_BLD, table.lengths, strict=True)
         ]
 
-    def _fill(self, items: Sequence[Item]) -> list[Answer]:
-        return [self._filled(self.example(item).text_a) for item in items]
-
-    def _filled(self, text: str) -> Answer:
+    def _fill(self, item: Item) -> Answer:
+        text = self.check(item).text_a
         tokenizer = self.tokenizer
         ids = encode_masked(tokenizer, text)[: self.task["max_seq_length"] - 2]
         ids = np.array([tokenizer.cls_id, *ids, tokenizer.sep_id], np.int32)
@@ -90,7 +93,6 @@ class PretrainedPredictor(PairPredictor):
         return {"text": tokenizer.decode(ids), "masks": masks}
 
     def shown(self, answer):
-        """See `Predictor`."""
         if "in_order" in answer:
             return bars({"in order": answer["in_order"], "swapped": 1 - answer["in_order"]})
         if "embedding" in answer:

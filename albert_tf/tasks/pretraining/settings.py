@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from albert_tf.core.settings import Settings, setting
-from albert_tf.tasks.settings import ModelChoice
+from albert_tf.tasks.settings import ModelChoice, files_setting
 from albert_tf.training.settings import RunConfig
 
 
@@ -12,23 +12,12 @@ from albert_tf.training.settings import RunConfig
 class PretrainingConfig(ModelChoice):
     """Records and model of pretraining."""
 
-    input_file: str = setting(
-        "",
-        "Training records: TFRecord files, globs or folders, separated by commas.",
-        input_path=True,
-        changes_results=False,
+    input_file: str = files_setting(
+        "Training records: TFRecord files, globs or folders, separated by commas."
     )
-    eval_file: str = setting(
-        "",
-        "Held-out records for evaluation, in the form of --input_file.",
-        input_path=True,
-        changes_results=False,
-    )
-    spm_model_file: str = setting(
-        "",
-        "SentencePiece model of the records; it is copied into the model's folder.",
-        input_path=True,
-        changes_results=False,
+    eval_file: str = files_setting("Held-out records for evaluation, in the form of --input_file.")
+    spm_model_file: str = files_setting(
+        "SentencePiece model of the records; it is copied into the model's folder."
     )
     max_seq_length: int | None = setting(
         None,

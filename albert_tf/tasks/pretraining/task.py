@@ -13,7 +13,6 @@ from albert_tf.data.datasets import RecordData
 from albert_tf.formats import pretrained
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
-from albert_tf.tasks.model_choice import chosen_config
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.losses import Ratio, accuracy, cross_entropy
@@ -46,7 +45,6 @@ class PretrainingTask(Task):
     def __init__(self, config: PretrainingConfig, run: RunConfig):
         self.config = config
         self._find_records(run)
-        self._init_weights = None
         self.model_config = self._resolve_model_config(run)
 
     def _find_records(self, run: RunConfig) -> None:
@@ -55,7 +53,13 @@ class PretrainingTask(Task):
         flags = ["input_file"] if run.do_train else []
         flags += ["eval_file"] if run.do_eval and config.eval_file else []
         sets = {flag: records.find_records(getattr(config, flag), flag) for flag in flags}
-        self._check_host(sets, run)
+        for flag, record_set in sets.items():
+            # They would be masked on another machine, without our Python.
+            if record_set.has_dynamic_masks and run.tpu_name not in ("", "local"):
+                raise UserError(
+                    f"--{flag}: records made with --masking=dynamic are masked in this process, not on the hosts of"
+                    f" --tpu_name={run.tpu_name}; make them with --masking=static"
+                )
         lengths = {flag: self._check_lengths(flag, record_set) for flag, record_set in sets.items()}
         self.max_seq_length, max_predictions = next(iter(lengths.values()))
         for flag, length in lengths.items():
@@ -71,15 +75,6 @@ class PretrainingTask(Task):
         shuffling = config.shuffle, config.shuffle_buffer_examples
         data = {flag: RecordData(sets[flag], self.schema, *shuffling) for flag in sets}
         self.train_data, self.eval_data = data.get("input_file"), data.get("eval_file")
-
-    def _check_host(self, sets: Mapping[str, records.RecordSet], run: RunConfig) -> None:
-        """Refuses records that are masked while reading if another machine reads them, without our Python."""
-        for flag, record_set in sets.items():
-            if record_set.has_dynamic_masks and run.tpu_name not in ("", "local"):
-                raise UserError(
-                    f"--{flag}: records made with --masking=dynamic are masked in this process, not on the hosts of"
-                    f" --tpu_name={run.tpu_name}; make them with --masking=static"
-                )
 
     def _check_lengths(self, flag: str, record_set: records.RecordSet) -> tuple[int, int]:
         """Sequence length and predictions of records, which must be those of the flags that are given."""
@@ -102,28 +97,20 @@ class PretrainingTask(Task):
         return length, slots
 
     def _resolve_model_config(self, run: RunConfig) -> AlbertConfig:
-        config = self.config
-        if run.init_checkpoint:
-            self._init_weights = pretrained.read_weights(run.init_checkpoint)
+        weights = pretrained.read_weights(run.init_checkpoint) if run.init_checkpoint else None
+        self._init_weights = weights
         vocab_size = next(iter(self._all_records.values())).metadata.get("vocab_size")
-        model_config = chosen_config(config, run, self._init_weights, vocab_size)
+        model_config = self.config.chosen_config(run, weights and weights.config, vocab_size)
         self._check_fits(model_config, vocab_size)
-        if self._init_weights:
-            self._check_checkpoints_vocabulary()
-        if self._init_weights and run.warm_start_from_shallower:
-            self._init_weights = pretrained.stretched(self._init_weights, model_config)
-        elif self._init_weights:
-            pretrained.check_same_sizes(self._init_weights, model_config)
+        if weights and weights.vocabulary:
+            known = Tokenizer.from_file(weights.vocabulary).sha256
+            for flag, record_set in self._all_records.items():
+                record_set.require_vocabulary(flag, known, weights.vocabulary, "--init_checkpoint")
+        if weights and run.warm_start_from_shallower:
+            self._init_weights = pretrained.stretched(weights, model_config)
+        elif weights:
+            pretrained.check_same_sizes(weights, model_config)
         return model_config
-
-    def _check_checkpoints_vocabulary(self) -> None:
-        """Checks that the records were made with the vocabulary of the initial checkpoint, where both are known."""
-        vocabulary = self._init_weights.vocabulary
-        if not vocabulary:
-            return
-        known = Tokenizer.from_file(vocabulary).sha256
-        for flag, record_set in self._all_records.items():
-            record_set.require_vocabulary(flag, known, vocabulary, "--init_checkpoint")
 
     def _check_fits(self, model_config: AlbertConfig, vocab_size: int | None) -> None:
         if vocab_size and vocab_size != model_config.vocab_size:
@@ -137,7 +124,7 @@ class PretrainingTask(Task):
                 f" have --max_seq_length={self.max_seq_length}"
             )
         for flag, record_set in self._all_records.items():
-            features = next(iter(self._sample(record_set, 64)))
+            features = self._sample(record_set, 64)
             largest = max(int(features["input_ids"].max()), int(features["masked_lm_ids"].max()))
             if largest >= model_config.vocab_size:
                 raise UserError(
@@ -159,16 +146,14 @@ class PretrainingTask(Task):
             if record_set.metadata.get("spm_sha256", vocabulary.sha256) != vocabulary.sha256:
                 raise UserError(f"{flag}: the records of --{name} were made with another one")
 
-    def _sample(self, record_set: records.RecordSet, num_examples: int):
-        """The first examples, as one batch of NumPy arrays."""
-        batches = records.first_batches(record_set, self.schema, num_examples).take(1)
+    def _sample(self, record_set: records.RecordSet, num_examples: int) -> dict[str, np.ndarray]:
+        """The first examples, as one batch."""
         try:
-            return [{name: value.numpy() for name, value in batch.items()} for batch in batches]
+            batch = next(iter(records.first_batches(record_set, self.schema, num_examples)))
         except tf.errors.OpError as error:
-            reason = first_line(error)
-            raise UserError(
-                f"damaged records: {', '.join(records.damaged_files(record_set, self.schema)) or reason}"
-            ) from None
+            damaged = ", ".join(records.damaged_files(record_set, self.schema))
+            raise UserError(f"damaged records: {damaged or first_line(error)}") from None
+        return {name: value.numpy() for name, value in batch.items()}
 
     def settings(self) -> Mapping[str, Settings | Mapping]:
         """The task's settings by group, for the run's config.json."""
@@ -243,7 +228,7 @@ class PretrainingTask(Task):
     def chance_levels(self) -> Mapping[str, float]:
         """Accuracy of always giving the most frequent answer of the first examples."""
         record_set = self._all_records.get("eval_file") or self._all_records["input_file"]
-        (features,) = self._sample(record_set, _CHANCE_EXAMPLES)
+        features = self._sample(record_set, _CHANCE_EXAMPLES)
         masked = features["masked_lm_ids"][features["masked_lm_weights"] > 0]
         counts = np.bincount(masked, minlength=1)
         swapped = features["next_sentence_labels"].mean()

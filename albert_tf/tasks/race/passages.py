@@ -10,8 +10,6 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import read_bytes
@@ -99,7 +97,13 @@ def read_race(
 
     Source: race_utils.py:98-155 (`read_examples`).
     """
-    folder = _split_folder(data_dir, split, flag)
+    root = data_dir.rstrip("/")
+    folder = next(filter(files.is_folder, [f"{root}/{split}", f"{root}/RACE/{split}"]), None)
+    if not folder:
+        raise UserError(
+            f"--{flag}={data_dir}: has no folder {split}; expected RACE's train, dev and test,"
+            " each with middle and high"
+        )
     questions = []
     for name in LEVELS if level == "all" else (level,):
         for path in _passage_files(f"{folder}/{name}", flag):
@@ -110,22 +114,6 @@ def read_race(
             f"{without[0].file}: has no answers, other files of {split} do; add them, or take all away"
         )
     return questions
-
-
-def _split_folder(data_dir: str, split: str, flag: str) -> str:
-    """The folder of a split.
-
-    Raises:
-      UserError: there is none.
-    """
-    candidates = [f"{data_dir.rstrip('/')}/{split}", f"{data_dir.rstrip('/')}/RACE/{split}"]
-    for folder in candidates:
-        if files.is_folder(folder):
-            return folder
-    raise UserError(
-        f"--{flag}={data_dir}: has no folder {split}; expected RACE's train, dev and test,"
-        " each with middle and high"
-    )
 
 
 def _passage_files(folder: str, flag: str) -> list[str]:
@@ -187,44 +175,37 @@ def _parsed(content: bytes) -> tuple[Any, str]:
 
 def _check_passage(passage: Any, place: str, need_answers: bool) -> None:
     """Raises a UserError unless a passage has all its parts, in the right form."""
-    if not isinstance(passage, dict):
-        raise UserError(f"{place}: must be a JSON object, got {type(passage).__name__}")
+
+    def require(holds: bool, rule: str) -> None:
+        if not holds:
+            raise UserError(f"{place}: {rule}")
+
+    kind = type(passage).__name__
+    require(isinstance(passage, dict), f"must be a JSON object, got {kind}")
     needed = ["article", "questions", "options", *(["answers"] if need_answers else [])]
     needed += ["id"] if place.partition(", line ")[0].endswith(f"/{JOINED_FILE}") else []
     for key in needed:
-        if key not in passage:
-            raise UserError(f"{place}: has no {key!r}; a passage has {', '.join(needed)}")
-    if not isinstance(passage["article"], str):
-        raise UserError(f"{place}: article must be a string")
-    lists = [key for key in ("questions", "options", "answers") if key in passage]
-    for key in lists:
-        if not isinstance(passage[key], list):
-            raise UserError(f"{place}: {key} must be a list, got {type(passage[key]).__name__}")
-    lengths = [len(passage[key]) for key in lists]
-    if len(set(lengths)) > 1:
-        raise UserError(
-            f"{place}: must have as many questions as options and answers; got "
-            + ", ".join(f"{length} {key}" for key, length in zip(lists, lengths, strict=True))
-        )
-    for number in range(lengths[0]):
-        _check_question(passage, number, place)
-
-
-def _check_question(passage: dict, number: int, place: str) -> None:
-    if not isinstance(passage["questions"][number], str):
-        raise UserError(f"{place}: questions[{number}] must be a string")
-    options = passage["options"][number]
-    if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
-        raise UserError(f"{place}: options[{number}] must be a list of strings")
-    if len(options) != NUM_OPTIONS:
-        raise UserError(
-            f"{place}: options[{number}] must be {NUM_OPTIONS} options, got {len(options)}"
-        )
-    if "answers" in passage and passage["answers"][number] not in tuple(ANSWERS):
-        raise UserError(
-            f"{place}: answers[{number}] must be one of {', '.join(ANSWERS)};"
-            f" got {passage['answers'][number]!r}"
-        )
+        require(key in passage, f"has no {key!r}; a passage has {', '.join(needed)}")
+    require(isinstance(passage["article"], str), "article must be a string")
+    lists = {key: passage[key] for key in ("questions", "options", "answers") if key in passage}
+    for key, values in lists.items():
+        require(isinstance(values, list), f"{key} must be a list, got {type(values).__name__}")
+    counts = ", ".join(f"{len(values)} {key}" for key, values in lists.items())
+    require(
+        len(set(map(len, lists.values()))) == 1,
+        f"must have as many questions as options and answers; got {counts}",
+    )
+    for number, (question, options) in enumerate(
+        zip(lists["questions"], lists["options"], strict=True)
+    ):
+        require(isinstance(question, str), f"questions[{number}] must be a string")
+        is_texts = isinstance(options, list) and all(isinstance(text, str) for text in options)
+        require(is_texts, f"options[{number}] must be a list of strings")
+        rule = f"options[{number}] must be {NUM_OPTIONS} options, got {len(options)}"
+        require(len(options) == NUM_OPTIONS, rule)
+    for number, answer in enumerate(lists.get("answers", ())):
+        rule = f"answers[{number}] must be one of {', '.join(ANSWERS)}; got {answer!r}"
+        require(answer in tuple(ANSWERS), rule)
 
 
 def join_question_and_option(question: str, option: str) -> str:
@@ -251,37 +232,23 @@ def make_race_features(settings: RaceSettings, questions: Sequence[RaceQuestion]
 
     Source: race_utils.py:161-247 (`convert_single_example`).
     """
-    contexts = _encode_articles(settings.tokenizer, questions)
-    endings = _encode_questions(settings, questions)
-    room = settings.max_seq_length - NUM_SPECIAL
-    pairs = [
-        (contexts[index // NUM_OPTIONS][: room - len(ending)], ending)
-        for index, ending in enumerate(endings)
-    ]
-    columns = {"is_high": [question.level == "high" for question in questions]}
-    if all(question.answer is not None for question in questions):
-        columns["label_ids"] = [question.answer for question in questions]
-    columns = {name: np.array(values, np.int32)[:, None] for name, values in columns.items()}
-    return pack_pairs(settings.tokenizer, pairs, columns, NUM_OPTIONS)
-
-
-def _encode_articles(tokenizer: Tokenizer, questions: Sequence[RaceQuestion]) -> list[np.ndarray]:
-    """For each question the ids of its article."""
-    articles = [question.article for question in questions]
-    distinct = list(dict.fromkeys(articles))
-    encoded = dict(zip(distinct, tokenizer.encode_batch(distinct), strict=True))
-    return [encoded[article] for article in articles]
-
-
-def _encode_questions(
-    settings: RaceSettings, questions: Sequence[RaceQuestion]
-) -> list[np.ndarray]:
-    """For each option of each question the ids of both together, their end if there are too many."""
-    clean = settings.tokenizer.clean
+    tokenizer, clean = settings.tokenizer, settings.tokenizer.clean
+    articles = list(dict.fromkeys(question.article for question in questions))
+    ids_of = dict(zip(articles, tokenizer.encode_batch(articles), strict=True))
     texts = []
     for question in questions:
         # Cleaned before they are joined, as cleaning turns other low lines ("＿") into gaps.
         cleaned = clean(question.question)
         texts += [join_question_and_option(cleaned, clean(option)) for option in question.options]
-    max_length = min(settings.max_qa_length, settings.max_seq_length - NUM_SPECIAL)
-    return [ids[-max_length:] for ids in settings.tokenizer.encode_batch(texts)]
+    room = settings.max_seq_length - NUM_SPECIAL
+    most = min(settings.max_qa_length, room)
+    endings = [ids[-most:] for ids in tokenizer.encode_batch(texts)]
+    contexts = [ids_of[question.article] for question in questions for _ in question.options]
+    pairs = [
+        (context[: room - len(ending)], ending)
+        for context, ending in zip(contexts, endings, strict=True)
+    ]
+    columns = {"is_high": [question.level == "high" for question in questions]}
+    if all(question.answer is not None for question in questions):
+        columns["label_ids"] = [question.answer for question in questions]
+    return pack_pairs(tokenizer, pairs, columns, NUM_OPTIONS)

@@ -22,11 +22,7 @@ class ChoicePredictor(Predictor):
     prompts = ("article", "question", *(f"option {letter}" for letter in ANSWERS))
     default_settings = defaults_of(RaceConfig, "max_seq_length", "max_qa_length")
 
-    def check(self, item):
-        """See `Predictor`."""
-        self._question(item)
-
-    def _question(self, item: Item) -> RaceQuestion:
+    def check(self, item: Item) -> RaceQuestion:
         values = item if isinstance(item, Mapping) else {}
         article = values.get("article", values.get("context"))
         question, options = values.get("question"), values.get("options")
@@ -38,7 +34,7 @@ class ChoicePredictor(Predictor):
     def predict(self, items):
         """See `Predictor`: `answer` (a letter), `option`, `probability` and `probabilities` by letter."""
         settings = RaceSettings(self.tokenizer, **self.settings("max_seq_length", "max_qa_length"))
-        questions = [self._question(item) for item in items]
+        questions = [self.check(item) for item in items]
         logits_BC = self.outputs(make_race_features(settings, questions))["logits"]
         answers = []
         for question, row in zip(questions, softmax(logits_BC, axis=-1), strict=True):
@@ -47,5 +43,4 @@ class ChoicePredictor(Predictor):
         return answers
 
     def shown(self, answer):
-        """See `Predictor`."""
         return f"{answer['answer']}: {answer['option']}\n{bars(answer['probabilities'])}"

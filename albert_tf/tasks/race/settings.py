@@ -3,19 +3,15 @@
 import dataclasses
 
 from albert_tf.core.settings import changed, setting
-from albert_tf.tasks.settings import FineTuningConfig
+from albert_tf.tasks.settings import FineTuningConfig, files_setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RaceConfig(FineTuningConfig):
     """RACE: reading comprehension with four options."""
 
-    data_dir: str = setting(
-        "",
-        "Folder of the RACE archive, with train/, dev/ and test/.",
-        required=True,
-        input_path=True,
-        changes_results=False,
+    data_dir: str = files_setting(
+        "Folder of the RACE archive, with train/, dev/ and test/.", required=True
     )
     level: str = setting(
         "all", "Schools whose passages are used.", choices=("all", "middle", "high")

@@ -11,20 +11,13 @@ class RaceSource(Source):
     config: RaceConfig
     labels = ("A", "B", "C", "D")
     task_name = "race"
+    feature_function = (passages.make_race_features, passages.RaceSettings)
 
     def read(self, split: str) -> list[passages.RaceQuestion]:
-        """See `Source`."""
         return passages.read_race(
             self.config.data_dir,
             OFFICIAL_SPLITS[split],
             level=self.config.level,
             flag="data_dir",
             need_answers=split != "predict",
-        )
-
-    def featuriser(self, tokenizer):
-        """See `Source`."""
-        config = self.config
-        return passages.make_race_features, passages.RaceSettings(
-            tokenizer, config.max_seq_length, config.max_qa_length
         )

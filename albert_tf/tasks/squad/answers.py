@@ -1,10 +1,10 @@
 """SQuAD: from a model's outputs to answers, from answers to scores; Python and NumPy only.
 
-    candidate_spans_v1, candidate_spans_v2    every window's best starts and ends -> spans of the context
-    combine                                   the spans of several models -> those of their ensemble
-    best_answers                              spans -> each question's best answers
-    predictions, nbest_predictions, null_odds_by_id    contents of the files of predictions
-    score_v1, score_v2, score_v2_by_threshold          the rules of the official evaluation scripts
+    candidate_spans     every window's best starts and ends -> spans of the context
+    combine             the spans of several models -> those of their ensemble
+    best_answers        spans -> each question's best answers
+    Answers             contents of the files of predictions
+    score_v1, ScoresV2  the rules of the official evaluation scripts
 
 Null odds say how likely a question has no answer: the logit that the model was trained to give for `is_impossible`, the
 least of the question's windows. A question is predicted to have no answer if they are greater than a threshold, so
@@ -17,8 +17,8 @@ import functools
 import math
 import re
 import string
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,8 @@ from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.squad.windows import SquadQuestion
 
 _WINDOWS_AT_A_TIME = 1024  # bounds the memory for pairs of starts and ends
-# Outputs of a model for SQuAD 2.0 that `candidate_spans_v2` takes.
+# Outputs of a model that `candidate_spans` takes.
+V1_OUTPUTS = ("start_logits", "end_logits")
 V2_OUTPUTS = (
     *("start_top_log_probs", "start_top_index", "end_top_log_probs", "end_top_index"),
     "cls_logits",
@@ -77,84 +78,62 @@ class Spans:
         return cls(**arrays, null_odds=null_odds)
 
 
-def candidate_spans_v1(
+def candidate_spans(
     windows: FeatureTable,
-    start_logits: np.ndarray,
-    end_logits: np.ndarray,
+    outputs: Mapping[str, np.ndarray],
     *,
     n_best_size: int,
     max_answer_length: int,
 ) -> Spans:
-    """The spans between a window's best starts and best ends.
+    """The candidate answers of a model, and for SQuAD 2.0 null odds.
 
     A span begins where its window has the most context, ends in the context, and has at most `max_answer_length`
-    tokens. As in the original, the best starts and ends are chosen among all tokens of a window, the question's
-    included, and windows are compared by their logits. Unlike there, padding is left out.
+    tokens. For SQuAD 1.1 it is between a window's best starts and best ends. As in the original, these are chosen among
+    all tokens of a window, the question's included, and windows are compared by their logits. Unlike there, padding is
+    left out. For SQuAD 2.0 the model has searched for starts and ends.
 
     Args:
       windows: from `make_windows`, for all questions.
-      start_logits: float32 [windows, L], with L at least the longest window's length.
-      end_logits: the same of ends.
-      n_best_size: starts, and ends, of a window that are considered.
+      outputs: of the model for each window. SQuAD 1.1, with L at least the longest window's length:
+          start_logits, end_logits: float32 [windows, L].
+        SQuAD 2.0:
+          start_top_log_probs: of the K best starts, float32 [windows, K].
+          start_top_index: their tokens, int [windows, K].
+          end_top_log_probs: of the M best ends for each of these starts, float32 [windows, K * M]; those of start k
+            begin at k * M.
+          end_top_index: their tokens, int [windows, K * M].
+          cls_logits: the logit of having no answer, float32 [windows].
+      n_best_size: starts, and ends, of a window that are considered for SQuAD 1.1.
       max_answer_length: most tokens of an answer.
 
-    Source: squad_utils.py (`accumulate_predictions_v1`).
+    Source: squad_utils.py (`accumulate_predictions_v1`, `accumulate_predictions_v2`).
     """
-    length = start_logits.shape[1]
-    if windows.lengths.max() > length:
-        raise ValueError(f"a window has {windows.lengths.max()} pieces, not {length}")
-    is_padding = np.arange(length) >= windows.lengths[:, None]
-
-    def best(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        order = np.argsort(np.where(is_padding, np.inf, -logits), axis=1, kind="stable")
-        return order[:, :n_best_size], np.take_along_axis(logits, order[:, :n_best_size], axis=1)
-
-    ends, end_scores = best(end_logits)
-    spans = _valid_spans(
-        windows, *best(start_logits), ends[:, None], end_scores[:, None], max_answer_length
-    )
-    return spans.best_first()
-
-
-def candidate_spans_v2(
-    windows: FeatureTable,
-    *,
-    start_top_log_probs: np.ndarray,
-    start_top_index: np.ndarray,
-    end_top_log_probs: np.ndarray,
-    end_top_index: np.ndarray,
-    cls_logits: np.ndarray,
-    max_answer_length: int,
-) -> Spans:
-    """The spans of a beam search over starts and ends, and null odds.
-
-    A span is valid as in `candidate_spans_v1`.
-
-    Args:
-      windows: from `make_windows`, for all questions.
-      start_top_log_probs: of the K best starts, float32 [windows, K].
-      start_top_index: their tokens, int [windows, K].
-      end_top_log_probs: of the M best ends for each of these starts, float32 [windows, K * M]; those of start k begin
-        at k * M.
-      end_top_index: their tokens, int [windows, K * M].
-      cls_logits: the logit of having no answer, float32 [windows].
-      max_answer_length: most tokens of an answer.
-
-    Source: squad_utils.py (`accumulate_predictions_v2`).
-    """
-    shape = (*start_top_index.shape, -1)
-    spans = _valid_spans(
-        windows,
-        start_top_index,
-        start_top_log_probs,
-        end_top_index.reshape(shape),
-        end_top_log_probs.reshape(shape),
-        max_answer_length,
-    )
-    question = windows.columns["question_index"][:, 0]
-    null_odds = np.full(question.max() + 1, np.inf)
-    np.minimum.at(null_odds, question, cls_logits)
+    if "cls_logits" in outputs:
+        start_scores, starts, end_scores, ends, cls_logits = (outputs[name] for name in V2_OUTPUTS)
+        shape = (*starts.shape, -1)
+        ends, end_scores = ends.reshape(shape), end_scores.reshape(shape)
+        question = windows.columns["question_index"][:, 0]
+        null_odds = np.full(question.max() + 1, np.inf)
+        np.minimum.at(null_odds, question, cls_logits)
+    else:
+        starts, start_scores = _best_tokens(windows, outputs["start_logits"], n_best_size)
+        ends, end_scores = _best_tokens(windows, outputs["end_logits"], n_best_size)
+        ends, end_scores = ends[:, None], end_scores[:, None]
+        null_odds = np.zeros(0)
+    spans = _valid_spans(windows, starts, start_scores, ends, end_scores, max_answer_length)
     return dataclasses.replace(spans, null_odds=null_odds).best_first()
+
+
+def _best_tokens(
+    windows: FeatureTable, logits: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best tokens of each window and their logits, [windows, count]; padding comes last."""
+    length = logits.shape[1]
+    if windows.lengths.max() > length:
+        raise ValueError(f"a window has {windows.lengths.max()} tokens, not {length}")
+    is_padding = np.arange(length) >= windows.lengths[:, None]
+    order = np.argsort(np.where(is_padding, np.inf, -logits), axis=1, kind="stable")[:, :count]
+    return order, np.take_along_axis(logits, order, axis=1)
 
 
 def _valid_spans(
@@ -308,42 +287,43 @@ def best_answers(
     return answers
 
 
-def predictions(
-    questions: Sequence[SquadQuestion],
-    answers: Sequence[Sequence[Answer]],
-    null_odds: np.ndarray | None = None,
-    threshold: float = math.inf,
-) -> dict[str, str]:
-    """Contents of predictions.json: for each question's id its best answer, empty for "no answer".
+@dataclasses.dataclass(frozen=True)
+class Answers:
+    """Answers to questions.
 
-    Args:
-      questions: in the order of the answers.
-      answers: from `best_answers`.
-      null_odds: float [questions] for SQuAD 2.0.
-      threshold: questions of greater null odds get no answer. (In the original also those of equal ones, although
-        the search for the best threshold counts these as answered.)
+    Attributes:
+      questions: in order.
+      best: from `best_answers`.
+      null_odds: float [questions] for SQuAD 2.0, otherwise None.
     """
-    texts = [best[0].text for best in answers]
-    if null_odds is not None:
-        is_null = np.asarray(null_odds) > threshold
-        texts = ["" if null else text for null, text in zip(is_null, texts, strict=True)]
-    return {question.id: text for question, text in zip(questions, texts, strict=True)}
 
+    questions: Sequence[SquadQuestion]
+    best: Sequence[Sequence[Answer]]
+    null_odds: np.ndarray | None = None
 
-def nbest_predictions(
-    questions: Sequence[SquadQuestion], answers: Sequence[Sequence[Answer]]
-) -> dict[str, list[dict[str, str | float | int]]]:
-    """Contents of nbest_predictions.json: for each question's id its best answers, whatever the null odds."""
-    return {
-        question.id: [answer._asdict() for answer in best]
-        for question, best in zip(questions, answers, strict=True)
-    }
+    def _by_id(self, values: Iterable[Any]) -> dict[str, Any]:
+        ids = [question.id for question in self.questions]
+        return dict(zip(ids, values, strict=True))
 
+    def texts(self, threshold: float = math.inf) -> dict[str, str]:
+        """Contents of predictions.json: for each question's id its best answer, empty for "no answer".
 
-def null_odds_by_id(questions: Sequence[SquadQuestion], null_odds: np.ndarray) -> dict[str, float]:
-    """Contents of null_odds.json: each question's null odds."""
-    odds = np.asarray(null_odds).tolist()
-    return {question.id: value for question, value in zip(questions, odds, strict=True)}
+        Args:
+          threshold: questions of greater null odds get no answer. (In the original also those of equal ones, although
+            the search for the best threshold counts these as answered.)
+        """
+        texts = [best[0].text for best in self.best]
+        if self.null_odds is not None:
+            texts = np.where(self.null_odds > threshold, "", np.array(texts, object)).tolist()
+        return self._by_id(texts)
+
+    def nbest(self) -> dict[str, list[dict[str, str | float | int]]]:
+        """Contents of nbest_predictions.json: for each question's id its best answers, whatever the null odds."""
+        return self._by_id([answer._asdict() for answer in best] for best in self.best)
+
+    def null_odds_by_id(self) -> dict[str, float]:
+        """Contents of null_odds.json: each question's null odds."""
+        return self._by_id(self.null_odds.tolist())
 
 
 # --- Scores ---
@@ -407,151 +387,101 @@ def score_v1(
     }
 
 
-def score_v2(
-    questions: Sequence[SquadQuestion],
-    predictions: Mapping[str, str],
-    null_odds: Mapping[str, float] | None,
-    threshold: float,
-) -> dict[str, float]:
-    """Exact match and F1 by the rules of SQuAD 2.0.
+class ScoresV2:
+    """Exact match and F1 by the rules of SQuAD 2.0, for any threshold of null odds.
 
     Args:
       questions: with their answers; at least one.
       predictions: question id -> answer, empty for "no answer". A question that is missing counts as wrong. (The
         official script stops at one.)
       null_odds: question id -> null odds; 0 for one that is missing.
-      threshold: a question of greater null odds counts as predicted to have no answer, whatever the prediction. 1 is
-        the default of the official script, which takes null odds for probabilities.
-
-    Returns:
-      The official script's names: `exact`, `f1` in percent and `total`; the same with HasAns_ and NoAns_ for the
-      questions with and without answer, where there are any; and, with null odds, `best_exact`, `best_f1`, the most
-      that a threshold chosen on these very questions reaches, with `best_exact_thresh`, `best_f1_thresh`.
 
     Source: evaluate-v2.0.py.
     """
-    return _RawScores.of(questions, predictions, null_odds).at(threshold)
 
-
-def score_v2_by_threshold(
-    questions: Sequence[SquadQuestion],
-    predictions: Mapping[str, str],
-    null_odds: Mapping[str, float],
-    threshold: float | None,
-) -> dict[str, dict[str, float]]:
-    """The scores of SQuAD 2.0 at each threshold of null odds that matters.
-
-    Only the first two predict the scores of new questions. The original reports the best one.
-
-    Args:
-      questions: with their answers; at least one.
-      predictions: question id -> best answer, whatever the null odds.
-      null_odds: question id -> null odds.
-      threshold: chosen beforehand, on other questions; None if there is none.
-
-    Returns:
-      `threshold_0`, `threshold_given` (if given) and `threshold_best` (for F1, chosen on these very questions): each
-      the result of `score_v2`, and the `threshold`.
-
-    Source: squad_utils.py:1715 (`evaluate_v2`).
-    """
-    raw = _RawScores.of(questions, predictions, null_odds)
-    thresholds = {"threshold_0": 0.0, "threshold_best": raw.best_threshold(raw.f1)[1]}
-    if threshold is not None:
-        thresholds["threshold_given"] = float(threshold)
-    return {name: {"threshold": value, **raw.at(value)} for name, value in thresholds.items()}
-
-
-@dataclasses.dataclass(frozen=True)
-class _RawScores:
-    """Scores of predictions by themselves, before any threshold; all [questions].
-
-    Attributes:
-      exact, f1: 0 to 1, float64.
-      has_answer: whether the question has a reference answer, bool.
-      is_predicted: whether there is a prediction, be it empty, bool.
-      is_text: whether it is not empty, bool.
-      null_odds: float64.
-      ascending: indices of the questions whose null odds are given, by these, int64; None if none are.
-    """
-
-    exact: np.ndarray
-    f1: np.ndarray
-    has_answer: np.ndarray
-    is_predicted: np.ndarray
-    is_text: np.ndarray
-    null_odds: np.ndarray
-    ascending: np.ndarray | None
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         questions: Sequence[SquadQuestion],
         predictions: Mapping[str, str],
-        null_odds: Mapping[str, float] | None,
-    ) -> "_RawScores":
+        null_odds: Mapping[str, float],
+    ):
         normalize = functools.cache(normalize_answer)
         scores = np.zeros((len(questions), 2))
         for row, question in enumerate(questions):
             if question.id in predictions:
-                texts = {normalize(text) for text, _ in question.answers} - {""} or {""}
-                scores[row] = _exact_and_f1(normalize(predictions[question.id]), texts)
-        index = {question.id: row for row, question in enumerate(questions)}
-        odds = null_odds or {}
-        return cls(
-            *scores.T,
-            np.array([bool(question.answers) for question in questions]),
-            np.array([question.id in predictions for question in questions]),
-            np.array([bool(predictions.get(question.id)) for question in questions]),
-            np.array([odds.get(question.id, 0.0) for question in questions], np.float64),
-            # Equal ones stay in the order of the mapping, as in the official script.
-            None
-            if null_odds is None
-            else np.array(
-                [index[id] for id in sorted(odds, key=odds.get) if id in index], np.int64
-            ),
-        )
+                predicted = normalize(predictions[question.id])
+                references = {normalize(text) for text, _ in question.answers} - {""} or {""}
+                is_exact = predicted in references  # also where both have no answer, whose F1 is 0
+                f1 = (f1_score(predicted.split(), text.split()) for text in references)
+                scores[row] = is_exact, max(is_exact, *f1)
+        ids = [question.id for question in questions]
+        self._exact, self._f1 = scores.T
+        self._has_answer = np.array([bool(question.answers) for question in questions])
+        self._is_predicted = np.array([id in predictions for id in ids])
+        self._is_text = np.array([bool(predictions.get(id)) for id in ids])
+        self._null_odds = np.array([null_odds.get(id, 0.0) for id in ids], np.float64)
+        # Rows of the questions with null odds; equal ones stay in the order of the mapping, as in the official script.
+        rows = {id: row for row, id in enumerate(ids)}
+        ascending = [rows[id] for id in sorted(null_odds, key=null_odds.get) if id in rows]
+        self._ascending = np.array(ascending, np.int64)
 
     def at(self, threshold: float) -> dict[str, float]:
-        """The result of `score_v2`."""
-        is_null = self.is_predicted & (self.null_odds > threshold)
-        exact = np.where(is_null, ~self.has_answer, self.exact)
-        f1 = np.where(is_null, ~self.has_answer, self.f1)
-        groups = {
-            "": np.ones_like(is_null),
-            "HasAns_": self.has_answer,
-            "NoAns_": ~self.has_answer,
-        }
+        """The scores at a threshold.
+
+        Args:
+          threshold: a question of greater null odds counts as predicted to have no answer, whatever the prediction. 1
+            is the default of the official script, which takes null odds for probabilities.
+
+        Returns:
+          The official script's names: `exact`, `f1` in percent and `total`; the same with HasAns_ and NoAns_ for the
+          questions with and without answer, where there are any; and `best_exact`, `best_f1`, the most that a threshold
+          chosen on these very questions reaches, with `best_exact_thresh`, `best_f1_thresh`.
+        """
+        is_null = self._is_predicted & (self._null_odds > threshold)
+        exact = np.where(is_null, ~self._has_answer, self._exact)
+        f1 = np.where(is_null, ~self._has_answer, self._f1)
+        everything = np.ones_like(is_null)
+        groups = {"": everything, "HasAns_": self._has_answer, "NoAns_": ~self._has_answer}
         result = {}
         for prefix, group in groups.items():
-            total = int(group.sum())
-            if total:
+            if total := int(group.sum()):
                 result[f"{prefix}exact"] = 100.0 * float(exact[group].sum()) / total
                 result[f"{prefix}f1"] = 100.0 * float(f1[group].sum()) / total
                 result[f"{prefix}total"] = total
-        if self.ascending is not None:
-            for name, scores in (("exact", self.exact), ("f1", self.f1)):
-                best, best_threshold = self.best_threshold(scores)
-                result |= {f"best_{name}": best, f"best_{name}_thresh": best_threshold}
+        for name, scores in (("exact", self._exact), ("f1", self._f1)):
+            best, best_threshold = self._best_threshold(scores)
+            result |= {f"best_{name}": best, f"best_{name}_thresh": best_threshold}
         return result
 
-    def best_threshold(self, scores: np.ndarray) -> tuple[float, float]:
+    def by_threshold(self, threshold: float | None) -> dict[str, dict[str, float]]:
+        """The scores at each threshold of null odds that matters.
+
+        Only the first two predict the scores of new questions. The original reports the best one.
+
+        Args:
+          threshold: chosen beforehand, on other questions; None if there is none.
+
+        Returns:
+          `threshold_0`, `threshold_given` (if given) and `threshold_best` (for F1, chosen on these very questions):
+          each the result of `at`, and the `threshold`.
+
+        Source: squad_utils.py:1715 (`evaluate_v2`).
+        """
+        thresholds = {"threshold_0": 0.0, "threshold_best": self._best_threshold(self._f1)[1]}
+        if threshold is not None:
+            thresholds["threshold_given"] = float(threshold)
+        return {name: {"threshold": value, **self.at(value)} for name, value in thresholds.items()}
+
+    def _best_threshold(self, scores: np.ndarray) -> tuple[float, float]:
         """The best score in percent, and its threshold; 0 if it is best to answer nothing.
 
         Of questions with equal null odds, the script counts some as answered and some as not; so does this function.
 
         Source: evaluate-v2.0.py (`find_best_thresh`).
         """
-        gains = np.where(self.has_answer, scores, -self.is_text.astype(np.float64))[self.ascending]
-        none_answered = np.sum(self.is_predicted & ~self.has_answer)
-        sums = np.cumsum([none_answered, *gains])
+        gains = np.where(self._has_answer, scores, -self._is_text.astype(np.float64))
+        none_answered = np.sum(self._is_predicted & ~self._has_answer)
+        sums = np.cumsum([none_answered, *gains[self._ascending]])
         best = int(np.argmax(sums))
-        threshold = float(self.null_odds[self.ascending[best - 1]]) if best else 0.0
+        threshold = float(self._null_odds[self._ascending[best - 1]]) if best else 0.0
         return 100.0 * float(sums[best]) / len(scores), threshold
-
-
-def _exact_and_f1(predicted: str, references: set[str]) -> tuple[float, float]:
-    """Best scores of a normalized prediction; a missing answer agrees with a missing answer alone."""
-    if predicted in references:
-        return 1.0, 1.0
-    return 0.0, max(f1_score(predicted.split(), text.split()) for text in references)

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.predictor import Answer, Item, Predictor, defaults_of
 from albert_tf.tasks.squad import answers as squad_answers
@@ -22,52 +20,43 @@ class SpanPredictor(Predictor):
     default_settings = defaults_of(SquadConfig, *_OF_WINDOWS, *_OF_ANSWERS)
 
     def check(self, item):
-        """See `Predictor`."""
-        self._question(0, item)
-
-    def _question(self, index: int, item: Item) -> SquadQuestion:
         values = item if isinstance(item, Mapping) else {}
         question, context = values.get("question"), values.get("context")
         if not isinstance(question, str) or not isinstance(context, str):
             self.refuse(item)
-        return SquadQuestion(str(index), question, context)
+        return SquadQuestion("", question, context)
 
     def predict(self, items):
-        """See `Predictor`: `answer`, its `probability`, and `start` and `end`, characters of the context."""
-        questions = self.questions(items)
-        table = self.table(items)
-        spans = self._spans(table, self.outputs(table))
-        best = squad_answers.best_answers(questions, spans, self.task["n_best_size"])
-        return [self._answer(index, answers[0], spans) for index, answers in enumerate(best)]
+        """See `Predictor`: `answer`, its `probability`, and `start` and `end`, characters of the context.
 
-    def questions(self, items: Sequence[Item]) -> list[SquadQuestion]:
-        """The questions of items.
-
-        Raises:
-          UserError: an item is not what is expected.
+        For SQuAD 2.0 also `null_odds`; the answer is empty where they are above the threshold.
         """
-        return [self._question(index, item) for index, item in enumerate(items)]
+        questions = [self.check(item) for item in items]
+        table = self.table(items)
+        spans = squad_answers.candidate_spans(
+            table, self.outputs(table), **self.settings(*_OF_ANSWERS)
+        )
+        answers: list[Answer] = [
+            {
+                "answer": best.text,
+                "probability": best.probability,
+                "start": best.start_char,
+                "end": best.end_char,
+            }
+            for best, *_ in squad_answers.best_answers(questions, spans, self.task["n_best_size"])
+        ]
+        for answer, null_odds in zip(answers, spans.null_odds.tolist(), strict=False):
+            if null_odds > self.task["null_threshold"]:
+                answer.update(answer="", start=0, end=0)
+            answer["null_odds"] = null_odds
+        return answers
 
     def table(self, items: Sequence[Item]) -> FeatureTable:
         """The windows of items."""
         settings = WindowSettings(self.tokenizer, **self.settings(*_OF_WINDOWS))
-        return make_windows(settings, (0, self.questions(items)))
-
-    def _spans(self, table: FeatureTable, outputs: Mapping[str, np.ndarray]) -> squad_answers.Spans:
-        return squad_answers.candidate_spans_v1(
-            table, outputs["start_logits"], outputs["end_logits"], **self.settings(*_OF_ANSWERS)
-        )
-
-    def _answer(self, index: int, best: squad_answers.Answer, spans: squad_answers.Spans) -> Answer:
-        return {
-            "answer": best.text,
-            "probability": float(best.probability),
-            "start": best.start_char,
-            "end": best.end_char,
-        }
+        return make_windows(settings, list(enumerate(map(self.check, items))))
 
     def shown(self, answer):
-        """See `Predictor`."""
         text = answer["answer"] or "(no answer)"
         return f"{text}  ({answer['probability']:.3f})"
 
@@ -77,18 +66,3 @@ class SpanOrNonePredictor(SpanPredictor):
 
     default_settings = {**SpanPredictor.default_settings, "null_threshold": 0.0}
     sequence_names = (*SpanPredictor.sequence_names, "p_mask")
-
-    def _spans(self, table, outputs):
-        return squad_answers.candidate_spans_v2(
-            table,
-            **{name: outputs[name] for name in squad_answers.V2_OUTPUTS},
-            max_answer_length=self.task["max_answer_length"],
-        )
-
-    def _answer(self, index, best, spans):
-        """As of `SpanPredictor`, with `null_odds`; the answer is empty where they are above the threshold."""
-        answer = super()._answer(index, best, spans)
-        odds = float(spans.null_odds[index])
-        if odds > self.task["null_threshold"]:
-            answer |= {"answer": "", "start": 0, "end": 0}
-        return {**answer, "null_odds": odds}

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from albert_tf.core.settings import Settings, changed, setting
-from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig
+from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig, files_setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -14,17 +14,10 @@ class SquadConfig(FineTuningConfig):
     version: str = setting(
         "2.0", "Version of SQuAD; in 1.1 every question has an answer.", choices=("1.1", "2.0")
     )
-    train_file: str = setting(
-        "", "SQuAD's JSON file to train on.", input_path=True, changes_results=False
-    )
-    eval_file: str = setting(
-        "", "SQuAD's JSON file to evaluate on.", input_path=True, changes_results=False
-    )
-    predict_file: str = setting(
-        "",
-        "JSON file with questions to answer, with or without answers.",
-        input_path=True,
-        changes_results=False,
+    train_file: str = files_setting("SQuAD's JSON file to train on.")
+    eval_file: str = files_setting("SQuAD's JSON file to evaluate on.")
+    predict_file: str = files_setting(
+        "JSON file with questions to answer, with or without answers."
     )
     max_seq_length: int = changed(FineTuningConfig, "max_seq_length", 384)
     doc_stride: int = setting(

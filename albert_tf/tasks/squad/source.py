@@ -10,6 +10,7 @@ class SquadSource(Source):
 
     config: SquadConfig
     labels = ("start", "end")
+    feature_function = (windows.make_windows, windows.WindowSettings)
 
     def __init__(self, config: SquadConfig):
         super().__init__(config)
@@ -20,7 +21,6 @@ class SquadSource(Source):
             self.label_columns += ("is_impossible",)
 
     def read(self, split: str) -> list[tuple[int, windows.SquadQuestion]] | None:
-        """See `Source`."""
         flag = FILE_FLAGS[split]
         path = getattr(self.config, flag)
         if not path:
@@ -29,10 +29,3 @@ class SquadSource(Source):
             path, version=self.config.version, flag=flag, need_answers=split != "predict"
         )
         return list(enumerate(questions))
-
-    def featuriser(self, tokenizer):
-        """See `Source`."""
-        config = self.config
-        return windows.make_numbered_windows, windows.WindowSettings(
-            tokenizer, config.max_seq_length, config.doc_stride, config.max_query_length
-        )

@@ -1,6 +1,5 @@
 """SQuAD 1.1 and 2.0: spans of a context, or no answer (original run_squad_v1.py, run_squad_v2.py, squad_utils.py)."""
 
-import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -12,14 +11,13 @@ from albert_tf.model.heads import AlbertForSpan, AlbertForSpanOrNone
 from albert_tf.tasks.finetuning import FineTuningTask, example_weights
 from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.tasks.squad import answers as squad_answers
+from albert_tf.tasks.squad.answers import Answers
 from albert_tf.tasks.squad.settings import SquadConfig
 from albert_tf.tasks.squad.source import SquadSource
-from albert_tf.tasks.squad.windows import SquadQuestion
 from albert_tf.training.losses import Ratio, binary_cross_entropy, cross_entropy
 from albert_tf.training.task import Features, Files, Outputs, Predictions
 
 THRESHOLD_FILE = "predictions/null_threshold.json"
-_V1_OUTPUTS = ("start_logits", "end_logits")
 _WORST = 20
 
 
@@ -74,7 +72,7 @@ class SquadTask(FineTuningTask):
 
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
         """Scores of starts and ends of every window, and of having no answer."""
-        names = squad_answers.V2_OUTPUTS if self.has_null else _V1_OUTPUTS
+        names = squad_answers.V2_OUTPUTS if self.has_null else squad_answers.V1_OUTPUTS
         return {name: outputs[name] for name in names}
 
     # --- Answers ---
@@ -84,30 +82,17 @@ class SquadTask(FineTuningTask):
         key = (split, id(member))
         if key in self._known_spans:
             return self._known_spans[key][1]
-        spans = self._find_spans(member, split)
-        if self.config.ensemble:
-            self._known_spans[key] = (
-                member,
-                spans,
-            )  # with the member, so that its id stays its own
+        spans = squad_answers.candidate_spans(
+            self.tables[split],
+            member,
+            n_best_size=self.config.n_best_size,
+            max_answer_length=self.config.max_answer_length,
+        )
+        if self.config.ensemble:  # with the member, so that its id stays its own
+            self._known_spans[key] = (member, spans)
         return spans
 
-    def _find_spans(self, member: Predictions, split: str) -> squad_answers.Spans:
-        config, table = self.config, self.tables[split]
-        if self.has_null:
-            return squad_answers.candidate_spans_v2(
-                table,
-                **{name: member[name] for name in squad_answers.V2_OUTPUTS},
-                max_answer_length=config.max_answer_length,
-            )
-        return squad_answers.candidate_spans_v1(
-            table,
-            *(member[name] for name in _V1_OUTPUTS),
-            n_best_size=config.n_best_size,
-            max_answer_length=config.max_answer_length,
-        )
-
-    def _answers(self, members: Sequence[Predictions], split: str) -> "_Answers":
+    def _answers(self, members: Sequence[Predictions], split: str) -> Answers:
         """Each question's best answers and null odds; the last are remembered, as several files are made of them."""
         key = (split, *map(id, members))
         if self._last_answers[0] != key:
@@ -115,7 +100,7 @@ class SquadTask(FineTuningTask):
             spans = spans[0] if len(spans) == 1 else squad_answers.combine(spans)
             questions = self.questions[split]
             best = squad_answers.best_answers(questions, spans, self.config.n_best_size)
-            answers = _Answers(questions, best, spans.null_odds if self.has_null else None)
+            answers = Answers(questions, best, spans.null_odds if self.has_null else None)
             self._last_answers = (key, list(members), answers)
         return self._last_answers[2]
 
@@ -127,17 +112,13 @@ class SquadTask(FineTuningTask):
         """
         return self._scores(self._answers(members, "eval"))
 
-    def _scores(self, answers: "_Answers") -> dict[str, float]:
+    def _scores(self, answers: Answers) -> dict[str, float]:
         questions, best = answers.questions, answers.texts()
         if not self.has_null:
             return squad_answers.score_v1(questions, best)
         given = self.config.null_threshold
-        by_threshold = squad_answers.score_v2_by_threshold(
-            questions,
-            best,
-            squad_answers.null_odds_by_id(questions, answers.null_odds),
-            None if given == "best" else float(given),
-        )
+        scores = squad_answers.ScoresV2(questions, best, answers.null_odds_by_id())
+        by_threshold = scores.by_threshold(None if given == "best" else float(given))
         results = dict(by_threshold.pop("threshold_best"))
         results["best_threshold"] = results.pop("threshold")
         for name, scores in by_threshold.items():
@@ -203,39 +184,17 @@ class SquadTask(FineTuningTask):
         return 0.0, "as there is no evaluation that chose one; see --null_threshold"
 
 
-@dataclasses.dataclass(frozen=True)
-class _Answers:
-    """Answers to questions.
-
-    Attributes:
-      questions: in order.
-      best: the best answers to each question.
-      null_odds: float [questions] for SQuAD 2.0, otherwise None.
-    """
-
-    questions: Sequence[SquadQuestion]
-    best: Sequence[Sequence[squad_answers.Answer]]
-    null_odds: np.ndarray | None
-
-    def texts(self, threshold: float = math.inf) -> dict[str, str]:
-        """Each question's best answer by its id; empty where the null odds are above a threshold."""
-        return squad_answers.predictions(self.questions, self.best, self.null_odds, threshold)
-
-
-def _answer_files(prefix: str, answers: _Answers, threshold: float) -> Files:
-    contents = {
-        "predictions": answers.texts(threshold),
-        "nbest_predictions": squad_answers.nbest_predictions(answers.questions, answers.best),
-    }
+def _answer_files(prefix: str, answers: Answers, threshold: float) -> Files:
+    contents = {"predictions": answers.texts(threshold), "nbest_predictions": answers.nbest()}
     if answers.null_odds is not None:
-        contents["null_odds"] = squad_answers.null_odds_by_id(answers.questions, answers.null_odds)
+        contents["null_odds"] = answers.null_odds_by_id()
     return {
         f"predictions/{prefix}{name}.json": json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         for name, content in contents.items()
     }
 
 
-def _error_report(answers: _Answers, threshold: float) -> str:
+def _error_report(answers: Answers, threshold: float) -> str:
     """How many questions with and without answer were answered, and the wrong answers of the highest probability."""
     questions, texts = answers.questions, answers.texts(threshold)
     is_answered = np.array([bool(texts[question.id]) for question in questions])

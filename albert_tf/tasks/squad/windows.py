@@ -22,12 +22,8 @@ from albert_tf.data.feature_table import FeatureTable
 from albert_tf.text.tokenizer import Tokenizer
 
 VERSIONS = ("1.1", "2.0")
-_SEQUENCES = (
-    *("input_ids", "segment_ids", "p_mask", "start_chars", "end_chars"),
-    "is_max_context",
-)
+_SEQUENCES = (*("input_ids", "segment_ids", "p_mask", "start_chars", "end_chars"), "is_max_context")
 _COLUMNS = ("question_index", "start_positions", "end_positions", "is_impossible")
-_NOTHING = np.zeros(0, np.int32)  # so that no windows make an empty array
 
 _TYPE_NAMES = {
     dict: "an object",
@@ -48,8 +44,6 @@ class SquadQuestion:
       context: the paragraph with the answer, as in the file.
       answers: (text, first character in the context) of each reference answer; empty if impossible or not read.
       is_impossible: whether the context does not answer it (SQuAD 2.0).
-      article: index of its article in the file.
-      title: of its article; empty if the file gives none.
     """
 
     id: str
@@ -57,8 +51,6 @@ class SquadQuestion:
     context: str
     answers: tuple[tuple[str, int], ...] = ()
     is_impossible: bool = False
-    article: int = 0
-    title: str = ""
 
 
 def read_squad(path: str, *, version: str, flag: str, need_answers: bool) -> list[SquadQuestion]:
@@ -87,11 +79,9 @@ def read_squad(path: str, *, version: str, flag: str, need_answers: bool) -> lis
     source = f"--{flag}={path}"
     questions, places = [], {}
     articles = _member(_load_json(path, source), "data", list, source)
-    for article_index, article in enumerate(articles):
-        article_place = f"{source}: article {article_index + 1}"
-        title = article.get("title", "") if isinstance(article, dict) else ""
-        paragraphs = _member(article, "paragraphs", list, article_place)
-        for number, paragraph in enumerate(paragraphs, start=1):
+    for article_number, article in enumerate(articles, start=1):
+        article_place = f"{source}: article {article_number}"
+        for number, paragraph in enumerate(_member(article, "paragraphs", list, article_place), 1):
             place = f"{article_place}, paragraph {number}"
             context = _member(paragraph, "context", str, place)
             for entry in _member(paragraph, "qas", list, place):
@@ -100,9 +90,7 @@ def read_squad(path: str, *, version: str, flag: str, need_answers: bool) -> lis
                     first = places[question.id].removeprefix(f"{source}: ")
                     raise UserError(f"{place}: question {question.id!r} is in {first} as well")
                 places[question.id] = place
-                questions.append(
-                    dataclasses.replace(question, article=article_index, title=str(title))
-                )
+                questions.append(question)
     if not questions:
         raise UserError(f"{source}: holds no questions")
     return questions
@@ -209,7 +197,7 @@ class WindowSettings:
 
 
 def make_windows(
-    settings: WindowSettings, item: tuple[int, Sequence[SquadQuestion]]
+    settings: WindowSettings, questions: Sequence[tuple[int, SquadQuestion]]
 ) -> FeatureTable:
     """The windows of some questions, question by question and from left to right.
 
@@ -220,8 +208,7 @@ def make_windows(
 
     Args:
       settings: lengths and tokenizer.
-      item: index of the first question in the data set, and the questions, at least one. (One argument, for
-        `Workers.map`.)
+      questions: with their indices in the data set.
 
     Returns:
       A table with an example for every window. Sequences int32, one value a token:
@@ -242,36 +229,19 @@ def make_windows(
     Source: squad_utils.py (`convert_examples_to_features`). There, tokens are aligned with characters by a longest
     common subsequence (:214-356), and questions whose context does not align well are left out.
     """
-    first_question, questions = item
     tokenizer = settings.tokenizer
-    texts = dict.fromkeys(question.context for question in questions)
+    texts = dict.fromkeys(question.context for _, question in questions)
     contexts = {text: _Context.of(tokenizer, text) for text in texts}
-    queries = tokenizer.encode_batch([question.question for question in questions])
+    queries = tokenizer.encode_batch([question.question for _, question in questions])
     windows = []
-    for index, (question, query) in enumerate(zip(questions, queries, strict=True), first_question):
+    for (index, question), query in zip(questions, queries, strict=True):
         query = query[: settings.max_query_length]
         windows += _windows_of(question, index, query, contexts[question.context], settings)
-    lengths = [len(sequences["input_ids"]) for sequences, _ in windows]
-    return FeatureTable(
-        np.cumsum([0, *lengths], dtype=np.int64),
-        {
-            name: np.concatenate([_NOTHING, *(sequences[name] for sequences, _ in windows)])
-            for name in _SEQUENCES
-        },
-        {
-            name: np.array([columns[name] for _, columns in windows], np.int32).reshape(-1, 1)
-            for name in _COLUMNS
-        },
+    sequences, columns = (
+        {name: [window[name] for window in windows] for name in names}
+        for names in (_SEQUENCES, _COLUMNS)
     )
-
-
-def make_numbered_windows(
-    settings: WindowSettings, questions: Sequence[tuple[int, SquadQuestion]]
-) -> FeatureTable:
-    """The windows of some questions that come with their indices, for `prepare.build`."""
-    if not questions:
-        return make_windows(settings, (0, []))
-    return make_windows(settings, (questions[0][0], [question for _, question in questions]))
+    return FeatureTable.from_rows(sequences, columns)
 
 
 class _Context(NamedTuple):
@@ -303,7 +273,7 @@ def _windows_of(
     query: np.ndarray,
     context: _Context,
     settings: WindowSettings,
-) -> Iterator[tuple[dict[str, np.ndarray], dict[str, int]]]:
+) -> Iterator[dict[str, Any]]:
     """The sequences and the columns of each window of a question, from left to right."""
     tokenizer, num_tokens = settings.tokenizer, len(context.ids)
     room = settings.max_seq_length - len(query) - 3
@@ -322,24 +292,20 @@ def _windows_of(
             """Values of the tokens of the context, and another value at all other positions."""
             return np.concatenate([_filled(shift, elsewhere), values, _filled(1, elsewhere)])
 
-        yield (
-            {
-                "input_ids": np.concatenate(
-                    [*before, context.ids[start:end], _filled(1, tokenizer.sep_id)]
-                ),
-                "segment_ids": np.repeat(np.array([0, 1], np.int32), [shift, length + 1]),
-                "p_mask": np.repeat(np.array([0, 1, 0, 1], np.int32), [1, shift - 1, length, 1]),
-                "start_chars": around(context.start_chars[start:end], -1),
-                "end_chars": around(context.end_chars[start:end], -1),
-                "is_max_context": around(is_max, 0),
-            },
-            {
-                "question_index": index,
-                "start_positions": shift + first - start if is_inside else 0,
-                "end_positions": shift + last - start if is_inside else 0,
-                "is_impossible": not is_inside,
-            },
-        )
+        yield {
+            "input_ids": np.concatenate(
+                [*before, context.ids[start:end], _filled(1, tokenizer.sep_id)]
+            ),
+            "segment_ids": np.repeat([0, 1], [shift, length + 1]),
+            "p_mask": np.repeat([0, 1, 0, 1], [1, shift - 1, length, 1]),
+            "start_chars": around(context.start_chars[start:end], -1),
+            "end_chars": around(context.end_chars[start:end], -1),
+            "is_max_context": around(is_max, 0),
+            "question_index": index,
+            "start_positions": shift + first - start if is_inside else 0,
+            "end_positions": shift + last - start if is_inside else 0,
+            "is_impossible": not is_inside,
+        }
 
 
 def _filled(length: int, value: int) -> np.ndarray:
@@ -347,7 +313,7 @@ def _filled(length: int, value: int) -> np.ndarray:
 
 
 def _max_context(starts: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
-    """For each window of a question, int32 [tokens]: 1 where the token has more context than in the other windows.
+    """For each window of a question, bool [tokens]: true where the token has more context than in the other windows.
 
     Context is the smaller of the numbers of tokens before and after in the window, and a little for the window's
     length; of equal windows, the first has the token.
@@ -362,6 +328,6 @@ def _max_context(starts: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
     scores = np.where((before >= 0) & (after >= 0), np.minimum(before, after), -np.inf)
     best = np.argmax(scores + 0.01 * lengths[:, None], axis=0) if scores.size else np.zeros(0)
     return [
-        (best[start : start + length] == window).astype(np.int32)
+        best[start : start + length] == window
         for window, (start, length) in enumerate(zip(starts, lengths, strict=True))
     ]

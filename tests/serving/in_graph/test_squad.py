@@ -91,17 +91,11 @@ def runner_answers(tokenizer, settings, model, questions):
     """Best answers and null odds on the path of run_squad.py."""
     length = settings["max_seq_length"]
     cut = WindowSettings(tokenizer, length, settings["doc_stride"], settings["max_query_length"])
-    table = make_windows(cut, (0, questions))
+    table = make_windows(cut, list(enumerate(questions)))
     features = table.batch(np.arange(len(table)), length, ["input_ids", "segment_ids", "p_mask"])
     outputs = {name: value.numpy() for name, value in model(features).items()}
-    if "cls_logits" in outputs:
-        outputs.pop("start_log_probs", None)
-        spans = squad_answers.candidate_spans_v2(
-            table, **outputs, max_answer_length=settings["max_answer_length"]
-        )
-    else:
-        limits = {name: settings[name] for name in ("n_best_size", "max_answer_length")}
-        spans = squad_answers.candidate_spans_v1(table, **outputs, **limits)
+    limits = {name: settings[name] for name in ("n_best_size", "max_answer_length")}
+    spans = squad_answers.candidate_spans(table, outputs, **limits)
     return squad_answers.best_answers(questions, spans, settings["n_best_size"]), spans.null_odds
 
 
@@ -122,7 +116,7 @@ def windows_in_graph(squad, questions):
 
 def check_windows(squad, cut, questions):
     """Every feature of every window, and nothing but padding after it."""
-    table = make_windows(cut, (0, questions))
+    table = make_windows(cut, list(enumerate(questions)))
     found = windows_in_graph(squad, questions)
     assert found["question"].tolist() == table.columns["question_index"][:, 0].tolist()
     length = found["input_ids"].shape[1]

@@ -158,7 +158,6 @@ def test_columns_are_found_by_name_in_any_order(tmp_path):
         text_columns=["a", "b"],
         label_column="score",
         id_column="name",
-        kind="regression",
     )
     assert example == TextExample("x9", "first", "second", -15.0, "", 2)
 
@@ -200,12 +199,12 @@ WRONG = {
     ),
     "score": (
         "text\tlabel\na\t1.5\nb\tfive\n",
-        {"label_column": "label", "kind": "regression"},
+        {"label_column": "label"},
         r"own.tsv:3: expected a number as score, got 'five'$",
     ),
     "infinite": (
         "text\tlabel\na\tinf\n",
-        {"label_column": "label", "kind": "regression"},
+        {"label_column": "label"},
         r"own.tsv:2: expected a number as score, got 'inf'$",
     ),
 }

@@ -9,19 +9,15 @@ import pytest
 from albert_tf.tasks.squad import answers as squad_answers
 from albert_tf.tasks.squad.answers import (
     Answer,
+    Answers,
+    ScoresV2,
     Spans,
     best_answers,
-    candidate_spans_v1,
-    candidate_spans_v2,
+    candidate_spans,
     combine,
     f1_score,
-    nbest_predictions,
     normalize_answer,
-    null_odds_by_id,
-    predictions,
     score_v1,
-    score_v2,
-    score_v2_by_threshold,
 )
 from albert_tf.tasks.squad.windows import SquadQuestion, WindowSettings, make_windows, read_squad
 from albert_tf.text.tokenizer import Tokenizer
@@ -105,6 +101,10 @@ def test_score_v1_by_hand():
     }
 
 
+def score_v2(questions, predictions, null_odds, threshold):
+    return ScoresV2(questions, predictions, null_odds).at(threshold)
+
+
 V2 = [
     asked("red cat", "cat", id="right"),
     asked("red cat", id="half"),
@@ -128,8 +128,12 @@ V2_PREDICTIONS = {
 
 
 def test_score_v2_by_hand():
-    result = score_v2(V2, V2_PREDICTIONS, None, 1.0)
+    result = score_v2(V2, V2_PREDICTIONS, {}, 1.0)
+    # Without null odds, the only threshold leaves all questions without answer.
+    best = {f"best_{name}": pytest.approx(100 * 3 / 8) for name in ("exact", "f1")}
     assert result == {
+        **best,
+        **dict.fromkeys(["best_exact_thresh", "best_f1_thresh"], 0.0),
         "exact": pytest.approx(100 * 4 / 8),
         "f1": pytest.approx(100 * (4 + 2 / 3) / 8),
         "total": 8,
@@ -163,8 +167,8 @@ def test_score_v2_at_a_threshold(threshold, exact):
 
 
 def test_score_v2_of_one_kind_of_question():
-    assert "HasAns_exact" not in score_v2([asked()], {"q1": ""}, None, 1.0)
-    assert "NoAns_exact" not in score_v2([asked("cat")], {"q1": ""}, None, 1.0)
+    assert "HasAns_exact" not in score_v2([asked()], {"q1": ""}, {}, 1.0)
+    assert "NoAns_exact" not in score_v2([asked("cat")], {"q1": ""}, {}, 1.0)
 
 
 def test_missing_predictions_and_odds_of_squad_2():
@@ -209,14 +213,14 @@ def test_scores_by_threshold():
     questions = [asked("cat", id="a"), asked("cat", id="b"), asked(id="c"), asked(id="d")]
     given = {"a": "cat", "b": "cat", "c": "cat", "d": "cat"}
     odds = {"a": -2.0, "b": 1.0, "c": 2.0, "d": -1.0}
-    by_threshold = score_v2_by_threshold(questions, given, odds, -1.5)
+    by_threshold = ScoresV2(questions, given, odds).by_threshold(-1.5)
     assert {name: (r["threshold"], r["exact"]) for name, r in by_threshold.items()} == {
         "threshold_0": (0.0, 50.0),
         "threshold_best": (-2.0, 75.0),
         "threshold_given": (-1.5, 75.0),
     }
     assert all(r["best_f1"] == 75 and r["total"] == 4 for r in by_threshold.values())
-    assert "threshold_given" not in score_v2_by_threshold(questions, given, odds, None)
+    assert "threshold_given" not in ScoresV2(questions, given, odds).by_threshold(None)
 
 
 # --- N-best lists against a naive search ---
@@ -237,7 +241,9 @@ def random_questions(seed, num_questions=9):
 
 
 def windows_of(words, questions, doc_stride=4):
-    return make_windows(WindowSettings(words, LENGTH - 2, doc_stride, 4), (0, questions))
+    return make_windows(
+        WindowSettings(words, LENGTH - 2, doc_stride, 4), list(enumerate(questions))
+    )
 
 
 def is_valid(table, window, start, end):
@@ -307,8 +313,11 @@ def test_candidates_v1_equal_naive_search(words, seed, monkeypatch):
                 found.append((question, window, start, end, *scores))
     expected = naive_answers(questions, table, found)
 
-    spans = candidate_spans_v1(
-        table, starts, ends, n_best_size=N_BEST, max_answer_length=MAX_ANSWER
+    spans = candidate_spans(
+        table,
+        {"start_logits": starts, "end_logits": ends},
+        n_best_size=N_BEST,
+        max_answer_length=MAX_ANSWER,
     )
     check_answers(questions, best_answers(questions, spans, N_BEST), expected)
 
@@ -335,15 +344,14 @@ def test_candidates_v2_equal_naive_search(words, seed, monkeypatch):
         found.append((of_question[window], window, *pieces, *scores))
     expected = naive_answers(questions, table, found)
 
-    spans = candidate_spans_v2(
-        table,
-        start_top_log_probs=start_scores,
-        start_top_index=start_index,
-        end_top_log_probs=end_scores.reshape(len(table), -1),
-        end_top_index=end_index.reshape(len(table), -1),
-        cls_logits=cls_logits,
-        max_answer_length=MAX_ANSWER,
-    )
+    outputs = {
+        "start_top_log_probs": start_scores,
+        "start_top_index": start_index,
+        "end_top_log_probs": end_scores.reshape(len(table), -1),
+        "end_top_index": end_index.reshape(len(table), -1),
+        "cls_logits": cls_logits,
+    }
+    spans = candidate_spans(table, outputs, n_best_size=1, max_answer_length=MAX_ANSWER)
     check_answers(questions, best_answers(questions, spans, N_BEST), expected)
     for index in range(len(questions)):
         assert spans.null_odds[index] == min(cls_logits[of_question == index])
@@ -355,7 +363,12 @@ def v1_answers(table, questions, starts, ends, length=LENGTH, n_best_size=4):
     for side, values in enumerate((starts, ends)):
         for (window, piece), value in values.items():
             logits[side, window, piece] = value
-    spans = candidate_spans_v1(table, *logits, n_best_size=n_best_size, max_answer_length=5)
+    spans = candidate_spans(
+        table,
+        dict(zip(squad_answers.V1_OUTPUTS, logits, strict=True)),
+        n_best_size=n_best_size,
+        max_answer_length=5,
+    )
     return best_answers(questions, spans, n_best_size)
 
 
@@ -370,7 +383,7 @@ def test_padding_is_no_candidate(words):
     assert v1_answers(table, questions, real | padding, real) == v1_answers(
         table, questions, real, real, length=9
     )
-    with pytest.raises(ValueError, match="a window has 9 pieces, not 8"):
+    with pytest.raises(ValueError, match="a window has 9 tokens, not 8"):
         v1_answers(table, questions, {}, {}, length=8)
 
 
@@ -399,7 +412,7 @@ def characters(tmp_path_factory):
 
 def test_answer_never_ends_in_white_space(characters):
     questions = [SquadQuestion("q1", "x", "cat  sat")]
-    table = make_windows(WindowSettings(characters, 20, 9, 9), (0, questions))
+    table = make_windows(WindowSettings(characters, 20, 9, 9), list(enumerate(questions)))
     # [CLS] ▁ x [SEP] ▁ c a t ▁ s a t [SEP]: from the first marker to the second, and the second alone.
     [answers] = v1_answers(
         table, questions, {(0, 4): 5.0, (0, 8): 9.0}, {(0, 8): 5.0, (0, 9): 1.0}, n_best_size=2
@@ -409,7 +422,7 @@ def test_answer_never_ends_in_white_space(characters):
 
 def test_end_before_the_start_is_no_answer_inside_one_character_either(characters):
     questions = [SquadQuestion("q1", "x", "½")]
-    table = make_windows(WindowSettings(characters, 20, 9, 9), (0, questions))
+    table = make_windows(WindowSettings(characters, 20, 9, 9), list(enumerate(questions)))
     # [CLS] ▁ x [SEP] ▁ 1 ⁄ 2 [SEP]
     [forwards] = v1_answers(table, questions, {(0, 5): 9.0}, {(0, 7): 9.0}, n_best_size=1)
     [backwards] = v1_answers(table, questions, {(0, 7): 9.0}, {(0, 6): 9.0}, n_best_size=1)
@@ -464,7 +477,12 @@ def test_ensemble_of_one_changes_nothing(words):
     questions = random_questions(1)
     table = windows_of(words, questions)
     logits = rng.normal(size=(2, len(table), LENGTH)).astype(np.float32)
-    spans = candidate_spans_v1(table, *logits, n_best_size=N_BEST, max_answer_length=MAX_ANSWER)
+    spans = candidate_spans(
+        table,
+        dict(zip(squad_answers.V1_OUTPUTS, logits, strict=True)),
+        n_best_size=N_BEST,
+        max_answer_length=MAX_ANSWER,
+    )
     assert listed(combine([spans])) == listed(spans)
     assert listed(combine([spans, spans])) == listed(spans)
 
@@ -487,14 +505,14 @@ def test_what_the_files_hold():
     questions = [asked(context="the cat sat", id="a"), asked(context="a dog ran", id="b")]
     spans = spans_of([(0, 4, 7, -1, -1), (0, 0, 7, -1, -2), (1, 2, 5, 0, 0)], [0.5, -0.5])
     answers = best_answers(questions, spans, 20)
-    assert predictions(questions, answers) == {"a": "cat", "b": "dog"}
-    odds = spans.null_odds
-    assert predictions(questions, answers, odds, 0.0) == {"a": "", "b": "dog"}
-    assert predictions(questions, answers, odds, 0.5) == {"a": "cat", "b": "dog"}
-    assert predictions(questions, answers, odds, -1.0) == {"a": "", "b": ""}
-    assert null_odds_by_id(questions, odds) == {"a": 0.5, "b": -0.5}
+    assert Answers(questions, answers).texts() == {"a": "cat", "b": "dog"}
+    with_odds = Answers(questions, answers, spans.null_odds)
+    assert with_odds.texts(0.0) == {"a": "", "b": "dog"}
+    assert with_odds.texts(0.5) == {"a": "cat", "b": "dog"}
+    assert with_odds.texts(-1.0) == {"a": "", "b": ""}
+    assert with_odds.null_odds_by_id() == {"a": 0.5, "b": -0.5}
 
-    nbest = json.loads(json.dumps(nbest_predictions(questions, answers)))
+    nbest = json.loads(json.dumps(with_odds.nbest()))
     assert [answer["text"] for answer in nbest["a"]] == ["cat", "the cat"]
     assert nbest["a"][0]["probability"] == pytest.approx(1 / (1 + math.exp(-1)))
     assert nbest["b"] == [
@@ -516,11 +534,10 @@ def test_predictions_at_the_best_threshold_reach_the_best_score(words):
         for number in range(20)
     ]
     spans = spans_of([(q, 4, 7, 0, 0) for q in range(20)], rng.normal(size=20))
-    answers = best_answers(questions, spans, 20)
-    odds = null_odds_by_id(questions, spans.null_odds)
-    best = score_v2(questions, predictions(questions, answers), odds, 1.0)
-    written = predictions(questions, answers, spans.null_odds, best["best_f1_thresh"])
-    reached = score_v2(questions, written, None, 1.0)
+    answers = Answers(questions, best_answers(questions, spans, 20), spans.null_odds)
+    best = score_v2(questions, answers.texts(), answers.null_odds_by_id(), 1.0)
+    written = answers.texts(best["best_f1_thresh"])
+    reached = score_v2(questions, written, {}, 1.0)
     assert reached["f1"] == best["best_f1"] > 50
     assert "" in written.values() and "cat" in written.values()
 

@@ -52,7 +52,7 @@ def question(context, answer=None, start=None, text="who sat", **changes):
 
 def windows_of(tokenizer, *questions, max_seq_length=64, doc_stride=5, max_query_length=7):
     settings = WindowSettings(tokenizer, max_seq_length, doc_stride, max_query_length)
-    return make_windows(settings, (0, questions))
+    return make_windows(settings, list(enumerate(questions)))
 
 
 def pieces(tokenizer, table, window):
@@ -286,8 +286,9 @@ def test_workers_make_what_one_call_makes(words):
     questions = [question(context, context[:3]) for context in contexts[:2]]
     questions += [question(context) for context in contexts[2:]]
     settings = WindowSettings(words, 9, 3, 2)
-    whole = make_windows(settings, (0, questions))
-    chunks = [(0, questions[:2]), (2, questions[2:3]), (3, questions[3:])]
+    numbered = list(enumerate(questions))
+    whole = make_windows(settings, numbered)
+    chunks = [numbered[:2], numbered[2:3], numbered[3:]]
     with Workers(2, settings) as workers:
         joined = FeatureTable.concatenate(list(workers.map(make_windows, chunks)))
     assert joined.to_bytes() == whole.to_bytes()
@@ -387,7 +388,7 @@ def test_real_answers_equal_alignment(real_data, released_model_file):
     short = [q for q in questions if len(q.context) < 190][::6]
     assert len(short) > 15
     settings = WindowSettings(tokenizer, 384, 128, 64)
-    table = make_windows(settings, (0, short))
+    table = make_windows(settings, list(enumerate(short)))
     for row, (start, end, is_impossible) in enumerate(labels(table)):
         offset = min(64, len(tokenizer.encode(short[row].question))) + 2
         expected = pieces_of_answer_by_alignment(
@@ -410,7 +411,7 @@ def test_real_windows(
         str(real_data / "squad" / name), version=version, flag="x", need_answers=True
     )
     settings = WindowSettings(Tokenizer.from_file(released_model_file), 384, 128, 64)
-    table = make_windows(settings, (0, questions))
+    table = make_windows(settings, list(enumerate(questions)))
     # Equal to what the original's algorithm gives for these files.
     assert len(table) == num_windows
     with_answer = np.flatnonzero(table.columns["is_impossible"][:, 0] == 0)
@@ -460,10 +461,10 @@ def test_reads_every_field(tmp_path):
     content["data"].append({"paragraphs": squad_file(entry("q3"))["data"][0]["paragraphs"]})
     first, second, third = read(write(tmp_path, content))
     assert first == SquadQuestion(
-        "q1", "who sat", "the cat sat on the mat", (("mat", 19), ("the mat", 15)), False, 0, "Cats"
+        "q1", "who sat", "the cat sat on the mat", (("mat", 19), ("the mat", 15)), False
     )
-    assert (second.id, second.question, second.article) == ("q2", "where", 0)
-    assert (third.id, third.article, third.title) == ("q3", 1, "")
+    assert (second.id, second.question) == ("q2", "where")
+    assert third.id == "q3"
 
 
 def test_reads_impossible_questions(tmp_path):
