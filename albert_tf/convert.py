@@ -34,6 +34,7 @@ def main(settings: ConvertSettings) -> None:
     from albert_tf.tasks import registry
 
     settings.register_task()
+    files.remove_leftovers(settings.output_dir)
     existing = [
         name
         for name in ("config.json", "albert_config.json")

@@ -71,6 +71,7 @@ class FineTuningDataSettings(Settings):
 def main(settings: FineTuningDataSettings) -> None:
     """Reads the training data, makes its features, writes the records."""
     source = make_source(settings)
+    files.remove_leftovers(settings.output_dir)
     if files.exists(f"{settings.output_dir}/{METADATA_FILE}"):
         settings.refuse("output_dir", f"={settings.output_dir} holds records: give another folder")
     items = source.read("train")
