@@ -55,11 +55,7 @@ def _folder(name: str, model: str, revision: str) -> str:
 
     try:
         listing = HfApi().model_info(model, revision=revision, timeout=_SECONDS)
-    except (
-        errors.RepositoryNotFoundError,
-        errors.RevisionNotFoundError,
-        errors.HFValidationError,
-    ):
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError):
         raise
     except Exception as error:  # no answer: its class differs from version to version
         path = try_to_load_from_cache(model, hugging_face.CONFIG, revision=revision)

@@ -122,10 +122,7 @@ class AlbertModel(tf_keras.Model):
         super().__init__(dtype=dtype)
         self.config = config
         self.encoder = AlbertEncoder(
-            config,
-            dtype=self.dtype_policy,
-            recompute_activations=recompute_activations,
-            seed=seed,
+            config, dtype=self.dtype_policy, recompute_activations=recompute_activations, seed=seed
         )
         self._build_head(Initializers(config, seed + 1))
         self.built = True
