@@ -33,12 +33,9 @@ class Progress:
         seconds_between_lines: float = 0,
         file: TextIO | None = None,
     ):
-        self._description = description
-        self._total = total
-        self._first = first
-        self._unit = unit
-        self._seconds_between_lines = seconds_between_lines
-        self._file = file
+        self._description, self._unit = description, unit
+        self._first, self._total = first, total
+        self._seconds_between_lines, self._file = seconds_between_lines, file
         self._started = self._last_line = time.monotonic()
         self._bar = None
         if sys.stderr.isatty():

@@ -67,10 +67,8 @@ class Workers:
                 yield function(self._shared, item)
             return
         if self._pool is None:
-            context = multiprocessing.get_context(start_method())
-            self._pool = ProcessPoolExecutor(
-                self._num_workers, context, _start_worker, (self._shared,)
-            )
+            context, shared = multiprocessing.get_context(start_method()), (self._shared,)
+            self._pool = ProcessPoolExecutor(self._num_workers, context, _start_worker, shared)
         pending = collections.deque()
         try:
             for item in items:
@@ -80,9 +78,8 @@ class Workers:
             while pending:
                 yield pending.popleft().result()
         except BrokenProcessPool:
-            raise UserError(
-                "a worker process was killed (out of memory?); try again with fewer --num_workers"
-            ) from None
+            hint = "(out of memory?); try again with fewer --num_workers"
+            raise UserError(f"a worker process was killed {hint}") from None
 
 
 def num_cores() -> int:

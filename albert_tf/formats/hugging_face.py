@@ -1,5 +1,6 @@
 """Hugging Face folders: `config.json`, `model.safetensors` or `pytorch_model.bin`, `spiece.model`, tokenizer files."""
 
+import itertools
 import json
 import os
 from collections.abc import Mapping
@@ -80,9 +81,8 @@ _HEAD_NAMES = {
     "cls/squad/output_weights": "qa_outputs.weight",
     "cls/squad/output_bias": "qa_outputs.bias",
 }
-_OWN_PREFIX = (
-    "albert_tf."  # starts the names of tensors that the model of transformers does not have
-)
+# Starts the names of tensors that the model of transformers does not have.
+_OWN_PREFIX = "albert_tf."
 _PROJECTION = _LAYERS["bert/encoder/embedding_hidden_mapping_in"]
 _POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 # Classes of transformers without the pooler.
@@ -96,38 +96,30 @@ _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 _FLOAT_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}  # of safetensors
 
 
-def _num_groups(config: AlbertConfig) -> int:
-    """Number of groups of the equivalent Hugging Face model: ours, or one per layer where its rule differs."""
-    layers, groups = config.num_hidden_layers, config.num_hidden_groups
-    theirs = [int(layer / (layers / groups)) for layer in range(layers)]
-    for group_of_layer in (config.attention_group_of_layer, config.ffn_group_of_layer):
-        if theirs != [group_of_layer(layer) for layer in range(layers)]:
-            return layers
-    return groups
+def _their_groups(config: AlbertConfig) -> list[int]:
+    """The group of each layer in the equivalent Hugging Face model: ours, or one per layer where its rule differs."""
+    layers = range(config.num_hidden_layers)
+    theirs = [int(layer / (len(layers) / config.num_hidden_groups)) for layer in layers]
+    ours = (map(config.attention_group_of_layer, layers), map(config.ffn_group_of_layer, layers))
+    return theirs if all(list(groups) == theirs for groups in ours) else list(layers)
 
 
 def _released_names(config: AlbertConfig) -> dict[str, str]:
     """Hugging Face name -> released name, for every tensor that their model of this configuration has."""
     names = {theirs: ours for ours, theirs in (_NAMES | _HEAD_NAMES).items()}
-    num_groups = _num_groups(config)
-    for group in range(num_groups):
-        # The first layer of each of their groups says which of our copies it uses.
-        layer = next(
-            layer
-            for layer in range(config.num_hidden_layers)
-            if int(layer / (config.num_hidden_layers / num_groups)) == group
-        )
-        attention_group = config.attention_group_of_layer(layer)
-        ffn_group = config.ffn_group_of_layer(layer)
-        for inner in range(config.inner_group_num):
-            for ours, theirs in _BLOCK_NAMES.items():
-                own_group = ffn_group if belongs_to_ffn("/" + ours) else attention_group
-                hf_name = (
-                    f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}.{theirs}"
-                )
-                names[hf_name] = (
-                    f"bert/encoder/transformer/group_{own_group}/inner_group_{inner}/{ours}"
-                )
+    for layer, group in enumerate(_their_groups(config)):
+        for inner, (ours, theirs) in itertools.product(
+            range(config.inner_group_num), _BLOCK_NAMES.items()
+        ):
+            is_ffn = belongs_to_ffn("/" + ours)
+            own_group = (config.ffn_group_of_layer if is_ffn else config.attention_group_of_layer)(
+                layer
+            )
+            # The first layer of each of their groups says which of our copies it uses.
+            names.setdefault(
+                f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}.{theirs}",
+                f"bert/encoder/transformer/group_{own_group}/inner_group_{inner}/{ours}",
+            )
     return names
 
 
@@ -233,26 +225,19 @@ def _read_file(path: str) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _read_shards(path: str) -> dict[str, np.ndarray]:
+def _read_shards(index: str) -> dict[str, np.ndarray]:
     """The tensors of all the files that an index names."""
-    places = _places(path)
-    tensors = {}
-    for file in sorted(set(places.values())):
-        tensors.update(_read_file(os.path.join(os.path.dirname(path), file)))
-    if missing := [name for name in places if name not in tensors]:
-        raise UserError(f"{path}: {missing[0]} is not in {places[missing[0]]}, where it should be")
-    return tensors
-
-
-def _places(index: str) -> dict[str, str]:
-    """The file that each tensor is in, as an index says it."""
     places = files.read_json(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(file, str) for file in places.values()):
         raise UserError(f"{index}: expected the names of files under weight_map")
-    for file in places.values():
+    tensors = {}
+    for file in sorted(set(places.values())):
         if os.path.basename(file) != file:
             raise UserError(f"{index}: names {file!r}, which is not in its own folder")
-    return places
+        tensors.update(_read_file(os.path.join(os.path.dirname(index), file)))
+    if missing := [name for name in places if name not in tensors]:
+        raise UserError(f"{index}: {missing[0]} is not in {places[missing[0]]}, where it should be")
+    return tensors
 
 
 # --- From their names to the released ones ---
@@ -290,9 +275,8 @@ def _released_arrays(
     arrays = {}
     for hf_name, tensor in tensors.items():
         if hf_name.startswith("albert.") and hf_name not in released:
-            raise UserError(
-                f"{path}: {hf_name} does not belong to an ALBERT of the sizes in {CONFIG}"
-            )
+            sizes = f"the sizes in {CONFIG}"
+            raise UserError(f"{path}: {hf_name} does not belong to an ALBERT of {sizes}")
         name = released.get(hf_name, hf_name).removeprefix(_OWN_PREFIX)
         array = tensor.astype(np.float32, copy=False)
         array = array.T if name.endswith("/kernel") and hf_name in released else array
@@ -350,7 +334,6 @@ def _their_tensors(model: AlbertModel) -> dict[str, np.ndarray]:
     config, variables = model.config, model.named_variables()
     tensors, written = {}, set()
     if isinstance(model, AlbertForSpan):  # transformers has no pooler here, and ours is not used
-        written.update(_POOLER)
         variables = {name: value for name, value in variables.items() if name not in _POOLER}
     for hf_name, name in _released_names(config).items():
         if name in variables:
@@ -374,7 +357,7 @@ def _their_config(model: AlbertModel, task: Mapping[str, Any]) -> dict[str, Any]
         "model_type": "albert",
         "dtype": "float32",
         "hidden_act": {"gelu": "gelu_new"}.get(config.hidden_act, config.hidden_act),
-        "num_hidden_groups": _num_groups(config),
+        "num_hidden_groups": 1 + max(_their_groups(config)),
         "pad_token_id": 0,
         "bos_token_id": 2,
         "eos_token_id": 3,

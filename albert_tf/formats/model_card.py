@@ -116,21 +116,19 @@ def _limits(of_model: str, sections: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _usage(kind: str, name: str) -> str:
-    if kind == "AlbertForPreTraining":
-        code = [
-            "from albert_tf import load_pretrained",
-            "",
-            f'model = load_pretrained("{name}")',
-            'outputs = model({"input_ids": [[2, 13, 3]]})  # [CLS], a token, [SEP]',
-        ]
-        return "\n".join(["```python", *code, "```"])
-    return "\n".join(["```", f"python -m albert_tf.predict --model={name}", "```"])
+    if kind != "AlbertForPreTraining":
+        return f"```\npython -m albert_tf.predict --model={name}\n```"
+    return f"""```python
+from albert_tf import load_pretrained
+
+model = load_pretrained("{name}")
+outputs = model({{"input_ids": [[2, 13, 3]]}})  # [CLS], a token, [SEP]
+```"""
 
 
 def _table(rows: Mapping[str, Any]) -> str:
-    return "\n".join(
-        ["| | |", "|---|---|", *(f"| {name} | {_shown(value)} |" for name, value in rows.items())]
-    )
+    lines = [f"| {name} | {_shown(value)} |" for name, value in rows.items()]
+    return "\n".join(["| | |", "|---|---|", *lines])
 
 
 def _shown(value: Any) -> str:

@@ -73,9 +73,8 @@ def _mirrored_cpus(num_devices: int) -> tf.distribute.Strategy:
         tf.config.set_logical_device_configuration(cpu, logical)
     devices = tf.config.list_logical_devices("CPU")[:num_devices]
     if len(devices) < num_devices:
-        raise UserError(
-            f"--num_devices={num_devices}: this process already has {len(devices)} CPU devices"
-        )
+        reason = f"this process already has {len(devices)} CPU devices"
+        raise UserError(f"--num_devices={num_devices}: {reason}")
     return tf.distribute.MirroredStrategy([device.name for device in devices])
 
 
@@ -91,15 +90,10 @@ def check_batches(run: RunConfig, num_devices: int) -> None:
     Raises:
       UserError: they cannot; names the flag.
     """
-    num_micro_batches = num_devices * run.gradient_accumulation_steps
-    if run.do_train and run.train_batch_size % num_micro_batches:
-        run.refuse(
-            "train_batch_size",
-            f"must be a multiple of devices times --gradient_accumulation_steps,"
-            f" {num_devices} x {run.gradient_accumulation_steps}; got {run.train_batch_size}",
-        )
-    if run.eval_batch_size % num_devices:
-        run.refuse(
-            "eval_batch_size",
-            f"must be a multiple of {num_devices} devices, got {run.eval_batch_size}",
-        )
+    batch, steps = run.train_batch_size, run.gradient_accumulation_steps
+    if run.do_train and batch % (num_devices * steps):
+        product = f"devices times --gradient_accumulation_steps, {num_devices} x {steps}"
+        run.refuse("train_batch_size", f"must be a multiple of {product}; got {batch}")
+    if (batch := run.eval_batch_size) % num_devices:
+        reason = f"must be a multiple of {num_devices} devices, got {batch}"
+        run.refuse("eval_batch_size", reason)

@@ -45,8 +45,8 @@ class RunState:
     folder: RunFolder
     model: Any
     global_step: tf.Variable
-    accumulators: Accumulators | None
-    optimizer: Any
+    accumulators: Accumulators | None = None
+    optimizer: Any = None
     checkpoints: Checkpoints
     chance: Mapping[str, float]
     first_step: int
@@ -99,15 +99,12 @@ def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> 
     if newest:
         checkpoints.restore(newest)
     return RunState(
+        **saved,
         task=task,
         run=run,
         optimizer_config=optimizer_config,
         strategy=strategy,
         folder=folder,
-        model=model,
-        global_step=global_step,
-        accumulators=saved.get("accumulators"),
-        optimizer=saved.get("optimizer"),
         checkpoints=checkpoints,
         chance=task.chance_levels(),
         first_step=int(global_step.numpy()),

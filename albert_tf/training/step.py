@@ -34,32 +34,24 @@ class Trainer(orbit.StandardTrainer):
 
         self.strategy = state.strategy
         super().__init__(self.strategy.distribute_datasets_from_function(dataset))
-        self.task = state.task
-        self.model = state.model
-        self.optimizer = state.optimizer
-        self.global_step = state.global_step
-        self.accumulators = state.accumulators
+        self.task, self.model, self.optimizer = state.task, state.model, state.optimizer
+        self.global_step, self.accumulators = state.global_step, state.accumulators
         self._seed = run.seed
         self._num_micro_batches = run.gradient_accumulation_steps
         self._max_gradient_norm = state.optimizer_config.max_gradient_norm
         self._variables = self.model.trainable_variables
         on_gpu = bool(tf.config.list_logical_devices("GPU"))
-        self._gradients_of_batch = self._batch_gradients
+        compute = self._gradients_of_batch = self._batch_gradients
         if run.jit_compile == "on" or (run.jit_compile == "auto" and on_gpu):
-            self._gradients_of_batch = tf.function(
-                self._batch_gradients, jit_compile=True, autograph=False
-            )
+            self._gradients_of_batch = tf.function(compute, jit_compile=True, autograph=False)
 
     @tf.autograph.experimental.do_not_convert
     def train_step(self, iterator):
         """One update from the next global batch; called inside a tf.function."""
         pairs = self.strategy.run(self._device_step, args=(next(iterator),))
-        self.accumulators.add(
-            {
-                name: self.strategy.reduce(tf.distribute.ReduceOp.SUM, pair, axis=None)
-                for name, pair in pairs.items()
-            }
-        )
+        for name, pair in pairs.items():
+            total = self.strategy.reduce(tf.distribute.ReduceOp.SUM, pair, axis=None)
+            self.accumulators.add({name: total})
         self.global_step.assign_add(1)
 
     def _device_step(self, features) -> dict[str, tf.Tensor]:
@@ -122,12 +114,8 @@ class Trainer(orbit.StandardTrainer):
         with tf.GradientTape() as tape:
             outputs = self.model(features, training=True, seed=seed)
             ratios = dict(self.task.losses(outputs, features))
-            loss = tf.add_n(
-                [
-                    ratio.sum / (counts[name] + self.task.loss_epsilons.get(name, 0.0))
-                    for name, ratio in ratios.items()
-                ]
-            )
+            epsilons = {name: self.task.loss_epsilons.get(name, 0.0) for name in ratios}
+            loss = tf.add_n([ratios[name].sum / (counts[name] + epsilons[name]) for name in ratios])
             if hasattr(self.optimizer, "get_scaled_loss"):
                 loss = self.optimizer.get_scaled_loss(loss)
         gradients = tape.gradient(
