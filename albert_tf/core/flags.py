@@ -52,10 +52,8 @@ def run(
         if not all_flags["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # TensorFlow's notes are for its developers
         try:
-            values = {name: all_flags[name].value for name in all_flags}
-            for name, value in defaults(values).items() if defaults else ():
-                if not all_flags[name].present:
-                    all_flags[name].value = value
+            if defaults:
+                _fill(defaults, all_flags)
             settings = {cls: settings_from_flags(cls, all_flags) for cls in settings_classes}
             for group in settings.values():
                 check_paths(group)
@@ -70,6 +68,13 @@ def run(
             _exit_with("interrupted", 130)
 
     app.run(parse_and_run, flags_parser=functools.partial(_parse_or_exit, positional=positional))
+
+
+def _fill(defaults: Callable, flag_values: flags.FlagValues) -> None:
+    """Sets flags that are not on the command line to other values than their defaults."""
+    for name, value in defaults({name: flag_values[name].value for name in flag_values}).items():
+        if not flag_values[name].present:
+            flag_values[name].value = value
 
 
 def define_flags(settings_classes: Sequence[type[Settings]], flag_values: flags.FlagValues) -> None:

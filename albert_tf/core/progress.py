@@ -1,5 +1,6 @@
 """Progress of a long job: a bar on a terminal, plain lines in a log file."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ import tqdm
 tqdm.tqdm.monitor_interval = 0
 
 
-class Progress:
+class Progress(contextlib.AbstractContextManager):
     """Shows how much of a job is done; use as a context manager.
 
     Args:
@@ -47,9 +48,6 @@ class Progress:
                 unit_scale=total >= 1_000_000,  # 20,000,000 bytes are shown as 20.0M
                 dynamic_ncols=True,
             )
-
-    def __enter__(self) -> "Progress":
-        return self
 
     def __exit__(self, *_error) -> None:
         if self._bar is not None:

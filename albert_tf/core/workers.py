@@ -1,6 +1,7 @@
 """Worker processes: results come in the order of the items, and only a few items are in memory at a time."""
 
 import collections
+import contextlib
 import itertools
 import multiprocessing
 import os
@@ -29,7 +30,7 @@ def num_workers_setting() -> Any:
     )
 
 
-class Workers:
+class Workers(contextlib.AbstractContextManager):
     """Processes that call functions; a single worker is this process. Use as a context manager.
 
     Args:
@@ -41,9 +42,6 @@ class Workers:
         self._num_workers = num_workers or num_cores()
         self._shared = shared
         self._pool: ProcessPoolExecutor | None = None  # created by the first map of several items
-
-    def __enter__(self) -> "Workers":
-        return self
 
     def __exit__(self, *_error: object) -> None:
         if self._pool:

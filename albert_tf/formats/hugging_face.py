@@ -140,13 +140,11 @@ def read(folder: str) -> Weights:
     path = os.path.join(folder, CONFIG)
     values = files.read_json(path)
     own = values.pop("albert_tf", {})
-    if values.get("model_type", "albert") != "albert":
-        raise UserError(f"{path}: model_type is {values['model_type']!r}, expected 'albert'")
+    for key, expected in (("model_type", "albert"), ("position_embedding_type", "absolute")):
+        if (value := values.get(key, expected)) != expected:
+            raise UserError(f"{path}: {key} is {value!r}, expected {expected!r}")
     if not isinstance(own, dict) or not isinstance(values.get("id2label") or {}, dict):
         raise UserError(f"{path}: expected objects under albert_tf and id2label")
-    if values.get("position_embedding_type", "absolute") != "absolute":
-        kind = values["position_embedding_type"]
-        raise UserError(f"{path}: position_embedding_type is {kind!r}, expected 'absolute'")
     sizes = {name: own[name] for name in ("share_parameters", "num_hidden_groups") if name in own}
     config = AlbertConfig.from_dict({**values, **sizes}, source=path)
     if values.get("hidden_act") == "gelu":
@@ -162,16 +160,10 @@ def read(folder: str) -> Weights:
     arrays = _released_arrays(_in_full(tensors, path), config, model_class, path)
     check_identity_projection(arrays, config, path, _PROJECTION)
     has_pooler = architecture not in _WITHOUT_POOLER or any(name in arrays for name in _POOLER)
-    return Weights(
-        folder,
-        config,
-        arrays,
-        model_class,
-        if_exists(os.path.join(folder, VOCABULARY)),
-        _do_lower_case(folder),
-        task=own.get("task", {}),
-        left_out=() if has_pooler else _POOLER,
-    )
+    left_out = () if has_pooler else _POOLER
+    vocabulary, is_lower = if_exists(os.path.join(folder, VOCABULARY)), _do_lower_case(folder)
+    task = own.get("task", {})
+    return Weights(folder, config, arrays, model_class, vocabulary, is_lower, task, left_out)
 
 
 def _class_of(architecture: Any, own: Mapping) -> str:

@@ -101,6 +101,16 @@ class AlbertConfig(Settings):
             self.refuse("num_hidden_groups", reason)
 
     @property
+    def head_size(self) -> int:
+        """Width of one attention head, H."""
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of blocks that an input passes: layers times inner groups."""
+        return self.num_hidden_layers * self.inner_group_num
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """Names of a classifier's outputs, in order; two default names if the configuration has none."""
         names = self.foreign.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}

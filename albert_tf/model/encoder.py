@@ -76,10 +76,9 @@ class AttentionBlock(tf_keras.layers.Layer):
         super().__init__(dtype=dtype, name=name)
         self.config = config
         width = config.hidden_size
-        self.query = Dense(width, width, initializers, self.dtype_policy)
-        self.key = Dense(width, width, initializers, self.dtype_policy)
-        self.value = Dense(width, width, initializers, self.dtype_policy)
-        self.output_dense = Dense(width, width, initializers, self.dtype_policy)
+        self.query, self.key, self.value, self.output_dense = (
+            Dense(width, width, initializers, self.dtype_policy) for _ in range(4)
+        )
         self.layer_norm = LayerNorm(width, config.layer_norm_eps)
 
     def weights_by_name(self) -> Weights:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
 
 import tensorflow as tf
 from official.common import distribute_utils
@@ -43,19 +42,12 @@ def _new_strategy(run: RunConfig, kind: str) -> tf.distribute.Strategy:
         run.refuse("worker_hosts", "(or TF_CONFIG) must be given for multi_worker_mirrored")
     if kind == "tpu" and not tf.config.list_logical_devices("TPU") and run.tpu_name == "local":
         run.refuse("tpu_name", "is local, but this machine has no TPU")
-    with _explained_connection(run, kind):
+    try:
         return distribute_utils.get_distribution_strategy(
             distribution_strategy=kind,
             num_gpus=run.num_devices or (min(num_gpus, 1) if kind == "one_device" else num_gpus),
             tpu_address=run.tpu_name or None,
         )
-
-
-@contextlib.contextmanager
-def _explained_connection(run: RunConfig, kind: str) -> Iterator[None]:
-    """Turns errors of a connection to a TPU or to workers into one line that names the flag."""
-    try:
-        yield
     except (tf.errors.OpError, OSError, RuntimeError, ValueError) as error:
         reason = first_line(error)
         if kind == "tpu":

@@ -91,7 +91,12 @@ def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> 
     saved = {"model": model, "global_step": global_step}
     if run.do_train:
         saved["accumulators"] = Accumulators(ratio_names(task, model, task.train_data))
-        saved["optimizer"] = _make_optimizer(run, optimizer_config, model)
+        optimizer = optimizers.create_optimizer(
+            optimizer_config, run.train_batch_size, model.named_variables()
+        )
+        if run.mixed_precision == "mixed_float16":
+            optimizer = tf_keras.mixed_precision.LossScaleOptimizer(optimizer)
+        saved["optimizer"] = optimizer
     checkpoints = Checkpoints(folder, saved, run.keep_checkpoint_max)
     newest = checkpoints.latest
     if not run.do_train and task.keeps == "best":
@@ -110,10 +115,3 @@ def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> 
         first_step=int(global_step.numpy()),
         started=started,
     )
-
-
-def _make_optimizer(run: RunConfig, config: OptimizerConfig, model):
-    optimizer = optimizers.create_optimizer(config, run.train_batch_size, model.named_variables())
-    if run.mixed_precision == "mixed_float16":
-        return tf_keras.mixed_precision.LossScaleOptimizer(optimizer)
-    return optimizer

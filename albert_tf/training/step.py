@@ -57,27 +57,20 @@ class Trainer(orbit.StandardTrainer):
     def _device_step(self, features) -> dict[str, tf.Tensor]:
         """The work of one device; returns its own (sum, count) pairs, float32 [2] each."""
         context = tf.distribute.get_replica_context()
-        counts = context.all_reduce(
-            tf.distribute.ReduceOp.SUM, dict(self.task.loss_counts(features))
-        )
+        total = tf.distribute.ReduceOp.SUM
+        counts = context.all_reduce(total, dict(self.task.loss_counts(features)))
         seed = tf.stack([tf.constant(self._seed, tf.int32), tf.cast(self.global_step, tf.int32)])
         seed = tf.random.experimental.stateless_fold_in(seed, context.replica_id_in_sync_group)
         gradients, row_square_sums, pairs = self._gradients_of_batch(features, counts, seed)
-        gradients, row_square_sums = context.all_reduce(
-            tf.distribute.ReduceOp.SUM, [gradients, row_square_sums]
-        )
+        gradients, row_square_sums = context.all_reduce(total, [gradients, row_square_sums])
         if hasattr(self.optimizer, "get_unscaled_gradients"):
             scale = tf.cast(self.optimizer.loss_scale, tf.float32)
             gradients = self.optimizer.get_unscaled_gradients(gradients)
             row_square_sums = {name: rows / scale**2 for name, rows in row_square_sums.items()}
-        clipped, _ = optimizers.clip_by_global_norm(
-            gradients,
-            [row_square_sums.get(str(index)) for index in range(len(gradients))],
-            self._max_gradient_norm,
-        )
-        self.optimizer.apply_gradients(
-            zip(clipped, self._variables, strict=True), skip_gradients_aggregation=True
-        )
+        row_sums = [row_square_sums.get(str(index)) for index in range(len(gradients))]
+        clipped, _ = optimizers.clip_by_global_norm(gradients, row_sums, self._max_gradient_norm)
+        pairs_to_apply = zip(clipped, self._variables, strict=True)
+        self.optimizer.apply_gradients(pairs_to_apply, skip_gradients_aggregation=True)
         return pairs
 
     def _batch_gradients(self, features, counts, seed):
@@ -104,13 +97,7 @@ class Trainer(orbit.StandardTrainer):
         return totals
 
     def _micro_batch_gradients(self, features, counts, seed):
-        """Gradients, one a variable; square sums of embedding rows, by the variable's index; (sum, count) pairs.
-
-        Args:
-          features: of the micro-batch.
-          counts: of the global batch, which the losses are divided by.
-          seed: int32 [2], of dropout.
-        """
+        """Gradients, one a variable; square sums of embedding rows, by the variable's index; (sum, count) pairs."""
         with tf.GradientTape() as tape:
             outputs = self.model(features, training=True, seed=seed)
             ratios = dict(self.task.losses(outputs, features))
