@@ -104,15 +104,13 @@ def _sizes(model: "AlbertModel") -> dict[str, Any]:
 
 
 def _limits(of_model: str, sections: Mapping[str, Mapping[str, Any]]) -> str:
-    sentences = [of_model] if of_model else []
-    if "Results" not in sections:
-        sentences.append("How well it does was not measured.")
-    if "Data" not in sections:
-        sentences.append("What it was trained on is not recorded here.")
-    sentences.append(
-        "It repeats what its training text holds, errors and prejudice among it, and was not checked for either."
-    )
-    return " ".join(sentences)
+    sentences = [
+        of_model,
+        "" if "Results" in sections else "How well it does was not measured.",
+        "" if "Data" in sections else "What it was trained on is not recorded here.",
+        "It repeats what its training text holds, errors and prejudice among it, and was not checked for either.",
+    ]
+    return " ".join(filter(None, sentences))
 
 
 def _usage(kind: str, name: str) -> str:

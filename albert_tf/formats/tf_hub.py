@@ -108,16 +108,11 @@ def _read_own(folder: str, prefix: str, meta_graph: meta_graph_pb2.MetaGraphDef)
         raise UserError(f"{os.path.join(assets, EXPORT)}: expected the settings of an export")
     without = _parts_without_values(meta_graph, about["model_class"])
     arrays = model_garden.read_dictionary(prefix, "weights")
-    return Weights(
-        folder,
-        config,
-        {name: array for name, array in arrays.items() if not name.startswith(without)},
-        about["model_class"],
-        model_garden.only_vocabulary(assets),
-        about.get("do_lower_case"),
-        about["task"],
-        left_out=tuple(name for name in arrays if name.startswith(without)),
-    )
+    left_out = tuple(name for name in arrays if name.startswith(without))
+    arrays = {name: array for name, array in arrays.items() if name not in left_out}
+    vocabulary = model_garden.only_vocabulary(assets)
+    settings = {name: about.get(name) for name in ("model_class", "do_lower_case", "task")}
+    return Weights(folder, config, arrays, vocabulary=vocabulary, left_out=left_out, **settings)
 
 
 def _parts_without_values(

@@ -153,19 +153,17 @@ def _scores(model: ModelProto) -> list[tuple[str, float]]:
 
 
 def _with_special_tokens(ids: dict[str, int]) -> dict[str, Any]:
-    def special(token: str, type_id: int) -> dict[str, Any]:
-        return {"SpecialToken": {"id": token, "type_id": type_id}}
+    tokens = ("[CLS]", "[SEP]")
 
-    def text(name: str, type_id: int) -> dict[str, Any]:
-        return {"Sequence": {"id": name, "type_id": type_id}}
+    def part(id: str, type_id: int) -> dict[str, Any]:
+        kind = "SpecialToken" if id in tokens else "Sequence"
+        return {kind: {"id": id, "type_id": type_id}}
 
-    single = [special("[CLS]", 0), text("A", 0), special("[SEP]", 0)]
+    special = {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in tokens}
+    single = [part("[CLS]", 0), part("A", 0), part("[SEP]", 0)]
     return {
         "type": "TemplateProcessing",
         "single": single,
-        "pair": [*single, text("B", 1), special("[SEP]", 1)],
-        "special_tokens": {
-            token: {"id": token, "ids": [ids[token]], "tokens": [token]}
-            for token in ("[CLS]", "[SEP]")
-        },
+        "pair": [*single, part("B", 1), part("[SEP]", 1)],
+        "special_tokens": special,
     }

@@ -28,18 +28,10 @@ _MAX_INSTRUCTIONS = 1_000_000  # a tensor takes about 40
 _MAX_DIMENSIONS = 32  # NumPy's own limit before version 2
 
 _BFLOAT16 = "BFloat16Storage"
-_DTYPES = {
-    "FloatStorage": np.dtype("<f4"),
-    "DoubleStorage": np.dtype("<f8"),
-    "HalfStorage": np.dtype("<f2"),
-    _BFLOAT16: np.dtype("<u2"),  # the upper half of a float32
-    "LongStorage": np.dtype("<i8"),
-    "IntStorage": np.dtype("<i4"),
-    "ShortStorage": np.dtype("<i2"),
-    "CharStorage": np.dtype("i1"),
-    "ByteStorage": np.dtype("u1"),
-    "BoolStorage": np.dtype("?"),
-}
+# NumPy's types of torch's storages; a bfloat16 is the upper half of a float32.
+_TYPES = {"Float": "<f4", "Double": "<f8", "Half": "<f2", "BFloat16": "<u2", "Long": "<i8"}
+_TYPES |= {"Int": "<i4", "Short": "<i2", "Char": "i1", "Byte": "u1", "Bool": "?"}
+_DTYPES = {f"{name}Storage": np.dtype(dtype) for name, dtype in _TYPES.items()}
 
 
 class _Global(NamedTuple):
@@ -264,6 +256,8 @@ class _Machine:
         """Executes an instruction by its name in `pickletools`."""
         if name in _PUSHING:
             self.stack.append(argument)
+        elif name in _CONSTANTS:
+            self.stack.append(_CONSTANTS[name])
         elif name in _MAKING:
             self.stack.append(_MAKING[name]())
         elif name in _REMEMBERING:
@@ -359,14 +353,8 @@ class _Machine:
 _NUMBERS = {"INT", "LONG", "LONG1", "LONG4", "BININT", "BININT1", "BININT2", "FLOAT", "BINFLOAT"}
 _UNICODE = {"UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
 _PUSHING = _NUMBERS | _UNICODE | {"STRING", "BINSTRING", "SHORT_BINSTRING"}
-_MAKING = {
-    "NONE": lambda: None,
-    "NEWTRUE": lambda: True,
-    "NEWFALSE": lambda: False,
-    "EMPTY_TUPLE": tuple,
-    "EMPTY_LIST": list,
-    "EMPTY_DICT": dict,
-}
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_MAKING = {"EMPTY_TUPLE": tuple, "EMPTY_LIST": list, "EMPTY_DICT": dict}
 # Number of values that are taken from the stack; None is all since the last mark.
 _TAKING = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "APPEND": 1, "SETITEM": 2}
 _TAKING |= dict.fromkeys(("TUPLE", "LIST", "DICT", "APPENDS", "SETITEMS"))

@@ -105,9 +105,8 @@ class AttentionBlock(tf_keras.layers.Layer):
         """
         config = self.config
         projected_BLT = linear(hidden_BLD, weights["input_kernel"])
-        heads = execution.split_heads(
-            projected_BLT, weights["input_bias"], config.num_attention_heads
-        )
+        bias_T, num_heads = weights["input_bias"], config.num_attention_heads
+        heads = execution.split_heads(projected_BLT, bias_T, num_heads)
         drop = dropout_function(config.attention_probs_dropout_prob, fold_seed(seed, 0))
         context_BNLH = execution.attention(*heads, attention_bias, drop=drop)
         context_BLNH = tf.transpose(context_BNLH, [0, 2, 1, 3])

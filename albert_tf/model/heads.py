@@ -345,13 +345,4 @@ def _masked(logits, mask):
     return logits * (1.0 - mask) - 1e30 * mask
 
 
-MODEL_CLASSES = {
-    cls.__name__: cls
-    for cls in (
-        AlbertForPreTraining,
-        AlbertForSequenceClassification,
-        AlbertForMultipleChoice,
-        AlbertForSpan,
-        AlbertForSpanOrNone,
-    )
-}
+MODEL_CLASSES = {cls.__name__: cls for cls in AlbertModel.__subclasses__()}  # of this file
