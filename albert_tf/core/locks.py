@@ -42,9 +42,8 @@ def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iter
             fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             with file:
-                raise UserError(
-                    f"--{flag}={folder} is in use by {_holder(file)}: wait until it ends, or choose another folder"
-                ) from None
+                hint = "wait until it ends, or choose another folder"
+                raise UserError(f"--{flag}={folder} is in use by {_holder(file)}: {hint}") from None
         if _is_current(file, path):
             break
         file.close()  # the former holder has just removed this file

@@ -40,14 +40,9 @@ class Progress(contextlib.AbstractContextManager):
         self._started = self._last_line = time.monotonic()
         self._bar = None
         if sys.stderr.isatty():
-            self._bar = tqdm.tqdm(
-                total=total,
-                initial=first,
-                desc=description,
-                unit=f" {unit}",
-                unit_scale=total >= 1_000_000,  # 20,000,000 bytes are shown as 20.0M
-                dynamic_ncols=True,
-            )
+            scale = total >= 1_000_000  # 20,000,000 bytes are shown as 20.0M
+            settings = {"unit": f" {unit}", "unit_scale": scale, "dynamic_ncols": True}
+            self._bar = tqdm.tqdm(desc=description, total=total, initial=first, **settings)
 
     def __exit__(self, *_error) -> None:
         if self._bar is not None:

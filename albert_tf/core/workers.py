@@ -21,13 +21,8 @@ Item = TypeVar("Item")
 
 def num_workers_setting() -> Any:
     """The flag --num_workers of every program that has workers; its type is `int | None`."""
-    return setting(
-        None,
-        "Worker processes; by default, or with 0, one for every core. Changes no result.",
-        minimum=1,
-        none_value=0,
-        changes_results=False,
-    )
+    help = "Worker processes; by default, or with 0, one for every core. Changes no result."
+    return setting(None, help, minimum=1, none_value=0, changes_results=False)
 
 
 class Workers(contextlib.AbstractContextManager):

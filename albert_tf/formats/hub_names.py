@@ -32,9 +32,8 @@ def fetched(name: str) -> str:
     try:
         from huggingface_hub import errors  # an extra
     except ImportError:
-        raise UserError(
-            f"{name}: models by name need huggingface_hub; pip install albert-tf[hub]"
-        ) from None
+        hint = "models by name need huggingface_hub; pip install albert-tf[hub]"
+        raise UserError(f"{name}: {hint}") from None
     model, revision = match["model"], match["revision"] or "main"
     try:
         return _folder(name, model, revision)

@@ -86,11 +86,7 @@ _OWN_PREFIX = "albert_tf."
 _PROJECTION = _LAYERS["bert/encoder/embedding_hidden_mapping_in"]
 _POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 # Classes of transformers without the pooler.
-_WITHOUT_POOLER = (
-    "AlbertForMaskedLM",
-    "AlbertForQuestionAnswering",
-    "AlbertForTokenClassification",
-)
+_NO_POOLER = ("AlbertForMaskedLM", "AlbertForQuestionAnswering", "AlbertForTokenClassification")
 # Constants that old versions of transformers saved with the parameters.
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 _FLOAT_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}  # of safetensors
@@ -108,18 +104,13 @@ def _released_names(config: AlbertConfig) -> dict[str, str]:
     """Hugging Face name -> released name, for every tensor that their model of this configuration has."""
     names = {theirs: ours for ours, theirs in (_NAMES | _HEAD_NAMES).items()}
     for layer, group in enumerate(_their_groups(config)):
-        for inner, (ours, theirs) in itertools.product(
-            range(config.inner_group_num), _BLOCK_NAMES.items()
-        ):
-            is_ffn = belongs_to_ffn("/" + ours)
-            own_group = (config.ffn_group_of_layer if is_ffn else config.attention_group_of_layer)(
-                layer
-            )
+        groups = (config.attention_group_of_layer(layer), config.ffn_group_of_layer(layer))
+        for inner, ours in itertools.product(range(config.inner_group_num), _BLOCK_NAMES):
+            start = f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}"
+            own_group = groups[belongs_to_ffn("/" + ours)]
+            name = f"bert/encoder/transformer/group_{own_group}/inner_group_{inner}/{ours}"
             # The first layer of each of their groups says which of our copies it uses.
-            names.setdefault(
-                f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}.{theirs}",
-                f"bert/encoder/transformer/group_{own_group}/inner_group_{inner}/{ours}",
-            )
+            names.setdefault(f"{start}.{_BLOCK_NAMES[ours]}", name)
     return names
 
 
@@ -159,7 +150,7 @@ def read(folder: str) -> Weights:
     tensors = _read_shards(path) if path.endswith(INDEX) else _read_file(path)
     arrays = _released_arrays(_in_full(tensors, path), config, model_class, path)
     check_identity_projection(arrays, config, path, _PROJECTION)
-    has_pooler = architecture not in _WITHOUT_POOLER or any(name in arrays for name in _POOLER)
+    has_pooler = architecture not in _NO_POOLER or any(name in arrays for name in _POOLER)
     left_out = () if has_pooler else _POOLER
     vocabulary, is_lower = if_exists(os.path.join(folder, VOCABULARY)), _do_lower_case(folder)
     task = own.get("task", {})
@@ -360,13 +351,12 @@ def _their_config(model: AlbertModel, task: Mapping[str, Any]) -> dict[str, Any]
             **({"task": dict(task)} if task else {}),
         },
     }
-    for key in ("share_parameters", "torch_dtype", "problem_type"):
-        values.pop(key, None)
+    dropped = ["share_parameters", "torch_dtype", "problem_type"]
     has_two = len(values.get("id2label") or {}) == 2
     if isinstance(model, AlbertForPreTraining | AlbertForSpan) and not has_two:
         # transformers would size the sentence-order or span head by the number of labels.
-        values.pop("id2label", None)
-        values.pop("label2id", None)
+        dropped += ["id2label", "label2id"]
+    values = {key: value for key, value in values.items() if key not in dropped}
     if isinstance(model, AlbertForSequenceClassification):
         # Without it, pipelines apply a sigmoid to the output of a regression.
         is_regression = len(config.labels) == 1

@@ -110,9 +110,8 @@ def _config(path: str) -> AlbertConfig:
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
     # keras-hub divides the layers into equal groups; the original's rule differs in rounding, as with 44 layers.
     if any(config.group_of_layer(layer) != layer * groups // layers for layer in range(layers)):
-        raise UserError(
-            f"{path}: {layers} layers are divided into {groups} groups in another way here; use fewer groups"
-        )
+        hint = "groups in another way here; use fewer groups"
+        raise UserError(f"{path}: {layers} layers are divided into {groups} {hint}")
     return config
 
 
@@ -155,10 +154,10 @@ def _head(folder: str, config: AlbertConfig) -> tuple[str, AlbertConfig, dict[st
         )
         return "AlbertForPreTraining", config, _arrays(weights_path, _MASKED_LM_HEAD)
     if class_name not in ("AlbertTextClassifier", "AlbertClassifier"):
-        expected = "expected AlbertTextClassifier or AlbertMaskedLM; without"
-        raise UserError(
-            f"{path}: class_name is {class_name!r}, {expected} {TASK}, the backbone alone is read"
+        expected = (
+            f"AlbertTextClassifier or AlbertMaskedLM; without {TASK}, the backbone alone is read"
         )
+        raise UserError(f"{path}: class_name is {class_name!r}, expected {expected}")
     # With softmax the preset gives probabilities; predictions here apply a softmax anyway.
     activation = values.get("activation", "linear")
     if activation not in ("linear", "softmax"):

@@ -92,12 +92,9 @@ def read(prefix: str) -> Weights:
     variables = read_variables(prefix)
     arrays = released_arrays(variables, prefix)
     path, config = _config_beside(prefix)
-    owner = "an AlbertEncoder"
-    sizes = {
-        "num_attention_heads": (prefix, num_heads_of(variables)),
-        "num_hidden_groups": (owner, 1),
-        "inner_group_num": (owner, 1),
-    }
+    of_encoder = ("an AlbertEncoder", 1)
+    sizes = {"num_hidden_groups": of_encoder, "inner_group_num": of_encoder}
+    sizes["num_attention_heads"] = (prefix, num_heads_of(variables))
     for field, (owner, size) in sizes.items():
         if getattr(config, field) != size:
             raise UserError(f"{path}: {field} is {getattr(config, field)}, but {owner} has {size}")
@@ -199,19 +196,15 @@ def released_arrays(variables: Mapping[str, np.ndarray], source: str) -> dict[st
     required = {name: ours for name, ours in _NAMES.items() if not name.startswith(_OPTIONAL)}
     if missing := [name for name, ours in required.items() if ours not in arrays]:
         examples = ", ".join(["", *sorted(variables)[:3]])
-        raise UserError(
-            f"{source}: is no AlbertEncoder of the TF Model Garden: it has no variable {missing[0]}, but"
-            f" {len(variables)} others{examples}"
-        )
+        reason = f"it has no variable {missing[0]}, but {len(variables)} others{examples}"
+        raise UserError(f"{source}: is no AlbertEncoder of the TF Model Garden: {reason}")
     return arrays
 
 
 def num_heads_of(variables: Mapping[str, np.ndarray]) -> int:
     """The number of attention heads, N, that the query's kernel [D, N, H] shows; 0 if it does not."""
-    for name, array in variables.items():
-        if without_scope(name) == QUERY and array.ndim == 3:
-            return array.shape[1]
-    return 0
+    kernels = (array for name, array in variables.items() if without_scope(name) == QUERY)
+    return next((kernel.shape[1] for kernel in kernels if kernel.ndim == 3), 0)
 
 
 def only_vocabulary(folder: str) -> str:
@@ -243,9 +236,8 @@ def _config_beside(prefix: str) -> tuple[str, AlbertConfig]:
         for section in _encoder_sections(path):
             renamed = {_FIELDS.get(field, field): value for field, value in section.items()}
             return path, _config(renamed, path)
-    raise UserError(
-        f"{prefix}: expected {tf1.CONFIG} or the YAML file of an ALBERT encoder beside the checkpoint, found none"
-    )
+    expected = f"{tf1.CONFIG} or the YAML file of an ALBERT encoder beside the checkpoint"
+    raise UserError(f"{prefix}: expected {expected}, found none")
 
 
 def _encoder_sections(path: str) -> Iterator[Mapping[str, Any]]:

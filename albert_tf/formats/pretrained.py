@@ -53,10 +53,8 @@ def build_model(weights: Weights, *, dtype=None) -> tuple[AlbertModel, "LoadRepo
     report = assign_weights(model.named_variables(), weights)
     missing = [name for name in report.initialised if name not in weights.left_out]
     if missing and not isinstance(model, AlbertForPreTraining):
-        raise UserError(
-            f"{weights.source}: is {weights.model_class} by its configuration, but has no values for its head,"
-            f" {missing[0]} the first"
-        )
+        reason = f"by its configuration, but has no values for its head, {missing[0]} the first"
+        raise UserError(f"{weights.source}: is {weights.model_class} {reason}")
     return model, report
 
 
@@ -151,10 +149,8 @@ def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> Lo
         raise UserError(f"{source}: {len(lost)} {reason}")
     ignored = [name for name in arrays if name not in variables]
     if unknown := [name for name in ignored if name.startswith("bert/")]:
-        raise UserError(
-            f"{source}: {len(unknown)} variables of its encoder are not in the model, {unknown[0]} the"
-            " first; the configuration beside it does not describe it"
-        )
+        reason = f"are not in the model, {unknown[0]} the first; the configuration beside it does not describe it"
+        raise UserError(f"{source}: {len(unknown)} variables of its encoder {reason}")
     loaded = [name for name in variables if name in arrays]
     for name in loaded:
         shape, wanted = arrays[name].shape, list(variables[name].shape)

@@ -152,9 +152,8 @@ def _config(folder: str, seen: Mapping[str, Any]) -> AlbertConfig:
                     raise UserError(f"{path}: {field} is {ours!r}, but the module has {value!r}")
             return config
     if unseen := [field for field in _NOT_IN_SHAPES if field not in seen]:
-        raise UserError(
-            f"{folder}: its graph does not show {unseen[0]}; put the model's {tf1.CONFIG} into the folder"
-        )
+        hint = f"put the model's {tf1.CONFIG} into the folder"
+        raise UserError(f"{folder}: its graph does not show {unseen[0]}; {hint}")
     return AlbertConfig.from_dict(dict(seen), source=folder)
 
 
@@ -164,9 +163,8 @@ def _seen_in_shapes(arrays: Mapping[str, np.ndarray], source: str) -> dict[str, 
     for field, (name, axis) in _SIZES.items():
         if name not in arrays or arrays[name].ndim != 2:
             examples = ", ".join(["", *sorted(arrays)[:3]])
-            raise UserError(
-                f"{source}: is no ALBERT: it has no matrix {name}, but {len(arrays)} variables{examples}"
-            )
+            reason = f"it has no matrix {name}, but {len(arrays)} variables{examples}"
+            raise UserError(f"{source}: is no ALBERT: {reason}")
         seen[field] = arrays[name].shape[axis]
     for field, part in (("num_hidden_groups", "/group_"), ("inner_group_num", "/inner_group_")):
         matches = [re.search(part + r"(\d+)/", name) for name in arrays]
@@ -250,10 +248,9 @@ def _seen_activation(nodes: _Nodes, source: str) -> dict[str, str]:
     """The activation that nodes compute; empty if there are no nodes."""
     counts = Counter(node.op for node in nodes)
     if unknown := sorted(_OTHER_OPS & counts.keys()):
-        raise UserError(
-            f"{source}: its activation has the operation {unknown[0]}, but those here are gelu in the tanh form, relu,"
-            " tanh and linear"
-        )
+        ours = "gelu in the tanh form, relu, tanh and linear"
+        reason = f"its activation has the operation {unknown[0]}, but those here are {ours}"
+        raise UserError(f"{source}: {reason}")
     if any(value.size == 1 and value.item() == _TANH_FORM for _, value in _constants(nodes)):
         return {"hidden_act": "gelu"}
     name = "relu" if counts["Relu"] else "tanh" if counts["Tanh"] else "linear"

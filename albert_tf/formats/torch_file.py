@@ -269,9 +269,8 @@ class _Machine:
         elif method := getattr(self, f"do_{name.lower()}", None):
             method(argument)
         elif name not in ("PROTO", "FRAME"):
-            raise _Refused(
-                f"its pickle has the instruction {name}, which no table of tensors needs"
-            )
+            reason = "which no table of tensors needs"
+            raise _Refused(f"its pickle has the instruction {name}, {reason}")
 
     def do_mark(self, _) -> None:
         self._marks.append(len(self.stack))

@@ -215,10 +215,9 @@ class AlbertEncoder(tf_keras.Model):
         if config.embedding_size != width:
             self.projection = Dense(config.embedding_size, width, initializers, dtype)
         # [group][inner group]; a group is one copy of the variables, whatever the number of layers that use it.
-        self.attention_blocks = self._blocks(
-            AttentionBlock, config.attention_group_of_layer, initializers
-        )
-        self.ffn_blocks = self._blocks(FeedForwardBlock, config.ffn_group_of_layer, initializers)
+        attention_group, ffn_group = config.attention_group_of_layer, config.ffn_group_of_layer
+        self.attention_blocks = self._blocks(AttentionBlock, attention_group, initializers)
+        self.ffn_blocks = self._blocks(FeedForwardBlock, ffn_group, initializers)
         self.pooler = Dense(width, width, initializers, dtype, tf.tanh)
         self.built = True
 
@@ -250,9 +249,8 @@ class AlbertEncoder(tf_keras.Model):
         input_ids = inputs["input_ids"]
         length, limit = input_ids.shape[1], self.config.max_position_embeddings
         if length is not None and length > limit:
-            raise UserError(
-                f"input_ids has {length} tokens, but max_position_embeddings is {limit}: shorten the input"
-            )
+            reason = f"but max_position_embeddings is {limit}: shorten the input"
+            raise UserError(f"input_ids has {length} tokens, {reason}")
         input_mask, segment_ids = inputs.get("input_mask"), inputs.get("segment_ids")
         input_mask = tf.ones_like(input_ids) if input_mask is None else input_mask
         segment_ids = tf.zeros_like(input_ids) if segment_ids is None else segment_ids

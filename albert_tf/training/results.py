@@ -94,8 +94,7 @@ def _card(state: RunState, evaluation: Mapping[str, float]) -> dict[str, dict]:
         "numbers": run.mixed_precision,
         "seed": run.seed,
     }
-    results = {
-        name: f"{value:.4f}" + (f" (chance {chance[name]:.4f})" if name in chance else "")
-        for name, value in evaluation.items()
-    }
+    results = {name: f"{value:.4f}" for name, value in evaluation.items()}
+    for name in chance.keys() & results.keys():
+        results[name] += f" (chance {chance[name]:.4f})"
     return {"Training": training, "Results": results}

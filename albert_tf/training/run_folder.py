@@ -104,13 +104,11 @@ class RunFolder:
                 may_differ.update(values.names(changes_results=False))
                 unknown = ", ".join(name for name in before[group] if name not in values.names())
                 if unknown and group != "model" and self.is_chief:  # a model may have foreign keys
-                    print(
-                        f"{self.file(CONFIG_FILE)}: ignored, no settings of this version: {unknown}"
-                    )
+                    note = f"ignored, no settings of this version: {unknown}"
+                    print(f"{self.file(CONFIG_FILE)}: {note}")
         if not self._run.do_train:  # only the model must be the same, except its dropout rates
-            may_differ.update(
-                *(values for group, values in self._values.items() if group != "model")
-            )
+            groups = self._values.items()
+            may_differ.update(*(values for group, values in groups if group != "model"))
         for group, values in self._values.items():
             for name, value in values.items():
                 old_value = before.get(group, {}).get(name)

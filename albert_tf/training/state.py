@@ -91,9 +91,8 @@ def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> 
     saved = {"model": model, "global_step": global_step}
     if run.do_train:
         saved["accumulators"] = Accumulators(ratio_names(task, model, task.train_data))
-        optimizer = optimizers.create_optimizer(
-            optimizer_config, run.train_batch_size, model.named_variables()
-        )
+        variables = model.named_variables()
+        optimizer = optimizers.create_optimizer(optimizer_config, run.train_batch_size, variables)
         if run.mixed_precision == "mixed_float16":
             optimizer = tf_keras.mixed_precision.LossScaleOptimizer(optimizer)
         saved["optimizer"] = optimizer
