@@ -64,7 +64,7 @@ def read_json(path: str) -> dict:
     try:
         values = json.loads(content)
     except ValueError as error:
-        raise UserError(f"{path}: is not JSON ({first_line(error)})") from None
+        raise UserError(f"{path}: not a JSON file ({first_line(error)})") from None
     if not isinstance(values, dict):
         raise UserError(f"{path}: expected a JSON object, got {type(values).__name__}")
     return values
@@ -178,7 +178,9 @@ def staged(folder: str, *, within: str = "") -> Iterator[str]:
         with _final_names(staging, folder):
             yield staging
             if "://" not in folder:
-                _synchronize(staging)
+                for path, subfolders, names in os.walk(staging):
+                    for name in (*subfolders, *names):
+                        _fsync(os.path.join(path, name))
             _on(folder, lambda system: _move_out(system, staging, folder))
             if "://" not in folder:
                 _fsync(folder)
@@ -236,12 +238,7 @@ def _make_staging(system: Any, folder: str, within: str) -> tuple[str, int | Non
 
 
 def _lock(path: str) -> int | None:
-    """The descriptor that locks a path until it is closed or the process ends; None where there are no locks.
-
-    Raises:
-      BlockingIOError: another process has locked it.
-      FileNotFoundError: another process has removed it.
-    """
+    """The descriptor that locks a path until it is closed or the process ends; None where there are no locks."""
     if "://" in path:
         return None
     descriptor = os.open(path, os.O_RDONLY)
@@ -275,13 +272,6 @@ def _final_names(staging: str, folder: str) -> Iterator[None]:
         raise
 
 
-def _synchronize(folder: str) -> None:
-    """Waits until all files and folders in a local folder are on the disk."""
-    for path, subfolders, names in os.walk(folder):
-        for name in (*subfolders, *names):
-            _fsync(os.path.join(path, name))
-
-
 def _fsync(path: str) -> None:
     with _naming(path):
         descriptor = os.open(path, os.O_RDONLY)
@@ -300,11 +290,8 @@ def _move_out(system: Any, staging: str, folder: str) -> None:
     Where a single `rename` does not do, `_REPLACED` also says that the content is complete.
     """
     replaced = os.path.join(staging, _REPLACED)
-    moves = {
-        os.path.join(staging, name): os.path.join(folder, name)
-        for name in _all_names(system, staging)
-        if name != _REPLACED
-    }
+    names = [name for name in _all_names(system, staging) if name != _REPLACED]
+    moves = {os.path.join(staging, name): os.path.join(folder, name) for name in names}
     old_folders = [path for new, path in moves.items() if system.isdir(new) and system.isdir(path)]
     if len(moves) > 1 or old_folders:
         system.makedirs(replaced)

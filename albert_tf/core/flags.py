@@ -45,15 +45,16 @@ def run(
       defaults: maps the values of all flags to other defaults, for flags that are not on the command line.
       positional: name of the flag whose value may be given without its name.
     """
-    define_flags(settings_classes, flags.FLAGS)
+    all_flags = flags.FLAGS
+    define_flags(settings_classes, all_flags)
 
     def parse_and_run(argv: Sequence[str]) -> None:
-        if not flags.FLAGS["verbosity"].present:
+        if not all_flags["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # TensorFlow's notes are for its developers
         try:
             if defaults:
-                _fill(defaults, flags.FLAGS)
-            settings = {cls: settings_from_flags(cls, flags.FLAGS) for cls in settings_classes}
+                _fill(defaults, all_flags)
+            settings = {cls: settings_from_flags(cls, all_flags) for cls in settings_classes}
             for group in settings.values():
                 check_paths(group)
                 group.check_with(settings)
@@ -69,28 +70,19 @@ def run(
     app.run(parse_and_run, flags_parser=functools.partial(_parse_or_exit, positional=positional))
 
 
-def _fill(
-    defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]], flag_values: flags.FlagValues
-) -> None:
+def _fill(defaults: Callable, flag_values: flags.FlagValues) -> None:
     """Sets flags that are not on the command line to other values than their defaults."""
-    values = {name: flag_values[name].value for name in flag_values}
-    for name, value in defaults(values).items():
+    for name, value in defaults({name: flag_values[name].value for name in flag_values}).items():
         if not flag_values[name].present:
             flag_values[name].value = value
 
 
-_DEFINE = {
-    bool: flags.DEFINE_bool,
-    int: flags.DEFINE_integer,
-    float: flags.DEFINE_float,
-    str: flags.DEFINE_string,
-}
-
-
 def define_flags(settings_classes: Sequence[type[Settings]], flag_values: flags.FlagValues) -> None:
     """Defines one flag for every field of the classes."""
+    kinds = {bool: "bool", int: "integer", float: "float", str: "string"}
     for field in itertools.chain(*map(dataclasses.fields, settings_classes)):
-        define, choices = _DEFINE[value_type(field)], field.metadata["choices"]
+        define = getattr(flags, f"DEFINE_{kinds[value_type(field)]}")
+        choices = field.metadata["choices"]
         if choices:
             define = functools.partial(flags.DEFINE_enum, enum_values=list(choices))
         define(

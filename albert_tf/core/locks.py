@@ -42,15 +42,20 @@ def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iter
             fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             with file:
-                raise UserError(
-                    f"--{flag}={folder} is in use by {_holder(file)}: wait until it ends, or choose another folder"
-                ) from None
+                hint = "wait until it ends, or choose another folder"
+                raise UserError(f"--{flag}={folder} is in use by {_holder(file)}: {hint}") from None
         if _is_current(file, path):
             break
         file.close()  # the former holder has just removed this file
     with file:
+        holder = {
+            "program": os.path.basename(sys.argv[0]),
+            "process": os.getpid(),
+            "host": socket.gethostname(),
+            "since": datetime.datetime.now().isoformat(" ", "seconds"),
+        }
         file.truncate(0)
-        json.dump(_this_process(), file)
+        json.dump(holder, file)
         file.flush()
         try:
             yield
@@ -66,20 +71,10 @@ def _is_current(file: IO, path: str) -> bool:
         return False
 
 
-def _this_process() -> dict:
-    return {
-        "program": os.path.basename(sys.argv[0]),
-        "process": os.getpid(),
-        "host": socket.gethostname(),
-        "since": datetime.datetime.now().isoformat(" ", "seconds"),
-    }
-
-
 def _holder(file: IO) -> str:
     """The process that a lock file names, in words."""
     file.seek(0)
     try:
-        holder = json.load(file)
-        return "{program} (process {process} on {host}, since {since})".format(**holder)
+        return "{program} (process {process} on {host}, since {since})".format(**json.load(file))
     except (ValueError, KeyError):  # it has the lock, and has not written yet
         return "another process"

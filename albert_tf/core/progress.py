@@ -1,5 +1,6 @@
 """Progress of a long job: a bar on a terminal, plain lines in a log file."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ import tqdm
 tqdm.tqdm.monitor_interval = 0
 
 
-class Progress:
+class Progress(contextlib.AbstractContextManager):
     """Shows how much of a job is done; use as a context manager.
 
     Args:
@@ -33,26 +34,15 @@ class Progress:
         seconds_between_lines: float = 0,
         file: TextIO | None = None,
     ):
-        self._description = description
-        self._total = total
-        self._first = first
-        self._unit = unit
-        self._seconds_between_lines = seconds_between_lines
-        self._file = file
+        self._description, self._unit = description, unit
+        self._first, self._total = first, total
+        self._seconds_between_lines, self._file = seconds_between_lines, file
         self._started = self._last_line = time.monotonic()
         self._bar = None
         if sys.stderr.isatty():
-            self._bar = tqdm.tqdm(
-                total=total,
-                initial=first,
-                desc=description,
-                unit=f" {unit}",
-                unit_scale=total >= 1_000_000,  # 20,000,000 bytes are shown as 20.0M
-                dynamic_ncols=True,
-            )
-
-    def __enter__(self) -> "Progress":
-        return self
+            scale = total >= 1_000_000  # 20,000,000 bytes are shown as 20.0M
+            settings = {"unit": f" {unit}", "unit_scale": scale, "dynamic_ncols": True}
+            self._bar = tqdm.tqdm(desc=description, total=total, initial=first, **settings)
 
     def __exit__(self, *_error) -> None:
         if self._bar is not None:

@@ -78,19 +78,16 @@ class Settings:
         for field in dataclasses.fields(self):
             value = _normalized(field, getattr(self, field.name))
             object.__setattr__(self, field.name, value)
-            self._check_field(field, value)
+            if value is not None or not is_optional(field):
+                self._check_field(field, value)
 
     def _check_field(self, field: dataclasses.Field, value: Any) -> None:
-        if value is None and is_optional(field):
-            return
         declared, kind = field.metadata, value_type(field)
         none_value, minimum = declared.get("none_value"), declared.get("minimum")
         if isinstance(kind, type) and type(value) is not kind:
             self.refuse(field.name, f"must be of type {kind.__name__}, got {value!r}")
-        if declared.get("choices") and value not in declared["choices"]:
-            self.refuse(
-                field.name, f"must be one of {', '.join(declared['choices'])}; got {value!r}"
-            )
+        if (choices := declared.get("choices")) and value not in choices:
+            self.refuse(field.name, f"must be one of {', '.join(choices)}; got {value!r}")
         if minimum is not None and not value >= minimum:
             none_or = "" if none_value in (None, minimum) else f"{none_value} or "
             self.refuse(field.name, f"must be {none_or}at least {minimum}, got {value}")
@@ -119,11 +116,8 @@ class Settings:
     @classmethod
     def names(cls, **declared: Any) -> tuple[str, ...]:
         """Names of the fields with some declarations, such as `changes_results=False`."""
-        return tuple(
-            field.name
-            for field in dataclasses.fields(cls)
-            if all(field.metadata.get(key) == value for key, value in declared.items())
-        )
+        fields = dataclasses.fields(cls)
+        return tuple(field.name for field in fields if declared.items() <= field.metadata.items())
 
     @classmethod
     def from_recorded(cls, recorded: Mapping[str, Any]) -> dict[str, Any]:

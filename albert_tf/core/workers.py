@@ -1,6 +1,7 @@
 """Worker processes: results come in the order of the items, and only a few items are in memory at a time."""
 
 import collections
+import contextlib
 import itertools
 import multiprocessing
 import os
@@ -20,16 +21,11 @@ Item = TypeVar("Item")
 
 def num_workers_setting() -> Any:
     """The flag --num_workers of every program that has workers; its type is `int | None`."""
-    return setting(
-        None,
-        "Worker processes; by default, or with 0, one for every core. Changes no result.",
-        minimum=1,
-        none_value=0,
-        changes_results=False,
-    )
+    help = "Worker processes; by default, or with 0, one for every core. Changes no result."
+    return setting(None, help, minimum=1, none_value=0, changes_results=False)
 
 
-class Workers:
+class Workers(contextlib.AbstractContextManager):
     """Processes that call functions; a single worker is this process. Use as a context manager.
 
     Args:
@@ -41,9 +37,6 @@ class Workers:
         self._num_workers = num_workers or num_cores()
         self._shared = shared
         self._pool: ProcessPoolExecutor | None = None  # created by the first map of several items
-
-    def __enter__(self) -> "Workers":
-        return self
 
     def __exit__(self, *_error: object) -> None:
         if self._pool:
@@ -67,10 +60,8 @@ class Workers:
                 yield function(self._shared, item)
             return
         if self._pool is None:
-            context = multiprocessing.get_context(start_method())
-            self._pool = ProcessPoolExecutor(
-                self._num_workers, context, _start_worker, (self._shared,)
-            )
+            context, shared = multiprocessing.get_context(start_method()), (self._shared,)
+            self._pool = ProcessPoolExecutor(self._num_workers, context, _start_worker, shared)
         pending = collections.deque()
         try:
             for item in items:
@@ -80,9 +71,8 @@ class Workers:
             while pending:
                 yield pending.popleft().result()
         except BrokenProcessPool:
-            raise UserError(
-                "a worker process was killed (out of memory?); try again with fewer --num_workers"
-            ) from None
+            hint = "(out of memory?); try again with fewer --num_workers"
+            raise UserError(f"a worker process was killed {hint}") from None
 
 
 def num_cores() -> int:

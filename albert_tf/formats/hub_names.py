@@ -32,9 +32,8 @@ def fetched(name: str) -> str:
     try:
         from huggingface_hub import errors  # an extra
     except ImportError:
-        raise UserError(
-            f"{name}: models by name need huggingface_hub; pip install albert-tf[hub]"
-        ) from None
+        hint = "models by name need huggingface_hub; pip install albert-tf[hub]"
+        raise UserError(f"{name}: {hint}") from None
     model, revision = match["model"], match["revision"] or "main"
     try:
         return _folder(name, model, revision)
@@ -55,11 +54,7 @@ def _folder(name: str, model: str, revision: str) -> str:
 
     try:
         listing = HfApi().model_info(model, revision=revision, timeout=_SECONDS)
-    except (
-        errors.RepositoryNotFoundError,
-        errors.RevisionNotFoundError,
-        errors.HFValidationError,
-    ):
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError):
         raise
     except Exception as error:  # no answer: its class differs from version to version
         path = try_to_load_from_cache(model, hugging_face.CONFIG, revision=revision)

@@ -1,5 +1,6 @@
 """Hugging Face folders: `config.json`, `model.safetensors` or `pytorch_model.bin`, `spiece.model`, tokenizer files."""
 
+import itertools
 import json
 import os
 from collections.abc import Mapping
@@ -80,54 +81,36 @@ _HEAD_NAMES = {
     "cls/squad/output_weights": "qa_outputs.weight",
     "cls/squad/output_bias": "qa_outputs.bias",
 }
-_OWN_PREFIX = (
-    "albert_tf."  # starts the names of tensors that the model of transformers does not have
-)
+# Starts the names of tensors that the model of transformers does not have.
+_OWN_PREFIX = "albert_tf."
 _PROJECTION = _LAYERS["bert/encoder/embedding_hidden_mapping_in"]
 _POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 # Classes of transformers without the pooler.
-_WITHOUT_POOLER = (
-    "AlbertForMaskedLM",
-    "AlbertForQuestionAnswering",
-    "AlbertForTokenClassification",
-)
+_NO_POOLER = ("AlbertForMaskedLM", "AlbertForQuestionAnswering", "AlbertForTokenClassification")
 # Constants that old versions of transformers saved with the parameters.
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 _FLOAT_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}  # of safetensors
 
 
-def _num_groups(config: AlbertConfig) -> int:
-    """Number of groups of the equivalent Hugging Face model: ours, or one per layer where its rule differs."""
-    layers, groups = config.num_hidden_layers, config.num_hidden_groups
-    theirs = [int(layer / (layers / groups)) for layer in range(layers)]
-    for group_of_layer in (config.attention_group_of_layer, config.ffn_group_of_layer):
-        if theirs != [group_of_layer(layer) for layer in range(layers)]:
-            return layers
-    return groups
+def _their_groups(config: AlbertConfig) -> list[int]:
+    """The group of each layer in the equivalent Hugging Face model: ours, or one per layer where its rule differs."""
+    layers = range(config.num_hidden_layers)
+    theirs = [int(layer / (len(layers) / config.num_hidden_groups)) for layer in layers]
+    ours = (map(config.attention_group_of_layer, layers), map(config.ffn_group_of_layer, layers))
+    return theirs if all(list(groups) == theirs for groups in ours) else list(layers)
 
 
 def _released_names(config: AlbertConfig) -> dict[str, str]:
     """Hugging Face name -> released name, for every tensor that their model of this configuration has."""
     names = {theirs: ours for ours, theirs in (_NAMES | _HEAD_NAMES).items()}
-    num_groups = _num_groups(config)
-    for group in range(num_groups):
-        # The first layer of each of their groups says which of our copies it uses.
-        layer = next(
-            layer
-            for layer in range(config.num_hidden_layers)
-            if int(layer / (config.num_hidden_layers / num_groups)) == group
-        )
-        attention_group = config.attention_group_of_layer(layer)
-        ffn_group = config.ffn_group_of_layer(layer)
-        for inner in range(config.inner_group_num):
-            for ours, theirs in _BLOCK_NAMES.items():
-                own_group = ffn_group if belongs_to_ffn("/" + ours) else attention_group
-                hf_name = (
-                    f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}.{theirs}"
-                )
-                names[hf_name] = (
-                    f"bert/encoder/transformer/group_{own_group}/inner_group_{inner}/{ours}"
-                )
+    for layer, group in enumerate(_their_groups(config)):
+        groups = (config.attention_group_of_layer(layer), config.ffn_group_of_layer(layer))
+        for inner, ours in itertools.product(range(config.inner_group_num), _BLOCK_NAMES):
+            start = f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}"
+            own_group = groups[belongs_to_ffn("/" + ours)]
+            name = f"bert/encoder/transformer/group_{own_group}/inner_group_{inner}/{ours}"
+            # The first layer of each of their groups says which of our copies it uses.
+            names.setdefault(f"{start}.{_BLOCK_NAMES[ours]}", name)
     return names
 
 
@@ -148,13 +131,11 @@ def read(folder: str) -> Weights:
     path = os.path.join(folder, CONFIG)
     values = files.read_json(path)
     own = values.pop("albert_tf", {})
-    if values.get("model_type", "albert") != "albert":
-        raise UserError(f"{path}: model_type is {values['model_type']!r}, expected 'albert'")
+    for key, expected in (("model_type", "albert"), ("position_embedding_type", "absolute")):
+        if (value := values.get(key, expected)) != expected:
+            raise UserError(f"{path}: {key} is {value!r}, expected {expected!r}")
     if not isinstance(own, dict) or not isinstance(values.get("id2label") or {}, dict):
         raise UserError(f"{path}: expected objects under albert_tf and id2label")
-    if values.get("position_embedding_type", "absolute") != "absolute":
-        kind = values["position_embedding_type"]
-        raise UserError(f"{path}: position_embedding_type is {kind!r}, expected 'absolute'")
     sizes = {name: own[name] for name in ("share_parameters", "num_hidden_groups") if name in own}
     config = AlbertConfig.from_dict({**values, **sizes}, source=path)
     if values.get("hidden_act") == "gelu":
@@ -169,17 +150,11 @@ def read(folder: str) -> Weights:
     tensors = _read_shards(path) if path.endswith(INDEX) else _read_file(path)
     arrays = _released_arrays(_in_full(tensors, path), config, model_class, path)
     check_identity_projection(arrays, config, path, _PROJECTION)
-    has_pooler = architecture not in _WITHOUT_POOLER or any(name in arrays for name in _POOLER)
-    return Weights(
-        folder,
-        config,
-        arrays,
-        model_class,
-        if_exists(os.path.join(folder, VOCABULARY)),
-        _do_lower_case(folder),
-        task=own.get("task", {}),
-        left_out=() if has_pooler else _POOLER,
-    )
+    has_pooler = architecture not in _NO_POOLER or any(name in arrays for name in _POOLER)
+    left_out = () if has_pooler else _POOLER
+    vocabulary, is_lower = if_exists(os.path.join(folder, VOCABULARY)), _do_lower_case(folder)
+    task = own.get("task", {})
+    return Weights(folder, config, arrays, model_class, vocabulary, is_lower, task, left_out)
 
 
 def _class_of(architecture: Any, own: Mapping) -> str:
@@ -233,26 +208,19 @@ def _read_file(path: str) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _read_shards(path: str) -> dict[str, np.ndarray]:
+def _read_shards(index: str) -> dict[str, np.ndarray]:
     """The tensors of all the files that an index names."""
-    places = _places(path)
-    tensors = {}
-    for file in sorted(set(places.values())):
-        tensors.update(_read_file(os.path.join(os.path.dirname(path), file)))
-    if missing := [name for name in places if name not in tensors]:
-        raise UserError(f"{path}: {missing[0]} is not in {places[missing[0]]}, where it should be")
-    return tensors
-
-
-def _places(index: str) -> dict[str, str]:
-    """The file that each tensor is in, as an index says it."""
     places = files.read_json(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(file, str) for file in places.values()):
         raise UserError(f"{index}: expected the names of files under weight_map")
-    for file in places.values():
+    tensors = {}
+    for file in sorted(set(places.values())):
         if os.path.basename(file) != file:
             raise UserError(f"{index}: names {file!r}, which is not in its own folder")
-    return places
+        tensors.update(_read_file(os.path.join(os.path.dirname(index), file)))
+    if missing := [name for name in places if name not in tensors]:
+        raise UserError(f"{index}: {missing[0]} is not in {places[missing[0]]}, where it should be")
+    return tensors
 
 
 # --- From their names to the released ones ---
@@ -290,9 +258,8 @@ def _released_arrays(
     arrays = {}
     for hf_name, tensor in tensors.items():
         if hf_name.startswith("albert.") and hf_name not in released:
-            raise UserError(
-                f"{path}: {hf_name} does not belong to an ALBERT of the sizes in {CONFIG}"
-            )
+            sizes = f"the sizes in {CONFIG}"
+            raise UserError(f"{path}: {hf_name} does not belong to an ALBERT of {sizes}")
         name = released.get(hf_name, hf_name).removeprefix(_OWN_PREFIX)
         array = tensor.astype(np.float32, copy=False)
         array = array.T if name.endswith("/kernel") and hf_name in released else array
@@ -350,7 +317,6 @@ def _their_tensors(model: AlbertModel) -> dict[str, np.ndarray]:
     config, variables = model.config, model.named_variables()
     tensors, written = {}, set()
     if isinstance(model, AlbertForSpan):  # transformers has no pooler here, and ours is not used
-        written.update(_POOLER)
         variables = {name: value for name, value in variables.items() if name not in _POOLER}
     for hf_name, name in _released_names(config).items():
         if name in variables:
@@ -374,7 +340,7 @@ def _their_config(model: AlbertModel, task: Mapping[str, Any]) -> dict[str, Any]
         "model_type": "albert",
         "dtype": "float32",
         "hidden_act": {"gelu": "gelu_new"}.get(config.hidden_act, config.hidden_act),
-        "num_hidden_groups": _num_groups(config),
+        "num_hidden_groups": 1 + max(_their_groups(config)),
         "pad_token_id": 0,
         "bos_token_id": 2,
         "eos_token_id": 3,
@@ -385,13 +351,12 @@ def _their_config(model: AlbertModel, task: Mapping[str, Any]) -> dict[str, Any]
             **({"task": dict(task)} if task else {}),
         },
     }
-    for key in ("share_parameters", "torch_dtype", "problem_type"):
-        values.pop(key, None)
+    dropped = ["share_parameters", "torch_dtype", "problem_type"]
     has_two = len(values.get("id2label") or {}) == 2
     if isinstance(model, AlbertForPreTraining | AlbertForSpan) and not has_two:
         # transformers would size the sentence-order or span head by the number of labels.
-        values.pop("id2label", None)
-        values.pop("label2id", None)
+        dropped += ["id2label", "label2id"]
+    values = {key: value for key, value in values.items() if key not in dropped}
     if isinstance(model, AlbertForSequenceClassification):
         # Without it, pipelines apply a sigmoid to the output of a regression.
         is_regression = len(config.labels) == 1

@@ -35,14 +35,12 @@ _FIELDS = {
 # A layer, by its name and by its class with a number (both occur in files) -> its parts -> prefix and names, in the
 # order of the file, of their variables in the released checkpoints.
 _Layers = Mapping[tuple[str, str], Mapping[str, tuple[str, tuple[str, ...]]]]
-_DENSE, _NORM = ("kernel", "bias"), ("gamma", "beta")
+_DENSE, _NORM, _EMBEDDINGS = ("kernel", "bias"), ("gamma", "beta"), "bert/embeddings/"
 _BACKBONE: _Layers = {
-    ("token_embedding", "reversible_embedding"): {"": ("bert/embeddings/", ("word_embeddings",))},
-    ("segment_embedding", "embedding"): {"": ("bert/embeddings/", ("token_type_embeddings",))},
-    ("position_embedding", "position_embedding"): {
-        "": ("bert/embeddings/", ("position_embeddings",))
-    },
-    ("embeddings_layer_norm", "layer_normalization"): {"": ("bert/embeddings/LayerNorm/", _NORM)},
+    ("token_embedding", "reversible_embedding"): {"": (_EMBEDDINGS, ("word_embeddings",))},
+    ("segment_embedding", "embedding"): {"": (_EMBEDDINGS, ("token_type_embeddings",))},
+    ("position_embedding", "position_embedding"): {"": (_EMBEDDINGS, ("position_embeddings",))},
+    ("embeddings_layer_norm", "layer_normalization"): {"": (_EMBEDDINGS + "LayerNorm/", _NORM)},
     ("embedding_projection", "dense"): {"": ("bert/encoder/embedding_hidden_mapping_in/", _DENSE)},
     ("pooled_dense", "dense_1"): {"": ("bert/pooler/dense/", _DENSE)},
 }
@@ -86,7 +84,11 @@ def read(folder: str) -> Weights:
     config = _config(path)
     path = os.path.join(folder, WEIGHTS)
     arrays = _arrays(path, {**_BACKBONE, **_blocks(config)})
-    _check_num_heads(arrays, config, path)
+    heads = config.num_attention_heads
+    for name, array in arrays.items():
+        if name.endswith("/self/query/kernel") and array.shape[1:2] != (heads,):
+            reason = f"has shape {list(array.shape)}, but num_heads in {CONFIG} is {heads}"
+            raise UserError(f"{path}: {name} {reason}")
     arrays = {name: as_matrix(name, array) for name, array in arrays.items()}
     check_identity_projection(arrays, config, path, "embedding_projection")
     model_class, config, head = _head(folder, config)
@@ -95,16 +97,11 @@ def read(folder: str) -> Weights:
 
 
 def _config(path: str) -> AlbertConfig:
-    """The sizes in a preset's configuration.
-
-    Raises:
-      UserError: it is of another model, or of an ALBERT that this project cannot compute.
-    """
+    """The sizes in a preset's configuration."""
     class_name, values = _class_and_values(path)
     if class_name != "AlbertBackbone":
         raise UserError(f"{path}: class_name is {class_name!r}, expected 'AlbertBackbone'")
-    missing = [field for field in _FIELDS if field not in values]
-    if missing:
+    if missing := [field for field in _FIELDS if field not in values]:
         raise UserError(f"{path}: expected the sizes of a backbone, {missing[0]} is missing")
     rate = values.get("dropout", 0.0)
     rates = {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
@@ -113,9 +110,8 @@ def _config(path: str) -> AlbertConfig:
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
     # keras-hub divides the layers into equal groups; the original's rule differs in rounding, as with 44 layers.
     if any(config.group_of_layer(layer) != layer * groups // layers for layer in range(layers)):
-        raise UserError(
-            f"{path}: {layers} layers are divided into {groups} groups in another way here; use fewer groups"
-        )
+        hint = "groups in another way here; use fewer groups"
+        raise UserError(f"{path}: {layers} layers are divided into {groups} {hint}")
     return config
 
 
@@ -144,11 +140,7 @@ def _blocks(config: AlbertConfig) -> _Layers:
 
 
 def _head(folder: str, config: AlbertConfig) -> tuple[str, AlbertConfig, dict[str, np.ndarray]]:
-    """The class of a preset's model, its configuration with what the head adds, and the head's arrays.
-
-    Raises:
-      UserError: this project has no such head.
-    """
+    """The class of a preset's model, its configuration with what the head adds, and the head's arrays."""
     path, weights_path = os.path.join(folder, TASK), os.path.join(folder, TASK_WEIGHTS)
     if not files.exists(path):
         return "AlbertForPreTraining", config, {}
@@ -162,27 +154,24 @@ def _head(folder: str, config: AlbertConfig) -> tuple[str, AlbertConfig, dict[st
         )
         return "AlbertForPreTraining", config, _arrays(weights_path, _MASKED_LM_HEAD)
     if class_name not in ("AlbertTextClassifier", "AlbertClassifier"):
-        raise UserError(
-            f"{path}: class_name is {class_name!r}, expected AlbertTextClassifier or AlbertMaskedLM;"
-            f" without {TASK}, the backbone alone is read"
+        expected = (
+            f"AlbertTextClassifier or AlbertMaskedLM; without {TASK}, the backbone alone is read"
         )
+        raise UserError(f"{path}: class_name is {class_name!r}, expected {expected}")
     # With softmax the preset gives probabilities; predictions here apply a softmax anyway.
-    if values.get("activation", "linear") not in ("linear", "softmax"):
-        raise UserError(
-            f"{path}: activation is {values['activation']!r}, expected linear or softmax; the classifiers here"
-            " have no other"
-        )
+    activation = values.get("activation", "linear")
+    if activation not in ("linear", "softmax"):
+        expected = "expected linear or softmax; the classifiers here have no other"
+        raise UserError(f"{path}: activation is {activation!r}, {expected}")
     arrays = _arrays(weights_path, _CLASSIFIER_HEAD)
     arrays["output_weights"] = arrays["output_weights"].T
     labels = {str(index): f"LABEL_{index}" for index in range(len(arrays["output_bias"]))}
-    config = AlbertConfig.from_dict(
-        {
-            **config.to_dict(),
-            "classifier_dropout_prob": values.get("dropout", config.classifier_dropout_prob),
-            "id2label": labels,
-        },
-        source=path,
-    )
+    values = {
+        **config.to_dict(),
+        "classifier_dropout_prob": values.get("dropout", config.classifier_dropout_prob),
+        "id2label": labels,
+    }
+    config = AlbertConfig.from_dict(values, source=path)
     return "AlbertForSequenceClassification", config, arrays
 
 
@@ -190,11 +179,7 @@ def _head(folder: str, config: AlbertConfig) -> tuple[str, AlbertConfig, dict[st
 
 
 def _arrays(path: str, layers: _Layers) -> dict[str, np.ndarray]:
-    """Float32 arrays of some layers of a weights file, under the released names.
-
-    Raises:
-      UserError: the file is missing or damaged, a layer is not in it, or a variable is no float array.
-    """
+    """Float32 arrays of some layers of a weights file, under the released names."""
     arrays = {}
     try:
         with h5py.File(io.BytesIO(files.read_bytes(path)), "r") as file:
@@ -209,19 +194,15 @@ def _arrays(path: str, layers: _Layers) -> dict[str, np.ndarray]:
                     for number, variable in enumerate(variables):
                         arrays[prefix + variable] = _array(_member(group, str(number)))
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
-        raise UserError(
-            f"{path}: damaged, or not the weights of a keras-hub ALBERT ({first_line(error)})"
-        ) from None
+        reason = f"damaged, or not the weights of a keras-hub ALBERT ({first_line(error)})"
+        raise UserError(f"{path}: {reason}") from None
     return arrays
 
 
 def _layer(root: h5py.Group, name: str, kind: str) -> h5py.Group:
     """A layer by its name; by its class and number in files without names."""
-    names = {
-        child: _member(root, f"{child}/vars").attrs.get("name")
-        for child in root
-        if "vars" in _member(root, child)
-    }
+    layers = [child for child in root if "vars" in _member(root, child)]
+    names = {child: _member(root, f"{child}/vars").attrs.get("name") for child in layers}
     if any(names.values()):
         matches = [child for child, own_name in names.items() if own_name == name]
         if len(matches) != 1:
@@ -250,15 +231,3 @@ def _array(dataset: h5py.Dataset) -> np.ndarray:
     if dataset.dtype.kind != "f":
         raise ValueError(f"{dataset.name} is {dataset.dtype}, expected floats")
     return dataset[()].astype(np.float32)
-
-
-def _check_num_heads(arrays: Mapping[str, np.ndarray], config: AlbertConfig, path: str) -> None:
-    """Raises `UserError` if the kernels [D, N, H] have another number of heads than the configuration."""
-    for name, array in arrays.items():
-        if name.endswith("/self/query/kernel") and array.shape[1:2] != (
-            config.num_attention_heads,
-        ):
-            raise UserError(
-                f"{path}: {name} has shape {list(array.shape)}, but num_heads in {CONFIG} is"
-                f" {config.num_attention_heads}"
-            )

@@ -104,33 +104,29 @@ def _sizes(model: "AlbertModel") -> dict[str, Any]:
 
 
 def _limits(of_model: str, sections: Mapping[str, Mapping[str, Any]]) -> str:
-    sentences = [of_model] if of_model else []
-    if "Results" not in sections:
-        sentences.append("How well it does was not measured.")
-    if "Data" not in sections:
-        sentences.append("What it was trained on is not recorded here.")
-    sentences.append(
-        "It repeats what its training text holds, errors and prejudice among it, and was not checked for either."
-    )
-    return " ".join(sentences)
+    sentences = [
+        of_model,
+        "" if "Results" in sections else "How well it does was not measured.",
+        "" if "Data" in sections else "What it was trained on is not recorded here.",
+        "It repeats what its training text holds, errors and prejudice among it, and was not checked for either.",
+    ]
+    return " ".join(filter(None, sentences))
 
 
 def _usage(kind: str, name: str) -> str:
-    if kind == "AlbertForPreTraining":
-        code = [
-            "from albert_tf import load_pretrained",
-            "",
-            f'model = load_pretrained("{name}")',
-            'outputs = model({"input_ids": [[2, 13, 3]]})  # [CLS], a token, [SEP]',
-        ]
-        return "\n".join(["```python", *code, "```"])
-    return "\n".join(["```", f"python -m albert_tf.predict --model={name}", "```"])
+    if kind != "AlbertForPreTraining":
+        return f"```\npython -m albert_tf.predict --model={name}\n```"
+    return f"""```python
+from albert_tf import load_pretrained
+
+model = load_pretrained("{name}")
+outputs = model({{"input_ids": [[2, 13, 3]]}})  # [CLS], a token, [SEP]
+```"""
 
 
 def _table(rows: Mapping[str, Any]) -> str:
-    return "\n".join(
-        ["| | |", "|---|---|", *(f"| {name} | {_shown(value)} |" for name, value in rows.items())]
-    )
+    lines = [f"| {name} | {_shown(value)} |" for name, value in rows.items()]
+    return "\n".join(["| | |", "|---|---|", *lines])
 
 
 def _shown(value: Any) -> str:

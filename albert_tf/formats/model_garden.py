@@ -65,7 +65,6 @@ _FIELDS = {
     "dropout_rate": "hidden_dropout_prob",
     "attention_dropout_rate": "attention_probs_dropout_prob",
 }
-_RELEASED_CONFIGS = (tf1.CONFIG, "bert_config.json")
 
 
 def recognises(prefix: str) -> bool:
@@ -93,16 +92,12 @@ def read(prefix: str) -> Weights:
     variables = read_variables(prefix)
     arrays = released_arrays(variables, prefix)
     path, config = _config_beside(prefix)
-    num_heads = num_heads_of(variables)
-    if num_heads != config.num_attention_heads:
-        raise UserError(
-            f"{path}: num_attention_heads is {config.num_attention_heads}, but {prefix} has {num_heads}"
-        )
-    for field in ("num_hidden_groups", "inner_group_num"):
-        if getattr(config, field) != 1:
-            raise UserError(
-                f"{path}: {field} is {getattr(config, field)}, but an AlbertEncoder has 1"
-            )
+    of_encoder = ("an AlbertEncoder", 1)
+    sizes = {"num_hidden_groups": of_encoder, "inner_group_num": of_encoder}
+    sizes["num_attention_heads"] = (prefix, num_heads_of(variables))
+    for field, (owner, size) in sizes.items():
+        if getattr(config, field) != size:
+            raise UserError(f"{path}: {field} is {getattr(config, field)}, but {owner} has {size}")
     return Weights(prefix, config, arrays, vocabulary=only_vocabulary(os.path.dirname(prefix)))
 
 
@@ -117,7 +112,12 @@ def read_variables(prefix: str) -> dict[str, np.ndarray]:
     """
     with _opened(prefix) as (reader, graph):
         keys = {}
-        for key, name in _names_by_key(graph).items():
+        names = {
+            value.checkpoint_key: value.full_name
+            for node in graph.nodes
+            for value in node.attributes
+        }
+        for key, name in names.items():
             if not key.startswith("optimizer/") and "/.OPTIMIZER_SLOT/" not in key:
                 keys.setdefault(name, []).append(key)
         unique = {
@@ -161,13 +161,6 @@ def _opened(prefix: str) -> Iterator[tuple[Any, trackable_object_graph_pb2.Track
         raise UserError(f"{prefix}: damaged TF2 checkpoint ({first_line(error)})") from None
 
 
-def _names_by_key(graph: trackable_object_graph_pb2.TrackableObjectGraph) -> dict[str, str]:
-    """The names of all variables, by key in the checkpoint."""
-    return {
-        value.checkpoint_key: value.full_name for node in graph.nodes for value in node.attributes
-    }
-
-
 def _arrays(reader: Any, keys: Mapping[str, str]) -> dict[str, np.ndarray]:
     """Float32 arrays of those variables that hold floats, by the names that are given to their keys."""
     types = reader.get_variable_to_dtype_map()
@@ -197,26 +190,21 @@ def released_arrays(variables: Mapping[str, np.ndarray], source: str) -> dict[st
         # Unknown variables belong to other heads; the prefix "bert/" is of the encoder.
         released = _NAMES.get(known, known.removeprefix("bert/"))
         if released in arrays:
-            raise UserError(
-                f"{source}: holds more than one variable {known}: which model is meant?"
-            )
+            reason = f"holds more than one variable {known}: which model is meant?"
+            raise UserError(f"{source}: {reason}")
         arrays[released] = as_matrix(released, array)
     required = {name: ours for name, ours in _NAMES.items() if not name.startswith(_OPTIONAL)}
     if missing := [name for name, ours in required.items() if ours not in arrays]:
         examples = ", ".join(["", *sorted(variables)[:3]])
-        raise UserError(
-            f"{source}: is no AlbertEncoder of the TF Model Garden: it has no variable {missing[0]}, but"
-            f" {len(variables)} others{examples}"
-        )
+        reason = f"it has no variable {missing[0]}, but {len(variables)} others{examples}"
+        raise UserError(f"{source}: is no AlbertEncoder of the TF Model Garden: {reason}")
     return arrays
 
 
 def num_heads_of(variables: Mapping[str, np.ndarray]) -> int:
     """The number of attention heads, N, that the query's kernel [D, N, H] shows; 0 if it does not."""
-    for name, array in variables.items():
-        if without_scope(name) == QUERY and array.ndim == 3:
-            return array.shape[1]
-    return 0
+    kernels = (array for name, array in variables.items() if without_scope(name) == QUERY)
+    return next((kernel.shape[1] for kernel in kernels if kernel.ndim == 3), 0)
 
 
 def only_vocabulary(folder: str) -> str:
@@ -239,7 +227,7 @@ def without_scope(name: str) -> str:
 def _config_beside(prefix: str) -> tuple[str, AlbertConfig]:
     """The configuration of a checkpoint, and the path of its file."""
     folder = os.path.dirname(prefix)
-    for name in _RELEASED_CONFIGS:
+    for name in (tf1.CONFIG, "bert_config.json"):
         path = os.path.join(folder, name)
         if files.exists(path):
             return path, _config(files.read_json(path), path)
@@ -248,9 +236,8 @@ def _config_beside(prefix: str) -> tuple[str, AlbertConfig]:
         for section in _encoder_sections(path):
             renamed = {_FIELDS.get(field, field): value for field, value in section.items()}
             return path, _config(renamed, path)
-    raise UserError(
-        f"{prefix}: expected {tf1.CONFIG} or the YAML file of an ALBERT encoder beside the checkpoint, found none"
-    )
+    expected = f"{tf1.CONFIG} or the YAML file of an ALBERT encoder beside the checkpoint"
+    raise UserError(f"{prefix}: expected {expected}, found none")
 
 
 def _encoder_sections(path: str) -> Iterator[Mapping[str, Any]]:

@@ -53,10 +53,8 @@ def build_model(weights: Weights, *, dtype=None) -> tuple[AlbertModel, "LoadRepo
     report = assign_weights(model.named_variables(), weights)
     missing = [name for name in report.initialised if name not in weights.left_out]
     if missing and not isinstance(model, AlbertForPreTraining):
-        raise UserError(
-            f"{weights.source}: is {weights.model_class} by its configuration, but has no values for its head,"
-            f" {missing[0]} the first"
-        )
+        reason = f"by its configuration, but has no values for its head, {missing[0]} the first"
+        raise UserError(f"{weights.source}: is {weights.model_class} {reason}")
     return model, report
 
 
@@ -125,10 +123,8 @@ class LoadReport(NamedTuple):
             "newly initialised": (len(self.initialised), ", ".join(self.initialised)),
             "ignored": (len(self.ignored), ", ".join(self.ignored)),
         }
-        lines = [
-            f"  {title:<18}{number:>4}  {names}".rstrip() for title, (number, names) in rows.items()
-        ]
-        return "\n".join([f"variables from {source}", *lines])
+        lines = [f"  {title:<18}{number:>4}  {names}" for title, (number, names) in rows.items()]
+        return "\n".join([f"variables from {source}", *map(str.rstrip, lines)])
 
 
 def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> LoadReport:
@@ -145,32 +141,24 @@ def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> Lo
       UserError: an encoder variable was not found, one is not the model's, or a variable has another shape; no
         variable is changed then.
     """
-    missing = [name for name in variables if name not in weights.arrays]
-    missing_encoder = [
-        name for name in missing if name.startswith("bert/") and name not in weights.left_out
-    ]
-    if missing_encoder:
-        raise UserError(
-            f"{weights.source}: {len(missing_encoder)} of the encoder's variables are not in it,"
-            f" {missing_encoder[0]} the first"
-        )
-    ignored = [name for name in weights.arrays if name not in variables]
-    unknown = [name for name in ignored if name.startswith("bert/")]
-    if unknown:
-        raise UserError(
-            f"{weights.source}: {len(unknown)} variables of its encoder are not in the model, {unknown[0]} the"
-            " first; the configuration beside it does not describe it"
-        )
-    loaded = [name for name in variables if name in weights.arrays]
+    source, arrays = weights.source, weights.arrays
+    missing = [name for name in variables if name not in arrays]
+    required = [name for name in missing if name not in weights.left_out]
+    if lost := [name for name in required if name.startswith("bert/")]:
+        reason = f"of the encoder's variables are not in it, {lost[0]} the first"
+        raise UserError(f"{source}: {len(lost)} {reason}")
+    ignored = [name for name in arrays if name not in variables]
+    if unknown := [name for name in ignored if name.startswith("bert/")]:
+        reason = f"are not in the model, {unknown[0]} the first; the configuration beside it does not describe it"
+        raise UserError(f"{source}: {len(unknown)} variables of its encoder {reason}")
+    loaded = [name for name in variables if name in arrays]
     for name in loaded:
-        variable = variables[name]
-        if tuple(variable.shape) != weights.arrays[name].shape:
-            raise UserError(
-                f"{weights.source}: {name} has shape {list(weights.arrays[name].shape)},"
-                f" the model's configuration wants {list(variable.shape)}"
-            )
+        shape, wanted = arrays[name].shape, list(variables[name].shape)
+        if list(shape) != wanted:
+            reason = f"has shape {list(shape)}, the model's configuration wants {wanted}"
+            raise UserError(f"{source}: {name} {reason}")
     for name in loaded:
-        variables[name].assign(weights.arrays[name])
+        variables[name].assign(arrays[name])
     return LoadReport(loaded, missing, ignored)
 
 
@@ -214,11 +202,11 @@ def check_same_sizes(weights: Weights, config: AlbertConfig, ignored: tuple[str,
       UserError: a field differs; names it. Shapes alone would not show a wrong number of heads.
     """
     free = {"foreign", "initializer_range", *ignored}
-    for field in dataclasses.fields(config):
-        ours, theirs = getattr(config, field.name), getattr(weights.config, field.name)
-        if field.name not in free and not field.name.endswith("dropout_prob") and ours != theirs:
+    for name in config.names():
+        ours, theirs = getattr(config, name), getattr(weights.config, name)
+        if name not in free and not name.endswith("dropout_prob") and ours != theirs:
             raise UserError(
-                f"{weights.source}: its {field.name} is {theirs}, the model's configuration says {ours};"
+                f"{weights.source}: its {name} is {theirs}, the model's configuration says {ours};"
                 " change --model or --albert_config_file, or give another --init_checkpoint"
             )
 

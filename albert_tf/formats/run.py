@@ -8,18 +8,16 @@ import tensorflow as tf
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import hugging_face
-from albert_tf.formats.weights import Weights
+from albert_tf.formats.weights import Weights, if_exists
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining
-
-gfile = tf.io.gfile
 
 
 def folder_of(checkpoint: str) -> str:
     """The folder of the run that wrote a checkpoint; "" if no run did."""
     match = re.fullmatch(r"(?:(.*)/)?checkpoints(?:/best)?/[^/]+", checkpoint)
     folder = (match[1] or ".") if match else ""
-    return folder if folder and gfile.exists(os.path.join(folder, "config.json")) else ""
+    return folder if folder and files.exists(os.path.join(folder, "config.json")) else ""
 
 
 def read(folder: str, checkpoint: str = "") -> Weights:
@@ -39,7 +37,7 @@ def read(folder: str, checkpoint: str = "") -> Weights:
         raise UserError(f"{folder}: expected a run's config.json ({first_line(error)})") from None
     model_class = settings.get("head", {}).get("model_class", AlbertForPreTraining.__name__)
     model_folder = os.path.join(folder, "model")
-    is_finished = gfile.exists(os.path.join(model_folder, hugging_face.WEIGHTS))
+    is_finished = files.exists(os.path.join(model_folder, hugging_face.WEIGHTS))
     if is_finished and not checkpoint and model_class != AlbertForPreTraining.__name__:
         return hugging_face.read(model_folder)
     checkpoint = checkpoint or tf.train.latest_checkpoint(os.path.join(folder, "checkpoints"))
@@ -52,12 +50,6 @@ def read(folder: str, checkpoint: str = "") -> Weights:
     except (tf.errors.OpError, AssertionError, IndexError, ValueError) as error:
         raise UserError(f"{checkpoint}: damaged checkpoint ({first_line(error)})") from None
     arrays = {name: variable.numpy() for name, variable in model.named_variables().items()}
-    vocabulary = os.path.join(model_folder, hugging_face.VOCABULARY)
-    return Weights(
-        checkpoint,
-        config,
-        arrays,
-        model_class,
-        vocabulary if gfile.exists(vocabulary) else "",
-        settings.get("task", {}).get("do_lower_case"),
-    )
+    vocabulary = if_exists(os.path.join(model_folder, hugging_face.VOCABULARY))
+    do_lower_case = settings.get("task", {}).get("do_lower_case")
+    return Weights(checkpoint, config, arrays, model_class, vocabulary, do_lower_case)

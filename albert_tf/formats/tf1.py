@@ -12,7 +12,7 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats.weights import Weights, if_exists
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.heads import AlbertForPreTraining, AlbertModel
+from albert_tf.model.heads import AlbertModel
 
 _OWN_KEY = "_albert_tf"  # of our settings in the configuration; the original ignores unknown keys
 CONFIG, CHECKPOINT, VOCABULARY = "albert_config.json", "model.ckpt-best", "30k-clean.model"
@@ -27,20 +27,15 @@ def read(prefix: str) -> Weights:
     Raises:
       UserError: the configuration is missing or wrong, or the checkpoint is damaged.
     """
-    config_path = os.path.join(os.path.dirname(prefix), CONFIG)
-    if not files.exists(config_path):
+    folder = os.path.dirname(prefix)
+    path, vocabulary = os.path.join(folder, CONFIG), if_exists(os.path.join(folder, VOCABULARY))
+    if not files.exists(path):
         raise UserError(f"{prefix}: expected {CONFIG} beside the checkpoint, found none")
-    values = files.read_json(config_path)
+    values = files.read_json(path)
     own = values.pop(_OWN_KEY, {})
-    return Weights(
-        prefix,
-        AlbertConfig.from_dict(values, source=config_path),
-        read_arrays(prefix),
-        own.get("model_class", AlbertForPreTraining.__name__),
-        if_exists(os.path.join(os.path.dirname(prefix), VOCABULARY)),
-        own.get("do_lower_case"),
-        own.get("task", {}),
-    )
+    own = {name: own[name] for name in ("model_class", "do_lower_case", "task") if name in own}
+    config = AlbertConfig.from_dict(values, source=path)
+    return Weights(prefix, config, read_arrays(prefix), vocabulary=vocabulary, **own)
 
 
 def read_arrays(prefix: str) -> dict[str, np.ndarray]:

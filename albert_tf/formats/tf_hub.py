@@ -76,7 +76,8 @@ def read(folder: str) -> Weights:
         # No variable says so; the Garden's modules with a SentencePiece model do (tools/export_tfhub_lib.py).
         do_lower_case = True
     else:
-        arrays = _tf1_arrays(prefix)
+        variables = tf1.read_arrays(prefix)
+        arrays = {name.removeprefix("module/"): array for name, array in variables.items()}
         seen = _seen_in_shapes(arrays, folder)
         seen |= _seen_in_graph(meta_graph.graph_def.node, seen["hidden_size"], folder)
         do_lower_case = _do_lower_case(meta_graph)
@@ -86,11 +87,7 @@ def read(folder: str) -> Weights:
 
 
 def _meta_graph(path: str) -> meta_graph_pb2.MetaGraphDef:
-    """The graph of a module; the TF1 format has two, of which the one for inference is returned.
-
-    Raises:
-      UserError: the file is damaged.
-    """
+    """The graph of a module; the TF1 format has two, of which the one for inference is returned."""
     try:
         saved_model = saved_model_pb2.SavedModel.FromString(files.read_bytes(path))
     except DecodeError as error:
@@ -102,11 +99,7 @@ def _meta_graph(path: str) -> meta_graph_pb2.MetaGraphDef:
 
 
 def _read_own(folder: str, prefix: str, meta_graph: meta_graph_pb2.MetaGraphDef) -> Weights:
-    """The model of an export of ours: the variables under their released names, the settings as assets.
-
-    Raises:
-      UserError: a file is missing or damaged.
-    """
+    """The model of an export of ours: the variables under their released names, the settings as assets."""
     assets = os.path.join(folder, ASSETS)
     about = files.read_json(os.path.join(assets, EXPORT))
     path = os.path.join(assets, tf1.CONFIG)
@@ -115,16 +108,11 @@ def _read_own(folder: str, prefix: str, meta_graph: meta_graph_pb2.MetaGraphDef)
         raise UserError(f"{os.path.join(assets, EXPORT)}: expected the settings of an export")
     without = _parts_without_values(meta_graph, about["model_class"])
     arrays = model_garden.read_dictionary(prefix, "weights")
-    return Weights(
-        folder,
-        config,
-        {name: array for name, array in arrays.items() if not name.startswith(without)},
-        about["model_class"],
-        model_garden.only_vocabulary(assets),
-        about.get("do_lower_case"),
-        about["task"],
-        left_out=tuple(name for name in arrays if name.startswith(without)),
-    )
+    left_out = tuple(name for name in arrays if name.startswith(without))
+    arrays = {name: array for name, array in arrays.items() if name not in left_out}
+    vocabulary = model_garden.only_vocabulary(assets)
+    settings = {name: about.get(name) for name in ("model_class", "do_lower_case", "task")}
+    return Weights(folder, config, arrays, vocabulary=vocabulary, left_out=left_out, **settings)
 
 
 def _parts_without_values(
@@ -132,27 +120,17 @@ def _parts_without_values(
 ) -> tuple[str, ...]:
     """Prefixes of variables that only hold initial values: no signature of the export uses them."""
     signatures = meta_graph.signature_def
-    offered = {
-        "cls/predictions/": "mlm" in signatures,
-        "cls/seq_relationship/": "sop" in signatures,
-    }
-    if model_class != AlbertForPreTraining.__name__:
-        offered = {}
-    offered["bert/pooler/"] = (
-        "tokens" not in signatures or "pooled_output" in signatures["tokens"].outputs
-    )
-    return tuple(start for start, is_offered in offered.items() if not is_offered)
-
-
-def _tf1_arrays(prefix: str) -> dict[str, np.ndarray]:
-    """The variables of a module in the TF1 format, which has the released names already."""
-    return {name.removeprefix("module/"): array for name, array in tf1.read_arrays(prefix).items()}
+    heads = {"cls/predictions/": "mlm", "cls/seq_relationship/": "sop"}
+    is_pretraining = model_class == AlbertForPreTraining.__name__
+    prefixes = [start for start, head in heads.items() if is_pretraining and head not in signatures]
+    if "tokens" in signatures and "pooled_output" not in signatures["tokens"].outputs:
+        prefixes.append("bert/pooler/")
+    return tuple(prefixes)
 
 
 def _do_lower_case(meta_graph: meta_graph_pb2.MetaGraphDef) -> bool | None:
     """What the signature `tokenization_info` of the TF1 format says; None if there is none."""
-    if "tokenization_info" not in meta_graph.signature_def:
-        return None
+    # A signature that does not exist counts as one without outputs.
     outputs = meta_graph.signature_def["tokenization_info"].outputs
     if "do_lower_case" not in outputs:
         return None
@@ -165,41 +143,28 @@ def _do_lower_case(meta_graph: meta_graph_pb2.MetaGraphDef) -> bool | None:
 
 
 def _config(folder: str, seen: Mapping[str, Any]) -> AlbertConfig:
-    """The configuration that came with a module, or what is seen of it.
-
-    Raises:
-      UserError: it contradicts what is seen; there is none, and a size is not seen.
-    """
+    """The configuration that came with a module, which must agree with what is seen; without one, what is seen."""
     for path in (os.path.join(folder, tf1.CONFIG), os.path.join(folder, ASSETS, tf1.CONFIG)):
         if files.exists(path):
             config = AlbertConfig.from_dict(files.read_json(path), source=path)
             for field, value in seen.items():
-                if getattr(config, field) != value:
-                    raise UserError(
-                        f"{path}: {field} is {getattr(config, field)!r}, but the module has {value!r}"
-                    )
+                if (ours := getattr(config, field)) != value:
+                    raise UserError(f"{path}: {field} is {ours!r}, but the module has {value!r}")
             return config
-    unseen = [field for field in _NOT_IN_SHAPES if field not in seen]
-    if unseen:
-        raise UserError(
-            f"{folder}: its graph does not show {unseen[0]}; put the model's {tf1.CONFIG} into the folder"
-        )
+    if unseen := [field for field in _NOT_IN_SHAPES if field not in seen]:
+        hint = f"put the model's {tf1.CONFIG} into the folder"
+        raise UserError(f"{folder}: its graph does not show {unseen[0]}; {hint}")
     return AlbertConfig.from_dict(dict(seen), source=folder)
 
 
 def _seen_in_shapes(arrays: Mapping[str, np.ndarray], source: str) -> dict[str, int]:
-    """The sizes that the shapes and names of the variables show.
-
-    Raises:
-      UserError: they are not those of an ALBERT.
-    """
+    """The sizes that the shapes and names of the variables show."""
     seen = {}
     for field, (name, axis) in _SIZES.items():
         if name not in arrays or arrays[name].ndim != 2:
             examples = ", ".join(["", *sorted(arrays)[:3]])
-            raise UserError(
-                f"{source}: is no ALBERT: it has no matrix {name}, but {len(arrays)} variables{examples}"
-            )
+            reason = f"it has no matrix {name}, but {len(arrays)} variables{examples}"
+            raise UserError(f"{source}: is no ALBERT: {reason}")
         seen[field] = arrays[name].shape[axis]
     for field, part in (("num_hidden_groups", "/group_"), ("inner_group_num", "/inner_group_")):
         matches = [re.search(part + r"(\d+)/", name) for name in arrays]
@@ -208,11 +173,7 @@ def _seen_in_shapes(arrays: Mapping[str, np.ndarray], source: str) -> dict[str, 
 
 
 def _seen_in_graph(nodes: _Nodes, hidden_size: int, source: str) -> dict[str, Any]:
-    """Sizes in the graph of the original, whose nodes are named after the scopes in its modeling.py.
-
-    Raises:
-      UserError: this project does not have its activation, or its LayerNorms differ in epsilon.
-    """
+    """Sizes in the graph of the original, whose nodes are named after the scopes in its modeling.py."""
     layers = {re.search(r"/transformer/.*/layer_(\d+)/", node.name) for node in nodes}
     num_layers = len({match[1] for match in layers if match})
     # The query's kernel, a matrix [D, D], is given the shape [D, N, H].
@@ -224,21 +185,13 @@ def _seen_in_graph(nodes: _Nodes, hidden_size: int, source: str) -> dict[str, An
     }
     ffn = [node for node in nodes if "/ffn_1/intermediate/dense/" in node.name]
     seen = _seen_epsilon(nodes, source) | _seen_activation(ffn, source)
-    if num_layers:
-        seen["num_hidden_layers"] = num_layers
-    if len(num_heads) == 1:
-        seen["num_attention_heads"] = num_heads.pop()
-    return seen
+    return seen | _known(num_layers, num_heads.pop() if len(num_heads) == 1 else 0)
 
 
 def _seen_in_functions(
     meta_graph: meta_graph_pb2.MetaGraphDef, num_heads: int, source: str
 ) -> dict[str, Any]:
-    """Sizes in the graph of a call of the Garden's encoder.
-
-    Raises:
-      UserError: this project does not have its activation, its LayerNorms differ in epsilon, or the graph is damaged.
-    """
+    """Sizes in the graph of a call of the Garden's encoder."""
     nodes, num_layers = [], 0
     for node, variable in _executed(meta_graph, source):
         nodes.append(node)
@@ -249,11 +202,13 @@ def _seen_in_functions(
     pooler = next((node for node in nodes if node.op == "Tanh"), None)
     seen = _seen_epsilon(nodes, source)
     seen |= _seen_activation([node for node in nodes if node is not pooler], source)
-    if num_layers:
-        seen["num_hidden_layers"] = num_layers
-    if num_heads:
-        seen["num_attention_heads"] = num_heads
-    return seen
+    return seen | _known(num_layers, num_heads)
+
+
+def _known(num_layers: int, num_heads: int) -> dict[str, int]:
+    """Numbers of layers and heads, where they are not 0."""
+    numbers = {"num_hidden_layers": num_layers, "num_attention_heads": num_heads}
+    return {field: number for field, number in numbers.items() if number}
 
 
 def _executed(
@@ -290,17 +245,12 @@ def _executed(
 
 
 def _seen_activation(nodes: _Nodes, source: str) -> dict[str, str]:
-    """The activation that nodes compute; empty if there are no nodes.
-
-    Raises:
-      UserError: this project does not have it.
-    """
+    """The activation that nodes compute; empty if there are no nodes."""
     counts = Counter(node.op for node in nodes)
     if unknown := sorted(_OTHER_OPS & counts.keys()):
-        raise UserError(
-            f"{source}: its activation has the operation {unknown[0]}, but those here are gelu in the tanh form, relu,"
-            " tanh and linear"
-        )
+        ours = "gelu in the tanh form, relu, tanh and linear"
+        reason = f"its activation has the operation {unknown[0]}, but those here are {ours}"
+        raise UserError(f"{source}: {reason}")
     if any(value.size == 1 and value.item() == _TANH_FORM for _, value in _constants(nodes)):
         return {"hidden_act": "gelu"}
     name = "relu" if counts["Relu"] else "tanh" if counts["Tanh"] else "linear"
@@ -308,20 +258,15 @@ def _seen_activation(nodes: _Nodes, source: str) -> dict[str, str]:
 
 
 def _seen_epsilon(nodes: _Nodes, source: str) -> dict[str, float]:
-    """The epsilon of the LayerNorms; empty if there are none.
-
-    Raises:
-      UserError: they have more than one.
-    """
+    """The epsilon of the LayerNorms; empty if there are none."""
     values = {
         value.item()
         for name, value in _constants(nodes)
         if re.search(r"/batchnorm(_\d+)?/add/y$", name) and value.size == 1
     }
     if len(values) > 1:
-        raise UserError(
-            f"{source}: its LayerNorms have the epsilons {sorted(values)}, those here have one"
-        )
+        epsilons = f"the epsilons {sorted(values)}, those here have one"
+        raise UserError(f"{source}: its LayerNorms have {epsilons}")
     # As a decimal number: 1e-12, not the float32 nearest to it.
     decimals = [float(np.format_float_scientific(np.float32(value))) for value in values]
     return {"layer_norm_eps": decimals[0]} if decimals else {}

@@ -7,6 +7,7 @@ their scores.
 """
 
 import base64
+import itertools
 import json
 import sys
 import unicodedata
@@ -19,7 +20,6 @@ from albert_tf.core.errors import UserError
 
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 
-_MARKER = "▁"
 _NEVER = -100.0  # added to the score of a token that must not be chosen
 _SPECIAL = {
     "pad_token": "<pad>",
@@ -81,33 +81,21 @@ def tokenizer_files(
 
 
 def _tokenizer(model: ModelProto, ids: dict[str, int], do_lower_case: bool) -> dict[str, Any]:
-    words = {
-        "type": "Metaspace",
-        "replacement": _MARKER,
-        "prepend_scheme": "always" if model.normalizer_spec.add_dummy_prefix else "never",
-        "split": True,
-    }
+    scheme = "always" if model.normalizer_spec.add_dummy_prefix else "never"
+    words = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": True}
+    steps = _cleaning(model.normalizer_spec, do_lower_case)
+    unigrams = {"unk_id": ids["<unk>"], "vocab": _scores(model), "byte_fallback": False}
+    special = sorted(_SPECIAL.values(), key=ids.__getitem__)
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [
-            {"id": id, **_added_token(token)}
-            for id, token in sorted((ids[token], token) for token in _SPECIAL.values())
-        ],
-        "normalizer": {
-            "type": "Sequence",
-            "normalizers": _cleaning(model.normalizer_spec, do_lower_case),
-        },
+        "added_tokens": [{"id": ids[token], **_added_token(token)} for token in special],
+        "normalizer": {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": words,
         "post_processor": _with_special_tokens(ids),
         "decoder": words,
-        "model": {
-            "type": "Unigram",
-            "unk_id": ids["<unk>"],
-            "vocab": _scores(model),
-            "byte_fallback": False,
-        },
+        "model": {"type": "Unigram", **unigrams},
     }
 
 
@@ -141,16 +129,12 @@ def _replace(pattern: str, content: str) -> dict[str, Any]:
 
 def _character_class(belongs) -> str:
     """The inside of a [...] of a regular expression with every character that `belongs`."""
-    runs: list[list[int]] = []
-    for code in range(sys.maxunicode + 1):
-        if belongs(chr(code)):
-            if runs and runs[-1][1] == code - 1:
-                runs[-1][1] = code
-            else:
-                runs.append([code, code])
-    return "".join(
-        chr(first) if first == last else f"{chr(first)}-{chr(last)}" for first, last in runs
-    )
+    text = ""
+    for is_run, characters in itertools.groupby(map(chr, range(sys.maxunicode + 1)), belongs):
+        if is_run:
+            first, *rest = characters
+            text += f"{first}-{rest[-1]}" if rest else first
+    return text
 
 
 def _scores(model: ModelProto) -> list[tuple[str, float]]:
@@ -169,19 +153,17 @@ def _scores(model: ModelProto) -> list[tuple[str, float]]:
 
 
 def _with_special_tokens(ids: dict[str, int]) -> dict[str, Any]:
-    def special(token: str, type_id: int) -> dict[str, Any]:
-        return {"SpecialToken": {"id": token, "type_id": type_id}}
+    tokens = ("[CLS]", "[SEP]")
 
-    def text(name: str, type_id: int) -> dict[str, Any]:
-        return {"Sequence": {"id": name, "type_id": type_id}}
+    def part(id: str, type_id: int) -> dict[str, Any]:
+        kind = "SpecialToken" if id in tokens else "Sequence"
+        return {kind: {"id": id, "type_id": type_id}}
 
-    single = [special("[CLS]", 0), text("A", 0), special("[SEP]", 0)]
+    special = {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in tokens}
+    single = [part("[CLS]", 0), part("A", 0), part("[SEP]", 0)]
     return {
         "type": "TemplateProcessing",
         "single": single,
-        "pair": [*single, text("B", 1), special("[SEP]", 1)],
-        "special_tokens": {
-            token: {"id": token, "ids": [ids[token]], "tokens": [token]}
-            for token in ("[CLS]", "[SEP]")
-        },
+        "pair": [*single, part("B", 1), part("[SEP]", 1)],
+        "special_tokens": special,
     }

@@ -28,18 +28,10 @@ _MAX_INSTRUCTIONS = 1_000_000  # a tensor takes about 40
 _MAX_DIMENSIONS = 32  # NumPy's own limit before version 2
 
 _BFLOAT16 = "BFloat16Storage"
-_DTYPES = {
-    "FloatStorage": np.dtype("<f4"),
-    "DoubleStorage": np.dtype("<f8"),
-    "HalfStorage": np.dtype("<f2"),
-    _BFLOAT16: np.dtype("<u2"),  # the upper half of a float32
-    "LongStorage": np.dtype("<i8"),
-    "IntStorage": np.dtype("<i4"),
-    "ShortStorage": np.dtype("<i2"),
-    "CharStorage": np.dtype("i1"),
-    "ByteStorage": np.dtype("u1"),
-    "BoolStorage": np.dtype("?"),
-}
+# NumPy's types of torch's storages; a bfloat16 is the upper half of a float32.
+_TYPES = {"Float": "<f4", "Double": "<f8", "Half": "<f2", "BFloat16": "<u2", "Long": "<i8"}
+_TYPES |= {"Int": "<i4", "Short": "<i2", "Char": "i1", "Byte": "u1", "Bool": "?"}
+_DTYPES = {f"{name}Storage": np.dtype(dtype) for name, dtype in _TYPES.items()}
 
 
 class _Global(NamedTuple):
@@ -128,17 +120,13 @@ def _read_zip(file) -> dict[str, np.ndarray]:
             if len(pickles) != 1:
                 raise _Refused("no file of torch.save: a zip archive without data.pkl")
             folder = pickles[0].removesuffix("data.pkl")
-            order = b"little"
-            if folder + "byteorder" in archive.namelist():
-                order = archive.read(folder + "byteorder")
+            has_order = folder + "byteorder" in archive.namelist()
+            order = archive.read(folder + "byteorder") if has_order else b"little"
             if order not in (b"little", b"big"):
                 raise _Refused("damaged: its byte order is neither little nor big")
             tensors = _tensors(_run(io.BytesIO(archive.read(pickles[0]))))
-            return _arrays(
-                tensors,
-                {key: archive.read(f"{folder}data/{key}") for key in _storages(tensors)},
-                order.decode(),
-            )
+            data = {key: archive.read(f"{folder}data/{key}") for key in _storages(tensors)}
+            return _arrays(tensors, data, order.decode())
     except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError, RuntimeError) as error:
         raise _Refused(f"damaged zip archive ({first_line(error)})") from None
 
@@ -183,9 +171,8 @@ def _tensors(loaded: Any) -> dict[str, _Tensor]:
     for name, tensor in loaded.items():
         if not isinstance(name, str) or not isinstance(tensor, _Tensor):
             entry = name[:60] if isinstance(name, str) else "a number"
-            raise _Refused(
-                f"expected names and tensors alone, found {entry!r}; save model.state_dict()"
-            )
+            hint = "save model.state_dict()"
+            raise _Refused(f"expected names and tensors alone, found {entry!r}; {hint}")
         _check(name, tensor)
     return loaded
 
@@ -193,21 +180,18 @@ def _tensors(loaded: Any) -> dict[str, _Tensor]:
 def _check(name: str, tensor: _Tensor) -> None:
     """Raises `_Refused` if a tensor is not a view of its storage."""
     storage, offset, shape, strides = tensor
-    sound = (
-        isinstance(storage, _Storage) and isinstance(shape, tuple) and isinstance(strides, tuple)
-    )
+    start = f"damaged: the tensor {name[:60]!r}"
+    sound = all(map(isinstance, (storage, shape, strides), (_Storage, tuple, tuple)))
     if not (sound and len(shape) == len(strides) <= _MAX_DIMENSIONS):
-        raise _Refused(f"damaged: the tensor {name[:60]!r} has no storage, shape and strides")
+        raise _Refused(f"{start} has no storage, shape and strides")
     if not all(type(number) is int and number >= 0 for number in (offset, *shape, *strides)):
-        raise _Refused(f"damaged: the tensor {name[:60]!r} has a size, stride or offset below 0")
+        raise _Refused(f"{start} has a size, stride or offset below 0")
     end = offset
     if 0 not in shape:
         end += 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
     # With more values than the storage has, a tensor would repeat them, which no parameter does, and fill the memory.
     if max(end, math.prod(shape)) > storage.num_values:
-        raise _Refused(
-            f"damaged: the tensor {name[:60]!r} does not fit into the {storage.num_values} values of its storage"
-        )
+        raise _Refused(f"{start} does not fit into the {storage.num_values} values of its storage")
 
 
 def _storages(tensors: Mapping[str, _Tensor]) -> dict[str, _Storage]:
@@ -225,21 +209,18 @@ def _arrays(tensors: Mapping[str, _Tensor], data: Mapping[str, Any], order: str)
     values = {}
     for key, storage in _storages(tensors).items():
         if len(data[key]) != storage.num_bytes:
-            raise _Refused(
-                f"damaged: storage {key[:20]!r} has {len(data[key])} bytes, not {storage.num_bytes}"
-            )
+            size = f"{len(data[key])} bytes, not {storage.num_bytes}"
+            raise _Refused(f"damaged: storage {key[:20]!r} has {size}")
         dtype = _DTYPES[storage.type_name].newbyteorder("<" if order == "little" else ">")
         values[key] = np.frombuffer(data[key], dtype)
         if storage.type_name == _BFLOAT16:
             values[key] = float32_of_bfloat16(values[key])
-    return {name: _view(tensor, values[tensor.storage.key]) for name, tensor in tensors.items()}
-
-
-def _view(tensor: _Tensor, values: np.ndarray) -> np.ndarray:
-    strides = [stride * values.itemsize for stride in tensor.strides]
-    return np.lib.stride_tricks.as_strided(
-        values[tensor.offset :], tensor.shape, strides, writeable=False
-    )
+    views = {}
+    for name, (storage, offset, shape, strides) in tensors.items():
+        start = values[storage.key][offset:]
+        strides = [stride * start.itemsize for stride in strides]
+        views[name] = np.lib.stride_tricks.as_strided(start, shape, strides, writeable=False)
+    return views
 
 
 # --- The interpreter ---
@@ -275,58 +256,45 @@ class _Machine:
         """Executes an instruction by its name in `pickletools`."""
         if name in _PUSHING:
             self.stack.append(argument)
+        elif name in _CONSTANTS:
+            self.stack.append(_CONSTANTS[name])
         elif name in _MAKING:
             self.stack.append(_MAKING[name]())
         elif name in _REMEMBERING:
             self._memory[len(self._memory) if argument is None else argument] = self.stack[-1]
         elif name in _RECALLING:
             self.stack.append(self._memory[argument])
-        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
-            self._push_tuple(int(name[-1]))
+        elif name in _TAKING:
+            self._take(name)
         elif method := getattr(self, f"do_{name.lower()}", None):
             method(argument)
         elif name not in ("PROTO", "FRAME"):
-            raise _Refused(
-                f"its pickle has the instruction {name}, which no table of tensors needs"
-            )
-
-    def _pop_marked(self) -> list:
-        """What was pushed since the last mark."""
-        mark = self._marks.pop()
-        values = self.stack[mark:]
-        del self.stack[mark:]
-        return values
+            reason = "which no table of tensors needs"
+            raise _Refused(f"its pickle has the instruction {name}, {reason}")
 
     def do_mark(self, _) -> None:
         self._marks.append(len(self.stack))
 
-    def do_tuple(self, _) -> None:
-        self.stack.append(tuple(self._pop_marked()))
-
-    def do_list(self, _) -> None:
-        self.stack.append(self._pop_marked())
-
-    def do_append(self, _) -> None:
-        self._extend([self.stack.pop()])
-
-    def do_appends(self, _) -> None:
-        self._extend(self._pop_marked())
-
-    def _extend(self, values: list) -> None:
-        if not isinstance(self.stack[-1], list):
-            raise TypeError("something is appended to what is no list")
-        self.stack[-1].extend(values)
-
-    def do_dict(self, _) -> None:
-        items = self._pop_marked()
-        self.stack.append({})
-        self._set(items)
-
-    def do_setitem(self, _) -> None:
-        self._set([self.stack.pop(-2), self.stack.pop()])
-
-    def do_setitems(self, _) -> None:
-        self._set(self._pop_marked())
+    def _take(self, name: str) -> None:
+        """Makes a container of the topmost values, or adds them to the one below them."""
+        count = _TAKING[name]
+        start = self._marks.pop() if count is None else len(self.stack) - count
+        if start < 0:
+            raise IndexError("the stack is empty")
+        values = self.stack[start:]
+        del self.stack[start:]
+        if name.startswith("TUPLE"):
+            self.stack.append(tuple(values))
+        elif name == "LIST":
+            self.stack.append(values)
+        elif name.startswith("APPEND"):
+            if not isinstance(self.stack[-1], list):
+                raise TypeError("something is appended to what is no list")
+            self.stack[-1].extend(values)
+        else:
+            if name == "DICT":
+                self.stack.append({})
+            self._set(values)
 
     def _set(self, items: list) -> None:
         """Adds alternating keys and values to the dictionary on top; nested keys could take forever to hash."""
@@ -334,11 +302,6 @@ class _Machine:
         if not isinstance(self.stack[-1], dict) or not all(type(key) in (str, int) for key in keys):
             raise TypeError("a dictionary with names or numbers as keys was expected")
         self.stack[-1].update(zip(keys, values, strict=True))
-
-    def _push_tuple(self, length: int) -> None:
-        if len(self.stack) < length:
-            raise IndexError("the stack is empty")
-        self.stack[-length:] = [tuple(self.stack[-length:])]
 
     def do_global(self, argument: str) -> None:
         self._name(*argument.split(" ", 1))
@@ -351,23 +314,15 @@ class _Machine:
         if not isinstance(module, str) or not isinstance(name, str):
             raise TypeError("a name that is no string")
         if (module, name) not in _ALLOWED:
-            raise _Refused(
-                f"asks for {f'{module}.{name}'[:80]!r}, which no table of tensors needs; nothing of it was run"
-            )
+            reason = "which no table of tensors needs; nothing of it was run"
+            raise _Refused(f"asks for {f'{module}.{name}'[:80]!r}, {reason}")
         self.stack.append(_Global(module, name))
 
     def do_binpersid(self, _) -> None:
         kind, storage_type, key, _, num_values, *view = self.stack.pop()
-        sound = (
-            kind == "storage"
-            and isinstance(storage_type, _Global)
-            and storage_type.name in _DTYPES
-            and isinstance(key, str)
-            and type(num_values) is int
-            and 0 <= num_values < 2**60
-            and view in ([], [None])
-        )
-        if not sound:
+        sound = kind == "storage" and isinstance(key, str) and view in ([], [None])
+        sound = sound and isinstance(storage_type, _Global) and storage_type.name in _DTYPES
+        if not (sound and type(num_values) is int and 0 <= num_values < 2**60):
             raise TypeError("a storage is described in a way that is unknown")
         self.stack.append(_Storage(key, storage_type.name, num_values))
 
@@ -394,31 +349,13 @@ class _Machine:
             raise TypeError("attributes of what has none")
 
 
-_PUSHING = {
-    "INT",
-    "LONG",
-    "LONG1",
-    "LONG4",
-    "BININT",
-    "BININT1",
-    "BININT2",
-    "FLOAT",
-    "BINFLOAT",
-    "UNICODE",
-    "BINUNICODE",
-    "SHORT_BINUNICODE",
-    "BINUNICODE8",
-    "STRING",
-    "BINSTRING",
-    "SHORT_BINSTRING",
-}
-_MAKING = {
-    "NONE": lambda: None,
-    "NEWTRUE": lambda: True,
-    "NEWFALSE": lambda: False,
-    "EMPTY_TUPLE": tuple,
-    "EMPTY_LIST": list,
-    "EMPTY_DICT": dict,
-}
+_NUMBERS = {"INT", "LONG", "LONG1", "LONG4", "BININT", "BININT1", "BININT2", "FLOAT", "BINFLOAT"}
+_UNICODE = {"UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
+_PUSHING = _NUMBERS | _UNICODE | {"STRING", "BINSTRING", "SHORT_BINSTRING"}
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_MAKING = {"EMPTY_TUPLE": tuple, "EMPTY_LIST": list, "EMPTY_DICT": dict}
+# Number of values that are taken from the stack; None is all since the last mark.
+_TAKING = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "APPEND": 1, "SETITEM": 2}
+_TAKING |= dict.fromkeys(("TUPLE", "LIST", "DICT", "APPENDS", "SETITEMS"))
 _REMEMBERING = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
 _RECALLING = {"GET", "BINGET", "LONG_BINGET"}

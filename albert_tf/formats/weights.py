@@ -71,9 +71,8 @@ def check_identity_projection(
     kernel = arrays.pop("bert/encoder/embedding_hidden_mapping_in/kernel", None)
     bias = arrays.pop("bert/encoder/embedding_hidden_mapping_in/bias", None)
     if kernel is not None and (np.any(kernel != np.eye(len(kernel))) or np.any(bias)):
-        raise UserError(
-            f"{source}: {name} is not the identity, though E = D has no projection here"
-        )
+        reason = "is not the identity, though E = D has no projection here"
+        raise UserError(f"{source}: {name} {reason}")
 
 
 def as_matrix(name: str, array: np.ndarray) -> np.ndarray:

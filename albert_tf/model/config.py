@@ -9,88 +9,31 @@ import os
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
 
 ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 SHARING_STRATEGIES = ("all", "attention", "ffn", "none")
+_RATE = {"minimum": 0, "maximum": 0.99}
 
+# Keys of configuration files that mean nothing here; they are kept, not used. Those of the released models, then what
+# versions 2 to 5 of the transformers library write for an ALBERT, settings of text generation included.
+_FOREIGN_KEYS = """
+    down_scale_factor net_structure_type gap_size num_memory_blocks layers_to_keep
 
-# Keys of configuration files that mean nothing here; they are kept, not used.
-_FOREIGN_KEYS = {
-    # Of the released models.
-    "down_scale_factor",
-    "net_structure_type",
-    "gap_size",
-    "num_memory_blocks",
-    "layers_to_keep",
-    # What versions 2 to 5 of the transformers library write for an ALBERT, settings of text generation included.
-    "architectures",
-    "model_type",
-    "transformers_version",
-    "torch_dtype",
-    "dtype",
-    "torchscript",
-    "use_bfloat16",
-    "tf_legacy_loss",
-    "pad_token_id",
-    "bos_token_id",
-    "eos_token_id",
-    "sep_token_id",
-    "cls_token_id",
-    "mask_token_id",
-    "unk_token_id",
-    "id2label",
-    "label2id",
-    "num_labels",
-    "problem_type",
-    "finetuning_task",
-    "task_specific_params",
-    "tokenizer_class",
-    "prefix",
-    "position_embedding_type",
-    "tie_word_embeddings",
-    "pruned_heads",
-    "chunk_size_feed_forward",
-    "gradient_checkpointing",
-    "attn_implementation",
-    "output_attentions",
-    "output_hidden_states",
-    "output_past",
-    "use_cache",
-    "return_dict",
-    "is_decoder",
-    "is_encoder_decoder",
-    "add_cross_attention",
-    "cross_attention_hidden_size",
-    "tie_encoder_decoder",
-    "decoder_start_token_id",
-    "bad_words_ids",
-    "begin_suppress_tokens",
-    "diversity_penalty",
-    "do_sample",
-    "early_stopping",
-    "encoder_no_repeat_ngram_size",
-    "exponential_decay_length_penalty",
-    "forced_bos_token_id",
-    "forced_eos_token_id",
-    "length_penalty",
-    "max_length",
-    "min_length",
-    "no_repeat_ngram_size",
-    "num_beam_groups",
-    "num_beams",
-    "num_return_sequences",
-    "output_scores",
-    "remove_invalid_values",
-    "repetition_penalty",
-    "return_dict_in_generate",
-    "suppress_tokens",
-    "temperature",
-    "top_k",
-    "top_p",
-    "typical_p",
-}
+    architectures model_type transformers_version torch_dtype dtype torchscript use_bfloat16 tf_legacy_loss
+    pad_token_id bos_token_id eos_token_id sep_token_id cls_token_id mask_token_id unk_token_id id2label
+    label2id num_labels problem_type finetuning_task task_specific_params tokenizer_class prefix
+    position_embedding_type tie_word_embeddings pruned_heads chunk_size_feed_forward gradient_checkpointing
+    attn_implementation output_attentions output_hidden_states output_past use_cache return_dict is_decoder
+    is_encoder_decoder add_cross_attention cross_attention_hidden_size tie_encoder_decoder
+    decoder_start_token_id bad_words_ids begin_suppress_tokens diversity_penalty do_sample early_stopping
+    encoder_no_repeat_ngram_size exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id
+    length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
+    output_scores remove_invalid_values repetition_penalty return_dict_in_generate suppress_tokens temperature
+    top_k top_p typical_p
+"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,14 +67,12 @@ class AlbertConfig(Settings):
         "gelu", "Activation; gelu is the tanh approximation.", choices=ACTIVATIONS
     )
     hidden_dropout_prob: float = setting(
-        0.0, "Dropout after embeddings, attention and FFN.", minimum=0, maximum=0.99
+        0.0, "Dropout after embeddings, attention and FFN.", **_RATE
     )
     attention_probs_dropout_prob: float = setting(
-        0.0, "Dropout on attention probabilities.", minimum=0, maximum=0.99
+        0.0, "Dropout on attention probabilities.", **_RATE
     )
-    classifier_dropout_prob: float = setting(
-        0.1, "Dropout before a task's output layer.", minimum=0, maximum=0.99
-    )
+    classifier_dropout_prob: float = setting(0.1, "Dropout before a task's output layer.", **_RATE)
     max_position_embeddings: int = setting(
         512, "Length of the longest sequence, in tokens.", minimum=1
     )
@@ -147,24 +88,17 @@ class AlbertConfig(Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.hidden_size % self.num_attention_heads:
-            self.refuse(
-                "num_attention_heads",
-                f"must divide hidden_size {self.hidden_size}, got {self.num_attention_heads}",
-            )
-        if self.num_hidden_groups > self.num_hidden_layers:
-            self.refuse(
-                "num_hidden_groups",
-                f"must be at most num_hidden_layers {self.num_hidden_layers}, got {self.num_hidden_groups}",
-            )
-        if self.share_parameters == "none" and self.num_hidden_groups not in (
-            1,
-            self.num_hidden_layers,
-        ):
-            self.refuse(
-                "num_hidden_groups",
-                f"must be 1 or num_hidden_layers with share_parameters=none, got {self.num_hidden_groups}",
-            )
+        heads, groups = self.num_attention_heads, self.num_hidden_groups
+        layers = self.num_hidden_layers
+        if self.hidden_size % heads:
+            reason = f"must divide hidden_size {self.hidden_size}, got {heads}"
+            self.refuse("num_attention_heads", reason)
+        if groups > layers:
+            reason = f"must be at most num_hidden_layers {layers}, got {groups}"
+            self.refuse("num_hidden_groups", reason)
+        if self.share_parameters == "none" and groups not in (1, layers):
+            reason = f"must be 1 or num_hidden_layers with share_parameters=none, got {groups}"
+            self.refuse("num_hidden_groups", reason)
 
     @property
     def head_size(self) -> int:
@@ -197,9 +131,8 @@ class AlbertConfig(Settings):
 
     def attention_group_of_layer(self, layer: int) -> int:
         """Which copy of the attention variables a layer uses."""
-        return (
-            self.group_of_layer(layer) if self.share_parameters in ("all", "attention") else layer
-        )
+        is_shared = self.share_parameters in ("all", "attention")
+        return self.group_of_layer(layer) if is_shared else layer
 
     def ffn_group_of_layer(self, layer: int) -> int:
         """Which copy of the feed-forward variables a layer uses."""
@@ -230,16 +163,16 @@ class AlbertConfig(Settings):
         # Hugging Face's names for the original's `gelu`.
         renamed = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu"}
         known = {field.name for field in dataclasses.fields(cls)} - {"foreign"}
+        foreign_keys = _FOREIGN_KEYS.split()
         own, foreign = {}, {}
         for key, value in values.items():
             if key in known:
                 own[key] = renamed.get(str(value), value) if key == "hidden_act" else value
-            elif key in _FOREIGN_KEYS or key.startswith("_"):
+            elif key in foreign_keys or key.startswith("_"):
                 foreign[key] = value
             else:
-                raise UserError(
-                    f"{source}: unknown key {key!r}; known are {', '.join(sorted(known))}"
-                )
+                names = ", ".join(sorted(known))
+                raise UserError(f"{source}: unknown key {key!r}; known are {names}")
         try:
             return cls(**own, foreign=foreign)
         except UserError as error:
@@ -252,20 +185,7 @@ class AlbertConfig(Settings):
         Raises:
           UserError: the file does not exist, is not JSON, or holds an unknown key or an impossible value.
         """
-        try:
-            with open(path, encoding="utf-8") as file:
-                values = json.load(file)
-        except OSError as error:
-            raise UserError(
-                f"{path}: cannot read the model's configuration ({error.strerror})"
-            ) from None
-        except ValueError as error:
-            raise UserError(f"{path}: not a JSON file ({error})") from None
-        if not isinstance(values, dict):
-            raise UserError(
-                f"{path}: expected a JSON object with the model's sizes, got {type(values).__name__}"
-            )
-        return cls.from_dict(values, source=str(path))
+        return cls.from_dict(files.read_json(str(path)), source=str(path))
 
     def to_dict(self) -> dict[str, Any]:
         """The fields and the kept foreign keys, as one flat dictionary."""
@@ -290,7 +210,7 @@ def _size(embedding, hidden, layers, heads, **settings) -> dict[str, Any]:
 
 
 _DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
-
+_BERT = {"share_parameters": "none", **_DROPOUT}
 
 # Paper, Table 1. Version 1 was trained with dropout 0.1, except xxlarge; version 2 was trained without dropout
 # (google-research/albert#23). BERT is the paper's baseline: no sharing, E = D, dropout 0.1.
@@ -303,8 +223,6 @@ MODEL_SIZES: dict[str, dict[str, Any]] = {
     "albert-large-v2": _size(128, 1024, 24, 16),
     "albert-xlarge-v2": _size(128, 2048, 24, 16),
     "albert-xxlarge-v2": _size(128, 4096, 12, 64),
-    "bert-base": _size(768, 768, 12, 12, num_hidden_groups=12, share_parameters="none", **_DROPOUT),
-    "bert-large": _size(
-        1024, 1024, 24, 16, num_hidden_groups=24, share_parameters="none", **_DROPOUT
-    ),
+    "bert-base": _size(768, 768, 12, 12, num_hidden_groups=12, **_BERT),
+    "bert-large": _size(1024, 1024, 24, 16, num_hidden_groups=24, **_BERT),
 }

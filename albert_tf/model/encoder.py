@@ -76,10 +76,9 @@ class AttentionBlock(tf_keras.layers.Layer):
         super().__init__(dtype=dtype, name=name)
         self.config = config
         width = config.hidden_size
-        self.query = Dense(width, width, initializers, self.dtype_policy)
-        self.key = Dense(width, width, initializers, self.dtype_policy)
-        self.value = Dense(width, width, initializers, self.dtype_policy)
-        self.output_dense = Dense(width, width, initializers, self.dtype_policy)
+        self.query, self.key, self.value, self.output_dense = (
+            Dense(width, width, initializers, self.dtype_policy) for _ in range(4)
+        )
         self.layer_norm = LayerNorm(width, config.layer_norm_eps)
 
     def weights_by_name(self) -> Weights:
@@ -106,16 +105,10 @@ class AttentionBlock(tf_keras.layers.Layer):
         """
         config = self.config
         projected_BLT = linear(hidden_BLD, weights["input_kernel"])
-        query_BNLH, key_BNMH, value_BNMH = execution.split_heads(
-            projected_BLT, weights["input_bias"], config.num_attention_heads
-        )
-        context_BNLH = execution.attention(
-            query_BNLH,
-            key_BNMH,
-            value_BNMH,
-            attention_bias,
-            drop=dropout_function(config.attention_probs_dropout_prob, fold_seed(seed, 0)),
-        )
+        bias_T, num_heads = weights["input_bias"], config.num_attention_heads
+        heads = execution.split_heads(projected_BLT, bias_T, num_heads)
+        drop = dropout_function(config.attention_probs_dropout_prob, fold_seed(seed, 0))
+        context_BNLH = execution.attention(*heads, attention_bias, drop=drop)
         context_BLNH = tf.transpose(context_BNLH, [0, 2, 1, 3])
         context_BLD = tf.reshape(context_BLNH, tf.shape(hidden_BLD))
         return execution.residual_norm(
@@ -130,15 +123,14 @@ class AttentionBlock(tf_keras.layers.Layer):
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """The variables under their released names."""
-        return prefixed(
-            {
-                "attention_1/self/query/": self.query,
-                "attention_1/self/key/": self.key,
-                "attention_1/self/value/": self.value,
-                "attention_1/output/dense/": self.output_dense,
-                "LayerNorm/": self.layer_norm,
-            }
-        )
+        layers = {
+            "attention_1/self/query/": self.query,
+            "attention_1/self/key/": self.key,
+            "attention_1/self/value/": self.value,
+            "attention_1/output/dense/": self.output_dense,
+            "LayerNorm/": self.layer_norm,
+        }
+        return prefixed(layers)
 
 
 class FeedForwardBlock(tf_keras.layers.Layer):
@@ -182,13 +174,12 @@ class FeedForwardBlock(tf_keras.layers.Layer):
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """The variables under their released names."""
-        return prefixed(
-            {
-                "ffn_1/intermediate/dense/": self.intermediate,
-                "ffn_1/intermediate/output/dense/": self.output_dense,
-                "LayerNorm_1/": self.layer_norm,
-            }
-        )
+        layers = {
+            "ffn_1/intermediate/dense/": self.intermediate,
+            "ffn_1/intermediate/output/dense/": self.output_dense,
+            "LayerNorm_1/": self.layer_norm,
+        }
+        return prefixed(layers)
 
 
 class AlbertEncoder(tf_keras.Model):
@@ -220,31 +211,24 @@ class AlbertEncoder(tf_keras.Model):
         initializers = Initializers(config, seed)
         self.embeddings = Embeddings(config, initializers)
         self.projection = None
-        if config.embedding_size != config.hidden_size:
-            self.projection = Dense(
-                config.embedding_size, config.hidden_size, initializers, self.dtype_policy
-            )
+        width, dtype = config.hidden_size, self.dtype_policy
+        if config.embedding_size != width:
+            self.projection = Dense(config.embedding_size, width, initializers, dtype)
         # [group][inner group]; a group is one copy of the variables, whatever the number of layers that use it.
-        self.attention_blocks = self._blocks(
-            AttentionBlock, config.attention_group_of_layer, initializers
-        )
-        self.ffn_blocks = self._blocks(FeedForwardBlock, config.ffn_group_of_layer, initializers)
-        self.pooler = Dense(
-            config.hidden_size, config.hidden_size, initializers, self.dtype_policy, tf.tanh
-        )
+        attention_group, ffn_group = config.attention_group_of_layer, config.ffn_group_of_layer
+        self.attention_blocks = self._blocks(AttentionBlock, attention_group, initializers)
+        self.ffn_blocks = self._blocks(FeedForwardBlock, ffn_group, initializers)
+        self.pooler = Dense(width, width, initializers, dtype, tf.tanh)
         self.built = True
 
     def _blocks(self, block_class, group_of_layer: Callable, initializers) -> list[list]:
+        def block(group: int, inner: int) -> tf_keras.layers.Layer:
+            name = f"group_{group}_inner_{inner}"
+            return block_class(self.config, initializers, self.dtype_policy, name)
+
         num_groups = 1 + max(map(group_of_layer, range(self.config.num_hidden_layers)))
-        return [
-            [
-                block_class(
-                    self.config, initializers, self.dtype_policy, f"group_{group}_inner_{inner}"
-                )
-                for inner in range(self.config.inner_group_num)
-            ]
-            for group in range(num_groups)
-        ]
+        inner_groups = range(self.config.inner_group_num)
+        return [[block(group, inner) for inner in inner_groups] for group in range(num_groups)]
 
     def call(self, inputs, training=False, seed=None):
         """Encodes a batch.
@@ -265,15 +249,12 @@ class AlbertEncoder(tf_keras.Model):
         input_ids = inputs["input_ids"]
         length, limit = input_ids.shape[1], self.config.max_position_embeddings
         if length is not None and length > limit:
-            raise UserError(
-                f"input_ids has {length} tokens, but max_position_embeddings is {limit}: shorten the input"
-            )
-        input_mask = inputs.get("input_mask")
-        segment_ids = inputs.get("segment_ids")
+            reason = f"but max_position_embeddings is {limit}: shorten the input"
+            raise UserError(f"input_ids has {length} tokens, {reason}")
+        input_mask, segment_ids = inputs.get("input_mask"), inputs.get("segment_ids")
         input_mask = tf.ones_like(input_ids) if input_mask is None else input_mask
         segment_ids = tf.zeros_like(input_ids) if segment_ids is None else segment_ids
         seed = training_seed(training, seed)
-
         hidden = self.embeddings(input_ids, segment_ids, seed=fold_seed(seed, 0))
         if self.projection is not None:
             hidden = self.projection(hidden)
@@ -281,11 +262,9 @@ class AlbertEncoder(tf_keras.Model):
         attention_bias_B11M = (1.0 - tf.cast(input_mask, tf.float32))[:, None, None, :] * -10000.0
         plain = self._plain or not training
         all_layers = self._apply_blocks(hidden, attention_bias_B11M, seed, plain)
-        sequence_output = all_layers[-1]
-        pooled_output = tf.cast(self.pooler(sequence_output[:, 0]), tf.float32)
         return {
-            "sequence_output": sequence_output,
-            "pooled_output": pooled_output,
+            "sequence_output": all_layers[-1],
+            "pooled_output": tf.cast(self.pooler(all_layers[-1][:, 0]), tf.float32),
             "all_layers": all_layers,
         }
 
@@ -361,15 +340,10 @@ class Dense(tf_keras.layers.Dense):
         initializers: Initializers,
         dtype,
         activation=None,
-        use_bias: bool = True,
+        **settings,
     ):
-        super().__init__(
-            width,
-            activation=activation,
-            use_bias=use_bias,
-            kernel_initializer=initializers.truncated_normal(),
-            dtype=dtype,
-        )
+        kernel = initializers.truncated_normal()
+        super().__init__(width, activation, kernel_initializer=kernel, dtype=dtype, **settings)
         self.build([None, input_width])
 
     def named_variables(self) -> dict[str, tf.Variable]:

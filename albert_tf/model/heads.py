@@ -28,13 +28,11 @@ class MaskedLmHead(tf_keras.layers.Layer):
 
     def __init__(self, config: AlbertConfig, initializers: Initializers, dtype=None):
         super().__init__(dtype=dtype, name="masked_lm_head")
-        self.transform = Dense(
-            config.hidden_size,
-            config.embedding_size,
-            initializers,
-            self.dtype_policy,
+        sizes, activation = (
+            (config.hidden_size, config.embedding_size),
             ACTIVATIONS[config.hidden_act],
         )
+        self.transform = Dense(*sizes, initializers, self.dtype_policy, activation)
         self.layer_norm = LayerNorm(config.embedding_size, config.layer_norm_eps)
         self.output_bias = self.add_weight(
             "output_bias", [config.vocab_size], initializer="zeros", experimental_autocast=False
@@ -107,9 +105,11 @@ class AlbertModel(tf_keras.Model):
 
     Attributes:
       hf_architecture: the class with this head in the transformers library; "" if there is none.
+      head_prefix: of the released names of the head's variables.
     """
 
     hf_architecture = ""
+    head_prefix = ""
 
     def __init__(
         self,
@@ -122,10 +122,7 @@ class AlbertModel(tf_keras.Model):
         super().__init__(dtype=dtype)
         self.config = config
         self.encoder = AlbertEncoder(
-            config,
-            dtype=self.dtype_policy,
-            recompute_activations=recompute_activations,
-            seed=seed,
+            config, dtype=self.dtype_policy, recompute_activations=recompute_activations, seed=seed
         )
         self._build_head(Initializers(config, seed + 1))
         self.built = True
@@ -135,7 +132,7 @@ class AlbertModel(tf_keras.Model):
 
     def _head_layers(self) -> dict[str, tf_keras.layers.Layer]:
         """The layers of the head by the prefix of their variables' released names."""
-        raise NotImplementedError
+        return {self.head_prefix: self.head}
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """Every variable under its name in the released checkpoints."""
@@ -189,19 +186,14 @@ class AlbertForSequenceClassification(AlbertModel):
     hf_architecture = "AlbertForSequenceClassification"
 
     def _build_head(self, initializers):
-        config = self.config
-        self.head = ScoreHead(
-            config, len(config.labels), config.classifier_dropout_prob, initializers
-        )
+        config, rate = self.config, self.config.classifier_dropout_prob
+        self.head = ScoreHead(config, len(config.labels), rate, initializers)
 
     def call(self, inputs, training=False, seed=None):
         """`logits` [B, C] float32; [B, 2, C] for ranked pairs of sequences, [B, 2, L]."""
         seed = training_seed(training, seed)
         pooled = _pooled(self.encoder, inputs, training, seed)
         return {"logits": self.head(pooled, seed=fold_seed(seed, _HEAD_SITE))}
-
-    def _head_layers(self):
-        return {"": self.head}
 
 
 class AlbertForMultipleChoice(AlbertModel):
@@ -222,9 +214,6 @@ class AlbertForMultipleChoice(AlbertModel):
         scores_BC1 = self.head(pooled_BCD, seed=fold_seed(seed, _HEAD_SITE))
         return {"logits": scores_BC1[:, :, 0]}
 
-    def _head_layers(self):
-        return {"": self.head}
-
 
 class AlbertForSpan(AlbertModel):
     """Encoder with a start and an end score at each position (SQuAD 1.1).
@@ -233,6 +222,7 @@ class AlbertForSpan(AlbertModel):
     """
 
     hf_architecture = "AlbertForQuestionAnswering"
+    head_prefix = "cls/squad/"
 
     def _build_head(self, initializers):
         self.head = ScoreHead(self.config, 2, 0.0, initializers)
@@ -242,9 +232,6 @@ class AlbertForSpan(AlbertModel):
         sequence_BLD = self.encoder(inputs, training=training, seed=seed)["sequence_output"]
         start_BL, end_BL = tf.unstack(self.head(sequence_BLD), axis=-1)
         return {"start_logits": start_BL, "end_logits": end_BL}
-
-    def _head_layers(self):
-        return {"cls/squad/": self.head}
 
 
 class AlbertForSpanOrNone(AlbertModel):
@@ -342,7 +329,8 @@ _HEAD_SITE = 1_000_000
 
 def _pooled(encoder, inputs, training: bool, seed):
     """The pooled output of sequences [B, L] or [B, C, L]: [B, D] or [B, C, D]."""
-    shape = _static_shape(inputs["input_ids"])
+    ids = inputs["input_ids"]
+    shape = [tf.shape(ids)[axis] if size is None else size for axis, size in enumerate(ids.shape)]
     flat = {
         name: tf.reshape(inputs[name], [-1, shape[-1]])
         for name in ("input_ids", "input_mask", "segment_ids")
@@ -357,19 +345,4 @@ def _masked(logits, mask):
     return logits * (1.0 - mask) - 1e30 * mask
 
 
-def _static_shape(tensor) -> list:
-    """The sizes of a tensor, as numbers where they are known."""
-    dynamic = tf.shape(tensor)
-    return [dynamic[axis] if size is None else size for axis, size in enumerate(tensor.shape)]
-
-
-MODEL_CLASSES = {
-    cls.__name__: cls
-    for cls in (
-        AlbertForPreTraining,
-        AlbertForSequenceClassification,
-        AlbertForMultipleChoice,
-        AlbertForSpan,
-        AlbertForSpanOrNone,
-    )
-}
+MODEL_CLASSES = {cls.__name__: cls for cls in AlbertModel.__subclasses__()}  # of this file

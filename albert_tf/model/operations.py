@@ -11,7 +11,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 
-def split_heads(projected_BLT: tf.Tensor, bias_T: tf.Tensor, num_heads: int) -> list[tf.Tensor]:
+def split_heads(projected_BLT, bias_T, num_heads: int) -> list[tf.Tensor]:
     """Query, key and value, [B, N, L, H] each, from their joint projection without bias.
 
     Args:
@@ -26,13 +26,7 @@ def split_heads(projected_BLT: tf.Tensor, bias_T: tf.Tensor, num_heads: int) -> 
     return tf.unstack(tf.transpose(parts, [2, 0, 3, 1, 4]))
 
 
-def attention(
-    query_BNLH: tf.Tensor,
-    key_BNMH: tf.Tensor,
-    value_BNMH: tf.Tensor,
-    attention_bias: tf.Tensor,
-    drop: Callable | None = None,
-) -> tf.Tensor:
+def attention(query_BNLH, key_BNMH, value_BNMH, attention_bias, drop: Callable | None = None):
     """drop(softmax(query key / sqrt(H) + attention bias)) value of every head, [B, N, L, H].
 
     Args:
@@ -46,9 +40,7 @@ def attention(
     return tf.matmul(drop(probabilities_BNLM) if drop else probabilities_BNLM, value_BNMH)
 
 
-def attention_probabilities(
-    query_BNLH: tf.Tensor, key_BNMH: tf.Tensor, attention_bias: tf.Tensor
-) -> tf.Tensor:
+def attention_probabilities(query_BNLH, key_BNMH, attention_bias) -> tf.Tensor:
     """softmax(query key / sqrt(H) + attention bias), [B, N, L, M]; in float32, then cast to the query's type."""
     scale = tf.cast(query_BNLH.shape[-1] ** -0.5, query_BNLH.dtype)
     scores_BNLM = tf.matmul(query_BNLH * scale, key_BNMH, transpose_b=True)
@@ -56,7 +48,7 @@ def attention_probabilities(
     return tf.cast(probabilities_BNLM, query_BNLH.dtype)
 
 
-def bias_activation(hidden_BLF: tf.Tensor, bias_F: tf.Tensor, activation: Callable) -> tf.Tensor:
+def bias_activation(hidden_BLF, bias_F, activation: Callable) -> tf.Tensor:
     """activation(hidden + bias), [B, L, F].
 
     Args:
@@ -68,13 +60,7 @@ def bias_activation(hidden_BLF: tf.Tensor, bias_F: tf.Tensor, activation: Callab
 
 
 def residual_norm(
-    update_BLD: tf.Tensor,
-    bias_D: tf.Tensor,
-    residual_BLD: tf.Tensor,
-    gamma_D: tf.Tensor,
-    beta_D: tf.Tensor,
-    epsilon: float,
-    drop: Callable | None = None,
+    update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon: float, drop: Callable | None = None
 ) -> tf.Tensor:
     """LayerNorm(drop(update + bias) + residual), [B, L, D] float32 (original modeling.py:429-432).
 
@@ -93,9 +79,7 @@ def residual_norm(
     return layer_norm(sum_BLD, gamma_D, beta_D, epsilon)
 
 
-def layer_norm(
-    tensor: tf.Tensor, gamma_D: tf.Tensor, beta_D: tf.Tensor, epsilon: float
-) -> tf.Tensor:
+def layer_norm(tensor, gamma_D, beta_D, epsilon: float) -> tf.Tensor:
     """LayerNorm over the last axis, [..., D] float32 -> the same."""
     mean, variance = tf.nn.moments(tensor, axes=[-1], keepdims=True)
     return tf.nn.batch_normalization(tensor, mean, variance, beta_D, gamma_D, epsilon)

@@ -6,7 +6,7 @@ one sum and adds to it in place.
 """
 
 import collections
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
@@ -27,24 +27,22 @@ def weights_of_each_use(blocks: Sequence, *, plain: bool) -> list[Weights]:
     Returns:
       The weights of each use by name, in the types that they are used in.
     """
-    uses = {
-        block: _uses_of_block(block, num_uses, _same_uses if plain else _chained_uses)
-        for block, num_uses in collections.Counter(blocks).items()
-    }
+    counts = collections.Counter(blocks).items()
+    uses = {block: _uses_of_block(block, num_uses, plain) for block, num_uses in counts}
     return [next(uses[block]) for block in blocks]
 
 
-def _uses_of_block(block, num_uses: int, uses_of_weight: Callable) -> Iterator[Weights]:
+def _uses_of_block(block, num_uses: int, plain: bool) -> Iterator[Weights]:
     uses = {}
     for name, value in block.weights_by_name().items():
         dtype = tf.float32 if name in _FLOAT32_WEIGHTS else block.compute_dtype
-        uses[name] = uses_of_weight(tf.convert_to_tensor(value), dtype, num_uses)
+        value = tf.convert_to_tensor(value)
+        if plain:
+            uses[name] = [tf.cast(value, dtype)] * num_uses
+        else:
+            uses[name] = _chained_uses(value, dtype, num_uses)
     for use in range(num_uses):
         yield {name: tensors[use] for name, tensors in uses.items()}
-
-
-def _same_uses(value: tf.Tensor, dtype: tf.DType, num_uses: int) -> list[tf.Tensor]:
-    return [tf.cast(value, dtype)] * num_uses
 
 
 def _chained_uses(value: tf.Tensor, dtype: tf.DType, num_uses: int) -> list[tf.Tensor]:

@@ -17,12 +17,8 @@ class Accumulators(tf.Module):
 
     def __init__(self, names: Iterable[str]):
         super().__init__()
-
-        def zeros(name: str) -> tf.Variable:
-            aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
-            return tf.Variable(tf.zeros([2]), trainable=False, name=name, aggregation=aggregation)
-
-        self.pairs = {name: zeros(name) for name in names}
+        settings = {"trainable": False, "aggregation": tf.VariableAggregation.ONLY_FIRST_REPLICA}
+        self.pairs = {name: tf.Variable(tf.zeros([2]), name=name, **settings) for name in names}
 
     def add(self, pairs: Mapping[str, tf.Tensor]) -> None:
         """Adds (sum, count) pairs, float32 [2] each."""
@@ -39,10 +35,10 @@ class Accumulators(tf.Module):
 
         The first entry is `loss`, the sum of the losses; a task with a single loss has no other entry for it.
         """
-        pairs = {name: variable.numpy() for name, variable in self.pairs.items()}
-        values = {
-            name: float(pair[0] / pair[1]) if pair[1] else 0.0 for name, pair in pairs.items()
-        }
+        values = {}
+        for name, variable in self.pairs.items():
+            total, count = variable.numpy()
+            values[name] = float(total / count) if count else 0.0
         losses = {name: value for name, value in values.items() if name.endswith("_loss")}
         metrics = {name: value for name, value in values.items() if name not in losses}
         return {"loss": sum(losses.values()), **(losses if len(losses) > 1 else {}), **metrics}
@@ -55,7 +51,5 @@ def ratio_names(task: Task, model, data: Data) -> list[str]:
         outputs = model(features, training=False)
         return {**task.losses(outputs, features), **task.metrics(outputs, features)}
 
-    specs = dict(data.spec(1))
-    return list(
-        tf.function(ratios, autograph=False).get_concrete_function(specs).structured_outputs
-    )
+    traced = tf.function(ratios, autograph=False).get_concrete_function(dict(data.spec(1)))
+    return list(traced.structured_outputs)

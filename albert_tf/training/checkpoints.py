@@ -28,13 +28,9 @@ class Checkpoints:
         self._path = folder.file(name)
         self._best_path = os.path.join(self._path, "best")
         self._best_file = os.path.join(self._best_path, "best.json")
-        self._manager = self._new_manager(self._path, keep)
-        self._best_manager = self._new_manager(self._best_path, 1)
-
-    def _new_manager(self, path: str, keep: int) -> tf.train.CheckpointManager:
-        return tf.train.CheckpointManager(
-            self._checkpoint, path, max_to_keep=keep, checkpoint_name="step"
-        )
+        manager, name = tf.train.CheckpointManager, "step"
+        self._manager = manager(self._checkpoint, self._path, keep, checkpoint_name=name)
+        self._best_manager = manager(self._checkpoint, self._best_path, 1, checkpoint_name=name)
 
     @property
     def latest(self) -> str | None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
 
 import tensorflow as tf
 from official.common import distribute_utils
@@ -43,19 +42,12 @@ def _new_strategy(run: RunConfig, kind: str) -> tf.distribute.Strategy:
         run.refuse("worker_hosts", "(or TF_CONFIG) must be given for multi_worker_mirrored")
     if kind == "tpu" and not tf.config.list_logical_devices("TPU") and run.tpu_name == "local":
         run.refuse("tpu_name", "is local, but this machine has no TPU")
-    with _explained_connection(run, kind):
+    try:
         return distribute_utils.get_distribution_strategy(
             distribution_strategy=kind,
             num_gpus=run.num_devices or (min(num_gpus, 1) if kind == "one_device" else num_gpus),
             tpu_address=run.tpu_name or None,
         )
-
-
-@contextlib.contextmanager
-def _explained_connection(run: RunConfig, kind: str) -> Iterator[None]:
-    """Turns errors of a connection to a TPU or to workers into one line that names the flag."""
-    try:
-        yield
     except (tf.errors.OpError, OSError, RuntimeError, ValueError) as error:
         reason = first_line(error)
         if kind == "tpu":
@@ -73,9 +65,8 @@ def _mirrored_cpus(num_devices: int) -> tf.distribute.Strategy:
         tf.config.set_logical_device_configuration(cpu, logical)
     devices = tf.config.list_logical_devices("CPU")[:num_devices]
     if len(devices) < num_devices:
-        raise UserError(
-            f"--num_devices={num_devices}: this process already has {len(devices)} CPU devices"
-        )
+        reason = f"this process already has {len(devices)} CPU devices"
+        raise UserError(f"--num_devices={num_devices}: {reason}")
     return tf.distribute.MirroredStrategy([device.name for device in devices])
 
 
@@ -91,15 +82,10 @@ def check_batches(run: RunConfig, num_devices: int) -> None:
     Raises:
       UserError: they cannot; names the flag.
     """
-    num_micro_batches = num_devices * run.gradient_accumulation_steps
-    if run.do_train and run.train_batch_size % num_micro_batches:
-        run.refuse(
-            "train_batch_size",
-            f"must be a multiple of devices times --gradient_accumulation_steps,"
-            f" {num_devices} x {run.gradient_accumulation_steps}; got {run.train_batch_size}",
-        )
-    if run.eval_batch_size % num_devices:
-        run.refuse(
-            "eval_batch_size",
-            f"must be a multiple of {num_devices} devices, got {run.eval_batch_size}",
-        )
+    batch, steps = run.train_batch_size, run.gradient_accumulation_steps
+    if run.do_train and batch % (num_devices * steps):
+        product = f"devices times --gradient_accumulation_steps, {num_devices} x {steps}"
+        run.refuse("train_batch_size", f"must be a multiple of {product}; got {batch}")
+    if (batch := run.eval_batch_size) % num_devices:
+        reason = f"must be a multiple of {num_devices} devices, got {batch}"
+        run.refuse("eval_batch_size", reason)

@@ -1,5 +1,6 @@
 """Evaluation: losses, metrics and predictions over one data set."""
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -27,14 +28,10 @@ class Evaluator(orbit.StandardEvaluator):
     def __init__(self, state: RunState, data: Data, *, has_labels: bool = True):
         batch_size = state.run.eval_batch_size
         self.strategy = state.strategy
-        super().__init__(
-            self.strategy.distribute_datasets_from_function(
-                lambda context: data.evaluation_dataset(batch_size, context)
-            )
-        )
+        make_dataset = functools.partial(data.evaluation_dataset, batch_size)
+        super().__init__(self.strategy.distribute_datasets_from_function(make_dataset))
         self.predictions: Predictions = {}
-        self._task = state.task
-        self._model = state.model
+        self._task, self._model = state.task, state.model
         self._has_labels = has_labels
         self._num_examples = data.num_examples
         self._num_steps = data.evaluation_steps(batch_size)
@@ -102,11 +99,10 @@ def in_example_order(steps: Sequence[Mapping[str, np.ndarray]], num_examples: in
         shape = np.max([step[name].shape[1:] for step in steps], axis=0).astype(int)
         first = steps[0][name]
         is_ragged = any(step[name].shape[1:] != first.shape[1:] for step in steps)
-        array = np.full((num_examples, *shape), np.nan if is_ragged else 0, first.dtype)
+        arrays[name] = np.full((num_examples, *shape), np.nan if is_ragged else 0, first.dtype)
         for step in steps:
             is_example = step[EXAMPLE_INDEX] >= 0
             values = step[name][is_example]
-            inside = tuple(slice(0, size) for size in values.shape[1:])
-            array[(step[EXAMPLE_INDEX][is_example], *inside)] = values
-        arrays[name] = array
+            inside = map(slice, values.shape[1:])
+            arrays[name][(step[EXAMPLE_INDEX][is_example], *inside)] = values
     return arrays

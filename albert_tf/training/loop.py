@@ -85,13 +85,8 @@ def _complete(state: RunState) -> dict:
         folder.write_files(files)
         if folder.is_chief:
             print(f"predictions in {', '.join(map(folder.file, files))}", flush=True)
-    return write_results(
-        state,
-        evaluation=evaluation,
-        last_evaluation=last_evaluation,
-        collapsed=task.collapsed([evaluator.predictions]) if evaluator else "",
-        num_steps=num_steps,
-    )
+    collapsed = task.collapsed([evaluator.predictions]) if evaluator else ""
+    return write_results(state, evaluation, last_evaluation, collapsed, num_steps)
 
 
 class TrainingLoop:
@@ -104,9 +99,7 @@ class TrainingLoop:
     """
 
     def __init__(self, state: RunState, evaluator: Evaluator | None, progress: Progress):
-        self._state = state
-        self._evaluator = evaluator
-        self._progress = progress
+        self._state, self._evaluator, self._progress = state, evaluator, progress
         self._controller = orbit.Controller(
             global_step=state.global_step,
             trainer=Trainer(state),
@@ -177,11 +170,7 @@ class TrainingLoop:
             self._state.checkpoints.save(step)
 
     def _log(self, step: int) -> None:
-        """Writes losses, metrics and speed since the last line.
-
-        Raises:
-          UserError: the loss is not finite.
-        """
+        """Writes losses, metrics and speed since the last line."""
         state = self._state
         results = state.accumulators.results()
         state.accumulators.reset()

@@ -40,8 +40,7 @@ class WarmupPolynomialDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, config: OptimizerConfig, peak: float):
         super().__init__()
-        self.config = config
-        self.peak = peak
+        self.config, self.peak = config, peak
 
     def __call__(self, updates_done):
         """The learning rate, float32, of the update that follows this number of updates."""
@@ -57,10 +56,6 @@ class WarmupPolynomialDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
         warmed = self.peak * (step - config.start_warmup_step) / config.num_warmup_steps
         return tf.where(step < warmup_end, warmed, decayed)
 
-    def get_config(self):
-        """The arguments, for Keras."""
-        return {"config": self.config, "peak": self.peak}
-
 
 class AdamW(tf_keras.optimizers.Optimizer):
     """Adam with decoupled weight decay, by default without bias correction (original optimization.py:115-198).
@@ -71,11 +66,9 @@ class AdamW(tf_keras.optimizers.Optimizer):
       released_names: released name of every variable, by `Variable.ref()`; the names decide which variables decay.
     """
 
-    def __init__(
-        self, config: OptimizerConfig, learning_rate, released_names: Mapping, name="AdamW"
-    ):
+    def __init__(self, config: OptimizerConfig, learning_rate, released_names: Mapping):
         # Keras would compile every update with XLA; here the training step decides what is compiled.
-        super().__init__(name=name, jit_compile=False)
+        super().__init__(name=type(self).__name__, jit_compile=False)
         self.config = config
         self.schedule = learning_rate
         self._learning_rate = self._build_learning_rate(learning_rate)
@@ -111,10 +104,6 @@ class AdamW(tf_keras.optimizers.Optimizer):
         del variable, update, adapted
         return 1.0
 
-    def get_config(self):
-        """The arguments, for Keras."""
-        return {"config": self.config, "released_names": self._released_names}
-
 
 def _moments_and_update(config, gradient, m, v, variable, step, decayed: bool):
     """The new moments, and the update of a variable before learning rate and trust ratio."""
@@ -137,9 +126,6 @@ def _moments_and_update_kernel(config: OptimizerConfig) -> Callable:
 
 class Lamb(AdamW):
     """AdamW whose update of each variable is scaled by |variable| / |update| (original lamb_optimizer.py:66-122)."""
-
-    def __init__(self, config: OptimizerConfig, learning_rate, released_names: Mapping):
-        super().__init__(config, learning_rate, released_names, name="Lamb")
 
     def _trust_ratio(self, variable, update, adapted: bool):
         if not adapted:

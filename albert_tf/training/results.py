@@ -39,7 +39,6 @@ def describe(state: RunState) -> str:
 
 def write_results(
     state: RunState,
-    *,
     evaluation: Mapping[str, float],
     last_evaluation: Mapping[str, float],
     collapsed: str,
@@ -68,9 +67,8 @@ def write_results(
         results["last"] = last_evaluation
     if collapsed:
         results["collapsed"] = collapsed
-        print(
-            f"COLLAPSED: {collapsed}; another --seed, a lower --learning_rate or more warm-up may help"
-        )
+        hint = "another --seed, a lower --learning_rate or more warm-up may help"
+        print(f"COLLAPSED: {collapsed}; {hint}")
     if not state.run.do_train:  # an evaluation keeps the results of the training
         of_evaluation = ("eval", "collapsed") if evaluation else ()
         replaced = {name: results[name] for name in of_evaluation if name in results}
@@ -96,8 +94,7 @@ def _card(state: RunState, evaluation: Mapping[str, float]) -> dict[str, dict]:
         "numbers": run.mixed_precision,
         "seed": run.seed,
     }
-    results = {
-        name: f"{value:.4f}" + (f" (chance {chance[name]:.4f})" if name in chance else "")
-        for name, value in evaluation.items()
-    }
+    results = {name: f"{value:.4f}" for name, value in evaluation.items()}
+    for name in chance.keys() & results.keys():
+        results[name] += f" (chance {chance[name]:.4f})"
     return {"Training": training, "Results": results}

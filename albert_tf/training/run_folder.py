@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from typing import NoReturn
 
 import tensorflow as tf
 
@@ -19,16 +20,8 @@ from albert_tf.training.settings import RunConfig
 CONFIG_FILE, RESULTS_FILE = "config.json", "results.json"
 METRICS_FILE, EVAL_METRICS_FILE = "metrics.jsonl", "eval_metrics.jsonl"
 # What --overwrite_output_dir deletes. CONFIG_FILE stays until the new one replaces it, so that the folder is a run's.
-_WRITTEN_BY_RUN = (
-    RESULTS_FILE,
-    METRICS_FILE,
-    EVAL_METRICS_FILE,
-    "checkpoints",
-    "train",
-    "eval",
-    "model",
-    "predictions",
-)
+_FOLDERS = ("checkpoints", "train", "eval", "model", "predictions")
+_WRITTEN_BY_RUN = (RESULTS_FILE, METRICS_FILE, EVAL_METRICS_FILE, *_FOLDERS)
 
 
 def write_json(path: str, values: Mapping) -> None:
@@ -73,34 +66,27 @@ class RunFolder:
             self._check_same_run(settings, recorded)
 
     def _read_settings(self) -> Mapping:
-        """The content of config.json; empty if there is no run and no other file.
+        """The content of config.json; empty if there is no run and no other file."""
 
-        Raises:
-          UserError: the folder holds something else.
-        """
-        if not tf.io.gfile.exists(self.path):
+        def refuse(reason: str) -> NoReturn:
+            raise UserError(f"--output_dir={self.path} {reason}: choose a new or empty folder")
+
+        if not files.exists(self.path):
             return {}
-        if not tf.io.gfile.isdir(self.path):
-            raise UserError(f"--output_dir={self.path} is a file: choose a new or empty folder")
+        if not files.is_folder(self.path):
+            refuse("is a file")
         path = self.file(CONFIG_FILE)
-        if not tf.io.gfile.exists(path):
+        if not files.exists(path):
             if self.is_chief and files.names_in(self.path):
-                raise UserError(
-                    f"--output_dir={self.path} holds files that are no run (no {CONFIG_FILE}):"
-                    " choose a new or empty folder"
-                )
+                refuse(f"holds files that are no run (no {CONFIG_FILE})")
             return {}
         try:
-            with tf.io.gfile.GFile(path) as file:
-                recorded = json.load(file)
+            recorded = json.loads(files.read_bytes(path))
         except ValueError:
             recorded = None
         # The folder of a model has a config.json too.
         if not isinstance(recorded, dict) or not {"run", "optimizer"} <= recorded.keys():
-            raise UserError(
-                f"--output_dir={self.path} holds files that are no run ({CONFIG_FILE} is not a run's):"
-                " choose a new or empty folder"
-            )
+            refuse(f"holds files that are no run ({CONFIG_FILE} is not a run's)")
         return recorded
 
     def _check_same_run(
@@ -118,13 +104,11 @@ class RunFolder:
                 may_differ.update(values.names(changes_results=False))
                 unknown = ", ".join(name for name in before[group] if name not in values.names())
                 if unknown and group != "model" and self.is_chief:  # a model may have foreign keys
-                    print(
-                        f"{self.file(CONFIG_FILE)}: ignored, no settings of this version: {unknown}"
-                    )
+                    note = f"ignored, no settings of this version: {unknown}"
+                    print(f"{self.file(CONFIG_FILE)}: {note}")
         if not self._run.do_train:  # only the model must be the same, except its dropout rates
-            may_differ.update(
-                *(values for group, values in self._values.items() if group != "model")
-            )
+            groups = self._values.items()
+            may_differ.update(*(values for group, values in groups if group != "model"))
         for group, values in self._values.items():
             for name, value in values.items():
                 old_value = before.get(group, {}).get(name)
@@ -187,23 +171,23 @@ class RunFolder:
 
     def logged(self, name: str) -> dict[int, dict[str, float]]:
         """The lines of a log by their step."""
-        if not tf.io.gfile.exists(self.file(name)):
+        if not files.exists(self.file(name)):
             return {}
-        with tf.io.gfile.GFile(self.file(name)) as file:
-            lines = [json.loads(line) for line in file]
+        lines = map(json.loads, files.read_bytes(self.file(name)).splitlines())
         return {line.pop("step"): line for line in lines}
 
     def cut_metrics(self, last_step: int) -> None:
         """Deletes the lines after a step from the logs, because the run continues from this step."""
         for name in (METRICS_FILE, EVAL_METRICS_FILE):
             path = self.file(name)
-            if not self.is_chief or not tf.io.gfile.exists(path):
-                continue
-            with tf.io.gfile.GFile(path) as file:
-                lines = [line for line in file if line.endswith("\n")]  # without an unfinished line
-            lines = [line for line in lines if json.loads(line)["step"] <= last_step]
-            with self.writing():
-                files.write_bytes(path, "".join(lines).encode())
+            if self.is_chief and files.exists(path):
+                lines = files.read_bytes(path).splitlines(keepends=True)
+                lines = [
+                    line for line in lines if line.endswith(b"\n")
+                ]  # without an unfinished line
+                lines = [line for line in lines if json.loads(line)["step"] <= last_step]
+                with self.writing():
+                    files.write_bytes(path, b"".join(lines))
 
     def write_summaries(self, name: str, step: int, values: Mapping[str, float]) -> None:
         """Adds values to TensorBoard's curves of this name ("train" or "eval")."""

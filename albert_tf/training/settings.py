@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from typing import Any
 
 from albert_tf.core.settings import Settings, setting
 
@@ -54,13 +55,10 @@ class OptimizerConfig(Settings):
         self._check_warmup()
 
     def _check_warmup(self) -> None:
-        warmup = self.num_warmup_steps or 0
-        if self.start_warmup_step + warmup > self.num_train_steps:
-            self.refuse(
-                "num_warmup_steps",
-                f"({warmup}, from --start_warmup_step={self.start_warmup_step}) must end within"
-                f" --num_train_steps={self.num_train_steps}",
-            )
+        start, warmup = self.start_warmup_step, self.num_warmup_steps or 0
+        if start + warmup > (last := self.num_train_steps):
+            reason = f"({warmup}, from --start_warmup_step={start}) must end within --num_train_steps={last}"
+            self.refuse("num_warmup_steps", reason)
 
     def peak_learning_rate(self, train_batch_size: int) -> float:
         """The learning rate at the end of the warm-up, for a global batch of this many examples."""
@@ -71,7 +69,16 @@ class OptimizerConfig(Settings):
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
-_DEVICES = {"changes_results": False, "about_devices": True}
+_SAME = {"changes_results": False}
+_DEVICES = {**_SAME, "about_devices": True}
+_COUNT = {**_SAME, "minimum": 1}
+_COUNT_OR_NONE = {**_COUNT, "none_value": 0}
+
+
+def _dropout(sites: str) -> Any:
+    """The field of a dropout rate that replaces the rate of the model's configuration."""
+    default = "by default, or with -1, that of the model's configuration."
+    return setting(None, f"{sites}; {default}", minimum=0, maximum=0.99, none_value=-1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,31 +86,25 @@ class RunConfig(Settings):
     """How a model is trained and evaluated, whatever the task: folder, batches, devices, intervals."""
 
     output_dir: str = setting(
-        "",
-        "Folder of the run: checkpoints, logs, results, model.",
-        required=True,
-        changes_results=False,
+        "", "Folder of the run: checkpoints, logs, results, model.", required=True, **_SAME
     )
     overwrite_output_dir: bool = setting(
         False,
         "Whether to delete the run in --output_dir and start again; otherwise the run is resumed.",
-        changes_results=False,
+        **_SAME,
     )
-    do_train: bool = setting(True, "Whether to train.", changes_results=False)
-    do_eval: bool = setting(
-        True, "Whether to evaluate at the end, and during training.", changes_results=False
-    )
+    do_train: bool = setting(True, "Whether to train.", **_SAME)
+    do_eval: bool = setting(True, "Whether to evaluate at the end, and during training.", **_SAME)
     train_batch_size: int = setting(
         4096, "Examples in a training step, over all devices.", minimum=1
     )
     eval_batch_size: int = setting(
-        64, "Examples in an evaluation step, over all devices.", minimum=1, changes_results=False
+        64, "Examples in an evaluation step, over all devices.", **_COUNT
     )
     gradient_accumulation_steps: int = setting(
         1,
         "Number of micro-batches that a device's part of the batch is split into, to save memory; changes no result.",
-        minimum=1,
-        changes_results=False,
+        **_COUNT,
     )
     distribution_strategy: str = setting(
         "auto",
@@ -115,9 +116,8 @@ class RunConfig(Settings):
         None,
         "Number of devices of `mirrored`; by default, or with 0, every GPU. Without a GPU, logical CPU devices are"
         " created.",
-        minimum=1,
-        none_value=0,
-        **_DEVICES,
+        **_COUNT_OR_NONE,
+        about_devices=True,
     )
     tpu_name: str = setting(
         "", "Name or grpc:// address of a Cloud TPU; `local` on a TPU VM.", **_DEVICES
@@ -134,7 +134,7 @@ class RunConfig(Settings):
     recompute_activations: bool = setting(
         False,
         "Whether to compute each block again in the backward pass instead of keeping its activations.",
-        changes_results=False,
+        **_SAME,
     )
     jit_compile: str = setting(
         "auto",
@@ -145,49 +145,34 @@ class RunConfig(Settings):
     steps_per_loop: int = setting(
         1000,
         "Largest number of training steps that run on the device without a return to Python.",
-        minimum=1,
-        changes_results=False,
+        **_COUNT,
     )
     log_every_steps: int = setting(
-        100, "Training steps between two lines of metrics.jsonl.", minimum=1, changes_results=False
+        100, "Training steps between two lines of metrics.jsonl.", **_COUNT
     )
-    save_checkpoints_steps: int = setting(
-        5000, "Training steps between two checkpoints.", minimum=1, changes_results=False
-    )
+    save_checkpoints_steps: int = setting(5000, "Training steps between two checkpoints.", **_COUNT)
     keep_checkpoint_max: int = setting(
-        5,
-        "Number of checkpoints that are kept, besides the best one.",
-        minimum=1,
-        changes_results=False,
+        5, "Number of checkpoints that are kept, besides the best one.", **_COUNT
     )
     eval_every_steps: int = setting(
         5000,
         "Training steps between two evaluations, if there are records to evaluate on.",
-        minimum=1,
-        changes_results=False,
+        **_COUNT,
     )
     max_eval_steps: int | None = setting(
-        100,
-        "Largest number of steps of an evaluation; 0 evaluates all records.",
-        minimum=1,
-        none_value=0,
-        changes_results=False,
+        100, "Largest number of steps of an evaluation; 0 evaluates all records.", **_COUNT_OR_NONE
     )
     early_stopping_evaluations: int | None = setting(
         None,
         "Training stops after this number of evaluations without a new best one; by default, or with 0, it does not"
         " stop early.",
-        minimum=1,
-        none_value=0,
-        changes_results=False,
+        **_COUNT_OR_NONE,
     )
     stop_after_steps: int | None = setting(
         None,
         "Step to stop at before --num_train_steps, without changing the schedule; by default, or with 0,"
         " --num_train_steps.",
-        minimum=1,
-        none_value=0,
-        changes_results=False,
+        **_COUNT_OR_NONE,
     )
     seed: int = setting(
         12345,
@@ -198,77 +183,49 @@ class RunConfig(Settings):
     deterministic: bool = setting(
         False,
         "Whether every operation is deterministic (slower), so that equal runs are equal bit for bit.",
-        changes_results=False,
+        **_SAME,
     )
     init_checkpoint: str = setting(
         "",
         "Model to start from: a TF1 checkpoint, a model folder or the folder of a run.",
         input_path=True,
-        changes_results=False,
+        **_SAME,
     )
     warm_start_from_shallower: bool = setting(
         False,
         "Whether --init_checkpoint may have fewer layers or groups; its values then initialize all layers of the model"
         " (paper, footnote 5).",
     )
-    hidden_dropout_prob: float | None = setting(
-        None,
-        "Dropout after embeddings, attention and FFN; by default, or with -1, that of the model's configuration.",
-        minimum=0,
-        maximum=0.99,
-        none_value=-1,
-    )
-    attention_probs_dropout_prob: float | None = setting(
-        None,
-        "Dropout on attention probabilities; by default, or with -1, that of the model's configuration.",
-        minimum=0,
-        maximum=0.99,
-        none_value=-1,
-    )
-    classifier_dropout_prob: float | None = setting(
-        None,
-        "Dropout before a task's output layer; by default, or with -1, that of the model's configuration.",
-        minimum=0,
-        maximum=0.99,
-        none_value=-1,
-    )
+    hidden_dropout_prob: float | None = _dropout("Dropout after embeddings, attention and FFN")
+    attention_probs_dropout_prob: float | None = _dropout("Dropout on attention probabilities")
+    classifier_dropout_prob: float | None = _dropout("Dropout before a task's output layer")
 
     def __post_init__(self):
         super().__post_init__()
         if not self.has_work():
             self.refuse("do_eval", "or --do_train must be true: there is nothing to do")
         if self.warm_start_from_shallower and not self.init_checkpoint:
-            self.refuse(
-                "warm_start_from_shallower",
-                "needs --init_checkpoint, the shallower model to start from",
-            )
+            reason = "needs --init_checkpoint, the shallower model to start from"
+            self.refuse("warm_start_from_shallower", reason)
         if self.overwrite_output_dir and self.init_checkpoint and self._would_delete_checkpoint():
-            self.refuse(
-                "overwrite_output_dir",
-                f"would delete --init_checkpoint={self.init_checkpoint}: choose another --output_dir",
-            )
-        if (self.num_devices or 1) > 1 and self.distribution_strategy in ("one_device", "tpu"):
-            self.refuse(
-                "num_devices",
-                f"({self.num_devices}) contradicts --distribution_strategy={self.distribution_strategy}",
-            )
-        if self.distribution_strategy == "tpu" and not self.tpu_name:
-            self.refuse(
-                "tpu_name", "must be given with --distribution_strategy=tpu (`local` on a TPU VM)"
-            )
-        if self.tpu_name and self.distribution_strategy not in ("auto", "tpu"):
-            self.refuse(
-                "tpu_name", f"contradicts --distribution_strategy={self.distribution_strategy}"
-            )
-        if self.worker_hosts and self.distribution_strategy != "multi_worker_mirrored":
+            reason = f"would delete --init_checkpoint={self.init_checkpoint}: choose another --output_dir"
+            self.refuse("overwrite_output_dir", reason)
+        strategy, hosts = self.distribution_strategy, self.worker_hosts.split(",")
+        if (self.num_devices or 1) > 1 and strategy in ("one_device", "tpu"):
+            reason = f"({self.num_devices}) contradicts --distribution_strategy={strategy}"
+            self.refuse("num_devices", reason)
+        if strategy == "tpu" and not self.tpu_name:
+            reason = "must be given with --distribution_strategy=tpu (`local` on a TPU VM)"
+            self.refuse("tpu_name", reason)
+        if self.tpu_name and strategy not in ("auto", "tpu"):
+            self.refuse("tpu_name", f"contradicts --distribution_strategy={strategy}")
+        if self.worker_hosts and strategy != "multi_worker_mirrored":
             self.refuse("worker_hosts", "needs --distribution_strategy=multi_worker_mirrored")
-        hosts = filter(None, self.worker_hosts.split(","))
-        if wrong := [host for host in hosts if not host.rpartition(":")[2].isdigit()]:
+        if wrong := [host for host in hosts if host and not host.rpartition(":")[2].isdigit()]:
             self.refuse("worker_hosts", f"must be host:port of every worker, got {wrong[0]!r}")
-        if self.task_index and self.task_index >= len(self.worker_hosts.split(",")):
-            self.refuse(
-                "task_index", f"must be below the number of --worker_hosts, got {self.task_index}"
-            )
+        if self.task_index and self.task_index >= len(hosts):
+            reason = f"must be below the number of --worker_hosts, got {self.task_index}"
+            self.refuse("task_index", reason)
 
     def has_work(self) -> bool:
         """Whether anything is asked for."""

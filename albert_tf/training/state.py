@@ -45,8 +45,8 @@ class RunState:
     folder: RunFolder
     model: Any
     global_step: tf.Variable
-    accumulators: Accumulators | None
-    optimizer: Any
+    accumulators: Accumulators | None = None
+    optimizer: Any = None
     checkpoints: Checkpoints
     chance: Mapping[str, float]
     first_step: int
@@ -91,7 +91,11 @@ def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> 
     saved = {"model": model, "global_step": global_step}
     if run.do_train:
         saved["accumulators"] = Accumulators(ratio_names(task, model, task.train_data))
-        saved["optimizer"] = _make_optimizer(run, optimizer_config, model)
+        variables = model.named_variables()
+        optimizer = optimizers.create_optimizer(optimizer_config, run.train_batch_size, variables)
+        if run.mixed_precision == "mixed_float16":
+            optimizer = tf_keras.mixed_precision.LossScaleOptimizer(optimizer)
+        saved["optimizer"] = optimizer
     checkpoints = Checkpoints(folder, saved, run.keep_checkpoint_max)
     newest = checkpoints.latest
     if not run.do_train and task.keeps == "best":
@@ -99,24 +103,14 @@ def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> 
     if newest:
         checkpoints.restore(newest)
     return RunState(
+        **saved,
         task=task,
         run=run,
         optimizer_config=optimizer_config,
         strategy=strategy,
         folder=folder,
-        model=model,
-        global_step=global_step,
-        accumulators=saved.get("accumulators"),
-        optimizer=saved.get("optimizer"),
         checkpoints=checkpoints,
         chance=task.chance_levels(),
         first_step=int(global_step.numpy()),
         started=started,
     )
-
-
-def _make_optimizer(run: RunConfig, config: OptimizerConfig, model):
-    optimizer = optimizers.create_optimizer(config, run.train_batch_size, model.named_variables())
-    if run.mixed_precision == "mixed_float16":
-        return tf_keras.mixed_precision.LossScaleOptimizer(optimizer)
-    return optimizer

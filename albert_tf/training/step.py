@@ -34,58 +34,43 @@ class Trainer(orbit.StandardTrainer):
 
         self.strategy = state.strategy
         super().__init__(self.strategy.distribute_datasets_from_function(dataset))
-        self.task = state.task
-        self.model = state.model
-        self.optimizer = state.optimizer
-        self.global_step = state.global_step
-        self.accumulators = state.accumulators
+        self.task, self.model, self.optimizer = state.task, state.model, state.optimizer
+        self.global_step, self.accumulators = state.global_step, state.accumulators
         self._seed = run.seed
         self._num_micro_batches = run.gradient_accumulation_steps
         self._max_gradient_norm = state.optimizer_config.max_gradient_norm
         self._variables = self.model.trainable_variables
         on_gpu = bool(tf.config.list_logical_devices("GPU"))
-        self._gradients_of_batch = self._batch_gradients
+        compute = self._gradients_of_batch = self._batch_gradients
         if run.jit_compile == "on" or (run.jit_compile == "auto" and on_gpu):
-            self._gradients_of_batch = tf.function(
-                self._batch_gradients, jit_compile=True, autograph=False
-            )
+            self._gradients_of_batch = tf.function(compute, jit_compile=True, autograph=False)
 
     @tf.autograph.experimental.do_not_convert
     def train_step(self, iterator):
         """One update from the next global batch; called inside a tf.function."""
         pairs = self.strategy.run(self._device_step, args=(next(iterator),))
-        self.accumulators.add(
-            {
-                name: self.strategy.reduce(tf.distribute.ReduceOp.SUM, pair, axis=None)
-                for name, pair in pairs.items()
-            }
-        )
+        for name, pair in pairs.items():
+            total = self.strategy.reduce(tf.distribute.ReduceOp.SUM, pair, axis=None)
+            self.accumulators.add({name: total})
         self.global_step.assign_add(1)
 
     def _device_step(self, features) -> dict[str, tf.Tensor]:
         """The work of one device; returns its own (sum, count) pairs, float32 [2] each."""
         context = tf.distribute.get_replica_context()
-        counts = context.all_reduce(
-            tf.distribute.ReduceOp.SUM, dict(self.task.loss_counts(features))
-        )
+        total = tf.distribute.ReduceOp.SUM
+        counts = context.all_reduce(total, dict(self.task.loss_counts(features)))
         seed = tf.stack([tf.constant(self._seed, tf.int32), tf.cast(self.global_step, tf.int32)])
         seed = tf.random.experimental.stateless_fold_in(seed, context.replica_id_in_sync_group)
         gradients, row_square_sums, pairs = self._gradients_of_batch(features, counts, seed)
-        gradients, row_square_sums = context.all_reduce(
-            tf.distribute.ReduceOp.SUM, [gradients, row_square_sums]
-        )
+        gradients, row_square_sums = context.all_reduce(total, [gradients, row_square_sums])
         if hasattr(self.optimizer, "get_unscaled_gradients"):
             scale = tf.cast(self.optimizer.loss_scale, tf.float32)
             gradients = self.optimizer.get_unscaled_gradients(gradients)
             row_square_sums = {name: rows / scale**2 for name, rows in row_square_sums.items()}
-        clipped, _ = optimizers.clip_by_global_norm(
-            gradients,
-            [row_square_sums.get(str(index)) for index in range(len(gradients))],
-            self._max_gradient_norm,
-        )
-        self.optimizer.apply_gradients(
-            zip(clipped, self._variables, strict=True), skip_gradients_aggregation=True
-        )
+        row_sums = [row_square_sums.get(str(index)) for index in range(len(gradients))]
+        clipped, _ = optimizers.clip_by_global_norm(gradients, row_sums, self._max_gradient_norm)
+        pairs_to_apply = zip(clipped, self._variables, strict=True)
+        self.optimizer.apply_gradients(pairs_to_apply, skip_gradients_aggregation=True)
         return pairs
 
     def _batch_gradients(self, features, counts, seed):
@@ -112,22 +97,12 @@ class Trainer(orbit.StandardTrainer):
         return totals
 
     def _micro_batch_gradients(self, features, counts, seed):
-        """Gradients, one a variable; square sums of embedding rows, by the variable's index; (sum, count) pairs.
-
-        Args:
-          features: of the micro-batch.
-          counts: of the global batch, which the losses are divided by.
-          seed: int32 [2], of dropout.
-        """
+        """Gradients, one a variable; square sums of embedding rows, by the variable's index; (sum, count) pairs."""
         with tf.GradientTape() as tape:
             outputs = self.model(features, training=True, seed=seed)
             ratios = dict(self.task.losses(outputs, features))
-            loss = tf.add_n(
-                [
-                    ratio.sum / (counts[name] + self.task.loss_epsilons.get(name, 0.0))
-                    for name, ratio in ratios.items()
-                ]
-            )
+            epsilons = {name: self.task.loss_epsilons.get(name, 0.0) for name in ratios}
+            loss = tf.add_n([ratios[name].sum / (counts[name] + epsilons[name]) for name in ratios])
             if hasattr(self.optimizer, "get_scaled_loss"):
                 loss = self.optimizer.get_scaled_loss(loss)
         gradients = tape.gradient(
