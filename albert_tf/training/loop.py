@@ -204,11 +204,14 @@ def evaluate(state: RunState, evaluator: Evaluator, progress: Progress) -> dict[
     """
     results = evaluator.results(state.run.max_eval_steps)
     step, task = state.step, state.task
-    state.folder.append_metrics(EVAL_METRICS_FILE, {"step": step, **results})
-    state.folder.write_summaries("eval", step, results)
+    # The line of the log comes after the checkpoint: a run that is killed between them evaluates again.
     is_best = state.run.do_train and state.checkpoints.save_if_best(
         step, task.best_metric, results[task.best_metric]
     )
+    # A run that is resumed at its last step evaluates for the predictions; the log has the line.
+    if not state.run.do_train or step not in state.folder.logged(EVAL_METRICS_FILE):
+        state.folder.append_metrics(EVAL_METRICS_FILE, {"step": step, **results})
+        state.folder.write_summaries("eval", step, results)
     if state.folder.is_chief:
         names = task.shown_metrics or results
         shown = "  ".join(f"{name} {results[name]:.4f}" for name in names if name in results)
