@@ -1,8 +1,9 @@
 # Everything sets itself up: a virtual environment in .venv, from the exact versions in requirements.lock.
 #
 #   make demo    raw text -> vocabulary -> records -> a small pretrained ALBERT, in about seven minutes on two cores
-#   make test    lint and tests, two files at a time (TEST_PROCESSES=1: one)
+#   make test    lint and tests, three files at a time (TEST_PROCESSES=1: one)
 #   make test-fast  lint and the tests that take less than a second each: at most two minutes
+#   make test-faults  kills every program, and makes its disk fail, at each of its changes to files
 #   make slow-tests  runs all tests and writes which are slow to tests/slow_tests.json
 #   make format  puts the code into the project's format
 #   make bench   speed and memory beside peers and limits, at most 40 minutes; make bench-quick: at most 5
@@ -11,12 +12,13 @@
 #   make clean   removes the environment and the demo's files
 
 VENV := .venv
-TEST_PROCESSES := 2
+# More than the two cores of small machines: tests also wait for the processes that they start.
+TEST_PROCESSES := 3
 PYTHON := $(VENV)/bin/python
 PYTEST = $(PYTHON) -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test-fast slow-tests lint format bench bench-quick peers lock setup clean
+.PHONY: demo test test-fast test-faults slow-tests lint format bench bench-quick peers lock setup clean
 
 demo: setup
 	@$(PYTHON) demo.py $(DEMO_FLAGS)
@@ -26,6 +28,9 @@ test: lint
 
 test-fast: lint
 	@$(PYTEST) -m "not slow" $(TEST_FLAGS)
+
+test-faults: setup
+	@ALBERT_TEST_FAULTS=all $(PYTHON) -m pytest -q tests/faults
 
 slow-tests: setup
 	@$(PYTEST) --write_slow_tests $(TEST_FLAGS)
