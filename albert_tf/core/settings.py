@@ -25,7 +25,8 @@ class Declaration:
       changes_results: false if the same training steps or records are computed whatever its value, so that a run can
         be resumed with another value. Paths of input files are such settings: files may move, and their contents are
         checked.
-      about_devices: whether it says on which devices and how the work is done, whatever the work is.
+      about_devices: whether it chooses devices or compilation and not the work; experiments pass such settings from
+        pretraining on to fine-tuning.
     """
 
     help: str

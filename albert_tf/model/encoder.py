@@ -2,13 +2,16 @@
 
 Shape legend of the whole package:
   B batch, L length (also M: the positions attended to), E embedding width, D hidden width, N attention heads,
-  H head width, F feed-forward width, P masked positions, V vocabulary, C choices or classes.
+  H head width, F feed-forward width, P masked positions, V vocabulary, C choices or classes; in matrix products
+  X rows, G and F the input and output width.
 
 Every variable exists as soon as a layer is constructed, and `named_variables` gives it under its name in the
 released checkpoints. Dropout is a function of a seed, so that a resumed run draws the same values as an uninterrupted
 run.
 
-Source: paper, section 3; original modeling.py.
+Source: paper, section 3; original modeling.py. Factorized embeddings (section 3.1) are `Embeddings`, of width E, and
+`projection`, from E to D. Cross-layer parameter sharing is `_blocks` and `_blocks_in_order`, by the groups of
+`AlbertConfig`. The sentence-order loss is in `heads.py` and `tasks/pretraining/task.py`.
 """
 
 import functools
@@ -69,7 +72,7 @@ class Embeddings(tf_keras.layers.Layer):
 class AttentionBlock(tf_keras.layers.Layer):
     """Self-attention with its output projection, dropout, residual connection and LayerNorm.
 
-    It owns 4 (D^2 + D) + 2 D values, which the sharing strategy `attention` shares.
+    It owns 4 (D^2 + D) + 2 D values, which the sharing strategies `all` and `attention` share.
     """
 
     def __init__(self, config: AlbertConfig, initializers: "Initializers", dtype, name: str):
@@ -136,7 +139,7 @@ class AttentionBlock(tf_keras.layers.Layer):
 class FeedForwardBlock(tf_keras.layers.Layer):
     """Two dense layers with an activation between them, dropout, residual connection and LayerNorm.
 
-    It owns 2 D F + F + D + 2 D values, which the sharing strategy `ffn` shares.
+    It owns 2 D F + F + D + 2 D values, which the sharing strategies `all` and `ffn` share.
     """
 
     def __init__(self, config: AlbertConfig, initializers: "Initializers", dtype, name: str):
@@ -189,8 +192,8 @@ class AlbertEncoder(tf_keras.Model):
       config: the sizes.
       dtype: a tf_keras dtype policy (float32, mixed_bfloat16, mixed_float16); None takes the global policy.
       recompute_activations: whether each layer is computed again in the backward pass, to save memory.
-      plain: whether training uses `operations` and TensorFlow's gradients throughout, as inference always does, instead
-        of `kernels` and accumulated gradients: the same results, but slower and with more memory.
+      plain: whether training uses the plain `operations`, as inference always does. By default, training uses `kernels`
+        and accumulates the gradients of shared weights in place: the same results, faster and with less memory.
       seed: of the start values.
     """
 
@@ -240,8 +243,8 @@ class AlbertEncoder(tf_keras.Model):
           seed: int32 [2] that dropout is a function of; drawn from TensorFlow's global generator if None.
 
         Returns:
-          Dictionary of `sequence_output` [B, L, D], `pooled_output` [B, D] and `all_layers`, the output [B, L, D] of
-          every block in order; float32.
+          Dictionary of `sequence_output` [B, L, D], `pooled_output` [B, D] and `all_layers`, the outputs [B, L, D] of
+          all pairs of attention and feed-forward block in order; float32.
 
         Raises:
           UserError: the sequence is longer than `max_position_embeddings`.
@@ -407,7 +410,7 @@ def dropout_function(
 
 
 def fold_seed(seed: tf.Tensor | None, site: int) -> tf.Tensor | None:
-    """A different seed for each dropout site; None stays None."""
+    """A different seed for each place where dropout is applied, by its number; None stays None."""
     return None if seed is None else tf.random.experimental.stateless_fold_in(seed, site)
 
 

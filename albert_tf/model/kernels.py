@@ -1,6 +1,6 @@
 """The operations of `operations.py` for training: same functions, same arguments, less memory traffic.
 
-On a processor, what lies between the matrix products takes a third of a training step if TensorFlow computes it
+On a CPU, what lies between the matrix products takes a third of a training step if TensorFlow computes it
 operation by operation, because each operation reads and writes all values. Here it is one kernel, compiled by XLA,
 whose backward pass computes intermediate values again from the input instead of storing them. Inference does not use
 these kernels, because XLA compiles a kernel again for every length.
@@ -37,15 +37,15 @@ def _discard_start_up_log() -> None:
 
 
 @functools.cache
-def _is_on_processor() -> bool:
+def _is_on_cpu() -> bool:
     """Whether there are only CPUs; every choice that depends on the device asks this function."""
     return all(device.device_type == "CPU" for device in tf.config.list_logical_devices())
 
 
 def _sum_of_rows(tensor: tf.Tensor) -> tf.Tensor:
-    """[..., D] -> [D]; a matrix product with ones is the fastest way on a processor, but inexact on other devices."""
+    """[..., D] -> [D]; a matrix product with ones is the fastest way on a CPU, but inexact on other devices."""
     rows_XD = tf.reshape(tensor, [-1, tensor.shape[-1]])
-    if not _is_on_processor():
+    if not _is_on_cpu():
         return tf.raw_ops.BiasAddGrad(out_backprop=rows_XD)
     return tf.matmul(tf.ones([1, tf.shape(rows_XD)[0]], rows_XD.dtype), rows_XD)[0]
 
@@ -60,7 +60,7 @@ def split_heads(projected_BLT, bias_T, num_heads: int):
     @tf.custom_gradient
     def function(projected_BLT, bias_T):
         def gradient(*upstream):
-            # TensorFlow transposes faster than XLA on a processor.
+            # TensorFlow transposes faster than XLA on a CPU.
             parts = tf.transpose(tf.stack(upstream), [1, 3, 0, 2, 4])
             gradient_BLT = tf.reshape(parts, tf.shape(projected_BLT))
             return gradient_BLT, _sum_of_rows(gradient_BLT)
@@ -76,8 +76,8 @@ _split_heads = compiled(operations.split_heads)
 def attention(query_BNLH, key_BNMH, value_BNMH, attention_bias, drop: Callable | None = None):
     """See `operations.attention`.
 
-    The gradient of the softmax needs, for each row, the sum of its probabilities times their gradients. That equals
-    the product of the output's row with its own gradient: H values instead of M.
+    The gradient of the softmax needs, for each row of probabilities P, sum_M(P * dP). This equals sum_H(output *
+    d output), which has H terms instead of M, and holds with dropout too.
     """
 
     @tf.custom_gradient
@@ -106,10 +106,10 @@ def attention(query_BNLH, key_BNMH, value_BNMH, attention_bias, drop: Callable |
 
 
 def _probabilities(query_BNLH, key_BNMH, attention_bias):
-    """See `operations.attention_probabilities`; on a processor, the product of query and key adds the bias."""
-    if attention_bias.shape[2] != 1 or not _is_on_processor():
+    """See `operations.attention_probabilities`; on a CPU, the product of query and key adds the bias."""
+    if attention_bias.shape[2] != 1 or not _is_on_cpu():
         return operations.attention_probabilities(query_BNLH, key_BNMH, attention_bias)
-    # One value more in each head costs a processor nothing, but other devices much.
+    # One value more in each head costs a CPU nothing, but other devices much.
     query_BNLK, key_BNMK = _with_bias_column(query_BNLH, key_BNMH, attention_bias)
     scores_BNLM = tf.matmul(query_BNLK, key_BNMK, transpose_b=True)
     if not _softmax_is_float32(scores_BNLM.dtype):
@@ -130,7 +130,7 @@ def _with_bias_column(query_BNLH, key_BNMH, attention_bias_B11M):
 
 @functools.cache
 def _softmax_is_float32(dtype: tf.DType) -> bool:
-    """Whether the processor's softmax of a type computes in float32 and rounds once, as oneDNN's does."""
+    """Whether the CPU's softmax of a type computes in float32 and rounds once, as oneDNN's does."""
     with tf.init_scope(), tf.device("CPU:0"):
         scores = tf.cast(tf.random.stateless_normal([64, 96], seed=[1, 2], stddev=4.0), dtype)
         expected = tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32)), dtype)

@@ -1,4 +1,4 @@
-"""The operations of a block, from their definitions.
+"""The operations of a block in their plain form, written as they are defined.
 
 `kernels.py` has the same functions with the same arguments and is used in training. This module is used in inference,
 and in training by `AlbertEncoder(plain=True)`.

@@ -46,7 +46,11 @@ def _uses_of_block(block, num_uses: int, plain: bool) -> Iterator[Weights]:
 
 
 def _chained_uses(value: tf.Tensor, dtype: tf.DType, num_uses: int) -> list[tf.Tensor]:
-    """The cast value for each use; the gradient of a use is added to the sum for all later uses."""
+    """The cast value for each use.
+
+    A use also passes the float32 value on to the next use. In the backward pass the gradient of the last use comes
+    first, and each earlier use adds its own to it.
+    """
     cast = tf.stop_gradient(tf.cast(value, dtype))
 
     @tf.custom_gradient

@@ -22,7 +22,7 @@ from albert_tf.formats.model_card import CardText
 
 # A class or function, or "module:name", which is imported when it is needed.
 Reference = str | Callable
-# In the settings of a finished model: name of the file that defines its task, where that is none of the library.
+# Key in the settings of a finished model: the file that defines its task; only for tasks of users.
 DEFINED_IN = "defined_in"
 
 
@@ -36,7 +36,7 @@ class TaskDefinition:
       settings: class of its settings; the fields are flags of its runner.
       task: subclass of `Task`, which trains and evaluates.
       predictors: name of a model class -> subclass of `Predictor`, which answers with such a model. (A module with a
-        model class of its own adds it to `model.heads.MODEL_CLASSES`.)
+        model class of its own adds it to `model.heads.MODEL_CLASSES`, and gives `signatures` for exports.)
       source: subclass of `Source`, which reads the data and makes features; None for pretraining.
       name_of: the name among `names`, given the values of all flags; by default the first.
       presets: value of --preset -> name among `names` -> settings.

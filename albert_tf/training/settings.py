@@ -103,7 +103,8 @@ class RunConfig(Settings):
     )
     gradient_accumulation_steps: int = setting(
         1,
-        "Number of micro-batches that a device's part of the batch is split into, to save memory; changes no result.",
+        "Number of micro-batches that a device's part of the batch is split into, to save memory; changes only"
+        " dropout masks and rounding.",
         **_COUNT,
     )
     distribution_strategy: str = setting(

@@ -24,7 +24,7 @@ class RunState:
 
     Attributes:
       task: what is trained or evaluated.
-      run: folder, batches, devices, intervals; no None that the task resolves.
+      run: folder, batches, devices, intervals; every None that depends on the task has its value.
       optimizer_config: optimizer and schedule; no None.
       strategy: the distribution strategy.
       folder: the run's folder, which may be written.
@@ -32,7 +32,7 @@ class RunState:
       global_step: int64 scalar variable, the number of training steps that the model has seen.
       accumulators: losses and metrics since the last line of the log; None without training.
       optimizer: ours, or a LossScaleOptimizer around it; None without training.
-      checkpoints: of the four above.
+      checkpoints: save and restore model, global_step, accumulators and optimizer.
       chance: what a guess without a model reaches, by metric.
       first_step: the global step at the start of this process.
       started: time.monotonic() at the start.
@@ -84,8 +84,8 @@ def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> 
     model = task.build_model(
         dtype=run.mixed_precision, recompute_activations=run.recompute_activations, seed=run.seed
     )
-    # Nothing is written or deleted before this line, because the checks above may refuse the command. The other workers
-    # wait for the chief where the next variable is created, so that they do not see checkpoints that it deletes.
+    # The checks above may refuse the command, so nothing is written or deleted before this line. Creating the next
+    # variable synchronizes the workers: they wait until the chief has deleted the checkpoints of an old run.
     folder.open()
     global_step = orbit.utils.create_global_step()
     saved = {"model": model, "global_step": global_step}

@@ -1,8 +1,8 @@
 """The training step: gradients of the global batch, clipped once, applied once.
 
 The step is the same under every strategy. Each device takes its part of the global batch. Every loss is divided by its
-count over the whole batch; gradients are summed over devices and then clipped. The result therefore depends neither on
-the number of devices nor on gradient accumulation.
+count over the whole batch; gradients are summed over devices and then clipped. Apart from
+dropout masks and rounding, the result depends neither on the number of devices nor on gradient accumulation.
 """
 
 from collections.abc import Callable

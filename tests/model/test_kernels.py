@@ -111,12 +111,12 @@ def block_diagonal_bias():
     return tf.where(is_same, 0.0, -10000.0)[:, None]
 
 
-@pytest.mark.parametrize("on_processor", [True, False])
+@pytest.mark.parametrize("on_cpu", [True, False])
 @pytest.mark.parametrize("attention_bias", [padding_bias, block_diagonal_bias])
 @pytest.mark.parametrize("drop", [None, half_dropped])
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_attention_equals_its_definition(dtype, drop, attention_bias, on_processor, monkeypatch):
-    monkeypatch.setattr(kernels, "_is_on_processor", lambda: on_processor)
+def test_attention_equals_its_definition(dtype, drop, attention_bias, on_cpu, monkeypatch):
+    monkeypatch.setattr(kernels, "_is_on_cpu", lambda: on_cpu)
     heads = [random(seed, BATCH, HEADS, LENGTH, HEAD, dtype=dtype) for seed in (7, 8, 9)]
 
     def definition(query, key, value):
