@@ -99,7 +99,7 @@ def _sizes(model: "AlbertModel") -> dict[str, Any]:
         "attention heads": config.num_attention_heads,
         "width of the feed-forward layer, F": config.intermediate_size,
         "vocabulary, V": config.vocab_size,
-        "longest sequence, pieces": config.max_position_embeddings,
+        "longest sequence, tokens": config.max_position_embeddings,
     }
 
 

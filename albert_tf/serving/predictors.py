@@ -83,7 +83,7 @@ def tokenizer_of(
     tokenizer = Tokenizer.from_file(path, do_lower_case=do_lower_case)
     if tokenizer.vocab_size != weights.config.vocab_size:
         raise UserError(
-            f"{path}: has {tokenizer.vocab_size} pieces, but vocab_size of the model {weights.source} is"
+            f"{path}: has {tokenizer.vocab_size} tokens, but vocab_size of the model {weights.source} is"
             f" {weights.config.vocab_size}; name the vocabulary that it was trained with (--spm_model_file)"
         )
     return tokenizer

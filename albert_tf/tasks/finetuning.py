@@ -135,7 +135,7 @@ class FineTuningTask(Task):
         chosen = config.chosen_config(self.run, checkpoint, tokenizer.vocab_size)
         if tokenizer.vocab_size != chosen.vocab_size:
             raise UserError(
-                f"{self.spm_model_file}: has {tokenizer.vocab_size} pieces, but the model's vocab_size is"
+                f"{self.spm_model_file}: has {tokenizer.vocab_size} tokens, but the model's vocab_size is"
                 f" {chosen.vocab_size}; give the vocabulary that the model was pretrained with (--spm_model_file)"
             )
         if config.max_seq_length > chosen.max_position_embeddings:

@@ -80,7 +80,7 @@ class PretrainedPredictor(PairPredictor):
         (positions_P,) = np.nonzero(ids == tokenizer.mask_id)
         if not len(positions_P):
             raise UserError(
-                f"{MASK} stands behind the first {self.task['max_seq_length']} pieces of {shortened(text)}"
+                f"{MASK} is not among the first {self.task['max_seq_length']} tokens of {shortened(text)}"
             )
         outputs = self.model({"input_ids": ids[None], "masked_lm_positions": positions_P[None]})
         logits_PV = outputs["masked_lm_logits"][0].numpy()

@@ -116,7 +116,7 @@ class PretrainingTask(Task):
         if vocab_size and vocab_size != model_config.vocab_size:
             raise UserError(
                 f"vocab_size of the model is {model_config.vocab_size}, but the records were made with a"
-                f" vocabulary of {vocab_size} pieces: change --albert_config_file or the records"
+                f" vocabulary of {vocab_size} tokens: change --albert_config_file or the records"
             )
         if self.max_seq_length > model_config.max_position_embeddings:
             raise UserError(
@@ -139,7 +139,7 @@ class PretrainingTask(Task):
         vocabulary = Tokenizer.from_file(self.config.spm_model_file)
         if vocabulary.vocab_size > model_config.vocab_size:
             raise UserError(
-                f"{flag}: has {vocabulary.vocab_size} pieces, but vocab_size of the model is"
+                f"{flag}: has {vocabulary.vocab_size} tokens, but vocab_size of the model is"
                 f" {model_config.vocab_size}"
             )
         for name, record_set in self._all_records.items():
