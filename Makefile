@@ -1,7 +1,7 @@
 # Everything sets itself up: a virtual environment in .venv, from the exact versions in requirements.lock.
 #
 #   make demo    raw text -> vocabulary -> records -> a small pretrained ALBERT, in about seven minutes on two cores
-#   make test    lint and tests, three files at a time (TEST_PROCESSES=1: one)
+#   make test    lint and tests, two files at a time (TEST_PROCESSES=1: one)
 #   make test-fast  lint and the tests that take less than a second each: at most two minutes
 #   make test-faults  kills every program, and makes its disk fail, at each of its changes to files
 #   make slow-tests  runs all tests and writes which are slow to tests/slow_tests.json
@@ -12,8 +12,7 @@
 #   make clean   removes the environment and the demo's files
 
 VENV := .venv
-# More than the two cores of small machines: tests also wait for the processes that they start.
-TEST_PROCESSES := 3
+TEST_PROCESSES := 2
 PYTHON := $(VENV)/bin/python
 PYTEST = $(PYTHON) -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
 export TF_CPP_MIN_LOG_LEVEL ?= 3
