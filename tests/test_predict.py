@@ -201,7 +201,7 @@ def test_what_is_no_text_is_refused(tiny_pretrained, line):
 
 
 def test_a_mask_beyond_the_longest_sequence_is_refused(tiny_pretrained):
-    with pytest.raises(UserError, match=r"\[MASK\] stands behind the first 9 pieces"):
+    with pytest.raises(UserError, match=r"\[MASK\] is not among the first 9 tokens"):
         answers_to(tiny_pretrained, ["anna " * 20 + "[MASK]"], max_seq_length=9)
 
 

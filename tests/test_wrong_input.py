@@ -410,7 +410,7 @@ def with_metadata(path: pathlib.Path, num_examples: int, **values) -> pathlib.Pa
 def test_metadata_of_another_vocabulary_size(refused, records_file):
     folder = with_metadata(records_file, 60, vocab_size=30000)
     line = refused(f"--input_file={folder}")
-    assert "vocab_size of the model is 101" in line and "vocabulary of 30000 pieces" in line
+    assert "vocab_size of the model is 101" in line and "vocabulary of 30000 tokens" in line
 
 
 def test_held_out_records_of_another_vocabulary(refused, records_file, tmp_path):
