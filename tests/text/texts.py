@@ -81,3 +81,13 @@ def read_real_lines(folder: pathlib.Path) -> list[str]:
     lines += [part["context"] for article in squad["data"] for part in article["paragraphs"]]
     assert len(lines) > 2000
     return lines[:: len(lines) // 2000]
+
+
+def train_with_digits(folder, model_type: str) -> str:
+    """A small model; the one of type BPE surely has tokens that end in a digit and a comma."""
+    return train(
+        folder / "spiece.model",
+        model_type=model_type,
+        split_by_number=False,
+        split_by_unicode_script=False,
+    )

@@ -19,19 +19,12 @@ from albert_tf.serving.in_graph.tokenizer import (
 from albert_tf.text import tokenizer as text_tokenizer
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import ROOT
-from tests.text.texts import LINES, assigned_characters, read_real_lines, train
+from tests.text.texts import LINES, assigned_characters, read_real_lines, train, train_with_digits
 
 
 @pytest.fixture(scope="session", params=["unigram", "bpe"])
 def model_file(request, tmp_path_factory):
-    """A small model; the one of type BPE surely has pieces that end in a digit and a comma."""
-    folder = tmp_path_factory.mktemp(request.param)
-    return train(
-        folder / "spiece.model",
-        model_type=request.param,
-        split_by_number=False,
-        split_by_unicode_script=False,
-    )
+    return train_with_digits(tmp_path_factory.mktemp(request.param), request.param)
 
 
 @pytest.fixture(scope="session", params=[True, False], ids=["lower", "cased"])
