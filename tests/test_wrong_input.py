@@ -562,8 +562,8 @@ def test_an_impossible_configuration(change, expected, refused, config_file):
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"{", "not a JSON file"),
-        (b"\xff\xfe", "not a JSON file"),
+        (b"{", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
         (b"[]", "expected a JSON object"),
     ],
 )

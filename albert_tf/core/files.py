@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import shutil
+import stat
 import sys
 import time
 import types
@@ -46,28 +47,76 @@ def read_bytes(path: str) -> bytes:
     """The content of a file; a path with :// is read through TensorFlow.
 
     Raises:
-      UserError: it cannot be read.
+      UserError: it cannot be read, or is no regular file: reading a pipe or a device might never end.
     """
+    check_regular(path)
     try:
         return _on(path, lambda system: _read(system, path))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def read_json(path: str) -> dict:
-    """The object in a JSON file.
+def check_regular(path: str) -> None:
+    """Checks that a local path is no pipe, socket or device; a path that does not exist passes.
 
     Raises:
-      UserError: it cannot be read, is not JSON, or holds something else than an object.
+      UserError: it is one.
     """
-    content = read_bytes(path)
+    if "://" not in path and os.path.exists(path):
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise UserError(f"{path}: expected a regular file, got a pipe, socket or device")
+
+
+def read_json(path: str, kind: type = dict) -> Any:
+    """The value in a JSON file.
+
+    Args:
+      path: the file.
+      kind: what the file must hold: dict for an object, list for an array; object for any value.
+
+    Raises:
+      UserError: it cannot be read, is not JSON (`parse_json`), or holds something else.
+    """
+    return parse_json(read_bytes(path), path, kind)
+
+
+def parse_json(content: str | bytes, source: str, kind: type = dict) -> Any:
+    """The value of a JSON text that may come from anywhere.
+
+    Args:
+      content: the text, or its UTF-8 bytes, with or without a byte order mark.
+      source: where it comes from, for the error.
+      kind: see `read_json`.
+
+    Raises:
+      UserError: it is not JSON, is nested too deeply, has half a surrogate pair in a string, which UTF-8 cannot write,
+        or is of another kind.
+    """
     try:
-        values = json.loads(content)
+        text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
+        value = json.loads(text)
+        if "\\ud" in text.lower():
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise UserError(f"{source}: not usable as JSON (nested too deeply)") from None
+    except UnicodeEncodeError:
+        raise UserError(
+            f"{source}: not usable as JSON (half a surrogate pair, \\ud800 to \\udfff)"
+        ) from None
     except ValueError as error:
-        raise UserError(f"{path}: not a JSON file ({first_line(error)})") from None
-    if not isinstance(values, dict):
-        raise UserError(f"{path}: expected a JSON object, got {type(values).__name__}")
-    return values
+        raise UserError(f"{source}: not JSON ({first_line(error)})") from None
+    if not isinstance(value, kind):
+        names = {
+            dict: "object",
+            list: "array",
+            str: "string",
+            bool: "truth value",
+            type(None): "null",
+        }
+        expected, actual = (names.get(type_, "number") for type_ in (kind, type(value)))
+        raise UserError(f"{source}: expected a JSON {expected}, got a JSON {actual}")
+    return value
 
 
 def names_in(folder: str) -> list[str]:

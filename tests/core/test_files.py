@@ -289,3 +289,37 @@ def test_leftovers_without_locks_stay_for_a_week(tmp_path, monkeypatch):
         patch.setattr(time, "time", lambda: 1_000_000.0 + 8 * 24 * 3600)
         files.remove_leftovers(folder)
     assert hidden(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "content, expected",
+    [
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"a":' * 100_000, "nested too deeply"),
+        (b'{"a": "\\ud800"}', "half a surrogate pair"),
+        (b"\xff", "not JSON"),
+        (b'{"a": 1', "not JSON"),
+        (b"[1]", "expected a JSON object, got a JSON array"),
+        (b"3", "expected a JSON object, got a JSON number"),
+        (b"null", "expected a JSON object, got a JSON null"),
+    ],
+    ids=["arrays", "objects", "surrogate", "encoding", "cut", "array", "number", "null"],
+)
+def test_unusable_json_is_one_line(tmp_path, content, expected):
+    path = tmp_path / "values.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"^{path}: .*{expected}"):
+        files.read_json(str(path))
+
+
+def test_json_may_have_a_byte_order_mark_and_pairs_of_surrogates(tmp_path):
+    assert files.parse_json(b'\xef\xbb\xbf{"a": "\\ud83d\\ude00"}', "x") == {"a": "\U0001f600"}
+    assert files.parse_json("[1, NaN]", "x", list)[0] == 1
+
+
+def test_a_pipe_or_a_device_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    for name in ("pipe", "link"):
+        with pytest.raises(UserError, match="expected a regular file"):
+            files.read_bytes(str(tmp_path / name))

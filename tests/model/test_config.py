@@ -57,7 +57,7 @@ def test_a_released_file_is_read_and_written(tmp_path):
     [
         ('{"hiden_size": 4}', "unknown key 'hiden_size'"),
         ("[1]", "JSON object"),
-        ("{", "not a JSON file"),
+        ("{", "not JSON"),
         ('{"num_attention_heads": 7}', "num_attention_heads must divide"),
     ],
 )

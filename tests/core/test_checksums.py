@@ -1,0 +1,45 @@
+"""SHA256SUMS finds every change of the files that it lists."""
+
+import subprocess
+
+import pytest
+
+from albert_tf.core import checksums, files
+from albert_tf.core.errors import UserError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    contents = {"a.bin": bytes(range(256)), "b.json": b"{}"}
+    files.write_files(str(tmp_path), {**contents, "SHA256SUMS": checksums.sums_file(contents)})
+    return tmp_path
+
+
+def test_unchanged_files_pass_here_and_with_sha256sum(folder):
+    checksums.verify(str(folder))
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=folder, check=True)
+    assert (
+        checksums.sums_file_of(str(folder), ["a.bin", "b.json"])
+        == (folder / "SHA256SUMS").read_bytes()
+    )
+
+
+def test_a_changed_or_missing_file_is_named(folder):
+    for damage in (b"", bytes(255), bytes(256)):
+        (folder / "a.bin").write_bytes(damage)
+        with pytest.raises(UserError, match="a.bin: is not the file that was written"):
+            checksums.verify(str(folder))
+    (folder / "a.bin").unlink()
+    with pytest.raises(UserError, match="a.bin: cannot be read"):
+        checksums.verify(str(folder))
+
+
+@pytest.mark.parametrize("line", ["x", "0" * 64, "0" * 64 + "  ..", "\xff" * 64])
+def test_a_damaged_list_is_refused(folder, line):
+    (folder / "SHA256SUMS").write_text(line)
+    with pytest.raises(UserError, match="SHA256SUMS: damaged"):
+        checksums.verify(str(folder))
+
+
+def test_a_folder_without_the_list_passes(tmp_path):
+    checksums.verify(str(tmp_path))
