@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.core import files, flags
+from albert_tf.core import checksums, files, flags
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.settings import setting
 from albert_tf.serving.settings import ModelUse
@@ -141,6 +141,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
             info = signatures.tokenization_info(root.assets[VOCABULARY], tokenizer.do_lower_case)
             functions["tokenization_info"] = info
             tf.saved_model.save(root, folder, signatures=functions)
+            files.write_files(folder, {checksums.SUMS_FILE: _sums_file(folder)})
             if settings.warmup:
                 file = os.path.join(folder, warmup.FILE)
                 warmup.write(file, model_name, functions, task["max_seq_length"])
@@ -158,11 +159,22 @@ def _assets(config, about: Mapping[str, Any], model_proto: bytes) -> dict[str, b
     return contents | ({VOCABULARY: model_proto} if model_proto else {})
 
 
+def _sums_file(folder: str) -> bytes:
+    """The content of SHA256SUMS for all files that are in a folder now."""
+    paths = [os.path.join(path, name) for path, _, names in os.walk(folder) for name in names]
+    return checksums.sums_file_of(folder, [os.path.relpath(path, folder) for path in paths])
+
+
 def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) -> None:
     from albert_tf.formats import pretrained
     from albert_tf.serving import tflite
 
-    model, _ = pretrained.build_model(weights, dtype="float32")
+    model, report = pretrained.build_model(weights, dtype="float32")
+    if any(name.startswith("bert/") for name in report.initialised):
+        raise UserError(
+            f"{weights.source}: its file has no values for the pooler, which a TFLite file needs; export"
+            " --format=saved_model"
+        )
     content = tflite.convert(model, task["max_seq_length"], settings.quantization)
     difference = tflite.largest_difference(content, model, task["max_seq_length"])
     if settings.quantization == "none" and not difference <= tflite.TOLERANCE:
@@ -179,6 +191,7 @@ def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) 
     proto = files.read_bytes(vocabulary) if vocabulary else b""
     try:
         contents = _assets(model.config, about, proto) | {os.path.basename(path): content}
+        contents[checksums.SUMS_FILE] = checksums.sums_file(contents)
         files.write_files(settings.output_dir, contents)
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({first_line(error)})") from None

@@ -16,8 +16,7 @@ def sums_file(contents: Mapping[str, bytes]) -> bytes:
     Args:
       contents: of the files, by name.
     """
-    lines = [f"{hashlib.sha256(contents[name]).hexdigest()}  {name}\n" for name in sorted(contents)]
-    return "".join(lines).encode()
+    return _lines({name: hashlib.sha256(content).hexdigest() for name, content in contents.items()})
 
 
 def sums_file_of(folder: str, names: Iterable[str]) -> bytes:
@@ -27,7 +26,7 @@ def sums_file_of(folder: str, names: Iterable[str]) -> bytes:
       folder: the folder.
       names: paths of the files, relative to it.
     """
-    return sums_file({name: files.read_bytes(os.path.join(folder, name)) for name in names})
+    return _lines({name: files.sha256(os.path.join(folder, name)) for name in names})
 
 
 def verify(folder: str) -> None:
@@ -39,13 +38,18 @@ def verify(folder: str) -> None:
     path = os.path.join(folder, SUMS_FILE)
     if not files.exists(path):
         return
-    for line in files.read_bytes(path).decode(errors="replace").splitlines():
+    lines = files.read_bytes(path).decode(errors="replace").splitlines()
+    for line in lines or [""]:
         checksum, separator, name = line.partition("  ")
-        if not separator or len(checksum) != 64 or os.path.basename(name) in ("", "..", SUMS_FILE):
+        is_inside = {"", ".", "..", SUMS_FILE}.isdisjoint(name.split("/"))
+        if not separator or len(checksum) != 64 or not is_inside or "\0" in name:
             raise UserError(f"{path}: damaged; copy the folder again")
-        content = files.read_bytes(os.path.join(folder, name))
-        if hashlib.sha256(content).hexdigest() != checksum:
+        if files.sha256(os.path.join(folder, name)) != checksum:
             raise UserError(
                 f"{os.path.join(folder, name)}: is not the file that was written (its checksum differs from the one in"
                 f" {SUMS_FILE}); copy the folder again, or delete {SUMS_FILE} if you changed the file yourself"
             )
+
+
+def _lines(checksums: Mapping[str, str]) -> bytes:
+    return "".join(f"{checksums[name]}  {name}\n" for name in sorted(checksums)).encode()

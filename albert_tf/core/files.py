@@ -8,6 +8,7 @@ import contextlib
 import errno
 import fcntl
 import functools
+import hashlib
 import json
 import os
 import shutil
@@ -56,12 +57,27 @@ def read_bytes(path: str) -> bytes:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
 
 
+def sha256(path: str) -> str:
+    """The hexadecimal hash of a file's content, which is read in pieces.
+
+    Raises:
+      UserError: as `read_bytes`.
+    """
+    check_regular(path)
+    try:
+        return _on(path, lambda system: _sha256(system, path))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+
+
 def check_regular(path: str) -> None:
     """Checks that a local path is no pipe, socket or device; a path that does not exist passes.
 
     Raises:
-      UserError: it is one.
+      UserError: it is one, or the path, which a file may name, has a null character.
     """
+    if "\0" in path:
+        raise UserError(f"{path!r}: is no path")
     if "://" not in path and os.path.exists(path):
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
@@ -157,6 +173,14 @@ def _on(path: str, function: Callable[[Any], Any]) -> Any:
 def _read(system: Any, path: str) -> bytes:
     with system.GFile(path, "rb") as file:
         return file.read()
+
+
+def _sha256(system: Any, path: str) -> str:
+    digest = hashlib.sha256()
+    with system.GFile(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def _write(system: Any, path: str, content: bytes) -> None:

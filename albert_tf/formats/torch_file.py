@@ -88,6 +88,7 @@ def read(path: str) -> dict[str, np.ndarray]:
     Raises:
       UserError: the file cannot be read, is damaged, of another kind, or would execute code.
     """
+    files.check_regular(path)
     try:
         with io.BytesIO(files.read_bytes(path)) if "://" in path else open(path, "rb") as file:
             is_zip = file.read(len(_ZIP_START)) == _ZIP_START
@@ -127,7 +128,9 @@ def _read_zip(file) -> dict[str, np.ndarray]:
             tensors = _tensors(_run(io.BytesIO(archive.read(pickles[0]))))
             data = {key: archive.read(f"{folder}data/{key}") for key in _storages(tensors)}
             return _arrays(tensors, data, order.decode())
-    except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError, RuntimeError) as error:
+    except _Refused:
+        raise
+    except Exception as error:  # `zipfile` raises what the content of its headers leads to
         raise _Refused(f"damaged zip archive ({first_line(error)})") from None
 
 
@@ -186,6 +189,8 @@ def _check(name: str, tensor: _Tensor) -> None:
         raise _Refused(f"{start} has no storage, shape and strides")
     if not all(type(number) is int and number >= 0 for number in (offset, *shape, *strides)):
         raise _Refused(f"{start} has a size, stride or offset below 0")
+    if any(size >= 2**31 for size in shape):
+        raise _Refused(f"{start} is longer than any parameter")
     end = offset
     if 0 not in shape:
         end += 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
@@ -218,7 +223,11 @@ def _arrays(tensors: Mapping[str, _Tensor], data: Mapping[str, Any], order: str)
     views = {}
     for name, (storage, offset, shape, strides) in tensors.items():
         start = values[storage.key][offset:]
-        strides = [stride * start.itemsize for stride in strides]
+        # Along an axis with one value, or in an array without values, strides may be any number.
+        is_used = [size > 1 and 0 not in shape for size in shape]
+        strides = [
+            stride * start.itemsize * used for stride, used in zip(strides, is_used, strict=True)
+        ]
         views[name] = np.lib.stride_tricks.as_strided(start, shape, strides, writeable=False)
     return views
 
