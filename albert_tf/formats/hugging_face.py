@@ -89,6 +89,7 @@ _PROJECTION = _LAYERS["bert/encoder/embedding_hidden_mapping_in"]
 _NO_POOLER = ("AlbertForMaskedLM", "AlbertForQuestionAnswering", "AlbertForTokenClassification")
 # Constants that old versions of transformers saved with the parameters.
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+_LONGEST_NAME = 255  # of a file, in the file systems of today
 _FLOAT_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}  # of safetensors
 
 
@@ -220,11 +221,12 @@ def _read_shards(index: str) -> dict[str, np.ndarray]:
         raise UserError(f"{index}: expected the names of files under weight_map")
     tensors = {}
     for file in sorted(set(places.values())):
-        if os.path.basename(file) != file:
-            raise UserError(f"{index}: names {file!r}, which is not in its own folder")
+        if os.path.basename(file) != file or len(file) > _LONGEST_NAME:
+            raise UserError(f"{index}: names {shortened(file)}, which is not in its own folder")
         tensors.update(_read_file(os.path.join(os.path.dirname(index), file)))
     if missing := [name for name in places if name not in tensors]:
-        raise UserError(f"{index}: {missing[0]} is not in {places[missing[0]]}, where it should be")
+        name = shortened(missing[0])
+        raise UserError(f"{index}: {name} is not in {places[missing[0]]}, where it should be")
     return tensors
 
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import numpy as np
 import safetensors
 import tensorflow as tf
 
@@ -78,7 +79,8 @@ def read_weights(path: str) -> Weights:
         written here.
     """
     try:
-        weights = _read(str(path).rstrip("/"))
+        with np.errstate(over="ignore", invalid="ignore"):  # `check` finds what is not finite
+            weights = _read(str(path).rstrip("/"))
     except OSError as error:  # a folder that cannot be listed, for example
         raise UserError(f"{path}: cannot be read ({first_line(error)})") from None
     check(weights)

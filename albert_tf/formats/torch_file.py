@@ -25,6 +25,7 @@ _ZIP_START = b"PK\x03\x04"
 _PICKLE_START = b"\x80"
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _MAX_INSTRUCTIONS = 1_000_000  # a tensor takes about 40
+_LONGEST_REASON = 200  # characters of a library's error, which may repeat the file
 _MAX_DIMENSIONS = 32  # NumPy's own limit before version 2
 
 _BFLOAT16 = "BFloat16Storage"
@@ -131,7 +132,7 @@ def _read_zip(file) -> dict[str, np.ndarray]:
     except _Refused:
         raise
     except Exception as error:  # `zipfile` raises what the content of its headers leads to
-        raise _Refused(f"damaged zip archive ({first_line(error)})") from None
+        raise _Refused(f"damaged zip archive ({first_line(error)[:_LONGEST_REASON]})") from None
 
 
 def _read_legacy(file) -> dict[str, np.ndarray]:
@@ -246,7 +247,7 @@ def _run(stream) -> Any:
                 raise _Refused(f"its pickle has more than {_MAX_INSTRUCTIONS:,} instructions")
             machine.do(opcode.name, argument)
     except (ValueError, LookupError, TypeError) as error:
-        raise _Refused(f"damaged pickle ({first_line(error)})") from None
+        raise _Refused(f"damaged pickle ({first_line(error)[:_LONGEST_REASON]})") from None
     raise AssertionError  # genops raises ValueError for a pickle without STOP
 
 

@@ -183,12 +183,14 @@ class AlbertConfig(Settings):
                 foreign[key] = value
             else:
                 names = ", ".join(sorted(known))
-                raise UserError(f"{source}: unknown key {key!r}; known are {names}")
+                raise UserError(f"{source}: unknown key {shortened(key)}; known are {names}")
         try:
             _check_foreign(foreign)
             return cls(**own, foreign=foreign)
         except (UserError, OverflowError) as error:  # OverflowError: an integer that is no float
-            raise UserError(f"{source}: {error}") from None
+            reason = str(error)  # may repeat a value of any length
+            reason = reason if len(reason) <= 300 else f"{reason[:297]}..."
+            raise UserError(f"{source}: {reason}") from None
 
     @classmethod
     def from_json_file(cls, path: str | os.PathLike) -> "AlbertConfig":
