@@ -53,8 +53,9 @@ def read(folder: str, checkpoint: str = "") -> Weights:
         if Counter(shapes.values()) - saved:
             raise ValueError("it holds a model of other sizes")
         model = MODEL_CLASSES[model_class](config, dtype="float32")
-        restored = tf.train.Checkpoint(model=model).restore(checkpoint)
-        restored.assert_existing_objects_matched().expect_partial()
+        # Otherwise TensorFlow warns of what is missing, after the error.
+        restored = tf.train.Checkpoint(model=model).restore(checkpoint).expect_partial()
+        restored.assert_existing_objects_matched()
     arrays = {name: variable.numpy() for name, variable in model.named_variables().items()}
     vocabulary = if_exists(os.path.join(model_folder, hugging_face.VOCABULARY))
     do_lower_case = task.get("do_lower_case")
@@ -66,12 +67,14 @@ def _newest(folder: str) -> str:
     folder = os.path.join(folder, "checkpoints")
     listing = os.path.join(folder, "checkpoint")
     files.check_regular(listing)
+    if not files.exists(listing):
+        raise UserError(f"{os.path.dirname(folder)}: the run has no checkpoint yet")
+    reason = "names no checkpoint that is there"
     try:
         newest = tf.train.latest_checkpoint(folder)
     except checkpoint_files.ERRORS as error:
-        raise UserError(
-            f"{listing}: damaged ({first_line(error)}); name a checkpoint, such as {folder}/step-100"
-        ) from None
+        newest, reason = None, first_line(error)
     if newest is None:
-        raise UserError(f"{os.path.dirname(folder)}: the run has no checkpoint yet")
+        hint = f"name a checkpoint, such as {folder}/step-100"
+        raise UserError(f"{listing}: damaged ({reason}); {hint}")
     return newest
