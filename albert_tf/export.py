@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.core import files, flags
+from albert_tf.core import checksums, files, flags
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.settings import setting
 from albert_tf.serving.settings import ModelUse
@@ -106,7 +106,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
     import tensorflow as tf
 
     from albert_tf.formats import pretrained
-    from albert_tf.serving import predictors, signatures, warmup
+    from albert_tf.serving import exports, predictors, signatures, warmup
     from albert_tf.tasks import registry
 
     tokenizer = predictors.tokenizer_of(weights, settings.spm_model_file, settings.lower_case)
@@ -144,6 +144,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
             if settings.warmup:
                 file = os.path.join(folder, warmup.FILE)
                 warmup.write(file, model_name, functions, task["max_seq_length"])
+            exports.sum_files(folder)
     except (OSError, tf.errors.OpError) as error:
         raise UserError(f"{path}: cannot be written ({first_line(error)})") from None
     print(f"{path}: {type(model).__name__}, signatures {', '.join(sorted(functions))}")
@@ -179,6 +180,7 @@ def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) 
     proto = files.read_bytes(vocabulary) if vocabulary else b""
     try:
         contents = _assets(model.config, about, proto) | {os.path.basename(path): content}
+        contents[checksums.SUMS_FILE] = checksums.sums_file(contents)
         files.write_files(settings.output_dir, contents)
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({first_line(error)})") from None

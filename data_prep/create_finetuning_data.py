@@ -8,17 +8,19 @@ The runners make the same features from the text; those in records are all padde
 """
 
 import dataclasses
-import json
+import io
 import os
 
 import numpy as np
 
 from albert_tf import __version__
-from albert_tf.core import files, flags
+from albert_tf.core import checksums, files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
 from albert_tf.core.settings import Settings, changed, setting
+from albert_tf.data import record_metadata
 from albert_tf.data.feature_table import FeatureTable
+from albert_tf.data.record_metadata import METADATA_FILE
 from albert_tf.tasks import registry
 from albert_tf.tasks.classification.settings import OWN_TASK, ClassifierConfig
 from albert_tf.tasks.race.settings import RaceConfig
@@ -26,7 +28,6 @@ from albert_tf.tasks.settings import FineTuningConfig
 from albert_tf.tasks.source import Source
 from albert_tf.tasks.squad.settings import SquadConfig
 from albert_tf.text.tokenizer import Tokenizer
-from data_prep.pretraining.record_folder import METADATA_FILE
 from data_prep.pretraining.record_writer import encode_examples
 
 LABEL = "create_finetuning_data"
@@ -133,7 +134,8 @@ def write_records(
                 parts.append(encode_examples(flat).tobytes())
             content = b"".join(parts)
             _write(settings, name, content)
-            shards.append({"file": name, "examples": len(examples), "bytes": len(content)})
+            file = io.BytesIO(content)
+            shards.append(record_metadata.shard_entry(name, len(examples), len(content), file))
             progress.update(sum(written["examples"] for written in shards))
     metadata = {
         "task_name": source.task_name,
@@ -149,7 +151,7 @@ def write_records(
         "version": __version__,
         "shards": shards,
     }
-    _write(settings, METADATA_FILE, (json.dumps(metadata, indent=2) + "\n").encode())
+    _write(settings, METADATA_FILE, checksums.json_file(metadata))
     return metadata
 
 

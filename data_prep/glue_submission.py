@@ -15,7 +15,7 @@ import os
 import zipfile
 from collections.abc import Mapping
 
-from albert_tf.core import files, flags
+from albert_tf.core import checksums, files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
 from albert_tf.tasks.classification.glue import (
@@ -108,6 +108,7 @@ def collect(runs: str) -> dict[str, bytes]:
             raise UserError(
                 f"--runs: {run} has no predictions for a GLUE test set; run it with --do_predict"
             )
+        checksums.verify(folder)
         for name, path in run_paths.items():
             if name in paths:
                 raise UserError(f"--runs: {paths[name]} and {path} answer the same; drop one run")

@@ -100,6 +100,10 @@ def _expand_local(pattern: str) -> list[str]:
             paths += [os.path.join(folder, name) for name in sorted(names) if name[0] != "."]
     if not paths:
         raise UserError(f"--input_file={pattern}: no such file on this machine's file systems")
+    for path in paths:
+        files.check_regular(path)
+        if not os.path.exists(path):
+            raise UserError(f"{path}: is a link to a file that does not exist")
     return paths
 
 
@@ -221,11 +225,13 @@ class OutputFile:
 
     Attributes:
       num_bytes: how much was written so far.
+      sha256: of what was written so far, an object of hashlib.
     """
 
     def __init__(self, path: str, *, within: str = ""):
         self.path = path
         self.num_bytes = 0
+        self.sha256 = hashlib.sha256()
         self._within = within
 
     def write(self, data: bytes) -> None:
@@ -237,6 +243,7 @@ class OutputFile:
         with self._errors_named():
             self._file.write(data)
         self.num_bytes += len(data)
+        self.sha256.update(data)
 
     def __enter__(self) -> "OutputFile":
         self._opened = self._open()

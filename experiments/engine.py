@@ -15,17 +15,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.core import files
+from albert_tf.core import checksums, files
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
 from albert_tf.core.machine import commit, processor_name
 from albert_tf.core.workers import num_cores
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
-from albert_tf.training.run_folder import write_json
 from experiments import intrinsic, layer_changes, training
 from experiments.declarations import FOLDER, MEASURES, PAPER_SIZES, UNTRAINED, Experiment, Row
 from experiments.preparation import Workspace, key_of
+from experiments.recorded import read_result
 from experiments.training import Trained
 
 
@@ -58,7 +58,7 @@ class Result:
     def _read(self) -> dict[str, Any]:
         if not os.path.exists(self.path):
             return {**self._about, "made": made(), "measures": {}, "minutes": {}}
-        content = files.read_json(self.path)
+        content = read_result(self.path)
         if changed := _difference(content["declared"], self._about["declared"]):
             raise UserError(
                 f"{self.path}: was made with {changed}; give another --results_dir, or delete it"
@@ -79,7 +79,7 @@ class Result:
             content["minutes"][name] = minutes
             if (now := made()) != content["made"]:
                 content.setdefault("made_later", {})[name] = now
-            write_json(self.path, content)
+            files.write_bytes(self.path, checksums.json_file(content))
         self.measures = content["measures"]
 
 

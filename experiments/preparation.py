@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from albert_tf.core import files
+from albert_tf.core import checksums, files
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
@@ -88,7 +88,7 @@ class Workspace:
         with locked(self.path("text"), wait=True):
             self._check_sources(name, described, record)  # another process may have written it
             if not os.path.exists(record):
-                files.write_bytes(record, json.dumps(described, indent=2).encode())
+                files.write_bytes(record, checksums.json_file(described))
         trainings, held_outs = zip(*corpora, strict=True)
         return ",".join(trainings), ",".join(held_outs)
 
@@ -113,7 +113,7 @@ class Workspace:
 
     def _check_sources(self, name: str, described: Mapping[str, int | None], record: str) -> None:
         """Refuses a work folder whose text of this name was made of different files."""
-        before = files.read_json(record) if os.path.exists(record) else described
+        before = checksums.read_json(record) if os.path.exists(record) else described
         names = sorted({**before, **described})
         if differing := [path for path in names if before.get(path, -1) != described.get(path, -1)]:
             raise UserError(

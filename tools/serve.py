@@ -11,7 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text  # noqa: F401  (its operations tokenize)
+
+from albert_tf.core.errors import UserError
+from albert_tf.serving import exports
 
 
 def predict(model, request: dict) -> dict:
@@ -41,7 +43,7 @@ def listed(tensor: tf.Tensor) -> list:
 def make_server(folder: str, port: int) -> ThreadingHTTPServer:
     """A server of the newest version in a folder, whose name is the model's."""
     version = max(filter(str.isdigit, os.listdir(folder)), key=int)
-    model = tf.saved_model.load(os.path.join(folder, version))
+    model = exports.load(os.path.join(folder, version))
     url = f"/v1/models/{os.path.basename(os.path.abspath(folder))}"
 
     class Handler(BaseHTTPRequestHandler):
@@ -85,7 +87,10 @@ if __name__ == "__main__":
         parser.error(
             f"{arguments.folder}: expected the folder of an export, with a numbered version in it"
         )
-    server = make_server(arguments.folder, arguments.port)
+    try:
+        server = make_server(arguments.folder, arguments.port)
+    except UserError as error:
+        parser.exit(1, f"{error}\n")
     name = os.path.basename(os.path.abspath(arguments.folder))
     print(f"http://127.0.0.1:{server.server_port}/v1/models/{name}", flush=True)
     server.serve_forever()

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.core import quiet
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, first_line
 from albert_tf.model import heads
 from albert_tf.model.heads import AlbertModel
 from albert_tf.serving.signatures import TOKENS
@@ -86,11 +86,18 @@ def largest_difference(content: bytes, model: AlbertModel, length: int) -> float
 
 
 def runner(content: bytes) -> Callable[..., dict[str, np.ndarray]]:
-    """A file's signature as a function of arrays, by name."""
+    """A file's signature as a function of arrays, by name.
+
+    Raises:
+      UserError: the content is not that of a TFLite file.
+    """
     with warnings.catch_warnings():
         # TensorFlow's interpreter says that it will move to a package of its own.
         warnings.filterwarnings("ignore", "(?s).*tf.lite.Interpreter is deprecated")
-        interpreter = tf.lite.Interpreter(model_content=content)
+        try:
+            interpreter = tf.lite.Interpreter(model_content=content)
+        except (ValueError, RuntimeError) as error:
+            raise UserError(f"no usable TFLite file ({first_line(error)})") from None
 
     def run(**features: np.ndarray) -> dict[str, np.ndarray]:
         with quiet.silent():  # TFLite's notes

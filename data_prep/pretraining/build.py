@@ -181,7 +181,9 @@ def make_job(settings: PretrainingDataSettings, tokenizer: Tokenizer, work: Work
 def tokenize_text(job: Job, workers: Workers, files: Sequence[str]) -> dict[str, Any]:
     """Tokenizes and stores all blocks; returns the sums of their counts."""
     summary_file = job.work.file("text.json")
-    if (summary := job.work.files.read_json(summary_file)) is not None:
+    summary = job.work.read_json(summary_file)
+    blocks = range(summary["blocks"]) if summary else ()
+    if summary and all(job.work.counts_of(_block_file(job, index)) for index in blocks):
         return summary
     total: dict[str, Any] = collections.Counter()
     first_invalid_line = ""
@@ -198,13 +200,17 @@ def tokenize_text(job: Job, workers: Workers, files: Sequence[str]) -> dict[str,
     return summary
 
 
+def _block_file(job: Job, index: int) -> str:
+    return job.work.file(f"block-{index:06d}")
+
+
 def tokenize_block(job: Job, block: TextBlock) -> dict[str, Any]:
     """Tokenizes and stores a block, unless it is stored already; returns its counts.
 
     Raises:
       UserError: a line is not UTF-8 and `--invalid_utf8=error`, or the disk is full.
     """
-    path = job.work.file(f"block-{block.index:06d}")
+    path = _block_file(job, block.index)
     if counts := job.work.counts_of(path):
         return counts
     invalid_utf8 = job.settings.invalid_utf8
@@ -361,7 +367,7 @@ def _pairs_of_part(job: Job, plan: Plan, part: int) -> tuple[np.ndarray, np.ndar
     ids_of_blocks, all_pairs, all_seeds = [], [], []
     first_id, num_dealt = 0, 0
     for block, units in itertools.groupby(plan.units_of(part), key=lambda unit: unit[0]):
-        with job.work.files.open(job.work.file(f"block-{block:06d}")) as file:
+        with job.work.files.open(_block_file(job, block)) as file:
             documents = Documents(*(np.load(file) for _ in Documents._fields))
         for _, number, slice_index in units:
             pairs, seeds, _ = _plan_pass(job, documents, block, number)

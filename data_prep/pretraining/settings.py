@@ -161,7 +161,7 @@ class PretrainingDataSettings(Settings):
     @property
     def folder(self) -> str:
         """The folder of the records."""
-        return self.output_dir or os.path.dirname(self.output_file) or "."
+        return self.output_dir or os.path.dirname(next(iter(self.output_files), "")) or "."
 
     @property
     def output_files(self) -> list[str]:

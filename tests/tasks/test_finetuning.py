@@ -31,8 +31,8 @@ ANSWERS = {
     for name in ("predictions", "nbest_predictions")
 }
 FILES = {
-    "mrpc": {*ALWAYS, "predictions.tsv", "MRPC.tsv"},
-    "stsb": {*ALWAYS, "predictions.tsv", "STS-B.tsv"},
+    "mrpc": {*ALWAYS, "predictions.tsv", "MRPC.tsv", "SHA256SUMS"},
+    "stsb": {*ALWAYS, "predictions.tsv", "STS-B.tsv", "SHA256SUMS"},
     "tsv": {*ALWAYS, "predictions.tsv"},
     "race": {*ALWAYS, "predictions.tsv"},
     "squad1.1": {*ALWAYS, *ANSWERS},

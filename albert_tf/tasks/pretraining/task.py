@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.data import compact_records, records
 from albert_tf.data.datasets import RecordData
@@ -148,11 +148,7 @@ class PretrainingTask(Task):
 
     def _sample(self, record_set: records.RecordSet, num_examples: int) -> dict[str, np.ndarray]:
         """The first examples, as one batch."""
-        try:
-            batch = next(iter(records.first_batches(record_set, self.schema, num_examples)))
-        except tf.errors.OpError as error:
-            damaged = ", ".join(records.damaged_files(record_set, self.schema))
-            raise UserError(f"damaged records: {damaged or first_line(error)}") from None
+        batch = next(records.first_batches(record_set, self.schema, num_examples))
         return {name: value.numpy() for name, value in batch.items()}
 
     def settings(self) -> Mapping[str, Settings | Mapping]:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.core import checksums
+from albert_tf.core.errors import UserError
 from albert_tf.model.heads import AlbertForSpan, AlbertForSpanOrNone
 from albert_tf.tasks.finetuning import FineTuningTask, example_weights
 from albert_tf.tasks.settings import FineTuningRunConfig
@@ -149,7 +151,7 @@ class SquadTask(FineTuningTask):
             **self._raw_file(members, "eval"),
         }
         if self.has_null:
-            contents[THRESHOLD_FILE] = json.dumps({"null_threshold": threshold}) + "\n"
+            contents[THRESHOLD_FILE] = checksums.json_file({"null_threshold": threshold})
         return contents
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
@@ -179,8 +181,12 @@ class SquadTask(FineTuningTask):
         for folder in (self.run.output_dir, self.run.init_checkpoint):
             path = f"{folder}/{THRESHOLD_FILE}"
             if folder and tf.io.gfile.exists(path):
-                with tf.io.gfile.GFile(path) as file:
-                    return json.load(file)["null_threshold"], f"from {path}"
+                threshold = checksums.read_json(path).get("null_threshold")
+                if type(threshold) not in (int, float) or math.isnan(threshold):
+                    raise UserError(
+                        f"{path}: expected a number as null_threshold, got {threshold!r}; evaluate again (--do_eval)"
+                    )
+                return threshold, f"from {path}"
         return 0.0, "as there is no evaluation that chose one; see --null_threshold"
 
 
