@@ -325,8 +325,9 @@ class CorpusWriter:
     def check_not_empty(self) -> None:
         """Raises a `UserError` if a file would be empty."""
         if not self.training.documents and not self.held_out.documents:
+            source = getattr(self._settings, "input_file", "the input")
             raise UserError(
-                "no document is left: the input is empty, or --min_sentences drops all of it"
+                f"no document is left: {source} is empty, or --min_sentences drops all of it"
             )
         if not self.training.documents:
             raise UserError("every document is held out; lower --eval_fraction")

@@ -8,7 +8,6 @@ import dataclasses
 import datetime
 import functools
 import os
-import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,14 +24,8 @@ from albert_tf.model.heads import AlbertForPreTraining
 from experiments import intrinsic, layer_changes, training
 from experiments.declarations import FOLDER, MEASURES, PAPER_SIZES, UNTRAINED, Experiment, Row
 from experiments.preparation import Workspace, key_of
-from experiments.recorded import read_result
+from experiments.recorded import read_result, result_path
 from experiments.training import Trained
-
-
-def result_path(results_dir: str, experiment: Experiment, scale: str, row: Row, seed: int) -> str:
-    """The JSON file of a row and a seed."""
-    name = re.sub(r"[^a-z0-9.]+", "-", row.name.lower()).strip("-")
-    return os.path.join(results_dir, experiment.name, scale, f"{name}-seed{seed}.json")
 
 
 class Result:

@@ -1,11 +1,24 @@
-"""Reading the JSON file of a row and a seed, which `engine.Result` writes."""
+"""The JSON file of a row and a seed, which `engine.Result` writes: its path, and reading it."""
 
+import os
+import re
 from typing import Any
 
 from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
+from experiments.declarations import Experiment, Row, Scale
 
 _TYPES = {"row": str, "seed": int, "declared": dict, "measures": dict}
+
+
+def result_path(results_dir: str, experiment: Experiment, scale: Scale, row: Row, seed: int) -> str:
+    """The JSON file of a row and a seed."""
+    return os.path.join(results_dir, experiment.name, scale.name, _file_name(row.name, seed))
+
+
+def _file_name(row: str, seed: int) -> str:
+    name = re.sub(r"[^a-z0-9.]+", "-", row.lower()).strip("-")
+    return f"{name}-seed{seed}.json"
 
 
 def read_result(path: str) -> dict[str, Any]:
@@ -18,4 +31,6 @@ def read_result(path: str) -> dict[str, Any]:
     for name, kind in _TYPES.items():
         if not isinstance(content.get(name), kind):
             raise UserError(f"{path}: is no result of an experiment: {name} is missing or wrong")
+    if (expected := _file_name(content["row"], content["seed"])) != os.path.basename(path):
+        raise UserError(f"{path}: holds the result of another row or seed; rename it to {expected}")
     return content

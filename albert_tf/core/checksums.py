@@ -67,7 +67,7 @@ def json_file(values: Mapping[str, Any]) -> bytes:
     Args:
       values: what `json.dumps` takes.
     """
-    return (json.dumps({**values, JSON_ENTRY: _checksum(values)}, indent=2) + "\n").encode()
+    return (json.dumps({**values, JSON_ENTRY: checksum_of(values)}, indent=2) + "\n").encode()
 
 
 def read_json(path: str) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def parse_json(content: bytes, source: str) -> dict[str, Any]:
     """`read_json` of a content that was read; `source` names it in errors."""
     values = files.parse_json(content, source)
     checksum = values.pop(JSON_ENTRY, None)
-    if checksum is not None and checksum != _checksum(values):
+    if checksum is not None and checksum != checksum_of(values):
         raise UserError(
             f"{source}: is not the file that was written (its {JSON_ENTRY} differs); copy it again, or delete this"
             " entry if you changed the file yourself"
@@ -91,7 +91,7 @@ def parse_json(content: bytes, source: str) -> dict[str, Any]:
     return values
 
 
-def _checksum(values: Mapping[str, Any]) -> str:
+def checksum_of(values: Mapping[str, Any]) -> str:
     """SHA-256 of values, independent of the order and of spaces in their file."""
     as_read = json.loads(json.dumps(values))  # keys that are no strings become strings
     text = json.dumps(as_read, sort_keys=True, separators=(",", ":"))

@@ -12,10 +12,13 @@ from albert_tf.core.errors import UserError, first_line
 
 def sum_files(folder: str) -> None:
     """Writes SHA256SUMS of all files below a folder."""
-    paths = [os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names]
-    names = [os.path.relpath(path, folder) for path in paths]
+    names = [os.path.relpath(path, folder) for path in _files_below(folder)]
     content = checksums.sums_file_of(folder, names)
     files.write_bytes(os.path.join(folder, checksums.SUMS_FILE), content)
+
+
+def _files_below(folder: str) -> list[str]:
+    return [os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names]
 
 
 def load(folder: str) -> Any:
@@ -24,6 +27,8 @@ def load(folder: str) -> Any:
     Raises:
       UserError: there is none, or a file of it is missing or damaged; names it.
     """
+    for path in _files_below(folder):
+        files.check_regular(path)
     checksums.verify(folder)
     try:
         return tf.saved_model.load(folder)

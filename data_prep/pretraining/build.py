@@ -196,7 +196,7 @@ def tokenize_text(job: Job, workers: Workers, files: Sequence[str]) -> dict[str,
             progress.update(total["text_bytes"], shown)
     del total["bytes"]  # of the stored blocks
     summary = {**total, "first_invalid_line": first_invalid_line}
-    job.work.files.write_json(summary_file, summary)
+    job.work.write_json(summary_file, summary)
     return summary
 
 

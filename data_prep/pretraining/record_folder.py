@@ -105,11 +105,13 @@ class WorkFolder:
     Args:
       path: the folder; on the disk of the records.
       files: reads and writes files.
+      run: tells the run from others; a file of another run counts as damaged.
     """
 
-    def __init__(self, path: str, files: FileAccess):
+    def __init__(self, path: str, files: FileAccess, run: str = ""):
         self.path = path
         self.files = files
+        self._run = run
 
     def file(self, name: str) -> str:
         """The path of a file of the run."""
@@ -130,9 +132,14 @@ class WorkFolder:
     def read_json(self, path: str) -> dict[str, Any] | None:
         """The content of a JSON file of the run; None if there is no such file, or it is damaged."""
         try:
-            return self.files.read_json(path)
+            values = self.files.read_json(path)
         except UserError:
             return None
+        return values if values and values.pop("run", None) == self._run else None
+
+    def write_json(self, path: str, values: Mapping[str, Any]) -> None:
+        """Writes a file for `read_json`."""
+        self.files.write_json(path, {**values, "run": self._run})
 
     @contextlib.contextmanager
     def writing(self, path: str, counts: dict[str, Any]) -> Iterator[OutputFile]:
@@ -149,7 +156,7 @@ class WorkFolder:
             yield file
             counts["bytes"] = file.num_bytes
             sha256 = file.sha256.hexdigest()
-            self.files.write_json(self._counts_file(path), {**counts, "sha256": sha256})
+            self.write_json(self._counts_file(path), {**counts, "sha256": sha256})
 
     def _counts_file(self, path: str) -> str:
         return self.file(os.path.basename(path) + ".json")
@@ -173,7 +180,10 @@ class RecordFolder:
         files: FileAccess,
     ):
         self.path = path
-        self.work = WorkFolder(os.path.join(path, WORK_FOLDER), files)
+        run = checksums.checksum_of(
+            {**identity, "modified_nanoseconds": list(modified_nanoseconds)}
+        )
+        self.work = WorkFolder(os.path.join(path, WORK_FOLDER), files, run)
         self._metadata_file = os.path.join(path, METADATA_FILE)
         self._identity = identity
         self._modified = list(modified_nanoseconds)
