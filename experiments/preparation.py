@@ -229,8 +229,10 @@ class Workspace:
         folder = self.path("squad", key_of([dev, version]))
         paths = {part: os.path.join(folder, f"{part}.json") for part in ("train", "dev")}
         with locked(folder, wait=True):
+            files.remove_leftovers(folder)  # also completes the files of a killed process
             if not os.path.exists(paths["dev"]):
-                _cut_by_article(dev, paths)
+                _cut_by_article(dev, folder)
+            checksums.verify(folder)
         return {"train_file": paths["train"], "eval_file": paths["dev"]}
 
 
@@ -247,8 +249,14 @@ def _cut_by_document(sources: Sequence[str], paths: Mapping[str, str]) -> None:
         files.write_bytes(path, text.encode())
 
 
-def _cut_by_article(source: str, paths: Mapping[str, str]) -> None:
+def _cut_by_article(source: str, folder: str) -> None:
     values = files.read_json(source)
+    if not isinstance(values.get("data"), list):
+        raise UserError(f"{source}: expected SQuAD's data, a list of articles")
     cut = len(values["data"]) * 3 // 4
-    for part, articles in (("train", values["data"][:cut]), ("dev", values["data"][cut:])):
-        files.write_bytes(paths[part], json.dumps({**values, "data": articles}).encode())
+    parts = {"train.json": values["data"][:cut], "dev.json": values["data"][cut:]}
+    contents = {
+        name: json.dumps({**values, "data": articles}).encode() for name, articles in parts.items()
+    }
+    sums = {checksums.SUMS_FILE: checksums.sums_file(contents)}
+    files.write_files(folder, {**contents, **sums})

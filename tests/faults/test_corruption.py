@@ -36,7 +36,7 @@ from data_prep import (
     split_sentences,
     train_sentencepiece,
 )
-from data_prep.pretraining import build, record_writer
+from data_prep.pretraining import build, record_writer, text_blocks
 from data_prep.pretraining.settings import PretrainingDataSettings
 from experiments import intrinsic
 from experiments.engine import Result
@@ -172,7 +172,7 @@ def read_records(_inputs, folder):
 
 
 def make_killed_run(inputs, folder, seed):
-    """The folder of a run that was killed when its second shard was to be written."""
+    """The folder of a run of several blocks that was killed when its second shard was to be written."""
     encode, shards = record_writer.encode_examples, []
 
     def killed(features, lengths):
@@ -378,8 +378,8 @@ def read_tflite(_inputs, folder):
 RECORDS = ("metadata.json", *SHARDS)
 UNFINISHED = (
     SHARDS[0],
-    *(f".unfinished/{name}" for name in ("settings.json", "text.json", "block-000000")),
-    *(f".unfinished/{name}.json" for name in ("block-000000", SHARDS[0])),
+    *(f".unfinished/{name}.json" for name in ("settings", "text", "block-000000", SHARDS[0])),
+    *(f".unfinished/block-{index:06d}" for index in range(2)),
 )
 VARIABLES = ("1/variables/variables.index", "1/variables/variables.data-00000-of-00001")
 SAVED_MODEL = (
@@ -465,10 +465,12 @@ def inputs(tmp_path_factory, task_files, task_flags, tiny_pretrained) -> Inputs:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def small_ends() -> Iterator[None]:
-    """Fingerprints that do not cover all of a small file."""
+def small_parts() -> Iterator[None]:
+    """Fingerprints that do not cover all of a small file, and several blocks of little text."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checksums, "_END_BYTES", END_BYTES)
+        patch.setattr(text_blocks, "BLOCK_BYTES", 2000)
+        patch.setattr(text_blocks, "BLOCK_DOCUMENTS", 2)
         yield
 
 

@@ -19,7 +19,7 @@ from tests.helpers import TINY, random_features, train_spm, write_records
 TRIES_ALL = os.environ.get("ALBERT_TEST_FAULTS") == "all"
 SAMPLE = 3  # changes tried of each program otherwise
 # What two runs of the same command may differ in.
-VARIABLE = re.compile(r"(examples_)?(per_)?seconds?\b|created|date|steps_in_this_process")
+VARIABLE = re.compile(r"(examples_)?(per_)?seconds?\b|created|date|checksum|steps_in_this_process")
 
 
 @pytest.fixture(scope="module")
