@@ -524,18 +524,13 @@ def figures(request) -> Iterator[collections.Counter]:
     """Counts the outcomes, and prints them at the end."""
     counts = collections.Counter()
     yield counts
-    if terminal := request.config.pluginmanager.get_plugin("terminalreporter"):
-        kinds = {kind for kind, _ in counts if kind}
-        lines = [
-            f"{kind}: "
-            + ", ".join(
-                f"{count} {outcome}"
-                for (of, outcome), count in sorted(counts.items())
-                if of == kind
-            )
-            for kind in [*sorted(kinds), ""]
-        ]
-        terminal.write_line("\n" + "\n".join(lines))
+    outcomes = {kind: {} for kind, _ in sorted(counts)}
+    for (kind, outcome), count in counts.items():
+        outcomes[kind][outcome] = count
+    manager = request.config.pluginmanager.get_plugin("capturemanager")
+    with manager.global_and_fixture_disabled():
+        for kind, numbers in outcomes.items():
+            print(f"\n{kind}: {sum(numbers.values())} damages, {numbers}", end="")
 
 
 @pytest.mark.parametrize(("kind", "file", "damage"), CASES if TRIES_ALL else CASES[::SAMPLE])
@@ -557,5 +552,5 @@ def test_a_damaged_file_is_refused_by_name_or_changes_nothing(
     else:
         outcome = "the same" if found == expected else "other"
     figures[kind, outcome] += 1
-    figures["", outcome] += 1
+    figures["all files", outcome] += 1
     assert outcome != "other" or not what.is_ours
