@@ -18,7 +18,8 @@ def sum_files(folder: str) -> None:
 
 
 def _files_below(folder: str) -> list[str]:
-    return [os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names]
+    walk = tf.io.gfile.walk(folder)
+    return [os.path.join(parent, name) for parent, _, names in walk for name in names]
 
 
 def load(folder: str) -> Any:
