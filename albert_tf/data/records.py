@@ -288,7 +288,7 @@ def _examine(flag: str, path: str, shard: Mapping | None) -> tuple[int, bool]:
             if shard and not record_metadata.is_shard(shard, size, file):
                 raise UserError(
                     f"--{flag}: {path} is not the file that {METADATA_FILE} lists ({size} bytes, listed are"
-                    f" {shard['bytes']}): truncated or changed; copy it or make it again"
+                    f" {shard['bytes']}): truncated or changed; make it again"
                 )
     except tf.errors.OpError as error:
         raise UserError(f"--{flag}: {path} cannot be read ({first_line(error)})") from None
