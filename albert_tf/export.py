@@ -14,7 +14,7 @@ from typing import Any
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError, first_line
-from albert_tf.core.settings import setting
+from albert_tf.core.settings import LARGEST_INT64, setting
 from albert_tf.serving.settings import ModelUse
 
 # TensorFlow is imported by the functions that need it, so that a wrong flag is refused before.
@@ -36,7 +36,9 @@ class ExportSettings(ModelUse):
         "A SavedModel that takes strings, or a TFLite file that takes ids.",
         choices=("saved_model", "tflite"),
     )
-    version: int = setting(1, "Version of a SavedModel; a server takes the highest.", minimum=1)
+    version: int = setting(
+        1, "Version of a SavedModel; a server takes the highest.", minimum=1, maximum=LARGEST_INT64
+    )
     overwrite: bool = setting(False, "Whether an existing export is replaced.")
     dtype: str = setting(
         "float32",

@@ -10,6 +10,7 @@ The runners make the same features from the text; those in records are all padde
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -20,7 +21,12 @@ from albert_tf.core.progress import Progress
 from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks import registry
-from albert_tf.tasks.classification.settings import OWN_TASK, ClassifierConfig
+from albert_tf.tasks.classification.settings import (
+    OWN_TASK,
+    UNTRAINED_TASK,
+    ClassifierConfig,
+    task_key,
+)
 from albert_tf.tasks.race.settings import RaceConfig
 from albert_tf.tasks.settings import FineTuningConfig
 from albert_tf.tasks.source import Source
@@ -28,6 +34,7 @@ from albert_tf.tasks.squad.settings import SquadConfig
 from albert_tf.text.tokenizer import Tokenizer
 from data_prep.pretraining.record_folder import METADATA_FILE
 from data_prep.pretraining.record_writer import encode_examples
+from data_prep.pretraining.settings import MOST_SHARDS
 
 LABEL = "create_finetuning_data"
 _EXAMPLES_AT_A_TIME = 512
@@ -64,8 +71,18 @@ class FineTuningDataSettings(Settings):
     max_query_length: int = changed(SquadConfig, "max_query_length", 64)
     level: str = changed(RaceConfig, "level", "all")
     max_qa_length: int = changed(RaceConfig, "max_qa_length", 128)
-    num_shards: int = setting(8, "Files that the records are spread over.", minimum=1)
+    num_shards: int = setting(
+        8, "Files that the records are spread over.", minimum=1, maximum=MOST_SHARDS
+    )
     num_workers: int | None = changed(FineTuningConfig, "num_workers", None)
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks the settings as the runner of the task does.
+
+        Raises:
+          UserError: a setting is wrong; names the flag.
+        """
+        make_source(self)
 
 
 def main(settings: FineTuningDataSettings) -> None:
@@ -75,10 +92,11 @@ def main(settings: FineTuningDataSettings) -> None:
     if files.exists(f"{settings.output_dir}/{METADATA_FILE}"):
         settings.refuse("output_dir", f"={settings.output_dir} holds records: give another folder")
     items = source.read("train")
-    if items is None:
-        settings.refuse("train_file", f"is required for --task_name={settings.task_name}")
     tokenizer = Tokenizer.from_file(settings.spm_model_file, do_lower_case=settings.do_lower_case)
     table = source.features("train", items, tokenizer)
+    if len(table) < settings.num_shards:
+        reason = f"={settings.num_shards}: the data gives {len(table):,} examples, too few for as many files"
+        settings.refuse("num_shards", reason)
     metadata = write_records(table, source, tokenizer, settings)
     size = sum(shard["bytes"] for shard in metadata["shards"])
     print(
@@ -100,15 +118,24 @@ def make_source(settings: FineTuningDataSettings) -> Source:
     if definition.settings is ClassifierConfig:
         if name != OWN_TASK and settings.train_file:
             settings.refuse("train_file", "belongs to --task_name=tsv and to SQuAD")
-        if name == OWN_TASK and not settings.text_columns:
-            settings.refuse("text_columns", "is required with --task_name=tsv")
+        if task_key(name) == UNTRAINED_TASK:
+            settings.refuse("task_name", f"={settings.task_name}: it has no training data")
+    is_in_folder = definition.settings is RaceConfig or (
+        definition.settings is ClassifierConfig and name != OWN_TASK
+    )
+    needed = "data_dir" if is_in_folder else "train_file"
     names = definition.settings.names()
     values = {name: value for name, value in settings.to_dict().items() if name in names}
     if not settings.max_seq_length:
         del values["max_seq_length"]
     if "version" in names:
         values["version"] = name.removeprefix("squad")
-    return registry.resolve(definition.source)(definition.settings(**values))
+    source = registry.resolve(definition.source)(definition.settings(**values))
+    if name == OWN_TASK:
+        source.config.check_columns()
+    if not getattr(settings, needed):
+        settings.refuse(needed, f"is required for --task_name={settings.task_name}")
+    return source
 
 
 def write_records(

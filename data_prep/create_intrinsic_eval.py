@@ -59,7 +59,9 @@ class IntrinsicSettings(Settings):
     max_predictions_per_seq: int = changed(PretrainingDataSettings, "max_predictions_per_seq", 20)
     masked_lm_prob: float = changed(PretrainingDataSettings, "masked_lm_prob", 0.15)
     random_seed: int = changed(PretrainingDataSettings, "random_seed", 12345)
-    dupe_factor: int = setting(1, "Passes through the passages.", minimum=1)
+    dupe_factor: int = changed(
+        PretrainingDataSettings, "dupe_factor", 1, help="Passes through the passages."
+    )
 
     def __post_init__(self):
         super().__post_init__()

@@ -15,14 +15,14 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import sentencex
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
-from albert_tf.core.settings import setting
+from albert_tf.core.settings import LARGEST_INT64, Settings, setting
 from albert_tf.core.workers import Workers, in_chunks
 from data_prep import text_files
 
@@ -72,11 +72,21 @@ class SplitSettings(text_files.CorpusSettings):
     )
     min_sentences: int = setting(2, "Documents with fewer are dropped.", minimum=1)
     max_sentence_chars: int = setting(
-        4000, "Longer sentences are cut between words, in characters.", minimum=20
+        4000,
+        "Longer sentences are cut between words, in characters.",
+        minimum=20,
+        maximum=LARGEST_INT64,
     )
     max_document_chars: int = setting(
-        20_000_000, "Longer documents are cut between lines, in characters.", minimum=1000
+        20_000_000,
+        "Longer documents are cut between lines, in characters.",
+        minimum=1000,
+        maximum=LARGEST_INT64,
     )
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks that no file is both read and written; raises a `UserError`."""
+        text_files.check_not_read(self.input_file, (self.output_file, self.eval_output_file))
 
 
 def main(settings: SplitSettings) -> None:

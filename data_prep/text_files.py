@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
-from albert_tf.core.settings import Settings, setting
+from albert_tf.core.settings import LARGEST_SEED, Settings, setting
 from albert_tf.core.workers import num_workers_setting
 
 REMOTE_READ_BYTES = 16 << 20
@@ -50,7 +50,9 @@ class CorpusSettings(Settings):
         minimum=0,
         maximum=0.99,
     )
-    random_seed: int = setting(12345, "Seed of the choice of held-out documents.", minimum=0)
+    random_seed: int = setting(
+        12345, "Seed of the choice of held-out documents.", minimum=0, maximum=LARGEST_SEED
+    )
     num_workers: int | None = num_workers_setting()
 
     def __post_init__(self):
@@ -63,6 +65,20 @@ class CorpusSettings(Settings):
             self.refuse(
                 "eval_output_file", f"must differ from --output_file, got {self.output_file}"
             )
+
+
+def check_not_read(patterns: str, outputs: Sequence[str]) -> None:
+    """Checks that a program does not overwrite what it reads; remote files are checked when they are read.
+
+    Args:
+      patterns: value of --input_file.
+      outputs: files that the program is going to write.
+
+    Raises:
+      UserError: a file is both.
+    """
+    if "://" not in patterns:
+        expand_paths(patterns, not_among=outputs)
 
 
 def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
@@ -84,7 +100,9 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
     written = {os.path.realpath(path) for path in not_among if path}
     for path in paths:
         if os.path.realpath(path) in written:
-            raise UserError(f"{path} is both read and written; give another output file")
+            raise UserError(
+                f"--input_file: {path} is both read and written; give another output file"
+            )
     return list(dict.fromkeys(paths))
 
 
@@ -99,7 +117,7 @@ def _expand_local(pattern: str) -> list[str]:
             subfolders[:] = sorted(name for name in subfolders if name[0] != ".")
             paths += [os.path.join(folder, name) for name in sorted(names) if name[0] != "."]
     if not paths:
-        raise UserError(f"--input_file={pattern}: no such file on this machine's file systems")
+        raise UserError(f"--input_file={pattern}: no such file or folder on this machine")
     return paths
 
 

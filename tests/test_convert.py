@@ -48,4 +48,4 @@ def test_another_model_is_not_overwritten(tmp_path):
 
 def test_a_path_that_does_not_exist_is_refused_before_tensorflow(no_tensorflow):
     process = run_script("-m albert_tf.convert", "nowhere", "--output_dir=x", **no_tensorflow)
-    assert the_line(process).endswith("--model=nowhere: no such file")
+    assert the_line(process).endswith("--model=nowhere: no such file or folder")

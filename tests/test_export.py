@@ -599,7 +599,7 @@ def test_the_command_refuses_before_tensorflow_is_loaded(tmp_path):
     ]
     done = run(command, cwd=ROOT)
     assert done.returncode == 2
-    assert done.stderr.strip().endswith("--model=nowhere: no such file")
+    assert done.stderr.strip().endswith("--model=nowhere: no such file or folder")
     assert len(done.stderr.splitlines()) == 1
 
 

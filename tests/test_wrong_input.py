@@ -153,7 +153,7 @@ WRONG_FLAGS = {
     ),
     "not a finite rate": (
         ["--output_dir=run", "--learning_rate=nan"],
-        "--learning_rate must be at",
+        "--learning_rate must be a finite number, got nan",
     ),
     "stray argument": (
         ["--output_dir=run", "records/"],
@@ -184,7 +184,7 @@ WRONG_FLAGS = {
     ),
     "warm-up beyond the end": (
         ["--output_dir=run", "--num_train_steps=10", "--num_warmup_steps=11"],
-        "--num_warmup_steps (11, from --start_warmup_step=0) must end within --num_train_steps=10",
+        "--num_warmup_steps (11) must end within the 10 training steps",
     ),
     "overwriting what is read": (
         ["--output_dir={folder}", "--init_checkpoint={records}", "--overwrite_output_dir"],

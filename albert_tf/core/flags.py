@@ -4,6 +4,7 @@ The only file of the library that imports absl.flags. A program calls `run` with
 their instances; defaults, help texts and checks come from the fields (`settings.py`).
 """
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -11,9 +12,10 @@ import glob
 import itertools
 import os
 import re
+import reprlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TextIO
 
 from absl import app, flags, logging
 
@@ -67,7 +69,12 @@ def run(
         except KeyboardInterrupt:
             _exit_with("interrupted", 130)
 
-    app.run(parse_and_run, flags_parser=functools.partial(_parse_or_exit, positional=positional))
+    try:
+        with _checked_output():
+            parser = functools.partial(_parse_or_exit, positional=positional)
+            app.run(parse_and_run, flags_parser=parser)
+    except UserError as error:
+        _exit_with(error, INPUT_ERROR)
 
 
 def _fill(defaults: Callable, flag_values: flags.FlagValues) -> None:
@@ -120,7 +127,7 @@ def check_paths(settings: Settings) -> None:
             exists = os.path.exists(path) or glob.glob(path) or os.path.exists(path + ".index")
             is_remote = "://" in path or path.startswith(files.HUB_PREFIX)
             if not is_remote and not exists:
-                raise UserError(f"--{name}={path}: no such file")
+                raise UserError(f"--{name}={path}: no such file or folder")
 
 
 def _parse_or_exit(argv: Sequence[str], positional: str = "") -> list[str]:
@@ -152,7 +159,51 @@ def _explain(error: flags.Error) -> str:
     expected = kinds.get(flag.flag_type())
     if choices := getattr(flag.parser, "enum_values", None):
         expected = f"one of {', '.join(filter(None, choices))}"
-    return f"--{flag.name} must be {expected}; got {match['value']!r}" if expected else message
+    given = reprlib.repr(match["value"])
+    return f"--{flag.name} must be {expected}; got {given}" if expected else message
+
+
+class _StandardOutput:
+    """Standard output whose errors are user errors: the disk is full, or the reader of a pipe has ended."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with self._checked():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with self._checked():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _checked(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            # What is still buffered goes nowhere: Python would complain about it when it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+            raise UserError(f"standard output cannot be written ({error.strerror})") from None
+
+
+@contextlib.contextmanager
+def _checked_output() -> Iterator[None]:
+    """Within the block, errors of standard output are user errors, also those of its last bytes."""
+    if sys.stdout is None:  # was closed when the program started
+        yield
+        return
+    output = _StandardOutput(sys.stdout)
+    with contextlib.redirect_stdout(output):
+        try:
+            yield
+        except SystemExit as end:
+            with contextlib.suppress(UserError) if end.code else contextlib.nullcontext():
+                output.flush()
+            raise
 
 
 def _exit_with(message: object, status: int) -> None:

@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 def num_workers_setting() -> Any:
     """The flag --num_workers of every program that has workers; its type is `int | None`."""
     help = "Worker processes; by default, or with 0, one for every core. Changes no result."
-    return setting(None, help, minimum=1, none_value=0, changes_results=False)
+    return setting(None, help, minimum=1, maximum=1024, none_value=0, changes_results=False)
 
 
 class Workers(contextlib.AbstractContextManager):

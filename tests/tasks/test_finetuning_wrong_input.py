@@ -360,7 +360,7 @@ WRONG_FLAGS = {
     "evaluations that leave out examples": (
         "race",
         ["--data_dir={tasks}/RACE", "--max_eval_steps=5", *MODEL],
-        "--max_eval_steps must be at most 0, got 5",
+        "--max_eval_steps must be 0, got 5",
     ),
     "several runs without training": (
         "race",
@@ -380,7 +380,7 @@ WRONG_FLAGS = {
     "a warm-up beyond the end": (
         "race",
         ["--data_dir={tasks}/RACE", "--num_train_steps=10", "--num_warmup_steps=11", *MODEL],
-        "--num_warmup_steps (11, from --start_warmup_step=0) must end within --num_train_steps=10",
+        "--num_warmup_steps (11) must end within the 10 training steps",
     ),
     "a near miss": ("race", ["--max_qa_len=3"], "did you mean --max_qa_length?"),
 }
