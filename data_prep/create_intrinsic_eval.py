@@ -22,7 +22,6 @@ import dataclasses
 import filecmp
 import glob
 import itertools
-import json
 import os
 from collections.abc import Iterable, Iterator
 
@@ -138,9 +137,12 @@ def squad_passages(values: dict, source: str) -> Iterable[str]:
     """
     try:
         paragraphs = [part for article in values["data"] for part in article["paragraphs"]]
-        return dict.fromkeys(paragraph["context"] for paragraph in paragraphs)
+        contexts = dict.fromkeys(paragraph["context"] for paragraph in paragraphs)
     except (KeyError, TypeError):
-        raise UserError(f"{source}: expected SQuAD's data, paragraphs and contexts") from None
+        contexts = [None]
+    if not all(isinstance(context, str) for context in contexts):
+        raise UserError(f"{source}: expected SQuAD's data, paragraphs and contexts")
+    return contexts
 
 
 def race_passages(folder: str) -> Iterator[str]:
@@ -153,10 +155,10 @@ def race_passages(folder: str) -> Iterator[str]:
     if not paths:
         raise UserError(f"--race_dir={folder}: no *.txt files there")
     for path in paths:
-        try:
-            yield json.loads(files.read_bytes(path))["article"]
-        except (ValueError, KeyError, TypeError):
-            raise UserError(f"{path}: expected RACE's JSON with an article") from None
+        article = files.read_json(path).get("article")
+        if not isinstance(article, str):
+            raise UserError(f"{path}: expected RACE's JSON with an article")
+        yield article
 
 
 if __name__ == "__main__":

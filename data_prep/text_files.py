@@ -4,6 +4,7 @@ The corpus that the programs of this folder hand to each other is UTF-8 text wit
 blank line between documents.
 """
 
+import codecs
 import contextlib
 import dataclasses
 import glob
@@ -195,6 +196,8 @@ class LineReader:
     def _decode_lines(self, file: BinaryIO, path: str) -> Iterator[str]:
         position = 0
         for line_number, line in enumerate(file, start=1):
+            if line_number == 1:
+                check_first_line(line, path)
             try:
                 text = line.decode("utf-8-sig" if line_number == 1 else "utf-8")
             except UnicodeDecodeError as error:
@@ -220,6 +223,22 @@ class LineReader:
         done = {"replace": "replaced", "windows_1252": "read as Windows-1252"}
         action = done.get(self._invalid_utf8, "lines left out")
         return [f"{self._describe(path)}: {action}" for path in self._num_invalid]
+
+
+def check_first_line(line: bytes, path: str) -> None:
+    """Checks that a file is no UTF-16, and that its lines end in LF or CR LF.
+
+    Args:
+      line: the first of the file, with its end.
+      path: of the file, for the message.
+
+    Raises:
+      UserError: it is in another form.
+    """
+    if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise UserError(f"{path}: is UTF-16; save it as UTF-8")
+    if b"\n" not in line and b"\r" in line.rstrip(b"\r"):
+        raise UserError(f"{path}: its lines end in CR alone; save it with LF or CR LF")
 
 
 def decode_invalid(line: bytes, invalid_utf8: str) -> str | None:

@@ -105,7 +105,9 @@ def parse_json(content: str | bytes, source: str, kind: type = dict) -> Any:
             f"{source}: not usable as JSON (half a surrogate pair, \\ud800 to \\udfff)"
         ) from None
     except ValueError as error:
-        raise UserError(f"{source}: not JSON ({first_line(error)})") from None
+        is_utf16 = isinstance(content, bytes) and content.startswith((b"\xff\xfe", b"\xfe\xff"))
+        reason = "it is UTF-16; save it as UTF-8" if is_utf16 else first_line(error)
+        raise UserError(f"{source}: not JSON ({reason})") from None
     if not isinstance(value, kind):
         names = {
             dict: "object",

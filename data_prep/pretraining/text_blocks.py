@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
 from albert_tf.core.errors import UserError
-from data_prep.text_files import decode_invalid
+from data_prep.text_files import check_first_line, decode_invalid
 
 # A block ends with a document when it has at least this much text and this many documents, so that there are other
 # documents for a random B. Long documents make a block larger, up to the limit, where they are cut in two.
@@ -95,13 +95,17 @@ def read_lines(
     """The lines of a file with their line ends, from a byte on; longer lines than `MOST_LINE_BYTES` are cut.
 
     Raises:
-      UserError: the file cannot be read.
+      UserError: the file cannot be read, or is in another form than text in lines.
     """
     try:
         with open_file(path) as file:
             if offset:
                 file.seek(offset)
+            is_first = not offset
             while line := file.readline(MOST_LINE_BYTES):
+                if is_first:
+                    check_first_line(line, path)
+                is_first = False
                 if len(line) == MOST_LINE_BYTES:
                     line += _rest_of_character(file)
                 yield line
