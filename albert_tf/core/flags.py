@@ -193,10 +193,8 @@ class _StandardOutput:
 @contextlib.contextmanager
 def _checked_output() -> Iterator[None]:
     """Within the block, errors of standard output are user errors, also those of its last bytes."""
-    if sys.stdout is None:  # was closed when the program started
-        yield
-        return
-    output = _StandardOutput(sys.stdout)
+    # It is None if it was closed when the program started.
+    output = _StandardOutput(sys.stdout or open(os.devnull, "w"))  # noqa: SIM115 - until the end
     with contextlib.redirect_stdout(output):
         try:
             yield
