@@ -202,7 +202,8 @@ def test_no_word_is_masked_in_part(rows, vocabulary, settings):
 
 @given(rows=sequences(), vocabulary=vocabularies(), settings=masking_settings())
 def test_single_tokens_reach_the_number_wanted(rows, vocabulary, settings):
-    settings = {**settings, "do_whole_word_mask": False, "do_permutation": False}
+    # A longer span is left out where it meets another.
+    settings |= {"do_whole_word_mask": False, "do_permutation": False, "ngram": 1}
     rule = examples.masking_rule(vocabulary, **settings)
     _, predictions = mask(rows, rule)
     for size, count in zip(rows.num_tokens, predictions.counts, strict=True):
