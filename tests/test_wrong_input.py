@@ -619,7 +619,10 @@ def test_passages_of_another_form(name, tmp_path):
         (["--seed=2147483647", "--num_runs=2"], "--num_runs (2) and --restart_collapsed lead to"),
         (["--start_warmup_step=9", "--num_warmup_steps=4"], "(4, from --start_warmup_step=9) must"),
         (["--max_eval_steps=-5"], "--max_eval_steps must be 0, got -5"),
-        (["--worker_hosts=a:99999999"], "needs --distribution_strategy"),
+        (
+            ["--distribution_strategy=multi_worker_mirrored", "--worker_hosts=a:99999"],
+            "--worker_hosts must be host:port of every worker, got 'a:99999'",
+        ),
     ],
 )
 def test_flags_that_contradict_each_other(flags, expected, task_flags):

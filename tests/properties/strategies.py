@@ -35,13 +35,17 @@ JSON = st.recursive(
     max_leaves=10,
 )
 
+HALF_PAIRS = st.sampled_from(
+    ["\ud800", "a\udfff", "\ude00\ud83d"]
+)  # json.dumps writes them as escapes
+
 
 def broken(valid: st.SearchStrategy) -> st.SearchStrategy:
     """JSON values of about the right form: parts of valid ones are replaced by anything, or missing."""
 
     def mutate(value, choose):
         if choose(8) == 0:
-            return choose(JSON)
+            return choose(JSON | HALF_PAIRS)
         if isinstance(value, dict):
             return {key: mutate(each, choose) for key, each in value.items() if choose(8)}
         if isinstance(value, list):

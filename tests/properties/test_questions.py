@@ -5,7 +5,7 @@ import types
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from albert_tf import UserError, predict
@@ -105,16 +105,18 @@ PREDICTORS = [SpanPredictor, ChoicePredictor, ClassificationPredictor]
 
 
 @pytest.mark.parametrize("predictor", PREDICTORS)
+@example(line='{"text_a": ' + "[" * 100_000)
+@example(line='{"question": "\\ud800", "context": "", "text_a": "\\ud800"}')
+@example(line="na\udcefve")
 @given(
     line=(ITEMS | broken(ITEMS) | JSON).map(json.dumps)
     | TEXTS
     | TEXTS.map(lambda text: "{" + text)
-    | st.just("{" + '"a":[' * 100_000)
     | st.binary(max_size=20).map(lambda line: line.decode(errors="surrogateescape"))
 )
 def test_any_line_is_an_item_or_refused_in_one_line(predictor, line):
     instance = object.__new__(predictor)  # of its model, only the class is used
-    instance.predict = lambda items: [{"answer": 1} for _ in items]
+    instance.predict = lambda items: [{"answer": item} for item in items]
     try:
         answers = list(predict.answers(instance, [line], lines_at_a_time=1))
     except UserError as error:
