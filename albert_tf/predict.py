@@ -41,7 +41,13 @@ class PredictSettings(ModelUse):
 
 
 def main(settings: PredictSettings) -> None:
-    """Answers the lines of standard input, or holds a conversation."""
+    """Answers the lines of standard input, or holds a conversation.
+
+    Raises:
+      UserError: the model cannot be read, or a line is not what is expected.
+    """
+    if sys.stdin is None:
+        raise UserError("standard input is closed; expected lines to answer there")
     from albert_tf.serving.predictors import load_predictor  # TensorFlow
 
     settings.register_task()

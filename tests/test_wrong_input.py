@@ -682,6 +682,18 @@ def test_output_that_nobody_can_read(output, flags, tmp_path):
     assert process.stderr == f"program.py: standard output cannot be written ({reason})\n"
 
 
+def test_predict_without_standard_input(no_tensorflow):
+    command = f"{sys.executable} -m albert_tf.predict docs <&-"
+    process = subprocess.run(
+        ["bash", "-c", command],
+        cwd=ROOT,
+        env={**os.environ, **no_tensorflow},
+        capture_output=True,
+        text=True,
+    )
+    assert "standard input is closed" in the_line(process)
+
+
 # --- Records
 
 
