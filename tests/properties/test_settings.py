@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import pathlib
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from albert_tf.core import checksums
 from albert_tf.core.settings import LARGEST_INT32, Settings, is_optional, setting, value_type
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
+from albert_tf.training.run_folder import METRICS_FILE, RunFolder
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from tests.properties.strategies import JSON, TEXTS
 
@@ -140,3 +142,18 @@ def test_files_pass_their_checksums_until_one_changes(contents, tmp_path_factory
     (folder / next(iter(contents))).write_bytes(b"another")
     with pytest.raises(UserError, match="is not the file that was written"):
         checksums.verify(str(folder))
+
+
+METRICS = st.dictionaries(TEXTS, st.floats(), max_size=3)
+
+
+@given(lines=st.lists(st.tuples(st.integers(0, LARGEST_INT32), METRICS), min_size=1, max_size=4))
+def test_a_log_has_one_readable_line_for_each_append(lines, tmp_path_factory):
+    folder = object.__new__(RunFolder)  # of a run, only the path is used
+    folder.path, folder.is_chief = str(tmp_path_factory.mktemp("run")), True
+    for step, values in lines:
+        folder.append_metrics(METRICS_FILE, {**values, "step": step})
+    content = pathlib.Path(folder.file(METRICS_FILE)).read_bytes()
+    assert content.endswith(b"\n")
+    found = [json.loads(line) for line in content.splitlines()]
+    assert repr(found) == repr([{**values, "step": step} for step, values in lines])
