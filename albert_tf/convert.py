@@ -10,6 +10,7 @@ import dataclasses
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
+from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import setting
 from albert_tf.serving.settings import ModelSource
 
@@ -27,6 +28,7 @@ class ConvertSettings(ModelSource):
     )
 
 
+@locks_output_dir
 def main(settings: ConvertSettings) -> None:
     """Reads a model, reports on it, writes it."""
     from albert_tf.core import files

@@ -14,6 +14,7 @@ from typing import Any
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import setting
 from albert_tf.serving.settings import ModelUse
 
@@ -80,6 +81,7 @@ def export_model(model: str, output_dir: str, **options: Any) -> str:
     return main(ExportSettings(model=model, output_dir=output_dir, **options))
 
 
+@locks_output_dir
 def main(settings: ExportSettings) -> str:
     """See `export_model`."""
     from albert_tf.formats import pretrained

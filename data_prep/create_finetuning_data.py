@@ -16,6 +16,7 @@ import numpy as np
 from albert_tf import __version__
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
+from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.progress import Progress
 from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.data.feature_table import FeatureTable
@@ -68,6 +69,7 @@ class FineTuningDataSettings(Settings):
     num_workers: int | None = changed(FineTuningConfig, "num_workers", None)
 
 
+@locks_output_dir
 def main(settings: FineTuningDataSettings) -> None:
     """Reads the training data, makes its features, writes the records."""
     source = make_source(settings)

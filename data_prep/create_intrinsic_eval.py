@@ -28,6 +28,7 @@ from collections.abc import Iterable, Iterator
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
+from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from data_prep.pretraining import build
@@ -73,6 +74,7 @@ def main(settings: IntrinsicSettings) -> None:
         print(f"{number:,} examples in {os.path.join(settings.output_dir, task)}")
 
 
+@locks_output_dir
 def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
     """Makes the three folders of records; an interrupted run is resumed.
 

@@ -11,6 +11,7 @@ import glob
 import itertools
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from absl import app, flags, logging
 
 from albert_tf.core import files
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import Interrupted, UserError
 from albert_tf.core.settings import Settings, value_type
 
 # TensorFlow reads these when it is imported: no start-up log about missing GPUs, and tf_keras as its Keras.
@@ -26,6 +27,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 FLAG_ERROR, INPUT_ERROR = 2, 1  # exit statuses
+SIGNAL_STATUS = 128  # added to the number of the signal that ended the program
 
 
 def run(
@@ -36,8 +38,8 @@ def run(
 ) -> None:
     """Runs a program: flags -> settings -> `main(*settings)`; ends the process.
 
-    A user error ends it with one line on standard error and status 2 (flags) or 1 (anything else); a defect of the
-    program keeps its traceback.
+    A user error ends it with one line on standard error and status 2 (flags) or 1 (anything else), Ctrl-C with status
+    130 and SIGTERM with 143; a defect of the program keeps its traceback.
 
     Args:
       main: called with one instance of each settings class, in order.
@@ -61,13 +63,19 @@ def run(
         except UserError as error:
             _exit_with(error, FLAG_ERROR)
         try:
+            signal.signal(signal.SIGTERM, _interrupt)
             main(*settings.values())
         except UserError as error:
             _exit_with(error, INPUT_ERROR)
-        except KeyboardInterrupt:
-            _exit_with("interrupted", 130)
+        except KeyboardInterrupt as error:
+            number = getattr(error, "number", signal.SIGINT)
+            _exit_with(str(error) or "interrupted", SIGNAL_STATUS + number)
 
     app.run(parse_and_run, flags_parser=functools.partial(_parse_or_exit, positional=positional))
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    raise Interrupted(number=number)
 
 
 def _fill(defaults: Callable, flag_values: flags.FlagValues) -> None:

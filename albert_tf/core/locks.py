@@ -3,24 +3,48 @@
 import contextlib
 import datetime
 import fcntl
+import functools
 import json
 import os
 import socket
 import sys
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Callable, Iterator
+from typing import IO, Any
 
 from albert_tf.core.errors import UserError
 
 LOCK_FILE = ".lock"
 
 
+_held: set[IO] = set()  # the lock files of this process
+
+
+def _release_in_child() -> None:
+    """A forked process shares the locks of its parent: it must not keep them when the parent is killed."""
+    while _held:
+        _held.pop().close()
+
+
+os.register_at_fork(after_in_child=_release_in_child)
+
+
+def locks_output_dir(function: Callable) -> Callable:
+    """Decorates a function of settings that writes their `output_dir`: it holds the lock of this folder."""
+
+    @functools.wraps(function)
+    def with_lock(settings: Any, *arguments: Any) -> Any:
+        with locked(settings.output_dir):
+            return function(settings, *arguments)
+
+    return with_lock
+
+
 @contextlib.contextmanager
 def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iterator[None]:
-    """Holds the lock of a folder, which is made if it does not exist.
+    """Holds the lock of a folder, which is made if it does not exist, and removed if it is still empty at the end.
 
     The system releases the lock when the process ends, however it ends. A remote folder (a path with ://) is not
-    locked, because object stores have no locks.
+    locked, because object stores have no locks; nor is a folder on a file system without locks.
 
     Args:
       folder: the folder.
@@ -28,39 +52,62 @@ def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iter
       wait: whether to wait for the lock; otherwise a lock that is taken is an error.
 
     Raises:
-      UserError: another process holds the lock; says which one and since when.
-      OSError: the folder cannot be written.
+      UserError: another process holds the lock; says which one and since when. Or the folder cannot be written.
     """
     if "://" in folder:
         yield
         return
-    os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, LOCK_FILE)
-    while True:
-        file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 (closed below, or by the next line's error)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            with file:
-                hint = "wait until it ends, or choose another folder"
-                raise UserError(f"--{flag}={folder} is in use by {_holder(file)}: {hint}") from None
-        if _is_current(file, path):
-            break
-        file.close()  # the former holder has just removed this file
-    with file:
-        holder = {
-            "program": os.path.basename(sys.argv[0]),
-            "process": os.getpid(),
-            "host": socket.gethostname(),
-            "since": datetime.datetime.now().isoformat(" ", "seconds"),
-        }
-        file.truncate(0)
-        json.dump(holder, file)
-        file.flush()
-        try:
-            yield
-        finally:
+    is_new = not os.path.exists(folder)
+    try:
+        file = _locked_file(path, wait)
+    except OSError as error:
+        reason = f"cannot be written ({error.strerror}): choose another folder"
+        raise UserError(f"--{flag}={folder} {reason}") from None
+    if isinstance(file, str):
+        hint = "wait until it ends, or choose another folder"
+        raise UserError(f"--{flag}={folder} is in use by {file}: {hint}")
+    _held.add(file)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
             os.remove(path)
+            if is_new:
+                os.rmdir(folder)  # if nothing was written
+        _held.discard(file)
+        file.close()
+
+
+def _locked_file(path: str, wait: bool) -> IO | str:
+    """The lock file, open and locked; or the process that holds its lock, in words."""
+    while True:
+        with contextlib.suppress(FileNotFoundError):  # the former holder removes an empty folder
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 (open as long as the lock is held)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with file:
+                    return _holder(file)
+            except OSError:
+                return file  # no locks on this file system
+            except BaseException:  # Ctrl-C
+                file.close()
+                raise
+            if _is_current(file, path):
+                break
+            file.close()  # the former holder has just removed this file
+    holder = {
+        "program": os.path.basename(sys.argv[0]),
+        "process": os.getpid(),
+        "host": socket.gethostname(),
+        "since": datetime.datetime.now().isoformat(" ", "seconds"),
+    }
+    file.truncate(0)
+    json.dump(holder, file)
+    file.flush()
+    return file
 
 
 def _is_current(file: IO, path: str) -> bool:

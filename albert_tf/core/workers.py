@@ -38,8 +38,11 @@ class Workers(contextlib.AbstractContextManager):
         self._shared = shared
         self._pool: ProcessPoolExecutor | None = None  # created by the first map of several items
 
-    def __exit__(self, *_error: object) -> None:
+    def __exit__(self, _kind: type | None, error: BaseException | None, _traceback: object) -> None:
         if self._pool:
+            if isinstance(error, KeyboardInterrupt):  # their results are no longer wanted
+                for process in self._pool._processes.values():
+                    process.terminate()
             self._pool.shutdown(cancel_futures=True)
 
     def map(self, function: Callable[[Any, Item], Any], items: Iterable[Item]) -> Iterator[Any]:
@@ -124,8 +127,9 @@ _shared: Any  # in a worker process: the first argument of every call
 def _start_worker(shared: Any) -> None:
     global _shared
     _shared = shared
-    # The main process handles Ctrl-C. If it is killed, the thread ends the worker.
+    # The main process handles Ctrl-C, and ends its workers. If it is killed, the thread ends the worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

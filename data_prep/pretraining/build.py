@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import albert_tf
+from albert_tf.core.locks import locked
 from albert_tf.core.workers import Workers
 from albert_tf.data.pretraining_examples import (
     LABEL,
@@ -117,6 +118,11 @@ def complete_run(
     Raises:
       UserError: the folder holds other records, or cannot be written to.
     """
+    with locked(settings.folder, "output_dir" if settings.output_dir else "output_file"):
+        return _complete_run(settings, tokenizer, inputs, files, build)
+
+
+def _complete_run(settings, tokenizer, inputs, files, build) -> tuple[dict[str, Any], bool]:
     identity = run_identity(settings, tokenizer, inputs)
     modified = [file.modified_nanoseconds for file in inputs]
     folder = RecordFolder(settings.folder, identity, modified, files)

@@ -51,7 +51,44 @@ def test_nothing_is_left_after_use(tmp_path):
     for _ in range(2):
         with locked(str(folder)), pytest.raises(UserError, match="is in use"), locked(str(folder)):
             pass
-        assert os.listdir(folder) == []
+        assert not folder.exists()
+    with locked(str(folder)):
+        (folder / "file").touch()
+    assert os.listdir(folder) == ["file"]
+    with locked(str(tmp_path)):
+        pass
+    assert tmp_path.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "folder"):
+        with (
+            pytest.raises(UserError, match=f"--model_dir={folder} cannot be written"),
+            locked(str(folder), "model_dir"),
+        ):
+            pass
+
+
+def test_a_child_does_not_keep_the_lock_of_a_killed_process(tmp_path):
+    program = (
+        "import os, sys, time; from albert_tf.core.locks import locked\n"
+        "with locked(sys.argv[1]):\n"
+        "    if os.fork() == 0: time.sleep(60)\n"
+        "    print('locked', flush=True); time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout.readline() == "locked\n"
+    process.kill()
+    process.wait()
+    try:
+        with locked(str(tmp_path)):
+            pass
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_waiting_processes_take_turns(tmp_path):
