@@ -230,7 +230,11 @@ def staged(folder: str, *, within: str = "") -> Iterator[str]:
                 for path, subfolders, names in os.walk(staging):
                     for name in (*subfolders, *names):
                         _fsync(os.path.join(path, name))
-            _on(folder, lambda system: _move_out(system, staging, folder))
+            try:
+                _on(folder, lambda system: _move_out(system, staging, folder))
+            except KeyboardInterrupt:  # all or none
+                _on(folder, lambda system: _move_out(system, staging, folder))
+                raise
             if "://" not in folder:
                 _fsync(folder)
     finally:

@@ -52,11 +52,14 @@ def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iter
       wait: whether to wait for the lock; otherwise a lock that is taken is an error.
 
     Raises:
-      UserError: another process holds the lock; says which one and since when. Or the folder cannot be written.
+      UserError: another process holds the lock; says which one and since when. Or there is a file of this name, or the
+        folder cannot be written.
     """
     if "://" in folder:
         yield
         return
+    if os.path.isfile(folder):
+        raise UserError(f"--{flag}={folder} is a file: choose a new or empty folder")
     path = os.path.join(folder, LOCK_FILE)
     is_new = not os.path.exists(folder)
     try:

@@ -61,12 +61,11 @@ def test_nothing_is_left_after_use(tmp_path):
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
-    (tmp_path / "file").touch()
-    for folder in (tmp_path / "file", tmp_path / "file" / "folder"):
-        with (
-            pytest.raises(UserError, match=f"--model_dir={folder} cannot be written"),
-            locked(str(folder), "model_dir"),
-        ):
+    file = tmp_path / "file"
+    file.touch()
+    for folder, reason in ((file, "is a file"), (file / "folder", "cannot be written")):
+        message = f"--model_dir={folder} {reason}"
+        with pytest.raises(UserError, match=message), locked(str(folder), "model_dir"):
             pass
 
 
@@ -89,6 +88,7 @@ def test_a_child_does_not_keep_the_lock_of_a_killed_process(tmp_path):
             pass
     finally:
         os.killpg(process.pid, signal.SIGKILL)
+        process.stdout.close()
 
 
 def test_waiting_processes_take_turns(tmp_path):

@@ -19,7 +19,9 @@ from tests.helpers import TINY, random_features, train_spm, write_records
 TRIES_ALL = os.environ.get("ALBERT_TEST_FAULTS") == "all"
 SAMPLE = 3  # changes tried of each program otherwise
 # What two runs of the same command may differ in.
-VARIABLE = re.compile(r"(examples_)?(per_)?seconds?\b|created|date|steps_in_this_process")
+VARIABLE = re.compile(
+    r"(examples_)?(per_)?seconds?\b|created|date|steps_in_this_process|run_id|checksum"
+)
 
 
 @pytest.fixture(scope="module")

@@ -136,7 +136,7 @@ def cases():
                     yield pytest.param(state, name, damage, id=f"{state}-{name}-{damage.__name__}")
 
 
-@pytest.mark.parametrize(("state", "name", "damage"), cases())
+@pytest.mark.parametrize(("state", "name", "damage"), list(cases()))
 def test_a_damaged_file_is_one_line_or_changes_nothing(runs, tmp_path, state, name, damage):
     folder, flags = runs
     run = tmp_path / "run"
