@@ -63,7 +63,8 @@ def run(
         except UserError as error:
             _exit_with(error, FLAG_ERROR)
         try:
-            signal.signal(signal.SIGTERM, _interrupt)
+            if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
+                signal.signal(signal.SIGTERM, _interrupt)
             main(*settings.values())
         except UserError as error:
             _exit_with(error, INPUT_ERROR)

@@ -30,6 +30,11 @@ def flags(tmp_path):
     ]
 
 
+def heed_ctrl_c() -> None:
+    """Undoes what a shell does to processes in its background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def start(*arguments) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, *map(str, arguments)],
@@ -37,6 +42,7 @@ def start(*arguments) -> subprocess.Popen:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=heed_ctrl_c,
     )
 
 
@@ -154,7 +160,7 @@ def test_other_programs_end_in_one_line_without_leftovers_or_orphans(tmp_path, n
     wait_for(lambda: len(workers()) == 2, process)
     children = workers()
     process.send_signal(number)
-    error = process.communicate(timeout=30)[1].splitlines()
+    error = process.communicate(timeout=60)[1].splitlines()
     assert process.returncode == 128 + number
     assert [line for line in error if not line.endswith(" left")] == [
         "split_sentences.py: interrupted"
@@ -169,7 +175,7 @@ def test_other_programs_end_in_one_line_without_leftovers_or_orphans(tmp_path, n
 def test_early_stopping_counts_the_same_after_every_evaluation(flags, tmp_path):
     """A run that ends by itself stops at the same step when it is stopped and resumed after each step."""
     flags += ["--eval_every_steps=1", "--save_checkpoints_steps=1", "--learning_rate=0"]
-    flags += ["--early_stopping_evaluations=3", "--num_train_steps=8"]
+    flags += ["--early_stopping_evaluations=3", "--num_train_steps=8", "--log_every_steps=1"]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     pretrain_here(*flags, f"--output_dir={whole}")
     for step in range(1, 9):

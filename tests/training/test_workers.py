@@ -16,6 +16,7 @@ import safetensors.numpy
 
 from tests.helpers import ROOT, TINY, pretrain_here, random_features, write_records
 from tests.training.test_damaged_run import lines
+from tests.training.test_interruption import heed_ctrl_c
 
 TRIES_ALL = os.environ.get("ALBERT_TEST_FAULTS") == "all"
 STEPS = 120
@@ -58,6 +59,7 @@ def start_pair(folder, name) -> list[subprocess.Popen]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=heed_ctrl_c,
         )
         for index in range(2)
     ]
