@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
@@ -123,8 +124,12 @@ def _is_current(file: IO, path: str) -> bool:
 
 def _holder(file: IO) -> str:
     """The process that a lock file names, in words."""
-    file.seek(0)
-    try:
-        return "{program} (process {process} on {host}, since {since})".format(**json.load(file))
-    except (ValueError, KeyError):  # it has the lock, and has not written yet
-        return "another process"
+    for _ in range(100):
+        file.seek(0)
+        try:
+            return "{program} (process {process} on {host}, since {since})".format(
+                **json.load(file)
+            )
+        except (ValueError, KeyError, TypeError):  # it has the lock, and has not written yet
+            time.sleep(0.01)
+    return "another process"
