@@ -128,6 +128,7 @@ class TrainingLoop:
         )
         # The last logged step and its time; times of evaluations are added, so that they do not count as training.
         self._last_logged = (state.first_step, time.monotonic())
+        self._saved_step = state.first_step
         self._loop_started = (state.first_step, time.monotonic())
         self._steps_in_time = (
             1  # so many steps take `_LOOP_SECONDS`, or fewer; doubled until they do
@@ -201,7 +202,7 @@ class TrainingLoop:
         if is_last or step % run.log_every_steps == 0:
             self._log(step)
         if is_last or step % run.save_checkpoints_steps == 0:
-            self._state.checkpoints.save(step)
+            self._save(step)
         if not is_last:
             self._end_if_interrupted()
 
@@ -217,13 +218,18 @@ class TrainingLoop:
 
     def _end(self) -> NoReturn:
         state = self._state
+        if state.step != self._saved_step:
+            self._save(state.step)
         path = state.folder.file(f"{CHECKPOINTS}/step-{state.step}")
-        if state.checkpoints.latest != path:
-            state.checkpoints.save(state.step)
+        saved = f", whose checkpoint is {path}; the same command continues from there"
         raise Interrupted(
-            f"interrupted at step {state.step:,}, whose checkpoint is {path}; the same command continues from there",
+            f"interrupted at step {state.step:,}{saved if state.step else ''}",
             state.interruption.number or signal.SIGTERM,
         )
+
+    def _save(self, step: int) -> None:
+        self._state.checkpoints.save(step)
+        self._saved_step = step
 
     def _log(self, step: int) -> None:
         """Writes losses, metrics and speed since the last line."""

@@ -136,12 +136,15 @@ class RunFolder:
         if not self.is_chief:
             return
         with self.writing():
+            # What a run left that was killed before its first checkpoint is another run's now.
+            names = (RESULTS_FILE, BEST) if self._run.do_train and not self._is_resumed else ()
             if self._run.overwrite_output_dir:
-                for path in map(self.file, _WRITTEN_BY_RUN):
-                    if os.path.islink(path):
-                        os.remove(path)
-                    elif tf.io.gfile.exists(path):
-                        remove(path)
+                names = _WRITTEN_BY_RUN
+            for path in map(self.file, names):
+                if os.path.islink(path):
+                    os.remove(path)
+                elif tf.io.gfile.exists(path):
+                    remove(path)
             tf.io.gfile.makedirs(self.path)
             if self._run.do_train or not self._is_resumed:
                 self.run_id = self.run_id or uuid.uuid4().hex
@@ -231,7 +234,7 @@ class RunFolder:
             if os.path.islink(path) and not os.path.exists(path):
                 raise UserError(f"{path}: is a link to a file that does not exist; delete it")
             content = files.read_bytes(path) if files.exists(path) else b""
-            kept = self._unchanged(name, content, states.get(name))
+            kept = self._unchanged(name, content, states.get(name)) if step else b""
             lines = kept.splitlines(keepends=True)
             if content and not content.endswith(b"\n") and self.is_chief:
                 print(f"{path}: its last line was incomplete and is cut")

@@ -214,6 +214,20 @@ def test_a_checkpoint_of_another_run_is_refused(runs, tmp_path):
         load_pretrained(run / "checkpoints" / f"step-{STEPS}")
 
 
+def test_a_run_without_a_checkpoint_starts_again_with_nothing_of_the_earlier_attempt(
+    runs, tmp_path
+):
+    """As if it was killed after its first evaluations, and before its first checkpoint."""
+    folder, flags = runs
+    run = tmp_path / "run"
+    shutil.copytree(folder / "finished", run)
+    for path in (run / "checkpoints").glob("step-*"):
+        path.unlink()
+    (run / "metrics.jsonl").write_text('{"step": 1}\n{"st')
+    pretrain_here(*flags, f"--output_dir={run}")
+    assert_same(run, folder / "finished")
+
+
 @pytest.mark.parametrize("name", ["metrics.jsonl", "eval_metrics.jsonl"])
 def test_an_incomplete_last_line_is_cut(runs, tmp_path, capsys, name):
     folder, flags = runs
