@@ -45,8 +45,8 @@ class RunFolder:
       is_chief: whether this process writes; the other workers of a run only read.
 
     Attributes:
-      run_id: in every file that a later process reads, so that a file of another run is noticed. None while
-        config.json, which is of an older version, has none.
+      run_id: in every file that a later process reads, so that a file of another run is noticed. None for a
+        run that an older version started.
 
     Raises:
       UserError: the folder holds another run or other files, or its config.json is damaged.
@@ -147,7 +147,6 @@ class RunFolder:
                     remove(path)
             tf.io.gfile.makedirs(self.path)
             if self._run.do_train or not self._is_resumed:
-                self.run_id = self.run_id or uuid.uuid4().hex
                 self.write_json(CONFIG_FILE, self._values)
 
     def file(self, name: str) -> str:
