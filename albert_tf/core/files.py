@@ -16,7 +16,7 @@ import sys
 import time
 import types
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from albert_tf.core.errors import UserError, first_line
@@ -223,6 +223,7 @@ def staged(folder: str, *, within: str = "") -> Iterator[str]:
     folder = folder or "."
     within = within or folder
     staging, lock = _on(folder, lambda system: _make_staging(system, folder, within))
+    names = []
     try:
         with _final_names(staging, folder):
             yield staging
@@ -230,11 +231,12 @@ def staged(folder: str, *, within: str = "") -> Iterator[str]:
                 for path, subfolders, names in os.walk(staging):
                     for name in (*subfolders, *names):
                         _fsync(os.path.join(path, name))
+            names = _on(folder, lambda system: _all_names(system, staging))
             _on(folder, lambda system: _move_out(system, staging, folder))
             if "://" not in folder:
                 _fsync(folder)
     finally:
-        _on(folder, lambda system: _clean_up(system, staging, folder))
+        _on(folder, lambda system: _clean_up(system, staging, folder, names))
         if lock is not None:
             os.close(lock)
 
@@ -350,13 +352,20 @@ def _move_out(system: Any, staging: str, folder: str) -> None:
         system.rename(new, path, overwrite=True)
 
 
-def _clean_up(system: Any, staging: str, folder: str) -> None:
-    """Removes a temporary folder; an old folder whose new one could not be moved goes back to its place."""
+def _clean_up(system: Any, staging: str, folder: str, names: Sequence[str]) -> None:
+    """Removes a temporary folder; an old folder whose new one could not be moved goes back to its place.
+
+    If some of the files `names` could not be moved, the folder stays for `remove_leftovers`, which moves them.
+    """
     replaced = os.path.join(staging, _REPLACED)
     for name in _all_names(system, replaced) if system.exists(replaced) else ():
         if not system.exists(os.path.join(folder, name)):
             system.rename(os.path.join(replaced, name), os.path.join(folder, name))
-    system.rmtree(staging)
+    left = [name for name in names if system.exists(os.path.join(staging, name))]
+    if 0 < len(left) < len(names):
+        _folders_without_leftovers.discard(os.path.dirname(staging))
+    else:
+        system.rmtree(staging)
 
 
 def _remove_leftovers(system: Any, folder: str) -> None:
