@@ -180,7 +180,9 @@ class RecordFolder:
                 raise UserError(
                     f"{path}: is missing or was changed; empty the folder to make all again"
                 )
-        self.remove_work()  # if a run was killed at the very end
+        # If a run was killed at the very end:
+        self._files.remove_partial(self.path)
+        self.remove_work()
         return metadata
 
     def open(self) -> bool:
