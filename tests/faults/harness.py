@@ -7,6 +7,7 @@ that differ only in names and contents that no program reads are copied once.
 
 import dataclasses
 import errno
+import functools
 import hashlib
 import multiprocessing
 import os
@@ -41,7 +42,7 @@ _UNREAD = (
 )  # in names of files that no program reads
 # What two runs of the same command may differ in.
 _TIMES = re.compile(
-    rb'"[\w ]*((examples_)?(per_)?seconds?|minutes|created|date|steps_in_this_process)[\w ]*": [^,}\n]*'
+    rb'"[\w ]*((examples_)?(per_)?seconds?|minutes|created|date|run_id|checksum|steps_in_this_process)[\w ]*": [^,}\n]*'
     rb"|.*_timestamps?: .*"
 )
 _WITH_TIMES = ("checkpoint", ".json", ".jsonl", ".md")
@@ -186,11 +187,15 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
                 values[name + "/"] = b""
         elif path.name != ".lock":
             is_read = not any(part in name for part in _UNREAD)
-            values[name] = _without_times(path) if is_read else b""
+            status = path.stat()
+            about = (status.st_ino, status.st_size, status.st_mtime_ns)
+            values[name] = _without_times(path, about) if is_read else b""
     return values
 
 
-def _without_times(path: pathlib.Path) -> bytes:
+@functools.lru_cache(maxsize=10_000)
+def _without_times(path: pathlib.Path, about: tuple[int, ...]) -> bytes:
+    """The content of a file, read again if `about` has changed."""
     content = path.read_bytes()
     return _TIMES.sub(b"", content) if path.name.endswith(_WITH_TIMES) else content
 
