@@ -178,12 +178,12 @@ def _run(arguments: list[str], parent: socket.socket, logs: list[str], eagerly: 
 
 
 def contents(folder: pathlib.Path) -> dict[str, bytes]:
-    """The files and empty folders in a folder by their paths, without what differs from run to run."""
+    """The files in a folder by their paths, without what differs from run to run; and hidden folders that are empty."""
     values = {}
     for path in sorted(folder.rglob("*")):
         name = _RANDOM_NAMES.sub("", str(path.relative_to(folder)))
         if path.is_dir():
-            if not any(path.iterdir()):
+            if path.name.startswith(".") and not any(path.iterdir()):
                 values[name + "/"] = b""
         elif path.name != ".lock":
             is_read = not any(part in name for part in _UNREAD)

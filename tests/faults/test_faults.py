@@ -298,11 +298,17 @@ class Tried:
         else:
             self.compare(what)
 
-    def compare(self, what: object, *, allow_more: bool = False) -> None:
-        """Compares the files in the folder with the expected ones by name and content."""
+    def compare(self, what: object, *, results_only: bool = False) -> None:
+        """Compares the files in the folder with the expected ones by name and content.
+
+        Args:
+          what: happened before.
+          results_only: whether there may be other files, and no cache: a program works without one.
+        """
         found = contents(self.output)
-        names = self.expected if allow_more else {**self.expected, **found}
-        for name in names:
+        results = {name for name in self.expected if not name.startswith("cache/")}
+        names = results if results_only else {*self.expected, *found}
+        for name in sorted(names):
             if (content := found.get(name)) != (expected := self.expected.get(name)):
                 contents_of = f"{(content or b'')[:500]!r} instead of {(expected or b'')[:500]!r}"
                 self.failures.append(f"{what}: then {name} is {contents_of}")
@@ -410,7 +416,7 @@ def test_a_failing_disk_is_one_line_and_nothing_is_lost(tried, error, record_pro
         if outcome.status not in (0, 1) or outcome.status == 1 and len(outcome.errors) != 1:
             tried.failures.append(what)
         if outcome.status == 0:
-            tried.compare(what, allow_more=True)
+            tried.compare(what, results_only=True)
         tried.finish(what)
     tried.check()
     figures = {
