@@ -1,5 +1,6 @@
 """Features of a data set: made by several processes if that is faster, and kept in files for further runs."""
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -95,6 +96,8 @@ def cached(
     """
     if not folder:
         return _made(make, description)
+    with contextlib.suppress(OSError):
+        files.remove_leftovers(folder)
     readable_key = json.dumps({**key, "made_by": _made_by()}, indent=2, sort_keys=True) + "\n"
     path = f"{folder.rstrip('/')}/{hashlib.sha256(readable_key.encode()).hexdigest()[:32]}"
     table = _read(f"{path}.npz")
