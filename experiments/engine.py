@@ -53,6 +53,7 @@ class Result:
 
     def __init__(self, path: str, about: Mapping[str, Any], lock: str):
         self.path, self._about, self._lock = path, about, lock
+        files.remove_leftovers(os.path.dirname(path))
         self.measures = self._read()["measures"]
 
     def _read(self) -> dict[str, Any]:

@@ -5,12 +5,13 @@ same data at the same time. The source files of each text are recorded, and a --
 runs are named by the patterns of their texts, so that runs on different files would be mixed up.
 """
 
+import contextlib
 import functools
 import glob
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from albert_tf.core import files
@@ -36,6 +37,14 @@ def key_of(values: Any) -> str:
     """A hash of settings, eight hexadecimal digits."""
     text = json.dumps(values, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+@contextlib.contextmanager
+def alone_in(folder: str) -> Iterator[None]:
+    """Waits for the lock of a folder and holds it; removes what killed processes left incomplete in the folder."""
+    with locked(folder, wait=True):
+        files.remove_leftovers(folder)
+        yield
 
 
 class Workspace:
@@ -85,7 +94,7 @@ class Workspace:
         if SAMPLE_CORPUS in sources:
             program, settings = sample_corpus.main, sample_corpus.SampleSettings
             corpora.append(self._corpus(SAMPLE_CORPUS, program, settings))
-        with locked(self.path("text"), wait=True):
+        with alone_in(self.path("text")):
             self._check_sources(name, described, record)  # another process may have written it
             if not os.path.exists(record):
                 files.write_bytes(record, json.dumps(described, indent=2).encode())
@@ -124,7 +133,7 @@ class Workspace:
     def _corpus(self, name: str, program: Callable, settings: Callable) -> tuple[str, str]:
         folder = self.path("text", name)
         training, held_out = (os.path.join(folder, f"{part}.txt") for part in ("train", "held_out"))
-        with locked(folder, wait=True):
+        with alone_in(folder):
             if not (os.path.exists(training) and os.path.exists(held_out)):
                 outputs = {"output_file": training, "eval_output_file": held_out}
                 program(settings(**outputs, eval_fraction=HELD_OUT))
@@ -136,7 +145,7 @@ class Workspace:
         settings = {"input_file": training, **self.scale.vocabulary}
         folder = self.path("vocabulary", key_of(settings))
         prefix = os.path.join(folder, "spiece")
-        with locked(folder, wait=True):
+        with alone_in(folder):
             if not os.path.exists(f"{prefix}.model"):
                 settings = train_sentencepiece.TrainSettings(output_prefix=prefix, **settings)
                 train_sentencepiece.main(settings)
@@ -179,7 +188,7 @@ class Workspace:
         values.update({"spm_model_file": self.vocabulary(), **self.passages()})
         folder = self.path("intrinsic", key_of(values))
         wanted = [os.path.join(folder, task, "metadata.json") for task in SENTENCE_TASKS]
-        with locked(folder, wait=True):
+        with alone_in(folder):
             if not all(map(os.path.exists, wanted)):
                 settings = create_intrinsic_eval.IntrinsicSettings(output_dir=folder, **values)
                 create_intrinsic_eval.create_intrinsic_eval(settings)
@@ -203,7 +212,7 @@ class Workspace:
         _, held_out = self.text("standard")
         folder = self.path("text", f"halves-{key_of(held_out)}")
         paths = {part: os.path.join(folder, f"{part}.txt") for part in ("dev", "probe")}
-        with locked(folder, wait=True):
+        with alone_in(folder):
             if not all(map(os.path.exists, paths.values())):
                 _cut_by_document(held_out.split(","), paths)
         return paths
@@ -228,7 +237,7 @@ class Workspace:
             return {"train_file": train, "eval_file": dev} if dev else {}
         folder = self.path("squad", key_of([dev, version]))
         paths = {part: os.path.join(folder, f"{part}.json") for part in ("train", "dev")}
-        with locked(folder, wait=True):
+        with alone_in(folder):
             if not os.path.exists(paths["dev"]):
                 _cut_by_article(dev, paths)
         return {"train_file": paths["train"], "eval_file": paths["dev"]}
