@@ -319,7 +319,8 @@ def _final_names(staging: str, folder: str) -> Iterator[None]:
         tensorflow = sys.modules.get("tensorflow")
         if tensorflow and isinstance(error, tensorflow.errors.OpError):
             path, _, reason = first_line(error).replace(staging, folder).rpartition("; ")
-            raise OSError(errno.EIO, reason, path or folder) from error
+            numbers = {os.strerror(number): number for number in errno.errorcode}
+            raise OSError(numbers.get(reason, errno.EIO), reason, path or folder) from error
         raise
 
 
