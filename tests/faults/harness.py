@@ -34,16 +34,12 @@ TIMEOUT = 300  # seconds that a program may take without a change
 _RANDOM_NAMES = re.compile(
     r"(?<=\.albert-tmp-)\d+-\w+|(?<=\.tempstate)\d+|(?<=checkpoint\.tmp)\w+|(?<=tfevents\.).*|(?<=_temp/).+"
 )
-_UNREAD = (
-    "tfevents.",
-    ".tempstate",
-    "checkpoint.tmp",
-    "_temp/",
-)  # in names of files that no program reads
-# What two runs of the same command may differ in.
+# In names of files that no program reads.
+_UNREAD = ("tfevents.", ".tempstate", "checkpoint.tmp", "_temp/")
+# What two runs of the same command may differ in: times, speeds, and size and checksum of the log that has speeds.
 _TIMES = re.compile(
-    rb'"[\w ]*((examples_)?(per_)?seconds?|minutes|created|date|run_id|checksum|steps_in_this_process)[\w ]*": [^,}\n]*'
-    rb"|.*_timestamps?: .*"
+    rb'"[\w ]*((examples_)?(per_)?seconds?|minutes|created|date|run_id|checksum|steps_in_this_process)'
+    rb'[\w ]*": [^,}\n]*|.*_timestamps?: .*|"metrics.jsonl": \{[^}]*\}'
 )
 _WITH_TIMES = ("checkpoint", ".json", ".jsonl", ".md")
 
