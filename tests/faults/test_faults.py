@@ -36,7 +36,7 @@ from tests.faults.system_calls import Change
 from tests.helpers import MICRO, MINE, ROOT, TINY, random_features, train_spm, write_records
 
 # Number of faults of each kind that are tried of each program.
-SAMPLE = os.environ.get("ALBERT_TEST_FAULTS", "2")
+SAMPLE = os.environ.get("ALBERT_TEST_FAULTS", "1")
 TRIES_ALL = SAMPLE == "all"
 pytestmark = pytest.mark.skipif(
     not system_calls.is_supported(), reason="needs Linux 5.5 or later with seccomp"
