@@ -34,14 +34,14 @@ TIMEOUT = 300  # seconds that a program may take without a change
 _RANDOM_NAMES = re.compile(
     r"(?<=\.albert-tmp-)\d+-\w+|(?<=\.tempstate)\d+|(?<=checkpoint\.tmp)\w+|(?<=tfevents\.).*|(?<=_temp/).+"
 )
-# In names of files that no program reads.
-_UNREAD = ("tfevents.", ".tempstate", "checkpoint.tmp", "_temp/")
+# In names of files whose content no program reads, or is random (the UUID of a SavedModel).
+_UNREAD = ("tfevents.", ".tempstate", "checkpoint.tmp", "_temp/", "/fingerprint.pb")
 # What two runs of the same command may differ in: times, speeds, and size and checksum of the log that has speeds.
 _TIMES = re.compile(
     rb'"[\w ]*((examples_)?(per_)?seconds?|minutes|created|date|run_id|checksum|steps_in_this_process)'
-    rb'[\w ]*": [^,}\n]*|.*_timestamps?: .*|"metrics.jsonl": \{[^}]*\}'
+    rb'[\w ]*": [^,}\n]*|.*_timestamps?: .*|"metrics.jsonl": \{[^}]*\}|.*fingerprint\.pb\n'
 )
-_WITH_TIMES = ("checkpoint", ".json", ".jsonl", ".md")
+_WITH_TIMES = ("checkpoint", ".json", ".jsonl", ".md", "SHA256SUMS")
 
 # Programs run in copies of a process that has loaded TensorFlow, but has not used it.
 _context = multiprocessing.get_context("forkserver")

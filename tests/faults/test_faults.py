@@ -289,9 +289,10 @@ class Tried:
             return
         self.restarted.add(state)
         again = self.run()
-        # Programs that do not replace a finished model or record folder say so.
+        # Programs that do not replace finished models, records or exports say so.
         is_refused = any(
-            re.search("holds (a model already|records)", line) for line in again.errors
+            re.search("holds (a model already|records)|is there already", line)
+            for line in again.errors
         )
         if again.status and not is_refused:
             self.failures.append(f"{what}: then status {again.status}, {again.errors[-5:]}")
