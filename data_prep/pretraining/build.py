@@ -26,6 +26,10 @@ import numpy as np
 import albert_tf
 from albert_tf.core.workers import Workers
 from albert_tf.data.pretraining_examples import (
+    A_END,
+    A_START,
+    B_END,
+    B_START,
     LABEL,
     MASKING_SETTINGS,
     PAIR_SETTINGS,
@@ -363,6 +367,7 @@ def _pairs_of_part(job: Job, plan: Plan, part: int) -> tuple[np.ndarray, np.ndar
     for block, units in itertools.groupby(plan.units_of(part), key=lambda unit: unit[0]):
         with job.work.files.open(job.work.file(f"block-{block:06d}")) as file:
             documents = Documents(*(np.load(file) for _ in Documents._fields))
+        pairs_of_block = []
         for _, number, slice_index in units:
             pairs, seeds, _ = _plan_pass(job, documents, block, number)
             # Shuffled, or the same documents of each pass could end up in the same part.
@@ -370,10 +375,26 @@ def _pairs_of_part(job: Job, plan: Plan, part: int) -> tuple[np.ndarray, np.ndar
             first = (part - num_dealt) % plan.num_parts if plan.is_small else slice_index
             rows = order[first :: plan.num_slices]
             num_dealt += len(pairs)
-            pairs = pairs[rows]
-            pairs[:, :LABEL] += first_id
-            all_pairs.append(pairs)
+            pairs_of_block.append(pairs[rows])
             all_seeds.append(seeds[rows])
-        ids_of_blocks.append(documents.ids)
-        first_id += len(documents.ids)
+        ids, pairs = _without_unused_ids(documents.ids, np.concatenate(pairs_of_block))
+        pairs[:, :LABEL] += first_id
+        all_pairs.append(pairs)
+        ids_of_blocks.append(ids)
+        first_id += len(ids)
     return np.concatenate(ids_of_blocks), np.concatenate(all_pairs), np.concatenate(all_seeds)
+
+
+def _without_unused_ids(ids: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The ids that pairs point into, and the pairs with their new places.
+
+    A part of a small corpus takes a few pairs of every block; all ids would be the whole corpus.
+    """
+    changes = np.zeros(len(ids) + 1, np.int32)  # of the number of segments that an id is in
+    np.add.at(changes, pairs[:, [A_START, B_START]], 1)
+    np.add.at(changes, pairs[:, [A_END, B_END]], -1)
+    is_used = np.cumsum(changes[:-1]) > 0
+    new_places = np.concatenate([[0], np.cumsum(is_used)])
+    new_pairs = pairs.copy()
+    new_pairs[:, :LABEL] = new_places[pairs[:, :LABEL]]
+    return ids[is_used], new_pairs

@@ -466,6 +466,16 @@ def test_blocks_end_with_documents_unless_these_are_too_long(tmp_path, monkeypat
     assert blocks[2].place_of(0) == f"{paths[1]}, line 4"
 
 
+def test_blank_lines_make_no_block_longer_than_its_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_blocks, "MOST_BLANK_LINES", 1000)
+    path = tmp_path / "text.txt"
+    path.write_text("one\n" + "\n" * 5000 + "two\n")
+    blocks = list(text_blocks.read_blocks([str(path)]))
+    assert max(len(block.lines) for block in blocks) == 1001
+    assert sum(len(block.lines) for block in blocks) == 5003
+    assert not any(block.was_cut for block in blocks)
+
+
 @pytest.mark.parametrize(
     ("invalid_utf8", "expected"),
     [

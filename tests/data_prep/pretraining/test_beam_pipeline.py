@@ -199,6 +199,7 @@ def test_blocks_are_those_of_the_local_engine(tmp_path, monkeypatch, seed):
     rng = random.Random(seed)
     sizes = {"BLOCK_BYTES": 50, "BLOCK_DOCUMENTS": 3, "LARGE_BLOCK_BYTES": 90}
     sizes |= {"MOST_BLOCK_BYTES": rng.choice([100, 200, 400]), "MOST_LINE_BYTES": 16}
+    sizes["MOST_BLANK_LINES"] = rng.choice([2, 5, 1000])
     for name, size in sizes.items():
         monkeypatch.setattr(text_blocks, name, size)
     monkeypatch.setattr(beam_pipeline, "RANGE_BYTES", rng.choice([7, 33, 150, 10_000]))
