@@ -16,6 +16,7 @@ from orbit import controller as orbit_controller
 
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.progress import Progress
+from albert_tf.model.kernels import graphs_freed
 from albert_tf.training.devices import make_strategy
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.results import describe, write_results
@@ -52,7 +53,7 @@ def run(
     tf_keras.utils.set_random_seed(run_config.seed)
     if run_config.deterministic:
         tf.config.experimental.enable_op_determinism()
-    with strategy.scope():
+    with graphs_freed(), strategy.scope():
         task = make_task()
         with _explained_errors(task, run_config):
             return _complete(start_run(task, run_config, optimizer_config))
