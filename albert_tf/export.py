@@ -5,11 +5,12 @@
 docs/serving.md describes the files and the requests.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from albert_tf.core import files, flags
@@ -86,9 +87,10 @@ def main(settings: ExportSettings) -> str:
     from albert_tf.serving import predictors
 
     settings.register_task()
-    files.remove_leftovers(settings.output_dir)  # also completes the version of a killed export
     name = str(settings.version) if settings.format == "saved_model" else "model.tflite"
     path = os.path.join(settings.output_dir, name)
+    with _errors_named(path):
+        files.remove_leftovers(settings.output_dir)  # also completes the version of a killed export
     if files.exists(path) and not settings.overwrite:
         raise UserError(
             f"{path}: is there already; give another --version or --output_dir, or --overwrite"
@@ -130,22 +132,22 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
     }
     model_name = os.path.basename(os.path.abspath(settings.output_dir))
     parent, name = os.path.split(path)
-    try:
-        with files.staged(parent) as staging, tempfile.TemporaryDirectory() as assets:
-            folder = os.path.join(staging, name)
-            files.write_files(assets, _assets(model.config, about, tokenizer.model_proto))
-            root.assets = {
-                name: tf.saved_model.Asset(os.path.join(assets, name))
-                for name in os.listdir(assets)
-            }
-            info = signatures.tokenization_info(root.assets[VOCABULARY], tokenizer.do_lower_case)
-            functions["tokenization_info"] = info
-            tf.saved_model.save(root, folder, signatures=functions)
-            if settings.warmup:
-                file = os.path.join(folder, warmup.FILE)
-                warmup.write(file, model_name, functions, task["max_seq_length"])
-    except (OSError, tf.errors.OpError) as error:
-        raise UserError(f"{path}: cannot be written ({first_line(error)})") from None
+    with (
+        _errors_named(path),
+        files.staged(parent) as staging,
+        tempfile.TemporaryDirectory() as assets,
+    ):
+        folder = os.path.join(staging, name)
+        files.write_files(assets, _assets(model.config, about, tokenizer.model_proto))
+        root.assets = {
+            name: tf.saved_model.Asset(os.path.join(assets, name)) for name in os.listdir(assets)
+        }
+        info = signatures.tokenization_info(root.assets[VOCABULARY], tokenizer.do_lower_case)
+        functions["tokenization_info"] = info
+        tf.saved_model.save(root, folder, signatures=functions)
+        if settings.warmup:
+            file = os.path.join(folder, warmup.FILE)
+            warmup.write(file, model_name, functions, task["max_seq_length"])
     print(f"{path}: {type(model).__name__}, signatures {', '.join(sorted(functions))}")
 
 
@@ -163,7 +165,8 @@ def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) 
     from albert_tf.serving import tflite
 
     model, _ = pretrained.build_model(weights, dtype="float32")
-    content = tflite.convert(model, task["max_seq_length"], settings.quantization)
+    with _errors_named(path):  # the converter uses the folder of temporary files
+        content = tflite.convert(model, task["max_seq_length"], settings.quantization)
     difference = tflite.largest_difference(content, model, task["max_seq_length"])
     if settings.quantization == "none" and not difference <= tflite.TOLERANCE:
         raise UserError(
@@ -177,15 +180,24 @@ def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) 
         "task": dict(task),
     }
     proto = files.read_bytes(vocabulary) if vocabulary else b""
-    try:
+    with _errors_named(path):
         contents = _assets(model.config, about, proto) | {os.path.basename(path): content}
         files.write_files(settings.output_dir, contents)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({first_line(error)})") from None
     print(
         f"{path}: {type(model).__name__}, {len(content):,} bytes, length {task['max_seq_length']};"
         f" outputs differ from the model's by up to {difference:.1e}"
     )
+
+
+@contextlib.contextmanager
+def _errors_named(path: str) -> Iterator[None]:
+    """Turns errors of the disk into the UserError that a path cannot be written."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        raise UserError(f"{path}: cannot be written ({first_line(error)})") from None
 
 
 if __name__ == "__main__":
