@@ -17,6 +17,7 @@ import json
 import math
 import os
 import queue
+import re
 import signal
 import socket
 import sys
@@ -143,8 +144,9 @@ def array_of(value: Any, spec: tf.TensorSpec) -> np.ndarray:
             return value.encode()
         if not depth and is_text and isinstance(value, dict) and value.keys() == {"b64"}:
             return base64.b64decode(value["b64"], validate=True)
-        is_number = type(value) is int or (spec.dtype.is_floating and type(value) is float)
-        if not depth and not is_text and is_number:
+        kinds = () if is_text else (int, float) if spec.dtype.is_floating else (int,)
+        # `tf.constant` may cut a number that is too large.
+        if not depth and type(value) in kinds and spec.dtype.min <= value <= spec.dtype.max:
             return value
         raise TypeError
 
@@ -457,7 +459,9 @@ class Handler(BaseHTTPRequestHandler):
         except UserError:
             raise
         except tf.errors.InvalidArgumentError as error:
-            raise RequestError(first_line(error)) from None
+            # The message is before the node that failed.
+            message = re.search(r"^(.*)\n\s*\[\[", error.message, re.MULTILINE)
+            raise RequestError(message[1] if message else first_line(error)) from None
         except Exception as error:  # a defect must not stop the server
             raise RequestError(f"{type(error).__name__}: {first_line(error)}", 500) from error
 
