@@ -17,7 +17,7 @@ from typing import Any
 
 from absl import app, flags, logging
 
-from albert_tf.core import files
+from albert_tf.core import files, original_flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, value_type
 
@@ -125,20 +125,27 @@ def check_paths(settings: Settings) -> None:
 
 def _parse_or_exit(argv: Sequence[str], positional: str = "") -> list[str]:
     try:
-        rest = flags.FLAGS(argv)
+        rest = flags.FLAGS(argv, known_only=True)
     except SystemExit:  # --help, after which absl reports a failure
         sys.exit(0)
-    except flags.UnrecognizedFlagError as error:
-        close = difflib.get_close_matches(error.flagname, list(flags.FLAGS), n=1)
-        hint = f"; did you mean --{close[0]}?" if close else "; --help lists the flags"
-        _exit_with(f"--{error.flagname} is not a flag of this program{hint}", FLAG_ERROR)
     except flags.Error as error:
         _exit_with(_explain(error), FLAG_ERROR)
+    if unknown := [argument for argument in rest[1:] if argument.startswith("-")]:
+        _exit_with(" | ".join(map(_explain_unknown, unknown)), FLAG_ERROR)
     if positional and len(rest) == 2 and not flags.FLAGS[positional].present:
         flags.FLAGS[positional].value = rest.pop()
     if len(rest) > 1:
         _exit_with(f"{rest[1]!r} is not a flag; write --name=value", FLAG_ERROR)
     return rest
+
+
+def _explain_unknown(argument: str) -> str:
+    """What an argument that names no flag may have meant."""
+    name = argument.lstrip("-").partition("=")[0]
+    hint = original_flags.replacement(name) or original_flags.replacement(name.removeprefix("no"))
+    close = difflib.get_close_matches(name, list(flags.FLAGS), n=1)
+    hint = hint or (f"did you mean --{close[0]}?" if close else "--help lists the flags")
+    return f"--{name} is not a flag of this program; {hint}"
 
 
 def _explain(error: flags.Error) -> str:
