@@ -19,6 +19,7 @@ from absl import app, flags, logging
 
 from albert_tf.core import files, original_flags
 from albert_tf.core.errors import UserError
+from albert_tf.core.help_text import help_text
 from albert_tf.core.settings import Settings, value_type
 
 # TensorFlow reads these when it is imported: no start-up log about missing GPUs, and tf_keras as its Keras.
@@ -26,6 +27,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 FLAG_ERROR, INPUT_ERROR = 2, 1  # exit statuses
+_HELP = {"--help", "-help", "-h", "-?", "--helpshort", "--helpfull"}
 
 
 def run(
@@ -67,7 +69,13 @@ def run(
         except KeyboardInterrupt:
             _exit_with("interrupted", 130)
 
-    app.run(parse_and_run, flags_parser=functools.partial(_parse_or_exit, positional=positional))
+    def parse(argv: Sequence[str]) -> list[str]:
+        if _HELP.intersection(itertools.takewhile(lambda argument: argument != "--", argv)):
+            print(help_text(sys.modules["__main__"].__doc__, settings_classes))
+            sys.exit(0)
+        return _parse_or_exit(argv, positional)
+
+    app.run(parse_and_run, flags_parser=parse)
 
 
 def _fill(defaults: Callable, flag_values: flags.FlagValues) -> None:
@@ -90,7 +98,6 @@ def define_flags(settings_classes: Sequence[type[Settings]], flag_values: flags.
             field.default,
             help=field.metadata["help"] + (" Required." if field.metadata["required"] else ""),
             flag_values=flag_values,
-            module_name=sys.argv[0],  # --help lists the flags of this module only
         )
 
 
@@ -123,11 +130,9 @@ def check_paths(settings: Settings) -> None:
                 raise UserError(f"--{name}={path}: no such file")
 
 
-def _parse_or_exit(argv: Sequence[str], positional: str = "") -> list[str]:
+def _parse_or_exit(argv: Sequence[str], positional: str) -> list[str]:
     try:
         rest = flags.FLAGS(argv, known_only=True)
-    except SystemExit:  # --help, after which absl reports a failure
-        sys.exit(0)
     except flags.Error as error:
         _exit_with(_explain(error), FLAG_ERROR)
     if unknown := [argument for argument in rest[1:] if argument.startswith("-")]:
