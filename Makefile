@@ -3,7 +3,7 @@
 #   make demo    raw text -> vocabulary -> records -> a small pretrained ALBERT, in about seven minutes on two cores
 #   make test    lint and tests, two files at a time (TEST_PROCESSES=1: one)
 #   make test-fast  lint and the tests that take less than a second each: at most two minutes
-#   make test-faults  kills every program, and makes its disk fail, at each of its changes to files
+#   make test-faults  kills, failing disks, pairs of processes, damaged and hostile files, random text, memory
 #   make slow-tests  runs all tests and writes which are slow to tests/slow_tests.json
 #   make format  puts the code into the project's format
 #   make bench   speed and memory beside peers and limits, at most 40 minutes; make bench-quick: at most 5
@@ -29,7 +29,9 @@ test-fast: lint
 	@$(PYTEST) -m "not slow" $(TEST_FLAGS)
 
 test-faults: setup
-	@ALBERT_TEST_FAULTS=all $(PYTHON) -m pytest -q tests/faults
+	@ALBERT_TEST_FAULTS=all $(PYTHON) -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadgroup \
+		--no-loadscope-reorder tests/faults tests/properties tests/training/test_damaged_run.py \
+		tests/training/test_interruption.py tests/training/test_workers.py $(TEST_FLAGS)
 
 slow-tests: setup
 	@$(PYTEST) --write_slow_tests $(TEST_FLAGS)

@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
@@ -27,6 +28,9 @@ MODEL = AlbertConfig(
     intermediate_size=512,
     max_position_embeddings=64,
 )
+BATCH = 64
+MAX_STEPS, SHORT_STEPS = 2400, 60
+MAX_SECONDS = 500  # until pretraining ends; its evaluations and start take some more
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,70 +49,105 @@ class DemoSettings(Settings):
         return self.output_dir or ("demo/short" if self.short else "demo")
 
 
-def commands(settings: DemoSettings) -> list[tuple[str, list[str]]]:
-    """The programs to run, each with a file that exists when it has finished."""
+def main(settings: DemoSettings) -> None:
+    """Runs the programs and prints the results."""
+    started = time.monotonic()
+    folder = settings.folder
+    files.write_bytes(f"{folder}/albert_config.json", MODEL.to_json_string().encode())
+    for result, program, values in preparation(settings):
+        run_program(result, program, values)
+    steps = number_of_steps(settings, time.monotonic() - started)
+    values = pretraining(folder, steps) | {
+        "eval_file": f"{folder}/records/held_out",
+        "max_eval_steps": 0,
+        "log_every_steps": max(1, steps // 24),
+        "eval_every_steps": steps // 4,
+        "save_checkpoints_steps": steps // 4,
+    }
+    run_program(f"{folder}/run/results.json", "run_pretraining.py", values)
+    print(summary(settings, time.monotonic() - started))
+
+
+def run_program(result: str, program: str, values: Mapping[str, object]) -> None:
+    """Prints a command and runs it, unless the file that it makes exists.
+
+    Raises:
+      UserError: the program fails.
+    """
+    if os.path.exists(result):
+        print(f"\n{result} exists already", flush=True)
+        return
+    command = [*program.split(), *(f"--{name}={value}" for name, value in values.items())]
+    print(f"\n$ python {shlex.join(command)}", flush=True)
+    done = subprocess.run([sys.executable, *command])
+    if done.returncode:
+        raise UserError(f"{program} ended with status {done.returncode}, see above")
+
+
+def preparation(settings: DemoSettings) -> Iterator[tuple[str, str, dict[str, object]]]:
+    """The programs before pretraining: a file that exists when each has finished, its name, its flags."""
     folder = settings.folder
     train, held_out = f"{folder}/train.txt", f"{folder}/held_out.txt"
     vocabulary = f"{folder}/spiece"
-    megabytes, dupe_factor, steps = (1, 2, 60) if settings.short else (0, 5, 2400)
+    megabytes, dupe_factor = (1, 2) if settings.short else (0, 5)
     corpus = {"output_file": train, "eval_output_file": held_out, "eval_fraction": 0.03}
-    corpus["max_megabytes"] = megabytes
+    yield train, "-m data_prep.sample_corpus", {**corpus, "max_megabytes": megabytes}
     sentencepiece = {"input_file": train, "output_prefix": vocabulary}
     sentencepiece["vocab_size"] = MODEL.vocab_size
+    yield f"{vocabulary}.model", "-m data_prep.train_sentencepiece", sentencepiece
     prepare = {
         "spm_model_file": f"{vocabulary}.model",
         "max_seq_length": MODEL.max_position_embeddings,
         "max_predictions_per_seq": 10,
         "single_segment": "clean",
     }
-    pretraining = {
-        "input_file": f"{folder}/records/train",
-        "eval_file": f"{folder}/records/held_out",
-        "output_dir": f"{folder}/run",
-        "albert_config_file": f"{folder}/albert_config.json",
-        "spm_model_file": f"{vocabulary}.model",
-        "train_batch_size": 64,
-        "num_train_steps": steps,
-        "num_warmup_steps": steps // 20,
-        "learning_rate": 0.01,
-        "log_every_steps": steps // 24,
-        "eval_every_steps": steps // 4,
-        "max_eval_steps": 0,
-        "save_checkpoints_steps": steps // 4,
-    }
-    programs: list[tuple[str, str, dict]] = [
-        (train, "-m data_prep.sample_corpus", corpus),
-        (f"{vocabulary}.model", "-m data_prep.train_sentencepiece", sentencepiece),
-    ]
     for name, text, passes in (("train", train, dupe_factor), ("held_out", held_out, 2)):
         records = f"{folder}/records/{name}"
         own = {**prepare, "input_file": text, "output_dir": records, "dupe_factor": passes}
-        programs.append((f"{records}/metadata.json", "-m data_prep.create_pretraining_data", own))
-    programs.append((f"{folder}/run/results.json", "run_pretraining.py", pretraining))
-    return [
-        (result, [*program.split(), *(f"--{name}={value}" for name, value in own.items())])
-        for result, program, own in programs
-    ]
+        yield f"{records}/metadata.json", "-m data_prep.create_pretraining_data", own
+    task = {"output_dir": f"{folder}/packages"}
+    yield f"{folder}/packages/dev.tsv", "-m data_prep.sample_task", task
 
 
-def main(settings: DemoSettings) -> None:
-    """Runs the programs and prints the results."""
-    started = time.monotonic()
-    config_file = f"{settings.folder}/albert_config.json"
-    files.write_bytes(config_file, MODEL.to_json_string().encode())
-    for result, command in commands(settings):
-        if os.path.exists(result):
-            print(f"\n{result} exists already", flush=True)
-            continue
-        print(f"\n$ python {shlex.join(command)}", flush=True)
-        done = subprocess.run([sys.executable, *command])
-        if done.returncode:
-            raise UserError(f"{command[0:2][-1]} ended with status {done.returncode}, see above")
-    print(summary(settings.folder, time.monotonic() - started))
+def pretraining(folder: str, steps: int) -> dict[str, object]:
+    """The flags of pretraining for a number of steps."""
+    return {
+        "input_file": f"{folder}/records/train",
+        "output_dir": f"{folder}/run",
+        "albert_config_file": f"{folder}/albert_config.json",
+        "spm_model_file": f"{folder}/spiece.model",
+        "train_batch_size": BATCH,
+        "num_train_steps": steps,
+        "num_warmup_steps": steps // 20,
+        "learning_rate": 0.01,
+    }
 
 
-def summary(folder: str, seconds: float) -> str:
+def number_of_steps(settings: DemoSettings, seconds: float) -> int:
+    """The number of pretraining steps with which the demo ends within ten minutes.
+
+    Args:
+      settings: the folder and length of the demo.
+      seconds: how long the demo has run.
+    """
+    folder = settings.folder
+    config = f"{folder}/run/config.json"
+    if os.path.exists(config):  # a demo that was interrupted
+        return files.read_json(config)["optimizer"]["num_train_steps"]
+    if settings.short:
+        return SHORT_STEPS
+    print("\nHow fast is this machine?", flush=True)
+    values = {**pretraining(folder, 60), "output_dir": f"{folder}/speed", "log_every_steps": 20}
+    run_program(f"{folder}/speed/results.json", "run_pretraining.py", values)
+    lines = files.read_bytes(f"{folder}/speed/metrics.jsonl").splitlines()
+    speed = files.parse_json(lines[-1], f"{folder}/speed/metrics.jsonl")["examples_per_second"]
+    steps = int(speed / BATCH * (MAX_SECONDS - seconds)) // 24 * 24
+    return min(max(steps, 240), MAX_STEPS)
+
+
+def summary(settings: DemoSettings, seconds: float) -> str:
     """A table of the results, and the next commands."""
+    folder = settings.folder
     results = files.read_json(f"{folder}/run/results.json")
     counts = files.read_json(f"{folder}/records/train/metadata.json")["counts"]
     sizes = [path.stat().st_size for path in pathlib.Path(folder).rglob("*") if path.is_file()]
@@ -126,13 +165,22 @@ def summary(folder: str, seconds: float) -> str:
         "files written": f"{len(sizes)} in {folder}/, {sum(sizes) / 1e6:.0f} MB",
     }
     lines = "\n".join(f"  {name:<35}{value}" for name, value in rows.items())
+    note = (
+        "\nThese few steps only check the programs: the accuracy means nothing."
+        if settings.short
+        else ""
+    )
     return f"""
 {lines}
+{note}
+The model is in {folder}/run/model. Fine-tune it to say which package a text documents (a minute), and ask it:
+  source .venv/bin/activate
+  python run_classifier.py --task_name=tsv --train_file={folder}/packages/train.tsv \\
+    --eval_file={folder}/packages/dev.tsv --text_columns=text --label_column=package \\
+    --init_checkpoint={folder}/run --max_seq_length=64 --learning_rate=3e-4 --output_dir={folder}/classifier
+  python -m albert_tf.predict {folder}/classifier --interactive
 
-The model is in {folder}/run/model. Next commands:
-  .venv/bin/tensorboard --logdir={folder}/run                its curves
-  .venv/bin/python run_pretraining.py --help              every setting
-  README.md, 'Pretrain on your own text'                  the same five commands on your files"""
+README.md, 'Pretrain on your own text', has the demo's commands for your own files."""
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import dataclasses
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
+from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import setting
 from albert_tf.serving.settings import ModelSource
 
@@ -27,10 +28,11 @@ class ConvertSettings(ModelSource):
     )
 
 
+@locks_output_dir
 def main(settings: ConvertSettings) -> None:
     """Reads a model, reports on it, writes it."""
     from albert_tf.core import files
-    from albert_tf.formats import pretrained  # TensorFlow
+    from albert_tf.formats import model_card, pretrained  # TensorFlow
     from albert_tf.tasks import registry
 
     settings.register_task()
@@ -56,8 +58,11 @@ def main(settings: ConvertSettings) -> None:
         settings.spm_model_file or weights.vocabulary,
         do_lower_case=weights.do_lower_case is not False,
         task=weights.task,
-        card_text=definition and definition.card,
+        untrained=report.initialised,
+        card=model_card.Card(text=definition.card if definition else None),
     )
+    if report.initialised:
+        print(f"not written, as they have no trained values: {', '.join(report.initialised)}")
     vocabulary = "with" if settings.spm_model_file or weights.vocabulary else "without"
     print(
         f"{type(model).__name__}, {model.count_params():,} parameters, {vocabulary} vocabulary,"

@@ -5,16 +5,18 @@
 docs/serving.md describes the files and the requests.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from albert_tf.core import files, flags
+from albert_tf.core import checksums, files, flags
 from albert_tf.core.errors import UserError, first_line
-from albert_tf.core.settings import setting
+from albert_tf.core.locks import locks_output_dir
+from albert_tf.core.settings import LARGEST_INT64, setting
 from albert_tf.serving.settings import ModelUse
 
 # TensorFlow is imported by the functions that need it, so that a wrong flag is refused before.
@@ -36,7 +38,9 @@ class ExportSettings(ModelUse):
         "A SavedModel that takes strings, or a TFLite file that takes ids.",
         choices=("saved_model", "tflite"),
     )
-    version: int = setting(1, "Version of a SavedModel; a server takes the highest.", minimum=1)
+    version: int = setting(
+        1, "Version of a SavedModel; a server takes the highest.", minimum=1, maximum=LARGEST_INT64
+    )
     overwrite: bool = setting(False, "Whether an existing export is replaced.")
     dtype: str = setting(
         "float32",
@@ -80,15 +84,17 @@ def export_model(model: str, output_dir: str, **options: Any) -> str:
     return main(ExportSettings(model=model, output_dir=output_dir, **options))
 
 
+@locks_output_dir
 def main(settings: ExportSettings) -> str:
     """See `export_model`."""
     from albert_tf.formats import pretrained
     from albert_tf.serving import predictors
 
     settings.register_task()
-    files.remove_leftovers(settings.output_dir)  # also completes the version of a killed export
     name = str(settings.version) if settings.format == "saved_model" else "model.tflite"
     path = os.path.join(settings.output_dir, name)
+    with _errors_named(path):
+        files.remove_leftovers(settings.output_dir)  # also completes the version of a killed export
     if files.exists(path) and not settings.overwrite:
         raise UserError(
             f"{path}: is there already; give another --version or --output_dir, or --overwrite"
@@ -106,7 +112,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
     import tensorflow as tf
 
     from albert_tf.formats import pretrained
-    from albert_tf.serving import predictors, signatures, warmup
+    from albert_tf.serving import exports, predictors, signatures, warmup
     from albert_tf.tasks import registry
 
     tokenizer = predictors.tokenizer_of(weights, settings.spm_model_file, settings.lower_case)
@@ -130,22 +136,23 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
     }
     model_name = os.path.basename(os.path.abspath(settings.output_dir))
     parent, name = os.path.split(path)
-    try:
-        with files.staged(parent) as staging, tempfile.TemporaryDirectory() as assets:
-            folder = os.path.join(staging, name)
-            files.write_files(assets, _assets(model.config, about, tokenizer.model_proto))
-            root.assets = {
-                name: tf.saved_model.Asset(os.path.join(assets, name))
-                for name in os.listdir(assets)
-            }
-            info = signatures.tokenization_info(root.assets[VOCABULARY], tokenizer.do_lower_case)
-            functions["tokenization_info"] = info
-            tf.saved_model.save(root, folder, signatures=functions)
-            if settings.warmup:
-                file = os.path.join(folder, warmup.FILE)
-                warmup.write(file, model_name, functions, task["max_seq_length"])
-    except (OSError, tf.errors.OpError) as error:
-        raise UserError(f"{path}: cannot be written ({first_line(error)})") from None
+    with (
+        _errors_named(path),
+        files.staged(parent) as staging,
+        tempfile.TemporaryDirectory() as assets,
+    ):
+        folder = os.path.join(staging, name)
+        files.write_files(assets, _assets(model.config, about, tokenizer.model_proto))
+        root.assets = {
+            name: tf.saved_model.Asset(os.path.join(assets, name)) for name in os.listdir(assets)
+        }
+        info = signatures.tokenization_info(root.assets[VOCABULARY], tokenizer.do_lower_case)
+        functions["tokenization_info"] = info
+        tf.saved_model.save(root, folder, signatures=functions)
+        if settings.warmup:
+            file = os.path.join(folder, warmup.FILE)
+            warmup.write(file, model_name, functions, task["max_seq_length"])
+        exports.sum_files(folder)
     print(f"{path}: {type(model).__name__}, signatures {', '.join(sorted(functions))}")
 
 
@@ -162,8 +169,14 @@ def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) 
     from albert_tf.formats import pretrained
     from albert_tf.serving import tflite
 
-    model, _ = pretrained.build_model(weights, dtype="float32")
-    content = tflite.convert(model, task["max_seq_length"], settings.quantization)
+    model, report = pretrained.build_model(weights, dtype="float32")
+    if any(name.startswith("bert/") for name in report.initialised):
+        raise UserError(
+            f"{weights.source}: its file has no values for the pooler, which a TFLite file needs; export"
+            " --format=saved_model"
+        )
+    with _errors_named(path):  # the converter uses the folder of temporary files
+        content = tflite.convert(model, task["max_seq_length"], settings.quantization)
     difference = tflite.largest_difference(content, model, task["max_seq_length"])
     if settings.quantization == "none" and not difference <= tflite.TOLERANCE:
         raise UserError(
@@ -177,15 +190,25 @@ def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) 
         "task": dict(task),
     }
     proto = files.read_bytes(vocabulary) if vocabulary else b""
-    try:
+    with _errors_named(path):
         contents = _assets(model.config, about, proto) | {os.path.basename(path): content}
+        contents[checksums.SUMS_FILE] = checksums.sums_file(contents)
         files.write_files(settings.output_dir, contents)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({first_line(error)})") from None
     print(
         f"{path}: {type(model).__name__}, {len(content):,} bytes, length {task['max_seq_length']};"
         f" outputs differ from the model's by up to {difference:.1e}"
     )
+
+
+@contextlib.contextmanager
+def _errors_named(path: str) -> Iterator[None]:
+    """Turns errors of the disk into the UserError that a path cannot be written."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        raise UserError(f"{path}: cannot be written ({first_line(error)})") from None
 
 
 if __name__ == "__main__":

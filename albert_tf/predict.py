@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from albert_tf.core import flags
+from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import setting
 from albert_tf.serving.settings import ModelUse
@@ -32,14 +32,22 @@ _BATCHES_AT_A_TIME = 8  # among their sequences, those of similar length make a 
 class PredictSettings(ModelUse):
     """The model that answers, and how."""
 
-    batch_size: int = setting(32, "Sequences that the model gets at a time.", minimum=1)
+    batch_size: int = setting(
+        32, "Sequences that the model gets at a time.", minimum=1, maximum=2**16
+    )
     interactive: bool = setting(
         False, "Whether to ask for texts, and answer each for a person to read."
     )
 
 
 def main(settings: PredictSettings) -> None:
-    """Answers the lines of standard input, or holds a conversation."""
+    """Answers the lines of standard input, or holds a conversation.
+
+    Raises:
+      UserError: the model cannot be read, or a line is not what is expected.
+    """
+    if sys.stdin is None:
+        raise UserError("standard input is closed; expected lines to answer there")
     from albert_tf.serving.predictors import load_predictor  # TensorFlow
 
     settings.register_task()
@@ -50,15 +58,18 @@ def main(settings: PredictSettings) -> None:
         max_seq_length=settings.max_seq_length,
         batch_size=settings.batch_size,
     )
+    sys.stdout.reconfigure(encoding="utf-8")
     if settings.interactive:
+        sys.stdin.reconfigure(errors="replace")
         converse(predictor)
         return
+    # Wrong bytes become half surrogate pairs, which `parse` refuses.
+    sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")
     if sys.stdin.isatty():
         print(f"reading lines, each {predictor.expects}; end with ctrl-D", file=sys.stderr)
     lines_at_a_time = settings.batch_size * _BATCHES_AT_A_TIME
-    with contextlib.suppress(BrokenPipeError):
-        for answer in answers(predictor, sys.stdin, lines_at_a_time):
-            print(json.dumps(answer, ensure_ascii=False), flush=True)
+    for answer in answers(predictor, sys.stdin, lines_at_a_time):
+        print(json.dumps(answer, ensure_ascii=False), flush=True)
 
 
 def answers(
@@ -97,14 +108,13 @@ def parse(line: str) -> "Item":
     """A line's text, or the object in it if it begins with a brace.
 
     Raises:
-      UserError: it begins with a brace and is not JSON.
+      UserError: it is not UTF-8, or begins with a brace and is not JSON.
     """
-    if not line.lstrip().startswith("{"):
-        return line
     try:
-        return json.loads(line)
-    except ValueError as error:
-        raise UserError(f"begins with a brace, but is not a JSON object ({error})") from None
+        line.encode()
+    except UnicodeEncodeError:
+        raise UserError("not UTF-8") from None
+    return files.parse_json(line, "begins with a brace") if line.lstrip().startswith("{") else line
 
 
 def converse(predictor: "Predictor") -> None:

@@ -8,26 +8,35 @@ The runners make the same features from the text; those in records are all padde
 """
 
 import dataclasses
-import json
+import io
 import os
+from collections.abc import Mapping
 
 import numpy as np
 
 from albert_tf import __version__
-from albert_tf.core import files, flags
+from albert_tf.core import checksums, files, flags
 from albert_tf.core.errors import UserError
+from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.progress import Progress
 from albert_tf.core.settings import Settings, changed, setting
+from albert_tf.data import record_metadata
 from albert_tf.data.feature_table import FeatureTable
+from albert_tf.data.record_metadata import METADATA_FILE
 from albert_tf.tasks import registry
-from albert_tf.tasks.classification.settings import OWN_TASK, ClassifierConfig
+from albert_tf.tasks.classification.settings import (
+    OWN_TASK,
+    UNTRAINED_TASK,
+    ClassifierConfig,
+    task_key,
+)
 from albert_tf.tasks.race.settings import RaceConfig
 from albert_tf.tasks.settings import FineTuningConfig
 from albert_tf.tasks.source import Source
 from albert_tf.tasks.squad.settings import SquadConfig
 from albert_tf.text.tokenizer import Tokenizer
-from data_prep.pretraining.record_folder import METADATA_FILE
 from data_prep.pretraining.record_writer import encode_examples
+from data_prep.pretraining.settings import MOST_SHARDS
 
 LABEL = "create_finetuning_data"
 _EXAMPLES_AT_A_TIME = 512
@@ -64,10 +73,21 @@ class FineTuningDataSettings(Settings):
     max_query_length: int = changed(SquadConfig, "max_query_length", 64)
     level: str = changed(RaceConfig, "level", "all")
     max_qa_length: int = changed(RaceConfig, "max_qa_length", 128)
-    num_shards: int = setting(8, "Files that the records are spread over.", minimum=1)
+    num_shards: int = setting(
+        8, "Files that the records are spread over.", minimum=1, maximum=MOST_SHARDS
+    )
     num_workers: int | None = changed(FineTuningConfig, "num_workers", None)
 
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks the settings as the runner of the task does.
 
+        Raises:
+          UserError: a setting is wrong; names the flag.
+        """
+        make_source(self)
+
+
+@locks_output_dir
 def main(settings: FineTuningDataSettings) -> None:
     """Reads the training data, makes its features, writes the records."""
     source = make_source(settings)
@@ -75,10 +95,11 @@ def main(settings: FineTuningDataSettings) -> None:
     if files.exists(f"{settings.output_dir}/{METADATA_FILE}"):
         settings.refuse("output_dir", f"={settings.output_dir} holds records: give another folder")
     items = source.read("train")
-    if items is None:
-        settings.refuse("train_file", f"is required for --task_name={settings.task_name}")
     tokenizer = Tokenizer.from_file(settings.spm_model_file, do_lower_case=settings.do_lower_case)
     table = source.features("train", items, tokenizer)
+    if len(table) < settings.num_shards:
+        reason = f"={settings.num_shards}: the data gives {len(table):,} examples, too few for as many files"
+        settings.refuse("num_shards", reason)
     metadata = write_records(table, source, tokenizer, settings)
     size = sum(shard["bytes"] for shard in metadata["shards"])
     print(
@@ -100,15 +121,24 @@ def make_source(settings: FineTuningDataSettings) -> Source:
     if definition.settings is ClassifierConfig:
         if name != OWN_TASK and settings.train_file:
             settings.refuse("train_file", "belongs to --task_name=tsv and to SQuAD")
-        if name == OWN_TASK and not settings.text_columns:
-            settings.refuse("text_columns", "is required with --task_name=tsv")
+        if task_key(name) == UNTRAINED_TASK:
+            settings.refuse("task_name", f"={settings.task_name}: it has no training data")
+    is_in_folder = definition.settings is RaceConfig or (
+        definition.settings is ClassifierConfig and name != OWN_TASK
+    )
+    needed = "data_dir" if is_in_folder else "train_file"
     names = definition.settings.names()
     values = {name: value for name, value in settings.to_dict().items() if name in names}
     if not settings.max_seq_length:
         del values["max_seq_length"]
     if "version" in names:
         values["version"] = name.removeprefix("squad")
-    return registry.resolve(definition.source)(definition.settings(**values))
+    source = registry.resolve(definition.source)(definition.settings(**values))
+    if name == OWN_TASK:
+        source.config.check_columns()
+    if not getattr(settings, needed):
+        settings.refuse(needed, f"is required for --task_name={settings.task_name}")
+    return source
 
 
 def write_records(
@@ -133,7 +163,8 @@ def write_records(
                 parts.append(encode_examples(flat).tobytes())
             content = b"".join(parts)
             _write(settings, name, content)
-            shards.append({"file": name, "examples": len(examples), "bytes": len(content)})
+            file = io.BytesIO(content)
+            shards.append(record_metadata.shard_entry(name, len(examples), len(content), file))
             progress.update(sum(written["examples"] for written in shards))
     metadata = {
         "task_name": source.task_name,
@@ -149,7 +180,7 @@ def write_records(
         "version": __version__,
         "shards": shards,
     }
-    _write(settings, METADATA_FILE, (json.dumps(metadata, indent=2) + "\n").encode())
+    _write(settings, METADATA_FILE, checksums.json_file(metadata))
     return metadata
 
 

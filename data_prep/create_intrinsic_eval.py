@@ -22,12 +22,12 @@ import dataclasses
 import filecmp
 import glob
 import itertools
-import json
 import os
 from collections.abc import Iterable, Iterator
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
+from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from data_prep.pretraining import build
@@ -59,7 +59,9 @@ class IntrinsicSettings(Settings):
     max_predictions_per_seq: int = changed(PretrainingDataSettings, "max_predictions_per_seq", 20)
     masked_lm_prob: float = changed(PretrainingDataSettings, "masked_lm_prob", 0.15)
     random_seed: int = changed(PretrainingDataSettings, "random_seed", 12345)
-    dupe_factor: int = setting(1, "Passes through the passages.", minimum=1)
+    dupe_factor: int = changed(
+        PretrainingDataSettings, "dupe_factor", 1, help="Passes through the passages."
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -73,6 +75,7 @@ def main(settings: IntrinsicSettings) -> None:
         print(f"{number:,} examples in {os.path.join(settings.output_dir, task)}")
 
 
+@locks_output_dir
 def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
     """Makes the three folders of records; an interrupted run is resumed.
 
@@ -136,9 +139,12 @@ def squad_passages(values: dict, source: str) -> Iterable[str]:
     """
     try:
         paragraphs = [part for article in values["data"] for part in article["paragraphs"]]
-        return dict.fromkeys(paragraph["context"] for paragraph in paragraphs)
+        contexts = dict.fromkeys(paragraph["context"] for paragraph in paragraphs)
     except (KeyError, TypeError):
-        raise UserError(f"{source}: expected SQuAD's data, paragraphs and contexts") from None
+        contexts = [None]
+    if not all(isinstance(context, str) for context in contexts):
+        raise UserError(f"{source}: expected SQuAD's data, paragraphs and contexts")
+    return contexts
 
 
 def race_passages(folder: str) -> Iterator[str]:
@@ -151,10 +157,10 @@ def race_passages(folder: str) -> Iterator[str]:
     if not paths:
         raise UserError(f"--race_dir={folder}: no *.txt files there")
     for path in paths:
-        try:
-            yield json.loads(files.read_bytes(path))["article"]
-        except (ValueError, KeyError, TypeError):
-            raise UserError(f"{path}: expected RACE's JSON with an article") from None
+        article = files.read_json(path).get("article")
+        if not isinstance(article, str):
+            raise UserError(f"{path}: expected RACE's JSON with an article")
+        yield article
 
 
 if __name__ == "__main__":

@@ -13,10 +13,11 @@ import glob
 import io
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping
 
-from albert_tf.core import files, flags
-from albert_tf.core.errors import UserError
+from albert_tf.core import checksums, files, flags
+from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.settings import Settings, setting
 from albert_tf.tasks.classification.glue import (
     GLUE_TASKS,
@@ -29,6 +30,7 @@ from albert_tf.tasks.classification.glue import (
 from data_prep import text_files
 
 LABEL = "glue_submission"
+_MOST_BYTES = 256 << 20  # a whole submission has 12 MB
 
 # Every file of a submission: its name -> its task, and its required content.
 FILES: Mapping[str, tuple[GlueTask, LeaderboardFile]] = {
@@ -108,6 +110,7 @@ def collect(runs: str) -> dict[str, bytes]:
             raise UserError(
                 f"--runs: {run} has no predictions for a GLUE test set; run it with --do_predict"
             )
+        checksums.verify(folder)
         for name, path in run_paths.items():
             if name in paths:
                 raise UserError(f"--runs: {paths[name]} and {path} answer the same; drop one run")
@@ -199,9 +202,12 @@ def _read_zip(path: str) -> dict[str, bytes]:
             names = archive.namelist()
             if len(set(names)) != len(names):
                 raise UserError(f"{path}: holds a file twice")
+            if sum(entry.file_size for entry in archive.infolist()) > _MOST_BYTES:
+                raise UserError(f"{path}: its files have more than {_MOST_BYTES:,} bytes")
             return {name: archive.read(name) for name in names}
-    except (OSError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path}: is no readable zip file ({error})") from None
+    # An encrypted file is a RuntimeError, a method of compression that Python lacks a NotImplementedError.
+    except (OSError, zipfile.BadZipFile, RuntimeError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: is no readable zip file ({first_line(error)})") from None
 
 
 def _zipped(contents: Mapping[str, bytes]) -> bytes:

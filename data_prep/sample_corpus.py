@@ -20,7 +20,7 @@ import re
 import sysconfig
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from albert_tf.core import flags
@@ -64,29 +64,43 @@ def main(settings: SampleSettings) -> None:
       UserError: a file cannot be written, or no document is left.
     """
     start = time.monotonic()
-    roots = settings.input_file.split(",") if settings.input_file else default_roots()
-    modules = find_modules(roots)
+    modules = modules_of(settings)
+    with text_files.corpus_writer(settings) as writer:
+        for name, sentences in documents(modules, settings, LABEL):
+            if _is_full(writer, settings):
+                break
+            writer.write(name, sentences)
+    summary = f"{len(modules):,} modules -> {writer.summary()}"
+    text_files.print_note(LABEL, f"{summary}; {time.monotonic() - start:.1f} s")
+
+
+def documents(
+    modules: list["Module"], settings: SampleSettings, label: str
+) -> Iterator[tuple[str, list[str]]]:
+    """The documentation in the modules, without repeated sentences.
+
+    Args:
+      modules: the source files.
+      settings: what is kept.
+      label: the program, in the line that shows progress.
+
+    Yields:
+      Name of a module ("numpy/linalg/linalg.py") and the sentences of a document in it.
+    """
     seen: set[bytes] = set()
     num_bytes_done = 0
     with (
-        text_files.show_progress(LABEL, sum(map(_num_bytes, modules)), "bytes") as progress,
-        text_files.corpus_writer(settings) as writer,
+        text_files.show_progress(label, sum(map(_num_bytes, modules)), "bytes") as progress,
         Workers(settings.num_workers, settings) as workers,
     ):
         chunks = in_chunks(modules, _num_bytes, CHUNK_BYTES)
-        for documents, num_bytes in workers.map(_read_chunk, chunks):
+        for of_chunk, num_bytes in workers.map(_read_chunk, chunks):
             num_bytes_done += num_bytes
             progress.update(num_bytes_done)
-            for name, sentences in documents:
-                if _is_full(writer, settings):
-                    break
+            for name, sentences in of_chunk:
                 sentences = drop_seen(sentences, seen)
                 if len(sentences) >= settings.min_sentences:
-                    writer.write(name, sentences)
-            if _is_full(writer, settings):
-                break
-    summary = f"{len(modules):,} modules -> {writer.summary()}"
-    text_files.print_note(LABEL, f"{summary}; {time.monotonic() - start:.1f} s")
+                    yield name, sentences
 
 
 def _is_full(writer: text_files.CorpusWriter, settings: SampleSettings) -> bool:
@@ -134,6 +148,11 @@ def default_roots() -> list[str]:
     """The folders of the standard library and of the installed packages."""
     roots = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
     return list(dict.fromkeys(map(os.path.realpath, roots)))
+
+
+def modules_of(settings: SampleSettings) -> list[Module]:
+    """The modules that --input_file names."""
+    return find_modules(settings.input_file.split(",") if settings.input_file else default_roots())
 
 
 def find_modules(roots: Iterable[str]) -> list[Module]:

@@ -15,14 +15,14 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import sentencex
 
-from albert_tf.core import flags
+from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
-from albert_tf.core.settings import setting
+from albert_tf.core.settings import LARGEST_INT64, Settings, setting
 from albert_tf.core.workers import Workers, in_chunks
 from data_prep import text_files
 
@@ -72,11 +72,21 @@ class SplitSettings(text_files.CorpusSettings):
     )
     min_sentences: int = setting(2, "Documents with fewer are dropped.", minimum=1)
     max_sentence_chars: int = setting(
-        4000, "Longer sentences are cut between words, in characters.", minimum=20
+        4000,
+        "Longer sentences are cut between words, in characters.",
+        minimum=20,
+        maximum=LARGEST_INT64,
     )
     max_document_chars: int = setting(
-        20_000_000, "Longer documents are cut between lines, in characters.", minimum=1000
+        20_000_000,
+        "Longer documents are cut between lines, in characters.",
+        minimum=1000,
+        maximum=LARGEST_INT64,
     )
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks that no file is both read and written; raises a `UserError`."""
+        text_files.check_not_read(self.input_file, (self.output_file, self.eval_output_file))
 
 
 def main(settings: SplitSettings) -> None:
@@ -167,7 +177,8 @@ def detect_format(line: str) -> str:
         return "wikiextractor"
     if line.lstrip().startswith("{"):
         with contextlib.suppress(ValueError):
-            json.loads(line)
+            with contextlib.suppress(RecursionError):  # will be refused
+                json.loads(line)
             return "jsonl"
     return "text"
 
@@ -215,10 +226,7 @@ def _read_json_lines(
     for number, line in lines:
         if not line.strip():
             continue
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{path}:{number}: not JSON ({error})") from None
+        record = _parse_json_line(line, f"{path}:{number}", settings.invalid_utf8)
         text = record.get(settings.text_field) if isinstance(record, dict) else None
         if not isinstance(text, str):
             raise UserError(
@@ -227,6 +235,22 @@ def _read_json_lines(
             )
         yield from text.splitlines()
         yield END_OF_DOCUMENT
+
+
+# An escape of JSON for half a surrogate pair.
+_HALF_PAIR = re.compile(
+    r"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F].."
+)
+
+
+def _parse_json_line(line: str, place: str, invalid_utf8: str) -> Any:
+    """The value of a JSON line; half a surrogate pair is refused, or becomes U+FFFD unless --invalid_utf8=error."""
+    try:
+        return files.parse_json(line, place, object)
+    except UserError:
+        if invalid_utf8 == "error" or not _HALF_PAIR.search(line):
+            raise
+        return files.parse_json(_HALF_PAIR.sub(r"\\ufffd", line), place, object)
 
 
 def _close_documents(

@@ -4,6 +4,7 @@ The corpus that the programs of this folder hand to each other is UTF-8 text wit
 blank line between documents.
 """
 
+import codecs
 import contextlib
 import dataclasses
 import glob
@@ -18,7 +19,7 @@ from typing import Any, BinaryIO
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
-from albert_tf.core.settings import Settings, setting
+from albert_tf.core.settings import LARGEST_SEED, Settings, setting
 from albert_tf.core.workers import num_workers_setting
 
 REMOTE_READ_BYTES = 16 << 20
@@ -50,7 +51,9 @@ class CorpusSettings(Settings):
         minimum=0,
         maximum=0.99,
     )
-    random_seed: int = setting(12345, "Seed of the choice of held-out documents.", minimum=0)
+    random_seed: int = setting(
+        12345, "Seed of the choice of held-out documents.", minimum=0, maximum=LARGEST_SEED
+    )
     num_workers: int | None = num_workers_setting()
 
     def __post_init__(self):
@@ -63,6 +66,20 @@ class CorpusSettings(Settings):
             self.refuse(
                 "eval_output_file", f"must differ from --output_file, got {self.output_file}"
             )
+
+
+def check_not_read(patterns: str, outputs: Sequence[str]) -> None:
+    """Checks that a program does not overwrite what it reads; remote files are checked when they are read.
+
+    Args:
+      patterns: value of --input_file.
+      outputs: files that the program is going to write.
+
+    Raises:
+      UserError: a file is both.
+    """
+    if "://" not in patterns:
+        expand_paths(patterns, not_among=outputs)
 
 
 def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
@@ -84,7 +101,9 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
     written = {os.path.realpath(path) for path in not_among if path}
     for path in paths:
         if os.path.realpath(path) in written:
-            raise UserError(f"{path} is both read and written; give another output file")
+            raise UserError(
+                f"--input_file: {path} is both read and written; give another output file"
+            )
     return list(dict.fromkeys(paths))
 
 
@@ -99,7 +118,11 @@ def _expand_local(pattern: str) -> list[str]:
             subfolders[:] = sorted(name for name in subfolders if name[0] != ".")
             paths += [os.path.join(folder, name) for name in sorted(names) if name[0] != "."]
     if not paths:
-        raise UserError(f"--input_file={pattern}: no such file on this machine's file systems")
+        raise UserError(f"--input_file={pattern}: no such file or folder on this machine")
+    for path in paths:
+        files.check_regular(path)
+        if not os.path.exists(path):
+            raise UserError(f"{path}: is a link to a file that does not exist")
     return paths
 
 
@@ -177,6 +200,8 @@ class LineReader:
     def _decode_lines(self, file: BinaryIO, path: str) -> Iterator[str]:
         position = 0
         for line_number, line in enumerate(file, start=1):
+            if line_number == 1:
+                check_first_line(line, path)
             try:
                 text = line.decode("utf-8-sig" if line_number == 1 else "utf-8")
             except UnicodeDecodeError as error:
@@ -204,6 +229,22 @@ class LineReader:
         return [f"{self._describe(path)}: {action}" for path in self._num_invalid]
 
 
+def check_first_line(line: bytes, path: str) -> None:
+    """Checks that a file is no UTF-16, and that its lines end in LF or CR LF.
+
+    Args:
+      line: the first of the file, with its end.
+      path: of the file, for the message.
+
+    Raises:
+      UserError: it is in another form.
+    """
+    if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise UserError(f"{path}: is UTF-16; save it as UTF-8")
+    if b"\n" not in line and b"\r" in line.rstrip(b"\r"):
+        raise UserError(f"{path}: its lines end in CR alone; save it with LF or CR LF")
+
+
 def decode_invalid(line: bytes, invalid_utf8: str) -> str | None:
     """A line that is not UTF-8, read as `invalid_utf8_setting` says; None if it is left out."""
     encoding = {"replace": "utf-8", "windows_1252": "windows-1252"}.get(invalid_utf8)
@@ -221,11 +262,13 @@ class OutputFile:
 
     Attributes:
       num_bytes: how much was written so far.
+      sha256: of what was written so far, an object of hashlib.
     """
 
     def __init__(self, path: str, *, within: str = ""):
         self.path = path
         self.num_bytes = 0
+        self.sha256 = hashlib.sha256()
         self._within = within
 
     def write(self, data: bytes) -> None:
@@ -237,6 +280,7 @@ class OutputFile:
         with self._errors_named():
             self._file.write(data)
         self.num_bytes += len(data)
+        self.sha256.update(data)
 
     def __enter__(self) -> "OutputFile":
         self._opened = self._open()
@@ -318,8 +362,9 @@ class CorpusWriter:
     def check_not_empty(self) -> None:
         """Raises a `UserError` if a file would be empty."""
         if not self.training.documents and not self.held_out.documents:
+            source = getattr(self._settings, "input_file", "the input")
             raise UserError(
-                "no document is left: the input is empty, or --min_sentences drops all of it"
+                f"no document is left: {source} is empty, or --min_sentences drops all of it"
             )
         if not self.training.documents:
             raise UserError("every document is held out; lower --eval_fraction")

@@ -17,7 +17,7 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ import sentencepiece
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
-from albert_tf.core.settings import Settings, setting
+from albert_tf.core.settings import LARGEST_INT64, LARGEST_SEED, Settings, setting
 from albert_tf.text.tokenizer import clean_text
 from data_prep import text_files
 
@@ -69,12 +69,26 @@ class TrainSettings(Settings):
         maximum=1,
     )
     input_sentence_size: int = setting(
-        10_000_000, "Sentences to train on, drawn at random from a larger corpus.", minimum=1
+        10_000_000,
+        "Sentences to train on, drawn at random from a larger corpus.",
+        minimum=1,
+        maximum=LARGEST_INT64,
     )
     do_lower_case: bool = setting(True, "Whether to lower-case the text; false for a cased model.")
-    random_seed: int = setting(12345, "Seed of the draw of sentences.", minimum=0)
+    random_seed: int = setting(
+        12345, "Seed of the draw of sentences.", minimum=0, maximum=LARGEST_SEED
+    )
     invalid_utf8: str = text_files.invalid_utf8_setting()
     verbose: bool = setting(False, "Whether to show the log of SentencePiece.")
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks that no file is both read and written; raises a `UserError`."""
+        text_files.check_not_read(self.input_file, self.output_files)
+
+    @property
+    def output_files(self) -> tuple[str, str]:
+        """Paths of the model and of its list of tokens."""
+        return self.output_prefix + ".model", self.output_prefix + ".vocab"
 
 
 def main(settings: TrainSettings) -> None:
@@ -84,7 +98,7 @@ def main(settings: TrainSettings) -> None:
       UserError: a file cannot be read or written, the corpus is empty, or it is too small for the vocabulary.
     """
     start = time.monotonic()
-    outputs = (settings.output_prefix + ".model", settings.output_prefix + ".vocab")
+    outputs = settings.output_files
     paths = text_files.expand_paths(settings.input_file, not_among=outputs)
     sample = _draw_sentences(paths, settings)
     if not sample.num_items:

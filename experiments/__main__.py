@@ -12,9 +12,10 @@ import dataclasses
 import json
 import os
 import sys
+from collections.abc import Mapping
 
 from albert_tf.core import flags
-from albert_tf.core.settings import Settings, changed, setting
+from albert_tf.core.settings import LARGEST_INT32, Settings, changed, setting
 from albert_tf.training.settings import PRECISIONS, RunConfig
 from experiments import declarations
 
@@ -44,6 +45,19 @@ class ResultSettings(Settings):
         """
         names = _names(self.experiments, declarations.DEFINITIONS)
         return [declarations.read_experiment(name) for name in names]
+
+    def chosen_scales(self) -> list[declarations.Scale]:
+        """The chosen scales.
+
+        Raises:
+          UserError: a scale does not exist.
+        """
+        return list(map(declarations.read_scale, _names(self.scale, declarations.SCALES)))
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks that the experiments and the scale exist; raises a `UserError`."""
+        self.chosen()
+        self.chosen_scales()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,8 +115,15 @@ class ExperimentSettings(ResultSettings):
         for flag, known in (("measures", declarations.MEASURES), ("tasks", declarations.TASKS)):
             if unknown := [name for name in _names(getattr(self, flag)) if name not in known]:
                 self.refuse(flag, f"must be among {', '.join(known)}; got {unknown[0]!r}")
-        if not all(map(str.isdigit, _names(self.seeds))):
+        seeds = _names(self.seeds)
+        if not all(seed.isdecimal() and int(seed[:11]) <= LARGEST_INT32 for seed in seeds):
             self.refuse("seeds", f"must be numbers separated by commas, got {self.seeds!r}")
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks that the chosen experiments, rows and scale exist and fit each other; raises a `UserError`."""
+        scale, measures = self.chosen_scale(), tuple(_names(self.measures))
+        for experiment in self.chosen():
+            declarations.check_fits(experiment, scale, measures, self.chosen_rows(experiment))
 
     def chosen_scale(self) -> declarations.Scale:
         """The chosen scale, with --mixed_precision if it is given."""
@@ -167,8 +188,6 @@ def run(settings: ExperimentSettings) -> None:
     scale = settings.chosen_scale()
     work = [(experiment, settings.chosen_rows(experiment)) for experiment in settings.chosen()]
     measures, tasks = tuple(_names(settings.measures)), tuple(_names(settings.tasks))
-    for experiment, rows in work:
-        declarations.check_fits(experiment, scale, measures, rows)
     workspace = Workspace(scale, settings.data_dir, settings.work_dir)
     engine = Engine(workspace, settings.results_dir, measures, tasks)
     seeds = list(map(int, _names(settings.seeds))) or scale.seeds
@@ -180,8 +199,7 @@ def report(settings: ReportSettings) -> None:
     """Writes the tables and plots of all results."""
     from experiments.report import write_report
 
-    scales = list(map(declarations.read_scale, _names(settings.scale, declarations.SCALES)))
-    print(write_report(settings.chosen(), scales, settings.results_dir))
+    print(write_report(settings.chosen(), settings.chosen_scales(), settings.results_dir))
 
 
 def evaluate(settings: EvaluationSettings) -> None:

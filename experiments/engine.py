@@ -8,31 +8,24 @@ import dataclasses
 import datetime
 import functools
 import os
-import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.core import files
+from albert_tf.core import checksums, files
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
 from albert_tf.core.machine import commit, processor_name
 from albert_tf.core.workers import num_cores
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
-from albert_tf.training.run_folder import write_json
 from experiments import intrinsic, layer_changes, training
 from experiments.declarations import FOLDER, MEASURES, PAPER_SIZES, UNTRAINED, Experiment, Row
 from experiments.preparation import Workspace, key_of
+from experiments.recorded import read_result, result_path
 from experiments.training import Trained
-
-
-def result_path(results_dir: str, experiment: Experiment, scale: str, row: Row, seed: int) -> str:
-    """The JSON file of a row and a seed."""
-    name = re.sub(r"[^a-z0-9.]+", "-", row.name.lower()).strip("-")
-    return os.path.join(results_dir, experiment.name, scale, f"{name}-seed{seed}.json")
 
 
 class Result:
@@ -53,12 +46,13 @@ class Result:
 
     def __init__(self, path: str, about: Mapping[str, Any], lock: str):
         self.path, self._about, self._lock = path, about, lock
+        files.remove_leftovers(os.path.dirname(path))
         self.measures = self._read()["measures"]
 
     def _read(self) -> dict[str, Any]:
         if not os.path.exists(self.path):
             return {**self._about, "made": made(), "measures": {}, "minutes": {}}
-        content = files.read_json(self.path)
+        content = read_result(self.path)
         if changed := _difference(content["declared"], self._about["declared"]):
             raise UserError(
                 f"{self.path}: was made with {changed}; give another --results_dir, or delete it"
@@ -79,7 +73,7 @@ class Result:
             content["minutes"][name] = minutes
             if (now := made()) != content["made"]:
                 content.setdefault("made_later", {})[name] = now
-            write_json(self.path, content)
+            files.write_bytes(self.path, checksums.json_file(content))
         self.measures = content["measures"]
 
 

@@ -49,11 +49,13 @@ def load(path: str, intrinsic_dir: str) -> AlbertForPreTraining:
         known = Tokenizer.from_file(weights.vocabulary).sha256
         record_set = records.find_records(os.path.join(intrinsic_dir, "none"), "intrinsic_dir")
         record_set.require_vocabulary("intrinsic_dir", known, weights.vocabulary, "the model")
-    model, _ = build_model(weights)
+    model, report = build_model(weights)
     if not isinstance(model, AlbertForPreTraining):
         raise UserError(
             f"{path}: is {weights.model_class}, which has no masked-LM head; expected a pretrained model"
         )
+    if report.initialised:
+        raise UserError(f"{path}: its file has no values for {report.initialised[0]}")
     return model
 
 

@@ -5,15 +5,16 @@ same data at the same time. The source files of each text are recorded, and a --
 runs are named by the patterns of their texts, so that runs on different files would be mixed up.
 """
 
+import contextlib
 import functools
 import glob
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from albert_tf.core import files
+from albert_tf.core import checksums, files
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
@@ -36,6 +37,14 @@ def key_of(values: Any) -> str:
     """A hash of settings, eight hexadecimal digits."""
     text = json.dumps(values, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+@contextlib.contextmanager
+def alone_in(folder: str) -> Iterator[None]:
+    """Waits for the lock of a folder and holds it; removes what killed processes left incomplete in the folder."""
+    with locked(folder, wait=True):
+        files.remove_leftovers(folder)
+        yield
 
 
 class Workspace:
@@ -85,10 +94,10 @@ class Workspace:
         if SAMPLE_CORPUS in sources:
             program, settings = sample_corpus.main, sample_corpus.SampleSettings
             corpora.append(self._corpus(SAMPLE_CORPUS, program, settings))
-        with locked(self.path("text"), wait=True):
+        with alone_in(self.path("text")):
             self._check_sources(name, described, record)  # another process may have written it
             if not os.path.exists(record):
-                files.write_bytes(record, json.dumps(described, indent=2).encode())
+                files.write_bytes(record, checksums.json_file(described))
         trainings, held_outs = zip(*corpora, strict=True)
         return ",".join(trainings), ",".join(held_outs)
 
@@ -113,7 +122,7 @@ class Workspace:
 
     def _check_sources(self, name: str, described: Mapping[str, int | None], record: str) -> None:
         """Refuses a work folder whose text of this name was made of different files."""
-        before = files.read_json(record) if os.path.exists(record) else described
+        before = checksums.read_json(record) if os.path.exists(record) else described
         names = sorted({**before, **described})
         if differing := [path for path in names if before.get(path, -1) != described.get(path, -1)]:
             raise UserError(
@@ -124,7 +133,7 @@ class Workspace:
     def _corpus(self, name: str, program: Callable, settings: Callable) -> tuple[str, str]:
         folder = self.path("text", name)
         training, held_out = (os.path.join(folder, f"{part}.txt") for part in ("train", "held_out"))
-        with locked(folder, wait=True):
+        with alone_in(folder):
             if not (os.path.exists(training) and os.path.exists(held_out)):
                 outputs = {"output_file": training, "eval_output_file": held_out}
                 program(settings(**outputs, eval_fraction=HELD_OUT))
@@ -136,7 +145,7 @@ class Workspace:
         settings = {"input_file": training, **self.scale.vocabulary}
         folder = self.path("vocabulary", key_of(settings))
         prefix = os.path.join(folder, "spiece")
-        with locked(folder, wait=True):
+        with alone_in(folder):
             if not os.path.exists(f"{prefix}.model"):
                 settings = train_sentencepiece.TrainSettings(output_prefix=prefix, **settings)
                 train_sentencepiece.main(settings)
@@ -179,7 +188,7 @@ class Workspace:
         values.update({"spm_model_file": self.vocabulary(), **self.passages()})
         folder = self.path("intrinsic", key_of(values))
         wanted = [os.path.join(folder, task, "metadata.json") for task in SENTENCE_TASKS]
-        with locked(folder, wait=True):
+        with alone_in(folder):
             if not all(map(os.path.exists, wanted)):
                 settings = create_intrinsic_eval.IntrinsicSettings(output_dir=folder, **values)
                 create_intrinsic_eval.create_intrinsic_eval(settings)
@@ -203,7 +212,7 @@ class Workspace:
         _, held_out = self.text("standard")
         folder = self.path("text", f"halves-{key_of(held_out)}")
         paths = {part: os.path.join(folder, f"{part}.txt") for part in ("dev", "probe")}
-        with locked(folder, wait=True):
+        with alone_in(folder):
             if not all(map(os.path.exists, paths.values())):
                 _cut_by_document(held_out.split(","), paths)
         return paths
@@ -228,9 +237,10 @@ class Workspace:
             return {"train_file": train, "eval_file": dev} if dev else {}
         folder = self.path("squad", key_of([dev, version]))
         paths = {part: os.path.join(folder, f"{part}.json") for part in ("train", "dev")}
-        with locked(folder, wait=True):
+        with alone_in(folder):
             if not os.path.exists(paths["dev"]):
-                _cut_by_article(dev, paths)
+                _cut_by_article(dev, folder)
+            checksums.verify(folder)
         return {"train_file": paths["train"], "eval_file": paths["dev"]}
 
 
@@ -247,8 +257,14 @@ def _cut_by_document(sources: Sequence[str], paths: Mapping[str, str]) -> None:
         files.write_bytes(path, text.encode())
 
 
-def _cut_by_article(source: str, paths: Mapping[str, str]) -> None:
+def _cut_by_article(source: str, folder: str) -> None:
     values = files.read_json(source)
+    if not isinstance(values.get("data"), list):
+        raise UserError(f"{source}: expected SQuAD's data, a list of articles")
     cut = len(values["data"]) * 3 // 4
-    for part, articles in (("train", values["data"][:cut]), ("dev", values["data"][cut:])):
-        files.write_bytes(paths[part], json.dumps({**values, "data": articles}).encode())
+    parts = {"train.json": values["data"][:cut], "dev.json": values["data"][cut:]}
+    contents = {
+        name: json.dumps({**values, "data": articles}).encode() for name, articles in parts.items()
+    }
+    sums = {checksums.SUMS_FILE: checksums.sums_file(contents)}
+    files.write_files(folder, {**contents, **sums})

@@ -14,6 +14,7 @@ from experiments import verdicts
 from experiments.columns import COLUMNS, Column, Values, shown
 from experiments.declarations import CHANCE, Claim, Experiment, Row, Scale
 from experiments.plots import draw
+from experiments.recorded import read_result
 
 NOTES_FILE = "notes.md"  # written by hand, in the folder of the JSON files
 
@@ -83,7 +84,7 @@ def read_results(experiment: Experiment, scale: Scale, results_dir: str) -> dict
     """The JSON files of an experiment by row, in the order of its rows and of the seeds."""
     folder = os.path.join(results_dir, experiment.name, scale.name)
     paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*.json")))
-    results = sorted(map(files.read_json, paths), key=lambda result: result["seed"])
+    results = sorted(map(read_result, paths), key=lambda result: result["seed"])
     by_row = {
         row.name: of_row
         for row in experiment.rows

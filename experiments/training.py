@@ -35,7 +35,7 @@ from experiments.declarations import (
     Row,
     fine_tuning_classes,
 )
-from experiments.preparation import Workspace, key_of
+from experiments.preparation import Workspace, alone_in, key_of
 
 # Settings of a run that say where it is computed.
 PLACE = RunConfig.names(about_devices=True)
@@ -178,7 +178,8 @@ class Trained:
           `minutes` of training without evaluations; `steps`; `parameters` with the heads; `command`; the curves
           `training` and `evaluation`.
         """
-        with locked(self.folder, wait=True):
+        with alone_in(self.folder):
+            files.remove_leftovers(self.run_folder)
             if not os.path.exists(os.path.join(self.run_folder, RESULTS_FILE)):
                 if self.shallower:
                     self.shallower.train()
@@ -357,6 +358,7 @@ def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
     initial, folder = initial_task(trained, task), task_folder(trained, task)
     path = os.path.join(folder, RESULTS_FILE)
     with locked(folder + ".lock", wait=True):
+        files.remove_leftovers(folder)
         if not os.path.exists(path):
             start = _start(trained, initial)
             _run(trained, task, {**data, "output_dir": folder, "init_checkpoint": start})

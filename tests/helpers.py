@@ -180,6 +180,12 @@ def train_spm(path: pathlib.Path, sentences: Iterable[str], **changes: object) -
     return str(path)
 
 
+def without_checksums(folder: pathlib.Path) -> pathlib.Path:
+    """A model folder whose files may be changed, like those of other programs."""
+    (folder / "SHA256SUMS").unlink(missing_ok=True)
+    return folder
+
+
 def write_files(folder: pathlib.Path, files: Mapping[str, str | bytes]) -> None:
     """Writes files, by their names, and the folders in them."""
     for name, content in files.items():

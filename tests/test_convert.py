@@ -5,9 +5,18 @@ import json
 import numpy as np
 import pytest
 
-from albert_tf import AlbertForPreTraining, UserError, convert, load_pretrained, save_pretrained
+from albert_tf import (
+    AlbertForPreTraining,
+    UserError,
+    convert,
+    load_predictor,
+    load_pretrained,
+    save_pretrained,
+)
+from albert_tf.export import export_model
 from albert_tf.model.heads import AlbertForSpan
-from tests.helpers import TINY, run_script, the_line
+from albert_tf.text.tokenizer import Tokenizer
+from tests.helpers import TINY, run_script, the_line, train_spm
 
 
 def settings(model, folder, **changes) -> convert.ConvertSettings:
@@ -48,4 +57,31 @@ def test_another_model_is_not_overwritten(tmp_path):
 
 def test_a_path_that_does_not_exist_is_refused_before_tensorflow(no_tensorflow):
     process = run_script("-m albert_tf.convert", "nowhere", "--output_dir=x", **no_tensorflow)
-    assert the_line(process).endswith("--model=nowhere: no such file")
+    assert the_line(process).endswith("--model=nowhere: no such file or folder")
+
+
+@pytest.mark.parametrize("format", ["hf", "tf1"])
+@pytest.mark.parametrize("head", ["cls/seq_relationship/", "cls/predictions/", "bert/pooler/"])
+def test_untrained_heads_stay_untrained(tmp_path, head, format):
+    words = ["a cat, a dog. a house - a tree"]
+    vocabulary = train_spm(
+        tmp_path / "words.model", words, model_type="char", hard_vocab_limit=False
+    )
+    size = Tokenizer.from_file(vocabulary).vocab_size
+    source = AlbertForPreTraining(TINY.replace(vocab_size=size, num_hidden_layers=1), seed=4)
+    # Without a pooler, the order of texts means nothing either.
+    starts = (head, "cls/seq_relationship/") if "pooler" in head else (head,)
+    missing = {name for name in source.named_variables() if name.startswith(starts)}
+    folder = tmp_path / "source"
+    save_pretrained(source, folder, spm_model_file=vocabulary, untrained=missing)
+    line = "a [MASK]" if "predictions" in head else "a\tb"
+    reasons = []
+    for path in (folder, tmp_path / "new", tmp_path / "out" / "1"):
+        if path.name == "new":
+            convert.main(settings(folder, path, format=format))
+        elif path.name == "1":
+            export_model(str(tmp_path / "new"), str(tmp_path / "out"), warmup=False)
+        with pytest.raises(UserError, match="this model cannot") as error:
+            load_predictor(path).predict([line])
+        reasons.append(str(error.value))
+    assert len(set(reasons)) == 1

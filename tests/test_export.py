@@ -1,17 +1,12 @@
-"""Exported models: what their signatures give, alone in a process; layout, warm-up, fine-tuning, refusals, a server."""
+"""Exported models: what their signatures give, alone in a process; layout, warm-up, fine-tuning, refusals."""
 
-import contextlib
 import functools
-import importlib.util
 import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-import threading
-import urllib.error
-import urllib.request
 
 import numpy as np
 import pytest
@@ -599,76 +594,5 @@ def test_the_command_refuses_before_tensorflow_is_loaded(tmp_path):
     ]
     done = run(command, cwd=ROOT)
     assert done.returncode == 2
-    assert done.stderr.strip().endswith("--model=nowhere: no such file")
+    assert done.stderr.strip().endswith("--model=nowhere: no such file or folder")
     assert len(done.stderr.splitlines()) == 1
-
-
-# --- The example server ---
-
-
-@pytest.fixture(scope="module")
-def server(exported):
-    """A function that sends a request to the example server: (path, JSON or None) -> (status, JSON)."""
-    spec = importlib.util.spec_from_file_location("serve", ROOT / "tools/serve.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    running = module.make_server(str(exported("pairs").parent), 0)
-    thread = threading.Thread(target=running.serve_forever)
-    thread.start()
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-    def ask(path, content=None):
-        data = None if content is None else json.dumps(content).encode()
-        with contextlib.ExitStack() as stack:
-            try:
-                url = f"http://127.0.0.1:{running.server_port}/v1/models/{path}"
-                response = stack.enter_context(opener.open(url, data))
-            except urllib.error.HTTPError as error:
-                response = stack.enter_context(error)
-            return response.status, json.load(response)
-
-    yield ask
-    running.shutdown()
-    thread.join()
-    running.server_close()
-
-
-def test_the_server_answers_rows_and_columns(server, served):
-    columns = {"text_a": ["the cat", "a dog"], "text_b": ["", "why?"]}
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    status, by_row = server("pairs:predict", {"instances": rows})
-    assert status == 200
-    status, by_column = server("pairs:predict", {"inputs": columns})
-    assert status == 200
-    expected = served("pairs").signatures["serving_default"](
-        **{name: tf.constant(texts) for name, texts in columns.items()}
-    )
-    assert_close(by_column["outputs"]["logits"], expected["logits"])
-    assert by_column["outputs"]["label"] == [label.decode() for label in expected["label"].numpy()]
-    for index, row in enumerate(by_row["predictions"]):
-        assert row == {name: values[index] for name, values in by_column["outputs"].items()}
-
-
-def test_the_server_tells_its_state(server):
-    status, found = server("pairs")
-    assert status == 200
-    (version,) = found["model_version_status"]
-    assert (version["version"], version["state"]) == ("1", "AVAILABLE")
-
-
-@pytest.mark.parametrize(
-    "path, content, status, message",
-    [
-        ("other:predict", {}, 404, "expected /v1/models/pairs:predict"),
-        ("other", None, 404, "expected /v1/models/pairs"),
-        ("pairs:predict", {}, 400, "inputs"),
-        ("pairs:predict", {"instances": [{"text_a": "x"}]}, 400, "text_b"),
-        ("pairs:predict", {"signature_name": "x", "inputs": {}}, 400, "x"),
-        ("pairs:predict", {"inputs": {"text_a": [1], "text_b": ["x"]}}, 400, "TypeError"),
-    ],
-)
-def test_the_server_goes_on_after_wrong_requests(server, path, content, status, message):
-    found_status, found = server(path, content)
-    assert found_status == status
-    assert message in found["error"]
-    assert server("pairs")[0] == 200

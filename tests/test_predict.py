@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 
@@ -192,7 +193,21 @@ def test_a_wrong_line_is_named_after_the_answers_before_it(finished):
     assert str(error.value).startswith('line 3: expected {"question": ..., "context": ...}; got')
 
 
-@pytest.mark.parametrize("line", ["{not json", '{"text": 7}', "a\tb\tc"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "{not json",
+            '{"text": 7}',
+            "a\tb\tc",
+            "na\udcffve",
+            '{"text": "\\ud800"}',
+            '{"text": NaN}',
+        ),
+        '{"text": ' + "[" * 100_000,
+        '{"text": "a", "id": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    ],
+)
 def test_what_is_no_text_is_refused(tiny_pretrained, line):
     predictor = predictors.load_predictor(str(tiny_pretrained))
     with pytest.raises(UserError, match="^line 1: ") as error:
@@ -243,6 +258,24 @@ def test_the_command_answers_standard_input(tiny_pretrained):
     ]
     (line,) = process.stderr.splitlines()
     assert line.startswith("predict.py: line 3: expected a text with [MASK] to fill")
+
+
+def test_the_command_and_bytes_or_an_output_that_are_wrong(tiny_pretrained):
+    command = [sys.executable, "-m", "albert_tf.predict", str(tiny_pretrained), "--batch_size=2"]
+    given = b"\xef\xbb\xbf" + b'{"text": "anna [MASK]", "id": "\xc3\xa9"}\n' + b"na\xefve\n"
+    settings = {"cwd": ROOT, "timeout": 300, "env": {**os.environ, "PYTHONIOENCODING": "ascii"}}
+    process = subprocess.run(command, input=given, capture_output=True, **settings)
+    (answer,) = process.stdout.decode().splitlines()
+    assert json.loads(answer)["id"] == "é"
+    assert process.stderr.decode() == "predict.py: line 2: not UTF-8\n"
+    assert process.returncode == 1
+    with open("/dev/full", "wb") as full:
+        process = subprocess.run(
+            command, input=given, stdout=full, stderr=subprocess.PIPE, **settings
+        )
+    reason = "standard output cannot be written (No space left on device)"
+    assert process.stderr.decode() == f"predict.py: {reason}\n"
+    assert process.returncode == 1
 
 
 def test_a_conversation(finished, monkeypatch, capsys):

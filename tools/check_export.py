@@ -8,15 +8,16 @@ The lines have the format of `python -m albert_tf.predict`, whose answers are th
 import argparse
 import collections
 import os
+import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text  # noqa: F401  (its operations tokenize)
 
 from albert_tf import predict
-from albert_tf.serving import predictors
+from albert_tf.core.errors import UserError
+from albert_tf.serving import exports, predictors
 from albert_tf.serving.in_graph.squad import GraphSquad
 from albert_tf.serving.in_graph.text import GraphText
 from albert_tf.tasks.squad.predictor import SpanOrNonePredictor, SpanPredictor
@@ -67,7 +68,7 @@ def same_answers(expected, exported) -> tuple[bool, float]:
 def main(model: str, export: str, lines: str) -> None:
     """Compares in batches and prints the counts."""
     predictor = predictors.load_predictor(model)
-    answer = tf.saved_model.load(export).signatures["serving_default"]
+    answer = exports.load(export).signatures["serving_default"]
     if isinstance(predictor, SpanPredictor):
         has_null = isinstance(predictor, SpanOrNonePredictor)
         graph_text = GraphSquad(predictor.tokenizer, predictor.task, has_null)
@@ -101,4 +102,7 @@ if __name__ == "__main__":
     parser.add_argument("model")
     parser.add_argument("export", help="folder of one version of the export")
     parser.add_argument("lines", help="file of lines as for predict")
-    main(**vars(parser.parse_args()))
+    try:
+        main(**vars(parser.parse_args()))
+    except UserError as error:
+        sys.exit(str(error))

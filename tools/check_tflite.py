@@ -5,20 +5,23 @@ python tools/check_tflite.py runs/mrpc MRPC glue phone/model.tflite phone8/model
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
-from albert_tf.core.files import read_bytes, read_json
+from albert_tf.core.errors import UserError
+from albert_tf.core.files import read_json
 from albert_tf.core.tables import table
-from albert_tf.serving import predictors, tflite
+from albert_tf.serving import exports, predictors, tflite
 from albert_tf.tasks.classification import glue
 
 
 def main(model: str, task_name: str, data_dir: str, paths: Sequence[str]) -> None:
     """Prints a table with a row for the model and one for each file."""
+    contents = {path: exports.read_tflite(path) for path in paths}
     export = read_json(os.path.join(os.path.dirname(paths[0]), "export.json"))
     length = export["task"]["max_seq_length"]
     predictor = predictors.load_predictor(model, max_seq_length=length)
@@ -30,8 +33,7 @@ def main(model: str, task_name: str, data_dir: str, paths: Sequence[str]) -> Non
     expected = np.array([names.index(answer["label"]) for answer in predictor.predict(items)])
     features = predictor.table(items)
     rows = [(model, "", f"{np.mean(expected == labels):.4f}", "")]
-    for path in paths:
-        content = read_bytes(path)
+    for path, content in contents.items():
         run = tflite.runner(content)
         answers = []
         for row in range(len(features)):
@@ -50,4 +52,7 @@ if __name__ == "__main__":
     parser.add_argument("task_name")
     parser.add_argument("data_dir")
     parser.add_argument("paths", nargs="+", help="TFLite files of the model")
-    main(**vars(parser.parse_args()))
+    try:
+        main(**vars(parser.parse_args()))
+    except UserError as error:
+        sys.exit(str(error))

@@ -1,6 +1,7 @@
-"""The exception for user errors, and the first line of other errors."""
+"""Exceptions for user errors and for signals, and the first line of other errors."""
 
 import re
+import signal
 
 
 class UserError(ValueError):
@@ -9,6 +10,19 @@ class UserError(ValueError):
     The programs print the message and exit with status 1 or 2 (`flags.run`). Every other exception is a defect of the
     program and keeps its traceback.
     """
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal ends the program, SIGTERM or SIGINT (Ctrl-C).
+
+    Args:
+      message: one line.
+      number: of the signal.
+    """
+
+    def __init__(self, message: str = "interrupted", number: int = signal.SIGTERM):
+        super().__init__(message)
+        self.number = number
 
 
 def first_line(error: Exception) -> str:

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import fcntl
 import functools
+import hashlib
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ import sys
 import time
 import types
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from albert_tf.core.errors import UserError, first_line
@@ -56,12 +57,27 @@ def read_bytes(path: str) -> bytes:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
 
 
+def sha256(path: str) -> str:
+    """The hexadecimal hash of a file's content, which is read in pieces.
+
+    Raises:
+      UserError: as `read_bytes`.
+    """
+    check_regular(path)
+    try:
+        return _on(path, lambda system: _sha256(system, path))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+
+
 def check_regular(path: str) -> None:
     """Checks that a local path is no pipe, socket or device; a path that does not exist passes.
 
     Raises:
-      UserError: it is one.
+      UserError: it is one, or the path, which a file may name, has a null character.
     """
+    if "\0" in path:
+        raise UserError(f"{path!r}: is no path")
     if "://" not in path and os.path.exists(path):
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
@@ -105,7 +121,9 @@ def parse_json(content: str | bytes, source: str, kind: type = dict) -> Any:
             f"{source}: not usable as JSON (half a surrogate pair, \\ud800 to \\udfff)"
         ) from None
     except ValueError as error:
-        raise UserError(f"{source}: not JSON ({first_line(error)})") from None
+        is_utf16 = isinstance(content, bytes) and content.startswith((b"\xff\xfe", b"\xfe\xff"))
+        reason = "it is UTF-16; save it as UTF-8" if is_utf16 else first_line(error)
+        raise UserError(f"{source}: not JSON ({reason})") from None
     if not isinstance(value, kind):
         names = {
             dict: "object",
@@ -157,6 +175,14 @@ def _on(path: str, function: Callable[[Any], Any]) -> Any:
 def _read(system: Any, path: str) -> bytes:
     with system.GFile(path, "rb") as file:
         return file.read()
+
+
+def _sha256(system: Any, path: str) -> str:
+    digest = hashlib.sha256()
+    with system.GFile(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def _write(system: Any, path: str, content: bytes) -> None:
@@ -223,18 +249,24 @@ def staged(folder: str, *, within: str = "") -> Iterator[str]:
     folder = folder or "."
     within = within or folder
     staging, lock = _on(folder, lambda system: _make_staging(system, folder, within))
+    names = []
     try:
         with _final_names(staging, folder):
             yield staging
             if "://" not in folder:
-                for path, subfolders, names in os.walk(staging):
-                    for name in (*subfolders, *names):
+                for path, subfolders, file_names in os.walk(staging):
+                    for name in (*subfolders, *file_names):
                         _fsync(os.path.join(path, name))
-            _on(folder, lambda system: _move_out(system, staging, folder))
+            names = _on(folder, lambda system: _all_names(system, staging))
+            try:
+                _on(folder, lambda system: _move_out(system, staging, folder))
+            except KeyboardInterrupt:  # all or none
+                _on(folder, lambda system: _move_out(system, staging, folder))
+                raise
             if "://" not in folder:
                 _fsync(folder)
     finally:
-        _on(folder, lambda system: _clean_up(system, staging, folder))
+        _on(folder, lambda system: _clean_up(system, staging, folder, names))
         if lock is not None:
             os.close(lock)
 
@@ -317,7 +349,8 @@ def _final_names(staging: str, folder: str) -> Iterator[None]:
         tensorflow = sys.modules.get("tensorflow")
         if tensorflow and isinstance(error, tensorflow.errors.OpError):
             path, _, reason = first_line(error).replace(staging, folder).rpartition("; ")
-            raise OSError(errno.EIO, reason, path or folder) from error
+            numbers = {os.strerror(number): number for number in errno.errorcode}
+            raise OSError(numbers.get(reason, errno.EIO), reason, path or folder) from error
         raise
 
 
@@ -350,13 +383,20 @@ def _move_out(system: Any, staging: str, folder: str) -> None:
         system.rename(new, path, overwrite=True)
 
 
-def _clean_up(system: Any, staging: str, folder: str) -> None:
-    """Removes a temporary folder; an old folder whose new one could not be moved goes back to its place."""
+def _clean_up(system: Any, staging: str, folder: str, names: Sequence[str]) -> None:
+    """Removes a temporary folder; an old folder whose new one could not be moved goes back to its place.
+
+    If some of the files `names` could not be moved, the folder stays for `remove_leftovers`, which moves them.
+    """
     replaced = os.path.join(staging, _REPLACED)
     for name in _all_names(system, replaced) if system.exists(replaced) else ():
         if not system.exists(os.path.join(folder, name)):
             system.rename(os.path.join(replaced, name), os.path.join(folder, name))
-    system.rmtree(staging)
+    left = [name for name in names if system.exists(os.path.join(staging, name))]
+    if 0 < len(left) < len(names):
+        _folders_without_leftovers.discard(os.path.dirname(staging))
+    else:
+        system.rmtree(staging)
 
 
 def _remove_leftovers(system: Any, folder: str) -> None:

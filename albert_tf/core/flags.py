@@ -4,6 +4,7 @@ The only file of the library that imports absl.flags. A program calls `run` with
 their instances; defaults, help texts and checks come from the fields (`settings.py`).
 """
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -11,14 +12,17 @@ import glob
 import itertools
 import os
 import re
+import reprlib
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TextIO
 
 from absl import app, flags, logging
 
-from albert_tf.core import files
-from albert_tf.core.errors import UserError
+from albert_tf.core import files, original_flags
+from albert_tf.core.errors import Interrupted, UserError
+from albert_tf.core.help_text import help_text
 from albert_tf.core.settings import Settings, value_type
 
 # TensorFlow reads these when it is imported: no start-up log about missing GPUs, and tf_keras as its Keras.
@@ -26,6 +30,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 FLAG_ERROR, INPUT_ERROR = 2, 1  # exit statuses
+SIGNAL_STATUS = 128  # added to the number of the signal that ended the program
+_HELP = {"--help", "-help", "-h", "-?", "--helpshort", "--helpfull"}
 
 
 def run(
@@ -36,8 +42,8 @@ def run(
 ) -> None:
     """Runs a program: flags -> settings -> `main(*settings)`; ends the process.
 
-    A user error ends it with one line on standard error and status 2 (flags) or 1 (anything else); a defect of the
-    program keeps its traceback.
+    A user error ends it with one line on standard error and status 2 (flags) or 1 (anything else), Ctrl-C with status
+    130 and SIGTERM with 143; a defect of the program keeps its traceback.
 
     Args:
       main: called with one instance of each settings class, in order.
@@ -45,29 +51,51 @@ def run(
       defaults: maps the values of all flags to other defaults, for flags that are not on the command line.
       positional: name of the flag whose value may be given without its name.
     """
-    all_flags = flags.FLAGS
-    define_flags(settings_classes, all_flags)
+    define_flags(settings_classes, flags.FLAGS)
 
-    def parse_and_run(argv: Sequence[str]) -> None:
-        if not all_flags["verbosity"].present:
+    def parse(argv: Sequence[str]) -> list[str]:
+        if _HELP.intersection(itertools.takewhile(lambda argument: argument != "--", argv)):
+            print(help_text(sys.modules["__main__"].__doc__ or "", settings_classes))
+            sys.exit(0)
+        return _parse_or_exit(argv, positional)
+
+    def run_main(_argv: Sequence[str]) -> None:
+        if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # TensorFlow's notes are for its developers
+        settings = _settings_or_exit(settings_classes, defaults)
+        if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
+            signal.signal(signal.SIGTERM, _interrupt)
         try:
-            if defaults:
-                _fill(defaults, all_flags)
-            settings = {cls: settings_from_flags(cls, all_flags) for cls in settings_classes}
-            for group in settings.values():
-                check_paths(group)
-                group.check_with(settings)
-        except UserError as error:
-            _exit_with(error, FLAG_ERROR)
-        try:
-            main(*settings.values())
-        except UserError as error:
-            _exit_with(error, INPUT_ERROR)
-        except KeyboardInterrupt:
-            _exit_with("interrupted", 130)
+            main(*settings)
+        except KeyboardInterrupt as error:
+            number = getattr(error, "number", signal.SIGINT)
+            _exit_with(str(error) or "interrupted", SIGNAL_STATUS + number)
 
-    app.run(parse_and_run, flags_parser=functools.partial(_parse_or_exit, positional=positional))
+    try:
+        with _checked_output():
+            app.run(run_main, flags_parser=parse)
+    except UserError as error:
+        _exit_with(error, INPUT_ERROR)
+
+
+def _settings_or_exit(
+    settings_classes: Sequence[type[Settings]], defaults: Callable | None
+) -> list[Settings]:
+    """The settings of the command line, checked; a wrong one ends the process with `FLAG_ERROR`."""
+    try:
+        if defaults:
+            _fill(defaults, flags.FLAGS)
+        settings = {cls: settings_from_flags(cls, flags.FLAGS) for cls in settings_classes}
+        for group in settings.values():
+            check_paths(group)
+            group.check_with(settings)
+    except UserError as error:
+        _exit_with(error, FLAG_ERROR)
+    return list(settings.values())
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    raise Interrupted(number=number)
 
 
 def _fill(defaults: Callable, flag_values: flags.FlagValues) -> None:
@@ -90,7 +118,6 @@ def define_flags(settings_classes: Sequence[type[Settings]], flag_values: flags.
             field.default,
             help=field.metadata["help"] + (" Required." if field.metadata["required"] else ""),
             flag_values=flag_values,
-            module_name=sys.argv[0],  # --help lists the flags of this module only
         )
 
 
@@ -120,25 +147,30 @@ def check_paths(settings: Settings) -> None:
             exists = os.path.exists(path) or glob.glob(path) or os.path.exists(path + ".index")
             is_remote = "://" in path or path.startswith(files.HUB_PREFIX)
             if not is_remote and not exists:
-                raise UserError(f"--{name}={path}: no such file")
+                raise UserError(f"--{name}={path}: no such file or folder")
 
 
-def _parse_or_exit(argv: Sequence[str], positional: str = "") -> list[str]:
+def _parse_or_exit(argv: Sequence[str], positional: str) -> list[str]:
     try:
-        rest = flags.FLAGS(argv)
-    except SystemExit:  # --help, after which absl reports a failure
-        sys.exit(0)
-    except flags.UnrecognizedFlagError as error:
-        close = difflib.get_close_matches(error.flagname, list(flags.FLAGS), n=1)
-        hint = f"; did you mean --{close[0]}?" if close else "; --help lists the flags"
-        _exit_with(f"--{error.flagname} is not a flag of this program{hint}", FLAG_ERROR)
+        rest = flags.FLAGS(argv, known_only=True)
     except flags.Error as error:
         _exit_with(_explain(error), FLAG_ERROR)
+    if unknown := [argument for argument in rest[1:] if argument.startswith("-")]:
+        _exit_with(" | ".join(map(_explain_unknown, unknown)), FLAG_ERROR)
     if positional and len(rest) == 2 and not flags.FLAGS[positional].present:
         flags.FLAGS[positional].value = rest.pop()
     if len(rest) > 1:
         _exit_with(f"{rest[1]!r} is not a flag; write --name=value", FLAG_ERROR)
     return rest
+
+
+def _explain_unknown(argument: str) -> str:
+    """What an argument that names no flag may have meant."""
+    name = argument.lstrip("-").partition("=")[0]
+    hint = original_flags.replacement(name) or original_flags.replacement(name.removeprefix("no"))
+    close = difflib.get_close_matches(name, list(flags.FLAGS), n=1)
+    hint = hint or (f"did you mean --{close[0]}?" if close else "--help lists the flags")
+    return f"--{name} is not a flag of this program; {hint}"
 
 
 def _explain(error: flags.Error) -> str:
@@ -152,7 +184,49 @@ def _explain(error: flags.Error) -> str:
     expected = kinds.get(flag.flag_type())
     if choices := getattr(flag.parser, "enum_values", None):
         expected = f"one of {', '.join(filter(None, choices))}"
-    return f"--{flag.name} must be {expected}; got {match['value']!r}" if expected else message
+    given = reprlib.repr(match["value"])
+    return f"--{flag.name} must be {expected}; got {given}" if expected else message
+
+
+class _StandardOutput:
+    """Standard output whose errors are user errors: the disk is full, or the reader of a pipe has ended."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with self._checked():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with self._checked():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _checked(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            # What is still buffered goes nowhere: Python would complain about it when it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+            raise UserError(f"standard output cannot be written ({error.strerror})") from None
+
+
+@contextlib.contextmanager
+def _checked_output() -> Iterator[None]:
+    """Within the block, errors of standard output are user errors, also those of its last bytes."""
+    # It is None if it was closed when the program started.
+    output = _StandardOutput(sys.stdout or open(os.devnull, "w"))  # noqa: SIM115 - until the end
+    with contextlib.redirect_stdout(output):
+        try:
+            yield
+        except SystemExit as end:
+            with contextlib.suppress(UserError) if end.code else contextlib.nullcontext():
+                output.flush()
+            raise
 
 
 def _exit_with(message: object, status: int) -> None:

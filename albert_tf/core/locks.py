@@ -3,24 +3,50 @@
 import contextlib
 import datetime
 import fcntl
+import functools
 import json
 import os
 import socket
 import sys
-from collections.abc import Iterator
-from typing import IO
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import IO, Any
 
 from albert_tf.core.errors import UserError
 
 LOCK_FILE = ".lock"
 
 
+_held: dict[tuple[str, int], IO] = {}  # the lock files of this process, by path and thread
+
+
+def _release_in_child() -> None:
+    """A forked process shares the locks of its parent: it must not keep them when the parent is killed."""
+    while _held:
+        _held.popitem()[1].close()
+
+
+os.register_at_fork(after_in_child=_release_in_child)
+
+
+def locks_output_dir(function: Callable) -> Callable:
+    """Decorates a function of settings that writes their `output_dir`: it holds the lock of this folder."""
+
+    @functools.wraps(function)
+    def with_lock(settings: Any, *arguments: Any) -> Any:
+        with locked(settings.output_dir):
+            return function(settings, *arguments)
+
+    return with_lock
+
+
 @contextlib.contextmanager
 def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iterator[None]:
-    """Holds the lock of a folder, which is made if it does not exist.
+    """Holds the lock of a folder, which is made if it does not exist, and removed if it is still empty at the end.
 
     The system releases the lock when the process ends, however it ends. A remote folder (a path with ://) is not
-    locked, because object stores have no locks.
+    locked, because object stores have no locks; nor is a folder on a file system without locks.
 
     Args:
       folder: the folder.
@@ -28,39 +54,69 @@ def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iter
       wait: whether to wait for the lock; otherwise a lock that is taken is an error.
 
     Raises:
-      UserError: another process holds the lock; says which one and since when.
-      OSError: the folder cannot be written.
+      UserError: another process holds the lock; says which one and since when. Or there is a file of this name, or the
+        folder cannot be written.
     """
     if "://" in folder:
         yield
         return
-    os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, LOCK_FILE)
-    while True:
-        file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 (closed below, or by the next line's error)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            with file:
-                hint = "wait until it ends, or choose another folder"
-                raise UserError(f"--{flag}={folder} is in use by {_holder(file)}: {hint}") from None
-        if _is_current(file, path):
-            break
-        file.close()  # the former holder has just removed this file
-    with file:
-        holder = {
-            "program": os.path.basename(sys.argv[0]),
-            "process": os.getpid(),
-            "host": socket.gethostname(),
-            "since": datetime.datetime.now().isoformat(" ", "seconds"),
-        }
-        file.truncate(0)
-        json.dump(holder, file)
-        file.flush()
-        try:
-            yield
-        finally:
+    if os.path.isfile(folder):
+        raise UserError(f"--{flag}={folder} is a file: choose a new or empty folder")
+    path = os.path.join(os.path.realpath(folder), LOCK_FILE)
+    key = (path, threading.get_ident())
+    if key in _held:  # a function that holds it calls one that wants it
+        yield
+        return
+    is_new = not os.path.exists(folder)
+    try:
+        file = _locked_file(path, wait)
+    except OSError as error:
+        reason = f"cannot be written ({error.strerror}): make room or choose another folder"
+        raise UserError(f"--{flag}={folder} {reason}") from None
+    if isinstance(file, str):
+        hint = "wait until it ends, or choose another folder"
+        raise UserError(f"--{flag}={folder} is in use by {file}: {hint}")
+    _held[key] = file
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
             os.remove(path)
+            if is_new:
+                os.rmdir(folder)  # if nothing was written
+        _held.pop(key, None)
+        file.close()
+
+
+def _locked_file(path: str, wait: bool) -> IO | str:
+    """The lock file, open and locked; or the process that holds its lock, in words."""
+    while True:
+        with contextlib.suppress(FileNotFoundError):  # the former holder removes an empty folder
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 (open as long as the lock is held)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with file:
+                    return _holder(file)
+            except OSError:
+                return file  # no locks on this file system
+            except BaseException:  # Ctrl-C
+                file.close()
+                raise
+            if _is_current(file, path):
+                break
+            file.close()  # the former holder has just removed this file
+    holder = {
+        "program": os.path.basename(sys.argv[0]),
+        "process": os.getpid(),
+        "host": socket.gethostname(),
+        "since": datetime.datetime.now().isoformat(" ", "seconds"),
+    }
+    with contextlib.suppress(OSError):  # a full disk: the lock holds, without a name
+        os.truncate(file.fileno(), 0)
+        os.write(file.fileno(), json.dumps(holder).encode())
+    return file
 
 
 def _is_current(file: IO, path: str) -> bool:
@@ -73,8 +129,12 @@ def _is_current(file: IO, path: str) -> bool:
 
 def _holder(file: IO) -> str:
     """The process that a lock file names, in words."""
-    file.seek(0)
-    try:
-        return "{program} (process {process} on {host}, since {since})".format(**json.load(file))
-    except (ValueError, KeyError):  # it has the lock, and has not written yet
-        return "another process"
+    for _ in range(100):
+        file.seek(0)
+        try:
+            return "{program} (process {process} on {host}, since {since})".format(
+                **json.load(file)
+            )
+        except (ValueError, KeyError, TypeError):  # it has the lock, and has not written yet
+            time.sleep(0.01)
+    return "another process"

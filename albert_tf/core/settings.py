@@ -1,12 +1,17 @@
 """Settings: frozen dataclasses whose fields carry a help text and a check; `flags.py` turns the fields into flags."""
 
 import dataclasses
+import math
+import reprlib
 import types
 import typing
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from albert_tf.core.errors import UserError
+
+LARGEST_INT32, LARGEST_INT64 = 2**31 - 1, 2**63 - 1
+LARGEST_SEED = 2**64 - 1  # of the random streams that are not TensorFlow's
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,7 +22,7 @@ class Declaration:
       help: one sentence, with the unit where there is one.
       choices: the allowed values; empty allows all.
       minimum: the least allowed value.
-      maximum: the greatest allowed value.
+      maximum: the greatest allowed value; of a whole number, `LARGEST_INT32` if it is None.
       none_value: a number that stands for None. The type of the field is then `int | None` or `float | None`. Flags,
         TOML files and the config.json of older runs may hold this number.
       required: whether a command line must give it.
@@ -70,7 +75,8 @@ class Settings:
     """Base of all settings: checks every field against its declaration.
 
     Raises:
-      UserError: a value is of another type, not among the choices, or out of bounds; names the field.
+      UserError: a value is of another type, not among the choices, out of bounds, infinite or not a number, or a text
+        that UTF-8 cannot write; names the field.
     """
 
     name_prefix: ClassVar[str] = "--"
@@ -84,16 +90,28 @@ class Settings:
 
     def _check_field(self, field: dataclasses.Field, value: Any) -> None:
         declared, kind = field.metadata, value_type(field)
-        none_value, minimum = declared.get("none_value"), declared.get("minimum")
         if isinstance(kind, type) and type(value) is not kind:
-            self.refuse(field.name, f"must be of type {kind.__name__}, got {value!r}")
+            self.refuse(field.name, f"must be of type {kind.__name__}, got {reprlib.repr(value)}")
         if (choices := declared.get("choices")) and value not in choices:
             self.refuse(field.name, f"must be one of {', '.join(choices)}; got {value!r}")
-        if minimum is not None and not value >= minimum:
-            none_or = "" if none_value in (None, minimum) else f"{none_value} or "
-            self.refuse(field.name, f"must be {none_or}at least {minimum}, got {value}")
-        if declared.get("maximum") is not None and not value <= declared["maximum"]:
-            self.refuse(field.name, f"must be at most {declared['maximum']}, got {value}")
+        if kind is str and not _is_utf8(value):
+            self.refuse(field.name, f"must be text in UTF-8, got {value!r}")
+        if kind is float and not math.isfinite(value):
+            self.refuse(field.name, f"must be a finite number, got {value}")
+        if kind in (int, float):
+            self._check_bounds(field, value)
+
+    def _check_bounds(self, field: dataclasses.Field, value: float) -> None:
+        none_value, minimum, maximum = map(field.metadata.get, ("none_value", "minimum", "maximum"))
+        if maximum is None and type(value) is int:
+            maximum = LARGEST_INT32
+        is_low = minimum is not None and value < minimum
+        is_high = maximum is not None and value > maximum
+        if is_low or is_high:
+            rule = f"at least {minimum}" if is_low else f"at most {maximum}"
+            none_or = "" if is_high or none_value in (None, minimum) else f"{none_value} or "
+            rule = f"{minimum}" if minimum == maximum else none_or + rule
+            self.refuse(field.name, f"must be {rule}, got {reprlib.repr(value)}")
 
     def check_with(self, others: Mapping[type["Settings"], "Settings"]) -> None:
         """Checks these settings against the other settings of the same command line.
@@ -149,4 +167,18 @@ def _normalized(field: dataclasses.Field, value: Any) -> Any:
     is_number = type(value) in (int, float)
     if is_number and value == field.metadata.get("none_value"):
         return None
-    return float(value) if is_number and value_type(field) is float else value
+    if not is_number or value_type(field) is not float:
+        return value
+    try:
+        return float(value)
+    except OverflowError:  # a whole number above 10^308, as JSON may hold it
+        return math.copysign(math.inf, value)
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether UTF-8 can write a text: not with half a surrogate pair, as for each wrong byte of a command line."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 def num_workers_setting() -> Any:
     """The flag --num_workers of every program that has workers; its type is `int | None`."""
     help = "Worker processes; by default, or with 0, one for every core. Changes no result."
-    return setting(None, help, minimum=1, none_value=0, changes_results=False)
+    return setting(None, help, minimum=1, maximum=1024, none_value=0, changes_results=False)
 
 
 class Workers(contextlib.AbstractContextManager):
@@ -38,8 +38,11 @@ class Workers(contextlib.AbstractContextManager):
         self._shared = shared
         self._pool: ProcessPoolExecutor | None = None  # created by the first map of several items
 
-    def __exit__(self, *_error: object) -> None:
+    def __exit__(self, _kind: type | None, error: BaseException | None, _traceback: object) -> None:
         if self._pool:
+            if isinstance(error, KeyboardInterrupt):  # their results are no longer wanted
+                for process in self._pool._processes.values():
+                    process.terminate()
             self._pool.shutdown(cancel_futures=True)
 
     def map(self, function: Callable[[Any, Item], Any], items: Iterable[Item]) -> Iterator[Any]:
@@ -65,7 +68,8 @@ class Workers(contextlib.AbstractContextManager):
         pending = collections.deque()
         try:
             for item in items:
-                pending.append(self._pool.submit(_call, function, item))
+                with _signals_later():  # a new process would handle them as this one does
+                    pending.append(self._pool.submit(_call, function, item))
                 if len(pending) >= 3 * self._num_workers:
                     yield pending.popleft().result()
             while pending:
@@ -118,14 +122,29 @@ def start_method() -> str:
     return "fork" if sys.platform == "linux" and has_one_thread else "spawn"
 
 
+_ENDING = {signal.SIGINT, signal.SIGTERM}
+
+
+@contextlib.contextmanager
+def _signals_later() -> Iterator[None]:
+    """Delays signals until the end of the block; processes that start in it block them until `_start_worker`."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 _shared: Any  # in a worker process: the first argument of every call
 
 
 def _start_worker(shared: Any) -> None:
     global _shared
     _shared = shared
-    # The main process handles Ctrl-C. If it is killed, the thread ends the worker.
+    # The main process handles Ctrl-C, and ends its workers. If it is killed, the thread ends the worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

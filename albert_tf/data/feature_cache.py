@@ -1,5 +1,6 @@
 """Features of a data set: made by several processes if that is faster, and kept in files for further runs."""
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -95,9 +96,11 @@ def cached(
     """
     if not folder:
         return _made(make, description)
+    with contextlib.suppress(OSError):
+        files.remove_leftovers(folder)
     readable_key = json.dumps({**key, "made_by": _made_by()}, indent=2, sort_keys=True) + "\n"
     path = f"{folder.rstrip('/')}/{hashlib.sha256(readable_key.encode()).hexdigest()[:32]}"
-    table = _read(f"{path}.npz")
+    table = _read(f"{path}.npz", readable_key)
     if table is not None:
         print(f"features of {description}: {len(table):,} examples from {path}.npz", flush=True)
         return table
@@ -128,9 +131,9 @@ def _made_by() -> dict[str, str]:
     }
 
 
-def _read(path: str) -> FeatureTable | None:
+def _read(path: str, readable_key: str) -> FeatureTable | None:
     try:
-        return FeatureTable.from_file(path) if files.exists(path) else None
+        return FeatureTable.from_file(path, readable_key) if files.exists(path) else None
     except ValueError as error:
         print(f"{path} cannot be used, so these features are made again: {error}", flush=True)
         return None
@@ -139,7 +142,10 @@ def _read(path: str) -> FeatureTable | None:
 def _write(path: str, table: FeatureTable, readable_key: str) -> None:
     try:
         folder, name = path.rsplit("/", 1)
-        contents = {f"{name}.npz": table.to_bytes(), f"{name}.json": readable_key.encode()}
+        contents = {
+            f"{name}.npz": table.to_bytes(readable_key),
+            f"{name}.json": readable_key.encode(),
+        }
         files.write_files(folder, contents)
     except OSError as error:
         print(

@@ -162,15 +162,19 @@ class FeatureTable:
         )
         return cls(_row_splits(lengths), sequences, columns, first.choices)
 
-    def to_bytes(self) -> bytes:
-        """The table as the bytes of an .npz file, followed by their hash."""
+    def to_bytes(self, key: str = "") -> bytes:
+        """The table as the bytes of an .npz file, followed by the hash of them and the key.
+
+        Args:
+          key: what the table was made from; `from_file` must get the same.
+        """
         sequences = {f"sequence/{name}": _narrow(array) for name, array in self.sequences.items()}
         columns = {f"column/{name}": array for name, array in self.columns.items()}
         choices = np.array([self.choices, _FILE_VERSION])
         file = io.BytesIO()
         np.savez(file, row_splits=self.row_splits, choices=choices, **sequences, **columns)
         # An .npz file has checksums of its arrays, but not of the list of them.
-        file.write(hashlib.sha256(file.getbuffer()).digest())
+        file.write(_hash(file.getbuffer(), key))
         return file.getvalue()
 
     def sha256(self) -> str:
@@ -183,16 +187,16 @@ class FeatureTable:
         return digest.hexdigest()
 
     @classmethod
-    def from_file(cls, path: str) -> "FeatureTable":
+    def from_file(cls, path: str, key: str = "") -> "FeatureTable":
         """Reads the bytes of `to_bytes`; a path with :// is read through TensorFlow.
 
         Raises:
-          ValueError: the file is damaged or of another version; as a UserError, it cannot be read.
+          ValueError: the file is damaged, has another key or is of another version; as a UserError, it cannot be read.
         """
         content = read_bytes(path)
         end = max(0, len(content) - _HASH_BYTES)
-        if hashlib.sha256(memoryview(content)[:end]).digest() != content[end:]:
-            raise ValueError("not a whole table")
+        if _hash(memoryview(content)[:end], key) != content[end:]:
+            raise ValueError("not a whole table, or made from other data")
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         choices, version = arrays["choices"].tolist()
@@ -205,6 +209,12 @@ class FeatureTable:
                 named[kind][rest] = values
         sequences = {name: values.astype(np.int32) for name, values in named["sequence"].items()}
         return cls(arrays["row_splits"], sequences, named["column"], choices)
+
+
+def _hash(content: memoryview, key: str) -> bytes:
+    digest = hashlib.sha256(content)
+    digest.update(key.encode())
+    return digest.digest()
 
 
 def _row_splits(lengths: Sequence[int]) -> np.ndarray:

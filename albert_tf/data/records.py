@@ -5,21 +5,25 @@ Every example has a number that does not depend on the order: epoch * examples i
 Random numbers for an example, as of its masks, are a function of that number.
 """
 
+import concurrent.futures
 import dataclasses
+import fnmatch
+import functools
 import glob
 import gzip
 import os
 import struct
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.core import files as file_system
 from albert_tf.core.errors import UserError, first_line
-from albert_tf.data import compact_records
+from albert_tf.data import compact_records, record_metadata
+from albert_tf.data.record_metadata import METADATA_FILE
 
-METADATA_FILE = "metadata.json"
 # float [B]: 1 = a real example, 0 = padding of an evaluation's last batch.
 EXAMPLE_WEIGHTS = "example_weights"
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -141,20 +145,26 @@ def find_records(patterns: str, flag: str) -> RecordSet:
       flag: its name, for messages.
 
     Raises:
-      UserError: nothing matches, a file is empty, truncated or no TFRecord file, or the files do not belong together.
+      UserError: nothing matches, a file is empty, truncated or no TFRecord file, or the files do not belong together;
+        or they are not those that their metadata.json lists.
     """
-    files = [path for pattern in patterns.split(",") for path in _expand(pattern.strip())]
+    found = {pattern: _expand(pattern) for pattern in map(str.strip, patterns.split(","))}
+    files = [path for paths in found.values() for path in paths]
     if not files:
         raise UserError(f"--{flag}={patterns}: no record files there (*.tfrecord*)")
     metadata = _common_metadata(files, flag)
     known = {shard["file"]: shard for shard in metadata["shards"]}
-    counts = [_count_records(path, known.get(_whole_path(path)), flag) for path in files]
-    kinds = {_is_gzip(path) for path in files}
-    if len(kinds) > 1:
+    _check_listed(found, known, flag)
+    # Remote files answer slowly, but many at a time.
+    with concurrent.futures.ThreadPoolExecutor(_FILES_READ_TOGETHER) as pool:
+        shards = [known.get(_whole_path(path)) for path in files]
+        examined = list(pool.map(functools.partial(_examine, flag), files, shards))
+    counts, kinds = zip(*examined, strict=True)
+    if len(set(kinds)) > 1:
         raise UserError(f"--{flag}: compressed and uncompressed files are mixed; give one kind")
     if not sum(counts):
         raise UserError(f"--{flag}={patterns}: the files hold no records")
-    return RecordSet(tuple(files), tuple(counts), "GZIP" if kinds == {True} else "", metadata)
+    return RecordSet(tuple(files), counts, "GZIP" if kinds[0] else "", metadata)
 
 
 def find_feature_records(folder: str, flag: str) -> RecordSet:
@@ -170,11 +180,48 @@ def find_feature_records(folder: str, flag: str) -> RecordSet:
 
 
 def _expand(pattern: str) -> list[str]:
-    if tf.io.gfile.isdir(pattern):
-        pattern = os.path.join(glob.escape(pattern), "*.tfrecord*")
+    pattern = _pattern_of(pattern)
     # Unlike the shell's, TensorFlow's "*" matches hidden names.
     paths = sorted(tf.io.gfile.glob(pattern))
     return [path for path in paths if not os.path.basename(path).startswith(".")]
+
+
+def _pattern_of(pattern: str) -> str:
+    """The pattern of the record files in a folder; another pattern as it is."""
+    is_folder = tf.io.gfile.isdir(pattern)
+    return os.path.join(glob.escape(pattern), "*.tfrecord*") if is_folder else pattern
+
+
+def _check_listed(
+    found: Mapping[str, Sequence[str]], known: Mapping[str, Mapping], flag: str
+) -> None:
+    """Checks that the files are those that the metadata of their folders lists.
+
+    Args:
+      found: the files of each pattern.
+      known: the listed files.
+      flag: that names the patterns.
+
+    Raises:
+      UserError: a file is not listed, or a listed one that matches a pattern is missing.
+    """
+    folders = {os.path.dirname(path) for path in known}
+    for pattern, paths in found.items():
+        whole = {_whole_path(path) for path in paths}
+        for path in sorted(whole - known.keys()):
+            if os.path.dirname(path) in folders:
+                raise UserError(
+                    f"--{flag}: {path} is not one of the files that {METADATA_FILE} in its folder lists; move it to"
+                    " another folder, or delete it"
+                )
+        folders_of_pattern = {os.path.dirname(path) for path in whole}
+        for path in sorted(known.keys() - whole):
+            is_meant = fnmatch.fnmatch(path, _whole_path(_pattern_of(pattern)))
+            if is_meant and os.path.dirname(path) in folders_of_pattern:
+                raise UserError(
+                    f"--{flag}: {path} is missing, but {METADATA_FILE} lists it; copy it again, or name each of the"
+                    " files to be read"
+                )
 
 
 def _common_metadata(files: Sequence[str], flag: str) -> Mapping:
@@ -184,7 +231,7 @@ def _common_metadata(files: Sequence[str], flag: str) -> Mapping:
         path = os.path.join(folder, METADATA_FILE)
         if file_system.exists(path):
             try:
-                metadata_of[folder] = file_system.read_json(path)
+                metadata_of[folder] = record_metadata.read(path)
             except UserError as error:
                 raise UserError(f"--{flag}: {error}") from None
     _check_agreement(metadata_of, folders, flag)
@@ -225,27 +272,32 @@ def _check_agreement(metadata_of: Mapping[str, Mapping], folders: Sequence[str],
         raise UserError(f"--{flag}: its folders were made with different settings of masks")
 
 
-def _is_gzip(path: str) -> bool:
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return file.read(2) == _GZIP_MAGIC
+def _examine(flag: str, path: str, shard: Mapping | None) -> tuple[int, bool]:
+    """Number of records in a file, and whether it is compressed.
 
-
-def _count_records(path: str, shard: Mapping | None, flag: str) -> int:
-    """Number of records in a file, from its metadata if there is any, otherwise by reading its frames."""
+    The number comes from its metadata if there is any, otherwise from its frames.
+    """
     if tf.io.gfile.isdir(path):
         raise UserError(f"--{flag}: {path} is a folder; expected TFRecord files")
-    size = tf.io.gfile.stat(path).length
-    if shard and shard["bytes"] == size:
-        return shard["examples"]
-    if shard:
-        raise UserError(
-            f"--{flag}: {path} has {size} bytes, its {METADATA_FILE} says {shard['bytes']}:"
-            " truncated or changed; make it again"
-        )
+    file_system.check_regular(path)
     try:
-        with gzip.open(path) if _is_gzip(path) else tf.io.gfile.GFile(path, "rb") as file:
-            return _count_frames(file, size if not _is_gzip(path) else None)
-    except (EOFError, OSError, ValueError, tf.errors.OpError) as error:
+        size = tf.io.gfile.stat(path).length
+        with tf.io.gfile.GFile(path, "rb") as file:
+            is_gzip = file.read(2) == _GZIP_MAGIC
+            file.seek(0)
+            if shard and not record_metadata.is_shard(shard, size, file):
+                raise UserError(
+                    f"--{flag}: {path} is not the file that {METADATA_FILE} lists ({size} bytes, listed are"
+                    f" {shard['bytes']}): truncated or changed; make it again"
+                )
+    except tf.errors.OpError as error:
+        raise UserError(f"--{flag}: {path} cannot be read ({first_line(error)})") from None
+    if shard:
+        return shard["examples"], is_gzip
+    try:
+        with gzip.open(path) if is_gzip else tf.io.gfile.GFile(path, "rb") as file:
+            return _count_frames(file, None if is_gzip else size), is_gzip
+    except (EOFError, OSError, ValueError, zlib.error, tf.errors.OpError) as error:
         reason = first_line(error)
         raise UserError(f"--{flag}: {path} is no whole TFRecord file ({reason})") from None
 
@@ -362,10 +414,20 @@ def parser(record_set: RecordSet, schema: Schema, seed: int) -> compact_records.
     return compact_records.static_parser(max_seq_length, slots)
 
 
-def first_batches(record_set: RecordSet, schema: Schema, batch_size: int) -> tf.data.Dataset:
-    """All records in order, in batches of which the last may be smaller, as `evaluation_dataset` parses them."""
+def first_batches(
+    record_set: RecordSet, schema: Schema, batch_size: int
+) -> Iterator[dict[str, tf.Tensor]]:
+    """All records in order, in batches of which the last may be smaller, as `evaluation_dataset` parses them.
+
+    Raises:
+      UserError: a record is damaged; names its file.
+    """
     parse = parser(record_set, schema, EVALUATION_SEED)
-    return _ordered_records(record_set).batch(batch_size).map(parse)
+    try:
+        yield from _ordered_records(record_set).batch(batch_size).map(parse)
+    except tf.errors.OpError as error:
+        damaged = ", ".join(damaged_files(record_set, schema))
+        raise UserError(f"damaged records: {damaged or first_line(error)}") from None
 
 
 def _ordered_records(record_set: RecordSet) -> tf.data.Dataset:

@@ -3,7 +3,7 @@
 import itertools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,17 +11,18 @@ import safetensors
 import safetensors.numpy
 from absl import logging
 
-from albert_tf.core import files
+from albert_tf.core import checksums, files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import model_card, tokenizer_files, torch_file
 from albert_tf.formats.weights import (
+    POOLER,
     Weights,
     belongs_to_ffn,
     check_identity_projection,
     if_exists,
     variables_of,
 )
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import AlbertConfig, shortened
 from albert_tf.model.heads import (
     MODEL_CLASSES,
     AlbertForPreTraining,
@@ -84,11 +85,11 @@ _HEAD_NAMES = {
 # Starts the names of tensors that the model of transformers does not have.
 _OWN_PREFIX = "albert_tf."
 _PROJECTION = _LAYERS["bert/encoder/embedding_hidden_mapping_in"]
-_POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 # Classes of transformers without the pooler.
 _NO_POOLER = ("AlbertForMaskedLM", "AlbertForQuestionAnswering", "AlbertForTokenClassification")
 # Constants that old versions of transformers saved with the parameters.
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+_LONGEST_NAME = 255  # of a file, in the file systems of today
 _FLOAT_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}  # of safetensors
 
 
@@ -133,9 +134,9 @@ def read(folder: str) -> Weights:
     own = values.pop("albert_tf", {})
     for key, expected in (("model_type", "albert"), ("position_embedding_type", "absolute")):
         if (value := values.get(key, expected)) != expected:
-            raise UserError(f"{path}: {key} is {value!r}, expected {expected!r}")
-    if not isinstance(own, dict) or not isinstance(values.get("id2label") or {}, dict):
-        raise UserError(f"{path}: expected objects under albert_tf and id2label")
+            raise UserError(f"{path}: {key} is {shortened(value)}, expected {expected!r}")
+    if not isinstance(own, dict):
+        raise UserError(f"{path}: expected an object under albert_tf, got {shortened(own)}")
     sizes = {name: own[name] for name in ("share_parameters", "num_hidden_groups") if name in own}
     config = AlbertConfig.from_dict({**values, **sizes}, source=path)
     if values.get("hidden_act") == "gelu":
@@ -150,8 +151,8 @@ def read(folder: str) -> Weights:
     tensors = _read_shards(path) if path.endswith(INDEX) else _read_file(path)
     arrays = _released_arrays(_in_full(tensors, path), config, model_class, path)
     check_identity_projection(arrays, config, path, _PROJECTION)
-    has_pooler = architecture not in _NO_POOLER or any(name in arrays for name in _POOLER)
-    left_out = () if has_pooler else _POOLER
+    has_pooler = architecture not in _NO_POOLER or any(name in arrays for name in POOLER)
+    left_out = own.get("left_out", () if has_pooler else POOLER)
     vocabulary, is_lower = if_exists(os.path.join(folder, VOCABULARY)), _do_lower_case(folder)
     task = own.get("task", {})
     return Weights(folder, config, arrays, model_class, vocabulary, is_lower, task, left_out)
@@ -160,8 +161,9 @@ def read(folder: str) -> Weights:
 def _class_of(architecture: Any, own: Mapping) -> str:
     """Name of our class for an architecture; the folder's section `albert_tf` decides between several."""
     ours = {name: cls.hf_architecture for name, cls in MODEL_CLASSES.items()}
-    if ours.get(own.get("model_class")) == architecture:
-        return own["model_class"]
+    name = own.get("model_class")
+    if isinstance(name, str) and ours.get(name) == architecture:
+        return name
     names = [name for name, theirs in ours.items() if theirs and theirs == architecture]
     return names[0] if names else AlbertForPreTraining.__name__
 
@@ -170,8 +172,8 @@ def _do_lower_case(folder: str) -> bool | None:
     """`do_lower_case` of the tokenizer's settings; None if it is not set."""
     path = os.path.join(folder, tokenizer_files.SETTINGS)
     value = files.read_json(path).get("do_lower_case") if files.exists(path) else None
-    if value not in (True, False, None):
-        raise UserError(f"{path}: do_lower_case is {value!r}, expected true or false")
+    if value is not None and not isinstance(value, bool):
+        raise UserError(f"{path}: do_lower_case is {shortened(value)}, expected true or false")
     return value
 
 
@@ -197,14 +199,18 @@ def _read_file(path: str) -> dict[str, np.ndarray]:
     arrays = {}
     while tensors:  # each tensor is freed once it is converted
         name, tensor = tensors.pop()
-        shape, dtype = tensor["shape"], tensor["dtype"]
-        if dtype == "BF16":
-            bits = np.frombuffer(tensor["data"], np.uint16).reshape(shape)
-            arrays[name] = torch_file.float32_of_bfloat16(bits)
-        elif dtype in _FLOAT_DTYPES:
-            arrays[name] = np.frombuffer(tensor["data"], _FLOAT_DTYPES[dtype]).reshape(shape)
-        elif not name.endswith(_BUFFERS):
+        dtype = tensor["dtype"]
+        if dtype != "BF16" and dtype not in _FLOAT_DTYPES:
+            if name.endswith(_BUFFERS):
+                continue
             raise UserError(f"{path}: {name} is of type {dtype}, expected floating-point numbers")
+        values = np.frombuffer(tensor["data"], _FLOAT_DTYPES.get(dtype, np.uint16))
+        try:
+            values = values.reshape(tensor["shape"])
+        except (ValueError, OverflowError):  # 0 values, or more dimensions than NumPy has
+            reason = f"{name} has the shape {shortened(tensor['shape'])}"
+            raise UserError(f"{path}: damaged safetensors file ({reason})") from None
+        arrays[name] = torch_file.float32_of_bfloat16(values) if dtype == "BF16" else values
     return arrays
 
 
@@ -215,11 +221,12 @@ def _read_shards(index: str) -> dict[str, np.ndarray]:
         raise UserError(f"{index}: expected the names of files under weight_map")
     tensors = {}
     for file in sorted(set(places.values())):
-        if os.path.basename(file) != file:
-            raise UserError(f"{index}: names {file!r}, which is not in its own folder")
+        if os.path.basename(file) != file or len(file) > _LONGEST_NAME:
+            raise UserError(f"{index}: names {shortened(file)}, which is not in its own folder")
         tensors.update(_read_file(os.path.join(os.path.dirname(index), file)))
     if missing := [name for name in places if name not in tensors]:
-        raise UserError(f"{index}: {missing[0]} is not in {places[missing[0]]}, where it should be")
+        name = shortened(missing[0])
+        raise UserError(f"{index}: {name} is not in {places[missing[0]]}, where it should be")
     return tensors
 
 
@@ -282,6 +289,7 @@ def write(
     *,
     spm_model_file: str = "",
     do_lower_case: bool = True,
+    untrained: Collection[str] = (),
     card: str = "",
 ) -> None:
     """Writes a model's configuration, tensors, tokenizer and description.
@@ -292,13 +300,14 @@ def write(
       task: settings of the task that the model was fine-tuned for; empty for none.
       spm_model_file: SentencePiece model of its text; "" for none.
       do_lower_case: whether that text is lower-cased.
+      untrained: released names of variables that have no trained values; they are left out.
       card: content of README.md.
 
     Raises:
       OSError: a file cannot be written.
       UserError: the SentencePiece model cannot be read.
     """
-    contents = {model_card.FILE: card.encode()}
+    contents = {}
     if spm_model_file:
         contents[VOCABULARY] = files.read_bytes(spm_model_file)
         contents |= tokenizer_files.tokenizer_files(
@@ -307,17 +316,23 @@ def write(
             max_length=model.config.max_position_embeddings,
             source=spm_model_file,
         )
-    contents[WEIGHTS] = safetensors.numpy.save(_their_tensors(model), metadata={"format": "pt"})
-    contents[CONFIG] = json.dumps(_their_config(model, task), indent=2).encode() + b"\n"
+    left_out = {*untrained}
+    if isinstance(model, AlbertForSpan):  # transformers has no pooler here, and ours is not used
+        left_out.update(POOLER)
+    tensors = _their_tensors(model, left_out)
+    contents[WEIGHTS] = safetensors.numpy.save(tensors, metadata={"format": "pt"})
+    config = _their_config(model, task, sorted(left_out))
+    contents[CONFIG] = json.dumps(config, indent=2).encode() + b"\n"
+    contents[checksums.SUMS_FILE] = checksums.sums_file(contents)
+    contents[model_card.FILE] = card.encode()  # which users edit
     files.write_files(folder, contents)
 
 
-def _their_tensors(model: AlbertModel) -> dict[str, np.ndarray]:
+def _their_tensors(model: AlbertModel, left_out: Collection[str]) -> dict[str, np.ndarray]:
     """The variables under the names and in the layout of the Hugging Face class."""
     config, variables = model.config, model.named_variables()
+    variables = {name: value for name, value in variables.items() if name not in left_out}
     tensors, written = {}, set()
-    if isinstance(model, AlbertForSpan):  # transformers has no pooler here, and ours is not used
-        variables = {name: value for name, value in variables.items() if name not in _POOLER}
     for hf_name, name in _released_names(config).items():
         if name in variables:
             array = variables[name].numpy()
@@ -331,7 +346,9 @@ def _their_tensors(model: AlbertModel) -> dict[str, np.ndarray]:
     return tensors
 
 
-def _their_config(model: AlbertModel, task: Mapping[str, Any]) -> dict[str, Any]:
+def _their_config(
+    model: AlbertModel, task: Mapping[str, Any], left_out: Sequence[str]
+) -> dict[str, Any]:
     """The configuration of the Hugging Face class, with a section `albert_tf` for our own settings."""
     config = model.config
     values = {
@@ -349,6 +366,7 @@ def _their_config(model: AlbertModel, task: Mapping[str, Any]) -> dict[str, Any]
             "num_hidden_groups": config.num_hidden_groups,
             "model_class": type(model).__name__,
             **({"task": dict(task)} if task else {}),
+            **({"left_out": left_out} if left_out else {}),
         },
     }
     dropped = ["share_parameters", "torch_dtype", "problem_type"]

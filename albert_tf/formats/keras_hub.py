@@ -63,6 +63,8 @@ _MASKED_LM_HEAD: _Layers = {
 }
 _CLASSIFIER_HEAD: _Layers = {("logits", "dense"): {"": ("", ("output_weights", "output_bias"))}}
 
+_MOST_EXPANSION = 4  # of a file; compression makes real weights a tenth smaller
+
 # Of the masked-LM head alone (their layers/modeling/masked_lm_head.py); everywhere else it is 1e-12, as here.
 _MASKED_LM_EPSILON = 1e-5
 
@@ -164,6 +166,8 @@ def _head(folder: str, config: AlbertConfig) -> tuple[str, AlbertConfig, dict[st
         expected = "expected linear or softmax; the classifiers here have no other"
         raise UserError(f"{path}: activation is {activation!r}, {expected}")
     arrays = _arrays(weights_path, _CLASSIFIER_HEAD)
+    if arrays["output_bias"].ndim != 1:
+        raise UserError(f"{weights_path}: damaged (the bias of its classifier is no vector)")
     arrays["output_weights"] = arrays["output_weights"].T
     labels = {str(index): f"LABEL_{index}" for index in range(len(arrays["output_bias"]))}
     values = {
@@ -181,28 +185,37 @@ def _head(folder: str, config: AlbertConfig) -> tuple[str, AlbertConfig, dict[st
 def _arrays(path: str, layers: _Layers) -> dict[str, np.ndarray]:
     """Float32 arrays of some layers of a weights file, under the released names."""
     arrays = {}
+    content = files.read_bytes(path)
     try:
-        with h5py.File(io.BytesIO(files.read_bytes(path)), "r") as file:
+        with h5py.File(io.BytesIO(content), "r") as file:
             # The second name is that of Keras 2.13.
             root = _member(file, "layers" if "layers" in file else "_layer_checkpoint_dependencies")
+            datasets, names = {}, _own_names(root)
             for (name, kind), parts in layers.items():
-                layer = _layer(root, name, kind)
+                layer = _layer(root, names, name, kind)
                 for part, (prefix, variables) in parts.items():
                     group = _member(layer, f"{part}/vars".removeprefix("/"))
                     if len(group) != len(variables):
                         raise ValueError(f"{group.name} has {len(group)} variables")
                     for number, variable in enumerate(variables):
-                        arrays[prefix + variable] = _array(_member(group, str(number)))
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+                        datasets[prefix + variable] = _member(group, str(number))
+            arrays = _read_datasets(datasets, _MOST_EXPANSION * len(content))
+    except Exception as error:  # h5py raises what the content of the file leads to
         reason = f"damaged, or not the weights of a keras-hub ALBERT ({first_line(error)})"
         raise UserError(f"{path}: {reason}") from None
     return arrays
 
 
-def _layer(root: h5py.Group, name: str, kind: str) -> h5py.Group:
-    """A layer by its name; by its class and number in files without names."""
+def _own_names(root: h5py.Group) -> dict[str, Any]:
+    """The names that layers give themselves, by the names of their groups."""
+    if not isinstance(root, h5py.Group):
+        raise ValueError(f"{root.name} is no group")
     layers = [child for child in root if "vars" in _member(root, child)]
-    names = {child: _member(root, f"{child}/vars").attrs.get("name") for child in layers}
+    return {child: _member(root, f"{child}/vars").attrs.get("name") for child in layers}
+
+
+def _layer(root: h5py.Group, names: Mapping[str, Any], name: str, kind: str) -> h5py.Group:
+    """A layer by its own name; by its class and number in files without names."""
     if any(names.values()):
         matches = [child for child, own_name in names.items() if own_name == name]
         if len(matches) != 1:
@@ -221,9 +234,18 @@ def _member(group: h5py.Group, path: str) -> h5py.Group | h5py.Dataset:
     return group
 
 
+def _read_datasets(datasets: Mapping[str, Any], most_bytes: int) -> dict[str, np.ndarray]:
+    """Float32 arrays; nothing is read if they are larger than `most_bytes`."""
+    for dataset in datasets.values():
+        if not isinstance(dataset, h5py.Dataset):
+            raise ValueError(f"{dataset.name} is no array")
+    # HDF5 makes values that are not in the file: of compressed arrays, and of those that were never written.
+    if sum(dataset.nbytes for dataset in datasets.values()) > most_bytes:
+        raise ValueError("its arrays are much larger than the file")
+    return {name: _array(dataset) for name, dataset in datasets.items()}
+
+
 def _array(dataset: h5py.Dataset) -> np.ndarray:
-    if not isinstance(dataset, h5py.Dataset):
-        raise ValueError(f"{dataset.name} is no array")
     if dataset.external or dataset.is_virtual:
         raise ValueError(f"{dataset.name} lies in another file")
     if dataset.attrs.get("dtype") == "bfloat16":

@@ -24,6 +24,18 @@ class CardText(NamedTuple):
     pipeline_tag: str = ""
 
 
+class Card(NamedTuple):
+    """What a model card says besides the sizes of the model.
+
+    Attributes:
+      sections: facts, as tables by title: "Data", "Training", "Results", "Task".
+      text: sentences about the model; None takes those of its class.
+    """
+
+    sections: Mapping[str, Mapping[str, Any]] = {}
+    text: CardText | None = None
+
+
 # For every class of model, whatever task it was trained for; a task can give its own (`TaskDefinition.card`).
 _TEXTS = {
     "AlbertForPreTraining": CardText(

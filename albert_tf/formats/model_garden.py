@@ -6,20 +6,17 @@ own converter uses them too (official/nlp/tools/tf2_albert_encoder_checkpoint_co
 """
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 import yaml
-from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from albert_tf.core import files
-from albert_tf.core.errors import UserError, first_line
-from albert_tf.formats import tf1
+from albert_tf.core.errors import UserError
+from albert_tf.formats import checkpoint_files, tf1
 from albert_tf.formats.weights import Weights, as_matrix, variables_of
 from albert_tf.model.config import AlbertConfig
 
@@ -67,11 +64,15 @@ _FIELDS = {
 }
 
 
+_LONGEST_PARAMETERS = 1 << 20  # bytes; PyYAML takes 10 seconds for as much
+
+
 def recognises(prefix: str) -> bool:
     """Whether there is an object-based checkpoint of this prefix; a damaged one is not."""
     try:
-        return tf.train.load_checkpoint(prefix).has_tensor(OBJECT_GRAPH)
-    except (tf.errors.OpError, RuntimeError, ValueError, IndexError):
+        with checkpoint_files.opened(prefix, "TF2") as reader:
+            return reader.has_tensor(OBJECT_GRAPH)
+    except UserError:
         return False
 
 
@@ -151,14 +152,9 @@ def read_dictionary(prefix: str, attribute: str) -> dict[str, np.ndarray]:
 @contextlib.contextmanager
 def _opened(prefix: str) -> Iterator[tuple[Any, trackable_object_graph_pb2.TrackableObjectGraph]]:
     """A checkpoint's reader and the graph of the objects in it; errors become `UserError`."""
-    try:
-        reader = tf.train.load_checkpoint(prefix)
+    with checkpoint_files.opened(prefix, "TF2") as reader:
         content = reader.get_tensor(OBJECT_GRAPH)
         yield reader, trackable_object_graph_pb2.TrackableObjectGraph.FromString(content)
-    except UserError:
-        raise
-    except (tf.errors.OpError, RuntimeError, ValueError, IndexError, DecodeError) as error:
-        raise UserError(f"{prefix}: damaged TF2 checkpoint ({first_line(error)})") from None
 
 
 def _arrays(reader: Any, keys: Mapping[str, str]) -> dict[str, np.ndarray]:
@@ -242,12 +238,18 @@ def _config_beside(prefix: str) -> tuple[str, AlbertConfig]:
 
 def _encoder_sections(path: str) -> Iterator[Mapping[str, Any]]:
     """The parameters of ALBERT encoders in a YAML or JSON file, at any depth."""
-    read = {"json": json.loads, "yaml": yaml.safe_load, "yml": yaml.safe_load}
     kind = path.rpartition(".")[2]
+    if kind not in ("json", "yaml", "yml"):
+        return
     try:
-        levels = [read[kind](files.read_bytes(path))] if kind in read else []
-    except (ValueError, yaml.YAMLError, RecursionError):
-        return  # a file of another program
+        content = files.read_bytes(path)
+        if len(content) > _LONGEST_PARAMETERS:
+            return
+        is_json = kind == "json"
+        value = files.parse_json(content, path) if is_json else yaml.load(content, _Loader)
+    except Exception:  # a file of another program; PyYAML raises what its content leads to
+        return
+    levels = [value]
     visited = set()  # a YAML file may refer to a level in many places
     while levels:
         level = levels.pop()
@@ -256,6 +258,15 @@ def _encoder_sections(path: str) -> Iterator[Mapping[str, Any]]:
             if level.get("type") == "albert" and isinstance(level.get("albert"), Mapping):
                 yield level["albert"]
             levels.extend(level.values())
+
+
+class _Loader(yaml.SafeLoader):
+    """Without merge keys (<<): they copy a level into another, so that a short file can grow without end."""
+
+    def flatten_mapping(self, node):
+        """Refuses merge keys, instead of the levels that they name."""
+        if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
+            raise yaml.constructor.ConstructorError(problem="has merge keys")
 
 
 def _config(values: Mapping[str, Any], path: str) -> AlbertConfig:

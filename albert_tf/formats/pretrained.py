@@ -6,13 +6,14 @@ All models are filled from `Weights`; an encoder variable without a value is an 
 
 import dataclasses
 import os
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any
 
+import numpy as np
 import safetensors
 import tensorflow as tf
 
-from albert_tf.core import files
+from albert_tf.core import checksums, files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import (
     hub_names,
@@ -24,7 +25,15 @@ from albert_tf.formats import (
     tf1,
     tf_hub,
 )
-from albert_tf.formats.weights import Weights, belongs_to_ffn
+from albert_tf.formats.weights import (
+    POOLER,
+    LoadReport,
+    Weights,
+    belongs_to_ffn,
+    check,
+    match,
+    shapes_of,
+)
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining, AlbertModel
 
@@ -43,19 +52,19 @@ def load_pretrained(path: str, *, dtype=None) -> AlbertModel:
     return model
 
 
-def build_model(weights: Weights, *, dtype=None) -> tuple[AlbertModel, "LoadReport"]:
+def build_model(weights: Weights, *, dtype=None) -> tuple[AlbertModel, LoadReport]:
     """The model of weights from disk, and which variables got a value.
 
     Raises:
       UserError: a variable of the encoder or of a fine-tuned head is missing, or one is mis-shaped.
     """
-    model = MODEL_CLASSES[weights.model_class](weights.config, dtype=dtype)
-    report = assign_weights(model.named_variables(), weights)
-    missing = [name for name in report.initialised if name not in weights.left_out]
-    if missing and not isinstance(model, AlbertForPreTraining):
+    report = match(shapes_of(weights.config, weights.model_class), weights)
+    missing = [name for name in report.initialised if name not in POOLER]
+    if missing and weights.model_class != AlbertForPreTraining.__name__:
         reason = f"by its configuration, but has no values for its head, {missing[0]} the first"
         raise UserError(f"{weights.source}: is {weights.model_class} {reason}")
-    return model, report
+    model = MODEL_CLASSES[weights.model_class](weights.config, dtype=dtype)
+    return model, assign_weights(model.named_variables(), weights)
 
 
 def read_weights(path: str) -> Weights:
@@ -66,12 +75,24 @@ def read_weights(path: str) -> Weights:
         export of ours, a run's folder, or a checkpoint's prefix (TF1, TF Model Garden, a run's) or a folder with one.
 
     Raises:
-      UserError: the path does not exist or holds no known format; a file is damaged.
+      UserError: the path does not exist or holds no known format; a file is damaged, or was changed after it was
+        written here.
     """
-    path = str(path).rstrip("/")
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # `check` finds what is not finite
+            weights = _read(str(path).rstrip("/"))
+    except OSError as error:  # a folder that cannot be listed, for example
+        raise UserError(f"{path}: cannot be read ({first_line(error)})") from None
+    check(weights)
+    return weights
+
+
+def _read(path: str) -> Weights:
+    """See `read_weights`; arrays are as they are in the files."""
     if path.startswith(files.HUB_PREFIX):
         return hugging_face.read(hub_names.fetched(path))
     prefix = path.removesuffix(".index")
+    checksums.verify(path if files.is_folder(path) else os.path.dirname(prefix))
     if files.exists(prefix + ".index"):
         return _read_checkpoint(prefix)
     if not files.is_folder(path):
@@ -101,32 +122,6 @@ def _read_checkpoint(prefix: str) -> Weights:
 # --- Filling models ---
 
 
-class LoadReport(NamedTuple):
-    """Which variables got their values from a checkpoint.
-
-    Attributes:
-      loaded: names of the variables that did.
-      initialised: names of those that keep their initial values.
-      ignored: names in the checkpoint that the model does not have.
-    """
-
-    loaded: list[str]
-    initialised: list[str]
-    ignored: list[str]
-
-    def describe(self, source: str) -> str:
-        """A table with the numbers of variables, and the names of those that are not in both."""
-        encoder = sum(name.startswith("bert/") for name in self.loaded)
-        heads = len(self.loaded) - encoder
-        rows = {
-            "loaded": (len(self.loaded), f"{encoder} of the encoder, {heads} of heads"),
-            "newly initialised": (len(self.initialised), ", ".join(self.initialised)),
-            "ignored": (len(self.ignored), ", ".join(self.ignored)),
-        }
-        lines = [f"  {title:<18}{number:>4}  {names}" for title, (number, names) in rows.items()]
-        return "\n".join([f"variables from {source}", *map(str.rstrip, lines)])
-
-
 def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> LoadReport:
     """Assigns values from disk to variables.
 
@@ -141,25 +136,11 @@ def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> Lo
       UserError: an encoder variable was not found, one is not the model's, or a variable has another shape; no
         variable is changed then.
     """
-    source, arrays = weights.source, weights.arrays
-    missing = [name for name in variables if name not in arrays]
-    required = [name for name in missing if name not in weights.left_out]
-    if lost := [name for name in required if name.startswith("bert/")]:
-        reason = f"of the encoder's variables are not in it, {lost[0]} the first"
-        raise UserError(f"{source}: {len(lost)} {reason}")
-    ignored = [name for name in arrays if name not in variables]
-    if unknown := [name for name in ignored if name.startswith("bert/")]:
-        reason = f"are not in the model, {unknown[0]} the first; the configuration beside it does not describe it"
-        raise UserError(f"{source}: {len(unknown)} variables of its encoder {reason}")
-    loaded = [name for name in variables if name in arrays]
-    for name in loaded:
-        shape, wanted = arrays[name].shape, list(variables[name].shape)
-        if list(shape) != wanted:
-            reason = f"has shape {list(shape)}, the model's configuration wants {wanted}"
-            raise UserError(f"{source}: {name} {reason}")
-    for name in loaded:
-        variables[name].assign(arrays[name])
-    return LoadReport(loaded, missing, ignored)
+    shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
+    report = match(shapes, weights)
+    for name in report.loaded:
+        variables[name].assign(weights.arrays[name])
+    return report
 
 
 def stretched(weights: Weights, config: AlbertConfig) -> Weights:
@@ -222,8 +203,8 @@ def save_pretrained(
     *,
     do_lower_case: bool = True,
     task: Mapping[str, Any] | None = None,
-    card: Mapping[str, Mapping[str, Any]] | None = None,
-    card_text: model_card.CardText | None = None,
+    untrained: Collection[str] = (),
+    card: model_card.Card | None = None,
 ) -> None:
     """Writes a model as a folder that `load_pretrained` reads.
 
@@ -235,8 +216,8 @@ def save_pretrained(
       spm_model_file: SentencePiece model to copy into the folder; "" for none.
       do_lower_case: whether the vocabulary is of lower-cased text.
       task: settings of the task that the model was fine-tuned for, such as `max_seq_length`.
-      card: what the folder's README.md says besides the sizes, as rows by title ("Data", "Training", "Results").
-      card_text: sentences of that file about the model; None takes those of its class.
+      untrained: released names of variables that have no trained values (`LoadReport.initialised`); they are left out.
+      card: what the folder's README.md says besides the sizes.
 
     Raises:
       UserError: the format is unknown, or the folder cannot be written.
@@ -244,13 +225,17 @@ def save_pretrained(
     if format not in ("hf", "tf1"):
         raise UserError(f"format must be one of hf, tf1; got {format!r}")
     folder = str(folder)
-    vocabulary = {"spm_model_file": spm_model_file, "do_lower_case": do_lower_case}
+    settings = {
+        "spm_model_file": spm_model_file,
+        "do_lower_case": do_lower_case,
+        "untrained": untrained,
+    }
     try:
         if format == "hf":
-            title = model_card.title_of(folder)
-            text = model_card.model_card(model, title, card or {}, card_text)
-            hugging_face.write(model, folder, task or {}, card=text, **vocabulary)
+            title, card = model_card.title_of(folder), card or model_card.Card()
+            text = model_card.model_card(model, title, card.sections, card.text)
+            hugging_face.write(model, folder, task or {}, card=text, **settings)
         else:
-            tf1.write(model, folder, task or {}, **vocabulary)
+            tf1.write(model, folder, task or {}, **settings)
     except (OSError, safetensors.SafetensorError, tf.errors.OpError) as error:
         raise UserError(f"{folder}: the model cannot be written ({first_line(error)})") from None

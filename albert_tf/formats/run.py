@@ -2,14 +2,15 @@
 
 import os
 import re
+from collections import Counter
 
 import tensorflow as tf
 
-from albert_tf.core import files
-from albert_tf.core.errors import UserError, first_line
-from albert_tf.formats import hugging_face
-from albert_tf.formats.weights import Weights, if_exists
-from albert_tf.model.config import AlbertConfig
+from albert_tf.core import checksums, files, run_files
+from albert_tf.core.errors import UserError
+from albert_tf.formats import checkpoint_files, hugging_face
+from albert_tf.formats.weights import Weights, if_exists, shapes_of
+from albert_tf.model.config import AlbertConfig, shortened
 from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining
 
 
@@ -30,26 +31,36 @@ def read(folder: str, checkpoint: str = "") -> Weights:
     Raises:
       UserError: the folder holds no run's settings, has no checkpoint yet, or a damaged one.
     """
-    settings = files.read_json(os.path.join(folder, "config.json"))
-    try:
-        config = AlbertConfig.from_dict(settings["model"], source=folder)
-    except KeyError as error:
-        raise UserError(f"{folder}: expected a run's config.json ({first_line(error)})") from None
-    model_class = settings.get("head", {}).get("model_class", AlbertForPreTraining.__name__)
+    path = os.path.join(folder, "config.json")
+    settings = checksums.read_json(path)
+    groups = {name: settings.get(name, {}) for name in ("model", "head", "task")}
+    if not settings.get("model") or not all(isinstance(group, dict) for group in groups.values()):
+        raise UserError(f"{folder}: expected a run's config.json, with the model's configuration")
+    config = AlbertConfig.from_dict(groups["model"], source=folder)
+    model_class = groups["head"].get("model_class", AlbertForPreTraining.__name__)
+    shapes = shapes_of(config, model_class)
+    if shapes is None:
+        raise UserError(f"{path}: model_class is {shortened(model_class)}, which is unknown here")
     model_folder = os.path.join(folder, "model")
     is_finished = files.exists(os.path.join(model_folder, hugging_face.WEIGHTS))
+    checksums.verify(model_folder)
     if is_finished and not checkpoint and model_class != AlbertForPreTraining.__name__:
         return hugging_face.read(model_folder)
-    checkpoint = checkpoint or tf.train.latest_checkpoint(os.path.join(folder, "checkpoints"))
-    if checkpoint is None:
+    saved = run_files.checkpoints(os.path.join(folder, "checkpoints"))
+    if not checkpoint and not saved:
         raise UserError(f"{folder}: the run has no checkpoint yet")
-    model = MODEL_CLASSES[model_class](config, dtype="float32")
-    try:
-        restored = tf.train.Checkpoint(model=model).restore(checkpoint)
-        restored.assert_existing_objects_matched().expect_partial()
-    except (tf.errors.OpError, AssertionError, IndexError, ValueError) as error:
-        raise UserError(f"{checkpoint}: damaged checkpoint ({first_line(error)})") from None
+    checkpoint = checkpoint or saved[-1]
+    with checkpoint_files.opened(checkpoint, "TF2") as reader:
+        run_files.checkpoint_record(checkpoint, settings.get(run_files.RUN_ID))
+        # Before there is a model of these sizes: other shapes, or as many of one shape, belong to another model.
+        saved_shapes = Counter(map(tuple, reader.get_variable_to_shape_map().values()))
+        if Counter(shapes.values()) - saved_shapes:
+            raise ValueError("it holds a model of other sizes")
+        model = MODEL_CLASSES[model_class](config, dtype="float32")
+        # Otherwise TensorFlow warns of what is missing, after the error.
+        restored = tf.train.Checkpoint(model=model).read(checkpoint).expect_partial()
+        restored.assert_existing_objects_matched()
     arrays = {name: variable.numpy() for name, variable in model.named_variables().items()}
     vocabulary = if_exists(os.path.join(model_folder, hugging_face.VOCABULARY))
-    do_lower_case = settings.get("task", {}).get("do_lower_case")
+    do_lower_case = groups["task"].get("do_lower_case")
     return Weights(checkpoint, config, arrays, model_class, vocabulary, do_lower_case)

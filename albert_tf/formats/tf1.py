@@ -2,16 +2,17 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.core import files
-from albert_tf.core.errors import UserError, first_line
+from albert_tf.core import checksums, files
+from albert_tf.core.errors import UserError
+from albert_tf.formats import checkpoint_files
 from albert_tf.formats.weights import Weights, if_exists
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import AlbertConfig, shortened
 from albert_tf.model.heads import AlbertModel
 
 _OWN_KEY = "_albert_tf"  # of our settings in the configuration; the original ignores unknown keys
@@ -33,26 +34,26 @@ def read(prefix: str) -> Weights:
         raise UserError(f"{prefix}: expected {CONFIG} beside the checkpoint, found none")
     values = files.read_json(path)
     own = values.pop(_OWN_KEY, {})
-    own = {name: own[name] for name in ("model_class", "do_lower_case", "task") if name in own}
+    if not isinstance(own, dict):
+        raise UserError(f"{path}: expected an object under {_OWN_KEY}, got {shortened(own)}")
+    names = ("model_class", "do_lower_case", "task", "left_out")
+    own = {name: own[name] for name in names if name in own}
     config = AlbertConfig.from_dict(values, source=path)
     return Weights(prefix, config, read_arrays(prefix), vocabulary=vocabulary, **own)
 
 
 def read_arrays(prefix: str) -> dict[str, np.ndarray]:
-    """The variables of a checkpoint by name, without those of the optimizer.
+    """The float variables of a checkpoint by name, without those of the optimizer; float32.
 
     Raises:
       UserError: the checkpoint is damaged.
     """
-    try:
-        reader = tf.train.load_checkpoint(prefix)
+    with checkpoint_files.opened(prefix, "TF1") as reader:
         return {
-            name: reader.get_tensor(name)
-            for name in reader.get_variable_to_shape_map()
-            if not name.endswith(("/adam_m", "/adam_v")) and name != "global_step"
+            name: reader.get_tensor(name).astype(np.float32, copy=False)
+            for name, dtype in reader.get_variable_to_dtype_map().items()
+            if dtype.is_floating and not name.endswith(("/adam_m", "/adam_v"))
         }
-    except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
-        raise UserError(f"{prefix}: damaged TF1 checkpoint ({first_line(error)})") from None
 
 
 def write(
@@ -62,6 +63,7 @@ def write(
     *,
     spm_model_file: str = "",
     do_lower_case: bool = True,
+    untrained: Collection[str] = (),
 ) -> None:
     """Writes a model's variables under the original's names, its configuration and vocabulary.
 
@@ -71,13 +73,20 @@ def write(
       task: settings of the task that the model was fine-tuned for; empty for none.
       spm_model_file: SentencePiece model of its text; "" for none.
       do_lower_case: whether that text is lower-cased.
+      untrained: released names of variables that have no trained values; they are left out.
 
     Raises:
       OSError, tf.errors.OpError: a file cannot be written.
       UserError: the SentencePiece model cannot be read.
     """
     variables = model.named_variables()
-    own = {"model_class": type(model).__name__, "do_lower_case": do_lower_case, "task": dict(task)}
+    variables = {name: value for name, value in variables.items() if name not in untrained}
+    own = {
+        "model_class": type(model).__name__,
+        "do_lower_case": do_lower_case,
+        "task": dict(task),
+        **({"left_out": sorted(untrained)} if untrained else {}),
+    }
     values = {**model.config.to_dict(), _OWN_KEY: own}
     contents = {CONFIG: (json.dumps(values, indent=2) + "\n").encode()}
     if spm_model_file:
@@ -90,3 +99,5 @@ def write(
             tensors=[tf.convert_to_tensor(variable) for variable in variables.values()],
         )
         files.write_files(staging, contents)
+        sums = checksums.sums_file_of(staging, files.names_in(staging))
+        files.write_files(staging, {checksums.SUMS_FILE: sums})

@@ -21,9 +21,9 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import model_garden, tf1
-from albert_tf.formats.weights import Weights
+from albert_tf.formats.weights import Weights, shapes_of
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining
+from albert_tf.model.heads import AlbertForPreTraining
 
 GRAPH, VARIABLES, ASSETS = "saved_model.pb", "variables/variables", "assets"
 EXPORT = "export.json"  # among the assets of our own exports: what they are
@@ -104,9 +104,10 @@ def _read_own(folder: str, prefix: str, meta_graph: meta_graph_pb2.MetaGraphDef)
     about = files.read_json(os.path.join(assets, EXPORT))
     path = os.path.join(assets, tf1.CONFIG)
     config = AlbertConfig.from_dict(files.read_json(path), source=path)
-    if about.get("model_class") not in MODEL_CLASSES or not isinstance(about.get("task"), dict):
+    model_class = about.get("model_class")
+    if shapes_of(config, model_class) is None or not isinstance(about.get("task"), dict):
         raise UserError(f"{os.path.join(assets, EXPORT)}: expected the settings of an export")
-    without = _parts_without_values(meta_graph, about["model_class"])
+    without = _parts_without_values(meta_graph, model_class)
     arrays = model_garden.read_dictionary(prefix, "weights")
     left_out = tuple(name for name in arrays if name.startswith(without))
     arrays = {name: array for name, array in arrays.items() if name not in left_out}

@@ -25,6 +25,7 @@ _ZIP_START = b"PK\x03\x04"
 _PICKLE_START = b"\x80"
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _MAX_INSTRUCTIONS = 1_000_000  # a tensor takes about 40
+_LONGEST_REASON = 200  # characters of a library's error, which may repeat the file
 _MAX_DIMENSIONS = 32  # NumPy's own limit before version 2
 
 _BFLOAT16 = "BFloat16Storage"
@@ -88,6 +89,7 @@ def read(path: str) -> dict[str, np.ndarray]:
     Raises:
       UserError: the file cannot be read, is damaged, of another kind, or would execute code.
     """
+    files.check_regular(path)
     try:
         with io.BytesIO(files.read_bytes(path)) if "://" in path else open(path, "rb") as file:
             is_zip = file.read(len(_ZIP_START)) == _ZIP_START
@@ -127,8 +129,10 @@ def _read_zip(file) -> dict[str, np.ndarray]:
             tensors = _tensors(_run(io.BytesIO(archive.read(pickles[0]))))
             data = {key: archive.read(f"{folder}data/{key}") for key in _storages(tensors)}
             return _arrays(tensors, data, order.decode())
-    except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError, RuntimeError) as error:
-        raise _Refused(f"damaged zip archive ({first_line(error)})") from None
+    except _Refused:
+        raise
+    except Exception as error:  # `zipfile` raises what the content of its headers leads to
+        raise _Refused(f"damaged zip archive ({first_line(error)[:_LONGEST_REASON]})") from None
 
 
 def _read_legacy(file) -> dict[str, np.ndarray]:
@@ -186,6 +190,8 @@ def _check(name: str, tensor: _Tensor) -> None:
         raise _Refused(f"{start} has no storage, shape and strides")
     if not all(type(number) is int and number >= 0 for number in (offset, *shape, *strides)):
         raise _Refused(f"{start} has a size, stride or offset below 0")
+    if any(size >= 2**31 for size in shape):
+        raise _Refused(f"{start} is longer than any parameter")
     end = offset
     if 0 not in shape:
         end += 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
@@ -218,7 +224,11 @@ def _arrays(tensors: Mapping[str, _Tensor], data: Mapping[str, Any], order: str)
     views = {}
     for name, (storage, offset, shape, strides) in tensors.items():
         start = values[storage.key][offset:]
-        strides = [stride * start.itemsize for stride in strides]
+        # Along an axis with one value, or in an array without values, strides may be any number.
+        is_used = [size > 1 and 0 not in shape for size in shape]
+        strides = [
+            stride * start.itemsize * used for stride, used in zip(strides, is_used, strict=True)
+        ]
         views[name] = np.lib.stride_tricks.as_strided(start, shape, strides, writeable=False)
     return views
 
@@ -237,7 +247,7 @@ def _run(stream) -> Any:
                 raise _Refused(f"its pickle has more than {_MAX_INSTRUCTIONS:,} instructions")
             machine.do(opcode.name, argument)
     except (ValueError, LookupError, TypeError) as error:
-        raise _Refused(f"damaged pickle ({first_line(error)})") from None
+        raise _Refused(f"damaged pickle ({first_line(error)[:_LONGEST_REASON]})") from None
     raise AssertionError  # genops raises ValueError for a pickle without STOP
 
 

@@ -1,14 +1,19 @@
 """What every module of this package reads a model into: sizes, arrays under the released names, vocabulary."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import AlbertConfig, shortened
+
+Shapes = Mapping[str, tuple[int, ...]]
+POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
+_WITH_POOLER = ("AlbertForSequenceClassification", "AlbertForMultipleChoice")  # of no use without
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +28,8 @@ class Weights:
       vocabulary: path of its SentencePiece model; "" if it has none.
       do_lower_case: whether its text is lower-cased; None if no file says so.
       task: settings of the task that it was fine-tuned for, such as `max_seq_length`; empty if it was not.
-      left_out: names of encoder variables that models of its kind do not have, such as the pooler of a model that marks
-        spans; they keep their initial values.
+      left_out: names of variables that have no trained values, such as the pooler of a model that marks spans; they
+        keep their initial values.
     """
 
     source: str
@@ -40,6 +45,172 @@ class Weights:
         """The encoder alone."""
         arrays = {name: array for name, array in self.arrays.items() if name.startswith("bert/")}
         return dataclasses.replace(self, arrays=arrays)
+
+
+# --- Checks of every format ---
+
+
+class LoadReport(NamedTuple):
+    """Which variables get their values from a checkpoint.
+
+    Attributes:
+      loaded: names of the variables that do.
+      initialised: names of those that keep their initial values.
+      ignored: names in the checkpoint that the model does not have.
+    """
+
+    loaded: list[str]
+    initialised: list[str]
+    ignored: list[str]
+
+    def describe(self, source: str) -> str:
+        """A table with the numbers of variables, and the names of those that are not in both."""
+        encoder = sum(name.startswith("bert/") for name in self.loaded)
+        heads = len(self.loaded) - encoder
+        rows = {
+            "loaded": (len(self.loaded), f"{encoder} of the encoder, {heads} of heads"),
+            "newly initialised": (len(self.initialised), ", ".join(self.initialised)),
+            "ignored": (len(self.ignored), ", ".join(self.ignored)),
+        }
+        lines = [f"  {title:<18}{number:>4}  {names}" for title, (number, names) in rows.items()]
+        return "\n".join([f"variables from {source}", *map(str.rstrip, lines)])
+
+
+def match(shapes: Shapes, weights: Weights) -> LoadReport:
+    """Compares the variables of a model with values from disk.
+
+    Args:
+      shapes: of the variables, by released name.
+      weights: the values.
+
+    Raises:
+      UserError: an encoder variable was not found, one is not the model's, or a variable has another shape.
+    """
+    source, arrays = weights.source, weights.arrays
+    missing = [name for name in shapes if name not in arrays]
+    required = [name for name in missing if name not in weights.left_out]
+    if lost := [name for name in required if name.startswith("bert/")]:
+        reason = f"of the encoder's variables are not in it, {lost[0]} the first"
+        raise UserError(f"{source}: {len(lost)} {reason}")
+    ignored = [name for name in arrays if name not in shapes]
+    if unknown := [name for name in ignored if name.startswith("bert/")]:
+        reason = f"are not in the model, {unknown[0]} the first; the configuration beside it does not describe it"
+        raise UserError(f"{source}: {len(unknown)} variables of its encoder {reason}")
+    loaded = [name for name in shapes if name in arrays]
+    for name in loaded:
+        if arrays[name].shape != shapes[name]:
+            shape, wanted = list(arrays[name].shape), list(shapes[name])
+            reason = f"has shape {shape}, the model's configuration wants {wanted}"
+            raise UserError(f"{source}: {name} {reason}")
+    return LoadReport(loaded, missing, ignored)
+
+
+def check(weights: Weights) -> None:
+    """Checks what comes from files that may be damaged or hostile, before a model is built.
+
+    Raises:
+      UserError: the encoder's arrays are not those of the configuration, an array holds a value that is not finite, or
+        a setting is of another type.
+    """
+    source, task, case = weights.source, weights.task, weights.do_lower_case
+    shapes = shapes_of(weights.config, weights.model_class)
+    if shapes is None:
+        raise UserError(
+            f"{source}: model_class is {shortened(weights.model_class)}, which is unknown here"
+        )
+    if case is not None and not isinstance(case, bool):
+        raise UserError(f"{source}: do_lower_case is {shortened(case)}, expected true or false")
+    if not isinstance(task, dict):
+        raise UserError(f"{source}: expected the settings of a task, got {shortened(task)}")
+    optional = {name for name in shapes if name.startswith("cls/")}
+    if weights.model_class not in _WITH_POOLER:
+        optional.update(POOLER)
+    if not isinstance(weights.left_out, list | tuple) or not all(
+        isinstance(name, str) and name in optional for name in weights.left_out
+    ):
+        left_out = shortened(weights.left_out)
+        raise UserError(f"{source}: left_out is {left_out}, expected variables of heads or pooler")
+    for name, value in task.items():
+        is_number = type(value) in (int, float) and abs(value) < 2**31
+        if not is_number and type(value) not in (str, bool, type(None)):
+            raise UserError(f"{source}: {name} of its task is {shortened(value)}")
+    match(shapes, weights)
+    for name, array in weights.arrays.items():
+        # Minimum and maximum are NaN if there is one, and need no memory.
+        if array.size and not (math.isfinite(array.min()) and math.isfinite(array.max())):
+            raise UserError(f"{source}: {name} holds values that are not finite; it is damaged")
+
+
+def shapes_of(config: AlbertConfig, model_class: str) -> Shapes | None:
+    """The shapes of a model's variables by released name, without the model; None for an unknown class."""
+    hidden, embedding = config.hidden_size, config.embedding_size
+    heads = {
+        "AlbertForPreTraining": {
+            **_dense("cls/predictions/transform/dense", hidden, embedding),
+            **_norm("cls/predictions/transform/LayerNorm", embedding),
+            "cls/predictions/output_bias": (config.vocab_size,),
+            **_scores("cls/seq_relationship/", 2, hidden),
+        },
+        "AlbertForSequenceClassification": _scores("", len(config.labels), hidden),
+        "AlbertForMultipleChoice": _scores("", 1, hidden),
+        "AlbertForSpan": _scores("cls/squad/", 2, hidden),
+        "AlbertForSpanOrNone": {
+            **_dense("start_logits/dense", hidden, 1),
+            **_dense("end_logits/dense_0", 2 * hidden, hidden),
+            **_norm("end_logits/LayerNorm", hidden),
+            **_dense("end_logits/dense_1", hidden, 1),
+            **_dense("answer_class/dense_0", 2 * hidden, hidden),
+            "answer_class/dense_1/kernel": (hidden, 1),
+        },
+    }
+    if not isinstance(model_class, str) or model_class not in heads:
+        return None
+    return {**_encoder_shapes(config), **heads[model_class]}
+
+
+def _encoder_shapes(config: AlbertConfig) -> dict[str, tuple[int, ...]]:
+    hidden, embedding, inner = config.hidden_size, config.embedding_size, config.intermediate_size
+    shapes = {
+        "bert/embeddings/word_embeddings": (config.vocab_size, embedding),
+        "bert/embeddings/token_type_embeddings": (config.type_vocab_size, embedding),
+        "bert/embeddings/position_embeddings": (config.max_position_embeddings, embedding),
+        **_norm("bert/embeddings/LayerNorm", embedding),
+    }
+    if embedding != hidden:
+        shapes |= _dense("bert/encoder/embedding_hidden_mapping_in", embedding, hidden)
+    attention = _norm("LayerNorm", hidden)
+    for layer in ("self/query", "self/key", "self/value", "output/dense"):
+        attention |= _dense(f"attention_1/{layer}", hidden, hidden)
+    ffn = {
+        **_dense("ffn_1/intermediate/dense", hidden, inner),
+        **_dense("ffn_1/intermediate/output/dense", inner, hidden),
+        **_norm("LayerNorm_1", hidden),
+    }
+    layers = range(config.num_hidden_layers)
+    for part, group_of_layer in (
+        (attention, config.attention_group_of_layer),
+        (ffn, config.ffn_group_of_layer),
+    ):
+        for group in range(1 + max(map(group_of_layer, layers))):
+            for number in range(config.inner_group_num):
+                prefix = f"bert/encoder/transformer/group_{group}/inner_group_{number}/"
+                shapes |= {prefix + name: shape for name, shape in part.items()}
+    return {**shapes, **_dense("bert/pooler/dense", hidden, hidden)}
+
+
+def _dense(name: str, inputs: int, width: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}/kernel": (inputs, width), f"{name}/bias": (width,)}
+
+
+def _norm(name: str, width: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}/beta": (width,), f"{name}/gamma": (width,)}
+
+
+def _scores(prefix: str, number: int, width: int) -> dict[str, tuple[int, ...]]:
+    return {f"{prefix}output_weights": (number, width), f"{prefix}output_bias": (number,)}
+
+
+# --- Names and layouts ---
 
 
 def variables_of(layer: str) -> tuple[str, str]:
@@ -70,7 +241,10 @@ def check_identity_projection(
         return
     kernel = arrays.pop("bert/encoder/embedding_hidden_mapping_in/kernel", None)
     bias = arrays.pop("bert/encoder/embedding_hidden_mapping_in/bias", None)
-    if kernel is not None and (np.any(kernel != np.eye(len(kernel))) or np.any(bias)):
+    is_square = kernel is not None and kernel.shape == (config.hidden_size, config.hidden_size)
+    if kernel is not None and (
+        not is_square or np.any(kernel != np.eye(len(kernel))) or np.any(bias)
+    ):
         reason = "is not the identity, though E = D has no projection here"
         raise UserError(f"{source}: {name} {reason}")
 
@@ -82,10 +256,12 @@ def as_matrix(name: str, array: np.ndarray) -> np.ndarray:
       name: released name of the variable.
       array: its value.
     """
+    first, last = math.prod(array.shape[:1]), math.prod(array.shape[-1:])
+    size = math.prod(array.shape[1:-1])
     if "/attention_1/self/" in name and array.ndim > 1:
-        return array.reshape([array.shape[0], -1] if name.endswith("/kernel") else -1)
-    if name.endswith("/attention_1/output/dense/kernel"):
-        return array.reshape(-1, array.shape[-1])
+        return array.reshape([first, size * last] if name.endswith("/kernel") else -1)
+    if name.endswith("/attention_1/output/dense/kernel") and array.ndim > 1:
+        return array.reshape(first * size, last)
     return array
 
 

@@ -6,7 +6,7 @@ This file imports no TensorFlow, so that wrong flags are refused before TensorFl
 import dataclasses
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from albert_tf.core import files
@@ -16,6 +16,8 @@ from albert_tf.core.settings import Settings, setting
 ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 SHARING_STRATEGIES = ("all", "attention", "ffn", "none")
 _RATE = {"minimum": 0, "maximum": 0.99}
+_SIZE = {"minimum": 1, "maximum": 2**31 - 1}
+_MOST_BLOCKS = 1000  # what a file says about its depth is compared with no size of the file
 
 # Keys of configuration files that mean nothing here; they are kept, not used. Those of the released models, then what
 # versions 2 to 5 of the transformers library write for an ALBERT, settings of text generation included.
@@ -49,20 +51,20 @@ class AlbertConfig(Settings):
 
     name_prefix: ClassVar[str] = ""
 
-    vocab_size: int = setting(30000, "Number of tokens in the vocabulary.", minimum=1)
-    embedding_size: int = setting(128, "Width of the embeddings, E.", minimum=1)
-    hidden_size: int = setting(4096, "Width of the encoder, D.", minimum=1)
-    num_hidden_layers: int = setting(12, "Number of layers.", minimum=1)
+    vocab_size: int = setting(30000, "Number of tokens in the vocabulary.", **_SIZE)
+    embedding_size: int = setting(128, "Width of the embeddings, E.", **_SIZE)
+    hidden_size: int = setting(4096, "Width of the encoder, D.", **_SIZE)
+    num_hidden_layers: int = setting(12, "Number of layers.", minimum=1, maximum=_MOST_BLOCKS)
     num_hidden_groups: int = setting(
-        1, "Number of groups of layers; the layers of a group share parameters.", minimum=1
+        1, "Number of groups of layers; the layers of a group share parameters.", **_SIZE
     )
     inner_group_num: int = setting(
         1,
         "Number of blocks (attention and feed-forward) in a layer, each with its own variables.",
-        minimum=1,
+        **_SIZE,
     )
-    num_attention_heads: int = setting(64, "Number of attention heads, N.", minimum=1)
-    intermediate_size: int = setting(16384, "Width of the feed-forward layer, F.", minimum=1)
+    num_attention_heads: int = setting(64, "Number of attention heads, N.", **_SIZE)
+    intermediate_size: int = setting(16384, "Width of the feed-forward layer, F.", **_SIZE)
     hidden_act: str = setting(
         "gelu", "Activation; gelu is the tanh approximation.", choices=ACTIVATIONS
     )
@@ -74,13 +76,15 @@ class AlbertConfig(Settings):
     )
     classifier_dropout_prob: float = setting(0.1, "Dropout before a task's output layer.", **_RATE)
     max_position_embeddings: int = setting(
-        512, "Length of the longest sequence, in tokens.", minimum=1
+        512, "Length of the longest sequence, in tokens.", **_SIZE
     )
-    type_vocab_size: int = setting(2, "Number of segment types.", minimum=1)
+    type_vocab_size: int = setting(2, "Number of segment types.", **_SIZE)
     initializer_range: float = setting(
-        0.02, "Standard deviation of the truncated normal initial values.", minimum=0
+        0.02, "Standard deviation of the truncated normal initial values.", minimum=0, maximum=10
     )
-    layer_norm_eps: float = setting(1e-12, "Epsilon of every LayerNorm.", minimum=0)
+    layer_norm_eps: float = setting(
+        1e-12, "Epsilon of every LayerNorm.", minimum=1e-30, maximum=0.1
+    )
     share_parameters: str = setting(
         "all", "What the layers of a group share (paper, section 4.5).", choices=SHARING_STRATEGIES
     )
@@ -93,6 +97,11 @@ class AlbertConfig(Settings):
         if self.hidden_size % heads:
             reason = f"must divide hidden_size {self.hidden_size}, got {heads}"
             self.refuse("num_attention_heads", reason)
+        if self.num_blocks > _MOST_BLOCKS:
+            reason = (
+                f"times num_hidden_layers must be at most {_MOST_BLOCKS}, got {self.num_blocks}"
+            )
+            self.refuse("inner_group_num", reason)
         if groups > layers:
             reason = f"must be at most num_hidden_layers {layers}, got {groups}"
             self.refuse("num_hidden_groups", reason)
@@ -160,6 +169,8 @@ class AlbertConfig(Settings):
         Raises:
           UserError: a key is neither a field nor a known key of released files, or a value is wrong.
         """
+        if not isinstance(values, dict):
+            raise UserError(f"{source}: expected the sizes of a model, got {shortened(values)}")
         # Hugging Face's names for the original's `gelu`.
         renamed = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu"}
         known = {field.name for field in dataclasses.fields(cls)} - {"foreign"}
@@ -168,15 +179,18 @@ class AlbertConfig(Settings):
         for key, value in values.items():
             if key in known:
                 own[key] = renamed.get(str(value), value) if key == "hidden_act" else value
-            elif key in foreign_keys or key.startswith("_"):
+            elif key in foreign_keys or str(key).startswith("_"):
                 foreign[key] = value
             else:
                 names = ", ".join(sorted(known))
-                raise UserError(f"{source}: unknown key {key!r}; known are {names}")
+                raise UserError(f"{source}: unknown key {shortened(key)}; known are {names}")
         try:
+            _check_foreign(foreign)
             return cls(**own, foreign=foreign)
-        except UserError as error:
-            raise UserError(f"{source}: {error}") from None
+        except (UserError, OverflowError) as error:  # OverflowError: an integer that is no float
+            reason = str(error)  # may repeat a value of any length
+            reason = reason if len(reason) <= 300 else f"{reason[:297]}..."
+            raise UserError(f"{source}: {reason}") from None
 
     @classmethod
     def from_json_file(cls, path: str | os.PathLike) -> "AlbertConfig":
@@ -195,6 +209,41 @@ class AlbertConfig(Settings):
     def to_json_string(self) -> str:
         """The configuration as indented JSON, readable by `from_json_file`."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
+
+
+def _check_foreign(values: Mapping[str, Any]) -> None:
+    """Checks the kept keys that have a meaning here; null counts as absent.
+
+    Raises:
+      UserError: a value is of another type; names the key.
+    """
+    task = values.get("finetuning_task")
+    if task is not None and not isinstance(task, str):
+        raise UserError(f"finetuning_task must be a name, got {shortened(task)}")
+    names = values.get("architectures")
+    if names is not None and not _is_list_of_names(names):
+        raise UserError(f"architectures must be a list of names, got {shortened(names)}")
+    labels = values.get("id2label")
+    numbers = [str(number) for number in range(len(labels))] if isinstance(labels, dict) else None
+    if labels is not None and not (
+        numbers is not None
+        and set(labels) == set(numbers)
+        and _is_list_of_names(list(labels.values()))
+    ):
+        raise UserError(
+            f'id2label must give a name to each of "0", "1", "2", ...; got {shortened(labels)}'
+        )
+
+
+def _is_list_of_names(value: Any) -> bool:
+    """Whether a value from a file is a list of strings."""
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def shortened(value: Any) -> str:
+    """A value from a file, for a message: at most 60 characters of it."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _size(embedding, hidden, layers, heads, **settings) -> dict[str, Any]:

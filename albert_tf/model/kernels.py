@@ -8,10 +8,13 @@ these kernels, because XLA compiles a kernel again for every length.
 Shape legend: `encoder.py`; T query, key and value next to each other, 3 D.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
+from tensorflow.python.framework import ops
 
 from albert_tf.core import quiet
 from albert_tf.model import operations
@@ -27,6 +30,24 @@ def compiled(function: Callable) -> Callable:
         return kernel(*args)
 
     return call
+
+
+@contextlib.contextmanager
+def graphs_freed() -> Iterator[None]:
+    """Lets memory be freed after the block that its graphs, and their variables, use.
+
+    TensorFlow registers each use of `tf.custom_gradient` in a graph under a new name, for ever, and so keeps the graph.
+    After the block, its graphs cannot be differentiated again.
+    """
+    gc.collect()  # graphs of an earlier block refer to themselves
+    registry = ops.gradient_registry._registry
+    known = set(registry)
+    try:
+        yield
+    finally:
+        for name in set(registry) - known:
+            if name.startswith("CustomGradient-"):
+                del registry[name]
 
 
 @functools.cache

@@ -5,6 +5,7 @@ from typing import Any
 from albert_tf.core.errors import UserError
 from albert_tf.formats import pretrained
 from albert_tf.formats.weights import Weights
+from albert_tf.model.config import shortened
 from albert_tf.tasks import registry
 from albert_tf.tasks.predictor import Predictor
 from albert_tf.text.tokenizer import Tokenizer
@@ -105,6 +106,13 @@ def task_settings_of(weights: Weights, max_seq_length: int = 0) -> dict[str, Any
     limit = weights.config.max_position_embeddings
     settings = {"max_seq_length": limit, **predictor_class_of(weights).default_settings}
     settings["max_seq_length"] = min(limit, settings["max_seq_length"])
+    for name, default in settings.items():
+        value = weights.task.get(name, default)
+        is_number = type(value) is int or (type(value) is float and type(default) is float)
+        if type(default) in (int, float) and not is_number:
+            raise UserError(
+                f"{weights.source}: {name} of its task must be a number, got {shortened(value)}"
+            )
     settings |= weights.task
     settings["max_seq_length"] = max_seq_length or settings["max_seq_length"]
     if settings["max_seq_length"] > limit:

@@ -1,10 +1,13 @@
 """Settings of the programs that use a trained model."""
 
 import dataclasses
+import importlib.util
+import os
+from collections.abc import Mapping
 
 from albert_tf.core.settings import Settings, setting
 from albert_tf.tasks import registry
-from albert_tf.tasks.settings import files_setting
+from albert_tf.tasks.settings import LONGEST_SEQUENCE, files_setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,6 +24,19 @@ class ModelSource(Settings):
         "",
         "Python file or module that defines the model's task, if it is your own; its code is run.",
     )
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks that --task_module exists; its code is not run.
+
+        Raises:
+          UserError: it does not.
+        """
+        name = self.task_module
+        is_file, package = name.endswith(".py"), name.partition(".")[0]
+        if is_file and not os.path.isfile(name):
+            self.refuse("task_module", f"={name}: no such file")
+        if name and not is_file and not (package and importlib.util.find_spec(package)):
+            self.refuse("task_module", f"={name}: no such module")
 
     def register_task(self) -> None:
         """Makes the task of --task_module known.
@@ -46,6 +62,7 @@ class ModelUse(ModelSource):
         "Largest number of tokens of a sequence; by default, or with 0, that of the fine-tuning, or the model's"
         " longest.",
         minimum=4,
+        maximum=LONGEST_SEQUENCE,
         none_value=0,
     )
 

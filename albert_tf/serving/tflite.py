@@ -3,6 +3,8 @@
 The caller tokenises texts, as SentencePiece is none of TFLite's own operations.
 """
 
+import errno
+import tempfile
 import warnings
 from collections.abc import Callable
 
@@ -10,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.core import quiet
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, first_line
 from albert_tf.model import heads
 from albert_tf.model.heads import AlbertModel
 from albert_tf.serving.signatures import TOKENS
@@ -33,6 +35,7 @@ def convert(model: AlbertModel, length: int, quantization: str) -> bytes:
 
     Raises:
       UserError: the model is of another kind.
+      OSError: the folder of temporary files cannot be written.
     """
     function = tf.function(_outputs_of(model), autograph=False)
     specs = {name: tf.TensorSpec([1, length], tf.int32, name=name) for name in TOKENS}
@@ -43,7 +46,12 @@ def convert(model: AlbertModel, length: int, quantization: str) -> bytes:
     if quantization == "dynamic_int8":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     with quiet.silent():  # TFLite's notes
-        return converter.convert()
+        content = converter.convert()
+    # The converter hides that it cannot write its temporary files, and makes a file without a signature.
+    if not _interpreter(content).get_signature_list():
+        folder = tempfile.gettempdir()
+        raise OSError(errno.ENOSPC, "No space left for temporary files", folder)
+    return content
 
 
 def _outputs_of(model: AlbertModel) -> Callable[..., dict[str, tf.Tensor]]:
@@ -86,14 +94,25 @@ def largest_difference(content: bytes, model: AlbertModel, length: int) -> float
 
 
 def runner(content: bytes) -> Callable[..., dict[str, np.ndarray]]:
-    """A file's signature as a function of arrays, by name."""
-    with warnings.catch_warnings():
-        # TensorFlow's interpreter says that it will move to a package of its own.
-        warnings.filterwarnings("ignore", "(?s).*tf.lite.Interpreter is deprecated")
-        interpreter = tf.lite.Interpreter(model_content=content)
+    """A file's signature as a function of arrays, by name.
+
+    Raises:
+      UserError: the content is not that of a TFLite file.
+    """
+    try:
+        interpreter = _interpreter(content)
+    except (ValueError, RuntimeError) as error:
+        raise UserError(f"no usable TFLite file ({first_line(error)})") from None
 
     def run(**features: np.ndarray) -> dict[str, np.ndarray]:
         with quiet.silent():  # TFLite's notes
             return interpreter.get_signature_runner()(**features)
 
     return run
+
+
+def _interpreter(content: bytes) -> tf.lite.Interpreter:
+    with warnings.catch_warnings():
+        # TensorFlow's interpreter says that it will move to a package of its own.
+        warnings.filterwarnings("ignore", "(?s).*tf.lite.Interpreter is deprecated")
+        return tf.lite.Interpreter(model_content=content)

@@ -16,8 +16,10 @@ from albert_tf.data.datasets import RecordData, TableData
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
 from albert_tf.data.records import EXAMPLE_WEIGHTS, feature_schema, find_feature_records
 from albert_tf.formats import pretrained
+from albert_tf.formats.model_card import Card
+from albert_tf.formats.weights import POOLER
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.heads import AlbertModel
+from albert_tf.model.heads import AlbertForSpan, AlbertForSpanOrNone, AlbertModel
 from albert_tf.tasks import metrics, registry
 from albert_tf.tasks.settings import (
     FineTuningConfig,
@@ -160,9 +162,11 @@ class FineTuningTask(Task):
         )
         if self._weights:
             report = pretrained.assign_weights(model.named_variables(), self._weights)
+            self._initialised = report.initialised
             head = f"a new one for {self.task_name}" if report.initialised else "its own"
             print(f"{report.describe(self._weights.source)}\n  head: {head}", flush=True)
         else:
+            self._initialised = list(model.named_variables())
             print("no --init_checkpoint: the model starts from random weights", flush=True)
         return model
 
@@ -179,14 +183,20 @@ class FineTuningTask(Task):
             if path
         }
         examples = {"training examples": self.train_data.num_examples}
+        # Heads that mark spans do not use the pooler, so that their training does not change it.
+        has_pooler = not isinstance(model, AlbertForSpan | AlbertForSpanOrNone)
+        untrained = [name for name in POOLER if name in self._initialised and not has_pooler]
         pretrained.save_pretrained(
             model,
             folder,
             spm_model_file=self.spm_model_file,
             do_lower_case=self.config.do_lower_case,
             task=self.task_settings() | ({registry.DEFINED_IN: defined_in} if defined_in else {}),
-            card={"Data": {"task": self.task_name, **files, **examples}, **history},
-            card_text=definition.card if definition else None,
+            untrained=untrained,
+            card=Card(
+                {"Data": {"task": self.task_name, **files, **examples}, **history},
+                definition.card if definition else None,
+            ),
         )
 
     def task_settings(self) -> dict[str, Any]:

@@ -11,11 +11,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.core import checksums, files
 from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.locks import locked
 from albert_tf.tasks.finetuning import EVAL_PREDICTIONS, PREDICTIONS, FineTuningTask
 from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig
 from albert_tf.training import loop
-from albert_tf.training.run_folder import RESULTS_FILE, write_files, write_json
+from albert_tf.training.devices import is_chief, make_strategy
+from albert_tf.training.run_folder import RESULTS_FILE, write_files
 from albert_tf.training.settings import OptimizerConfig
 from albert_tf.training.task import Predictions
 
@@ -41,10 +44,12 @@ def fine_tune(
       UserError: see `loop.run`; or the members of an ensemble do not fit together.
     """
     if config.ensemble:
-        return _ensemble(task_class, config, run)
+        with locked(run.output_dir):
+            return _ensemble(task_class, config, run)
     if config.num_runs == 1 and not config.restart_collapsed:
         return loop.run(lambda: task_class(config, run), run, optimizer)
-    return _several(task_class, config, run, optimizer)
+    with loop.lock_of(make_strategy(run), run):
+        return _several(task_class, config, run, optimizer)
 
 
 # --- Several runs ---
@@ -75,8 +80,8 @@ def _several(task_class, config, run, optimizer) -> dict:
         **summary,
         "seconds": round(sum(entry["seconds"] for entry in [*runs, *collapsed]), 1),
     }
-    if run.task_index == 0:  # of several workers, one writes
-        write_json(os.path.join(run.output_dir, RESULTS_FILE), report)
+    if is_chief(make_strategy(run)):  # of several workers, one writes
+        files.write_bytes(os.path.join(run.output_dir, RESULTS_FILE), checksums.json_file(report))
     print(table(runs, summary, task_class.shown_metrics), flush=True)
     print(f"results in {os.path.join(run.output_dir, RESULTS_FILE)}", flush=True)
     return report
@@ -159,7 +164,7 @@ def _ensemble(task_class, config, run) -> dict:
         write_files(run.output_dir, task.evaluation_files(predictions))
         if unlabelled:
             write_files(run.output_dir, task.prediction_files(unlabelled))
-        write_json(os.path.join(run.output_dir, RESULTS_FILE), results)
+        files.write_bytes(os.path.join(run.output_dir, RESULTS_FILE), checksums.json_file(results))
     except (tf.errors.OpError, OSError) as error:
         run.refuse("output_dir", f"={run.output_dir} cannot be written ({first_line(error)})")
     for name, value in results["eval"].items():

@@ -6,10 +6,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.core.settings import Settings, changed, setting
+from albert_tf.core.settings import LARGEST_INT32, Settings, changed, setting
 from albert_tf.core.workers import num_workers_setting
 from albert_tf.model.config import MODEL_SIZES, SHARING_STRATEGIES, AlbertConfig
 from albert_tf.training.settings import OptimizerConfig, RunConfig
+
+LONGEST_SEQUENCE = 2**16  # tokens; no model has as many positions
 
 
 def files_setting(help: str, **declared: Any) -> Any:
@@ -81,7 +83,7 @@ class FineTuningRunConfig(RunConfig):
         RunConfig,
         "max_eval_steps",
         None,
-        minimum=None,
+        minimum=0,
         maximum=0,
         help="Only 0: every example is evaluated, or the metrics would be wrong.",
     )
@@ -134,7 +136,10 @@ class FineTuningOptimizerConfig(OptimizerConfig):
         help="Number of steps of linear warm-up; by default, or with -1, --warmup_proportion of the training.",
     )
     num_train_epochs: float = setting(
-        3.0, "Number of passes through the training data, without --num_train_steps.", minimum=0.001
+        3.0,
+        "Number of passes through the training data, without --num_train_steps.",
+        minimum=0.001,
+        maximum=1_000_000,
     )
     warmup_proportion: float = setting(
         0.1, "Fraction of the training that is warm-up.", minimum=0, maximum=1
@@ -183,7 +188,10 @@ class FineTuningConfig(ModelChoice):
     )
     do_lower_case: bool = setting(True, "Whether text is lower-cased; false for a cased model.")
     max_seq_length: int = setting(
-        128, "Largest number of tokens of a sequence; longer text is cut.", minimum=8
+        128,
+        "Largest number of tokens of a sequence; longer text is cut.",
+        minimum=8,
+        maximum=LONGEST_SEQUENCE,
     )
     length_buckets: int | None = setting(
         None,
@@ -251,3 +259,6 @@ class FineTuningConfig(ModelChoice):
                 self.refuse("spm_model_file", "is required without --init_checkpoint")
         if self.num_runs > 1 and not run.do_train:
             self.refuse("num_runs", f"({self.num_runs}) needs --do_train")
+        if run.seed + self.num_runs + self.restart_collapsed > LARGEST_INT32:
+            reason = f"({self.num_runs}) and --restart_collapsed lead to seeds above {LARGEST_INT32}; lower --seed"
+            self.refuse("num_runs", reason)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import sentencepiece
 
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.files import read_bytes
 
 MARKER = "▁"  # U+2581: SentencePiece writes it for the space before a word
@@ -144,6 +144,15 @@ class Tokenizer:
         self.do_lower_case = do_lower_case
         self.sha256 = hashlib.sha256(model_proto).hexdigest()
         self._processor = _load_processor(model_proto, source)
+        try:
+            self._examine(source)
+        except (RuntimeError, LookupError, ValueError) as error:
+            if isinstance(error, UserError):
+                raise
+            reason = first_line(error)
+            raise UserError(f"{source}: damaged SentencePiece model ({reason})") from None
+
+    def _examine(self, source: str) -> None:
         self.vocab_size = self._processor.get_piece_size()
         self.unk_id = self._processor.unk_id()
         self.pad_id = self._special_id("<pad>", source)

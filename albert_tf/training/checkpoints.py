@@ -1,14 +1,23 @@
-"""The checkpoints of a run: its newest ones, and the best one."""
+"""The checkpoints of a run: its newest ones, and the best one.
+
+A checkpoint is written with its record (`run_files.checkpoint_record`), TensorFlow's list of checkpoints and, for the
+best one, its metric: all of these files or none of them get their names (`files.staged`). Older checkpoints are deleted
+after that.
+"""
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.core import files
+from albert_tf.core import files, run_files
 from albert_tf.core.errors import UserError, first_line
-from albert_tf.training.run_folder import RunFolder, remove, system_error, write_json
+from albert_tf.training.run_folder import BEST, CHECKPOINTS, RunFolder, remove, system_error
+
+_BEST_FILE = f"{BEST}/best.json"
 
 
 class Checkpoints:
@@ -18,49 +27,66 @@ class Checkpoints:
       folder: the run's folder.
       state: the objects that a checkpoint contains, by name.
       keep: number of checkpoints that are kept besides the best one.
+
+    Attributes:
+      best: step, metric and value of the best checkpoint, or None.
+
+    Raises:
+      UserError: one of the best checkpoint's files is missing or damaged.
     """
 
     def __init__(self, folder: RunFolder, state: Mapping, keep: int):
         self._checkpoint = tf.train.Checkpoint(**state)
-        self._folder = folder
-        # Every worker takes part in a save, but only the files of the chief are kept.
-        name = "checkpoints" if folder.is_chief else f"checkpoints/.worker-{os.getpid()}"
-        self._path = folder.file(name)
-        self._best_path = os.path.join(self._path, "best")
-        self._best_file = os.path.join(self._best_path, "best.json")
-        manager, name = tf.train.CheckpointManager, "step"
-        self._manager = manager(self._checkpoint, self._path, keep, checkpoint_name=name)
-        self._best_manager = manager(self._checkpoint, self._best_path, 1, checkpoint_name=name)
+        self._folder, self._keep = folder, keep
+        self.best: Mapping[str, Any] | None = folder.read_json(_BEST_FILE) or None
+        if self.best and not (
+            isinstance(self.best.get("step"), int)
+            and isinstance(self.best.get("value"), int | float)
+        ):
+            raise UserError(f"{folder.file(_BEST_FILE)}: expected a step and a value; {self._hint}")
+        saved = run_files.checkpoints(folder.file(BEST))
+        missing = ""
+        if self.best and self.best_path not in saved:
+            missing = f"{self.best_path}.index"
+        elif not self.best and any(files.exists(f"{path}.json") for path in saved):
+            missing = folder.file(_BEST_FILE)
+        if missing:
+            raise UserError(f"{missing}: is missing from the best checkpoint; {self._hint}")
+
+    @property
+    def _hint(self) -> str:
+        return f"copy the folder of the run again, or delete {self._folder.file(BEST)} to continue without it"
 
     @property
     def latest(self) -> str | None:
-        """The path of the newest checkpoint that exists, or None."""
-        paths = _finished(self._folder.file("checkpoints"))
-        return next((path for path in reversed(paths) if tf.io.gfile.exists(f"{path}.index")), None)
+        """The path of the newest checkpoint, or None."""
+        return (run_files.checkpoints(self._folder.file(CHECKPOINTS)) or [None])[-1]
 
     @property
     def best_path(self) -> str | None:
         """The path of the best checkpoint, or None."""
-        return self._best_manager.latest_checkpoint
+        return (
+            os.path.join(self._folder.file(BEST), f"step-{self.best['step']}")
+            if self.best
+            else None
+        )
 
-    @property
-    def best(self) -> Mapping | None:
-        """Step, metric and value of the best checkpoint, or None."""
-        return files.read_json(self._best_file) if files.exists(self._best_file) else None
-
-    def restore(self, path: str) -> None:
-        """Restores the whole state from a checkpoint.
+    def restore(self, path: str) -> dict[str, Any]:
+        """Restores the whole state from a checkpoint; returns the checkpoint's record, empty for an older version's.
 
         Raises:
-          UserError: the checkpoint is damaged or of another model.
+          UserError: the checkpoint is damaged or of another run or model.
         """
         try:
-            self._checkpoint.restore(path).assert_existing_objects_matched()
+            record = run_files.checkpoint_record(path, self._folder.run_id)
+            self._checkpoint.read(path).assert_existing_objects_matched()
         except (tf.errors.OpError, AssertionError, LookupError, RuntimeError, ValueError) as error:
+            hint = f"to continue from the checkpoint before it, or to start again if there is none, delete {path}.*"
+            hint = self._hint if path == self.best_path else hint
             raise UserError(
-                f"{path}: damaged checkpoint, or of another model ({first_line(error)}); to continue from the"
-                f" checkpoint before it, delete {path}.*"
+                f"{path}: damaged checkpoint, or of another model ({first_line(error)}); {hint}"
             ) from None
+        return record
 
     def save(self, step: int) -> None:
         """Saves the state of a step.
@@ -68,40 +94,77 @@ class Checkpoints:
         Raises:
           UserError: the folder cannot be written (a full disk); older checkpoints are not changed.
         """
-        with self._writing(self._path, step):
-            self._manager.save(checkpoint_number=step)
-        if not self._folder.is_chief:
-            tf.io.gfile.rmtree(self._path)
-            tf.io.gfile.makedirs(self._path)
+        self._write(CHECKPOINTS, step, self._keep, {})
 
     def save_if_best(self, step: int, metric: str, value: float) -> bool:
         """Saves the state of a step if its metric is above the best value so far; returns whether it is."""
-        best = self.best
-        if best is not None and not value > best["value"]:
+        if self.best is not None and not value > self.best["value"]:
             return False
-        with self._writing(self._best_path, step):
-            self._best_manager.save(checkpoint_number=step)
-            if self._folder.is_chief:
-                write_json(self._best_file, {"step": step, "metric": metric, "value": value})
+        best = {"step": step, "metric": metric, "value": value}
+        self._write(BEST, step, 1, {"best.json": self._folder.json_content(best)})
+        self.best = best
         return True
 
+    def record_logs(self) -> None:
+        """Adds lines that were appended to the logs after the newest checkpoint to its record."""
+        path = self.latest
+        if path and self._folder.is_chief and files.exists(f"{path}.json"):
+            with self._folder.writing():
+                files.write_bytes(f"{path}.json", self._record(path))
+
+    def _record(self, path: str) -> bytes:
+        """The record of a checkpoint."""
+        values = {"index_sha256": run_files.index_sha256(path), "logs": self._folder.log_states()}
+        return self._folder.json_content(values)
+
+    def _write(self, name: str, step: int, keep: int, contents: Mapping[str, bytes]) -> None:
+        """Writes a checkpoint and files that belong to it; then deletes all but the newest ones of its folder."""
+        folder, checkpoint = self._folder.file(name), f"step-{step}"
+        with self._writing(folder):
+            with files.staged(folder) as staging:
+                path = os.path.join(staging, checkpoint)
+                self._checkpoint.write(path)
+                # Every worker takes part, but only the chief's files are kept.
+                if not self._folder.is_chief:
+                    for file_name in tf.io.gfile.listdir(staging):
+                        remove(os.path.join(staging, file_name))
+                    return
+                before = [os.path.basename(path) for path in run_files.checkpoints(folder)]
+                kept = [*(other for other in before if other != checkpoint), checkpoint][-keep:]
+                contents = {
+                    **contents,
+                    f"{checkpoint}.json": self._record(path),
+                    "checkpoint": run_files.state_content(kept),
+                }
+                for file_name, content in contents.items():
+                    with tf.io.gfile.GFile(os.path.join(staging, file_name), "wb") as file:
+                        file.write(content)
+            self._delete_old(folder, keep)
+
+    def delete_old(self) -> None:
+        """Deletes old checkpoints that stayed because a process was killed before it had deleted them."""
+        for name, keep in ((CHECKPOINTS, self._keep), (BEST, 1)):
+            folder = self._folder.file(name)
+            with self._writing(folder):
+                self._delete_old(folder, keep)
+
+    def _delete_old(self, folder: str, keep: int) -> None:
+        """Deletes the files of all but the newest complete checkpoints."""
+        kept = [os.path.basename(path) for path in run_files.checkpoints(folder)][-keep:]
+        names = files.names_in(folder) if kept else []
+        # The records go first: a checkpoint without one counts as incomplete.
+        for name in sorted(names, key=lambda name: not name.endswith(".json")):
+            match = re.match(r"(step-\d+)[._]", name)
+            if match and match[1] not in kept:
+                remove(os.path.join(folder, name))
+
     @contextlib.contextmanager
-    def _writing(self, folder: str, step: int) -> Iterator[None]:
-        """Turns an error of the disk into one line, and deletes the unfinished checkpoint."""
+    def _writing(self, folder: str) -> Iterator[None]:
+        """Turns an error of the disk into one line."""
         try:
             yield
         except (tf.errors.OpError, OSError) as error:
-            with contextlib.suppress(tf.errors.OpError):
-                if os.path.join(folder, f"step-{step}") not in _finished(folder):
-                    for path in tf.io.gfile.glob(os.path.join(folder, f"step-{step}[._]*")):
-                        remove(path)
             raise UserError(
                 f"--output_dir: cannot write a checkpoint to {folder} ({system_error(error)});"
                 f" the newest whole one is {self.latest}: make room and run the same command again"
             ) from None
-
-
-def _finished(folder: str) -> list[str]:
-    """The checkpoints that were written completely, oldest first."""
-    state = tf.train.get_checkpoint_state(folder)
-    return list(state.all_model_checkpoint_paths) if state else []

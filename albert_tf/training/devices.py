@@ -1,7 +1,9 @@
 """Devices: the distribution strategy of a run, and what depends on the number of devices and workers."""
 
 import contextlib
+import functools
 import os
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 from official.common import distribute_utils
@@ -74,6 +76,33 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Whether this process writes the files of the run; with several workers, only the first does."""
     resolver = strategy.cluster_resolver
     return not resolver or not resolver.task_type or resolver.task_id in (None, 0)
+
+
+def num_workers(strategy: tf.distribute.Strategy) -> int:
+    """Number of processes that train together."""
+    resolver = strategy.cluster_resolver
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return 1
+    return max(1, sum(map(len, resolver.cluster_spec().as_dict().values())))
+
+
+def sum_over_workers(strategy: tf.distribute.Strategy, values: Sequence[float]) -> list[float]:
+    """Sums of numbers over the workers, the same in all of them; every worker must call it at the same step."""
+    if num_workers(strategy) == 1:
+        return list(values)
+    devices = strategy.num_replicas_in_sync // num_workers(strategy)
+    sums = _all_reduce(strategy)(tf.constant(values, tf.float32)).numpy()
+    return [float(value) / devices for value in sums]
+
+
+@functools.cache
+def _all_reduce(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
+    @tf.function(autograph=False)
+    def all_reduce(vector: tf.Tensor) -> tf.Tensor:
+        vectors = strategy.run(tf.identity, (vector,))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, vectors, axis=None)
+
+    return all_reduce
 
 
 def check_batches(run: RunConfig, num_devices: int) -> None:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from albert_tf.data.datasets import EXAMPLE_INDEX, Data
 from albert_tf.training.accumulators import Accumulators, ratio_names
+from albert_tf.training.devices import num_workers
 from albert_tf.training.state import RunState
 from albert_tf.training.task import Predictions
 
@@ -33,6 +34,8 @@ class Evaluator(orbit.StandardEvaluator):
         self.predictions: Predictions = {}
         self._task, self._model = state.task, state.model
         self._has_labels = has_labels
+        self._interruption = state.interruption
+        self._ends_at_once = num_workers(state.strategy) == 1  # the others would wait for this one
         self._num_examples = data.num_examples
         self._num_steps = data.evaluation_steps(batch_size)
         names = ratio_names(state.task, state.model, data) if has_labels else ()
@@ -73,7 +76,9 @@ class Evaluator(orbit.StandardEvaluator):
         return {name: self.strategy.gather(value, axis=0) for name, value in predictions.items()}
 
     def eval_reduce(self, state, step_outputs):
-        """Appends the predictions of a step."""
+        """Appends the predictions of a step; ends an evaluation that a signal interrupts."""
+        if self._ends_at_once:
+            self._interruption.check()
         return [*state, {name: value.numpy() for name, value in step_outputs.items()}]
 
     def eval_end(self, state):

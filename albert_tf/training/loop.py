@@ -1,29 +1,37 @@
 """Training and evaluation of any task on any devices. The programs call `run`.
 
 orbit's Controller runs the steps of `step.py` in loops on the device. Between these loops, `TrainingLoop` logs, saves
-checkpoints and evaluates.
+checkpoints and evaluates. A signal ends the training after such a loop, with a checkpoint; so each takes a few seconds
+at most.
 """
 
 import contextlib
 import errno
+import re
+import signal
 import time
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 import orbit
 import tensorflow as tf
 import tf_keras
 from orbit import controller as orbit_controller
 
-from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.errors import Interrupted, UserError, first_line
+from albert_tf.core.locks import locked
 from albert_tf.core.progress import Progress
-from albert_tf.training.devices import make_strategy
+from albert_tf.model.kernels import graphs_freed
+from albert_tf.training.devices import is_chief, make_strategy, sum_over_workers
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.results import describe, write_results
-from albert_tf.training.run_folder import EVAL_METRICS_FILE, METRICS_FILE
+from albert_tf.training.run_folder import CHECKPOINTS, EVAL_METRICS_FILE, METRICS_FILE
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from albert_tf.training.state import RunState, start_run
 from albert_tf.training.step import Trainer
 from albert_tf.training.task import Task
+
+_LOOP_SECONDS = 2.0  # at most about as long does a loop on the device take
 
 # orbit prints every loop to standard output, which repeats our own lines.
 orbit_controller._log = lambda message: None
@@ -45,17 +53,26 @@ def run(
       The content of results.json.
 
     Raises:
-      UserError: the settings contradict the devices, the records or the run in the folder; the disk is full; a record
-        is damaged; the loss is not finite.
+      UserError: the settings contradict the devices, the records or the run in the folder; another process works in
+        the folder; the disk is full; a record is damaged; the loss is not finite.
+      Interrupted: a signal came during training; the state was saved.
     """
     strategy = make_strategy(run_config)
     tf_keras.utils.set_random_seed(run_config.seed)
     if run_config.deterministic:
         tf.config.experimental.enable_op_determinism()
-    with strategy.scope():
+    # Also where nothing is trained: an evaluation writes logs and results, too.
+    with graphs_freed(), lock_of(strategy, run_config), strategy.scope():
         task = make_task()
         with _explained_errors(task, run_config):
             return _complete(start_run(task, run_config, optimizer_config))
+
+
+def lock_of(
+    strategy: tf.distribute.Strategy, run_config: RunConfig
+) -> contextlib.AbstractContextManager[None]:
+    """The lock on --output_dir; of several workers, only the chief has it."""
+    return locked(run_config.output_dir) if is_chief(strategy) else contextlib.nullcontext()
 
 
 def _complete(state: RunState) -> dict:
@@ -66,7 +83,10 @@ def _complete(state: RunState) -> dict:
     evaluator = Evaluator(state, task.eval_data) if task.eval_data else None
     evaluation = {}
     if state.run.do_train:
-        with Progress("training", state.last_step, first=state.first_step) as progress:
+        with (
+            Progress("training", state.last_step, first=state.first_step) as progress,
+            state.interruption.watched(),
+        ):
             evaluation = TrainingLoop(state, evaluator, progress).train()
     elif evaluator:
         with Progress("evaluating", 1) as progress:
@@ -109,11 +129,17 @@ class TrainingLoop:
         )
         # The last logged step and its time; times of evaluations are added, so that they do not count as training.
         self._last_logged = (state.first_step, time.monotonic())
+        self._saved_step = state.first_step
+        self._loop_started = (state.first_step, time.monotonic())
+        self._steps_in_time = (
+            1  # so many steps take `_LOOP_SECONDS`, or fewer; doubled until they do
+        )
+        self._evaluations: dict[int, dict[str, float]] = {}  # those in the log, by step
 
     def train(self) -> dict[str, float]:
         """Trains to the last step; returns the results of the last evaluation, empty without one."""
         state = self._state
-        state.folder.cut_metrics(state.first_step)
+        self._evaluations = state.folder.cut_logs(state.first_step, state.log_states)
         every = state.run.eval_every_steps if self._evaluator else state.last_step
         step, results = state.first_step, {}
         if self._evaluator and step and (step % every == 0 or step == state.last_step):
@@ -132,17 +158,23 @@ class TrainingLoop:
         predictions of the evaluation are needed as well.
         """
         state = self._state
-        logged = state.folder.logged(EVAL_METRICS_FILE).get(state.first_step)
+        logged = self._evaluations.get(state.first_step)
         has_ended = state.first_step == state.last_step or self._stops_early()
         if logged and not (has_ended and state.task.keeps == "best"):
             return logged
         return self._evaluate()
 
     def _evaluate(self) -> dict[str, float]:
-        started = time.monotonic()
-        results = evaluate(self._state, self._evaluator, self._progress)
+        started, evaluated_at = time.monotonic(), self._state.step
+        is_logged = evaluated_at in self._evaluations
+        try:
+            results = evaluate(self._state, self._evaluator, self._progress, is_logged=is_logged)
+        except Interrupted:
+            self._end()
+        self._evaluations[evaluated_at] = results
         step, logged_at = self._last_logged
         self._last_logged = (step, logged_at + time.monotonic() - started)
+        self._end_if_interrupted()
         return results
 
     def _stops_early(self) -> bool:
@@ -150,24 +182,55 @@ class TrainingLoop:
         patience, best = self._state.run.early_stopping_evaluations, self._state.checkpoints.best
         if not patience or not best:
             return False
-        logged = self._state.folder.logged(EVAL_METRICS_FILE)
-        return sum(step > best["step"] for step in logged) >= patience
+        return sum(step > best["step"] for step in self._evaluations) >= patience
 
     def _steps_to_next_event(self, step: int) -> int:
         """Number of steps that run on the device without a return to Python."""
         run = self._state.run
         intervals = (run.log_every_steps, run.save_checkpoints_steps)
         events = [(step // interval + 1) * interval for interval in intervals]
-        return min(*events, self._state.last_step, step + run.steps_per_loop) - step
+        self._loop_started = (step, time.monotonic())
+        longest = min(run.steps_per_loop, self._steps_in_time)
+        return min(*events, self._state.last_step, step + longest) - step
 
     def _after_steps(self, _outputs) -> None:
         """Logs and saves if it is due at this step."""
         run, step = self._state.run, self._state.step
+        first, started = self._loop_started
+        in_time = (step - first) * _LOOP_SECONDS / max(time.monotonic() - started, 1e-9)
+        self._steps_in_time = max(1, min(2 * self._steps_in_time, int(in_time)))
         is_last = step == self._state.last_step
         if is_last or step % run.log_every_steps == 0:
             self._log(step)
         if is_last or step % run.save_checkpoints_steps == 0:
-            self._state.checkpoints.save(step)
+            self._save(step)
+        if not is_last:
+            self._end_if_interrupted()
+
+    def _end_if_interrupted(self) -> None:
+        """Saves the state and ends the training if a signal came to any of the workers."""
+        state = self._state
+        # The workers must end at the same step, so that their loops must have the same lengths.
+        steps = self._steps_in_time if is_chief(state.strategy) else 0
+        own = [state.interruption.number > 0, steps]
+        is_interrupted, self._steps_in_time = map(round, sum_over_workers(state.strategy, own))
+        if is_interrupted:
+            self._end()
+
+    def _end(self) -> NoReturn:
+        state = self._state
+        if state.step != self._saved_step:
+            self._save(state.step)
+        path = state.folder.file(f"{CHECKPOINTS}/step-{state.step}")
+        saved = f", whose checkpoint is {path}; the same command continues from there"
+        raise Interrupted(
+            f"interrupted at step {state.step:,}{saved if state.step else ''}",
+            state.interruption.number or signal.SIGTERM,
+        )
+
+    def _save(self, step: int) -> None:
+        self._state.checkpoints.save(step)
+        self._saved_step = step
 
     def _log(self, step: int) -> None:
         """Writes losses, metrics and speed since the last line."""
@@ -196,8 +259,16 @@ class TrainingLoop:
             self._progress.update(step, shown)
 
 
-def evaluate(state: RunState, evaluator: Evaluator, progress: Progress) -> dict[str, float]:
+def evaluate(
+    state: RunState, evaluator: Evaluator, progress: Progress, *, is_logged: bool = False
+) -> dict[str, float]:
     """Evaluates, logs and prints the results; in training, saves a checkpoint if it is the best so far.
+
+    Args:
+      state: of the run.
+      evaluator: of the development data.
+      progress: prints the results.
+      is_logged: whether the log has them already, because a finished run needs the predictions of its last step.
 
     Returns:
       Losses and metrics by name.
@@ -208,10 +279,13 @@ def evaluate(state: RunState, evaluator: Evaluator, progress: Progress) -> dict[
     is_best = state.run.do_train and state.checkpoints.save_if_best(
         step, task.best_metric, results[task.best_metric]
     )
-    # A run that is resumed at its last step evaluates for the predictions; the log has the line.
-    if not state.run.do_train or step not in state.folder.logged(EVAL_METRICS_FILE):
+    if not is_logged:
         state.folder.append_metrics(EVAL_METRICS_FILE, {"step": step, **results})
         state.folder.write_summaries("eval", step, results)
+        if not state.run.do_train or state.checkpoints.latest == state.folder.file(
+            f"{CHECKPOINTS}/step-{step}"
+        ):
+            state.checkpoints.record_logs()
     if state.folder.is_chief:
         names = task.shown_metrics or results
         shown = "  ".join(f"{name} {results[name]:.4f}" for name in names if name in results)
@@ -224,7 +298,12 @@ def _explained_errors(task: Task, run_config: RunConfig) -> Iterator[None]:
     """Turns TensorFlow's errors about the user's files, disk and memory into one line."""
     try:
         yield
-    except (tf.errors.OpError, OSError) as error:
+    except (tf.errors.OpError, OSError, RuntimeError) as error:
+        if lost := _lost_worker(error):
+            raise UserError(
+                f"--worker_hosts: another worker has ended or cannot be reached ({lost}); give every worker the same"
+                " command again: the run continues from the newest checkpoint"
+            ) from None
         reason = first_line(error)
         if "No space left" in reason or getattr(error, "errno", None) == errno.ENOSPC:
             raise UserError(
@@ -245,3 +324,14 @@ def _explained_errors(task: Task, run_config: RunConfig) -> Iterator[None]:
                     " same command again"
                 ) from None
         raise
+
+
+def _lost_worker(error: Exception) -> str:
+    """What TensorFlow says about a worker that no longer answers; "" for other errors."""
+    kinds = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
+    match = re.search(r"(Collective ops is aborted by|cluster check alive failed).*", str(error))
+    is_lost = match or isinstance(error, kinds)
+    strategy = tf.distribute.get_strategy()
+    if not is_lost or not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return ""
+    return match[0] if match else first_line(error)

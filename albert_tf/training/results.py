@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 
-from albert_tf.training.run_folder import RESULTS_FILE, write_json
+from albert_tf.training.run_folder import RESULTS_FILE
 from albert_tf.training.state import RunState
 
 
@@ -77,7 +77,7 @@ def write_results(
         with folder.writing():
             if state.run.do_train:
                 task.save_model(state.model, folder.file("model"), _card(state, evaluation))
-            write_json(folder.file(RESULTS_FILE), results)
+            folder.write_json(RESULTS_FILE, results)
         print(f"results in {folder.file(RESULTS_FILE)}", flush=True)
     return results
 

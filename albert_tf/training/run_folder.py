@@ -1,18 +1,20 @@
 """The folder of a run: its settings, logs, results and other files.
 
-A file is replaced only by a whole new file. A run that was killed is resumed from its newest checkpoint; the lines of
-its logs after that step are deleted.
+A file is replaced only by a whole new file. A run that was killed is resumed from its newest checkpoint. The record of
+a checkpoint says how long the logs were; what came after that is deleted.
 """
 
 import contextlib
+import hashlib
 import json
 import os
+import uuid
 from collections.abc import Iterator, Mapping
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from albert_tf.core import files
+from albert_tf.core import checksums, files, run_files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.settings import Settings
 from albert_tf.training.settings import RunConfig
@@ -20,13 +22,10 @@ from albert_tf.training.settings import RunConfig
 CONFIG_FILE, RESULTS_FILE = "config.json", "results.json"
 METRICS_FILE, EVAL_METRICS_FILE = "metrics.jsonl", "eval_metrics.jsonl"
 # What --overwrite_output_dir deletes. CONFIG_FILE stays until the new one replaces it, so that the folder is a run's.
-_FOLDERS = ("checkpoints", "train", "eval", "model", "predictions")
-_WRITTEN_BY_RUN = (RESULTS_FILE, METRICS_FILE, EVAL_METRICS_FILE, *_FOLDERS)
-
-
-def write_json(path: str, values: Mapping) -> None:
-    """Writes a JSON file."""
-    files.write_bytes(path, (json.dumps(values, indent=2) + "\n").encode())
+CHECKPOINTS, BEST = "checkpoints", "checkpoints/best"
+_LOGS = (METRICS_FILE, EVAL_METRICS_FILE)
+_FOLDERS = (CHECKPOINTS, "train", "eval", "model", "predictions")
+_WRITTEN_BY_RUN = (RESULTS_FILE, *_LOGS, *_FOLDERS)
 
 
 def write_files(folder: str, contents: Mapping[str, str | bytes]) -> None:
@@ -45,8 +44,12 @@ class RunFolder:
         data, and must be the same when the run is resumed.
       is_chief: whether this process writes; the other workers of a run only read.
 
+    Attributes:
+      run_id: in every file that a later process reads, so that a file of another run is noticed. None for a
+        run that an older version started.
+
     Raises:
-      UserError: the folder holds another run or other files.
+      UserError: the folder holds another run or other files, or its config.json is damaged.
     """
 
     def __init__(self, run: RunConfig, settings: Mapping[str, Settings | Mapping], is_chief: bool):
@@ -58,10 +61,15 @@ class RunFolder:
             for group, values in settings.items()
         }
         self._summary_writers = {}
+        if is_chief:
+            with self.writing():
+                for name in ("", CHECKPOINTS, BEST):
+                    files.remove_leftovers(self.file(name))
         recorded = self._read_settings()
         # A run without a checkpoint starts again, with whatever settings.
-        has_checkpoint = tf.train.get_checkpoint_state(self.file("checkpoints")) is not None
+        has_checkpoint = bool(run_files.checkpoints(self.file(CHECKPOINTS)))
         self._is_resumed = bool(recorded) and has_checkpoint and not run.overwrite_output_dir
+        self.run_id = recorded.get(run_files.RUN_ID) if self._is_resumed else uuid.uuid4().hex
         if self._is_resumed:
             self._check_same_run(settings, recorded)
 
@@ -80,12 +88,9 @@ class RunFolder:
             if self.is_chief and files.names_in(self.path):
                 refuse(f"holds files that are no run (no {CONFIG_FILE})")
             return {}
-        try:
-            recorded = json.loads(files.read_bytes(path))
-        except ValueError:
-            recorded = None
+        recorded = checksums.read_json(path)
         # The folder of a model has a config.json too.
-        if not isinstance(recorded, dict) or not {"run", "optimizer"} <= recorded.keys():
+        if not all(isinstance(recorded.get(group), dict) for group in ("run", "optimizer")):
             refuse(f"holds files that are no run ({CONFIG_FILE} is not a run's)")
         return recorded
 
@@ -99,6 +104,8 @@ class RunFolder:
         """
         before, may_differ = dict(recorded), set()
         for group, values in settings.items():
+            if not isinstance(recorded.get(group, {}), dict):
+                raise UserError(f"{self.file(CONFIG_FILE)}: {group} must be a JSON object")
             if isinstance(values, Settings):
                 before[group] = values.from_recorded(recorded.get(group, {}))
                 may_differ.update(values.names(changes_results=False))
@@ -129,13 +136,18 @@ class RunFolder:
         if not self.is_chief:
             return
         with self.writing():
+            # What a run left that was killed before its first checkpoint is another run's now.
+            names = (RESULTS_FILE, BEST) if self._run.do_train and not self._is_resumed else ()
             if self._run.overwrite_output_dir:
-                for path in map(self.file, _WRITTEN_BY_RUN):
-                    if tf.io.gfile.exists(path):
-                        remove(path)
+                names = _WRITTEN_BY_RUN
+            for path in map(self.file, names):
+                if os.path.islink(path):
+                    os.remove(path)
+                elif tf.io.gfile.exists(path):
+                    remove(path)
             tf.io.gfile.makedirs(self.path)
             if self._run.do_train or not self._is_resumed:
-                write_json(self.file(CONFIG_FILE), self._values)
+                self.write_json(CONFIG_FILE, self._values)
 
     def file(self, name: str) -> str:
         """The path of a file of the run."""
@@ -158,10 +170,28 @@ class RunFolder:
             with self.writing():
                 write_files(self.path, contents)
 
-    def read_json(self, name: str) -> dict:
-        """A JSON file of the run; empty if there is none."""
+    def json_content(self, values: Mapping[str, Any]) -> bytes:
+        """The content of a JSON file of this run."""
+        own = {run_files.RUN_ID: self.run_id} if self.run_id else {}
+        return checksums.json_file({**values, **own})
+
+    def write_json(self, name: str, values: Mapping[str, Any]) -> None:
+        """Writes a JSON file of the run."""
+        files.write_bytes(self.file(name), self.json_content(values))
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """The values of `write_json`; empty if there is no such file.
+
+        Raises:
+          UserError: the file is damaged or belongs to another run.
+        """
         path = self.file(name)
-        return files.read_json(path) if files.exists(path) else {}
+        if not files.exists(path):
+            return {}
+        values = checksums.read_json(path)
+        if values.pop(run_files.RUN_ID, self.run_id) != self.run_id and self.run_id:
+            raise UserError(f"{path}: belongs to another run; copy the folder of the run again")
+        return values
 
     def append_metrics(self, name: str, values: Mapping) -> None:
         """Appends a line to a log."""
@@ -169,37 +199,96 @@ class RunFolder:
             with self.writing(), tf.io.gfile.GFile(self.file(name), "a") as file:
                 file.write(json.dumps(values) + "\n")
 
-    def logged(self, name: str) -> dict[int, dict[str, float]]:
-        """The lines of a log by their step."""
-        if not files.exists(self.file(name)):
-            return {}
-        lines = map(json.loads, files.read_bytes(self.file(name)).splitlines())
-        return {line.pop("step"): line for line in lines}
-
-    def cut_metrics(self, last_step: int) -> None:
-        """Deletes the lines after a step from the logs, because the run continues from this step."""
-        for name in (METRICS_FILE, EVAL_METRICS_FILE):
+    def log_states(self) -> dict[str, dict[str, Any]]:
+        """The lengths and checksums of the logs, for the record of a checkpoint; the logs are on the disk then."""
+        contents = {}
+        for name in _LOGS:
             path = self.file(name)
-            if self.is_chief and files.exists(path):
-                lines = files.read_bytes(path).splitlines(keepends=True)
-                lines = [
-                    line for line in lines if line.endswith(b"\n")
-                ]  # without an unfinished line
-                lines = [line for line in lines if json.loads(line)["step"] <= last_step]
+            contents[name] = files.read_bytes(path) if files.exists(path) else b""
+            if contents[name] and "://" not in path:
+                with open(path, "rb") as file:
+                    os.fsync(file.fileno())
+        return {
+            name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            for name, content in contents.items()
+        }
+
+    def cut_logs(self, step: int, states: Mapping[str, Any]) -> dict[int, dict[str, float]]:
+        """Deletes from the logs what the run will write again, because it continues from a step.
+
+        Args:
+          step: lines of later steps are deleted.
+          states: `log_states` when the checkpoint of this step was saved, or its evaluation logged; what was appended
+            after that is deleted. Empty for a checkpoint of an older version.
+
+        Returns:
+          The remaining lines of the evaluations by step.
+
+        Raises:
+          UserError: a log is not what the run wrote.
+        """
+        remaining = {}
+        for name in _LOGS:
+            path = self.file(name)
+            if os.path.islink(path) and not os.path.exists(path):
+                raise UserError(f"{path}: is a link to a file that does not exist; delete it")
+            content = files.read_bytes(path) if files.exists(path) else b""
+            kept = self._unchanged(name, content, states.get(name)) if step else b""
+            lines = kept.splitlines(keepends=True)
+            if content and not content.endswith(b"\n") and self.is_chief:
+                print(f"{path}: its last line was incomplete and is cut")
+            if lines and not lines[-1].endswith(b"\n"):
+                lines.pop()
+            steps = _steps(path, lines)
+            lines = [line for line, at in zip(lines, steps, strict=True) if at <= step]
+            if self.is_chief and b"".join(lines) != content:
                 with self.writing():
                     files.write_bytes(path, b"".join(lines))
+            remaining = {values.pop("step"): values for values in map(json.loads, lines)}
+        return remaining
+
+    def _unchanged(self, name: str, content: bytes, state: Mapping[str, Any] | None) -> bytes:
+        """The part of a log that the record of a checkpoint describes; all if there is no record."""
+        if not state or not self.is_chief:
+            return content
+        if state["bytes"] and not files.exists(self.file(name)):
+            print(f"{self.file(name)}: is missing; a new one begins here")
+            return b""
+        content = content[: state["bytes"]]
+        if hashlib.sha256(content).hexdigest() != state["sha256"]:
+            raise UserError(
+                f"{self.file(name)}: is not the log that the run wrote, it was damaged, changed or replaced; copy it"
+                " again, or delete it to continue the run with a new log"
+            )
+        return content
 
     def write_summaries(self, name: str, step: int, values: Mapping[str, float]) -> None:
         """Adds values to TensorBoard's curves of this name ("train" or "eval")."""
         if not self.is_chief:
             return
         if name not in self._summary_writers:
-            self._summary_writers[name] = tf.summary.create_file_writer(self.file(name))
+            with self.writing():
+                self._summary_writers[name] = tf.summary.create_file_writer(self.file(name))
         with self.writing(), self._summary_writers[name].as_default():
             for key, value in values.items():
                 if key != "step":
                     tf.summary.scalar(key, value, step=step)
             self._summary_writers[name].flush()
+
+
+def _steps(path: str, lines: list[bytes]) -> list[int]:
+    """The step of each line of a log.
+
+    Raises:
+      UserError: a line is damaged; names it.
+    """
+    steps = []
+    for number, line in enumerate(lines, start=1):
+        source = f"{path}: line {number}"
+        steps.append(files.parse_json(line, source).get("step"))
+        if type(steps[-1]) is not int:
+            raise UserError(f"{source}: has no whole number as its step; delete this line")
+    return steps
 
 
 def remove(path: str) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 import os
 from typing import Any
 
-from albert_tf.core.settings import Settings, setting
+from albert_tf.core.settings import LARGEST_INT32, Settings, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,8 @@ class OptimizerConfig(Settings):
     def _check_warmup(self) -> None:
         start, warmup = self.start_warmup_step, self.num_warmup_steps or 0
         if start + warmup > (last := self.num_train_steps):
-            reason = f"({warmup}, from --start_warmup_step={start}) must end within --num_train_steps={last}"
+            since = f", from --start_warmup_step={start}" if start else ""
+            reason = f"({warmup}{since}) must end within the {last} training steps"
             self.refuse("num_warmup_steps", reason)
 
     def peak_learning_rate(self, train_batch_size: int) -> float:
@@ -73,6 +74,7 @@ _SAME = {"changes_results": False}
 _DEVICES = {**_SAME, "about_devices": True}
 _COUNT = {**_SAME, "minimum": 1}
 _COUNT_OR_NONE = {**_COUNT, "none_value": 0}
+_MOST_EXAMPLES, _MOST_DEVICES = 2**20, 1024  # of a step
 
 
 def _dropout(sites: str) -> Any:
@@ -96,10 +98,13 @@ class RunConfig(Settings):
     do_train: bool = setting(True, "Whether to train.", **_SAME)
     do_eval: bool = setting(True, "Whether to evaluate at the end, and during training.", **_SAME)
     train_batch_size: int = setting(
-        4096, "Examples in a training step, over all devices.", minimum=1
+        4096,
+        "Examples in a training step, over all devices.",
+        minimum=1,
+        maximum=_MOST_EXAMPLES,
     )
     eval_batch_size: int = setting(
-        64, "Examples in an evaluation step, over all devices.", **_COUNT
+        64, "Examples in an evaluation step, over all devices.", **_COUNT, maximum=_MOST_EXAMPLES
     )
     gradient_accumulation_steps: int = setting(
         1,
@@ -118,6 +123,7 @@ class RunConfig(Settings):
         "Number of devices of `mirrored`; by default, or with 0, every GPU. Without a GPU, logical CPU devices are"
         " created.",
         **_COUNT_OR_NONE,
+        maximum=_MOST_DEVICES,
         about_devices=True,
     )
     tpu_name: str = setting(
@@ -179,7 +185,7 @@ class RunConfig(Settings):
         12345,
         "Seed of initial values, dropout, the order of the records, and masks that are drawn while reading.",
         minimum=0,
-        maximum=2**31 - 1,
+        maximum=LARGEST_INT32,
     )
     deterministic: bool = setting(
         False,
@@ -222,7 +228,7 @@ class RunConfig(Settings):
             self.refuse("tpu_name", f"contradicts --distribution_strategy={strategy}")
         if self.worker_hosts and strategy != "multi_worker_mirrored":
             self.refuse("worker_hosts", "needs --distribution_strategy=multi_worker_mirrored")
-        if wrong := [host for host in hosts if host and not host.rpartition(":")[2].isdigit()]:
+        if wrong := [host for host in hosts if host and not _has_port(host)]:
             self.refuse("worker_hosts", f"must be host:port of every worker, got {wrong[0]!r}")
         if self.task_index and self.task_index >= len(hosts):
             reason = f"must be below the number of --worker_hosts, got {self.task_index}"
@@ -235,3 +241,9 @@ class RunConfig(Settings):
     def _would_delete_checkpoint(self) -> bool:
         folder, checkpoint = map(os.path.realpath, (self.output_dir, self.init_checkpoint))
         return os.path.commonpath([folder, checkpoint]) == folder
+
+
+def _has_port(host: str) -> bool:
+    """Whether a host is followed by a colon and the number of a port."""
+    name, _, port = host.rpartition(":")
+    return bool(name) and port.isascii() and port.isdigit() and int(port) < 2**16

@@ -13,6 +13,7 @@ from albert_tf.training import optimizers
 from albert_tf.training.accumulators import Accumulators, ratio_names
 from albert_tf.training.checkpoints import Checkpoints
 from albert_tf.training.devices import check_batches, is_chief
+from albert_tf.training.interruption import Interruption
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from albert_tf.training.task import Task
@@ -35,6 +36,8 @@ class RunState:
       checkpoints: save and restore model, global_step, accumulators and optimizer.
       chance: what a guess without a model reaches, by metric.
       first_step: the global step at the start of this process.
+      log_states: the logs at that step, see `RunFolder.log_states`; empty if they are not known.
+      interruption: the signal that ends the training.
       started: time.monotonic() at the start.
     """
 
@@ -50,7 +53,9 @@ class RunState:
     checkpoints: Checkpoints
     chance: Mapping[str, float]
     first_step: int
+    log_states: Mapping[str, Any]
     started: float
+    interruption: Interruption = dataclasses.field(default_factory=Interruption)
 
     @property
     def step(self) -> int:
@@ -97,11 +102,12 @@ def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> 
             optimizer = tf_keras.mixed_precision.LossScaleOptimizer(optimizer)
         saved["optimizer"] = optimizer
     checkpoints = Checkpoints(folder, saved, run.keep_checkpoint_max)
+    if run.do_train and folder.is_chief:
+        checkpoints.delete_old()
     newest = checkpoints.latest
     if not run.do_train and task.keeps == "best":
         newest = checkpoints.best_path or newest
-    if newest:
-        checkpoints.restore(newest)
+    record = checkpoints.restore(newest) if newest else {}
     return RunState(
         **saved,
         task=task,
@@ -112,5 +118,6 @@ def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> 
         checkpoints=checkpoints,
         chance=task.chance_levels(),
         first_step=int(global_step.numpy()),
+        log_states=record.get("logs", {}),
         started=started,
     )

@@ -24,8 +24,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import albert_tf
+from albert_tf.core.locks import locked
 from albert_tf.core.workers import Workers
 from albert_tf.data.pretraining_examples import (
+    A_END,
+    A_START,
+    B_END,
+    B_START,
     LABEL,
     MASKING_SETTINGS,
     PAIR_SETTINGS,
@@ -117,6 +122,11 @@ def complete_run(
     Raises:
       UserError: the folder holds other records, or cannot be written to.
     """
+    with locked(settings.folder, "output_dir" if settings.output_dir else "output_file"):
+        return _complete_run(settings, tokenizer, inputs, files, build)
+
+
+def _complete_run(settings, tokenizer, inputs, files, build) -> tuple[dict[str, Any], bool]:
     identity = run_identity(settings, tokenizer, inputs)
     modified = [file.modified_nanoseconds for file in inputs]
     folder = RecordFolder(settings.folder, identity, modified, files)
@@ -181,7 +191,9 @@ def make_job(settings: PretrainingDataSettings, tokenizer: Tokenizer, work: Work
 def tokenize_text(job: Job, workers: Workers, files: Sequence[str]) -> dict[str, Any]:
     """Tokenizes and stores all blocks; returns the sums of their counts."""
     summary_file = job.work.file("text.json")
-    if (summary := job.work.files.read_json(summary_file)) is not None:
+    summary = job.work.read_json(summary_file)
+    blocks = range(summary["blocks"]) if summary else ()
+    if summary and all(job.work.counts_of(_block_file(job, index)) for index in blocks):
         return summary
     total: dict[str, Any] = collections.Counter()
     first_invalid_line = ""
@@ -194,8 +206,12 @@ def tokenize_text(job: Job, workers: Workers, files: Sequence[str]) -> dict[str,
             progress.update(total["text_bytes"], shown)
     del total["bytes"]  # of the stored blocks
     summary = {**total, "first_invalid_line": first_invalid_line}
-    job.work.files.write_json(summary_file, summary)
+    job.work.write_json(summary_file, summary)
     return summary
+
+
+def _block_file(job: Job, index: int) -> str:
+    return job.work.file(f"block-{index:06d}")
 
 
 def tokenize_block(job: Job, block: TextBlock) -> dict[str, Any]:
@@ -204,7 +220,7 @@ def tokenize_block(job: Job, block: TextBlock) -> dict[str, Any]:
     Raises:
       UserError: a line is not UTF-8 and `--invalid_utf8=error`, or the disk is full.
     """
-    path = job.work.file(f"block-{block.index:06d}")
+    path = _block_file(job, block.index)
     if counts := job.work.counts_of(path):
         return counts
     invalid_utf8 = job.settings.invalid_utf8
@@ -361,8 +377,9 @@ def _pairs_of_part(job: Job, plan: Plan, part: int) -> tuple[np.ndarray, np.ndar
     ids_of_blocks, all_pairs, all_seeds = [], [], []
     first_id, num_dealt = 0, 0
     for block, units in itertools.groupby(plan.units_of(part), key=lambda unit: unit[0]):
-        with job.work.files.open(job.work.file(f"block-{block:06d}")) as file:
+        with job.work.files.open(_block_file(job, block)) as file:
             documents = Documents(*(np.load(file) for _ in Documents._fields))
+        pairs_of_block = []
         for _, number, slice_index in units:
             pairs, seeds, _ = _plan_pass(job, documents, block, number)
             # Shuffled, or the same documents of each pass could end up in the same part.
@@ -370,10 +387,26 @@ def _pairs_of_part(job: Job, plan: Plan, part: int) -> tuple[np.ndarray, np.ndar
             first = (part - num_dealt) % plan.num_parts if plan.is_small else slice_index
             rows = order[first :: plan.num_slices]
             num_dealt += len(pairs)
-            pairs = pairs[rows]
-            pairs[:, :LABEL] += first_id
-            all_pairs.append(pairs)
+            pairs_of_block.append(pairs[rows])
             all_seeds.append(seeds[rows])
-        ids_of_blocks.append(documents.ids)
-        first_id += len(documents.ids)
+        ids, pairs = _without_unused_ids(documents.ids, np.concatenate(pairs_of_block))
+        pairs[:, :LABEL] += first_id
+        all_pairs.append(pairs)
+        ids_of_blocks.append(ids)
+        first_id += len(ids)
     return np.concatenate(ids_of_blocks), np.concatenate(all_pairs), np.concatenate(all_seeds)
+
+
+def _without_unused_ids(ids: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The ids that pairs point into, and the pairs with their new places.
+
+    A part of a small corpus takes a few pairs of every block; all ids would be the whole corpus.
+    """
+    changes = np.zeros(len(ids) + 1, np.int32)  # of the number of segments that an id is in
+    np.add.at(changes, pairs[:, [A_START, B_START]], 1)
+    np.add.at(changes, pairs[:, [A_END, B_END]], -1)
+    is_used = np.cumsum(changes[:-1]) > 0
+    new_places = np.concatenate([[0], np.cumsum(is_used)])
+    new_pairs = pairs.copy()
+    new_pairs[:, :LABEL] = new_places[pairs[:, :LABEL]]
+    return ids[is_used], new_pairs

@@ -91,7 +91,10 @@ def plan_parts(settings: PretrainingDataSettings, text_counts: dict[str, Any]) -
     wanted = max(small_parts, math.ceil(num_examples * example_bytes / PART_BYTES))
     num_shards = len(settings.output_files) or settings.num_shards or wanted
     if num_shards > num_examples:
-        raise InputError(f"the text gives {num_examples} examples, too few for {num_shards} files")
+        flag = "output_file" if settings.output_file else "num_shards"
+        raise InputError(
+            f"--{flag}: the text gives {num_examples} examples, too few for {num_shards} files"
+        )
     num_parts = math.ceil(wanted / num_shards) * num_shards
     num_passes = text_counts["blocks"] * settings.dupe_factor
     num_slices = math.ceil(UNITS_OF_PART * num_parts / num_passes)

@@ -1,21 +1,24 @@
 """A folder of records, in which a run that was killed can be resumed.
 
 A file gets its final name only when it is complete. Until the whole run is, the folder contains `.unfinished`: the
-settings of the run, the counts of complete files, and intermediate files.
+settings of the run, the counts and checksums of complete files, and intermediate files. A file that does not have its
+checksum any more is made again.
 """
 
 import contextlib
-import json
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
+from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
-from albert_tf.core.files import remove_leftovers
+from albert_tf.core.files import check_regular, remove_leftovers
+from albert_tf.data import record_metadata
+from albert_tf.data.record_metadata import METADATA_FILE
 from data_prep.text_files import OutputFile, expand_paths
 
-METADATA_FILE = "metadata.json"
 WORK_FOLDER = ".unfinished"
 
 
@@ -42,8 +45,9 @@ class FileAccess:
         """Opens a file for reading bytes.
 
         Raises:
-          OSError: it cannot be opened.
+          OSError: it cannot be opened; as a UserError, it is a pipe or device.
         """
+        check_regular(path)
         return open(path, "rb")
 
     def read_bytes(self, path: str) -> bytes | None:
@@ -76,26 +80,23 @@ class FileAccess:
         """Removes a folder and its content."""
         shutil.rmtree(folder, ignore_errors=True)
 
-    def read_json(self, path: str) -> Any:
-        """The content of a JSON file; None if there is no such file.
+    def read_json(self, path: str) -> dict[str, Any] | None:
+        """The content of a JSON file of `write_json`; None if there is no such file.
 
         Raises:
-          UserError: it cannot be read, or is not JSON.
+          UserError: it cannot be read, is not JSON, or was changed.
         """
         content = self.read_bytes(path)
-        try:
-            return None if content is None else json.loads(content)
-        except ValueError:
-            raise UserError(f"{path}: not a JSON file; delete it to make all again") from None
+        return None if content is None else checksums.parse_json(content, path)
 
-    def write_json(self, path: str, values: Any) -> None:
-        """Writes a JSON file, which is complete or absent at any time.
+    def write_json(self, path: str, values: Mapping[str, Any]) -> None:
+        """Writes a JSON file with a checksum, which is complete or absent at any time.
 
         Raises:
           UserError: it cannot be written.
         """
         with self.output_file(path) as file:
-            file.write((json.dumps(values, indent=2) + "\n").encode())
+            file.write(checksums.json_file(values))
 
 
 class WorkFolder:
@@ -104,20 +105,41 @@ class WorkFolder:
     Args:
       path: the folder; on the disk of the records.
       files: reads and writes files.
+      run: tells the run from others; a file of another run counts as damaged.
     """
 
-    def __init__(self, path: str, files: FileAccess):
+    def __init__(self, path: str, files: FileAccess, run: str = ""):
         self.path = path
         self.files = files
+        self._run = run
 
     def file(self, name: str) -> str:
         """The path of a file of the run."""
         return os.path.join(self.path, name)
 
     def counts_of(self, path: str) -> dict[str, Any] | None:
-        """The counts of a file, if it is complete."""
-        counts = self.files.read_json(self._counts_file(path))
-        return counts if counts and self.files.size_of(path) == counts["bytes"] else None
+        """The counts of a file, if it is complete and unchanged; reads all of it."""
+        counts = self.read_json(self._counts_file(path))
+        if not counts or self.files.size_of(path) != counts["bytes"]:
+            return None
+        try:
+            with self.files.open(path) as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        except (UserError, OSError):
+            return None
+        return counts if counts.pop("sha256", None) == sha256 else None
+
+    def read_json(self, path: str) -> dict[str, Any] | None:
+        """The content of a JSON file of the run; None if there is no such file, or it is damaged."""
+        try:
+            values = self.files.read_json(path)
+        except UserError:
+            return None
+        return values if values and values.pop("run", None) == self._run else None
+
+    def write_json(self, path: str, values: Mapping[str, Any]) -> None:
+        """Writes a file for `read_json`."""
+        self.files.write_json(path, {**values, "run": self._run})
 
     @contextlib.contextmanager
     def writing(self, path: str, counts: dict[str, Any]) -> Iterator[OutputFile]:
@@ -133,7 +155,8 @@ class WorkFolder:
         with self.files.output_file(path, within=self.path) as file:
             yield file
             counts["bytes"] = file.num_bytes
-            self.files.write_json(self._counts_file(path), counts)
+            sha256 = file.sha256.hexdigest()
+            self.write_json(self._counts_file(path), {**counts, "sha256": sha256})
 
     def _counts_file(self, path: str) -> str:
         return self.file(os.path.basename(path) + ".json")
@@ -157,7 +180,10 @@ class RecordFolder:
         files: FileAccess,
     ):
         self.path = path
-        self.work = WorkFolder(os.path.join(path, WORK_FOLDER), files)
+        run = checksums.checksum_of(
+            {**identity, "modified_nanoseconds": list(modified_nanoseconds)}
+        )
+        self.work = WorkFolder(os.path.join(path, WORK_FOLDER), files, run)
         self._metadata_file = os.path.join(path, METADATA_FILE)
         self._identity = identity
         self._modified = list(modified_nanoseconds)
@@ -172,16 +198,27 @@ class RecordFolder:
         metadata = self._files.read_json(self._metadata_file)
         if metadata is None:
             return None
+        record_metadata.check(metadata, self._metadata_file)
         self._check_same(metadata)
-        sizes = self._files.sizes_in(self.path)
+        if not {"counts", "shards"} <= metadata.keys():
+            self._refuse(f"{METADATA_FILE} lacks counts or shards")
         for shard in metadata["shards"]:
-            if sizes.get(shard["file"]) != shard["bytes"]:
-                path = os.path.join(self.path, shard["file"])
+            path = os.path.join(self.path, shard["file"])
+            if not self._is_shard(path, shard):
                 raise UserError(
                     f"{path}: is missing or was changed; empty the folder to make all again"
                 )
-        self.remove_work()  # if a run was killed at the very end
+        # If a run was killed at the very end:
+        self._files.remove_partial(self.path)
+        self.remove_work()
         return metadata
+
+    def _is_shard(self, path: str, shard: Mapping[str, Any]) -> bool:
+        num_bytes = self._files.size_of(path)
+        if num_bytes != shard["bytes"]:
+            return False
+        with self._files.open(path) as file:
+            return record_metadata.is_shard(shard, num_bytes, file)
 
     def open(self) -> bool:
         """Resumes the run of the same identity, or starts one; returns whether it is resumed.
@@ -190,9 +227,13 @@ class RecordFolder:
           UserError: the folder holds other records, or cannot be written to.
         """
         state_file = self.work.file("settings.json")
-        if (old_state := self._files.read_json(state_file)) is not None:
+        try:
+            old_state = self._files.read_json(state_file)
+        except UserError as error:
+            raise UserError(f"{error}; or empty {self.path} to make all again") from None
+        if old_state is not None:
             self._check_same(old_state)
-            if old_state["modified_nanoseconds"] != self._modified:
+            if old_state.get("modified_nanoseconds") != self._modified:
                 self._refuse("--input_file has changed")
             self._files.remove_partial(self.work.path)
             return True
@@ -202,19 +243,24 @@ class RecordFolder:
                 raise UserError(
                     f"{self.path}: holds other records ({name}); give another folder, or empty it"
                 )
+        self.remove_work()  # files of a run whose settings are not known
         state = {**self._identity, "modified_nanoseconds": self._modified}
         self._files.write_json(state_file, state)
         return False
 
     def finish(self, counts: Mapping[str, Any], shards: Sequence[Mapping[str, Any]]) -> dict:
         """Writes the metadata and removes the intermediate files; returns the metadata."""
-        keys = ("file", "examples", "bytes")
-        files = [{key: shard[key] for key in keys} for shard in shards]
+        files = list(map(self._shard_entry, shards))
         counted = {"num_shards": len(shards), "counts": dict(counts), "shards": files}
         metadata = {**self._identity, **counted}
         self._files.write_json(self._metadata_file, metadata)
         self.remove_work()
         return metadata
+
+    def _shard_entry(self, shard: Mapping[str, Any]) -> dict[str, Any]:
+        name, examples, num_bytes = (shard[key] for key in ("file", "examples", "bytes"))
+        with self._files.open(os.path.join(self.path, name)) as file:
+            return record_metadata.shard_entry(name, examples, num_bytes, file)
 
     def remove_work(self) -> None:
         """Removes the intermediate files."""

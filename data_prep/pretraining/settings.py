@@ -6,13 +6,15 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albert_tf.core.settings import Settings, setting
+from albert_tf.core.settings import LARGEST_SEED, Settings, setting
 from albert_tf.core.workers import num_workers_setting
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
+from albert_tf.tasks.settings import LONGEST_SEQUENCE
 from albert_tf.text.tokenizer import WORD_START_RULES
 from data_prep.pretraining.record_folder import METADATA_FILE
 from data_prep.text_files import invalid_utf8_setting
 
+MOST_SHARDS = 99_999  # the names of files have five digits
 RUNNERS = ("local", "direct", "flink", "spark", "dataflow", "portable")
 
 
@@ -66,14 +68,19 @@ class PretrainingDataSettings(Settings):
         "Which tokens start a word: original is made for English, marker is for other languages.",
         choices=WORD_START_RULES,
     )
-    max_seq_length: int = setting(512, "Tokens in an example.", minimum=5)
-    ngram: int = setting(3, "Most words in a masked span.", minimum=1)
-    max_predictions_per_seq: int = setting(20, "Most masked tokens in an example.", minimum=1)
-    random_seed: int = setting(12345, "Seed of pairs, masks and order.", minimum=0)
+    max_seq_length: int = setting(512, "Tokens in an example.", minimum=5, maximum=LONGEST_SEQUENCE)
+    ngram: int = setting(3, "Most words in a masked span.", minimum=1, maximum=LONGEST_SEQUENCE)
+    max_predictions_per_seq: int = setting(
+        20, "Most masked tokens in an example.", minimum=1, maximum=LONGEST_SEQUENCE
+    )
+    random_seed: int = setting(
+        12345, "Seed of pairs, masks and order.", minimum=0, maximum=LARGEST_SEED
+    )
     dupe_factor: int = setting(
         40,
         "Passes through the text, each with different pairs and masks; the default is 1 with --masking=dynamic.",
         minimum=1,
+        maximum=100_000,
     )
     record_format: str = setting(
         "full",
@@ -97,6 +104,7 @@ class PretrainingDataSettings(Settings):
         0,
         "Files in --output_dir; 0 makes as many as get about 128 MiB of full records each.",
         minimum=0,
+        maximum=MOST_SHARDS,
     )
     compression: str = setting("none", "Compression of the records.", choices=("none", "gzip"))
     invalid_utf8: str = invalid_utf8_setting()
@@ -161,7 +169,7 @@ class PretrainingDataSettings(Settings):
     @property
     def folder(self) -> str:
         """The folder of the records."""
-        return self.output_dir or os.path.dirname(self.output_file) or "."
+        return self.output_dir or os.path.dirname(next(iter(self.output_files), "")) or "."
 
     @property
     def output_files(self) -> list[str]:

@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
 from albert_tf.core.errors import UserError
-from data_prep.text_files import decode_invalid
+from data_prep.text_files import check_first_line, decode_invalid
 
 # A block ends with a document when it has at least this much text and this many documents, so that there are other
-# documents for a random B. Long documents make a block larger, up to the limit, where they are cut in two.
+# documents for a random B. Long documents make a block larger, up to the limit, where they are cut in two. A block
+# also ends after so many blank lines, which have no bytes.
 BLOCK_BYTES = 1 << 20
 BLOCK_DOCUMENTS = 16
 LARGE_BLOCK_BYTES = 3 << 20
 MOST_BLOCK_BYTES = 8 << 20
+MOST_BLANK_LINES = 1 << 20
 MOST_LINE_BYTES = 4 << 20
 
 
@@ -86,7 +88,7 @@ def read_blocks(
 def can_end_block(num_bytes: int, num_blank: int) -> bool:
     """Whether a block may end with a blank line, its last of `num_blank`; bytes are counted without line ends."""
     is_large = num_blank >= BLOCK_DOCUMENTS or num_bytes >= LARGE_BLOCK_BYTES
-    return num_bytes >= BLOCK_BYTES and is_large
+    return (num_bytes >= BLOCK_BYTES and is_large) or num_blank >= MOST_BLANK_LINES
 
 
 def read_lines(
@@ -95,13 +97,17 @@ def read_lines(
     """The lines of a file with their line ends, from a byte on; longer lines than `MOST_LINE_BYTES` are cut.
 
     Raises:
-      UserError: the file cannot be read.
+      UserError: the file cannot be read, or is in another form than text in lines.
     """
     try:
         with open_file(path) as file:
             if offset:
                 file.seek(offset)
+            is_first = not offset
             while line := file.readline(MOST_LINE_BYTES):
+                if is_first:
+                    check_first_line(line, path)
+                is_first = False
                 if len(line) == MOST_LINE_BYTES:
                     line += _rest_of_character(file)
                 yield line

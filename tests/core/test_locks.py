@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -46,12 +47,58 @@ def test_a_kill_releases_the_lock(tmp_path, holder):
         assert (tmp_path / LOCK_FILE).exists()
 
 
+def take(folder) -> None:
+    with locked(str(folder)):
+        pass
+
+
 def test_nothing_is_left_after_use(tmp_path):
     folder = tmp_path / "new" / "folder"
     for _ in range(2):
-        with locked(str(folder)), pytest.raises(UserError, match="is in use"), locked(str(folder)):
+        with (
+            locked(str(folder)),
+            ThreadPoolExecutor() as other,
+            pytest.raises(UserError, match="is in use"),
+        ):
+            other.submit(take, folder).result()
+        assert not folder.exists()
+    with locked(str(folder)):
+        (folder / "file").touch()
+    assert os.listdir(folder) == ["file"]
+    with locked(str(tmp_path)):
+        pass
+    assert tmp_path.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    for folder, reason in ((file, "is a file"), (file / "folder", "cannot be written")):
+        message = f"--model_dir={folder} {reason}"
+        with pytest.raises(UserError, match=message), locked(str(folder), "model_dir"):
             pass
-        assert os.listdir(folder) == []
+
+
+def test_a_child_does_not_keep_the_lock_of_a_killed_process(tmp_path):
+    program = (
+        "import os, sys, time; from albert_tf.core.locks import locked\n"
+        "with locked(sys.argv[1]):\n"
+        "    if os.fork() == 0: time.sleep(60)\n"
+        "    print('locked', flush=True); time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout.readline() == "locked\n"
+    process.kill()
+    process.wait()
+    try:
+        with locked(str(tmp_path), wait=True):  # the child may not have run yet
+            pass
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.stdout.close()
 
 
 def test_waiting_processes_take_turns(tmp_path):
@@ -73,3 +120,11 @@ def test_waiting_processes_take_turns(tmp_path):
 def test_a_remote_folder_is_not_locked():
     with locked("gs://bucket/run"), locked("gs://bucket/run"):
         pass
+
+
+def test_a_function_that_holds_a_lock_may_call_one_that_takes_it(tmp_path):
+    with locked(str(tmp_path)):
+        with locked(str(tmp_path)):
+            pass
+        assert os.listdir(tmp_path) == [".lock"]
+    assert os.listdir(tmp_path) == []

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
 from albert_tf.data import compact_records, records
 from albert_tf.data import pretraining_examples as examples
@@ -282,7 +283,8 @@ def test_evaluation_masks_the_same_at_any_time_and_batch_size(dynamic):
     first = evaluation_batches(dynamic)
     assert_equal(evaluation_batches(dynamic), first)
     assert masks_of_examples(evaluation_batches(dynamic, batch=31)) == masks_of_examples(first)
-    batch = next(records.first_batches(dynamic, schema_of(dynamic), BATCH).as_numpy_iterator())
+    batch = next(records.first_batches(dynamic, schema_of(dynamic), BATCH))
+    batch = {name: value.numpy() for name, value in batch.items()}
     assert_equal([{**batch, records.EXAMPLE_WEIGHTS: np.ones(BATCH, np.float32)}], first[:1])
 
 
@@ -301,11 +303,14 @@ def test_training_may_mask_more_or_less(make, permutes):
 def test_damage_is_reported(dynamic, tmp_path):
     folder = shutil.copytree(folder_of(dynamic), tmp_path / "damaged")
     path = sorted(folder.glob("*.tfrecord"))[2]
+    whole = find(folder)
     data = bytearray(path.read_bytes())
     data[-100] ^= 1
     path.write_bytes(data)
-    (damaged,) = records.damaged_files(find(folder), schema_of(dynamic))
+    (damaged,) = records.damaged_files(whole, schema_of(dynamic))
     assert damaged.startswith(str(path))
+    with pytest.raises(UserError, match=f"damaged records: {path}"):
+        list(records.first_batches(whole, schema_of(dynamic), BATCH))
 
 
 # --- Whole runs.
@@ -384,8 +389,9 @@ def test_formats_and_masks_are_not_mixed(make, full, compact, dynamic):
 
 def test_records_of_a_later_version(full, tmp_path):
     folder = shutil.copytree(folder_of(full), tmp_path / "later")
-    metadata = json.loads((folder / "metadata.json").read_text())
-    (folder / "metadata.json").write_text(json.dumps({**metadata, "record_format": "tiny"}))
+    metadata = checksums.read_json(str(folder / "metadata.json"))
+    later = checksums.json_file({**metadata, "record_format": "tiny"})
+    (folder / "metadata.json").write_bytes(later)
     with pytest.raises(UserError, match="the format 'tiny', which this version does not know"):
         find(folder)
 

@@ -294,7 +294,7 @@ def test_a_killed_process_leaves_nothing_half(tmp_path):
         process.send_signal(signal.SIGKILL)
         process.communicate()
         for file in tmp_path.glob("*.npz"):
-            assert len(FeatureTable.from_file(str(file))) == 1
+            assert len(FeatureTable.from_file(str(file), "{}")) == 1
 
 
 def test_two_processes_may_write_the_same_file(tmp_path):
@@ -311,7 +311,7 @@ def test_two_processes_may_write_the_same_file(tmp_path):
     ]
     assert [process.communicate()[0] for process in processes] == [b"", b""]
     assert sorted(os.listdir(tmp_path)) == ["table.json", "table.npz"]
-    assert len(FeatureTable.from_file(str(tmp_path / "table.npz"))) == 1
+    assert len(FeatureTable.from_file(str(tmp_path / "table.npz"), "{}")) == 1
 
 
 def test_no_tensorflow_is_loaded():

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError
-from albert_tf.data import records
+from albert_tf.data import record_metadata, records
 from tests.helpers import LENGTH, PREDICTIONS, random_features, write_records
 
 ID_SCHEMA = {"id": (1, tf.int64)}
@@ -173,3 +173,103 @@ def test_what_is_no_record_file_is_refused(tmp_path, content):
 def test_a_folder_without_records_is_refused(tmp_path):
     with pytest.raises(UserError, match="no record files"):
         records.find_records(str(tmp_path), "input_file")
+
+
+# --- metadata.json ---
+
+
+def listed(path, **changes):
+    """The entry of a shard."""
+    entry = {"file": path.name, "bytes": path.stat().st_size, "examples": 60}
+    return {**entry, **changes}
+
+
+def find(path):
+    return records.find_records(str(path), "input_file")
+
+
+def test_a_file_that_is_not_listed_is_refused_by_name(records_file):
+    write_metadata(records_file, shards=[listed(records_file)])
+    copy = records_file.with_name("examples.tfrecord.copy")
+    copy.write_bytes(records_file.read_bytes())
+    for pattern in (records_file.parent, records_file.parent / "*", copy):
+        with pytest.raises(UserError, match=f"--input_file: {copy} is not one of the files that"):
+            find(pattern)
+    assert find(records_file).num_examples == 60
+
+
+def test_a_listed_file_that_is_missing_is_refused_unless_files_are_named(records_file):
+    gone = {"file": "b.tfrecord", "bytes": 9, "examples": 1}
+    write_metadata(records_file, shards=[listed(records_file), gone])
+    for pattern in (records_file.parent, records_file.parent / "*.tfrecord"):
+        with pytest.raises(UserError, match="b.tfrecord is missing, but metadata.json lists it"):
+            find(pattern)
+    assert find(records_file).num_examples == 60
+    assert find(records_file.parent / "ex*").num_examples == 60
+
+
+DYNAMIC = {
+    "record_format": "compact",
+    "masking": "dynamic",
+    "max_seq_length": 32,
+    "max_predictions_per_seq": 5,
+    "do_permutation": False,
+    "favor_shorter_ngram": True,
+    "do_whole_word_mask": True,
+    "ngram": 3,
+    "masked_lm_prob": 0.15,
+    "word_start_rule": "piece",
+    "vocab_size": 8,
+    "vocabulary": {"cls_id": 2, "sep_id": 3, "mask_id": 4, "word_starts": "AA=="},
+}
+FEATURES = {
+    "task_name": "mrpc",
+    "labels": ["a", "b"],
+    "max_seq_length": 32,
+    "choices": 1,
+    "columns": {"label_ids": 1},
+    "do_lower_case": True,
+    "spm_sha256": "0",
+    "table_sha256": "0",
+}
+WRONG = ("x", -1, 10**30, 1.5, None, True, [], {}, [1], {"a": "b"})
+
+
+def is_plausible(name, value, correct):
+    if name == "masked_lm_prob":
+        return value in (0, 1) and value is not True
+    if name in ("labels", "shards") and value == []:
+        return True
+    if name == "columns" and value == {}:
+        return True
+    return type(value) is type(correct) and not (type(value) is int and value in (-1, 10**30))
+
+
+@pytest.mark.parametrize("whole", [DYNAMIC, FEATURES], ids=["dynamic", "features"])
+def test_metadata_without_checksum_is_checked_entry_by_entry(whole, tmp_path):
+    path = tmp_path / "metadata.json"
+    shard = {"file": "a.tfrecord", "bytes": 100, "examples": 2}
+    whole = {**whole, "shards": [shard]}
+    record_metadata.check(whole, str(path))
+    places = [(whole, name) for name in whole] + [(whole["shards"][0], name) for name in shard]
+    places += [(whole["vocabulary"], name) for name in whole.get("vocabulary", ())]
+    for values, name in places:
+        correct = values.pop(name)
+        missing = not is_missing_refused(whole, path)
+        assert not missing or name in ("shards", "record_format", "masking", "table_sha256"), name
+        for value in WRONG:
+            if not is_plausible(name, value, correct):
+                values[name] = value
+                with pytest.raises(UserError, match=f"metadata.json: {name}: expected .* got"):
+                    record_metadata.check(whole, str(path))
+        values[name] = correct
+    with pytest.raises(UserError, match="shards: expected a list, got 'x'"):
+        record_metadata.check({"shards": "x"}, "metadata.json")
+
+
+def is_missing_refused(whole, path) -> bool:
+    try:
+        record_metadata.check(whole, str(path))
+    except UserError:
+        return True
+    return False

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import UserError
+from albert_tf.core import checksums
 from albert_tf.data.records import find_feature_records
 from data_prep import create_finetuning_data
 from data_prep.create_finetuning_data import FineTuningDataSettings
@@ -164,11 +165,12 @@ def test_records_that_contradict_the_flags_are_refused(write, task_flags, tmp_pa
     )
     line = refused(task_flags, "stsb", folder)
     assert "were made with task_name='mrpc', expected 'stsb'" in line
-    metadata = json.loads((folder / "metadata.json").read_text())
-    (folder / "metadata.json").write_text(json.dumps({**metadata, "do_lower_case": False}))
+    path = folder / "metadata.json"
+    metadata = checksums.read_json(str(path))
+    path.write_bytes(checksums.json_file({**metadata, "do_lower_case": False}))
     line = refused(task_flags, "mrpc", folder)
     assert "were made with do_lower_case=False, expected True" in line
-    (folder / "metadata.json").write_text(json.dumps({**metadata, "spm_sha256": "0" * 64}))
+    path.write_bytes(checksums.json_file({**metadata, "spm_sha256": "0" * 64}))
     line = refused(task_flags, "mrpc", folder)
     assert f"were made with spm_sha256='{'0' * 64}', expected" in line
     assert line.startswith(f"--train_records={folder}: ")

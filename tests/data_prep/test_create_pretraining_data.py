@@ -466,6 +466,31 @@ def test_blocks_end_with_documents_unless_these_are_too_long(tmp_path, monkeypat
     assert blocks[2].place_of(0) == f"{paths[1]}, line 4"
 
 
+def test_only_ids_of_pairs_are_kept_and_pairs_point_to_the_same_ids():
+    rng = np.random.default_rng(3)
+    ids = rng.integers(0, 1000, 500)
+    starts = rng.integers(0, 300, (7, 2))
+    ends = starts + rng.integers(1, 20, (7, 2))
+    pairs = np.column_stack([starts[:, 0], ends[:, 0], starts[:, 1], ends[:, 1], np.arange(7)])
+    kept, new_pairs = build._without_unused_ids(ids, pairs)
+    used = {place for row in pairs for a in (0, 2) for place in range(row[a], row[a + 1])}
+    assert len(kept) == len(used)
+    assert (new_pairs[:, 4] == pairs[:, 4]).all()
+    for old, new in zip(pairs, new_pairs, strict=True):
+        for a in (0, 2):
+            assert kept[new[a] : new[a + 1]].tolist() == ids[old[a] : old[a + 1]].tolist()
+
+
+def test_blank_lines_make_no_block_longer_than_its_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_blocks, "MOST_BLANK_LINES", 1000)
+    path = tmp_path / "text.txt"
+    path.write_text("one\n" + "\n" * 5000 + "two\n")
+    blocks = list(text_blocks.read_blocks([str(path)]))
+    assert max(len(block.lines) for block in blocks) == 1001
+    assert sum(len(block.lines) for block in blocks) == 5003
+    assert not any(block.was_cut for block in blocks)
+
+
 @pytest.mark.parametrize(
     ("invalid_utf8", "expected"),
     [
@@ -560,7 +585,7 @@ def test_other_settings_in_the_folder(make, monkeypatch):
 
 def test_the_output_folder_is_a_file(make, tmp_path):
     (tmp_path / "records").write_text("")
-    with pytest.raises(UserError, match="records/metadata.json: cannot be read"):
+    with pytest.raises(UserError, match="records is a file: choose a new or empty folder"):
         make()
 
 

@@ -228,6 +228,28 @@ def test_checking_a_zip(tmp_path):
         check(str(tmp_path / "d.zip"))
 
 
+def test_any_flipped_byte_of_a_zip_is_one_line(tmp_path):
+    path = tmp_path / "flipped.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("CoLA.tsv", "index\tprediction\n" + "0\t1\n" * 9)
+    content = path.read_bytes()
+    for place in range(len(content)):
+        for bit in (0, 3, 7):
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << bit
+            path.write_bytes(damaged)
+            with pytest.raises(UserError) as caught:
+                glue_submission.main(SubmissionSettings(check=str(path)))
+            assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_zip_that_grows_beyond_all_bounds_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(glue_submission, "_MOST_BYTES", 20_000)
+    path = zip_of(tmp_path / "large.zip", {f"{number}.tsv": bytes(9000) for number in range(3)})
+    with pytest.raises(UserError, match="its files have more than 20,000 bytes"):
+        glue_submission.main(SubmissionSettings(check=path))
+
+
 def test_a_damaged_zip_is_one_line(tmp_path):
     path = tmp_path / "damaged.zip"
     zip_of(path, {name: constant_answers(name) for name in FILES})

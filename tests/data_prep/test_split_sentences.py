@@ -220,9 +220,14 @@ def test_json_lines(tmp_path):
     ]
 
 
-def test_half_characters_of_json_are_replaced(tmp_path):
-    documents = split(tmp_path, {"a": '{"text": "It is \\ud83d here. Two is whole."}'})
-    assert documents == [["It is \ufffd here.", "Two is whole."]]
+def test_half_characters_of_json_are_refused_or_replaced(tmp_path):
+    halves = "\\ud83d \\uDE00 \\uDE00\\ud83d"
+    files = {"a": f'{{"text": "It is {halves} \\ud83d\\ude00 here. Two is whole."}}'}
+    with pytest.raises(UserError, match="a:1: not usable as JSON .half a surrogate pair"):
+        split(tmp_path, files)
+    replaced = "\ufffd \ufffd \ufffd\ufffd \U0001f600"
+    documents = split(tmp_path, files, invalid_utf8="replace")
+    assert documents == [[f"It is {replaced} here.", "Two is whole."]]
 
 
 def test_detects_formats():

@@ -254,7 +254,8 @@ def test_a_scale_can_give_an_experiment_more_steps(workspace, micro):
 
 
 def test_two_processes_keep_each_others_measures(tmp_path):
-    path, about = str(tmp_path / "row.json"), {"declared": {"model": {"num_hidden_layers": 2}}}
+    path, names = str(tmp_path / "one-seed1.json"), {"row": "one", "seed": 1}
+    about = {**names, "declared": {"model": {"num_hidden_layers": 2}}}
     one, other = (Result(path, about, str(tmp_path / "lock")) for _ in range(2))
     one.add("speed", {"median": 3.0}, 0.5)
     other.add("intrinsic", {"masked_lm_accuracy": 0.2}, 1.5)
@@ -263,15 +264,17 @@ def test_two_processes_keep_each_others_measures(tmp_path):
     assert found["minutes"] == {"speed": 0.5, "intrinsic": 1.5}
     assert set(other.measures) == {"speed", "intrinsic"}
     with pytest.raises(UserError, match="was made with model.num_hidden_layers=2, now it is 3"):
-        Result(path, {"declared": {"model": {"num_hidden_layers": 3}}}, str(tmp_path / "lock"))
+        other_about = {**names, "declared": {"model": {"num_hidden_layers": 3}}}
+        Result(path, other_about, str(tmp_path / "lock"))
 
 
 def test_what_is_measured_later_says_so(tmp_path, monkeypatch):
-    result = Result(str(tmp_path / "row.json"), {"declared": {}}, str(tmp_path / "lock"))
+    about = {"row": "one", "seed": 1, "declared": {}}
+    result = Result(str(tmp_path / "one-seed1.json"), about, str(tmp_path / "lock"))
     for commit, name in (("a", "speed"), ("b", "intrinsic")):
         monkeypatch.setattr("experiments.engine.commit", lambda *_, commit=commit, **__: commit)
         result.add(name, {}, 0.0)
-    found = json.loads((tmp_path / "row.json").read_text())
+    found = json.loads((tmp_path / "one-seed1.json").read_text())
     assert found["made"]["commit"] == "a"
     assert {name: made["commit"] for name, made in found["made_later"].items()} == {
         "intrinsic": "b"

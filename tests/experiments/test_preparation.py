@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
 from albert_tf.data import records
 from albert_tf.text.tokenizer import Tokenizer
@@ -194,7 +195,7 @@ def test_a_work_folder_that_is_older_than_the_records_of_its_text_gets_them(
     (record,) = pathlib.Path(work.path("text")).glob("standard-*-sources.json")
     files = pathlib.Path(work.data_dir).glob("text/*.txt")
     sizes = {f"text/{path.name}": path.stat().st_size for path in files}
-    assert json.loads(record.read_text()) == sizes
+    assert checksums.read_json(str(record)) == sizes
     assert work.text("standard") == texts and len(sizes) == 60
 
 

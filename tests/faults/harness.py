@@ -1,24 +1,47 @@
-"""Runs a program, and kills it or makes its disk fail at its n-th change to files.
+"""Runs a program, and shows what a kill would leave before each of its changes to files, or makes its disk fail at one.
 
-Python reports every file that is opened for writing, renamed, removed or made to its audit hooks, before it happens
-(PEP 578). The hook counts those inside one folder. At the n-th it kills the process, or raises the OSError of a disk
-that fails. TensorFlow's own writes are not reported; they lie between two counted changes.
+A kill before the n-th change leaves what is on the disk then. So one run gives all states that kills can leave: before
+each change (`system_calls.py`) the folder is copied, and before a write also with half of the bytes written. States
+that differ only in names and contents that no program reads are copied once.
 """
 
 import dataclasses
 import errno
+import functools
+import hashlib
 import multiprocessing
 import os
 import pathlib
+import re
 import runpy
+import select
+import shutil
 import signal
+import socket
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 
+from tests.faults import system_calls
+from tests.faults.system_calls import Change
 from tests.helpers import ROOT
 
-DISK_ERRORS = (errno.ENOSPC, errno.EIO)
-_CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link"}
+NO_SPACE, INPUT_OUTPUT = errno.ENOSPC, errno.EIO
+NEED_SPACE = {"open", "write", "mkdir", "link"}
+TIMEOUT = 300  # seconds that a program may take without a change
+
+# Names that differ from run to run: temporary ones, and those that TensorFlow gives.
+_RANDOM_NAMES = re.compile(
+    r"(?<=\.albert-tmp-)\d+-\w+|(?<=\.tempstate)\d+|(?<=checkpoint\.tmp)\w+|(?<=tfevents\.).*|(?<=_temp/).+"
+)
+# In names of files whose content no program reads, or is random (the UUID of a SavedModel).
+_UNREAD = ("tfevents.", ".tempstate", "checkpoint.tmp", "_temp/", "/fingerprint.pb")
+# What two runs of the same command may differ in: times, speeds, and size and checksum of the log that has speeds.
+_TIMES = re.compile(
+    rb'"[\w ]*((examples_)?(per_)?seconds?|minutes|created|date|run_id|checksum|steps_in_this_process)'
+    rb'[\w ]*": [^,}\n]*|.*_timestamps?: .*|"metrics.jsonl": \{[^}]*\}|.*fingerprint\.pb\n'
+)
+_WITH_TIMES = ("checkpoint", ".json", ".jsonl", ".md", "SHA256SUMS")
 
 # Programs run in copies of a process that has loaded TensorFlow, but has not used it.
 _context = multiprocessing.get_context("forkserver")
@@ -30,11 +53,11 @@ class Fault:
     """What happens, and at which change.
 
     Attributes:
-      at: number of the change, from 0; -1 for never.
-      error: errno of the disk's failure; 0 kills the process.
+      at: number of the change, from 0.
+      error: ENOSPC fails this change and all later ones that need space, EIO fails this one; 0 kills the process.
     """
 
-    at: int = -1
+    at: int
     error: int = 0
 
 
@@ -44,17 +67,24 @@ class Outcome:
 
     Attributes:
       status: exit status; -9 if it was killed.
-      changes: number of its changes to files.
-      output: what it printed, both streams.
+      changes: its changes to files, in order.
+      output: what it printed on standard output.
+      errors: what it printed on standard error, without lines of progress.
     """
 
     status: int
-    changes: int
+    changes: list[Change]
     output: str
+    errors: list[str]
 
 
 def run_program(
-    arguments: Sequence[object], folder: pathlib.Path, fault: Fault = Fault()
+    arguments: Sequence[object],
+    folder: pathlib.Path,
+    fault: Fault | None = None,
+    *,
+    before_change: Callable[[Change], None] = lambda change: None,
+    eagerly: bool = False,
 ) -> Outcome:
     """Runs a program in a new process.
 
@@ -62,24 +92,76 @@ def run_program(
       arguments: "-m" and a module, or a script's path from the project's root; then its flags.
       folder: changes inside it count.
       fault: what happens when.
+      before_change: called before each change.
+      eagerly: whether TensorFlow runs its functions operation by operation, which saves the time of tracing.
     """
-    log = folder.with_suffix(".log")
-    counter = _context.Value("i", 0, lock=False)
+    logs = [folder.with_suffix(suffix) for suffix in (".stdout", ".stderr")]
+    ours, theirs = socket.socketpair()
     process = _context.Process(
-        target=_run, args=([*map(str, arguments)], str(folder), fault, counter, str(log))
+        target=_run, args=([*map(str, arguments)], theirs, [*map(str, logs)], eagerly)
     )
     process.start()
+    theirs.close()
+    changes = []
+
+    def decide(change: Change) -> int:
+        number = len(changes)
+        changes.append(change)
+        before_change(change)
+        if fault is None or number < fault.at:
+            return 0
+        if number == fault.at:
+            if not fault.error:
+                os.kill(process.pid, signal.SIGKILL)
+                return -1
+            return fault.error
+        is_full = fault.error == NO_SPACE and change.operation in NEED_SPACE
+        return fault.error if is_full else 0
+
+    with ours:
+        _, (descriptor,), _, _ = socket.recv_fds(ours, 1, 1)
+    try:
+        _answer_until_end(process, system_calls.Listener(descriptor, str(folder)), decide)
+    finally:
+        os.close(descriptor)  # calls of child processes that live on fail
     process.join()
-    return Outcome(process.exitcode, counter.value, log.read_text(errors="replace"))
+    output, errors = (log.read_text(errors="replace") for log in logs)
+    lines = [line for line in errors.splitlines() if line and not line.endswith(" left")]
+    return Outcome(process.exitcode, changes, output, lines)
 
 
-def _run(arguments: list[str], folder: str, fault: Fault, counter, log: str) -> None:
+def _answer_until_end(process, listener, decide) -> None:
+    poll = select.poll()
+    poll.register(listener.descriptor, select.POLLIN)
+    poll.register(process.sentinel, select.POLLIN)
+    while True:
+        ready = dict(poll.poll(TIMEOUT * 1000))
+        if not ready:
+            process.kill()
+            raise TimeoutError(f"the program has changed nothing for {TIMEOUT} seconds")
+        if ready.get(listener.descriptor, 0) & select.POLLIN:
+            listener.answer(decide)
+        elif process.sentinel in ready:
+            return
+        else:  # the filter's last process has ended
+            poll.unregister(listener.descriptor)
+
+
+def _run(arguments: list[str], parent: socket.socket, logs: list[str], eagerly: bool) -> None:
     """The work of the new process."""
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
+    for stream, log in enumerate(logs, 1):
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     os.chdir(ROOT)
-    _count_changes(folder, fault, counter)
+    if eagerly:
+        import tensorflow as tf
+
+        os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
+        warnings.simplefilter("ignore")  # tf.data says that it goes on tracing
+        tf.config.run_functions_eagerly(True)
+    with parent:
+        listener = system_calls.install_filter()
+        socket.send_fds(parent, [b"0"], [listener])
+    os.close(listener)
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
@@ -88,25 +170,79 @@ def _run(arguments: list[str], folder: str, fault: Fault, counter, log: str) -> 
         runpy.run_path(arguments[0], run_name="__main__")
 
 
-def _count_changes(folder: str, fault: Fault, counter) -> None:
-    first_process = os.getpid()
+# --- States of a folder ---
 
-    def change(path: str) -> None:
-        if os.getpid() != first_process or not os.path.abspath(path).startswith(folder):
-            return
-        number = counter.value
-        counter.value += 1
-        if number == fault.at and not fault.error:
-            os.kill(first_process, signal.SIGKILL)
-        if number == fault.at:
-            raise OSError(fault.error, os.strerror(fault.error), path)
 
-    def hook(event: str, arguments: tuple) -> None:
-        if event == "open":
-            path, _, flags = arguments
-            if isinstance(path, str | bytes | os.PathLike) and flags & (os.O_WRONLY | os.O_RDWR):
-                change(os.fsdecode(path))
-        elif event in _CHANGES:
-            change(os.fsdecode(arguments[0]))
+def contents(folder: pathlib.Path) -> dict[str, bytes]:
+    """The files in a folder by their paths, without what differs from run to run; and hidden folders that are empty."""
+    values = {}
+    for path in sorted(folder.rglob("*")):
+        name = _RANDOM_NAMES.sub("", str(path.relative_to(folder)))
+        if path.is_dir():
+            if path.name.startswith(".") and not any(path.iterdir()):
+                values[name + "/"] = b""
+        elif path.name != ".lock":
+            is_read = not any(part in name for part in _UNREAD)
+            status = path.stat()
+            about = (status.st_ino, status.st_size, status.st_mtime_ns)
+            values[name] = _without_times(path, about) if is_read else b""
+    return values
 
-    sys.addaudithook(hook)
+
+@functools.lru_cache(maxsize=10_000)
+def _without_times(path: pathlib.Path, about: tuple[int, ...]) -> bytes:
+    """The content of a file, read again if `about` has changed."""
+    content = path.read_bytes()
+    return _TIMES.sub(b"", content) if path.name.endswith(_WITH_TIMES) else content
+
+
+def state_of(folder: pathlib.Path) -> str:
+    """A hash of what a program can find in a folder."""
+    hash = hashlib.blake2b(digest_size=16)
+    found = contents(folder)
+    for name, content in found.items():
+        temporary = re.match(r"(.*?\.albert-tmp-)/", name)
+        # What is in a temporary folder is read only if it is complete.
+        if temporary and not any(other.startswith(f"{temporary[0]}.replaced") for other in found):
+            name, content = temporary[0], b""
+        hash.update(repr((name, content)).encode())
+    return hash.hexdigest()
+
+
+class States:
+    """The different states of a folder that kills leave; give `before_change` to `run_program`.
+
+    Args:
+      folder: what is watched.
+      copies: folder for the copies; they are named by their number.
+
+    Attributes:
+      found: hash of the state -> its copy.
+      kills: number of kills that lead to them.
+    """
+
+    def __init__(self, folder: pathlib.Path, copies: pathlib.Path):
+        self._folder, self._copies = folder, copies
+        self.found: dict[str, pathlib.Path] = {}
+        self.kills = 0
+
+    def before_change(self, change: Change) -> None:
+        """Copies the states before a change and in the middle of it, if they are new."""
+        self.kills += 1
+        self._add(self._folder)
+        if half := change.half_written():
+            self.kills += 1
+            position, written = half
+            torn = self._copies / "torn"
+            shutil.copytree(self._folder, torn, symlinks=True)
+            with open(torn / pathlib.Path(change.path).relative_to(self._folder), "r+b") as file:
+                file.seek(position)
+                file.write(written)
+            self._add(torn)
+            shutil.rmtree(torn)
+
+    def _add(self, folder: pathlib.Path) -> None:
+        state = state_of(folder)
+        if state not in self.found:
+            self.found[state] = self._copies / f"{len(self.found):04}"
+            shutil.copytree(folder, self.found[state], symlinks=True)

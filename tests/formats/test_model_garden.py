@@ -254,6 +254,6 @@ def test_a_step_of_a_run_is_a_model(tmp_path):
         found = load_pretrained(tmp_path / path).named_variables()
         for name, variable in models[step].named_variables().items():
             np.testing.assert_array_equal(found[name], variable)
-    with pytest.raises(UserError, match="damaged checkpoint"):
+    with pytest.raises(UserError, match="damaged TF2 checkpoint"):
         (tmp_path / "checkpoints" / "step-100.data-00000-of-00001").write_bytes(b"")
         load_pretrained(tmp_path / "checkpoints" / "step-100")

@@ -12,7 +12,9 @@ import tensorflow as tf
 
 from albert_tf import AlbertForPreTraining, UserError, load_pretrained, save_pretrained
 from albert_tf.formats import pretrained
-from tests.helpers import BATCH, TINY, random_features
+from albert_tf.formats.weights import POOLER, shapes_of
+from albert_tf.model import heads
+from tests.helpers import BATCH, TINY, random_features, without_checksums
 
 CONFIGS = [
     {},
@@ -66,7 +68,7 @@ def files_at_most(size: int):
 
 def test_an_unmatched_encoder_variable_is_an_error(tmp_path):
     save_pretrained(AlbertForPreTraining(TINY), tmp_path)
-    tensors = safetensors.numpy.load_file(tmp_path / "model.safetensors")
+    tensors = safetensors.numpy.load_file(without_checksums(tmp_path) / "model.safetensors")
     del tensors["albert.pooler.bias"]
     safetensors.numpy.save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(UserError, match=r"1 of the encoder's variables .* bert/pooler/dense/bias"):
@@ -76,7 +78,7 @@ def test_an_unmatched_encoder_variable_is_an_error(tmp_path):
 def test_missing_heads_are_reported_not_refused(tmp_path):
     source = AlbertForPreTraining(TINY, seed=1)
     save_pretrained(source, tmp_path)
-    tensors = safetensors.numpy.load_file(tmp_path / "model.safetensors")
+    tensors = safetensors.numpy.load_file(without_checksums(tmp_path) / "model.safetensors")
     kept = {name: value for name, value in tensors.items() if name.startswith("albert.")}
     safetensors.numpy.save_file(kept, tmp_path / "model.safetensors")
     model = AlbertForPreTraining(TINY, seed=2)
@@ -89,7 +91,7 @@ def test_missing_heads_are_reported_not_refused(tmp_path):
 
 def test_a_wrong_shape_is_named_and_nothing_is_loaded(tmp_path):
     save_pretrained(AlbertForPreTraining(TINY, seed=1), tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
+    config = json.loads((without_checksums(tmp_path) / "config.json").read_text())
     config["vocab_size"] = 102
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=r"word_embeddings has shape \[101, 7\].* wants \[102, 7\]"):
@@ -99,6 +101,7 @@ def test_a_wrong_shape_is_named_and_nothing_is_loaded(tmp_path):
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
 def test_damaged_files_are_named(tmp_path, name):
     save_pretrained(AlbertForPreTraining(TINY), tmp_path)
+    without_checksums(tmp_path)
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-10])
     with pytest.raises(UserError, match=name) as error:
         load_pretrained(tmp_path)
@@ -107,7 +110,7 @@ def test_damaged_files_are_named(tmp_path, name):
 
 def test_a_damaged_tf1_checkpoint_is_named(tmp_path):
     save_pretrained(AlbertForPreTraining(TINY), tmp_path, format="tf1")
-    data = tmp_path / "model.ckpt-best.data-00000-of-00001"
+    data = without_checksums(tmp_path) / "model.ckpt-best.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:100])
     with pytest.raises(UserError, match="damaged TF1 checkpoint"):
         load_pretrained(tmp_path)
@@ -159,7 +162,7 @@ def weights_of(folder):
 
 def test_optimiser_slots_of_tf1_checkpoints_are_left_out(tmp_path):
     save_pretrained(AlbertForPreTraining(TINY), tmp_path, format="tf1")
-    prefix = str(tmp_path / "model.ckpt-best")
+    prefix = str(without_checksums(tmp_path) / "model.ckpt-best")
     reader = tf.train.load_checkpoint(prefix)
     names = list(reader.get_variable_to_shape_map())
     tensors = [tf.constant(reader.get_tensor(name)) for name in names]
@@ -173,3 +176,73 @@ def test_optimiser_slots_of_tf1_checkpoints_are_left_out(tmp_path):
     report = pretrained.assign_weights(AlbertForPreTraining(TINY).named_variables(), weights)
     assert report.ignored == ["extra"]
     assert re.search(r"ignored +1  extra$", report.describe("here"))
+
+
+@pytest.mark.parametrize("changes", [*CONFIGS, {"share_parameters": "attention"}], ids=str)
+def test_the_shapes_of_variables_are_known_without_a_model(changes):
+    config = TINY.replace(**{"num_hidden_layers": 3, **changes}).with_labels("abcd", "letters")
+    for name, cls in heads.MODEL_CLASSES.items():
+        variables = cls(config).named_variables()
+        expected = {key: tuple(variable.shape) for key, variable in variables.items()}
+        assert shapes_of(config, name) == expected
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("format", ["hf", "tf1"])
+def test_values_that_are_not_finite_are_refused_by_name(tmp_path, format, value):
+    model = AlbertForPreTraining(TINY)
+    bias = model.sentence_order_head.output_bias
+    bias.assign([0, value])
+    save_pretrained(model, tmp_path, format=format)
+    with pytest.raises(UserError, match="cls/seq_relationship/output_bias holds values that are"):
+        load_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("format", ["hf", "tf1"])
+def test_a_folder_lists_its_checksums_but_not_what_users_edit(tmp_path, format):
+    save_pretrained(AlbertForPreTraining(TINY), tmp_path, format=format)
+    names = {path.name for path in tmp_path.iterdir()} - {"README.md", "SHA256SUMS"}
+    listed = (tmp_path / "SHA256SUMS").read_text().splitlines()
+    assert {line.partition("  ")[2] for line in listed} == names
+    for name in sorted(names):
+        content = (tmp_path / name).read_bytes()
+        changed = bytearray(content)
+        changed[len(changed) // 2] ^= 4
+        (tmp_path / name).write_bytes(changed)
+        with pytest.raises(UserError, match=f"{name}: is not the file that was written"):
+            pretrained.read_weights(tmp_path)
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "README.md").write_text("edited")
+    pretrained.read_weights(tmp_path)
+
+
+@pytest.mark.parametrize("format", ["hf", "tf1"])
+@pytest.mark.parametrize("cls", [AlbertForPreTraining, heads.AlbertForSpanOrNone])
+def test_a_pooler_without_trained_values_stays_without(tmp_path, cls, format):
+    save_pretrained(cls(TINY), tmp_path, format=format, untrained=POOLER)
+    weights = pretrained.read_weights(tmp_path)
+    assert not set(POOLER) & weights.arrays.keys()
+    _, report = pretrained.build_model(weights)
+    assert set(report.initialised) == set(POOLER)
+
+
+def test_a_configuration_is_compared_before_a_model_is_made(tmp_path, monkeypatch):
+    save_pretrained(AlbertForPreTraining(TINY), tmp_path)
+    path = without_checksums(tmp_path) / "config.json"
+    values = json.loads(path.read_text())
+    monkeypatch.setattr(heads.AlbertModel, "__init__", None)
+    for change, message in (
+        ({"vocab_size": 10**9}, "word_embeddings has shape"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers must be at most 1000"),
+        (
+            {"albert_tf": {"num_hidden_groups": 10**9}},
+            "num_hidden_groups must be at most num_hidden_layers",
+        ),
+        ({"inner_group_num": 10**9}, "inner_group_num times num_hidden_layers must be at most"),
+        ({"layer_norm_eps": float("inf")}, "layer_norm_eps must be a finite number"),
+        ({"layer_norm_eps": 10**400}, "too large"),
+        ({"layer_norm_eps": True}, "layer_norm_eps must be of type float"),
+    ):
+        path.write_text(json.dumps({**values, **change}))
+        with pytest.raises(UserError, match=message):
+            pretrained.read_weights(tmp_path)

@@ -1,6 +1,7 @@
 """TFLite files: the same outputs as their model's, sizes, what is refused."""
 
 import json
+import tempfile
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from albert_tf import AlbertForPreTraining, UserError, save_pretrained
 from albert_tf.export import export_model
 from albert_tf.model import heads
 from albert_tf.serving import tflite
+from tests.formats.test_pretrained import files_at_most
 from tests.helpers import TINY
 
 LENGTH = 13
@@ -71,7 +73,7 @@ def test_the_command_writes_it_with_what_it_needs(tmp_path, capfd, classifier, q
     options = {"format": "tflite", "quantization": quantization}
     export_model(str(tmp_path / "model"), str(tmp_path / "out"), **options)
     names = {file.name for file in (tmp_path / "out").iterdir()}
-    assert names == {"model.tflite", "albert_config.json", "export.json"}
+    assert names == {"model.tflite", "albert_config.json", "export.json", "SHA256SUMS"}
     found = tflite.runner((tmp_path / "out/model.tflite").read_bytes())(**features())
     np.testing.assert_allclose(found["logits"], classifier(features())["logits"], atol=0.1)
     about = json.loads((tmp_path / "out/export.json").read_text())
@@ -94,10 +96,27 @@ def test_another_kind_of_model_is_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_bad_conversions_are_not_written(tmp_path, classifier):
+def test_bad_conversions_are_not_written(tmp_path, classifier, monkeypatch):
     broken = heads.AlbertForSequenceClassification(CLASSIFIER, seed=3)
     broken.head.output_bias.assign(tf.fill([3], float("nan")))
-    save_pretrained(broken, str(tmp_path / "model"), task={"max_seq_length": LENGTH})
+    save_pretrained(classifier, str(tmp_path / "model"), task={"max_seq_length": LENGTH})
+    convert = tflite.convert
+    monkeypatch.setattr(tflite, "convert", lambda _, *settings: convert(broken, *settings))
     with pytest.raises(UserError, match="not written, as its outputs differ"):
         export_model(str(tmp_path / "model"), str(tmp_path / "out"), format="tflite")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("size", [0, 1000, 20_000])
+def test_a_full_disk_is_one_line_and_leaves_the_old_file(tmp_path, monkeypatch, classifier, size):
+    """The disk of temporary files is full, too."""
+    monkeypatch.setattr(tempfile, "tempdir", None)  # chosen again by a trial
+    save_pretrained(classifier, str(tmp_path / "model"), task={"max_seq_length": LENGTH})
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/model.tflite").write_text("old")
+    with files_at_most(size), pytest.raises(UserError, match="model.tflite: cannot be written"):
+        export_model(
+            str(tmp_path / "model"), str(tmp_path / "out"), format="tflite", overwrite=True
+        )
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["model.tflite"]
+    assert (tmp_path / "out/model.tflite").read_text() == "old"

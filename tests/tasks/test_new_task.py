@@ -106,7 +106,7 @@ def test_a_wrong_task_module_is_one_line(toy_run, tmp_path):
             registry.register_module(str(name))
         assert str(error.value).startswith(f"--task_module={name}: {message}")
     process = run_script("-m albert_tf.predict", f"--model={toy_run}", "--task_module=none.py")
-    assert "--task_module=none.py: cannot be imported" in the_line(process)
+    assert "--task_module=none.py: no such file" in the_line(process)
 
 
 def test_every_package_is_a_task_and_registers_without_tensorflow(no_tensorflow):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from albert_tf import UserError
+from albert_tf.core import checksums
 from albert_tf.tasks import registry, repeated_runs
 from albert_tf.tasks.classification.task import ClassificationTask
 from tests.helpers import RUNNERS, fine_tune_here, fine_tuning_settings, make_task
@@ -155,7 +156,7 @@ def test_an_ensemble_averages_probabilities(three_runs, tmp_path):
         _, label, *shown = row.split("\t")
         assert label == task.labels[probabilities.argmax()]
         assert [float(value) for value in shown] == pytest.approx(probabilities, abs=6e-5)
-    assert json.loads((tmp_path / "out" / "results.json").read_text()) == results
+    assert checksums.read_json(str(tmp_path / "out" / "results.json")) == results
 
 
 def test_greedy_selection_is_never_below_the_best_member(three_runs, tmp_path):

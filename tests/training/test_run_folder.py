@@ -41,8 +41,10 @@ def run(tmp_path):
         (tmp_path / "checkpoints").mkdir()
         state = 'model_checkpoint_path: "step-1"\nall_model_checkpoint_paths: "step-1"\n'
         (tmp_path / "checkpoints" / "checkpoint").write_text(state)
+        (tmp_path / "checkpoints" / "step-1.index").touch()
         config_file = tmp_path / "config.json"
         recorded = json.loads(config_file.read_text())
+        del recorded["checksum"]
         change(recorded)
         config_file.write_text(json.dumps(recorded))
         return tmp_path

@@ -12,7 +12,7 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.tasks.classification.settings import task_key
 from albert_tf.tasks.classification.text_pairs import TextExample
-from albert_tf.tasks.classification.tsv import parse_value, read_tsv
+from albert_tf.tasks.classification.tsv import check_texts, parse_value, read_tsv
 
 SPLITS = ("train", "dev", "test")
 TFDS = "tfds"  # data_dir for tensorflow-datasets
@@ -278,6 +278,7 @@ def read_glue_file(
         print(f"{path}: {num_skipped:,} rows without enough columns are left out", flush=True)
     if not examples:
         raise UserError(f"{source}: holds no rows with enough columns")
+    check_texts(examples, task.text_columns, source)
     return examples
 
 

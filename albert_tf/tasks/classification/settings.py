@@ -10,6 +10,7 @@ from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig, file
 GLUE_TASK_NAMES = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "AX")
 OWN_TASK = "tsv"
 RANKED_TASKS = ("qnli", "wnli")
+UNTRAINED_TASK = "ax"  # a model of MNLI answers it
 
 
 def task_key(name: str) -> str:
@@ -70,6 +71,28 @@ class ClassifierConfig(FineTuningConfig):
         """The name of the task in models and presets."""
         return task_key(self.task_name)
 
+    @property
+    def text_column_names(self) -> list[str]:
+        """The names in --text_columns."""
+        return [name.strip() for name in self.text_columns.split(",")]
+
+    def check_columns(self) -> None:
+        """Checks the columns of --task_name=tsv.
+
+        Raises:
+          UserError: a column is not named, or one column is used for two things; names the flag.
+        """
+        if not self.text_columns:
+            self.refuse("text_columns", "is required with --task_name=tsv")
+        if not self.label_column:
+            self.refuse("label_column", "is required with --task_name=tsv")
+        texts = self.text_column_names
+        if len(texts) > 2 or not all(texts) or len(set(texts)) < len(texts):
+            self.refuse("text_columns", f"must be one or two names, got {self.text_columns!r}")
+        if self.label_column.strip() in (*texts, self.id_column.strip()):
+            reason = f"={self.label_column} is in --text_columns or --id_column, too: a model would read its answers"
+            self.refuse("label_column", reason)
+
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
         """Checks that the flags name the data.
 
@@ -79,6 +102,8 @@ class ClassifierConfig(FineTuningConfig):
         super().check_with(others)
         run = others[FineTuningRunConfig]
         if self.task_key != OWN_TASK:
+            if self.task_key == UNTRAINED_TASK and run.do_train:
+                run.refuse("do_train", f"must be false: {self.task_name} has no training data")
             if not self.data_dir:
                 self.refuse("data_dir", f"is required: the folder of {self.task_name}")
             if not (
@@ -88,10 +113,7 @@ class ClassifierConfig(FineTuningConfig):
             if self.train_file or self.eval_file:
                 self.refuse("train_file", "and --eval_file belong to --task_name=tsv")
             return
-        if not self.text_columns:
-            self.refuse("text_columns", "is required with --task_name=tsv")
-        if len(self.text_columns.split(",")) > 2:
-            self.refuse("text_columns", f"must be one or two names, got {self.text_columns!r}")
+        self.check_columns()
         for wanted, name in (
             (run.do_train and not self.train_records, "train_file"),
             (run.do_eval and not run.do_train, "eval_file"),

@@ -49,7 +49,7 @@ class TextSource(Source):
         is_labelled = split != "predict" and self.labels  # unknown ones are refused later
         return tsv.read_own(
             path,
-            text_columns=[name.strip() for name in config.text_columns.split(",")],
+            text_columns=config.text_column_names,
             label_column=config.label_column if is_labelled else "",
             id_column=config.id_column,
             labels=() if self.is_regression else self.labels,

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.core.checksums import SUMS_FILE, sums_file
 from albert_tf.model.heads import AlbertForSequenceClassification
 from albert_tf.tasks import metrics
 from albert_tf.tasks.classification import glue, pair_ranking
@@ -143,9 +144,13 @@ class ClassificationTask(LabelTask):
             contents = super().prediction_files(members)
         if self.source.glue:
             groups = np.array([example.group for example in examples])
+            files = {}
             for group in dict.fromkeys(groups.tolist()):
                 indices = np.flatnonzero(groups == group)
                 ids = [examples[index].id for index in indices]
                 name, text = glue.submission_tsv(self.source.glue, group, ids, answers[indices])
-                contents[f"predictions/{name}"] = text
+                files[name] = text.encode()
+            files[SUMS_FILE] = sums_file(files)
+            folder = glue.SUBMISSION_FOLDER
+            contents |= {f"{folder}/{name}": content for name, content in files.items()}
         return contents

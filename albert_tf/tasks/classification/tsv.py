@@ -170,8 +170,8 @@ def read_own(
       flag: the flag that named the file, for messages.
 
     Raises:
-      UserError: the file cannot be read, a column is missing, a row has too few or too many columns, a label is
-        unknown, or a score is no number.
+      UserError: the file cannot be read, a column is missing or has no text, a row has too few or too many columns, a
+        label is unknown, or a score is no number.
     """
     table = read_tsv(path, source=f"--{flag}={path}")
     texts = [table.position(column) for column in text_columns]
@@ -184,7 +184,19 @@ def read_own(
         value = None if label is None else parse_value(fields[label], indices, f"{path}:{row}")
         words = [fields[column] for column in texts]
         examples.append(TextExample(name, *words, label=value, row=row))
+    check_texts(examples, text_columns, table.source)
     return examples
+
+
+def check_texts(examples: Sequence[TextExample], text_columns: Sequence[str], source: str) -> None:
+    """Checks that the columns with text are not empty in every row.
+
+    Raises:
+      UserError: a column is.
+    """
+    for column, name in zip(text_columns, ("text_a", "text_b"), strict=False):
+        if not any(getattr(example, name).strip() for example in examples):
+            raise UserError(f"{source}: column {column!r} has no text in any row")
 
 
 def find_labels(path: str, *, label_column: str, flag: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from albert_tf.core.settings import Settings, setting
-from albert_tf.tasks.settings import ModelChoice, files_setting
+from albert_tf.tasks.settings import LONGEST_SEQUENCE, ModelChoice, files_setting
 from albert_tf.training.settings import RunConfig
 
 
@@ -23,19 +23,21 @@ class PretrainingConfig(ModelChoice):
         None,
         "Number of tokens in an example; by default, or with 0, that of the records.",
         minimum=1,
+        maximum=LONGEST_SEQUENCE,
         none_value=0,
     )
     max_predictions_per_seq: int | None = setting(
         None,
         "Number of masked tokens in an example; by default, or with 0, that of the records.",
         minimum=1,
+        maximum=LONGEST_SEQUENCE,
         none_value=0,
     )
     shuffle: bool = setting(
         True, "Whether training records are shuffled, in another order each epoch."
     )
     shuffle_buffer_examples: int = setting(
-        10000, "Number of examples that are shuffled together.", minimum=1
+        10000, "Number of examples that are shuffled together.", minimum=1, maximum=10_000_000
     )
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:

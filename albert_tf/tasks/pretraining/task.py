@@ -6,11 +6,12 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.data import compact_records, records
 from albert_tf.data.datasets import RecordData
 from albert_tf.formats import pretrained
+from albert_tf.formats.model_card import Card
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
@@ -148,11 +149,7 @@ class PretrainingTask(Task):
 
     def _sample(self, record_set: records.RecordSet, num_examples: int) -> dict[str, np.ndarray]:
         """The first examples, as one batch."""
-        try:
-            batch = next(iter(records.first_batches(record_set, self.schema, num_examples)))
-        except tf.errors.OpError as error:
-            damaged = ", ".join(records.damaged_files(record_set, self.schema))
-            raise UserError(f"damaged records: {damaged or first_line(error)}") from None
+        batch = next(records.first_batches(record_set, self.schema, num_examples))
         return {name: value.numpy() for name, value in batch.items()}
 
     def settings(self) -> Mapping[str, Settings | Mapping]:
@@ -217,12 +214,18 @@ class PretrainingTask(Task):
             for name in _DATA_OF_CARD
             if known.get(name, "") != ""
         }
+        # Where no pair is out of order, the head learns nothing but to say so.
+        has_order = metadata.get("sentence_task") != "none"
+        order_head = [
+            name for name in model.named_variables() if name.startswith("cls/seq_relationship/")
+        ]
         pretrained.save_pretrained(
             model,
             folder,
             spm_model_file=self.config.spm_model_file,
             do_lower_case=metadata.get("do_lower_case", True),
-            card={"Data": data, **history},
+            untrained=[] if has_order else order_head,
+            card=Card({"Data": data, **history}),
         )
 
     def chance_levels(self) -> Mapping[str, float]:

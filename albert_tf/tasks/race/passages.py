@@ -6,7 +6,6 @@ once for every option. Where the question has a gap ("_"), the option fills it.
 """
 
 import dataclasses
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -108,6 +107,11 @@ def read_race(
     for name in LEVELS if level == "all" else (level,):
         for path in _passage_files(f"{folder}/{name}", flag):
             questions += _read_file(path, name, need_answers)
+    for part in ("article", "question"):
+        if questions and not any(getattr(question, part).strip() for question in questions):
+            raise UserError(f"--{flag}={data_dir}: every {part} of {split} is empty")
+    if not questions:
+        raise UserError(f"--{flag}={data_dir}: the passages of {split} hold no questions")
     without = [question for question in questions if question.answer is None]
     if without and len(without) < len(questions):
         raise UserError(
@@ -152,25 +156,21 @@ def _read_file(path: str, level: str, need_answers: bool) -> Iterator[RaceQuesti
 def _passages(content: bytes, path: str) -> Iterator[tuple[str, Any]]:
     """The JSON values of a file, each with its place for messages: one value in all, or one in each line."""
     lines = [line for line in enumerate(content.splitlines(), start=1) if line[1].strip()]
-    whole, error = _parsed(content)  # a byte-order mark is recognised in bytes only
-    if not error:
-        yield path, whole
+    if len(lines) < 2 or not _is_object(lines[0][1]):
+        yield path, files.parse_json(content, path, object)
         return
-    if len(lines) < 2 or _parsed(lines[0][1])[1]:
-        raise UserError(f"{path}: is not JSON ({error})")
     for number, line in lines:
-        value, error = _parsed(line)
-        if error:
-            raise UserError(f"{path}, line {number}: is not JSON ({error})")
-        yield f"{path}, line {number}", value
+        place = f"{path}, line {number}"
+        yield place, files.parse_json(line, place, object)
 
 
-def _parsed(content: bytes) -> tuple[Any, str]:
-    """The value of JSON text, and an error message or ""."""
+def _is_object(line: bytes) -> bool:
+    """Whether a line is a whole JSON object: the file then has one in each line."""
     try:
-        return json.loads(content), ""
-    except ValueError as error:
-        return None, str(error)
+        files.parse_json(line, "")
+    except UserError:
+        return False
+    return True
 
 
 def _check_passage(passage: Any, place: str, need_answers: bool) -> None:

@@ -1,6 +1,7 @@
 """Settings of SQuAD 1.1 and 2.0."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 
 from albert_tf.core.settings import Settings, changed, setting
@@ -42,8 +43,10 @@ class SquadConfig(FineTuningConfig):
         super().__post_init__()
         if self.null_threshold != "best":
             try:
-                float(self.null_threshold)
+                is_number = math.isfinite(float(self.null_threshold))
             except ValueError:
+                is_number = False
+            if not is_number:
                 self.refuse(
                     "null_threshold", f"must be `best` or a number, got {self.null_threshold!r}"
                 )

@@ -1,5 +1,6 @@
 """SQuAD 1.1 and 2.0: spans of a context, or no answer (original run_squad_v1.py, run_squad_v2.py, squad_utils.py)."""
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -7,8 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.core import checksums, files
+from albert_tf.core.errors import UserError
 from albert_tf.model.heads import AlbertForSpan, AlbertForSpanOrNone
-from albert_tf.tasks.finetuning import FineTuningTask, example_weights
+from albert_tf.tasks.finetuning import EVAL_PREDICTIONS, FineTuningTask, example_weights
 from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.tasks.squad import answers as squad_answers
 from albert_tf.tasks.squad.answers import Answers
@@ -19,6 +22,7 @@ from albert_tf.training.task import Features, Files, Outputs, Predictions
 
 THRESHOLD_FILE = "predictions/null_threshold.json"
 _WORST = 20
+_NEW_THRESHOLD = "evaluate again (--do_eval), or give a number as --null_threshold"
 
 
 class SquadTask(FineTuningTask):
@@ -149,7 +153,10 @@ class SquadTask(FineTuningTask):
             **self._raw_file(members, "eval"),
         }
         if self.has_null:
-            contents[THRESHOLD_FILE] = json.dumps({"null_threshold": threshold}) + "\n"
+            values = {"null_threshold": threshold}
+            if raw := contents.get(EVAL_PREDICTIONS):  # an ensemble has none
+                values["predictions_sha256"] = hashlib.sha256(raw).hexdigest()
+            contents[THRESHOLD_FILE] = checksums.json_file(values)
         return contents
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
@@ -176,12 +183,34 @@ class SquadTask(FineTuningTask):
         """The given threshold, or the best one of the run's or the initial checkpoint's evaluation; and its origin."""
         if self.config.null_threshold != "best":
             return float(self.config.null_threshold), "from --null_threshold"
-        for folder in (self.run.output_dir, self.run.init_checkpoint):
-            path = f"{folder}/{THRESHOLD_FILE}"
-            if folder and tf.io.gfile.exists(path):
-                with tf.io.gfile.GFile(path) as file:
-                    return json.load(file)["null_threshold"], f"from {path}"
+        for folder in filter(None, (self.run.output_dir, self.run.init_checkpoint)):
+            path, raw = f"{folder}/{THRESHOLD_FILE}", f"{folder}/{EVAL_PREDICTIONS}"
+            if files.exists(path):
+                return _read_threshold(path, raw), f"from {path}"
+            if folder == self.run.output_dir and files.exists(raw):
+                raise UserError(f"{path}: is missing, although {raw} is there; {_NEW_THRESHOLD}")
         return 0.0, "as there is no evaluation that chose one; see --null_threshold"
+
+
+def _read_threshold(path: str, raw: str) -> float:
+    """The threshold in a file.
+
+    Args:
+      path: of the file.
+      raw: the predictions with which it was chosen; an ensemble has none.
+
+    Raises:
+      UserError: the file was changed, or belongs to other predictions.
+    """
+    values = checksums.read_json(path)
+    threshold, sha256 = values.get("null_threshold"), values.get("predictions_sha256")
+    if type(threshold) not in (int, float) or math.isnan(threshold):
+        raise UserError(
+            f"{path}: expected a number as null_threshold, got {threshold!r}; {_NEW_THRESHOLD}"
+        )
+    if sha256 and files.exists(raw) and hashlib.sha256(files.read_bytes(raw)).hexdigest() != sha256:
+        raise UserError(f"{path}: was not chosen with {raw}; {_NEW_THRESHOLD}")
+    return threshold
 
 
 def _answer_files(prefix: str, answers: Answers, threshold: float) -> Files:

@@ -10,14 +10,13 @@ predictions to text, without an alignment.
 """
 
 import dataclasses
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from albert_tf.core.errors import UserError
-from albert_tf.core.files import read_bytes
+from albert_tf.core.files import parse_json, read_bytes
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -93,6 +92,9 @@ def read_squad(path: str, *, version: str, flag: str, need_answers: bool) -> lis
                 questions.append(question)
     if not questions:
         raise UserError(f"{source}: holds no questions")
+    for name in ("question", "context"):
+        if not any(getattr(question, name).strip() for question in questions):
+            raise UserError(f'{source}: every "{name}" is empty')
     return questions
 
 
@@ -103,10 +105,7 @@ def _load_json(path: str, source: str) -> Any:
         raise UserError(f"{source}{str(error).removeprefix(path)}") from None
     if not content.strip():
         raise UserError(f"{source}: is empty; expected the JSON of a SQuAD file")
-    try:
-        return json.loads(content.decode("utf-8-sig"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UserError(f"{source}: is not JSON in UTF-8 ({error})") from None
+    return parse_json(content, source, object)
 
 
 def _read_question(

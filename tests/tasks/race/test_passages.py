@@ -131,14 +131,14 @@ def test_answers_are_all_there_or_none(tmp_path):
 
 
 WRONG = {
-    "not_json": ('{"article": ', r"high/7.txt: is not JSON \(.*char"),
-    "empty": ("", "high/7.txt: is not JSON"),
-    "not_utf8": (b'{"article": "\xff"}', "high/7.txt: is not JSON .*codec"),
+    "not_json": ('{"article": ', r"high/7.txt: not JSON \(.*char"),
+    "empty": ("", "high/7.txt: not JSON"),
+    "not_utf8": (b'{"article": "\xff"}', "high/7.txt: not JSON .*codec"),
     "cut_second_line": (
         json.dumps(BIRD) + "\n" + json.dumps(BIRD)[:50],
-        "high/7.txt, line 2: is not JSON",
+        "high/7.txt, line 2: not JSON",
     ),
-    "cut_on_many_lines": (json.dumps(BIRD, indent=1)[:80], r"high/7.txt: is not JSON"),
+    "cut_on_many_lines": (json.dumps(BIRD, indent=1)[:80], r"high/7.txt: not JSON"),
     "list": ([BIRD], "high/7.txt: must be a JSON object, got list"),
     "no_article": (
         without(BIRD, "article"),

@@ -506,8 +506,8 @@ def with_answer(text, start):
     [
         (b"", ": is empty; expected the JSON of a SQuAD file"),
         (b" \n", ": is empty"),
-        (b'{"data": [', ": is not JSON in UTF-8 (Expecting value: line 1 column 11"),
-        (b'{"data": "\xff"}', ": is not JSON in UTF-8 ('utf-8' codec"),
+        (b'{"data": [', ": not JSON (Expecting value: line 1 column 11"),
+        (b'{"data": "\xff"}', ": not JSON ('utf-8' codec"),
         ([], ': expected an object with "data", got []'),
         ({"version": "1.1"}, ': has no "data"'),
         ({"data": {}}, ': "data" must be a list, got {}'),

@@ -1,0 +1,64 @@
+"""The text of --help: the flags of a program in groups, one for each class of settings."""
+
+import dataclasses
+import textwrap
+from collections.abc import Sequence
+
+from albert_tf.core.settings import Settings, is_optional, value_type
+
+_WIDTH = 100
+_VALUES = {int: "NUMBER", float: "NUMBER", str: "TEXT"}
+
+
+def help_text(program: str, settings_classes: Sequence[type[Settings]]) -> str:
+    """The help of a program.
+
+    Args:
+      program: what it does: the docstring of its module.
+      settings_classes: whose fields are its flags. The flags of the last one come first: it is the program's own.
+    """
+    groups = {}
+    for settings_class in reversed(settings_classes):
+        for field in dataclasses.fields(settings_class):
+            groups.setdefault(_declared_by(settings_class, field), []).append(field)
+    # The fields of a base class come before those of a subclass, which are what the program is about.
+    ordered = sorted(groups, key=lambda cls: -len(cls.__mro__))
+    sections = [f"{_title(cls)}\n\n" + "\n".join(map(_flag, groups[cls])) for cls in ordered]
+    return "\n\n".join(filter(None, [program.strip(), *sections]))
+
+
+def _declared_by(cls: type[Settings], field: dataclasses.Field) -> type[Settings]:
+    """The base class that introduced a field."""
+    owners = [base for base in cls.__mro__ if field.name in vars(base).get("__annotations__", {})]
+    return owners[-1]
+
+
+def _title(cls: type[Settings]) -> str:
+    """The first sentence of a class's documentation, with a line below it."""
+    title = " ".join(cls.__doc__.split("\n\n")[0].split())
+    return f"{title}\n{'-' * len(title)}"
+
+
+def _flag(field: dataclasses.Field) -> str:
+    """The flag of a field, its default and its explanation."""
+    declared = field.metadata
+    if value_type(field) is bool:
+        name = f"--[no]{field.name}"
+    else:
+        choices = [choice for choice in declared["choices"] if choice]
+        name = f"--{field.name}={'|'.join(choices) or _VALUES[value_type(field)]}"
+    default = str(field.default).lower() if value_type(field) is bool else field.default
+    note = "required" if declared["required"] else f"default: {default}"
+    hide = is_optional(field) or (default == "" and not declared["required"])
+    lines = textwrap.wrap(
+        name + ("" if hide else f" ({note})"),
+        _WIDTH,
+        initial_indent="  ",
+        subsequent_indent="      ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    lines += textwrap.wrap(
+        declared["help"], _WIDTH, initial_indent="      ", subsequent_indent="      "
+    )
+    return "\n".join(lines)

@@ -1,0 +1,64 @@
+"""Ctrl-C and SIGTERM during training: noted, so that training ends after a whole step and with a checkpoint."""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+from albert_tf.core.errors import Interrupted
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SAME_SIGNAL_SECONDS = 0.5  # a scheduler may send a signal to a process and to its group
+
+
+class Interruption:
+    """The first signal that came while the process was watched.
+
+    Attributes:
+      number: of the signal; 0 for none.
+    """
+
+    def __init__(self):
+        self.number = 0
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Notes signals during the block instead of ending the program; a second one ends it at once.
+
+        Python runs the handlers of signals between two instructions, but a loop on the device is a single one. So a
+        thread reads the numbers of signals from a pipe. Outside of the main thread, nothing is watched.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        thread = threading.Thread(target=self._watch, args=(reader,), daemon=True)
+        thread.start()
+        heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        handlers = {number: signal.signal(number, lambda *_: None) for number in heeded}
+        earlier_writer = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(earlier_writer)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            os.close(writer)
+            thread.join()
+            os.close(reader)
+
+    def _watch(self, reader: int) -> None:
+        while numbers := os.read(reader, 1):
+            now = time.monotonic()
+            if numbers[0] in SIGNALS and not self.number:
+                self.number, first = numbers[0], now
+            elif numbers[0] in SIGNALS and now - first > _SAME_SIGNAL_SECONDS:
+                os._exit(128 + numbers[0])
+
+    def check(self) -> None:
+        """Raises `Interrupted` if a signal came."""
+        if self.number:
+            raise Interrupted(number=self.number)

@@ -1,0 +1,36 @@
+"""The JSON file of a row and a seed, which `engine.Result` writes: its path, and reading it."""
+
+import os
+import re
+from typing import Any
+
+from albert_tf.core import checksums
+from albert_tf.core.errors import UserError
+from experiments.declarations import Experiment, Row
+
+_TYPES = {"row": str, "seed": int, "declared": dict, "measures": dict}
+
+
+def result_path(results_dir: str, experiment: Experiment, scale: str, row: Row, seed: int) -> str:
+    """The JSON file of a row and a seed at the scale of a name."""
+    return os.path.join(results_dir, experiment.name, scale, _file_name(row.name, seed))
+
+
+def _file_name(row: str, seed: int) -> str:
+    name = re.sub(r"[^a-z0-9.]+", "-", row.lower()).strip("-")
+    return f"{name}-seed{seed}.json"
+
+
+def read_result(path: str) -> dict[str, Any]:
+    """The content of the JSON file of a row and a seed.
+
+    Raises:
+      UserError: it cannot be read, was changed, or is another file.
+    """
+    content = checksums.read_json(path)
+    for name, kind in _TYPES.items():
+        if not isinstance(content.get(name), kind):
+            raise UserError(f"{path}: is no result of an experiment: {name} is missing or wrong")
+    if (expected := _file_name(content["row"], content["seed"])) != os.path.basename(path):
+        raise UserError(f"{path}: holds the result of another row or seed; rename it to {expected}")
+    return content

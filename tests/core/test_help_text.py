@@ -1,0 +1,57 @@
+"""--help shows every flag once, in the group of the class that declares it."""
+
+import dataclasses
+import re
+
+from albert_tf.core.help_text import help_text
+from albert_tf.core.settings import Settings, changed, setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Base(Settings):
+    """What all have.
+
+    More about it.
+    """
+
+    folder: str = setting("", "Where it is written.", required=True)
+    size: int = setting(3, "Number of items.", minimum=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Own(Base):
+    """What this program has."""
+
+    size: int = changed(Base, "size", 5)
+    kind: str = setting("", "What is done.", choices=("", "a", "b"))
+    limit: int | None = setting(None, "At most so many.")
+    fast: bool = setting(True, "Whether it is fast.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Other(Settings):
+    """Something else."""
+
+    rate: float = setting(0.5, "Share of it. " + "A long explanation that needs two lines. " * 3)
+
+
+def test_flags_are_grouped_with_values_defaults_and_explanations():
+    text = help_text("Does it.\n", [Other, Own])
+    assert text.startswith(
+        "Does it.\n\nWhat this program has.\n----------------------\n\n  --kind=a|b\n"
+    )
+    groups = [
+        text.index(title)
+        for title in ("What this program has.", "What all have.", "Something else.")
+    ]
+    assert groups == sorted(groups) and "More about it" not in text
+    for line in (
+        "--folder=TEXT (required)",
+        "--size=NUMBER (default: 5)",
+        "--limit=NUMBER\n",
+        "--[no]fast (default: true)",
+        "--rate=NUMBER (default: 0.5)\n      Share of it.",
+    ):
+        assert f"\n  {line}" in text
+    assert len(re.findall(r"^  --", text, re.MULTILINE)) == 6
+    assert max(map(len, text.splitlines())) <= 100

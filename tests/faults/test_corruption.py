@@ -1,0 +1,556 @@
+"""Whatever happens to a file that a program reads: one line that names it, or the same result; never other numbers.
+
+A table of kinds of files x damages. `make test` tries a sample; ALBERT_TEST_FAULTS=all tries all (`make test-faults`).
+Files of other programs have no checksums: there, a damage may also give other data, but no traceback and no hang.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import types
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import AlbertForSequenceClassification, save_pretrained
+from albert_tf.core import checksums
+from albert_tf.core.errors import UserError
+from albert_tf.data import feature_cache, records
+from albert_tf.data.feature_table import FeatureTable
+from albert_tf.export import export_model
+from albert_tf.serving import exports
+from albert_tf.tasks.squad.task import THRESHOLD_FILE, SquadTask
+from data_prep import (
+    create_finetuning_data,
+    create_intrinsic_eval,
+    glue_submission,
+    split_sentences,
+    train_sentencepiece,
+)
+from data_prep.pretraining import build, record_writer, text_blocks
+from data_prep.pretraining.settings import PretrainingDataSettings
+from experiments import intrinsic
+from experiments.engine import Result
+from experiments.recorded import read_result
+from tests.data_prep.test_create_pretraining_data import made_up_text
+from tests.helpers import TINY, fine_tuning_settings, train_spm
+
+TRIES_ALL = os.environ.get("ALBERT_TEST_FAULTS") == "all"
+SAMPLE = 17  # every which case is tried otherwise
+SECONDS = 60  # a reader that takes longer hangs
+END_BYTES = 300  # that a fingerprint covers here: shards are small, and their middle must be out of its reach
+
+
+# --- The damages: functions of a file, and of the file of the same name of another run ---
+
+
+def emptied(path, _other):
+    path.write_bytes(b"")
+
+
+def cut_in_half(path, _other):
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def flipped(path, _other, *, place):
+    content = bytearray(path.read_bytes())
+    content[int(place * (len(content) - 1))] ^= 1
+    path.write_bytes(content)
+
+
+def of_another_run(path, other):
+    shutil.copy(other, path)
+
+
+def a_folder(path, _other):
+    path.unlink()
+    path.mkdir()
+
+
+def a_dangling_link(path, _other):
+    path.unlink()
+    path.symlink_to(path.parent / "nowhere")
+
+
+def a_pipe(path, _other):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def missing(path, _other):
+    path.unlink()
+
+
+def copied_beside(path, _other):
+    shutil.copy(path, path.with_name(f"copy-of-{path.name}"))
+
+
+def swapped_with_its_neighbour(path, _other):
+    """With the next file in its folder; nothing happens to the last."""
+    files = [file for file in path.parent.iterdir() if file.is_file()]
+    names = sorted(file.name for file in files if file.suffix == path.suffix)
+    for name in names[names.index(path.name) + 1 :][:1]:
+        content = path.read_bytes()
+        path.write_bytes(path.with_name(name).read_bytes())
+        path.with_name(name).write_bytes(content)
+
+
+FLIPS = {
+    f"flipped_at_{place}": functools.partial(flipped, place=place)
+    for place in (0, 0.03, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.97, 1)
+}
+OTHERS = (emptied, cut_in_half, of_another_run, a_folder, a_dangling_link, a_pipe, missing)
+OTHERS += (copied_beside, swapped_with_its_neighbour)
+DAMAGES = {**{damage.__name__: damage for damage in OTHERS}, **FLIPS}
+
+
+# --- What is damaged ---
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """Files that belong together.
+
+    Attributes:
+      files: their paths in the folder of a run.
+      make: (inputs, folder, seed) writes them; another seed makes files of the same names.
+      read: (inputs, folder) gives what a program makes of them.
+      is_ours: whether the files have checksums.
+    """
+
+    files: tuple[str, ...]
+    make: Callable[["Inputs", pathlib.Path, int], None]
+    read: Callable[["Inputs", pathlib.Path], object]
+    is_ours: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """What the programs read besides the files that are damaged."""
+
+    folder: pathlib.Path
+    spm: str
+    task_files: pathlib.Path
+    task_flags: dict
+    pretrained: pathlib.Path
+
+
+SHARDS = tuple(f"pretraining-0000{shard}-of-00002.tfrecord" for shard in range(2))
+TEXT = "text.txt"
+
+
+def record_settings(inputs, folder, seed, **changes) -> PretrainingDataSettings:
+    values = {"input_file": str(inputs.folder / TEXT), "spm_model_file": inputs.spm}
+    values |= {"max_seq_length": 32, "max_predictions_per_seq": 5, "dupe_factor": 1}
+    values |= {"num_shards": 2, "num_workers": 1, "random_seed": seed}
+    return PretrainingDataSettings(output_dir=str(folder), **{**values, **changes})
+
+
+def make_records(inputs, folder, seed, **changes):
+    build.create_pretraining_data(record_settings(inputs, folder, seed, **changes))
+
+
+def arrays_of(record_set, schema) -> list[np.ndarray]:
+    batches = records.first_batches(record_set, schema, 16)
+    return [value.numpy() for batch in batches for _, value in sorted(batch.items())]
+
+
+def read_records(_inputs, folder):
+    record_set = records.find_records(str(folder), "input_file")
+    lengths = records.pretraining_lengths(record_set, "input_file")
+    return lengths, arrays_of(record_set, records.pretraining_schema(*lengths))
+
+
+def make_killed_run(inputs, folder, seed):
+    """The folder of a run of several blocks that was killed when its second shard was to be written."""
+    encode, shards = record_writer.encode_examples, []
+
+    def killed(features, lengths):
+        shards.append(None)
+        if len(shards) == 2:
+            raise KeyboardInterrupt
+        return encode(features, lengths)
+
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+        patch.setattr(record_writer, "encode_examples", killed)
+        make_records(inputs, folder, seed)
+
+
+def finish_run(inputs, folder):
+    """The files of a run that was resumed, or was finished before."""
+    metadata, _ = build.create_pretraining_data(record_settings(inputs, folder, 1))
+    return metadata, [(folder / name).read_bytes() for name in SHARDS]
+
+
+def check_run(inputs, folder):
+    return build.create_pretraining_data(record_settings(inputs, folder, 1))
+
+
+def make_feature_records(inputs, folder, seed):
+    settings = create_finetuning_data.FineTuningDataSettings(
+        task_name="MRPC",
+        data_dir=str(inputs.task_files / "glue"),
+        output_dir=str(folder),
+        spm_model_file=str(inputs.pretrained / "spiece.model"),
+        max_seq_length=32 + seed,
+        num_shards=2,
+        num_workers=1,
+    )
+    create_finetuning_data.main(settings)
+
+
+def read_feature_records(_inputs, folder):
+    record_set = records.find_feature_records(str(folder), "train_records")
+    metadata = record_set.metadata
+    names = ["input_ids", "input_mask", "segment_ids", "label_ids"]
+    sequence_values = metadata["choices"] * metadata["max_seq_length"]
+    schema = records.feature_schema(metadata["columns"], names, sequence_values)
+    return metadata["labels"], metadata["table_sha256"], arrays_of(record_set, schema)
+
+
+def cached_table(folder, seed) -> FeatureTable:
+    def make():
+        return FeatureTable.from_rows({"input_ids": [[seed, 2, 3], [4]]}, {"label_ids": [0, seed]})
+
+    return feature_cache.cached(str(folder), {"seed": seed}, make, description="features")
+
+
+def make_cache(_inputs, folder, seed):
+    """An entry under a name that does not depend on the seed, as if it had been renamed."""
+    cached_table(folder, seed)
+    for path in folder.iterdir():
+        path.rename(folder / f"table{path.suffix}")
+
+
+def read_cache(_inputs, folder):
+    wanted = folder.parent / "names"
+    cached_table(wanted, 1)
+    (name,) = (path.stem for path in wanted.glob("*.npz"))
+    shutil.rmtree(wanted)
+    for path in list(folder.iterdir()):
+        path.rename(folder / path.name.replace("table", name))
+    return cached_table(folder, 1).to_bytes()
+
+
+def make_passages(inputs, folder, seed):
+    create_intrinsic_eval.create_intrinsic_eval(
+        create_intrinsic_eval.IntrinsicSettings(
+            input_file=str(inputs.folder / TEXT),
+            output_dir=str(folder),
+            spm_model_file=inputs.spm,
+            max_seq_length=32,
+            max_predictions_per_seq=5,
+            random_seed=seed,
+        )
+    )
+
+
+def read_passages(_inputs, folder):
+    model = types.SimpleNamespace(config=TINY.replace(vocab_size=60, max_position_embeddings=32))
+    outputs = [
+        intrinsic.run_over(lambda features: features, model, str(folder / task), 0)
+        for task in ("none", "sop")
+    ]
+    return [value for output in outputs for _, value in sorted(output.items())]
+
+
+def make_corpus(_inputs, folder, seed):
+    text = made_up_text(20, seed=seed)
+    (folder / TEXT).write_text(text)
+    documents = [json.dumps({"text": document}) for document in text.split("\n\n")]
+    (folder / "documents.jsonl").write_text("\n".join(documents))
+
+
+def read_text(inputs, folder):
+    make_records(inputs, folder / "records", 1, input_file=str(folder / TEXT))
+    return read_records(inputs, folder / "records")
+
+
+def read_documents(_inputs, folder):
+    output = folder / "sentences.txt"
+    settings = split_sentences.SplitSettings(
+        input_file=str(folder / "documents.jsonl"), output_file=str(output), num_workers=1
+    )
+    split_sentences.main(settings)
+    return output.read_bytes()
+
+
+def train_vocabulary(_inputs, folder):
+    settings = train_sentencepiece.TrainSettings(
+        input_file=str(folder / TEXT), output_prefix=str(folder / "spiece"), vocab_size=60
+    )
+    train_sentencepiece.main(settings)
+    return (folder / "spiece.vocab").read_bytes()
+
+
+def copy_task_files(inputs, folder, seed):
+    """The files of every task; another seed changes nothing, as foreign files may be anything."""
+    shutil.copytree(inputs.task_files, folder, dirs_exist_ok=True)
+
+
+def read_split(inputs, folder, *, task, split):
+    runner, flags = inputs.task_flags[task]
+    flags = [flag.replace(str(inputs.task_files), str(folder)) for flag in flags]
+    _, _, config = fine_tuning_settings(runner, *flags, "--output_dir=unused", "--do_predict")
+    return repr(source_class(runner)(config).read(split))
+
+
+def source_class(runner):
+    from tests.helpers import fine_tuning_task
+
+    return fine_tuning_task(runner).source_class
+
+
+def make_threshold(_inputs, folder, seed):
+    raw = f"predictions {seed}".encode()
+    values = {"null_threshold": -1.25 * seed, "predictions_sha256": hashlib.sha256(raw).hexdigest()}
+    (folder / "predictions").mkdir()
+    (folder / "predictions" / "eval.npz").write_bytes(raw)
+    (folder / THRESHOLD_FILE).write_bytes(checksums.json_file(values))
+
+
+def read_threshold(_inputs, folder):
+    run = types.SimpleNamespace(output_dir=str(folder), init_checkpoint="")
+    task = types.SimpleNamespace(config=types.SimpleNamespace(null_threshold="best"), run=run)
+    return SquadTask._threshold(task)[0]
+
+
+def make_answers(_inputs, folder, seed):
+    answers = {name: glue_submission.constant_answers(name) for name in ("RTE.tsv", "WNLI.tsv")}
+    label = {1: b"entailment", 2: b"not_entailment"}[seed]
+    answers["RTE.tsv"] = answers["RTE.tsv"].replace(b"\tnot_entailment", b"\t" + label)
+    answers["WNLI.tsv"] = answers["WNLI.tsv"].replace(b"\t1", b"\t0", seed)
+    (folder / "predictions").mkdir()
+    for name, content in {**answers, "SHA256SUMS": checksums.sums_file(answers)}.items():
+        (folder / "predictions" / name).write_bytes(content)
+
+
+def read_answers(_inputs, folder):
+    return glue_submission.collect(str(folder))
+
+
+def make_result(_inputs, folder, seed):
+    about = {"row": f"Row {seed}", "seed": 3, "declared": {"steps": 9}}
+    path = folder / f"row-{seed}-seed3.json"
+    Result(str(path), about, str(folder / "lock")).add("speed", {"median": 2.5 * seed}, 1.5)
+    path.rename(folder / "row-1-seed3.json")
+
+
+def read_measures(_inputs, folder):
+    return read_result(str(folder / "row-1-seed3.json"))["measures"]
+
+
+def make_export(inputs, folder, seed, **options):
+    labels = TINY.replace(vocab_size=60, num_hidden_layers=1, max_position_embeddings=16)
+    model = AlbertForSequenceClassification(labels.with_labels(["yes", "no"], "mine"), seed=seed)
+    source = folder.parent / f"model-{seed}"
+    save_pretrained(model, source, spm_model_file=inputs.spm)
+    export_model(str(source), str(folder), **options)
+
+
+def read_export(_inputs, folder):
+    answer = exports.load(str(folder / "1")).signatures["serving_default"]
+    texts = {name: tf.constant(["Kalo miter.", ""]) for name in ("text_a", "text_b")}
+    outputs = answer(**texts)
+    # Rounded, as the order of additions differs from run to run.
+    return outputs["label"].numpy().tolist(), np.round(outputs["probabilities"].numpy(), 4)
+
+
+def make_export_without_sums(inputs, folder, seed):
+    make_export(inputs, folder, seed)
+    (folder / "1" / "SHA256SUMS").unlink()
+
+
+def read_tflite(_inputs, folder):
+    return exports.read_tflite(str(folder / "model.tflite"))
+
+
+RECORDS = ("metadata.json", *SHARDS)
+UNFINISHED = (
+    SHARDS[0],
+    *(f".unfinished/{name}.json" for name in ("settings", "text", "block-000000", SHARDS[0])),
+    *(f".unfinished/block-{index:06d}" for index in range(2)),
+)
+VARIABLES = ("1/variables/variables.index", "1/variables/variables.data-00000-of-00001")
+SAVED_MODEL = (
+    *("1/saved_model.pb", "1/fingerprint.pb", "1/SHA256SUMS", *VARIABLES),
+    *(f"1/assets/{name}" for name in ("albert_config.json", "export.json", "spiece.model")),
+    "1/assets.extra/tf_serving_warmup_requests",
+)
+TFLITE = ("model.tflite", "export.json", "albert_config.json", "spiece.model", "SHA256SUMS")
+COMPACT = {"record_format": "compact"}
+KINDS = {
+    "full records": Kind(RECORDS, make_records, read_records),
+    "compact records": Kind(RECORDS, functools.partial(make_records, **COMPACT), read_records),
+    "dynamic records": Kind(
+        RECORDS, functools.partial(make_records, **COMPACT, masking="dynamic"), read_records
+    ),
+    "compressed records": Kind(
+        ("metadata.json", *(f"{name}.gz" for name in SHARDS)),
+        functools.partial(make_records, compression="gzip"),
+        read_records,
+    ),
+    "finished records": Kind(RECORDS, make_records, check_run),
+    "unfinished records": Kind(UNFINISHED, make_killed_run, finish_run),
+    "feature records": Kind(
+        ("metadata.json", *(f"train-0000{shard}-of-00002.tfrecord" for shard in range(2))),
+        make_feature_records,
+        read_feature_records,
+    ),
+    "feature cache": Kind(("table.npz", "table.json"), make_cache, read_cache),
+    "development set": Kind(
+        tuple(f"{task}/{name}" for task in ("none", "sop") for name in RECORDS[:1]),
+        make_passages,
+        read_passages,
+    ),
+    "null threshold": Kind((THRESHOLD_FILE,), make_threshold, read_threshold),
+    "answers for GLUE": Kind(
+        tuple(f"predictions/{name}.tsv" for name in ("RTE", "WNLI")), make_answers, read_answers
+    ),
+    "result of an experiment": Kind(("row-1-seed3.json",), make_result, read_measures),
+    "export": Kind(SAVED_MODEL, make_export, read_export),
+    "export without checksums": Kind(VARIABLES, make_export_without_sums, read_export),
+    "TFLite export": Kind(TFLITE, functools.partial(make_export, format="tflite"), read_tflite),
+    "corpus": Kind((TEXT,), make_corpus, read_text, is_ours=False),
+    "documents": Kind(("documents.jsonl",), make_corpus, read_documents, is_ours=False),
+    "text for a vocabulary": Kind((TEXT,), make_corpus, train_vocabulary, is_ours=False),
+}
+TASK_FILES = {
+    "GLUE": ("mrpc", "train", "glue/MRPC/train.tsv"),
+    "own table": ("tsv", "eval", "tsv/dev.tsv"),
+    "SQuAD 1.1": ("squad1.1", "train", "squad/train-v1.1.json"),
+    "SQuAD 2.0": ("squad2.0", "eval", "squad/dev-v2.0.json"),
+    "RACE": ("race", "train", "RACE/train/high/1.txt"),
+}
+KINDS |= {
+    name: Kind(
+        (path,),
+        copy_task_files,
+        functools.partial(read_split, task=task, split=split),
+        is_ours=False,
+    )
+    for name, (task, split, path) in TASK_FILES.items()
+}
+SLOW = {"export", "export without checksums", "TFLite export"}  # TensorFlow builds their graphs
+
+CASES = [
+    (kind, file, damage)
+    for kind, what in KINDS.items()
+    for file in what.files
+    for damage in DAMAGES
+    if TRIES_ALL or kind not in SLOW
+]
+
+
+# --- The test ---
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory, task_files, task_flags, tiny_pretrained) -> Inputs:
+    folder = tmp_path_factory.mktemp("inputs")
+    make_corpus(None, folder, 5)
+    text = [*(folder / TEXT).read_text().lower().splitlines(), "a, b, c"]
+    spm = train_spm(folder / "spiece.model", text, vocab_size=60)
+    return Inputs(folder, spm, task_files, task_flags, tiny_pretrained)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_parts() -> Iterator[None]:
+    """Fingerprints that do not cover all of a small file, and several blocks of little text."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checksums, "_END_BYTES", END_BYTES)
+        patch.setattr(text_blocks, "BLOCK_BYTES", 2000)
+        patch.setattr(text_blocks, "BLOCK_DOCUMENTS", 2)
+        yield
+
+
+@pytest.fixture(scope="module")
+def runs(inputs, tmp_path_factory):
+    """A function that gives two runs of a kind and what is read of the first."""
+
+    @functools.cache
+    def of_kind(name: str):
+        folder = tmp_path_factory.mktemp("runs")
+        for seed in (1, 2):
+            (folder / str(seed)).mkdir()
+            KINDS[name].make(inputs, folder / str(seed), seed)
+        copy = shutil.copytree(folder / "1", folder / "copy")
+        return folder / "1", folder / "2", digest(KINDS[name].read(inputs, copy))
+
+    return of_kind
+
+
+def digest(value: object) -> str:
+    """A hash of nested values and arrays."""
+    if isinstance(value, np.ndarray):
+        text = f"{value.dtype} {value.shape}".encode() + value.tobytes()
+    elif isinstance(value, dict):
+        text = "".join(f"{key} {digest(value[key])}" for key in sorted(value)).encode()
+    elif isinstance(value, list | tuple):
+        text = "".join(map(digest, value)).encode()
+    else:
+        text = repr(value).encode()
+    return hashlib.sha256(text).hexdigest()
+
+
+@contextlib.contextmanager
+def no_longer_than(seconds: float) -> Iterator[None]:
+    """Raises a TimeoutError if the block takes longer."""
+
+    def stop(*_):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="module")
+def figures(request) -> Iterator[collections.Counter]:
+    """Counts the outcomes, and prints them at the end."""
+    counts = collections.Counter()
+    yield counts
+    outcomes = {kind: {} for kind, _ in sorted(counts)}
+    for (kind, outcome), count in counts.items():
+        outcomes[kind][outcome] = count
+    manager = request.config.pluginmanager.get_plugin("capturemanager")
+    with manager.global_and_fixture_disabled():
+        for kind, numbers in outcomes.items():
+            print(f"\n{kind}: {sum(numbers.values())} damages, {numbers}", end="")
+
+
+@pytest.mark.parametrize(("kind", "file", "damage"), CASES if TRIES_ALL else CASES[::SAMPLE])
+def test_a_damaged_file_is_refused_by_name_or_changes_nothing(
+    kind, file, damage, inputs, runs, figures, tmp_path
+):
+    what = KINDS[kind]
+    run, other, expected = runs(kind)
+    folder = shutil.copytree(run, tmp_path / "run")
+    DAMAGES[damage](folder / file, other / file)
+    try:
+        with no_longer_than(SECONDS):
+            found = digest(what.read(inputs, folder))
+    except UserError as error:
+        outcome = "refused"
+        line = str(error)
+        assert line and len(line.splitlines()) == 1
+        assert any(part in line for part in (os.path.basename(file), str(folder))), line
+    else:
+        outcome = "the same" if found == expected else "other"
+    figures[kind, outcome] += 1
+    figures["all files", outcome] += 1
+    assert outcome != "other" or not what.is_ours

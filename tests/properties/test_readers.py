@@ -1,0 +1,232 @@
+"""Readers of TSV, SQuAD, RACE and JSON lines: what was written is read; anything else gives one line."""
+
+import collections
+import json
+import pathlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from albert_tf import UserError
+from albert_tf.core import files
+from albert_tf.tasks.classification import tsv
+from albert_tf.tasks.race.passages import read_race
+from albert_tf.tasks.squad.windows import read_squad
+from data_prep import split_sentences, text_files
+from tests.properties.strategies import JSON, TEXTS, broken
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> pathlib.Path:
+    """A folder whose files each example replaces."""
+    return tmp_path_factory.mktemp("read")
+
+
+def write(path: pathlib.Path, content: object) -> str:
+    """Writes text, bytes, or a value as JSON; returns the path."""
+    if not isinstance(content, str | bytes):
+        content = json.dumps(content)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+def check_one_line(read, *arguments, **named) -> None:
+    """Checks that a reader reads text that can be written again, or refuses the file in one line."""
+    try:
+        found = read(*arguments, **named)
+    except UserError as error:
+        assert len(str(error).splitlines()) == 1 and len(str(error)) < 1000
+    else:
+        json.dumps(found, default=vars, ensure_ascii=False).encode()
+
+
+# --- TSV
+
+FIELDS = TEXTS.map(lambda text: "".join(char for char in text if char not in "\t\n\r"))
+ROWS = st.lists(st.tuples(FIELDS, FIELDS, st.sampled_from(["no", "yes"])), min_size=1)
+
+
+@given(rows=ROWS, end=st.sampled_from(["\n", "\r\n"]), bom=st.booleans(), is_open=st.booleans())
+def test_the_rows_of_a_tsv_file_are_read_as_they_are(folder, rows, end, bom, is_open):
+    rows = [("one", "two", "no"), *rows]
+    lines = ["a\tb\tlabel", *map("\t".join, rows)]
+    text = "\ufeff" * bom + end.join(lines) + end * (not is_open)
+    path = write(folder / "rows.tsv", text)
+    columns = {"text_columns": ["a", "b"], "label_column": "label", "labels": ["no", "yes"]}
+    examples = tsv.read_own(path, flag="train_file", **columns)
+    found = [(each.text_a, each.text_b, ["no", "yes"][each.label]) for each in examples]
+    assert found == rows
+
+
+@given(
+    content=st.binary(max_size=200) | TEXTS.map(str.encode), label=st.sampled_from(["", "label"])
+)
+def test_any_bytes_are_a_tsv_file_or_refused_in_one_line(folder, content, label):
+    path = write(folder / "any.tsv", b"a\tb\tlabel\n" + content)
+    columns = {"text_columns": ["a", "b"], "label_column": label, "labels": ["no", "yes"]}
+    check_one_line(tsv.read_own, path, flag="train_file", **columns)
+    check_one_line(tsv.find_labels, path, flag="train_file", label_column="label")
+    path = write(folder / "any.tsv", content)
+    check_one_line(tsv.read_own, path, flag="train_file", **columns)
+
+
+# --- SQuAD
+
+PROSE = TEXTS.filter(str.strip)
+
+
+@st.composite
+def squad_paragraphs(draw):
+    """A paragraph with questions whose answers are where the file says."""
+    context = draw(PROSE)
+    questions = []
+    for number in range(draw(st.integers(0, 3))):
+        start = draw(st.integers(0, len(context) - 1))
+        text = context[start : draw(st.integers(start + 1, len(context)))]
+        answers = [{"text": text, "answer_start": start}] if text.strip() else []
+        questions.append(
+            {
+                "id": str(number),
+                "question": draw(PROSE),
+                "answers": answers,
+                "is_impossible": not answers,
+            }
+        )
+    return {"context": context, "qas": questions}
+
+
+SQUAD = st.lists(squad_paragraphs(), min_size=1, max_size=4).map(
+    lambda paragraphs: {"version": "2.0", "data": [{"title": "t", "paragraphs": paragraphs}]}
+)
+
+
+def unique_ids(values: dict) -> dict:
+    """The same file, every question with an id of its own."""
+    for number, paragraph in enumerate(values["data"][0]["paragraphs"]):
+        for question in paragraph["qas"]:
+            question["id"] += f"-{number}"
+    return values
+
+
+@given(values=SQUAD.map(unique_ids), ascii=st.booleans())
+def test_squad_is_read_as_it_was_written(folder, values, ascii):
+    path = write(folder / "squad.json", json.dumps(values, ensure_ascii=ascii))
+    expected = [
+        (
+            entry["id"],
+            entry["question"],
+            paragraph["context"],
+            tuple((answer["text"], answer["answer_start"]) for answer in entry["answers"]),
+            entry["is_impossible"],
+        )
+        for paragraph in values["data"][0]["paragraphs"]
+        for entry in paragraph["qas"]
+    ]
+    if not expected:
+        with pytest.raises(UserError, match="holds no questions"):
+            read_squad(path, version="2.0", flag="train_file", need_answers=True)
+        return
+    found = read_squad(path, version="2.0", flag="train_file", need_answers=True)
+    assert [(q.id, q.question, q.context, q.answers, q.is_impossible) for q in found] == expected
+
+
+@given(
+    values=broken(SQUAD).map(json.dumps),
+    version=st.sampled_from(["1.1", "2.0"]),
+    need_answers=st.booleans(),
+)
+def test_a_wrong_squad_file_is_refused_in_one_line(folder, values, version, need_answers):
+    path = write(folder / "broken.json", values)
+    check_one_line(read_squad, path, version=version, flag="f", need_answers=need_answers)
+
+
+# --- RACE
+
+PASSAGES = st.integers(1, 3).flatmap(
+    lambda count: st.fixed_dictionaries(
+        {
+            "id": st.just("high1.txt"),
+            "article": PROSE,
+            "questions": st.lists(PROSE, min_size=count, max_size=count),
+            "options": st.lists(
+                st.lists(TEXTS, min_size=4, max_size=4), min_size=count, max_size=count
+            ),
+            "answers": st.lists(st.sampled_from("ABCD"), min_size=count, max_size=count),
+        }
+    )
+)
+
+
+@given(
+    passages=st.lists(PASSAGES, min_size=1, max_size=3), joined=st.booleans(), ascii=st.booleans()
+)
+def test_race_is_read_as_it_was_written(folder, passages, joined, ascii):
+    name = "all.txt" if joined else "1.txt"
+    passages = passages if joined else passages[:1]
+    lines = [json.dumps(passage, ensure_ascii=ascii) for passage in passages]
+    root = folder / f"race-{joined}"
+    write(root / "train" / "high" / name, "\n".join(lines) + "\n")
+    found = read_race(str(root), "train", level="high", flag="data_dir", need_answers=True)
+    expected = [
+        (passage["article"], *row)
+        for passage in passages
+        for row in zip(passage["questions"], passage["options"], passage["answers"], strict=True)
+    ]
+    assert [(q.article, q.question, list(q.options), "ABCD"[q.answer]) for q in found] == expected
+
+
+@given(
+    value=broken(PASSAGES).map(json.dumps),
+    name=st.sampled_from(["1.txt", "all.txt"]),
+    need_answers=st.booleans(),
+)
+def test_a_wrong_race_file_is_refused_in_one_line(folder, value, name, need_answers):
+    root = folder / f"broken-{name}"
+    write(root / "dev" / "middle" / name, value)
+    named = {"level": "middle", "flag": "data_dir", "need_answers": need_answers}
+    check_one_line(read_race, str(root), "dev", **named)
+
+
+# --- JSON and text
+
+
+@given(value=JSON, ascii=st.booleans())
+def test_json_is_read_as_it_was_written(value, ascii):
+    text = json.dumps(value, ensure_ascii=ascii)
+    assert repr(files.parse_json(text.encode(), "x", object)) == repr(json.loads(text))
+
+
+@given(content=st.binary(max_size=50) | TEXTS.map(lambda text: f'{{"a": "{text}"}}'.encode()))
+def test_any_bytes_are_json_or_refused_in_one_line(content):
+    check_one_line(files.parse_json, content, "x")
+
+
+SPLIT = {"input_file": "x", "output_file": "y"}
+
+
+def documents_of(path: str, **changes) -> list[str]:
+    """The texts of the documents of a file, as `split_sentences` reads them."""
+    settings = split_sentences.SplitSettings(**{**SPLIT, **changes})
+    reader = text_files.LineReader(settings.invalid_utf8)
+    counts = collections.Counter()
+    found = split_sentences.read_documents(path, reader, settings, counts)
+    return ["\n".join(document.lines) for document in found]
+
+
+@given(texts=st.lists(PROSE, min_size=1, max_size=4), ascii=st.booleans())
+def test_json_lines_give_a_document_for_each_text(folder, texts, ascii):
+    lines = [json.dumps({"text": text}, ensure_ascii=ascii) for text in texts]
+    path = write(folder / "texts.jsonl", "\n".join(lines))
+    assert documents_of(path) == ["\n".join(text.splitlines()) for text in texts]
+
+
+@given(
+    content=st.binary(max_size=60) | TEXTS.map(str.encode),
+    start=st.sampled_from([b"", b"<doc id='1'>\n", b'{"text": "a"}\n', b'{"text": "', b"\xff\xfe"]),
+    invalid_utf8=st.sampled_from(["error", "replace", "windows_1252", "skip_line"]),
+)
+def test_any_bytes_are_text_or_refused_in_one_line(folder, content, start, invalid_utf8):
+    path = write(folder / "any", start + content)
+    check_one_line(documents_of, path, invalid_utf8=invalid_utf8)

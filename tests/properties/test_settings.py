@@ -1,0 +1,159 @@
+"""Settings and feature tables: what was written is read."""
+
+import dataclasses
+import json
+import math
+import pathlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from albert_tf import UserError
+from albert_tf.core import checksums
+from albert_tf.core.settings import LARGEST_INT32, Settings, is_optional, setting, value_type
+from albert_tf.data.feature_table import FeatureTable
+from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
+from albert_tf.training.run_folder import METRICS_FILE, RunFolder
+from albert_tf.training.settings import OptimizerConfig, RunConfig
+from tests.properties.strategies import JSON, TEXTS
+
+
+def values_of(field: dataclasses.Field) -> st.SearchStrategy:
+    """Values that a field's declaration allows."""
+    declared, kind = field.metadata, value_type(field)
+    minimum, maximum = declared["minimum"], declared["maximum"]
+    if declared["choices"]:
+        values = st.sampled_from(declared["choices"])
+    elif kind is bool:
+        values = st.booleans()
+    elif kind is str:
+        values = TEXTS.map(lambda text: "x" + text.replace("\0", ""))
+    elif kind is int:
+        values = st.integers(minimum, LARGEST_INT32 if maximum is None else maximum)
+    else:
+        values = st.floats(minimum, maximum, allow_nan=False, allow_infinity=False)
+    return values | st.none() if is_optional(field) else values
+
+
+def settings_of(cls: type[Settings]) -> st.SearchStrategy:
+    """Values by name, about those that the class accepts."""
+    return st.fixed_dictionaries(
+        {}, optional={field.name: values_of(field) for field in dataclasses.fields(cls)}
+    )
+
+
+CLASSES = [RunConfig, OptimizerConfig, FineTuningRunConfig, FineTuningOptimizerConfig]
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+@given(data=st.data())
+def test_recorded_settings_make_equal_settings(cls, data):
+    try:
+        settings = cls(**data.draw(settings_of(cls)))
+    except UserError as error:  # two of the values contradict each other
+        assert "\n" not in str(error).encode("unicode_escape").decode()
+        return
+    recorded = json.loads(json.dumps(settings.to_dict()))
+    assert cls(**cls.from_recorded(recorded)) == settings
+    assert cls.from_recorded(recorded) == settings.to_dict()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Example(Settings):
+    """A setting of each type."""
+
+    text: str = setting("", "A text.")
+    number: int = setting(1, "A number.", minimum=-3)
+    rate: float | None = setting(None, "A rate.", maximum=0.5, none_value=-1)
+    truth: bool = setting(True, "A truth.")
+
+
+@given(values=st.fixed_dictionaries({}, optional=dict.fromkeys(Example.names(), JSON)))
+def test_any_values_are_settings_or_refused_in_one_line(values):
+    try:
+        settings = Example(**values)
+    except UserError as error:
+        assert len(str(error).splitlines()) == 1 or any("\n" in str(value) for value in values)
+        assert len(str(error)) < 2000
+        return
+    assert settings.rate is None or math.isfinite(settings.rate) and settings.rate <= 0.5
+    assert -3 <= settings.number <= LARGEST_INT32
+    assert settings.text.encode().decode() == settings.text
+
+
+@st.composite
+def tables(draw):
+    """Feature tables of a few examples."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    choices, num_examples = draw(st.integers(1, 4)), draw(st.integers(0, 5))
+    lengths = draw(
+        st.lists(
+            st.integers(0, 6), min_size=choices * num_examples, max_size=choices * num_examples
+        )
+    )
+    splits = np.cumsum([0, *lengths])
+    bound = draw(st.sampled_from([1, 255, 2**16, 2**31 - 1]))
+    names = draw(
+        st.lists(
+            TEXTS.filter(lambda name: name and not set(name) & set("/\0:")), max_size=3, unique=True
+        )
+    )
+    sequences = {
+        name: rng.integers(-bound, bound, splits[-1], np.int32, endpoint=True) for name in names
+    }
+    columns = {
+        name: rng.standard_normal((num_examples, width)).astype(np.float32)
+        for name, width in zip(names, (1, 2, 0), strict=False)
+    }
+    return FeatureTable(splits, sequences, columns, choices)
+
+
+@given(table=tables())
+def test_a_feature_table_is_read_as_it_was_written(table, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "table.npz"
+    path.write_bytes(table.to_bytes())
+    found = FeatureTable.from_file(str(path))
+    assert found.sha256() == table.sha256()
+    assert found.choices == table.choices and found.sequences.keys() == table.sequences.keys()
+    damaged = bytearray(table.to_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(ValueError, match="not a whole table"):
+        FeatureTable.from_file(str(path))
+
+
+NAMES = TEXTS.filter(
+    lambda name: name.strip(". ") and not set(name) & set("/\0\n\r") and name.isprintable()
+)
+
+
+@given(contents=st.dictionaries(NAMES, st.binary(max_size=9), min_size=1, max_size=3))
+def test_files_pass_their_checksums_until_one_changes(contents, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sums")
+    contents = {
+        f"{number}{name[:20]}": each for number, (name, each) in enumerate(contents.items())
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    (folder / checksums.SUMS_FILE).write_bytes(checksums.sums_file(contents))
+    checksums.verify(str(folder))
+    (folder / next(iter(contents))).write_bytes(b"another")
+    with pytest.raises(UserError, match="is not the file that was written"):
+        checksums.verify(str(folder))
+
+
+METRICS = st.dictionaries(TEXTS, st.floats(), max_size=3)
+
+
+@given(lines=st.lists(st.tuples(st.integers(0, LARGEST_INT32), METRICS), min_size=1, max_size=4))
+def test_a_log_has_one_readable_line_for_each_append(lines, tmp_path_factory):
+    folder = object.__new__(RunFolder)  # of a run, only the path is used
+    folder.path, folder.is_chief = str(tmp_path_factory.mktemp("run")), True
+    for step, values in lines:
+        folder.append_metrics(METRICS_FILE, {**values, "step": step})
+    content = pathlib.Path(folder.file(METRICS_FILE)).read_bytes()
+    assert content.endswith(b"\n")
+    found = [json.loads(line) for line in content.splitlines()]
+    assert repr(found) == repr([{**values, "step": step} for step, values in lines])

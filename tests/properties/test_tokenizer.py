@@ -1,0 +1,101 @@
+"""Tokenizers on any text: offsets, cleaning, and three implementations that agree."""
+
+import unicodedata
+
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from albert_tf.serving.in_graph.tokenizer import graph_tokenizer_with_offsets
+from albert_tf.text.tokenizer import MARKER, clean_text, clean_with_origins
+from data_prep.pretraining.line_tokenizer import LineTokenizer
+from tests.properties.strategies import LINES, SENTENCES, TEXTS
+
+
+@given(TEXTS, st.booleans())
+def test_cleaning_a_clean_text_changes_white_space_alone(text, lower):
+    cleaned = clean_text(text, do_lower_case=lower)
+    again = clean_text(cleaned, do_lower_case=lower)
+    assert again.split() == cleaned.split()
+    assert "\n" not in cleaned and "\t" not in cleaned
+
+
+@given(TEXTS, st.booleans())
+def test_every_clean_character_comes_from_the_text(text, lower):
+    cleaned, origins = clean_with_origins(text, do_lower_case=lower)
+    assert cleaned == clean_text(text, do_lower_case=lower)
+    assert len(origins) == len(cleaned)
+    assert all(0 <= start < end <= len(text) for start, end in origins)
+    assert origins == sorted(origins)
+
+
+@given(text=SENTENCES)
+def test_offsets_ascend_within_the_text_and_cover_what_is_seen(tokenizer, text):
+    ids, spans = tokenizer.encode_with_offsets(text)
+    assert ids == tokenizer.encode(text)
+    starts, ends = [start for start, _ in spans], [end for _, end in spans]
+    assert starts == sorted(starts) and ends == sorted(ends)
+    covered, position = "", 0
+    for start, end in spans:
+        assert 0 <= start <= end <= len(text)
+        assert text[start:end] == text[start:end].strip()
+        covered += text[max(start, position) : end]
+        position = max(position, end)
+
+    def seen(text):
+        return tokenizer.normalize(tokenizer.clean(text)).replace(MARKER, "")
+
+    if "Σ" not in text and "Σ" not in unicodedata.normalize(
+        "NFKD", text
+    ):  # small, it depends on its neighbours
+        assert seen(covered) == seen(text)
+
+
+@given(text=SENTENCES)
+def test_a_known_token_decodes_to_the_text_at_its_offsets(tokenizer, text):
+    ids, spans = tokenizer.encode_with_offsets(text)
+    for id, (start, end) in zip(ids, spans, strict=True):
+        piece = tokenizer.id_to_piece(id).replace(MARKER, "")
+        surface = text[start:end]
+        if surface.isascii() and id != tokenizer.unk_id:
+            assert tokenizer.normalize(tokenizer.clean(surface)).replace(MARKER, "") == piece
+
+
+@given(texts=st.lists(SENTENCES, max_size=4))
+def test_a_batch_has_the_ids_of_its_texts(tokenizer, texts):
+    assert [ids.tolist() for ids in tokenizer.encode_batch(texts)] == list(
+        map(tokenizer.encode, texts)
+    )
+
+
+@given(lines=st.lists(LINES | SENTENCES.map(lambda text: text.replace("\n", " ")), max_size=8))
+def test_line_by_line_with_compiled_tables_the_ids_are_the_same(line_tokenizer, tokenizer, lines):
+    ids, lengths = line_tokenizer.encode(lines)
+    expected = tokenizer.encode_batch(lines)
+    assert lengths.tolist() == list(map(len, expected))
+    assert ids.tolist() == [id for row in expected for id in row.tolist()]
+
+
+@pytest.fixture(scope="session")
+def line_tokenizer(tokenizer):
+    return LineTokenizer(tokenizer)
+
+
+@pytest.fixture(scope="session")
+def graph(tokenizer):
+    return graph_tokenizer_with_offsets(tokenizer)
+
+
+def _is_old(text: str) -> bool:
+    """Whether every character is in Unicode 3.2; the tables of TensorFlow and of Python are of different versions."""
+    return all(unicodedata.ucd_3_2_0.category(char) != "Cn" for char in text)
+
+
+@given(texts=st.lists(SENTENCES.filter(_is_old), min_size=1, max_size=8))
+def test_inside_a_graph_ids_and_offsets_are_the_same(graph, tokenizer, texts):
+    columns = graph.encode_with_offsets(tf.constant([text.encode() for text in texts]))
+    rows = zip(*(column.to_list() for column in columns), strict=True)
+    for text, (ids, starts, ends) in zip(texts, rows, strict=True):
+        expected_ids, spans = tokenizer.encode_with_offsets(text)
+        assert (ids, list(zip(starts, ends, strict=True))) == (expected_ids, spans), text

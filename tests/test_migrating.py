@@ -1,0 +1,72 @@
+"""docs/migrating.md explains every flag of google-research/albert, and errors name the replacement of each."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from albert_tf.core import original_flags
+from tests.helpers import ROOT
+
+PRETRAINING, RACE = "run_pretraining.py", "run_race.py"
+# The flags of the original's programs, and our program for each.
+ORIGINAL = {
+    "-m data_prep.create_pretraining_data": """
+        input_file output_file vocab_file spm_model_file input_file_mode do_lower_case do_whole_word_mask
+        do_permutation favor_shorter_ngram random_next_sentence max_seq_length ngram max_predictions_per_seq
+        random_seed dupe_factor masked_lm_prob short_seq_prob parallel""",
+    PRETRAINING: """
+        albert_config_file input_file output_dir init_checkpoint max_seq_length max_predictions_per_seq do_train
+        do_eval train_batch_size eval_batch_size optimizer learning_rate poly_power num_train_steps num_warmup_steps
+        start_warmup_step save_checkpoints_steps keep_checkpoint_max iterations_per_loop max_eval_steps use_tpu
+        init_from_group0 tpu_name tpu_zone gcp_project master num_tpu_cores masked_lm_budget""",
+    "run_classifier.py": """
+        data_dir albert_config_file task_name vocab_file spm_model_file output_dir cached_dir init_checkpoint
+        albert_hub_module_handle do_lower_case max_seq_length do_train do_eval do_predict train_batch_size
+        eval_batch_size predict_batch_size learning_rate train_step warmup_step save_checkpoints_steps
+        keep_checkpoint_max iterations_per_loop use_tpu optimizer tpu_name tpu_zone gcp_project master
+        num_tpu_cores""",
+    "run_squad.py": """
+        albert_config_file vocab_file spm_model_file output_dir train_file predict_file train_feature_file
+        predict_feature_file predict_feature_left_file init_checkpoint albert_hub_module_handle do_lower_case
+        max_seq_length doc_stride max_query_length do_train do_predict train_batch_size predict_batch_size
+        learning_rate num_train_epochs warmup_proportion save_checkpoints_steps iterations_per_loop n_best_size
+        max_answer_length use_tpu tpu_name tpu_zone gcp_project master num_tpu_cores start_n_top end_n_top
+        dropout_prob""",
+    RACE: """
+        data_dir albert_config_file vocab_file spm_model_file output_dir init_checkpoint albert_hub_module_handle
+        do_lower_case dropout_prob max_seq_length max_qa_length num_keep_checkpoint high_only middle_only do_train
+        do_eval do_predict train_batch_size eval_batch_size predict_batch_size learning_rate train_step warmup_step
+        save_checkpoints_steps iterations_per_loop use_tpu tpu_name tpu_zone gcp_project master num_tpu_cores""",
+    "-m albert_tf.export": "albert_directory checkpoint_name do_lower_case use_einsum export_path",
+}
+
+
+@pytest.mark.parametrize("program", ORIGINAL)
+def test_every_flag_of_the_original_exists_or_its_error_says_what_replaces_it(program):
+    command = [sys.executable, *program.split()]
+    shown = subprocess.run(
+        [*command, "--help"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout
+    known = set(re.findall(r"^  --(?:\[no\])?(\w+)", shown, re.MULTILINE))
+    gone = [name for name in ORIGINAL[program].split() if name not in known]
+    arguments = [f"--{name}=1" for name in gone]
+    process = subprocess.run(
+        [*command, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 2
+    for name in gone:
+        assert (
+            f"--{name} is not a flag of this program; {original_flags.replacement(name)}"
+            in process.stderr
+        )
+        assert original_flags.replacement(name), name
+    for new_name in re.findall(r"; --(\w+) replaces it", process.stderr):
+        assert new_name in known, f"{program} has no --{new_name}"
+
+
+def test_the_guide_lists_every_flag_of_the_original():
+    text = (ROOT / "docs" / "migrating.md").read_text()
+    for name in {name for names in ORIGINAL.values() for name in names.split()}:
+        assert f"`{name}`" in text, name

@@ -1,0 +1,285 @@
+"""Damaged files of a run: the same command ends with one line, or continues to the same result; never to another.
+
+`make test` tries a sample of files and damages; ALBERT_TEST_FAULTS=all tries all.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+
+from albert_tf import UserError, load_pretrained
+from tests.helpers import TINY, pretrain_here, random_features, write_records
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*run_functions_eagerly.*:UserWarning")
+TRIES_ALL = os.environ.get("ALBERT_TEST_FAULTS") == "all"
+STEPS = 4
+# Files of a run; * is the step of the newest checkpoint.
+FILES = (
+    "config.json",
+    "results.json",
+    "metrics.jsonl",
+    "eval_metrics.jsonl",
+    "checkpoints/checkpoint",
+    "checkpoints/step-*.index",
+    "checkpoints/step-*.data-00000-of-00001",
+    "checkpoints/step-*.json",
+    "checkpoints/best/checkpoint",
+    "checkpoints/best/best.json",
+    "checkpoints/best/step-*.index",
+    "checkpoints/best/step-*.data-00000-of-00001",
+    "checkpoints/best/step-*.json",
+    "model/config.json",
+    "model/model.safetensors",
+)
+
+
+def emptied(path, _other):
+    path.write_bytes(b"")
+
+
+def cut_in_half(path, _other):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flipped(path, _other):
+    content = bytearray(path.read_bytes())
+    content[len(content) * 2 // 3] ^= 1
+    path.write_bytes(content)
+
+
+def of_another_run(path, other):
+    path.unlink()
+    shutil.copy(other, path)
+
+
+def folder(path, _other):
+    path.unlink()
+    path.mkdir()
+
+
+def dangling_link(path, _other):
+    path.unlink()
+    path.symlink_to(path.with_name("nowhere"))
+
+
+def garbage(path, _other):
+    path.write_bytes(bytes(range(255, 0, -1)))
+
+
+DAMAGES = (emptied, cut_in_half, flipped, of_another_run, folder, dangling_link, garbage)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_tracing():
+    """TensorFlow's functions run operation by operation, which saves the time of tracing."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Folders of runs of the same settings: finished, interrupted, and finished from another model; and their flags."""
+    folder = tmp_path_factory.mktemp("runs")
+    records = write_records(folder / "records" / "a.tfrecord", random_features(60))
+    (folder / "config.json").write_text(TINY.replace(num_hidden_layers=1).to_json_string())
+    flags = [
+        *(f"--input_file={records}", f"--eval_file={records}", "--deterministic"),
+        *(f"--albert_config_file={folder / 'config.json'}", "--train_batch_size=6"),
+        *(f"--num_train_steps={STEPS}", "--num_warmup_steps=1", "--save_checkpoints_steps=1"),
+        *("--eval_every_steps=1", "--max_eval_steps=1", "--log_every_steps=1"),
+        "--learning_rate=0.01",
+    ]
+    start = [f"--num_train_steps={STEPS}", "--seed=3", f"--output_dir={folder / 'start'}"]
+    pretrain_here(*flags, *start, "--stop_after_steps=1")
+    other = [f"--init_checkpoint={folder / 'start'}", f"--output_dir={folder / 'other'}"]
+    pretrain_here(*flags, *other)
+    pretrain_here(*flags, f"--output_dir={folder / 'interrupted'}", "--stop_after_steps=2")
+    (folder / "interrupted" / "results.json").unlink()
+    shutil.rmtree(folder / "interrupted" / "model")
+    shutil.copytree(folder / "interrupted", folder / "finished")
+    pretrain_here(*flags, f"--output_dir={folder / 'finished'}")
+    return folder, flags
+
+
+def lines(path):
+    """The lines of a log, without timings."""
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k != "examples_per_second"} for line in found]
+
+
+def assert_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
+    """Checks that logs, results and weights of two finished runs are equal."""
+    for name in ("metrics.jsonl", "eval_metrics.jsonl"):
+        assert lines(folder / name) == lines(expected / name), name
+    results, wanted = (json.loads((run / "results.json").read_text()) for run in (folder, expected))
+    for name in ("step", "eval", "best", "chance", "num_parameters"):
+        assert results[name] == wanted[name], name
+    weights, others = (
+        safetensors.numpy.load_file(run / "model" / "model.safetensors")
+        for run in (folder, expected)
+    )
+    for name, value in others.items():
+        np.testing.assert_array_equal(weights[name], value, err_msg=name)
+
+
+def with_step(folder: pathlib.Path, name: str) -> pathlib.Path | None:
+    """The path of a file of a run; of a checkpoint, of the newest."""
+    found = sorted(folder.glob(name))
+    return found[-1] if found else None
+
+
+def cases():
+    for state in ("finished", "interrupted"):
+        for number, name in enumerate(FILES):
+            for place, damage in enumerate(DAMAGES):
+                # The sample has every file and every damage.
+                if TRIES_ALL or (
+                    number % len(DAMAGES) == place and (state == "finished") == number % 2
+                ):
+                    yield pytest.param(state, name, damage, id=f"{state}-{name}-{damage.__name__}")
+
+
+@pytest.mark.parametrize(("state", "name", "damage"), list(cases()))
+def test_a_damaged_file_is_one_line_or_changes_nothing(runs, tmp_path, state, name, damage):
+    folder, flags = runs
+    run = tmp_path / "run"
+    shutil.copytree(folder / state, run)
+    path = with_step(run, name)
+    if path is None:
+        pytest.skip("an interrupted run has no such file")
+    damage(path, with_step(folder / "other", name))
+    try:
+        pretrain_here(*flags, f"--output_dir={run}")
+    except UserError as error:
+        assert "\n" not in str(error) and str(run) in str(error)
+    else:
+        assert_same(run, folder / "finished")
+
+
+def test_other_numbers_would_be_noticed(runs):
+    """The run whose files replace others is another one, and both states lead to the same result."""
+    folder, _ = runs
+    with pytest.raises(AssertionError):
+        assert_same(folder / "other", folder / "finished")
+
+
+def test_every_flip_in_a_checkpoint_is_noticed(runs, tmp_path):
+    folder, flags = runs
+    every = 211 if TRIES_ALL else 2999
+    num_refused = 0
+    run = tmp_path / "run"
+    shutil.copytree(folder / "finished", run)
+    expected = load_pretrained(run / "checkpoints" / f"step-{STEPS}").get_weights()
+    for suffix in ("index", "data-00000-of-00001"):
+        path = run / "checkpoints" / f"step-{STEPS}.{suffix}"
+        content = path.read_bytes()
+        for place in range(0, len(content), every if suffix != "index" else every // 10):
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << (place % 8)
+            path.write_bytes(damaged)
+            try:
+                loaded = load_pretrained(run / "checkpoints" / f"step-{STEPS}").get_weights()
+            except UserError as error:
+                assert re.search("damaged (TF2 )?checkpoint", str(error))
+                num_refused += 1
+            else:  # a byte of the optimizer's state
+                for value, other in zip(loaded, expected, strict=True):
+                    np.testing.assert_array_equal(value, other)
+        path.write_bytes(content)
+    assert num_refused > 3
+
+
+def test_the_run_continues_from_the_checkpoint_before_a_damaged_one(runs, tmp_path):
+    folder, flags = runs
+    run = tmp_path / "run"
+    shutil.copytree(folder / "finished", run)
+    flipped(run / "checkpoints" / f"step-{STEPS}.data-00000-of-00001", None)
+    with pytest.raises(UserError, match=rf"before it, .*, delete .*/step-{STEPS}\.\*"):
+        pretrain_here(*flags, f"--output_dir={run}")
+    for path in (run / "checkpoints").glob(f"step-{STEPS}.*"):
+        path.unlink()
+    pretrain_here(*flags, f"--output_dir={run}")
+    assert_same(run, folder / "finished")
+
+
+def test_a_checkpoint_of_another_run_is_refused(runs, tmp_path):
+    folder, flags = runs
+    run = tmp_path / "run"
+    shutil.copytree(folder / "finished", run)
+    shutil.rmtree(run / "checkpoints")
+    shutil.copytree(folder / "other" / "checkpoints", run / "checkpoints")
+    with pytest.raises(UserError, match="belongs to another run"):
+        pretrain_here(*flags, f"--output_dir={run}")
+    shutil.rmtree(run / "checkpoints" / "best")
+    with pytest.raises(UserError, match=r"damaged .*belongs to another run"):
+        pretrain_here(*flags, f"--output_dir={run}")
+    with pytest.raises(UserError, match="belongs to another run"):
+        load_pretrained(run / "checkpoints" / f"step-{STEPS}")
+
+
+def test_a_run_without_a_checkpoint_starts_again_with_nothing_of_the_earlier_attempt(
+    runs, tmp_path
+):
+    """As if it was killed after its first evaluations, and before its first checkpoint."""
+    folder, flags = runs
+    run = tmp_path / "run"
+    shutil.copytree(folder / "finished", run)
+    for path in (run / "checkpoints").glob("step-*"):
+        path.unlink()
+    (run / "metrics.jsonl").write_text('{"step": 1}\n{"st')
+    pretrain_here(*flags, f"--output_dir={run}")
+    assert_same(run, folder / "finished")
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "eval_metrics.jsonl"])
+def test_an_incomplete_last_line_is_cut(runs, tmp_path, capsys, name):
+    folder, flags = runs
+    run = tmp_path / "run"
+    shutil.copytree(folder / "interrupted", run)
+    with open(run / name, "a") as file:
+        file.write('{"step": 3, "lo')
+    pretrain_here(*flags, f"--output_dir={run}")
+    assert f"{run / name}: its last line was incomplete and is cut" in capsys.readouterr().out
+    assert_same(run, folder / "finished")
+
+
+def as_written_by_an_older_version(run: pathlib.Path) -> None:
+    """Removes the records and checksums from the folder of a run."""
+    for path in run.rglob("*.json"):
+        if path.name.startswith("step-"):
+            path.unlink()
+            continue
+        values = json.loads(path.read_text())
+        for name in ("checksum", "run_id"):
+            values.pop(name, None)
+        path.write_text(json.dumps(values))
+
+
+def test_the_run_of_an_older_version_is_resumed_and_damages_of_its_logs_are_named(runs, tmp_path):
+    folder, flags = runs
+    run = tmp_path / "run"
+    shutil.copytree(folder / "interrupted", run)
+    as_written_by_an_older_version(run)
+    log = run / "metrics.jsonl"
+    content = log.read_text()
+    damaged = {
+        '{"loss": 1.0}\n': "line 1: has no whole number as its step",
+        '{"step": "2"}\n': "line 1: has no whole number as its step",
+        '{"step": \n': "line 1: not JSON",
+        "[1]\n": "line 1: expected a JSON object, got a JSON array",
+    }
+    for line, message in damaged.items():
+        log.write_text(line + content)
+        with pytest.raises(UserError, match=f"{log}: {message}"):
+            pretrain_here(*flags, f"--output_dir={run}")
+    log.write_text(content + '{"step": 2')
+    pretrain_here(*flags, f"--output_dir={run}")
+    assert_same(run, folder / "finished")

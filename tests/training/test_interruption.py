@@ -1,0 +1,196 @@
+"""Signals: training ends after a whole step with a checkpoint, other programs at once, and nothing is left behind."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from albert_tf.core.errors import Interrupted
+from albert_tf.training.interruption import Interruption
+from tests.helpers import ROOT, TINY, pretrain_here, random_features, write_records
+from tests.training.test_damaged_run import lines
+
+
+@pytest.fixture
+def flags(tmp_path):
+    """Flags of a long pretraining with evaluations, without --output_dir."""
+    records = write_records(tmp_path / "records" / "a.tfrecord", random_features(60))
+    config = TINY.replace(num_hidden_layers=1, hidden_dropout_prob=0.1)
+    (tmp_path / "config.json").write_text(config.to_json_string())
+    return [
+        *(f"--input_file={records}", f"--eval_file={records}", "--deterministic"),
+        *(f"--albert_config_file={tmp_path / 'config.json'}", "--train_batch_size=6"),
+        *("--num_train_steps=100000", "--num_warmup_steps=1", "--eval_batch_size=6"),
+        *("--max_eval_steps=2", "--log_every_steps=2", "--learning_rate=0.01"),
+    ]
+
+
+def heed_ctrl_c() -> None:
+    """Undoes what a shell does to processes in its background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def start(*arguments) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, *map(str, arguments)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_ctrl_c,
+    )
+
+
+def wait_for(condition, process) -> None:
+    """Waits until a condition holds."""
+    deadline = time.monotonic() + 200
+    while not condition() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.01)
+    assert condition() and process.poll() is None, process.communicate()
+
+
+def is_training(folder):
+    """A condition: the run has logged some steps."""
+    log = folder / "metrics.jsonl"
+    return lambda: log.exists() and log.read_text().count("\n") >= 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_training_with_a_checkpoint_from_which_it_continues(flags, tmp_path, number):
+    flags += ["--save_checkpoints_steps=50000", "--eval_every_steps=13"]
+    folder = tmp_path / "run"
+    process = start("run_pretraining.py", *flags, f"--output_dir={folder}")
+    wait_for(is_training(folder), process)
+    sent = time.monotonic()
+    process.send_signal(number)
+    error = process.communicate(timeout=60)[1].strip()
+    assert time.monotonic() - sent < 20
+    assert process.returncode == 128 + number
+    match = re.fullmatch(
+        r"run_pretraining.py: interrupted at step ([\d,]+), whose checkpoint is .*/step-\d+; the same command"
+        " continues from there",
+        error,
+    )
+    assert match, error
+    step = int(match[1].replace(",", ""))
+    end = f"--stop_after_steps={step + 5}"
+    pretrain_here(*flags, end, f"--output_dir={folder}")
+    pretrain_here(*flags, end, f"--output_dir={tmp_path / 'whole'}")
+    for name in ("metrics.jsonl", "eval_metrics.jsonl"):
+        assert lines(folder / name) == lines(tmp_path / "whole" / name)
+
+
+def test_loops_on_the_device_are_short_however_long_the_interval(flags, tmp_path, monkeypatch):
+    """The signal comes while a loop runs that would otherwise take all steps."""
+    from albert_tf.training import loop
+
+    monkeypatch.setattr(loop, "_LOOP_SECONDS", 0.2)
+    steps = []
+    after_steps = loop.TrainingLoop._after_steps
+
+    def record(self, outputs):
+        steps.append(self._state.step)
+        after_steps(self, outputs)
+
+    monkeypatch.setattr(loop.TrainingLoop, "_after_steps", record)
+    flags += ["--log_every_steps=50000", "--save_checkpoints_steps=50000"]
+    flags += ["--do_eval=false", "--eval_file=", "--stop_after_steps=1000"]
+    pretrain_here(*flags, f"--output_dir={tmp_path / 'run'}")
+    assert steps[:3] == [1, 2, 4] or steps[:3] == [1, 2, 3]
+    assert steps[-1] == 1000 and len(steps) > 4
+
+
+def test_a_second_signal_ends_the_process_at_once(tmp_path):
+    program = (
+        "import sys, time; from albert_tf.training.interruption import Interruption\n"
+        "with Interruption().watched():\n"
+        "    print('watched', flush=True)\n"
+        "    while True: time.sleep(0.1)\n"
+    )
+    process = start("-c", program)
+    assert process.stdout.readline() == "watched\n"
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGTERM)  # a scheduler's, at the same moment
+    time.sleep(1)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 130
+    process.communicate()
+
+
+def test_watching_ends_with_the_block():
+    # A shell starts its background jobs with SIGINT ignored.
+    before_test = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        watch_and_interrupt()
+    finally:
+        signal.signal(signal.SIGINT, before_test)
+
+
+def watch_and_interrupt():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    interruption = Interruption()
+    with interruption.watched():
+        os.kill(os.getpid(), signal.SIGINT)
+        deadline = time.monotonic() + 10
+        while not interruption.number and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    with pytest.raises(Interrupted) as caught:
+        interruption.check()
+    assert caught.value.number == signal.SIGINT
+
+
+def text_file(tmp_path):
+    path = tmp_path / "text.txt"
+    words = ["one two three four five six seven eight nine ten"] * 20
+    path.write_text("\n\n".join("\n".join(words) for _ in range(30_000)))
+    return path
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_other_programs_end_in_one_line_without_leftovers_or_orphans(tmp_path, number):
+    output = tmp_path / "output"
+    process = start(
+        *("-m", "data_prep.split_sentences", f"--input_file={text_file(tmp_path)}"),
+        *(f"--output_file={output / 'out.txt'}", "--num_workers=2", "--min_sentences=1"),
+    )
+
+    def workers():
+        path = f"/proc/{process.pid}/task/{process.pid}/children"
+        with open(path) as file:
+            return [int(child) for child in file.read().split()]
+
+    wait_for(lambda: len(workers()) == 2, process)
+    children = workers()
+    process.send_signal(number)
+    error = process.communicate(timeout=60)[1].splitlines()
+    assert process.returncode == 128 + number
+    assert [line for line in error if not line.endswith(" left")] == [
+        "split_sentences.py: interrupted"
+    ]
+    assert os.listdir(output) == []
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and any(os.path.exists(f"/proc/{pid}") for pid in children):
+        time.sleep(0.05)
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in children)
+
+
+def test_early_stopping_counts_the_same_after_every_evaluation(flags, tmp_path):
+    """A run that ends by itself stops at the same step when it is stopped and resumed after each step."""
+    flags += ["--eval_every_steps=1", "--save_checkpoints_steps=1", "--learning_rate=0"]
+    flags += ["--early_stopping_evaluations=3", "--num_train_steps=8", "--log_every_steps=1"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    pretrain_here(*flags, f"--output_dir={whole}")
+    for step in range(1, 9):
+        pretrain_here(*flags, f"--output_dir={parts}", f"--stop_after_steps={step}")
+    assert [line["step"] for line in lines(whole / "eval_metrics.jsonl")] == [1, 2, 3, 4]
+    for name in ("metrics.jsonl", "eval_metrics.jsonl"):
+        assert lines(parts / name) == lines(whole / name)
+    best = [json.loads((run / "results.json").read_text())["best"] for run in (whole, parts)]
+    assert best[0] == best[1] and best[0]["step"] == 1

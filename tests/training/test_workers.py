@@ -1,0 +1,126 @@
+"""Two workers on this machine: they train as one process does, end together, and continue exactly when restarted.
+
+`make test` kills the second worker; ALBERT_TEST_FAULTS=all also kills the first, and sends a signal to each.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from tests.helpers import ROOT, TINY, pretrain_here, random_features, write_records
+from tests.training.test_damaged_run import lines
+from tests.training.test_interruption import heed_ctrl_c
+
+TRIES_ALL = os.environ.get("ALBERT_TEST_FAULTS") == "all"
+STEPS = 120
+FAULTS = [(1, signal.SIGKILL), (0, signal.SIGKILL), (1, signal.SIGTERM), (0, signal.SIGINT)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with records in four files, and a configuration."""
+    path = tmp_path_factory.mktemp("workers")
+    for index in range(4):
+        features = random_features(30, seed=index)
+        write_records(path / "records" / f"{index}.tfrecord", features)
+    config = TINY.replace(num_hidden_layers=1, hidden_dropout_prob=0.1)
+    (path / "config.json").write_text(config.to_json_string())
+    return path
+
+
+def start_pair(folder, name) -> list[subprocess.Popen]:
+    """Starts two workers of a run."""
+    sockets = [socket.socket() for _ in range(2)]
+    for free in sockets:
+        free.bind(("localhost", 0))
+    hosts = ",".join(f"localhost:{free.getsockname()[1]}" for free in sockets)
+    for free in sockets:
+        free.close()
+    command = [
+        *(sys.executable, "run_pretraining.py", f"--input_file={folder / 'records'}"),
+        *(f"--eval_file={folder / 'records'}", f"--albert_config_file={folder / 'config.json'}"),
+        *("--train_batch_size=12", f"--num_train_steps={STEPS}", "--num_warmup_steps=2"),
+        *("--learning_rate=0.01", "--log_every_steps=5", "--save_checkpoints_steps=7"),
+        *("--eval_every_steps=15", "--eval_batch_size=14", "--max_eval_steps=0"),
+        *("--deterministic", "--distribution_strategy=multi_worker_mirrored"),
+        *(f"--worker_hosts={hosts}", f"--output_dir={folder / name}"),
+    ]
+    return [
+        subprocess.Popen(
+            [*command, f"--task_index={index}"],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=heed_ctrl_c,
+        )
+        for index in range(2)
+    ]
+
+
+def finish(pair) -> tuple[list[int], list[str]]:
+    """The exit statuses and errors of two workers."""
+    errors = [worker.communicate(timeout=200)[1] for worker in pair]
+    return [worker.returncode for worker in pair], errors
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    """The folder of an uninterrupted run."""
+    statuses, errors = finish(start_pair(folder, "whole"))
+    assert statuses == [0, 0], errors
+    return folder / "whole"
+
+
+def test_two_workers_finish_a_run_together(whole, folder, tmp_path):
+    steps = [line["step"] for line in lines(whole / "metrics.jsonl")]
+    assert steps == list(range(5, STEPS + 1, 5))
+    evaluation = lines(whole / "eval_metrics.jsonl")[-1]
+    single = pretrain_here(
+        f"--init_checkpoint={whole}",
+        f"--eval_file={folder / 'records'}",
+        f"--output_dir={tmp_path / 'check'}",
+        *("--do_train=false", "--eval_batch_size=5", "--max_eval_steps=0"),
+    )
+    for name, value in single["eval"].items():
+        assert evaluation[name] == pytest.approx(value, rel=1e-4), name
+
+
+@pytest.mark.parametrize(("victim", "number"), FAULTS if TRIES_ALL else FAULTS[:1])
+def test_both_workers_end_when_one_does_and_continue_exactly(whole, folder, victim, number):
+    name = f"{number.name}-{victim}"
+    pair = start_pair(folder, name)
+    log = folder / name / "metrics.jsonl"
+    deadline = time.monotonic() + 200
+    while not (log.exists() and log.read_text().count("\n") >= 4) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    pair[victim].send_signal(number)
+    sent = time.monotonic()
+    statuses, errors = finish(pair)
+    assert time.monotonic() - sent < 60
+    assert log.read_text().count("\n") < STEPS / 5, "the run had ended before the signal"
+    own = [line for line in errors[1 - victim].splitlines() if line.startswith("run_pretraining")]
+    assert len(own) == 1 and "Traceback" not in errors[1 - victim], errors
+    if number == signal.SIGKILL:
+        assert statuses[victim] == -9 and statuses[1 - victim] == 1, errors
+        assert "another worker has ended or cannot be reached" in own[0]
+    else:
+        assert statuses[victim] == 128 + number and statuses[1 - victim] == 143, errors
+        assert "interrupted at step" in own[0]
+    statuses, errors = finish(start_pair(folder, name))
+    assert statuses == [0, 0], errors
+    for file in ("metrics.jsonl", "eval_metrics.jsonl"):
+        assert lines(folder / name / file) == lines(whole / file), file
+    weights, expected = (
+        safetensors.numpy.load_file(run / "model" / "model.safetensors")
+        for run in (folder / name, whole)
+    )
+    for variable, value in expected.items():
+        np.testing.assert_array_equal(weights[variable], value, err_msg=variable)
