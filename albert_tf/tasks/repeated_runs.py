@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.core import checksums, files
+from albert_tf.core import checksums
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.locks import locked
 from albert_tf.tasks.finetuning import EVAL_PREDICTIONS, PREDICTIONS, FineTuningTask
@@ -81,7 +81,7 @@ def _several(task_class, config, run, optimizer) -> dict:
         "seconds": round(sum(entry["seconds"] for entry in [*runs, *collapsed]), 1),
     }
     if is_chief(make_strategy(run)):  # of several workers, one writes
-        files.write_bytes(os.path.join(run.output_dir, RESULTS_FILE), checksums.json_file(report))
+        _write(run, {RESULTS_FILE: checksums.json_file(report)})
     print(table(runs, summary, task_class.shown_metrics), flush=True)
     print(f"results in {os.path.join(run.output_dir, RESULTS_FILE)}", flush=True)
     return report
@@ -159,14 +159,11 @@ def _ensemble(task_class, config, run) -> dict:
     if task.predict_data:
         unlabelled = [_read_predictions(folder, PREDICTIONS, task, "predict") for folder in chosen]
     results = {"members": chosen, "alone": alone, "eval": task.evaluate(predictions)}
-    try:
-        # In this order: the answers of SQuAD 2.0 use the threshold that the evaluation writes.
-        write_files(run.output_dir, task.evaluation_files(predictions))
-        if unlabelled:
-            write_files(run.output_dir, task.prediction_files(unlabelled))
-        files.write_bytes(os.path.join(run.output_dir, RESULTS_FILE), checksums.json_file(results))
-    except (tf.errors.OpError, OSError) as error:
-        run.refuse("output_dir", f"={run.output_dir} cannot be written ({first_line(error)})")
+    # In this order: the answers of SQuAD 2.0 use the threshold that the evaluation writes.
+    _write(run, task.evaluation_files(predictions))
+    if unlabelled:
+        _write(run, task.prediction_files(unlabelled))
+    _write(run, {RESULTS_FILE: checksums.json_file(results)})
     for name, value in results["eval"].items():
         print(f"{name} {value:.4f}")
     print(f"{len(chosen)} of {len(folders)} members: {', '.join(chosen)}", flush=True)
@@ -217,3 +214,16 @@ def _read_predictions(folder: str, name: str, task: FineTuningTask, split: str) 
             f"--ensemble: {path} was made for other data or with another vocabulary or --max_seq_length"
         )
     return predictions
+
+
+def _write(run: FineTuningRunConfig, contents: Mapping[str, str | bytes]) -> None:
+    """Writes files by their paths inside the folder of all runs.
+
+    Raises:
+      UserError: one cannot be written.
+    """
+    try:
+        write_files(run.output_dir, contents)
+    except (tf.errors.OpError, OSError) as error:
+        reason = f"={run.output_dir} cannot be written ({first_line(error)})"
+        run.refuse("output_dir", f"{reason}: make room and give the same command again")
