@@ -86,7 +86,8 @@ def parse(model, content: bytes, limits: Limits) -> tuple[str, dict[str, np.ndar
         known = ", ".join(sorted(model.signatures))
         raise RequestError(f"signature_name is {signature_name!r}; expected one of {known}")
     signature = model.signatures[signature_name]
-    specs = signature.structured_input_signature[1]
+    # Sorted, because a loaded model has them in any order.
+    specs = dict(sorted(signature.structured_input_signature[1].items()))
     in_rows = layouts == {"instances"}
     columns = (columns_of_rows if in_rows else columns_by_name)(request[layouts.pop()], specs)
     inputs = {name: array_of(columns[name], specs[name]) for name in specs}
