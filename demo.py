@@ -184,4 +184,4 @@ README.md, 'Pretrain on your own text', has the demo's commands for your own fil
 
 
 if __name__ == "__main__":
-    flags.run(main, DemoSettings)
+    flags.run(main, DemoSettings, description=__doc__)

@@ -1,13 +1,6 @@
-r"""Fine-tunes ALBERT on a GLUE task or on a classification or regression task of your own.
+"""Starts albert_tf/classify.py; --help explains it."""
 
-    python run_classifier.py --task_name=MRPC --data_dir=glue --init_checkpoint=albert_base --output_dir=runs/mrpc \
-        --preset=paper
-    python run_classifier.py --task_name=tsv --train_file=train.tsv --eval_file=dev.tsv --text_columns=review \
-        --label_column=stars --init_checkpoint=albert_base --output_dir=runs/reviews
-"""
-
-from albert_tf.tasks import runner
-from albert_tf.tasks.classification.definition import DEFINITION
+from albert_tf.classify import run
 
 if __name__ == "__main__":
-    runner.run(DEFINITION)
+    run()

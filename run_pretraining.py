@@ -1,24 +1,6 @@
-r"""Pretrains ALBERT on TFRecords of masked sentence-order examples.
+"""Starts albert_tf/pretrain.py; --help explains it."""
 
-    python run_pretraining.py --input_file=records/ --eval_file=held_out/ --model=albert-base-v2 \
-        --output_dir=runs/base --train_batch_size=256 --learning_rate_scaling=sqrt
-
-The same command resumes a run that was stopped or killed.
-"""
-
-from albert_tf.core import flags
-from albert_tf.tasks.pretraining.settings import PretrainingConfig
-from albert_tf.training.settings import OptimizerConfig, RunConfig
-
-
-def main(run: RunConfig, optimizer: OptimizerConfig, pretraining: PretrainingConfig) -> None:
-    """Builds the task and hands it to the loop."""
-    # Here, so that a wrong flag is refused before TensorFlow is loaded.
-    from albert_tf.tasks.pretraining.task import PretrainingTask
-    from albert_tf.training import loop
-
-    loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
-
+from albert_tf.pretrain import run
 
 if __name__ == "__main__":
-    flags.run(main, RunConfig, OptimizerConfig, PretrainingConfig)
+    run()

@@ -1,10 +1,6 @@
-"""Fine-tunes ALBERT on RACE, from the plain archive (train/, dev/ and test/, each with middle/ and high/).
+"""Starts albert_tf/race.py; --help explains it."""
 
-python run_race.py --data_dir=RACE --init_checkpoint=albert_base --output_dir=runs/race --preset=paper
-"""
-
-from albert_tf.tasks import runner
-from albert_tf.tasks.race.definition import DEFINITION
+from albert_tf.race import run
 
 if __name__ == "__main__":
-    runner.run(DEFINITION)
+    run()

@@ -70,5 +70,10 @@ def main(settings: ConvertSettings) -> None:
     )
 
 
+def run() -> None:
+    """Runs the program with the flags of the command line; ends the process."""
+    flags.run(main, ConvertSettings, description=__doc__, positional="model")
+
+
 if __name__ == "__main__":
-    flags.run(main, ConvertSettings, positional="model")
+    run()

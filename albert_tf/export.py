@@ -211,5 +211,10 @@ def _errors_named(path: str) -> Iterator[None]:
         raise UserError(f"{path}: cannot be written ({first_line(error)})") from None
 
 
+def run() -> None:
+    """Runs the program with the flags of the command line; ends the process."""
+    flags.run(main, ExportSettings, description=__doc__, positional="model")
+
+
 if __name__ == "__main__":
-    flags.run(main, ExportSettings, positional="model")
+    run()

@@ -153,5 +153,10 @@ def _line(prompt: str) -> str:
     return line
 
 
+def run() -> None:
+    """Runs the program with the flags of the command line; ends the process."""
+    flags.run(main, PredictSettings, description=__doc__, positional="model")
+
+
 if __name__ == "__main__":
-    flags.run(main, PredictSettings, positional="model")
+    run()

@@ -382,4 +382,8 @@ def missing(results: RunResults) -> list[str]:
 
 
 if __name__ == "__main__":
-    flags.run(lambda settings: write(pathlib.Path(settings.results_dir)), ReportSettings)
+    flags.run(
+        lambda settings: write(pathlib.Path(settings.results_dir)),
+        ReportSettings,
+        description=__doc__,
+    )

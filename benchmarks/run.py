@@ -199,4 +199,4 @@ def versions() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    flags.run(main, BenchSettings)
+    flags.run(main, BenchSettings, description=__doc__)

@@ -2,8 +2,8 @@
 
     python -m benchmarks.serving --model_dir=served/mrpc --input_file=texts.txt --output_file=serving.md
 
-It starts tools/serve.py on a free port of this machine, sends requests for a limited time, and stops it. With --url it
-uses a running server instead, such as TensorFlow Serving.
+It starts albert_tf/serve.py on a free port of this machine, sends requests for a limited time, and stops it. With
+--url it uses a running server instead, such as TensorFlow Serving.
 """
 
 import concurrent.futures
@@ -12,7 +12,6 @@ import dataclasses
 import http.client
 import json
 import os
-import pathlib
 import platform
 import subprocess
 import sys
@@ -26,8 +25,6 @@ from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.tables import table
-
-SERVER = pathlib.Path(__file__).parent.parent / "tools" / "serve.py"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,7 +125,7 @@ def server(settings: ServingSettings) -> Iterator[str]:
     if settings.url:
         yield settings.url
         return
-    command = [sys.executable, str(SERVER), settings.model_dir, "0"]
+    command = [sys.executable, "-m", "albert_tf.serve", settings.model_dir, "0"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}  # it logs every request
     with subprocess.Popen(command, text=True, **pipes) as process:
         try:
@@ -141,4 +138,4 @@ def server(settings: ServingSettings) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    flags.run(main, ServingSettings)
+    flags.run(main, ServingSettings, description=__doc__)

@@ -135,8 +135,8 @@ def our_step(step: Step) -> Iterator[Callable[[], None]]:
     """The step of run_pretraining.py: records, pipeline, strategy, LAMB, compiled loop."""
     import tensorflow as tf
 
+    from albert_tf.data_prep.pretraining.record_writer import encode_examples
     from albert_tf.tasks.pretraining.task import PretrainingTask
-    from data_prep.pretraining.record_writer import encode_examples
 
     with tempfile.TemporaryDirectory() as folder:
         examples = features_of(step, max(_NUM_EXAMPLES, step.batch))

@@ -1,1 +1,1 @@
-"""Programs that turn files into files: text and data sets into records."""
+"""Starts of the programs in albert_tf/data_prep/: `python -m data_prep.<program>` in a checkout."""

@@ -1,1 +1,1 @@
-"""The paper's tables and figures as runnable experiments: `python -m experiments list` names them."""
+"""Start of the program in albert_tf/experiments/: `python -m experiments` in a checkout; and its results."""

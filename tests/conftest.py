@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.experiments import declarations
+from albert_tf.experiments.preparation import Workspace
 from albert_tf.model.config import (
     AlbertConfig,
 )
-from experiments import declarations
-from experiments.preparation import Workspace
 from tests.helpers import (
     MICRO,
     MINE,

@@ -19,9 +19,14 @@ from official.common import distribute_utils
 
 from albert_tf import UserError, save_pretrained
 from albert_tf.core import files as core_files
+from albert_tf.data_prep import (
+    create_finetuning_data,
+    create_intrinsic_eval,
+    split_sentences,
+    text_files,
+)
+from albert_tf.data_prep.pretraining import text_blocks
 from albert_tf.model.heads import AlbertForPreTraining
-from data_prep import create_finetuning_data, create_intrinsic_eval, split_sentences, text_files
-from data_prep.pretraining import text_blocks
 from tests.helpers import (
     LENGTH,
     PREDICTIONS,

@@ -205,4 +205,4 @@ def main(settings: ScalingSettings) -> None:
 
 
 if __name__ == "__main__":
-    flags.run(main, ScalingSettings)
+    flags.run(main, ScalingSettings, description=__doc__)

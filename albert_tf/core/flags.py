@@ -37,6 +37,7 @@ _HELP = {"--help", "-help", "-h", "-?", "--helpshort", "--helpfull"}
 def run(
     main: Callable[..., None],
     *settings_classes: type[Settings],
+    description: str = "",
     defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
     positional: str = "",
 ) -> None:
@@ -48,6 +49,7 @@ def run(
     Args:
       main: called with one instance of each settings class, in order.
       settings_classes: dataclasses whose fields become flags; a field name may occur once only.
+      description: what the program does, for --help: the docstring of its module.
       defaults: maps the values of all flags to other defaults, for flags that are not on the command line.
       positional: name of the flag whose value may be given without its name.
     """
@@ -55,7 +57,7 @@ def run(
 
     def parse(argv: Sequence[str]) -> list[str]:
         if _HELP.intersection(itertools.takewhile(lambda argument: argument != "--", argv)):
-            print(help_text(sys.modules["__main__"].__doc__ or "", settings_classes))
+            print(help_text(description, settings_classes))
             sys.exit(0)
         return _parse_or_exit(argv, positional)
 

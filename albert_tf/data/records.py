@@ -171,7 +171,7 @@ def find_feature_records(folder: str, flag: str) -> RecordSet:
     """The fine-tuning records in a folder.
 
     Raises:
-      UserError: see `find_records`; or they are not what data_prep/create_finetuning_data.py writes.
+      UserError: see `find_records`; or they are not what data_prep.create_finetuning_data writes.
     """
     record_set = find_records(folder, flag)
     if "table_sha256" not in record_set.metadata:

@@ -5,8 +5,13 @@ from albert_tf.tasks import registry
 from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
 
 
-def run(definition: registry.TaskDefinition) -> None:
-    """Fine-tunes as the command line says; ends the process."""
+def run(definition: registry.TaskDefinition, description: str = "") -> None:
+    """Fine-tunes as the command line says; ends the process.
+
+    Args:
+      definition: the task.
+      description: what the program does, for --help.
+    """
     registry.register(definition)
 
     def main(run, optimizer, config) -> None:
@@ -20,5 +25,6 @@ def run(definition: registry.TaskDefinition) -> None:
         FineTuningRunConfig,
         FineTuningOptimizerConfig,
         definition.settings,
+        description=description,
         defaults=definition.preset,
     )

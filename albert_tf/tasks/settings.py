@@ -209,7 +209,7 @@ class FineTuningConfig(ModelChoice):
     num_workers: int | None = num_workers_setting()
     train_records: str = setting(
         "",
-        "Folder that data_prep/create_finetuning_data.py wrote; training reads it instead of the task's own files.",
+        "Folder that data_prep.create_finetuning_data wrote; training reads it instead of the task's own files.",
         input_path=True,
     )
     preset: str = setting(

@@ -1,6 +1,7 @@
 """The data of a fine-tuning task: which files make up a split, and how they become features.
 
-It needs neither a model nor TensorFlow, and is shared by the runners and `data_prep/create_finetuning_data.py`.
+It needs neither a model nor TensorFlow, and is shared by the programs of the tasks and by
+`albert_tf/data_prep/create_finetuning_data.py`.
 """
 
 import abc

@@ -5,7 +5,7 @@
     Tokenizer            the same ids as the original's `preprocess_text` and `encode_ids`
 
 `serving/in_graph/tokenizer.py` has the same steps as TensorFlow operations, for exported models, and
-`data_prep/pretraining/line_tokenizer.py` as compiled tables of words, for data preparation.
+`albert_tf/data_prep/pretraining/line_tokenizer.py` as compiled tables of words, for data preparation.
 
 Special tokens are inserted by id only: "[CLS]" inside a text is text. TensorFlow is imported for remote paths only, so
 that processes that prepare data start without it.

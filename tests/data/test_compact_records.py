@@ -13,12 +13,12 @@ from albert_tf.core.errors import UserError
 from albert_tf.data import compact_records, records
 from albert_tf.data import pretraining_examples as examples
 from albert_tf.data.pretraining_examples import Sequences
+from albert_tf.data_prep.pretraining import build, record_formats, record_writer
+from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings, dynamic_defaults
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.settings import RunConfig
-from data_prep.pretraining import build, record_formats, record_writer
-from data_prep.pretraining.settings import PretrainingDataSettings, dynamic_defaults
 from tests.data_prep.test_create_pretraining_data import made_up_text
 from tests.helpers import pretrain_here, train_spm
 

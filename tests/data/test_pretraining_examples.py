@@ -14,7 +14,7 @@ import pytest
 
 from albert_tf.data import pretraining_examples as examples
 from albert_tf.data.pretraining_examples import find_words, seeds_of
-from data_prep.pretraining import record_formats
+from albert_tf.data_prep.pretraining import record_formats
 from tests.helpers import ROOT
 
 CLS, SEP, MASK = 2, 3, 4
@@ -515,13 +515,13 @@ def test_a_vocabulary_survives_json():
 
 COMPILED = [
     "albert_tf.data.pretraining_examples",
-    "data_prep.pretraining.line_tokenizer",
-    "data_prep.pretraining.record_writer",
+    "albert_tf.data_prep.pretraining.line_tokenizer",
+    "albert_tf.data_prep.pretraining.record_writer",
 ]
 
 
 def test_all_files_of_compiled_functions_are_tested_here():
-    sources = [*ROOT.glob("albert_tf/**/*.py"), *ROOT.glob("data_prep/**/*.py")]
+    sources = ROOT.glob("albert_tf/**/*.py")
     files = [path for path in sources if "@numba" in path.read_text()]
     assert {path.relative_to(ROOT).with_suffix("").as_posix() for path in files} == {
         name.replace(".", "/") for name in COMPILED

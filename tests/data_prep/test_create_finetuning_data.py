@@ -9,8 +9,8 @@ import tensorflow as tf
 from albert_tf import UserError
 from albert_tf.core import checksums
 from albert_tf.data.records import find_feature_records
-from data_prep import create_finetuning_data
-from data_prep.create_finetuning_data import FineTuningDataSettings
+from albert_tf.data_prep import create_finetuning_data
+from albert_tf.data_prep.create_finetuning_data import FineTuningDataSettings
 from tests.helpers import fine_tune_here, make_task, random_features, write_records
 
 TASKS = ["mrpc", "stsb", "tsv", "squad1.1", "squad2.0", "race"]

@@ -16,10 +16,10 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import temporary_path
+from albert_tf.data_prep import create_pretraining_data as program
+from albert_tf.data_prep.pretraining import build, plan, record_writer, text_blocks
+from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.text.tokenizer import Tokenizer
-from data_prep import create_pretraining_data as program
-from data_prep.pretraining import build, plan, record_writer, text_blocks
-from data_prep.pretraining.settings import PretrainingDataSettings
 from tests.helpers import ROOT, train_spm
 
 MODULE = "data_prep.create_pretraining_data"

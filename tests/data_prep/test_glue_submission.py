@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 
 from albert_tf.core.errors import UserError
+from albert_tf.data_prep import glue_submission
+from albert_tf.data_prep.glue_submission import (
+    FILES,
+    SubmissionSettings,
+    check_answers,
+    constant_answers,
+)
 from albert_tf.tasks.classification.glue import GLUE_TASKS, submission_tsv
-from data_prep import glue_submission
-from data_prep.glue_submission import FILES, SubmissionSettings, check_answers, constant_answers
 from tests.helpers import run_script, write_files
 
 SCRIPT = "-m data_prep.glue_submission"

@@ -5,8 +5,8 @@ import textwrap
 import pytest
 
 from albert_tf.core.errors import UserError
-from data_prep import sample_corpus
-from data_prep.sample_corpus import SampleSettings
+from albert_tf.data_prep import sample_corpus
+from albert_tf.data_prep.sample_corpus import SampleSettings
 from tests.helpers import documents_in, write_files
 
 GEOMETRY = '''

@@ -5,8 +5,8 @@ import csv
 import pytest
 
 from albert_tf.core.errors import UserError
-from data_prep import sample_task
-from data_prep.sample_task import SampleTaskSettings
+from albert_tf.data_prep import sample_task
+from albert_tf.data_prep.sample_task import SampleTaskSettings
 from tests.helpers import write_files
 
 NAMES = ("ant", "bee", "cow")

@@ -11,8 +11,8 @@ import pytest
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.workers import Workers
-from data_prep import split_sentences, text_files
-from data_prep.split_sentences import Document, SplitSettings
+from albert_tf.data_prep import split_sentences, text_files
+from albert_tf.data_prep.split_sentences import Document, SplitSettings
 from tests.helpers import ROOT, documents_in, write_files
 
 

@@ -12,9 +12,9 @@ import sentencepiece
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError
+from albert_tf.data_prep import text_files, train_sentencepiece
+from albert_tf.data_prep.train_sentencepiece import FIRST_TOKENS, TrainSettings
 from albert_tf.text.tokenizer import Tokenizer
-from data_prep import text_files, train_sentencepiece
-from data_prep.train_sentencepiece import FIRST_TOKENS, TrainSettings
 
 
 def make_corpus(num_sentences=600):

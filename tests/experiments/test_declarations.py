@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from albert_tf.core.errors import UserError
+from albert_tf.experiments import columns, declarations
+from albert_tf.experiments.__main__ import ExperimentSettings
+from albert_tf.experiments.engine import count_parameters
 from albert_tf.model.heads import AlbertForPreTraining
-from experiments import columns, declarations
-from experiments.__main__ import ExperimentSettings
-from experiments.engine import count_parameters
 from tests.helpers import MICRO, TINY
 
 PAPER = declarations.Scale(name="paper", title="", seeds=(1,), texts={})

@@ -16,14 +16,22 @@ from absl import flags
 
 from albert_tf.core import flags as cli
 from albert_tf.core.errors import UserError
+from albert_tf.experiments import (
+    columns,
+    declarations,
+    intrinsic,
+    layer_changes,
+    report,
+    training,
+    verdicts,
+)
+from albert_tf.experiments.__main__ import ExperimentSettings
+from albert_tf.experiments.engine import Engine, Result, result_path
+from albert_tf.experiments.preparation import Workspace
+from albert_tf.experiments.training import Trained
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.training import loop
-from experiments import columns, declarations, intrinsic, layer_changes, report, training, verdicts
-from experiments.__main__ import ExperimentSettings
-from experiments.engine import Engine, Result, result_path
-from experiments.preparation import Workspace
-from experiments.training import Trained
 from tests.helpers import LENGTH, ROOT, TINY, random_features, write_records
 
 # --- Commands ---

@@ -11,15 +11,15 @@ import pytest
 from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
 from albert_tf.data import records
-from albert_tf.text.tokenizer import Tokenizer
-from data_prep.create_intrinsic_eval import (
+from albert_tf.data_prep.create_intrinsic_eval import (
     IntrinsicSettings,
     create_intrinsic_eval,
     race_passages,
     squad_passages,
 )
-from data_prep.pretraining import build
-from experiments.preparation import Workspace
+from albert_tf.data_prep.pretraining import build
+from albert_tf.experiments.preparation import Workspace
+from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import documents_in, passage
 
 

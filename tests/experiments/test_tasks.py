@@ -15,13 +15,13 @@ import pytest
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
+from albert_tf.experiments import declarations, training
+from albert_tf.experiments.__main__ import ExperimentSettings
+from albert_tf.experiments.engine import Engine, result_path
+from albert_tf.experiments.preparation import Workspace
+from albert_tf.experiments.training import Trained
 from albert_tf.tasks import registry
 from albert_tf.training.settings import RunConfig
-from experiments import declarations, training
-from experiments.__main__ import ExperimentSettings
-from experiments.engine import Engine, result_path
-from experiments.preparation import Workspace
-from experiments.training import Trained
 from tests.helpers import (
     NAMES,
     random_features,

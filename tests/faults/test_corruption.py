@@ -26,21 +26,21 @@ from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
 from albert_tf.data import feature_cache, records
 from albert_tf.data.feature_table import FeatureTable
-from albert_tf.export import export_model
-from albert_tf.serving import exports
-from albert_tf.tasks.squad.task import THRESHOLD_FILE, SquadTask
-from data_prep import (
+from albert_tf.data_prep import (
     create_finetuning_data,
     create_intrinsic_eval,
     glue_submission,
     split_sentences,
     train_sentencepiece,
 )
-from data_prep.pretraining import build, record_writer, text_blocks
-from data_prep.pretraining.settings import PretrainingDataSettings
-from experiments import intrinsic
-from experiments.engine import Result
-from experiments.recorded import read_result
+from albert_tf.data_prep.pretraining import build, record_writer, text_blocks
+from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
+from albert_tf.experiments import intrinsic
+from albert_tf.experiments.engine import Result
+from albert_tf.experiments.recorded import read_result
+from albert_tf.export import export_model
+from albert_tf.serving import exports
+from albert_tf.tasks.squad.task import THRESHOLD_FILE, SquadTask
 from tests.data_prep.test_create_pretraining_data import made_up_text
 from tests.helpers import TINY, fine_tuning_settings, train_spm
 

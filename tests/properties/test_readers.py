@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from albert_tf import UserError
 from albert_tf.core import files
+from albert_tf.data_prep import split_sentences, text_files
 from albert_tf.tasks.classification import tsv
 from albert_tf.tasks.race.passages import read_race
 from albert_tf.tasks.squad.windows import read_squad
-from data_prep import split_sentences, text_files
 from tests.properties.strategies import JSON, TEXTS, broken
 
 

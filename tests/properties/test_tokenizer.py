@@ -7,9 +7,9 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
 from albert_tf.serving.in_graph.tokenizer import graph_tokenizer_with_offsets
 from albert_tf.text.tokenizer import MARKER, clean_text, clean_with_origins
-from data_prep.pretraining.line_tokenizer import LineTokenizer
 from tests.properties.strategies import LINES, SENTENCES, TEXTS
 
 

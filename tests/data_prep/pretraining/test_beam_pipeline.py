@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
-from data_prep import create_pretraining_data as program
-from data_prep.pretraining import build, plan, record_writer, text_blocks
-from data_prep.pretraining.record_folder import FileAccess, WorkFolder
-from data_prep.pretraining.settings import PretrainingDataSettings, with_pipeline_options
+from albert_tf.data_prep import create_pretraining_data as program
+from albert_tf.data_prep.pretraining import build, plan, record_writer, text_blocks
+from albert_tf.data_prep.pretraining.record_folder import FileAccess, WorkFolder
+from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings, with_pipeline_options
 from tests.data_prep.test_create_pretraining_data import (
     contents,
     made_up_text,
@@ -31,7 +31,7 @@ if HAS_BEAM:
         from apache_beam.io.filesystem import FileMetadata
         from apache_beam.io.localfilesystem import LocalFileSystem
 
-        from data_prep.pretraining import beam_files, beam_pipeline
+        from albert_tf.data_prep.pretraining import beam_files, beam_pipeline
 
     class DiskFileSystem(LocalFileSystem):
         """This machine's files under disk://, as a remote file system."""

@@ -5,9 +5,9 @@ import pickle
 import numpy as np
 import pytest
 
+from albert_tf.data_prep.pretraining import line_tokenizer
+from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
 from albert_tf.text.tokenizer import Tokenizer
-from data_prep.pretraining import line_tokenizer
-from data_prep.pretraining.line_tokenizer import LineTokenizer
 from tests.helpers import train_spm
 from tests.text.texts import LINES
 

@@ -9,10 +9,10 @@ from typing import Any
 from albert_tf.core.settings import LARGEST_SEED, Settings, setting
 from albert_tf.core.workers import num_workers_setting
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
+from albert_tf.data_prep.pretraining.record_folder import METADATA_FILE
+from albert_tf.data_prep.text_files import invalid_utf8_setting
 from albert_tf.tasks.settings import LONGEST_SEQUENCE
 from albert_tf.text.tokenizer import WORD_START_RULES
-from data_prep.pretraining.record_folder import METADATA_FILE
-from data_prep.text_files import invalid_utf8_setting
 
 MOST_SHARDS = 99_999  # the names of files have five digits
 RUNNERS = ("local", "direct", "flink", "spark", "dataflow", "portable")

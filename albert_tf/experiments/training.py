@@ -20,13 +20,7 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
 from albert_tf.core.settings import Settings
-from albert_tf.tasks import registry, repeated_runs
-from albert_tf.tasks.classification.settings import GLUE_TASK_NAMES, task_key
-from albert_tf.tasks.pretraining.task import PretrainingTask
-from albert_tf.training import loop
-from albert_tf.training.run_folder import CONFIG_FILE, EVAL_METRICS_FILE, METRICS_FILE, RESULTS_FILE
-from albert_tf.training.settings import RunConfig
-from experiments.declarations import (
+from albert_tf.experiments.declarations import (
     PRETRAINING,
     STEPS_FACTOR,
     TASKS,
@@ -35,7 +29,13 @@ from experiments.declarations import (
     Row,
     fine_tuning_classes,
 )
-from experiments.preparation import Workspace, alone_in, key_of
+from albert_tf.experiments.preparation import Workspace, alone_in, key_of
+from albert_tf.tasks import registry, repeated_runs
+from albert_tf.tasks.classification.settings import GLUE_TASK_NAMES, task_key
+from albert_tf.tasks.pretraining.task import PretrainingTask
+from albert_tf.training import loop
+from albert_tf.training.run_folder import CONFIG_FILE, EVAL_METRICS_FILE, METRICS_FILE, RESULTS_FILE
+from albert_tf.training.settings import RunConfig
 
 # Settings of a run that say where it is computed.
 PLACE = RunConfig.names(about_devices=True)

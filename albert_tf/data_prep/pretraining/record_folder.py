@@ -17,7 +17,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.files import check_regular, remove_leftovers
 from albert_tf.data import record_metadata
 from albert_tf.data.record_metadata import METADATA_FILE
-from data_prep.text_files import OutputFile, expand_paths
+from albert_tf.data_prep.text_files import OutputFile, expand_paths
 
 WORK_FOLDER = ".unfinished"
 

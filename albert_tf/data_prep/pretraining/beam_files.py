@@ -15,8 +15,8 @@ from apache_beam.io.filesystems import FileSystems
 
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.files import temporary_path
-from data_prep import text_files
-from data_prep.pretraining.record_folder import FileAccess, InputFile, local_inputs
+from albert_tf.data_prep import text_files
+from albert_tf.data_prep.pretraining.record_folder import FileAccess, InputFile, local_inputs
 
 # Also the least number of bytes that is fetched from a remote file at once.
 READ_BYTES = 4 << 20

@@ -4,7 +4,6 @@ import base64
 import concurrent.futures
 import contextlib
 import http.client
-import importlib.util
 import json
 import os
 import pathlib
@@ -34,11 +33,9 @@ ORDER = {"signature_name": "sentence_order"}
 
 @pytest.fixture(scope="module")
 def serve():
-    spec = importlib.util.spec_from_file_location("serve", ROOT / "tools/serve.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["serve"] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
+    from albert_tf import serve  # TensorFlow
+
+    return serve
 
 
 @pytest.fixture(scope="module")
@@ -421,7 +418,7 @@ def test_rows_whose_shape_depends_on_other_rows_are_not_joined(start, model):
 
 @pytest.fixture
 def process(folder):
-    command = [sys.executable, str(ROOT / "tools/serve.py"), str(folder), "0"]
+    command = [sys.executable, "-m", "albert_tf.serve", str(folder), "0"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(
         command, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes

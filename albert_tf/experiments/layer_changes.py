@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.experiments.intrinsic import run_over
 from albert_tf.model.heads import AlbertForPreTraining
-from experiments.intrinsic import run_over
 
 
 def measure(

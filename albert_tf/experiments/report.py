@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from albert_tf.core import files, tables
 from albert_tf.core.errors import UserError
-from experiments import verdicts
-from experiments.columns import COLUMNS, Column, Values, shown
-from experiments.declarations import CHANCE, Claim, Experiment, Row, Scale
-from experiments.plots import draw
-from experiments.recorded import read_result
+from albert_tf.experiments import verdicts
+from albert_tf.experiments.columns import COLUMNS, Column, Values, shown
+from albert_tf.experiments.declarations import CHANCE, Claim, Experiment, Row, Scale
+from albert_tf.experiments.plots import draw
+from albert_tf.experiments.recorded import read_result
 
 NOTES_FILE = "notes.md"  # written by hand, in the folder of the JSON files
 
@@ -144,7 +144,7 @@ def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:
         anchor = re.sub(r"[^\w -]", "", _heading(measured.experiment, scale).lower())
         title = f"[{measured.experiment.title}](#{anchor.replace(' ', '-')})"
         rows.append((title, *map(judged_words.count, words), f"{_minutes(measured) / 60:.1f}"))
-    sizes = f"`experiments/scales/{scale.name}.toml` lists the sizes that replace the paper's."
+    sizes = f"`albert_tf/experiments/scales/{scale.name}.toml` lists the sizes that replace the paper's."
     lines = tables.table(f"experiment | {' | '.join(words)} | hours of training", rows)
     return "\n".join([f"# Scale {scale.name}: {scale.title}", "", sizes, "", *lines, ""])
 

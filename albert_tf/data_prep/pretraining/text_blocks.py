@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
 from albert_tf.core.errors import UserError
-from data_prep.text_files import check_first_line, decode_invalid
+from albert_tf.data_prep.text_files import check_first_line, decode_invalid
 
 # A block ends with a document when it has at least this much text and this many documents, so that there are other
 # documents for a random B. Long documents make a block larger, up to the limit, where they are cut in two. A block

@@ -18,16 +18,16 @@ from albert_tf.core import checksums, files
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
-from data_prep import (
+from albert_tf.data_prep import (
     create_intrinsic_eval,
     sample_corpus,
     split_sentences,
     text_files,
     train_sentencepiece,
 )
-from data_prep.pretraining import build
-from data_prep.pretraining.settings import PretrainingDataSettings
-from experiments.declarations import SAMPLE_CORPUS, Row, Scale
+from albert_tf.data_prep.pretraining import build
+from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
+from albert_tf.experiments.declarations import SAMPLE_CORPUS, Row, Scale
 
 # Share of a text's documents, for probes, and for evaluation if there are no passages.
 HELD_OUT = 0.03

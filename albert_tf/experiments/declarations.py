@@ -14,15 +14,15 @@ from typing import Any, Literal
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
+from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
+from albert_tf.data_prep.train_sentencepiece import TrainSettings
+from albert_tf.experiments.columns import COLUMNS, TABLE_TASKS
+from albert_tf.experiments.toml_files import check_known, check_settings, make, read_toml
 from albert_tf.model.config import MODEL_SIZES, AlbertConfig
 from albert_tf.tasks import registry
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
 from albert_tf.training.settings import OptimizerConfig, RunConfig
-from data_prep.pretraining.settings import PretrainingDataSettings
-from data_prep.train_sentencepiece import TrainSettings
-from experiments.columns import COLUMNS, TABLE_TASKS
-from experiments.toml_files import check_known, check_settings, make, read_toml
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 DEFINITIONS, SCALES = (os.path.join(FOLDER, name) for name in ("definitions", "scales"))

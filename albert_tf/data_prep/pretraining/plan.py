@@ -16,7 +16,7 @@ import numpy as np
 
 from albert_tf.core.errors import UserError
 from albert_tf.data.pretraining_examples import combine_seeds, shuffled
-from data_prep.pretraining.settings import PretrainingDataSettings
+from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 
 PART_BYTES = 128 << 20
 SMALL_PART_EXAMPLES = 2000  # parts of a small corpus are smaller, so that all cores have work

@@ -45,21 +45,21 @@ from albert_tf.data.pretraining_examples import (
     plan_pairs,
     shuffled,
 )
-from albert_tf.text.tokenizer import Tokenizer
-from data_prep.pretraining import record_writer
-from data_prep.pretraining.line_tokenizer import LineTokenizer
-from data_prep.pretraining.plan import InputError, Plan, plan_parts
-from data_prep.pretraining.record_folder import (
+from albert_tf.data_prep.pretraining import record_writer
+from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
+from albert_tf.data_prep.pretraining.plan import InputError, Plan, plan_parts
+from albert_tf.data_prep.pretraining.record_folder import (
     FileAccess,
     InputFile,
     RecordFolder,
     WorkFolder,
     local_inputs,
 )
-from data_prep.pretraining.record_formats import RECORD_MAKERS
-from data_prep.pretraining.settings import PretrainingDataSettings
-from data_prep.pretraining.text_blocks import TextBlock, decode_lines, read_blocks
-from data_prep.text_files import OutputFile, print_note, show_progress, total_bytes
+from albert_tf.data_prep.pretraining.record_formats import RECORD_MAKERS
+from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
+from albert_tf.data_prep.pretraining.text_blocks import TextBlock, decode_lines, read_blocks
+from albert_tf.data_prep.text_files import OutputFile, print_note, show_progress, total_bytes
+from albert_tf.text.tokenizer import Tokenizer
 
 PROGRAM = "create_pretraining_data"
 BATCH_EXAMPLES = 256  # made and encoded together: about 1 MB of records

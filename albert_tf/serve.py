@@ -1,6 +1,6 @@
 """An example server for exports of `python -m albert_tf.export`, with TensorFlow Serving's REST API.
 
-    python tools/serve.py served/mrpc 8501
+    python -m albert_tf.serve served/mrpc 8501
     curl 127.0.0.1:8501/v1/models/mrpc:predict -d '{"instances": [{"text_a": "It rains.", "text_b": "It is wet."}]}'
 
 A thread for each connection reads a request, checks it and waits; one thread joins waiting requests and runs the model.
@@ -526,7 +526,7 @@ def make_server(folder: str, port: int, limits: Limits = Limits()) -> Server:  #
         raise UserError(f"port {port}: cannot be used ({error.strerror})") from None
 
 
-def main() -> None:
+def run() -> None:
     """Serves until a signal comes."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -546,11 +546,11 @@ def main() -> None:
             raise UserError(f"port must be from 0 to 65535, got {port}")
         limits = Limits(**arguments)
     except UserError as error:
-        parser.exit(2, f"serve.py: {error}\n")
+        parser.exit(2, f"{parser.prog}: {error}\n")
     try:
         server = make_server(folder, port, limits)
     except UserError as error:
-        parser.exit(1, f"serve.py: {error}\n")
+        parser.exit(1, f"{parser.prog}: {error}\n")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     print(f"http://127.0.0.1:{server.server_port}{server.urls[0]}", flush=True)
@@ -558,4 +558,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run()

@@ -19,13 +19,20 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
 from albert_tf.core.machine import commit, processor_name
 from albert_tf.core.workers import num_cores
+from albert_tf.experiments import intrinsic, layer_changes, training
+from albert_tf.experiments.declarations import (
+    FOLDER,
+    MEASURES,
+    PAPER_SIZES,
+    UNTRAINED,
+    Experiment,
+    Row,
+)
+from albert_tf.experiments.preparation import Workspace, key_of
+from albert_tf.experiments.recorded import read_result, result_path
+from albert_tf.experiments.training import Trained
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
-from experiments import intrinsic, layer_changes, training
-from experiments.declarations import FOLDER, MEASURES, PAPER_SIZES, UNTRAINED, Experiment, Row
-from experiments.preparation import Workspace, key_of
-from experiments.recorded import read_result, result_path
-from experiments.training import Trained
 
 
 class Result:

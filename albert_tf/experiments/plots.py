@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from albert_tf.core.plots import COLORS, new_figure, save
-from experiments.columns import COLUMNS
+from albert_tf.experiments.columns import COLUMNS
 
 _PANELS_A_LINE = 3
 _DOTS = ("speedup", "masked_lm", "nsp", "sop", "mnli", "nsp_held_out", "sop_held_out")

@@ -34,13 +34,13 @@ from apache_beam.runners.runner import PipelineState
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.workers import num_cores
+from albert_tf.data_prep.pretraining import beam_files, build, text_blocks
+from albert_tf.data_prep.pretraining.beam_files import BeamFileAccess
+from albert_tf.data_prep.pretraining.build import Job, RecordFile
+from albert_tf.data_prep.pretraining.plan import InputError, Plan, plan_parts
+from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
+from albert_tf.data_prep.pretraining.text_blocks import Position, TextBlock
 from albert_tf.text.tokenizer import Tokenizer
-from data_prep.pretraining import beam_files, build, text_blocks
-from data_prep.pretraining.beam_files import BeamFileAccess
-from data_prep.pretraining.build import Job, RecordFile
-from data_prep.pretraining.plan import InputError, Plan, plan_parts
-from data_prep.pretraining.settings import PretrainingDataSettings
-from data_prep.pretraining.text_blocks import Position, TextBlock
 
 RANGE_BYTES = 64 << 20
 

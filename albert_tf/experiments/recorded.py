@@ -6,7 +6,7 @@ from typing import Any
 
 from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
-from experiments.declarations import Experiment, Row
+from albert_tf.experiments.declarations import Experiment, Row
 
 _TYPES = {"row": str, "seed": int, "declared": dict, "measures": dict}
 

@@ -1,0 +1,76 @@
+"""The command `albert-tf`: the first words name a program, and the other words are its flags.
+
+albert-tf classify --task_name=tsv --train_file=train.tsv ...
+albert-tf data split_sentences --input_file=wiki.txt --output_file=sentences.txt
+"""
+
+import ast
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+
+from albert_tf.core.flags import FLAG_ERROR
+
+DATA = "data"
+PROGRAMS = {
+    "pretrain": "albert_tf.pretrain",
+    "classify": "albert_tf.classify",
+    "squad": "albert_tf.squad",
+    "race": "albert_tf.race",
+    "predict": "albert_tf.predict",
+    "convert": "albert_tf.convert",
+    "export": "albert_tf.export",
+    "serve": "albert_tf.serve",
+    "experiments": "albert_tf.experiments.__main__",
+}
+DATA_PROGRAMS = {
+    name: f"albert_tf.data_prep.{name}"
+    for name in (
+        "split_sentences",
+        "train_sentencepiece",
+        "create_pretraining_data",
+        "create_finetuning_data",
+        "create_intrinsic_eval",
+        "glue_submission",
+        "sample_corpus",
+        "sample_task",
+    )
+}
+
+
+def main() -> None:
+    """Starts the program that the command line names; ends the process."""
+    command, programs, words = "albert-tf", PROGRAMS, sys.argv[1:]
+    if words[:1] == [DATA]:
+        command, programs, words = f"albert-tf {DATA}", DATA_PROGRAMS, words[1:]
+    if not words or words[0] in ("--help", "-h", "help"):
+        print(_overview(command, programs))
+        return
+    name, *rest = words
+    if name not in programs:
+        expected = ", ".join([*programs, DATA] if programs is PROGRAMS else programs)
+        print(f"{command}: no program is called {name!r}; expected {expected}", file=sys.stderr)
+        sys.exit(FLAG_ERROR)
+    sys.argv = [f"{command} {name}", *rest]
+    importlib.import_module(programs[name]).run()
+
+
+def _overview(command: str, programs: Mapping[str, str]) -> str:
+    """The programs of a command, with the first line of each."""
+    rows = {name: _first_line(module) for name, module in programs.items()}
+    if programs is PROGRAMS:
+        rows[DATA] = f"Text and data sets to records: albert-tf {DATA} --help lists the programs."
+    width = max(map(len, rows))
+    lines = [f"  {name:<{width}}  {line}" for name, line in rows.items()]
+    return "\n".join(
+        [f"{command} PROGRAM --flag=value ...; PROGRAM --help explains its flags.", "", *lines]
+    )
+
+
+def _first_line(module: str) -> str:
+    """The first line of a module's documentation; the module is not imported, because that can take seconds."""
+    path = importlib.util.find_spec(module).origin
+    with open(os.fspath(path), encoding="utf-8") as file:
+        return ast.get_docstring(ast.parse(file.read())).partition("\n")[0]

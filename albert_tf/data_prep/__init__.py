@@ -1,0 +1,1 @@
+"""Programs that turn files into files: text and data sets into records."""

@@ -1,0 +1,172 @@
+r"""Passages of reading tests -> records of a development set for masked LM, next sentence and sentence order.
+
+    python -m data_prep.create_intrinsic_eval --squad_file=squad/dev-v1.1.json --race_dir=RACE/dev \
+        --spm_model_file=30k-clean.model --output_dir=intrinsic/
+
+The paper's development set for what it calls intrinsic performance is made from the development sets of SQuAD and RACE
+"using the same procedure" as the pretraining data (section 4.1). A passage is a document, its sentences are split as
+those of the corpus, and `create_pretraining_data` makes three folders of records of the same passages:
+
+    none/   pairs in order: for masked LM
+    nsp/    half of the B are from another passage
+    sop/    half of the pairs are swapped
+
+Two things are not as in the corpus' records. A lone sentence is split before a word, as with --single_segment=clean, so
+that no swapped pair is one from another passage. And `short_seq_prob` is 0, not 0.1: training cuts some documents into
+shorter examples for a model to meet short input too, while here every example is as long as its passage allows.
+
+A run that was killed is resumed by the same command.
+"""
+
+import dataclasses
+import filecmp
+import glob
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+
+from albert_tf.core import files, flags
+from albert_tf.core.errors import UserError
+from albert_tf.core.locks import locks_output_dir
+from albert_tf.core.settings import Settings, changed, setting
+from albert_tf.data.pretraining_examples import SENTENCE_TASKS
+from albert_tf.data_prep.pretraining import build
+from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
+from albert_tf.data_prep.split_sentences import split_paragraph
+from albert_tf.data_prep.text_files import CorpusSettings, corpus_writer, print_note
+
+LABEL = "create_intrinsic_eval"
+TEXT_FILE = "passages.txt"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class IntrinsicSettings(Settings):
+    """Which passages, and how they become examples."""
+
+    squad_file: str = setting("", "SQuAD's JSON file, of any version.", input_path=True)
+    race_dir: str = setting(
+        "", "Folder of RACE's passages, such as RACE/dev; searched through.", input_path=True
+    )
+    input_file: str = setting(
+        "",
+        "Other text instead of passages, one sentence a line and a blank line between documents.",
+        input_path=True,
+    )
+    output_dir: str = setting("", "Folder for the text and the three of records.", required=True)
+    spm_model_file: str = changed(PretrainingDataSettings, "spm_model_file", "")
+    do_lower_case: bool = changed(PretrainingDataSettings, "do_lower_case", True)
+    max_seq_length: int = changed(PretrainingDataSettings, "max_seq_length", 512)
+    max_predictions_per_seq: int = changed(PretrainingDataSettings, "max_predictions_per_seq", 20)
+    masked_lm_prob: float = changed(PretrainingDataSettings, "masked_lm_prob", 0.15)
+    random_seed: int = changed(PretrainingDataSettings, "random_seed", 12345)
+    dupe_factor: int = changed(
+        PretrainingDataSettings, "dupe_factor", 1, help="Passes through the passages."
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if bool(self.squad_file or self.race_dir) == bool(self.input_file):
+            self.refuse("squad_file", "and --race_dir, or --input_file, must be given")
+
+
+def main(settings: IntrinsicSettings) -> None:
+    """Makes the records and prints how many there are."""
+    for task, number in create_intrinsic_eval(settings).items():
+        print(f"{number:,} examples in {os.path.join(settings.output_dir, task)}")
+
+
+@locks_output_dir
+def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
+    """Makes the three folders of records; an interrupted run is resumed.
+
+    Returns:
+      Number of examples by folder.
+
+    Raises:
+      UserError: a file is missing or is not what it should be, or the folder holds other records.
+    """
+    text = settings.input_file
+    if not text:
+        text = os.path.join(settings.output_dir, TEXT_FILE)
+        write_passages(settings, text)
+    names = set(settings.names()) & set(PretrainingDataSettings.names())
+    values = {name: getattr(settings, name) for name in names}
+    values |= {"input_file": text, "single_segment": "clean", "short_seq_prob": 0.0}
+    num_examples = {}
+    for task in SENTENCE_TASKS:
+        values |= {"sentence_task": task, "output_dir": os.path.join(settings.output_dir, task)}
+        metadata, _ = build.create_pretraining_data(PretrainingDataSettings(**values))
+        num_examples[task] = metadata["counts"]["examples"]
+    return num_examples
+
+
+def write_passages(settings: IntrinsicSettings, path: str) -> None:
+    """Writes the passages as text, one sentence a line; passages of fewer than two sentences are left out.
+
+    An equal file is not written again, so that an interrupted run on it can be resumed.
+    """
+    number = 0
+    folder, name = os.path.split(path)
+    with files.staged(folder) as staging:
+        new_path = os.path.join(staging, name)
+        with corpus_writer(CorpusSettings(output_file=new_path)) as writer:
+            for passage in _passages(settings):
+                paragraphs = map(split_paragraph, passage.splitlines())
+                sentences = list(itertools.chain.from_iterable(paragraphs))
+                if len(sentences) > 1:
+                    writer.write(str(number), sentences)
+                number += 1
+        if os.path.exists(path) and filecmp.cmp(path, new_path, shallow=False):
+            os.remove(new_path)
+    print_note(LABEL, f"{number:,} passages: {writer.training} in {path}")
+
+
+def _passages(settings: IntrinsicSettings) -> Iterator[str]:
+    if settings.squad_file:
+        yield from squad_passages(files.read_json(settings.squad_file), settings.squad_file)
+    if settings.race_dir:
+        yield from race_passages(settings.race_dir)
+
+
+def squad_passages(values: dict, source: str) -> Iterable[str]:
+    """The contexts in a SQuAD file, each once.
+
+    Example:
+      {"data": [{"paragraphs": [{"context": "One. Two.", "qas": []}]}]} -> "One. Two."
+
+    Raises:
+      UserError: it is no SQuAD file.
+    """
+    try:
+        paragraphs = [part for article in values["data"] for part in article["paragraphs"]]
+        contexts = dict.fromkeys(paragraph["context"] for paragraph in paragraphs)
+    except (KeyError, TypeError):
+        contexts = [None]
+    if not all(isinstance(context, str) for context in contexts):
+        raise UserError(f"{source}: expected SQuAD's data, paragraphs and contexts")
+    return contexts
+
+
+def race_passages(folder: str) -> Iterator[str]:
+    """The articles in a folder of RACE, in the order of their files' paths.
+
+    Raises:
+      UserError: there is none, or a file is not RACE's.
+    """
+    paths = sorted(glob.glob(os.path.join(glob.escape(folder), "**", "*.txt"), recursive=True))
+    if not paths:
+        raise UserError(f"--race_dir={folder}: no *.txt files there")
+    for path in paths:
+        article = files.read_json(path).get("article")
+        if not isinstance(article, str):
+            raise UserError(f"{path}: expected RACE's JSON with an article")
+        yield article
+
+
+def run() -> None:
+    """Runs the program with the flags of the command line; ends the process."""
+    flags.run(main, IntrinsicSettings, description=__doc__)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,406 @@
+"""A real corpus that every machine has: the documentation in the installed Python packages.
+
+    python -m data_prep.sample_corpus --output_file=corpus.txt
+
+No network is needed. Modules are read, never imported. A module's documentation and that of its functions
+make a document, a class's and that of its methods another. Code, tables, formulas, markup and repetitions
+are dropped. The rest is English prose about programming: narrow, but real, and equal on machines with the same
+packages.
+"""
+
+import ast
+import contextlib
+import dataclasses
+import hashlib
+import inspect
+import operator
+import os
+import pathlib
+import re
+import sysconfig
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from albert_tf.core import flags
+from albert_tf.core.errors import UserError
+from albert_tf.core.settings import setting
+from albert_tf.core.workers import Workers, in_chunks
+from albert_tf.data_prep import text_files
+from albert_tf.data_prep.split_sentences import split_paragraph
+
+LABEL = "sample_corpus"
+CHUNK_BYTES = 2_000_000  # source code sent to a worker at once
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampleSettings(text_files.CorpusSettings):
+    """Which packages are read, and what is kept of their documentation."""
+
+    input_file: str = setting(
+        "",
+        "Python files or folders of them, separated by commas; empty takes the standard library and the"
+        " installed packages.",
+        input_path=True,
+    )
+    min_sentences: int = setting(4, "Documents with fewer sentences are dropped.", minimum=1)
+    min_words: int = setting(4, "Sentences with fewer words are dropped.", minimum=1)
+    min_letter_fraction: float = setting(
+        0.8, "Sentences with a smaller share of letters are dropped.", minimum=0, maximum=1
+    )
+    max_names: int = setting(
+        1, "Sentences with more names as code has them (a_b, a.b) are dropped.", minimum=0
+    )
+    max_megabytes: float = setting(
+        0.0, "Stop after so much text, in 10^6 bytes; 0 takes all.", minimum=0
+    )
+
+
+def main(settings: SampleSettings) -> None:
+    """Collects the documentation and writes it as a corpus.
+
+    Raises:
+      UserError: a file cannot be written, or no document is left.
+    """
+    start = time.monotonic()
+    modules = modules_of(settings)
+    with text_files.corpus_writer(settings) as writer:
+        for name, sentences in documents(modules, settings, LABEL):
+            if _is_full(writer, settings):
+                break
+            writer.write(name, sentences)
+    summary = f"{len(modules):,} modules -> {writer.summary()}"
+    text_files.print_note(LABEL, f"{summary}; {time.monotonic() - start:.1f} s")
+
+
+def documents(
+    modules: list["Module"], settings: SampleSettings, label: str
+) -> Iterator[tuple[str, list[str]]]:
+    """The documentation in the modules, without repeated sentences.
+
+    Args:
+      modules: the source files.
+      settings: what is kept.
+      label: the program, in the line that shows progress.
+
+    Yields:
+      Name of a module ("numpy/linalg/linalg.py") and the sentences of a document in it.
+    """
+    seen: set[bytes] = set()
+    num_bytes_done = 0
+    with (
+        text_files.show_progress(label, sum(map(_num_bytes, modules)), "bytes") as progress,
+        Workers(settings.num_workers, settings) as workers,
+    ):
+        chunks = in_chunks(modules, _num_bytes, CHUNK_BYTES)
+        for of_chunk, num_bytes in workers.map(_read_chunk, chunks):
+            num_bytes_done += num_bytes
+            progress.update(num_bytes_done)
+            for name, sentences in of_chunk:
+                sentences = drop_seen(sentences, seen)
+                if len(sentences) >= settings.min_sentences:
+                    yield name, sentences
+
+
+def _is_full(writer: text_files.CorpusWriter, settings: SampleSettings) -> bool:
+    num_bytes = writer.training.bytes + writer.held_out.bytes
+    return 0 < settings.max_megabytes * 1e6 <= num_bytes
+
+
+def drop_seen(sentences: Iterable[str], seen: set[bytes]) -> list[str]:
+    """The sentences that did not occur before; adds their hashes to `seen`.
+
+    Packages repeat each other's documentation, whole or in parts, and arguments that many functions share
+    are described in the same words each time.
+    """
+    new = []
+    for sentence in sentences:
+        digest = hashlib.blake2b(sentence.lower().encode(), digest_size=8).digest()
+        if digest not in seen:
+            seen.add(digest)
+            new.append(sentence)
+    return new
+
+
+# Which files.
+
+# Tests have no documentation; vendored copies repeat it; the others are generated, or contain no prose.
+_SKIPPED_FOLDER = re.compile(
+    r"\..*|_?tests|test|testing|idle_test|lib2to3|__pycache__|site-packages|dist-packages|_vendor|vendored"
+    r"|_distutils|_?api|locales?|pydoc_data|node_modules"
+)
+_SKIPPED_FILE = re.compile(r"^(test_.*|.*_test|conftest|gen_.*_ops|.*_pb2.*|_version)\.py$")
+_GENERATED = re.compile(rb"(?i)auto-?generated|machine generated|do not (edit|modify)|generated by")
+# Files without a longer text in triple quotes are not worth parsing.
+_WORTH_PARSING = re.compile(rb"(\"\"\"|''')[^\"']{120,}")
+
+
+class Module(NamedTuple):
+    """A source file, its name below its root, and its size."""
+
+    path: str
+    name: str
+    num_bytes: int
+
+
+def default_roots() -> list[str]:
+    """The folders of the standard library and of the installed packages."""
+    roots = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+    return list(dict.fromkeys(map(os.path.realpath, roots)))
+
+
+def modules_of(settings: SampleSettings) -> list[Module]:
+    """The modules that --input_file names."""
+    return find_modules(settings.input_file.split(",") if settings.input_file else default_roots())
+
+
+def find_modules(roots: Iterable[str]) -> list[Module]:
+    """The Python files below some folders, sorted by their names, without tests and generated code.
+
+    Raises:
+      UserError: there is none.
+    """
+    modules = []
+    for root in roots:
+        if os.path.isfile(root):
+            modules.append(Module(root, os.path.basename(root), os.path.getsize(root)))
+        for folder, subfolders, names in os.walk(root):
+            subfolders[:] = [name for name in subfolders if not _SKIPPED_FOLDER.fullmatch(name)]
+            for name in names:
+                path = os.path.join(folder, name)
+                if name.endswith(".py") and not _SKIPPED_FILE.match(name) and os.path.isfile(path):
+                    relative = os.path.relpath(path, root).replace(os.sep, "/")
+                    modules.append(Module(path, relative, os.path.getsize(path)))
+    if not modules:
+        raise UserError(f"--input_file={','.join(roots)}: no Python file there")
+    # By the name below the root, so that the order does not depend on where Python is installed.
+    return sorted(modules, key=lambda module: (module.name, module.path))
+
+
+_num_bytes = operator.attrgetter("num_bytes")
+
+
+# From source code to docstrings.
+
+
+def _read_chunk(
+    settings: SampleSettings, modules: list[Module]
+) -> tuple[list[tuple[str, list[str]]], int]:
+    """A worker's task: names and sentences of the documents in some modules, and the modules' size."""
+    documents = []
+    for module in modules:
+        source = b""
+        with contextlib.suppress(OSError):  # one unreadable file among thousands does not matter
+            source = pathlib.Path(module.path).read_bytes()
+        for docstrings in module_docstrings(source):
+            sentences = [
+                sentence
+                for docstring in docstrings
+                for paragraph in prose_paragraphs(docstring)
+                for sentence in split_paragraph(paragraph)
+                if is_prose(sentence, settings)
+            ]
+            if len(sentences) >= settings.min_sentences:
+                documents.append((module.name, sentences))
+    return documents, sum(map(_num_bytes, modules))
+
+
+def module_docstrings(source: bytes) -> list[list[str]]:
+    """The documentation in a source file, as one list of docstrings per document.
+
+    Returns:
+      First those of the module and its functions, then a list for each class. None for generated code and
+      for code that this Python cannot parse.
+    """
+    if not _WORTH_PARSING.search(source) or _GENERATED.search(source[:1000]):
+        return []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # other people's invalid escapes
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and _is_public(node)]
+    return list(filter(None, map(_docstrings, (tree, *classes))))
+
+
+def _docstrings(node: ast.Module | ast.ClassDef) -> list[str]:
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    functions = [child for child in node.body if isinstance(child, kinds) and _is_public(child)]
+    docstrings = (ast.get_docstring(owner, clean=False) for owner in (node, *functions))
+    return list(filter(None, docstrings))
+
+
+def _is_public(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return not node.name.startswith("_") or node.name == "__init__"
+
+
+# From docstrings to paragraphs.
+
+_FENCE = re.compile(r"\s*(```|~~~)")
+# A doctest, a session of IPython, the border of a simple table: all end at the next blank line.
+_UNTIL_BLANK_LINE = re.compile(r"\s*(>>>|In \[\d+\]:|={2,} +=|-{2,} +-)")
+_UNDERLINE = re.compile(r"\s*([=\-~^\"'#*+.`])\1{2,}\s*$")
+_TABLE_LINE = re.compile(r"\s*[|+]")
+_DIRECTIVE = re.compile(r"\s*\.\. ?[\w|\[]")
+_ADMONITION = re.compile(r"\s*\.\. (?:note|warning|tip|important|caution|attention|hint)::\s*")
+# "- item", "1. item", ":param x: item", "@param x item", "name (type): item".
+_ITEM = re.compile(
+    r"\s*(?:[-*+•] +|\(?\d{1,2}[.)] +|[:@](?:param|arg|type|rtype|returns?|raises?|keyword)\b[^:]*:? *"
+    r"|[*`'\"]*[A-Za-z_][\w.]*[`'\"]*(?: \([^()]*\))?: +)(?=\S)"
+)
+# "Args:", "Call arguments:", numpydoc's "axis : int, optional": lines that only introduce others.
+_ANNOUNCEMENT = re.compile(r"\s*(?:[\w ]{1,30}:|[*`]*\w[\w.*, `]* : .*[^.!?])\s*$")
+
+
+def prose_paragraphs(docstring: str) -> list[str]:
+    """The paragraphs of a docstring, wrapped lines joined, without code, tables, headings and markup.
+
+    Example:
+      Adds two
+      numbers.
+
+      Args:                      -> ["Adds two numbers.", "The first of them."]
+        x: The first of
+          them.
+
+      >>> add(1, 2)
+
+    Args:
+      docstring: as in the source: reStructuredText, Markdown, NumPy's or Google's style.
+    """
+    paragraphs, block = [], []
+    item_indent = -1  # indentation of the item that `block` belongs to, -1 if there is none
+    for line in [*_without_code(inspect.cleandoc(docstring).splitlines()), ""]:
+        indent = len(line) - len(line.lstrip())
+        item = _ITEM.match(line)
+        is_inside_item = 0 <= item_indent < indent
+        continues = block and line and not item and (indent == block[-1][0] or is_inside_item)
+        if not continues and block:
+            paragraphs.append(" ".join(text for _, text in block))
+            block = []
+        if not line or _ANNOUNCEMENT.fullmatch(line):
+            continue
+        if not block:
+            item_indent = indent if item else -1
+        block.append((indent, line[item.end() :] if item else line.strip()))
+    return [text for paragraph in paragraphs if (text := strip_markup(paragraph))]
+
+
+def _without_code(lines: list[str]) -> list[str]:
+    """Replaces lines that are not text by empty ones."""
+    text_lines = []
+    fence = ""
+    block_indent = -1  # lines indented deeper belong to a literal block or a directive
+    in_example = False
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        in_example = bool(line.strip() and (in_example or _UNTIL_BLANK_LINE.match(line)))
+        if block_indent >= 0 and line.strip() and indent <= block_indent:
+            block_indent = -1
+        fence_match = _FENCE.match(line)
+        if fence:
+            fence = "" if fence_match and fence_match[1] == fence else fence
+            line = ""
+        elif fence_match:
+            fence, line = fence_match[1], ""
+        elif in_example or block_indent >= 0 or _TABLE_LINE.match(line):
+            line = ""
+        elif _UNDERLINE.match(line):
+            text_lines[-1:] = [""]  # the heading above
+            line = ""
+        else:
+            line, opens_block = _read_directive(line)
+            block_indent = indent if opens_block else -1
+        text_lines.append(line.rstrip())
+    return text_lines
+
+
+def _read_directive(line: str) -> tuple[str, bool]:
+    """A line's text, and whether an indented block follows that is not text."""
+    if admonition := _ADMONITION.match(line):
+        return line[admonition.end() :], False
+    if _DIRECTIVE.match(line):
+        return "", True
+    if line.rstrip().endswith("::"):
+        return line.rstrip()[:-1], True
+    return line, False
+
+
+_MARKUP = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in [
+        (r":[a-z:+-]+:`[^`<]*?([^`<]+?)\s*<[^`>]*>`", r"\1"),  # :ref:`text <target>`
+        (r":[a-z:+-]+:`!?~(?:[^`]*\.)?([^`.]+)`", r"\1"),  # :class:`~module.Name`
+        (r":[a-z:+-]+:`!?([^`]+)`", r"\1"),  # :class:`Name`
+        (r"`([^`<]+?)\s*<[^`>]*>`__?", r"\1"),  # `text <https://...>`_
+        (r"\[([^\]]+)\]\([^)\s]*\)", r"\1"),  # [text](https://...)
+        (r"\s*\[[\d#*\w]{1,12}\]_", ""),  # a footnote's mark
+        (r"``([^`]+)``", r"\1"),
+        (r"`([^`]+)`__?(?!\w)", r"\1"),
+        (r"`[~.]*([^`]+)`", r"\1"),
+        (r"\*\*(\S(?:[^*]*\S)?)\*\*", r"\1"),
+        (r"(?<![\w*])\*(\S(?:[^*]*\S)?)\*(?![\w*])", r"\1"),
+        (r"</?[a-zA-Z][^<>]*>", ""),
+        (r"\b(\w+)_(?=[\s.,;:)])", r"\1"),  # target_
+    ]
+]
+
+
+def strip_markup(text: str) -> str:
+    """Text without the marks of reStructuredText, Markdown and HTML.
+
+    Example:
+      "See :class:`~ast.Node`, ``x`` and **[this](http://a.b)**." -> "See Node, x and this."
+    """
+    if any(mark in text for mark in "`*_[<"):
+        for pattern, replacement in _MARKUP:
+            text = pattern.sub(replacement, text)
+    return " ".join(text.split())
+
+
+# Which sentences are prose.
+
+_OPENERS = "\"'“("
+_ENDS_AS_PROSE = re.compile(r"(?<![.\s])[.!?][\"'”)]?$")
+# A condition without consequence, as in lists of exceptions, and sentences that lost a reference.
+_FRAGMENT = re.compile(r"(?:If|When) (?!.*(?:,|\bthen\b))|See for ")
+_ENDS_IN_THE_MIDDLE = re.compile(r" (?:a|and|at|by|for|from|in|of|or|see|than|the|to|with)\.$")
+_CODE = re.compile(
+    r"[=<>{}|\\^~@#$*\[\]`+\ufffd]|://|::|\.\.|--|%%|\w\(|\(\)|/\w*/| : |,\.|\b_|_\b|^\w+: "
+)
+_NAME = re.compile(r"\w+(?:_\w+)+|\w+(?:\.[A-Za-z]\w+)+")
+
+
+def is_prose(sentence: str, settings: SampleSettings) -> bool:
+    """Whether a sentence reads as English text: capital, words, full stop, and no code.
+
+    Example:
+      "Returns the sum of its arguments." -> True;  "Returns x[0] + y." -> False
+
+    Args:
+      sentence: a sentence without markup.
+      settings: how many words, letters and names it may have.
+    """
+    if not (sentence.lstrip(_OPENERS)[:1].isupper() and _ENDS_AS_PROSE.search(sentence)):
+        return False
+    if _FRAGMENT.match(sentence) or _CODE.search(sentence) or _ENDS_IN_THE_MIDDLE.search(sentence):
+        return False
+    words = sentence.split()
+    is_balanced = sentence.count("(") == sentence.count(")") and sentence.count('"') % 2 == 0
+    if len(words) < settings.min_words or not is_balanced:
+        return False
+    if len(_NAME.findall(sentence)) > settings.max_names:
+        return False
+    num_letters = sum(map(str.isalpha, sentence))
+    return num_letters >= settings.min_letter_fraction * sum(map(len, words))
+
+
+def run() -> None:
+    """Runs the program with the flags of the command line; ends the process."""
+    flags.run(main, SampleSettings, description=__doc__)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,110 @@
+"""A text classification task that every machine has: which installed package does a passage document?
+
+    python -m data_prep.sample_task --output_dir=packages
+
+writes train.tsv and dev.tsv with the columns `text` and `package`. The passages come from the documentation that
+`sample_corpus` reads. A passage that names its package is left out. The passages of a module are all in the same file.
+"""
+
+import collections
+import dataclasses
+import hashlib
+import itertools
+import os
+from typing import NamedTuple
+
+from albert_tf.core import files, flags
+from albert_tf.core.errors import UserError
+from albert_tf.core.settings import Settings, setting
+from albert_tf.core.workers import num_workers_setting
+from albert_tf.data_prep import sample_corpus, text_files
+
+LABEL = "sample_task"
+_HELD_OUT = 1 / 6  # share of the modules
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampleTaskSettings(Settings):
+    """Which packages are labels, and how many passages are taken."""
+
+    output_dir: str = setting("", "Folder for train.tsv and dev.tsv.", required=True)
+    input_file: str = setting(
+        "",
+        "Folders of packages, separated by commas; empty takes the standard library and the installed packages.",
+        input_path=True,
+    )
+    num_packages: int = setting(
+        6, "Number of packages: those with the most passages are taken.", minimum=2
+    )
+    max_passages: int = setting(500, "Largest number of passages of a package.", minimum=10)
+    num_sentences: int = setting(2, "Number of sentences in a passage.", minimum=1)
+    num_workers: int | None = num_workers_setting()
+
+
+def main(settings: SampleTaskSettings) -> None:
+    """Collects the passages and writes both files.
+
+    Raises:
+      UserError: there are too few packages, or a file cannot be written.
+    """
+    passages = _passages_by_package(settings)
+    packages = sorted(passages, key=lambda package: (-len(passages[package]), package))
+    packages = sorted(packages[: settings.num_packages])
+    if len(packages) < settings.num_packages:
+        expected = f"--num_packages={settings.num_packages}: only {len(packages)}"
+        raise UserError(f"{expected} packages have documentation; lower it")
+    chosen = [sorted(passages[package], key=_hash)[: settings.max_passages] for package in packages]
+    rows = sorted(itertools.chain(*chosen), key=_hash)
+    contents = {}
+    for name, is_held_out in (("train.tsv", False), ("dev.tsv", True)):
+        lines = [
+            f"{row.text}\t{row.package}" for row in rows if _is_held_out(row.module) == is_held_out
+        ]
+        contents[name] = "\n".join(["text\tpackage", *lines, ""]).encode()
+        path = os.path.join(settings.output_dir, name)
+        text_files.print_note(LABEL, f"{path}: {len(lines):,} passages")
+    files.write_files(settings.output_dir, contents)
+    text_files.print_note(LABEL, f"packages: {', '.join(packages)}")
+
+
+class Passage(NamedTuple):
+    """A text, its label and its source."""
+
+    text: str
+    package: str
+    module: str
+
+
+def _passages_by_package(settings: SampleTaskSettings) -> dict[str, list[Passage]]:
+    """All passages of all packages."""
+    corpus = sample_corpus.SampleSettings(
+        output_file="-", input_file=settings.input_file, num_workers=settings.num_workers
+    )
+    passages = collections.defaultdict(list)
+    modules = sample_corpus.modules_of(corpus)
+    for module, sentences in sample_corpus.documents(modules, corpus, LABEL):
+        package, separator, _ = module.partition("/")
+        for start in range(0, len(sentences), settings.num_sentences):
+            group = sentences[start : start + settings.num_sentences]
+            text = " ".join(" ".join(group).split())
+            if separator and package.lower() not in text.lower():
+                passages[package].append(Passage(text, package, module))
+    return passages
+
+
+def _hash(value: object) -> bytes:
+    """Puts values into an order that looks random and is the same on every machine."""
+    return hashlib.blake2b(repr(value).encode(), digest_size=8).digest()
+
+
+def _is_held_out(module: str) -> bool:
+    return int.from_bytes(_hash(module)) < _HELD_OUT * 2**64
+
+
+def run() -> None:
+    """Runs the program with the flags of the command line; ends the process."""
+    flags.run(main, SampleTaskSettings, description=__doc__)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,515 @@
+"""Documents -> sentences: plain text, WikiExtractor pages or JSON lines become the common corpus format.
+
+    python -m data_prep.split_sentences --input_file='wiki/*/wiki_*' --output_file=corpus.txt
+
+Documents are read one after the other, split by worker processes, and written in the order of the input, with
+one sentence a line and a blank line between documents. Text that is not prose is dropped: headings, stubs, licences of
+Project Gutenberg, sentences with missing templates.
+"""
+
+import contextlib
+import dataclasses
+import html
+import itertools
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import sentencex
+
+from albert_tf.core import files, flags
+from albert_tf.core.errors import UserError
+from albert_tf.core.settings import LARGEST_INT64, Settings, setting
+from albert_tf.core.workers import Workers, in_chunks
+from albert_tf.data_prep import text_files
+
+LABEL = "split_sentences"
+FORMATS = ("auto", "text", "wikiextractor", "jsonl")
+CHUNK_CHARS = 1_000_000  # text sent to a worker at once
+
+# Keys of the summary's counts.
+SHORT_DOCUMENT, CUT_SENTENCE, CUT_DOCUMENT = "short_document", "cut_sentence", "cut_document"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SplitSettings(text_files.CorpusSettings):
+    """What is read, how it is split, and what is dropped."""
+
+    input_file: str = setting(
+        "", "Files, globs or folders, separated by commas.", required=True, input_path=True
+    )
+    input_format: str = setting(
+        "auto", "Format of the files; `auto` looks at the start of each.", choices=FORMATS
+    )
+    document_separator: str = setting(
+        "file", "What separates documents in plain text.", choices=("file", "blank_line")
+    )
+    line_breaks: str = setting(
+        "auto",
+        "What a line break means in text: the paragraph continues (wrapped), or the next paragraph begins.",
+        choices=("auto", "wrapped", "paragraphs"),
+    )
+    text_field: str = setting("text", "Name of the text in a JSON line.")
+    language: str = setting("en", "ISO code of the language, for its abbreviations.")
+    invalid_utf8: str = text_files.invalid_utf8_setting()
+    drop_page_titles: bool = setting(
+        True, "Whether to drop the title above a WikiExtractor page's text."
+    )
+    max_heading_words: int = setting(
+        5,
+        "A line of a WikiExtractor page with at most so many words is a section's title, and dropped.",
+        minimum=0,
+    )
+    require_final_punctuation: bool = setting(
+        True, "Whether to drop lines without final punctuation: headings, tables, lists."
+    )
+    min_words: int = setting(2, "Shorter sentences are dropped.", minimum=1)
+    min_letter_fraction: float = setting(
+        0.5, "Sentences with a smaller share of letters are dropped.", minimum=0, maximum=1
+    )
+    min_sentences: int = setting(2, "Documents with fewer are dropped.", minimum=1)
+    max_sentence_chars: int = setting(
+        4000,
+        "Longer sentences are cut between words, in characters.",
+        minimum=20,
+        maximum=LARGEST_INT64,
+    )
+    max_document_chars: int = setting(
+        20_000_000,
+        "Longer documents are cut between lines, in characters.",
+        minimum=1000,
+        maximum=LARGEST_INT64,
+    )
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks that no file is both read and written; raises a `UserError`."""
+        text_files.check_not_read(self.input_file, (self.output_file, self.eval_output_file))
+
+
+def main(settings: SplitSettings) -> None:
+    """Splits the input's documents and writes their sentences.
+
+    Raises:
+      UserError: a file cannot be read or written, is malformed, or no document is left.
+    """
+    start = time.monotonic()
+    outputs = (settings.output_file, settings.eval_output_file)
+    paths = text_files.expand_paths(settings.input_file, not_among=outputs)
+    counts = Counter()
+    reader = text_files.LineReader(settings.invalid_utf8)
+    documents = (doc for path in paths for doc in read_documents(path, reader, settings, counts))
+    with (
+        text_files.show_progress(LABEL, text_files.total_bytes(paths), "bytes") as progress,
+        text_files.corpus_writer(settings) as writer,
+        Workers(settings.num_workers, settings) as workers,
+    ):
+        chunks = in_chunks(documents, lambda document: sum(map(len, document.lines)), CHUNK_CHARS)
+        for split_documents, chunk_counts in workers.map(_split_chunk, chunks):
+            counts += chunk_counts
+            progress.update(reader.num_bytes)
+            for key, sentences in split_documents:
+                writer.write(key, sentences)
+    for line in reader.report():
+        text_files.print_note(LABEL, line)
+    summary = f"{len(paths):,} files -> {writer.summary()}; {_describe(counts, settings)}"
+    text_files.print_note(LABEL, f"{summary}; {time.monotonic() - start:.1f} s")
+
+
+def _describe(counts: Counter, settings: SplitSettings) -> str:
+    text = f"{counts[SHORT_DOCUMENT]:,} documents below --min_sentences={settings.min_sentences} dropped"
+    if number := counts[CUT_SENTENCE]:
+        text += f", {number:,} sentences above {settings.max_sentence_chars:,} characters cut"
+    if number := counts[CUT_DOCUMENT]:
+        text += f", {number:,} cuts in documents above {settings.max_document_chars:,} characters"
+    return text
+
+
+# Reading: files -> documents.
+
+
+class Document(NamedTuple):
+    """A document as it was read.
+
+    Fields:
+      key: its first lines; decides whether it is held out, also for the later parts of a cut document.
+      lines: its text.
+      is_page: whether it is a WikiExtractor page: every line is a paragraph or a heading.
+    """
+
+    key: str
+    lines: list[str]
+    is_page: bool = False
+
+
+def read_documents(
+    path: str, reader: text_files.LineReader, settings: SplitSettings, counts: Counter
+) -> Iterator[Document]:
+    """The documents of a file, without blank ones; cuts documents that are too long, and counts the cuts.
+
+    Raises:
+      UserError: the file cannot be read, or is malformed; names the line.
+    """
+    numbered_lines = enumerate(reader.read(path), start=1)
+    lines = itertools.dropwhile(lambda numbered: not numbered[1].strip(), numbered_lines)
+    first_line = next(lines, None)
+    if first_line is None:
+        return
+    file_format = settings.input_format
+    if file_format == "auto":
+        file_format = detect_format(first_line[1])
+    lines = itertools.chain([first_line], lines)
+    if file_format == "wikiextractor":
+        groups = _read_pages(lines, path, settings)
+    elif file_format == "jsonl":
+        groups = _read_json_lines(lines, path, settings)
+    else:
+        ends = settings.document_separator == "blank_line"
+        groups = (END_OF_DOCUMENT if ends and not line.strip() else line for _, line in lines)
+    yield from _close_documents(groups, file_format == "wikiextractor", settings, counts)
+
+
+def detect_format(line: str) -> str:
+    """The format of a file, by its first line that is not blank: "text", "wikiextractor" or "jsonl"."""
+    if line.startswith("<doc "):
+        return "wikiextractor"
+    if line.lstrip().startswith("{"):
+        with contextlib.suppress(ValueError):
+            with contextlib.suppress(RecursionError):  # will be refused
+                json.loads(line)
+            return "jsonl"
+    return "text"
+
+
+NumberedLine = tuple[int, str]
+END_OF_DOCUMENT = None  # between the lines of two documents
+
+
+_PAGE_START = re.compile(r'<doc [^>]*?(?:title="(?P<title>.*)")?>\s*$')
+
+
+def _read_pages(
+    lines: Iterable[NumberedLine], path: str, settings: SplitSettings
+) -> Iterator[str | None]:
+    title = None
+    start = 0  # line of the page's <doc>, 0 outside of pages
+    for number, line in lines:
+        if not start:
+            if not line.strip():
+                continue
+            match = _PAGE_START.match(line)
+            if not match:
+                raise UserError(f"{path}:{number}: expected a line <doc ...>, got {line[:40]!r}")
+            start, title = number, match["title"]
+        elif line.startswith("</doc>"):
+            yield END_OF_DOCUMENT
+            start = 0
+        elif line.startswith("<doc "):
+            raise UserError(f"{path}:{number}: <doc> inside the page that starts at line {start}")
+        elif number == start + 1 and settings.drop_page_titles and _is_title(line, title):
+            continue
+        else:
+            yield line
+    if start:
+        raise UserError(f"{path}:{start}: <doc> without </doc>; is the file cut off?")
+
+
+def _is_title(line: str, title: str | None) -> bool:
+    return title is not None and html.unescape(line).strip() == html.unescape(title).strip()
+
+
+def _read_json_lines(
+    lines: Iterable[NumberedLine], path: str, settings: SplitSettings
+) -> Iterator[str | None]:
+    for number, line in lines:
+        if not line.strip():
+            continue
+        record = _parse_json_line(line, f"{path}:{number}", settings.invalid_utf8)
+        text = record.get(settings.text_field) if isinstance(record, dict) else None
+        if not isinstance(text, str):
+            raise UserError(
+                f"{path}:{number}: expected an object with a text {settings.text_field!r};"
+                " --text_field names another"
+            )
+        yield from text.splitlines()
+        yield END_OF_DOCUMENT
+
+
+# An escape of JSON for half a surrogate pair.
+_HALF_PAIR = re.compile(
+    r"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F].."
+)
+
+
+def _parse_json_line(line: str, place: str, invalid_utf8: str) -> Any:
+    """The value of a JSON line; half a surrogate pair is refused, or becomes U+FFFD unless --invalid_utf8=error."""
+    try:
+        return files.parse_json(line, place, object)
+    except UserError:
+        if invalid_utf8 == "error" or not _HALF_PAIR.search(line):
+            raise
+        return files.parse_json(_HALF_PAIR.sub(r"\\ufffd", line), place, object)
+
+
+def _close_documents(
+    lines: Iterable[str | None], is_page: bool, settings: SplitSettings, counts: Counter
+) -> Iterator[Document]:
+    key, document, num_chars = None, [], 0
+    for line in lines:
+        ended = line is END_OF_DOCUMENT
+        if not ended:
+            document.append(line)
+            num_chars += len(line) + 1
+        if not ended and num_chars <= settings.max_document_chars:
+            continue
+        if any(map(str.strip, document)):
+            key = key or _key(document)
+            counts[CUT_DOCUMENT] += not ended
+            yield Document(key, document, is_page)
+        key, document, num_chars = None if ended else key, [], 0
+    if any(map(str.strip, document)):
+        yield Document(key or _key(document), document, is_page)
+
+
+def _key(lines: list[str]) -> str:
+    """A document's beginning, long enough to contain more than a licence."""
+    return "\n".join(lines)[:20_000]
+
+
+# Splitting: documents -> sentences.
+
+
+def _split_chunk(
+    settings: SplitSettings, documents: list[Document]
+) -> tuple[list[tuple[str, list[str]]], Counter]:
+    """A worker's task: keys and sentences of the documents that are not dropped, and counts of drops and cuts."""
+    split_documents, counts = [], Counter()
+    for document in documents:
+        sentences = split_document(document, settings, counts)
+        if len(sentences) < settings.min_sentences:
+            counts[SHORT_DOCUMENT] += 1
+        else:
+            split_documents.append((document.key, sentences))
+    return split_documents, counts
+
+
+def split_document(document: Document, settings: SplitSettings, counts: Counter) -> list[str]:
+    """The sentences of a document that are prose, in order.
+
+    Args:
+      document: text as it was read.
+      settings: what to drop and what to cut.
+      counts: cuts are added to it.
+    """
+    lines = document.lines
+    if document.is_page:
+        paragraphs = page_paragraphs(lines, max_heading_words=settings.max_heading_words)
+    else:
+        paragraphs = text_paragraphs(lines, line_breaks=settings.line_breaks)
+    sentences = []
+    for paragraph in paragraphs:
+        for sentence in split_paragraph(paragraph, language=settings.language):
+            is_incomplete = document.is_page and _lacks_template(sentence)
+            if _is_prose(sentence, settings) and not is_incomplete:
+                parts = cut_at_words(sentence, settings.max_sentence_chars)
+                counts[CUT_SENTENCE] += len(parts) > 1
+                sentences.extend(parts)
+    return sentences
+
+
+_QUOTES = '"“”„«»'
+_CLOSERS = _QUOTES + "'’)]}*_"
+_SENTENCE_ENDS = (*".!?…。！？؟।", "...")
+
+
+def ends_as_sentence(text: str) -> bool:
+    """Whether a text ends in final punctuation, perhaps with quotation marks and brackets after it."""
+    return text.rstrip(_CLOSERS).endswith(_SENTENCE_ENDS)
+
+
+def _is_prose(sentence: str, settings: SplitSettings) -> bool:
+    if settings.require_final_punctuation and not ends_as_sentence(sentence):
+        return False
+    if sentence.count(" ") + 1 < settings.min_words:
+        return False
+    num_visible = len(sentence) - sentence.count(" ")
+    return sum(map(str.isalpha, sentence)) >= settings.min_letter_fraction * num_visible
+
+
+_GAP = re.compile(r"\s[.,;](?:\s|$)")
+
+
+def _lacks_template(sentence: str) -> bool:
+    """Whether a template is missing that WikiExtractor could not expand: "It covers .", "orbits the Sun."."""
+    return sentence[0].islower() or _GAP.search(sentence) is not None
+
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
+
+
+def split_paragraph(paragraph: str, *, language: str = "en") -> list[str]:
+    """Splits one paragraph into sentences, white space around them removed.
+
+    Example:
+      'Mr. Bo left. "Who? Me?" she said.' -> ['Mr. Bo left.', '"Who?', 'Me?" she said.']
+
+    Args:
+      paragraph: text in which line breaks are only spaces; half a surrogate pair becomes U+FFFD.
+      language: ISO code.
+    """
+    text = _LONE_SURROGATE.sub("\ufffd", " ".join(paragraph.split()))
+    sentences = []
+    for sentence in sentencex.segment(language, text):
+        if sentences and _is_inside_name(sentences[-1], sentence):
+            sentence = sentences.pop() + sentence
+        sentences += _split_quotation(sentence, language)
+    return [stripped for sentence in sentences if (stripped := sentence.strip())]
+
+
+def _is_inside_name(before: str, after: str) -> bool:
+    """Whether a full stop without a space after it, as in "Node.js" or "ast.Name", is between two parts."""
+    return before.endswith(".") and after[0].isascii() and after[0].isalnum()
+
+
+def _split_quotation(sentence: str, language: str) -> list[str]:
+    """Splits inside quotation marks, whose text the splitter takes for a single sentence of any length.
+
+    The splitter sees the sentence without the marks; each mark then goes to the sentence that it touches.
+    """
+    if not any(quote in sentence for quote in _QUOTES):
+        return [sentence]
+    positions = [index for index, char in enumerate(sentence) if char not in _QUOTES]
+    unquoted = "".join([sentence[index] for index in positions])
+    parts, start, num_seen = [], 0, 0
+    for part in sentencex.segment(language, unquoted)[:-1]:
+        num_seen += len(part)
+        if _is_inside_name(part, unquoted[num_seen:]):
+            continue
+        cut = positions[num_seen] if num_seen < len(positions) else len(sentence)
+        first_letter = next(filter(str.isalnum, sentence[cut:]), "")
+        if first_letter.islower():  # the sentence continues, as with `he said` after a quotation
+            continue
+        while cut > start and sentence[cut - 1] in _QUOTES:
+            cut -= 1
+        parts.append(sentence[start:cut])
+        start = cut
+    return [*parts, sentence[start:]]
+
+
+def cut_at_words(sentence: str, max_chars: int) -> list[str]:
+    """Cuts a sentence into parts of at most `max_chars` characters, between words if possible.
+
+    Example:
+      ("one two three", 9) -> ["one two", "three"]
+    """
+    parts, start = [], 0
+    while len(sentence) - start > max_chars:
+        end = sentence.rfind(" ", start + 1, start + max_chars + 1)
+        if end < 0:
+            end = start + max_chars
+        parts.append(sentence[start:end].strip())
+        start = end
+    parts.append(sentence[start:].strip())
+    return [part for part in parts if part]
+
+
+# Paragraphs of WikiExtractor pages.
+
+_REFERENCE = re.compile(r"<ref[ >].*?(?:</ref>|/>)|<!--.*?-->")
+_TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
+_EMPTY_BRACKETS = re.compile(r"\s*(?:\(\s*[,;:]*\s*\)|\[\s*\])")
+
+
+def page_paragraphs(lines: Iterable[str], *, max_heading_words: int) -> list[str]:
+    """The paragraphs of a WikiExtractor page, without section titles and remains of markup.
+
+    Example:
+      ["Location.", "Ur () lies in Iraq.&lt;br&gt; It is old."] -> ["Ur lies in Iraq. It is old."]
+
+    Args:
+      lines: the page; a line is a paragraph, a title or an item of a list.
+      max_heading_words: lines of at most so many words are treated as titles.
+    """
+    paragraphs = []
+    for line in lines:
+        text = html.unescape(line)
+        if "<" in text:
+            text = _TAG.sub("", _REFERENCE.sub("", text))
+        text = _EMPTY_BRACKETS.sub("", text).strip()
+        # WikiExtractor puts these in front of a list's items, if it keeps the items.
+        text = text.lstrip("*#:;•- ")
+        if len(text.split(maxsplit=max_heading_words)) > max_heading_words:
+            paragraphs.append(text)
+    return paragraphs
+
+
+# Paragraphs of plain text.
+
+_LICENCE_EDGE = re.compile(r"\*{3} ?(START|END) OF (?:THE|THIS) PROJECT GUTENBERG")
+_EMPHASIS = re.compile(r"(?<!\w)_([^_\n]+)_(?!\w)")
+MAX_WRAPPED_CHARS = 160  # lines longer than this were not wrapped by hand or by an editor
+
+
+def text_paragraphs(lines: list[str], *, line_breaks: str = "auto") -> list[str]:
+    """The paragraphs of a plain text: a blank line ends a paragraph; a line break may end it.
+
+    Example:
+      ["It was a wet", "and wind-", "swept day.", "", "He left."] -> ["It was a wet and wind-swept day.", "He left."]
+
+    Args:
+      lines: the text.
+      line_breaks: "wrapped", "paragraphs", or "auto" to look at the lines.
+    """
+    lines = _without_licence([line.strip() for line in lines])
+    wrapped = is_hard_wrapped(lines) if line_breaks == "auto" else line_breaks == "wrapped"
+    if not wrapped:
+        return [line for line in lines if line]
+    words = frozenset()
+    if any(line.endswith("-") for line in lines):
+        words = frozenset(re.findall(r"\w+", "\n".join(lines).lower()))
+    blocks = (list(block) for has_text, block in itertools.groupby(lines, bool) if has_text)
+    return [_EMPHASIS.sub(r"\1", _join_lines(block, words)) for block in blocks]
+
+
+def _without_licence(lines: list[str]) -> list[str]:
+    """The lines between Project Gutenberg's start and end marks, if there are any."""
+    start = 0
+    for index, line in enumerate(lines):
+        if match := _LICENCE_EDGE.match(line):
+            if match[1] == "END":
+                return lines[start:index]
+            start = index + 1
+    return lines[start:]
+
+
+def is_hard_wrapped(lines: Iterable[str]) -> bool:
+    """Whether lines were broken to a width: most lines that are not the last of a paragraph end inside a sentence."""
+    inner_lines = [line for line, following in itertools.pairwise(lines) if line and following]
+    num_open = sum(not ends_as_sentence(line) for line in inner_lines)
+    num_long = sum(len(line) > MAX_WRAPPED_CHARS for line in inner_lines)
+    return 0 < len(inner_lines) <= 2 * num_open and 20 * num_long <= len(inner_lines)
+
+
+def _join_lines(lines: list[str], words: frozenset[str]) -> str:
+    """Joins wrapped lines; `words` are the text's words in lower case, to tell "wonder-/ful" from "wind-/swept"."""
+    text = lines[0]
+    for line in lines[1:]:
+        if not text.endswith("-"):
+            text += " " + line
+        elif text.endswith("--") or text.endswith(" -"):
+            text += line if text.endswith("--") else " " + line
+        else:
+            before, after = re.search(r"(\w*)-$", text)[1], re.match(r"\w*", line)[0]
+            text = text[:-1] + line if (before + after).lower() in words else text + line
+    return text
+
+
+def run() -> None:
+    """Runs the program with the flags of the command line; ends the process."""
+    flags.run(main, SplitSettings, description=__doc__)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,309 @@
+"""A corpus, one sentence a line -> a SentencePiece model with ALBERT's special tokens.
+
+    python -m data_prep.train_sentencepiece --input_file=corpus.txt --output_prefix=30k-clean
+
+Writes `<prefix>.model` and `<prefix>.vocab`. Every setting is that of the released 30k-clean.model, as its
+trainer_spec and normalizer_spec record it.
+
+The corpus is read once, from this machine or from a remote file system. Only the sentences drawn are in memory
+(`--input_sentence_size`; 10 million of 130 bytes are about 2 GB), and pass to the trainer one by one.
+"""
+
+import array
+import dataclasses
+import io
+import math
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import sentencepiece
+
+from albert_tf.core import flags
+from albert_tf.core.errors import UserError
+from albert_tf.core.progress import Progress
+from albert_tf.core.settings import LARGEST_INT64, LARGEST_SEED, Settings, setting
+from albert_tf.data_prep import text_files
+from albert_tf.text.tokenizer import clean_text
+
+LABEL = "train_sentencepiece"
+
+# The first tokens of the vocabulary, in order (README.md of the original; 30k-clean.model).
+META_TOKENS = ("<pad>", "<unk>")
+CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
+USER_DEFINED_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
+FIRST_TOKENS = META_TOKENS + CONTROL_SYMBOLS + USER_DEFINED_SYMBOLS
+
+# The trainer leaves out longer sentences; this is its default and the released model's value.
+MAX_SENTENCE_BYTES = 4192
+# The trainer adds up its counts thread by thread: a fixed number gives the same result on every machine.
+NUM_THREADS = 16
+
+SHOWN_BYTES = 1 << 20  # read between two updates of the progress bar
+
+SILENT, CHATTY = 2, 0  # the trainer's log levels: errors, everything
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainSettings(Settings):
+    """The corpus, and the size of the vocabulary."""
+
+    input_file: str = setting(
+        "",
+        "Text files with one sentence a line (files, globs or folders, separated by commas).",
+        required=True,
+        input_path=True,
+    )
+    output_prefix: str = setting(
+        "", "The files written are this and .model, this and .vocab.", required=True
+    )
+    vocab_size: int = setting(30000, "Number of tokens.", minimum=len(FIRST_TOKENS) + 1)
+    character_coverage: float = setting(
+        0.99995,
+        "Share of the text's characters that are in the vocabulary.",
+        minimum=0.9,
+        maximum=1,
+    )
+    input_sentence_size: int = setting(
+        10_000_000,
+        "Sentences to train on, drawn at random from a larger corpus.",
+        minimum=1,
+        maximum=LARGEST_INT64,
+    )
+    do_lower_case: bool = setting(True, "Whether to lower-case the text; false for a cased model.")
+    random_seed: int = setting(
+        12345, "Seed of the draw of sentences.", minimum=0, maximum=LARGEST_SEED
+    )
+    invalid_utf8: str = text_files.invalid_utf8_setting()
+    verbose: bool = setting(False, "Whether to show the log of SentencePiece.")
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks that no file is both read and written; raises a `UserError`."""
+        text_files.check_not_read(self.input_file, self.output_files)
+
+    @property
+    def output_files(self) -> tuple[str, str]:
+        """Paths of the model and of its list of tokens."""
+        return self.output_prefix + ".model", self.output_prefix + ".vocab"
+
+
+def main(settings: TrainSettings) -> None:
+    """Trains a model on the corpus and writes it.
+
+    Raises:
+      UserError: a file cannot be read or written, the corpus is empty, or it is too small for the vocabulary.
+    """
+    start = time.monotonic()
+    outputs = settings.output_files
+    paths = text_files.expand_paths(settings.input_file, not_among=outputs)
+    sample = _draw_sentences(paths, settings)
+    if not sample.num_items:
+        raise UserError(f"--input_file={settings.input_file}: no sentence there, only blank lines")
+    counts = Counter()
+    with text_files.show_progress(LABEL, len(sample.items), "sentences") as progress:
+        sentences = _cleaned(sample.items, settings, progress, counts)
+        model_proto = train(sentences, settings)
+    model, vocabulary = map(text_files.OutputFile, outputs)
+    with model, vocabulary:
+        model.write(model_proto)
+        vocabulary.write(vocabulary_text(model_proto).encode())
+    text_files.print_note(
+        LABEL,
+        f"{counts['used']:,} of {sample.num_items:,} sentences ({counts['long']:,} above"
+        f" {MAX_SENTENCE_BYTES:,} bytes left out) -> {settings.vocab_size:,} tokens in {outputs[0]};"
+        f" {time.monotonic() - start:.1f} s",
+    )
+
+
+class Sample(NamedTuple):
+    """Some items of a stream.
+
+    Fields:
+      items: those drawn, in the stream's order; None for a sentence that the trainer would leave out.
+      num_items: number of items in the stream.
+    """
+
+    items: list[str | None]
+    num_items: int
+
+
+def _draw_sentences(paths: Sequence[str], settings: TrainSettings) -> Sample:
+    """Reads the whole corpus, so that errors in it are reported before the training."""
+    reader = text_files.LineReader(settings.invalid_utf8)
+    with text_files.show_progress(LABEL, text_files.total_bytes(paths), "bytes") as progress:
+        sentences = _read_sentences(paths, reader, settings, progress)
+        size, seed = settings.input_sentence_size, settings.random_seed
+        sample = draw(sentences, num_drawn=size, seed=seed)
+    for line in reader.report():
+        text_files.print_note(LABEL, line)
+    return sample
+
+
+def _read_sentences(
+    paths: Iterable[str], reader: text_files.LineReader, settings: TrainSettings, progress: Progress
+) -> Iterator[str | None]:
+    shown = 0
+    for path in paths:
+        for line in reader.read(path):
+            if reader.num_bytes > shown + SHOWN_BYTES:
+                shown = reader.num_bytes
+                progress.update(shown)
+            # Long lines would take much memory if they are drawn.
+            if len(line) > MAX_SENTENCE_BYTES:
+                line = _clean(line, settings)
+            if line is None or line and not line.isspace():
+                yield line
+
+
+def draw(items: Iterable[str | None], *, num_drawn: int, seed: int) -> Sample:
+    """Draws items from a stream of unknown length, each subset of the size wanted as likely as any other.
+
+    Each item gets a random number, and the `num_drawn` items with the least numbers are kept: the reservoir. Instead of
+    a number for each item, the number of items is drawn that are skipped until an item replaces the item with the
+    largest number in the reservoir.
+
+    Args:
+      items: the stream; no more than the items drawn are held in memory.
+      num_drawn: number of items to draw; a shorter stream gives all.
+      seed: equal seeds draw equal items.
+
+    Source: Li, Reservoir-sampling algorithms of time complexity O(n(1 + log(N/n))), ACM Transactions on Mathematical
+      Software 20, 1994, algorithm L.
+    """
+    generator = random.Random(seed)
+    reservoir, places = [], array.array("q")
+    index, log_largest = -1, 0.0
+    next_index = num_drawn - 1  # with which the reservoir is full
+    for index, item in enumerate(items):
+        if index < num_drawn:
+            reservoir.append(item)
+            places.append(index)
+        elif index == next_index:
+            slot = generator.randrange(num_drawn)
+            reservoir[slot], places[slot] = item, index
+        if index == next_index:
+            log_largest -= generator.expovariate(1.0) / num_drawn
+            chance = -math.expm1(log_largest)  # that an item's number is not below the largest
+            next_index += 1 + int(-generator.expovariate(1.0) / math.log(chance))
+    return Sample([reservoir[slot] for slot in np.argsort(places)], index + 1)
+
+
+def _cleaned(
+    sentences: list[str | None], settings: TrainSettings, progress: Progress, counts: Counter
+) -> Iterator[str]:
+    """Cleans sentences and removes them from the list: the trainer keeps its own copies."""
+    sentences.reverse()
+    while sentences:
+        sentence = sentences.pop()
+        text = None if sentence is None else _clean(sentence, settings)
+        counts["long" if text is None else "used"] += 1
+        progress.update(counts.total())
+        if text is not None:
+            yield text
+
+
+def _clean(sentence: str, settings: TrainSettings) -> str | None:
+    """The trainer's text for a sentence; None if the trainer would leave it out."""
+    text = clean_text(sentence, do_lower_case=settings.do_lower_case)
+    return text if len(text.encode()) <= MAX_SENTENCE_BYTES else None
+
+
+def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:
+    """Trains a model as the released one was trained.
+
+    Args:
+      sentences: cleaned texts.
+      settings: the size of the vocabulary, and the other settings that may differ from the released model's.
+
+    Returns:
+      The bytes of a SentencePiece model file.
+
+    Raises:
+      UserError: the corpus is too small for so many tokens, or has more characters than the vocabulary has room for.
+
+    Source: README.md of the original ("SentencePiece"); trainer_spec and normalizer_spec of 30k-clean.model.
+    """
+    model = io.BytesIO()
+    reading_errors: list[Exception] = []
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_remember_error(sentences, reading_errors),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=settings.vocab_size,
+            character_coverage=settings.character_coverage,
+            pad_id=0,
+            unk_id=1,
+            bos_id=-1,
+            eos_id=-1,
+            control_symbols=list(CONTROL_SYMBOLS),
+            user_defined_symbols=list(USER_DEFINED_SYMBOLS),
+            # The following are the trainer's current defaults; a later version may have others.
+            normalization_rule_name="nmt_nfkc",
+            add_dummy_prefix=True,
+            remove_extra_whitespaces=True,
+            split_by_unicode_script=True,
+            split_by_number=True,
+            split_by_whitespace=True,
+            treat_whitespace_as_suffix=False,
+            hard_vocab_limit=True,
+            max_sentencepiece_length=16,
+            max_sentence_length=MAX_SENTENCE_BYTES,
+            seed_sentencepiece_size=1_000_000,
+            shrinking_factor=0.75,
+            num_sub_iterations=2,
+            num_threads=NUM_THREADS,
+            # The sentences were drawn before.
+            input_sentence_size=0,
+            shuffle_input_sentence=False,
+            minloglevel=CHATTY if settings.verbose else SILENT,
+        )
+    except RuntimeError as error:
+        if reading_errors:
+            raise reading_errors[0] from None
+        raise _explain(str(error), settings) from None
+    return model.getvalue()
+
+
+def _remember_error(sentences: Iterator[str], errors: list[Exception]) -> Iterator[str]:
+    """Keeps an error of the iterator, because the trainer raises another error with its text."""
+    try:
+        yield from sentences
+    except Exception as error:
+        errors.append(error)
+        raise
+
+
+def _explain(message: str, settings: TrainSettings) -> UserError:
+    """The trainer's error as one line that names the flag."""
+    wanted = f"--vocab_size={settings.vocab_size}"
+    if match := re.search(r"too high \(\d+\).*?<= (\d+)", message, re.DOTALL):
+        return UserError(
+            f"{wanted}: the corpus is too small for so many tokens; it gives at most {match[1]}"
+        )
+    if match := re.search(r"required_chars\. \d+ vs (\d+)", message):
+        return UserError(
+            f"{wanted} is too small: special tokens and single characters alone are {match[1]};"
+            " raise it, or lower --character_coverage"
+        )
+    return UserError(f"SentencePiece cannot train on this corpus: {' '.join(message.split())}")
+
+
+def vocabulary_text(model_proto: bytes) -> str:
+    """The vocabulary of a model as in SentencePiece's `.vocab` files: a line "token<tab>score" each."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model_proto)
+    ids = range(processor.get_piece_size())
+    return "".join(f"{processor.id_to_piece(id)}\t{processor.get_score(id):g}\n" for id in ids)
+
+
+def run() -> None:
+    """Runs the program with the flags of the command line; ends the process."""
+    flags.run(main, TrainSettings, description=__doc__)
+
+
+if __name__ == "__main__":
+    run()
