@@ -192,8 +192,7 @@ def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) 
     proto = files.read_bytes(vocabulary) if vocabulary else b""
     with _errors_named(path):
         contents = _assets(model.config, about, proto) | {os.path.basename(path): content}
-        contents[checksums.SUMS_FILE] = checksums.sums_file(contents)
-        files.write_files(settings.output_dir, contents)
+        files.write_files(settings.output_dir, checksums.with_sums(contents))
     print(
         f"{path}: {type(model).__name__}, {len(content):,} bytes, length {task['max_seq_length']};"
         f" outputs differ from the model's by up to {difference:.1e}"

@@ -17,23 +17,21 @@ JSON_ENTRY = "checksum"
 _END_BYTES = 64 << 10  # that a fingerprint covers at each end of a file
 
 
-def sums_file(contents: Mapping[str, bytes]) -> bytes:
-    """The content of SHA256SUMS for files.
-
-    Args:
-      contents: of the files, by name.
-    """
-    return _lines({name: hashlib.sha256(content).hexdigest() for name, content in contents.items()})
+def with_sums(contents: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Contents of files by name, and those of their SHA256SUMS."""
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    return {**contents, SUMS_FILE: _lines(sums)}
 
 
-def sums_file_of(folder: str, names: Iterable[str]) -> bytes:
-    """The content of SHA256SUMS for files that are in a folder.
+def write_sums(folder: str, names: Iterable[str]) -> None:
+    """Writes SHA256SUMS of files that are in a folder.
 
     Args:
       folder: the folder.
       names: paths of the files, relative to it.
     """
-    return _lines({name: files.sha256(os.path.join(folder, name)) for name in names})
+    sums = {name: files.sha256(os.path.join(folder, name)) for name in names}
+    files.write_bytes(os.path.join(folder, SUMS_FILE), _lines(sums))
 
 
 def verify(folder: str) -> None:

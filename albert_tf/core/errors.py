@@ -3,6 +3,11 @@
 import re
 import signal
 
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNAL_STATUS = (
+    128  # exit status of a program that a signal ended, without the number of the signal
+)
+
 
 class UserError(ValueError):
     """Wrong input. The message is one line that says what was expected, what was given, and what to change.

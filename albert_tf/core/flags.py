@@ -21,7 +21,7 @@ from typing import Any, TextIO
 from absl import app, flags, logging
 
 from albert_tf.core import files, original_flags
-from albert_tf.core.errors import Interrupted, UserError
+from albert_tf.core.errors import SIGNAL_STATUS, Interrupted, UserError
 from albert_tf.core.help_text import help_text
 from albert_tf.core.settings import Settings, value_type
 
@@ -30,7 +30,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 FLAG_ERROR, INPUT_ERROR = 2, 1  # exit statuses
-SIGNAL_STATUS = 128  # added to the number of the signal that ended the program
 _HELP = {"--help", "-help", "-h", "-?", "--helpshort", "--helpfull"}
 
 

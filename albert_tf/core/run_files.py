@@ -1,6 +1,5 @@
 """Files of a run's folder that several packages read: its checkpoints, with a record of each."""
 
-import hashlib
 import os
 import re
 from typing import Any
@@ -69,4 +68,4 @@ def checkpoint_record(path: str, run_id: str | None) -> dict[str, Any]:
 
 def index_sha256(path: str) -> str:
     """The checksum of the index of a checkpoint."""
-    return hashlib.sha256(files.read_bytes(path + ".index")).hexdigest()
+    return files.sha256(path + ".index")

@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import ENDING_SIGNALS, UserError
 from albert_tf.core.settings import setting
 
 Item = TypeVar("Item")
@@ -122,13 +122,10 @@ def start_method() -> str:
     return "fork" if sys.platform == "linux" and has_one_thread else "spawn"
 
 
-_ENDING = {signal.SIGINT, signal.SIGTERM}
-
-
 @contextlib.contextmanager
 def _signals_later() -> Iterator[None]:
     """Delays signals until the end of the block; processes that start in it block them until `_start_worker`."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
     try:
         yield
     finally:
@@ -144,7 +141,7 @@ def _start_worker(shared: Any) -> None:
     # The main process handles Ctrl-C, and ends its workers. If it is killed, the thread ends the worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

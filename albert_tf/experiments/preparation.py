@@ -266,5 +266,4 @@ def _cut_by_article(source: str, folder: str) -> None:
     contents = {
         name: json.dumps({**values, "data": articles}).encode() for name, articles in parts.items()
     }
-    sums = {checksums.SUMS_FILE: checksums.sums_file(contents)}
-    files.write_files(folder, {**contents, **sums})
+    files.write_files(folder, checksums.with_sums(contents))

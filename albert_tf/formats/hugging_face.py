@@ -323,9 +323,8 @@ def write(
     contents[WEIGHTS] = safetensors.numpy.save(tensors, metadata={"format": "pt"})
     config = _their_config(model, task, sorted(left_out))
     contents[CONFIG] = json.dumps(config, indent=2).encode() + b"\n"
-    contents[checksums.SUMS_FILE] = checksums.sums_file(contents)
-    contents[model_card.FILE] = card.encode()  # which users edit
-    files.write_files(folder, contents)
+    about = {model_card.FILE: card.encode()}  # without a checksum, because users edit it
+    files.write_files(folder, {**checksums.with_sums(contents), **about})
 
 
 def _their_tensors(model: AlbertModel, left_out: Collection[str]) -> dict[str, np.ndarray]:

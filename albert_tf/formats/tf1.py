@@ -99,5 +99,4 @@ def write(
             tensors=[tf.convert_to_tensor(variable) for variable in variables.values()],
         )
         files.write_files(staging, contents)
-        sums = checksums.sums_file_of(staging, files.names_in(staging))
-        files.write_files(staging, {checksums.SUMS_FILE: sums})
+        checksums.write_sums(staging, files.names_in(staging))

@@ -12,9 +12,7 @@ from albert_tf.core.errors import UserError, first_line
 
 def sum_files(folder: str) -> None:
     """Writes SHA256SUMS of all files below a folder."""
-    names = [os.path.relpath(path, folder) for path in _files_below(folder)]
-    content = checksums.sums_file_of(folder, names)
-    files.write_bytes(os.path.join(folder, checksums.SUMS_FILE), content)
+    checksums.write_sums(folder, [os.path.relpath(path, folder) for path in _files_below(folder)])
 
 
 def _files_below(folder: str) -> list[str]:

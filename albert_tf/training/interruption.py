@@ -7,9 +7,8 @@ import threading
 import time
 from collections.abc import Iterator
 
-from albert_tf.core.errors import Interrupted
+from albert_tf.core.errors import ENDING_SIGNALS, SIGNAL_STATUS, Interrupted
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SAME_SIGNAL_SECONDS = 0.5  # a scheduler may send a signal to a process and to its group
 
 
@@ -37,7 +36,7 @@ class Interruption:
         os.set_blocking(writer, False)
         thread = threading.Thread(target=self._watch, args=(reader,), daemon=True)
         thread.start()
-        heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        heeded = [number for number in ENDING_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
         handlers = {number: signal.signal(number, lambda *_: None) for number in heeded}
         earlier_writer = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         try:
@@ -53,10 +52,10 @@ class Interruption:
     def _watch(self, reader: int) -> None:
         while numbers := os.read(reader, 1):
             now = time.monotonic()
-            if numbers[0] in SIGNALS and not self.number:
+            if numbers[0] in ENDING_SIGNALS and not self.number:
                 self.number, first = numbers[0], now
-            elif numbers[0] in SIGNALS and now - first > _SAME_SIGNAL_SECONDS:
-                os._exit(128 + numbers[0])
+            elif numbers[0] in ENDING_SIGNALS and now - first > _SAME_SIGNAL_SECONDS:
+                os._exit(SIGNAL_STATUS + numbers[0])
 
     def check(self) -> None:
         """Raises `Interrupted` if a signal came."""

@@ -36,7 +36,7 @@ def write_files(folder: str, contents: Mapping[str, str | bytes]) -> None:
 
 
 class RunFolder:
-    """The folder of a run; nothing in it is changed before `open`.
+    """The folder of a run; before `open`, only temporary files that a killed process left are removed.
 
     Args:
       run: settings of the run; `output_dir` is the folder.

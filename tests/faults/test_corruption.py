@@ -331,7 +331,7 @@ def make_answers(_inputs, folder, seed):
     answers["RTE.tsv"] = answers["RTE.tsv"].replace(b"\tnot_entailment", b"\t" + label)
     answers["WNLI.tsv"] = answers["WNLI.tsv"].replace(b"\t1", b"\t0", seed)
     (folder / "predictions").mkdir()
-    for name, content in {**answers, "SHA256SUMS": checksums.sums_file(answers)}.items():
+    for name, content in checksums.with_sums(answers).items():
         (folder / "predictions" / name).write_bytes(content)
 
 

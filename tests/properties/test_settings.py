@@ -137,7 +137,7 @@ def test_files_pass_their_checksums_until_one_changes(contents, tmp_path_factory
     }
     for name, content in contents.items():
         (folder / name).write_bytes(content)
-    (folder / checksums.SUMS_FILE).write_bytes(checksums.sums_file(contents))
+    (folder / checksums.SUMS_FILE).write_bytes(checksums.with_sums(contents)[checksums.SUMS_FILE])
     checksums.verify(str(folder))
     (folder / next(iter(contents))).write_bytes(b"another")
     with pytest.raises(UserError, match="is not the file that was written"):

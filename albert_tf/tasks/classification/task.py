@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.core.checksums import SUMS_FILE, sums_file
+from albert_tf.core.checksums import with_sums
 from albert_tf.model.heads import AlbertForSequenceClassification
 from albert_tf.tasks import metrics
 from albert_tf.tasks.classification import glue, pair_ranking
@@ -150,7 +150,6 @@ class ClassificationTask(LabelTask):
                 ids = [examples[index].id for index in indices]
                 name, text = glue.submission_tsv(self.source.glue, group, ids, answers[indices])
                 files[name] = text.encode()
-            files[SUMS_FILE] = sums_file(files)
             folder = glue.SUBMISSION_FOLDER
-            contents |= {f"{folder}/{name}": content for name, content in files.items()}
+            contents |= {f"{folder}/{name}": content for name, content in with_sums(files).items()}
         return contents
