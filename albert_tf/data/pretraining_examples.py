@@ -639,3 +639,27 @@ def _permute_in_place(ids, labels, positions, state):
     for last in range(positions.size - 1, 0, -1):
         here, there = positions[last], positions[below(state, last + 1)]
         ids[here], ids[there] = ids[there], ids[here]
+
+
+# --- Rows of several examples.
+
+
+def joined_values(
+    values: np.ndarray, counts: np.ndarray, per_row: np.ndarray, width: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """The values of the examples of each row, one after the other.
+
+    Args:
+      values: [examples, n].
+      counts: integers [examples], how many of the n values count.
+      per_row: integers [rows], examples of each row, at least one.
+      width: W, of the result; 0 is the largest number of values.
+
+    Returns:
+      The values [rows, W], filled up with 0, and their number in each row.
+    """
+    counts_of_rows = np.add.reduceat(counts, np.cumsum([0, *per_row[:-1]]))
+    rows = np.zeros((len(per_row), width or counts_of_rows.max(initial=0)), values.dtype)
+    is_used = np.arange(rows.shape[1]) < counts_of_rows[:, None]
+    rows[is_used] = values[np.arange(values.shape[1]) < counts[:, None]]
+    return rows, counts_of_rows

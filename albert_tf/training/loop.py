@@ -244,7 +244,8 @@ class TrainingLoop:
                 f"the loss is {results['loss']} between steps {last_step} and {step}; the newest checkpoint"
                 f" is {state.checkpoints.latest}: lower --learning_rate or raise --num_warmup_steps"
             )
-        examples = (step - last_step) * state.run.train_batch_size
+        examples_of_step = state.task.train_data.examples_in(state.run.train_batch_size)
+        examples = (step - last_step) * examples_of_step
         values = {
             "step": step,
             **results,

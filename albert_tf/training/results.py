@@ -21,10 +21,13 @@ def describe(state: RunState) -> str:
         "folder": run.output_dir,
     }
     if state.task.train_data and run.do_train:
-        examples = state.task.train_data.num_examples
-        size = run.train_batch_size // devices // run.gradient_accumulation_steps
+        data = state.task.train_data
+        examples, rows = data.num_examples, data.records_in(run.train_batch_size)
+        size = rows // devices // run.gradient_accumulation_steps
+        packed = f" in {rows} rows" if rows != run.train_batch_size else ""
         lines["batch"] = (
-            f"{run.train_batch_size} = {devices} device(s) x {run.gradient_accumulation_steps} accumulated x {size};"
+            f"{run.train_batch_size}{packed} = {devices} device(s) x {run.gradient_accumulation_steps} accumulated"
+            f" x {size};"
             f" {examples:,} examples, {optimizer.num_train_steps * run.train_batch_size / examples:.1f} epochs"
         )
         lines["schedule"] = (

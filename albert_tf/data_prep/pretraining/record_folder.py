@@ -16,7 +16,7 @@ from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import check_regular, remove_leftovers
 from albert_tf.data import record_metadata
-from albert_tf.data.record_metadata import METADATA_FILE
+from albert_tf.data.record_metadata import METADATA_FILE, PACKED
 from albert_tf.data_prep.text_files import OutputFile, expand_paths
 
 WORK_FOLDER = ".unfinished"
@@ -259,8 +259,10 @@ class RecordFolder:
 
     def _shard_entry(self, shard: Mapping[str, Any]) -> dict[str, Any]:
         name, examples, num_bytes = (shard[key] for key in ("file", "examples", "bytes"))
+        is_packed = self._identity["record_format"] == PACKED
+        rows = shard["rows"] if is_packed else None
         with self._files.open(os.path.join(self.path, name)) as file:
-            return record_metadata.shard_entry(name, examples, num_bytes, file)
+            return record_metadata.shard_entry(name, examples, num_bytes, file, rows=rows)
 
     def remove_work(self) -> None:
         """Removes the intermediate files."""

@@ -85,8 +85,9 @@ class PretrainingDataSettings(Settings):
     record_format: str = setting(
         "full",
         "full: the original's features, padded; compact: a fifth to a third of the bytes, for training with this"
-        " project alone. The default is compact with --masking=dynamic.",
-        choices=("full", "compact"),
+        " project alone; packed: compact, several examples in a row of --max_seq_length, so that nothing is computed for"
+        " padding. The default is compact with --masking=dynamic.",
+        choices=("full", "compact", "packed"),
     )
     masking: str = setting(
         "static",
@@ -132,8 +133,8 @@ class PretrainingDataSettings(Settings):
             object.__setattr__(self, "sentence_task", task)
         if bool(self.output_dir) == bool(self.output_file):
             self.refuse("output_dir", "or --output_file must be given, and not both")
-        if self.masking == "dynamic" and self.record_format != "compact":
-            self.refuse("masking", "=dynamic needs --record_format=compact")
+        if self.masking == "dynamic" and self.record_format == "full":
+            self.refuse("masking", "=dynamic needs --record_format=compact or packed")
         if self.output_file and self.num_shards:
             self.refuse("num_shards", "contradicts --output_file, which names every file")
         if len({os.path.dirname(path) for path in self.output_files}) > 1:

@@ -10,6 +10,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.data import compact_records, records
 from albert_tf.data.datasets import RecordData
+from albert_tf.data.packed_records import SENTENCE_WEIGHTS
 from albert_tf.formats import pretrained
 from albert_tf.formats.model_card import Card
 from albert_tf.model.config import AlbertConfig
@@ -71,20 +72,38 @@ class PretrainingTask(Task):
         vocabularies = {record_set.metadata.get("spm_sha256") for record_set in sets.values()}
         if len(vocabularies - {None}) > 1:
             raise UserError("--eval_file was made with another vocabulary than --input_file")
-        self.schema = records.pretraining_schema(self.max_seq_length, max_predictions)
         self._all_records = sets
+        self._schemas = {flag: self._schema(record_set) for flag, record_set in sets.items()}
         shuffling = config.shuffle, config.shuffle_buffer_examples
-        data = {flag: RecordData(sets[flag], self.schema, *shuffling) for flag in sets}
+        devices = tf.distribute.get_strategy().num_replicas_in_sync
+        parts = {"input_file": devices * run.gradient_accumulation_steps, "eval_file": devices}
+        data = {
+            flag: RecordData(sets[flag], self._schemas[flag], *shuffling, parts=parts[flag])
+            for flag in sets
+        }
         self.train_data, self.eval_data = data.get("input_file"), data.get("eval_file")
+
+    def _schema(self, record_set: records.RecordSet) -> records.Schema:
+        """The features of the records, whose sizes were compared with the settings before."""
+        length, slots = records.pretraining_lengths(
+            record_set, "input_file", self.config.max_predictions_per_seq or 0
+        )
+        if not record_set.is_packed:
+            return records.pretraining_schema(length, slots)
+        return records.packed_schema(length, slots, records.most_examples(record_set))
 
     def _check_lengths(self, flag: str, record_set: records.RecordSet) -> tuple[int, int]:
         """Sequence length and predictions of records, which must be those of the flags that are given."""
         config = self.config
         # Where training masks, it may mask more or less than the records' settings say.
-        settings = ("max_seq_length", "max_predictions_per_seq")[: 2 - record_set.has_dynamic_masks]
+        may_differ = record_set.has_dynamic_masks and not record_set.is_packed
+        settings = ("max_seq_length", "max_predictions_per_seq")[: 2 - may_differ]
         for setting in settings:
             if value := getattr(config, setting):
                 record_set.require(setting, setting, value)
+        if record_set.is_packed:
+            metadata = record_set.metadata
+            return metadata["max_seq_length"], metadata["max_predictions_per_seq"]
         max_predictions = config.max_predictions_per_seq or 0
         length, slots = records.pretraining_lengths(record_set, flag, max_predictions)
         factor = 2 if record_set.metadata.get("do_permutation") else 1
@@ -149,7 +168,7 @@ class PretrainingTask(Task):
 
     def _sample(self, record_set: records.RecordSet, num_examples: int) -> dict[str, np.ndarray]:
         """The first examples, as one batch."""
-        batch = next(records.first_batches(record_set, self.schema, num_examples))
+        batch = next(records.first_batches(record_set, self._schema(record_set), num_examples))
         return {name: value.numpy() for name, value in batch.items()}
 
     def settings(self) -> Mapping[str, Settings | Mapping]:
@@ -184,7 +203,7 @@ class PretrainingTask(Task):
         """Number of masked tokens and of examples."""
         return {
             "masked_lm_loss": tf.reduce_sum(_masked_lm_weights(features)),
-            "sentence_order_loss": tf.reduce_sum(_example_weights(features)),
+            "sentence_order_loss": tf.reduce_sum(_sentence_weights(features)),
         }
 
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
@@ -234,7 +253,8 @@ class PretrainingTask(Task):
         features = self._sample(record_set, _CHANCE_EXAMPLES)
         masked = features["masked_lm_ids"][features["masked_lm_weights"] > 0]
         counts = np.bincount(masked, minlength=1)
-        swapped = features["next_sentence_labels"].mean()
+        labels = features["next_sentence_labels"]
+        swapped = np.average(labels, weights=features.get(SENTENCE_WEIGHTS))
         return {
             "masked_lm_accuracy": float(counts.max() / max(1, counts.sum())),
             "sentence_order_accuracy": float(max(swapped, 1 - swapped)),
@@ -255,5 +275,14 @@ def _masked_lm(outputs: Outputs, features: Features):
 
 
 def _sentence_order(outputs: Outputs, features: Features):
-    labels = features["next_sentence_labels"][:, 0]
-    return outputs["sentence_order_logits"], labels, _example_weights(features)
+    labels = features["next_sentence_labels"]
+    labels = labels if SENTENCE_WEIGHTS in features else labels[:, 0]
+    return outputs["sentence_order_logits"], labels, _sentence_weights(features)
+
+
+def _sentence_weights(features: Features) -> tf.Tensor:
+    """[B] float, or [B, S] of packed rows: 1 for a real example."""
+    weights = _example_weights(features)
+    if SENTENCE_WEIGHTS not in features:
+        return weights
+    return features[SENTENCE_WEIGHTS] * weights[:, None]
