@@ -1,7 +1,7 @@
 """metadata.json of a folder of records: reading and checking it, and its entries about the shards."""
 
 import base64
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from textwrap import shorten
 from typing import Any, BinaryIO, NoReturn
 
@@ -94,7 +94,11 @@ def check(values: Mapping[str, Any], source: str) -> None:
         _check(values["columns"], dict.fromkeys(values["columns"], _TOKENS), source)
         if not all(isinstance(label, str) for label in values["labels"]):
             _refuse(source, "labels", "texts", values["labels"])
-    for shard in values.get("shards", ()):
+    _check_shards(values.get("shards", ()), is_packed, source)
+
+
+def _check_shards(shards: Sequence[Any], is_packed: bool, source: str) -> None:
+    for shard in shards:
         if not isinstance(shard, dict):
             _refuse(source, "shards", "an object for each file", shard)
         required = {**_SHARD, "rows": _SIZES} if is_packed else _SHARD

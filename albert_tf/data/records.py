@@ -412,6 +412,14 @@ def pretraining_lengths(
     return lengths["input_ids"], lengths["masked_lm_positions"]
 
 
+def schema_of(record_set: RecordSet, flag: str, max_predictions_per_seq: int = 0) -> Schema:
+    """The features of pretraining records, in any format; arguments as of `pretraining_lengths`."""
+    length, slots = pretraining_lengths(record_set, flag, max_predictions_per_seq)
+    if record_set.is_packed:
+        return packed_schema(length, slots, most_examples(record_set))
+    return pretraining_schema(length, slots)
+
+
 def most_examples(record_set: RecordSet) -> int:
     """S: the largest number of examples in a row of packed records."""
     return record_set.metadata["counts"][record_metadata.MOST_EXAMPLES]

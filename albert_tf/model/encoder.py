@@ -249,15 +249,15 @@ class AlbertEncoder(tf_keras.Model):
           seed: int32 [2] that dropout is a function of; drawn from TensorFlow's global generator if None.
 
         Returns:
-          Dictionary of `sequence_output` [B, L, D], `pooled_output` [B, D] (packed: [B, S, D]) and `all_layers`, the outputs [B, L, D] of
-          all pairs of attention and feed-forward block in order; float32.
+          Dictionary of `sequence_output` [B, L, D], `pooled_output` [B, D] (packed: [B, S, D]) and `all_layers`, the
+          outputs [B, L, D] of all pairs of attention and feed-forward block in order; float32.
 
         Raises:
           UserError: the sequence is longer than `max_position_embeddings`.
         """
         input_ids = inputs["input_ids"]
         length, limit = input_ids.shape[1], self.config.max_position_embeddings
-        if length is not None and length > limit:
+        if length is not None and length > limit and "position_ids" not in inputs:
             reason = f"but max_position_embeddings is {limit}: shorten the input"
             raise UserError(f"input_ids has {length} tokens, {reason}")
         segment_ids = inputs.get("segment_ids")

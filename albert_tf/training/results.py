@@ -24,7 +24,7 @@ def describe(state: RunState) -> str:
         data = state.task.train_data
         examples, rows = data.num_examples, data.records_in(run.train_batch_size)
         size = rows // devices // run.gradient_accumulation_steps
-        packed = f" in {rows} rows" if rows != run.train_batch_size else ""
+        packed = f" in {rows} rows" if data.examples_in(1) != 1 else ""
         lines["batch"] = (
             f"{run.train_batch_size}{packed} = {devices} device(s) x {run.gradient_accumulation_steps} accumulated"
             f" x {size};"

@@ -375,7 +375,9 @@ def _write_part(
     if is_packed:
         order, per_row = _packed(job, pairs, order, combine_seeds(settings.random_seed, part, 2))
     compressor = zlib.compressobj(wbits=31) if settings.compression == "gzip" else None
-    make_records = RECORD_MAKERS[settings.record_format, settings.masking]
+    make_records = RECORD_MAKERS[
+        "compact" if is_packed else settings.record_format, settings.masking
+    ]
     ends = np.cumsum(per_row)
     for first_row in range(0, len(per_row), BATCH_RECORDS):
         rows = slice(first_row, first_row + BATCH_RECORDS)

@@ -16,7 +16,6 @@ from albert_tf.data.pretraining_examples import (
     joined_values,
     mask_batch,
 )
-from albert_tf.data.record_metadata import PACKED
 
 
 class RecordBatch(NamedTuple):
@@ -130,6 +129,4 @@ RECORD_MAKERS: Mapping[tuple[str, str], Callable[[Sequences, MaskingRule], Recor
     ("full", "static"): full_records,
     ("compact", "static"): compact_records,
     ("compact", "dynamic"): unmasked_records,
-    (PACKED, "static"): compact_records,  # before `rows_of` joins them
-    (PACKED, "dynamic"): unmasked_records,
 }

@@ -85,8 +85,8 @@ class PretrainingDataSettings(Settings):
     record_format: str = setting(
         "full",
         "full: the original's features, padded; compact: a fifth to a third of the bytes, for training with this"
-        " project alone; packed: compact, several examples in a row of --max_seq_length, so that nothing is computed for"
-        " padding. The default is compact with --masking=dynamic.",
+        " project alone; packed: compact, with several examples in a row of --max_seq_length, so that training computes"
+        " no padding. The default is compact with --masking=dynamic.",
         choices=("full", "compact", "packed"),
     )
     masking: str = setting(

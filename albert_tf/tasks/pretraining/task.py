@@ -73,24 +73,16 @@ class PretrainingTask(Task):
         if len(vocabularies - {None}) > 1:
             raise UserError("--eval_file was made with another vocabulary than --input_file")
         self._all_records = sets
-        self._schemas = {flag: self._schema(record_set) for flag, record_set in sets.items()}
+        predictions = config.max_predictions_per_seq or 0
+        schemas = {flag: records.schema_of(sets[flag], flag, predictions) for flag in sets}
         shuffling = config.shuffle, config.shuffle_buffer_examples
         devices = tf.distribute.get_strategy().num_replicas_in_sync
         parts = {"input_file": devices * run.gradient_accumulation_steps, "eval_file": devices}
         data = {
-            flag: RecordData(sets[flag], self._schemas[flag], *shuffling, parts=parts[flag])
+            flag: RecordData(sets[flag], schemas[flag], *shuffling, parts=parts[flag])
             for flag in sets
         }
         self.train_data, self.eval_data = data.get("input_file"), data.get("eval_file")
-
-    def _schema(self, record_set: records.RecordSet) -> records.Schema:
-        """The features of the records, whose sizes were compared with the settings before."""
-        length, slots = records.pretraining_lengths(
-            record_set, "input_file", self.config.max_predictions_per_seq or 0
-        )
-        if not record_set.is_packed:
-            return records.pretraining_schema(length, slots)
-        return records.packed_schema(length, slots, records.most_examples(record_set))
 
     def _check_lengths(self, flag: str, record_set: records.RecordSet) -> tuple[int, int]:
         """Sequence length and predictions of records, which must be those of the flags that are given."""
@@ -168,7 +160,9 @@ class PretrainingTask(Task):
 
     def _sample(self, record_set: records.RecordSet, num_examples: int) -> dict[str, np.ndarray]:
         """The first examples, as one batch."""
-        batch = next(records.first_batches(record_set, self._schema(record_set), num_examples))
+        predictions = self.config.max_predictions_per_seq or 0
+        schema = records.schema_of(record_set, "input_file", predictions)
+        batch = next(records.first_batches(record_set, schema, num_examples))
         return {name: value.numpy() for name, value in batch.items()}
 
     def settings(self) -> Mapping[str, Settings | Mapping]:
