@@ -62,13 +62,23 @@ def main(settings: PredictSettings) -> None:
     if settings.interactive:
         sys.stdin.reconfigure(errors="replace")
         converse(predictor)
-        return
+    else:
+        answer_lines(predictor, settings.batch_size)
+    for line in predictor.cut_texts():
+        print(line, file=sys.stderr)
+
+
+def answer_lines(predictor: "Predictor", batch_size: int) -> None:
+    """Answers the lines of standard input.
+
+    Raises:
+      UserError: a line is not what is expected.
+    """
     # Wrong bytes become half surrogate pairs, which `parse` refuses.
     sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")
     if sys.stdin.isatty():
         print(f"reading lines, each {predictor.expects}; end with ctrl-D", file=sys.stderr)
-    lines_at_a_time = settings.batch_size * _BATCHES_AT_A_TIME
-    for answer in answers(predictor, sys.stdin, lines_at_a_time):
+    for answer in answers(predictor, sys.stdin, batch_size * _BATCHES_AT_A_TIME):
         print(json.dumps(answer, ensure_ascii=False), flush=True)
 
 

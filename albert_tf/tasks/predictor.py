@@ -5,6 +5,7 @@ that JSON can hold. The features are made by the same functions as in training, 
 """
 
 import abc
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.data.feature_table import FeatureTable, evaluation_batches
 from albert_tf.model.heads import AlbertModel
+from albert_tf.tasks.sequences import cut_report
 from albert_tf.text.tokenizer import Tokenizer
 
 Item = str | Mapping[str, Any]
@@ -63,6 +65,7 @@ class Predictor(abc.ABC):
         self.task = task
         self._batch_size = batch_size
         self._untrained = untrained
+        self._uncut_lengths: dict[str, Counter] = defaultdict(Counter)  # how many texts have them
         self._run = tf.function(self._call)
 
     @abc.abstractmethod
@@ -98,8 +101,18 @@ class Predictor(abc.ABC):
         """Some settings of the task, by name."""
         return {name: self.task[name] for name in names}
 
+    def cut_texts(self) -> list[str]:
+        """A line for each setting that has cut texts since the predictor was made: how many."""
+        return [
+            cut_report(np.fromiter(lengths.elements(), np.int64), name, self.task[name])
+            for name, lengths in self._uncut_lengths.items()
+            if max(lengths) > self.task[name]
+        ]
+
     def outputs(self, table: FeatureTable) -> dict[str, np.ndarray]:
         """The model's outputs for every example, in the table's order; padded to the longest example."""
+        for name, lengths in table.uncut_lengths.items():
+            self._uncut_lengths[name].update(lengths.tolist())
         longest = int(table.lengths.max())
         limit = max(longest, self.task["max_seq_length"])
         buckets = sorted(

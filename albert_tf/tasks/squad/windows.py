@@ -240,7 +240,8 @@ def make_windows(
         {name: [window[name] for window in windows] for name in names}
         for names in (_SEQUENCES, _COLUMNS)
     )
-    return FeatureTable.from_rows(sequences, columns)
+    uncut_lengths = {"max_query_length": list(map(len, queries))}
+    return FeatureTable.from_rows(sequences, columns, uncut_lengths=uncut_lengths)
 
 
 class _Context(NamedTuple):

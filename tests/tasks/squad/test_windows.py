@@ -160,6 +160,7 @@ def test_long_question_loses_its_end(words):
         words, question("the cat", "cat", text="who sat on the mat"), max_query_length=3
     )
     assert pieces(words, table, 0) == "[CLS] who sat on [SEP] the cat [SEP]"
+    assert table.uncut_lengths["max_query_length"].tolist() == [5]
 
 
 @pytest.mark.parametrize("context", ["", " \n\t ", "\u0301"])
