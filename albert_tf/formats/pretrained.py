@@ -13,7 +13,7 @@ import numpy as np
 import safetensors
 import tensorflow as tf
 
-from albert_tf.core import checksums, files
+from albert_tf.core import checksums, files, run_files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import (
     hub_names,
@@ -34,7 +34,7 @@ from albert_tf.formats.weights import (
     match,
     shapes_of,
 )
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import AlbertConfig, where_released
 from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining, AlbertModel
 
 
@@ -96,7 +96,8 @@ def _read(path: str) -> Weights:
     if files.exists(prefix + ".index"):
         return _read_checkpoint(prefix)
     if not files.is_folder(path):
-        raise UserError(f"{path}: no such model (a folder, or the prefix of a checkpoint)")
+        expected = where_released(path) or "expected a folder, or the prefix of a checkpoint"
+        raise UserError(f"{path}: no such model; {expected}")
     if hugging_face.is_model(path):
         return hugging_face.read(path)
     for format in (keras_hub, tf_hub):
@@ -113,7 +114,7 @@ def _read(path: str) -> Weights:
 
 
 def _read_checkpoint(prefix: str) -> Weights:
-    run_folder = run.folder_of(prefix)
+    run_folder = run_files.folder_of(prefix)
     if run_folder:
         return run.read(run_folder, prefix)
     return (model_garden if model_garden.recognises(prefix) else tf1).read(prefix)

@@ -1,7 +1,6 @@
 """Folders of runs, as the runners write them."""
 
 import os
-import re
 from collections import Counter
 
 import tensorflow as tf
@@ -12,13 +11,6 @@ from albert_tf.formats import checkpoint_files, hugging_face
 from albert_tf.formats.weights import Weights, if_exists, shapes_of
 from albert_tf.model.config import AlbertConfig, shortened
 from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining
-
-
-def folder_of(checkpoint: str) -> str:
-    """The folder of the run that wrote a checkpoint; "" if no run did."""
-    match = re.fullmatch(r"(?:(.*)/)?checkpoints(?:/best)?/[^/]+", checkpoint)
-    folder = (match[1] or ".") if match else ""
-    return folder if folder and files.exists(os.path.join(folder, "config.json")) else ""
 
 
 def read(folder: str, checkpoint: str = "") -> Weights:

@@ -6,6 +6,7 @@ This file imports no TensorFlow, so that wrong flags are refused before TensorFl
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -244,6 +245,20 @@ def shortened(value: Any) -> str:
     """A value from a file, for a message: at most 60 characters of it."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def where_released(name: str) -> str:
+    """Where the released model of a size is, for a message; "" for names of other models.
+
+    Args:
+      name: of the size, as users write it: also albert_base_v2, albert/albert-base-v2, or albert-base for version 2.
+    """
+    match = re.fullmatch(r"(?:.*/)?(albert-\w+?)(-v\d)?", name.lower().replace("_", "-"))
+    size = match[1] + (match[2] or "-v2") if match else ""
+    if size not in MODEL_SIZES:
+        return ""
+    archive = f"https://storage.googleapis.com/albert_models/{size.replace('-', '_')}.tar.gz"
+    return f"the released model is hf:albert/{size}, or, to download and unpack, {archive}"
 
 
 def _size(embedding, hidden, layers, heads, **settings) -> dict[str, Any]:

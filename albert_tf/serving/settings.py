@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 
 from albert_tf.core.settings import Settings, setting
+from albert_tf.model.config import where_released
 from albert_tf.tasks import registry
 from albert_tf.tasks.settings import LONGEST_SEQUENCE, files_setting
 
@@ -18,6 +19,7 @@ class ModelSource(Settings):
         "The model: the folder of a model or run, a TF1 checkpoint, a hub module, or hf:NAME. The name of the flag may"
         " be left out.",
         required=True,
+        if_missing=where_released,
     )
     spm_model_file: str = files_setting("SentencePiece model, if the model has none with it.")
     task_module: str = setting(

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from albert_tf.core.settings import LARGEST_SEED, Settings, setting
@@ -185,7 +185,7 @@ class PretrainingDataSettings(Settings):
         return os.path.join(self.output_dir, name)
 
 
-def dynamic_defaults(flags: Mapping[str, Any]) -> Mapping[str, Any]:
+def dynamic_defaults(flags: Mapping[str, Any], given: Set[str] = frozenset()) -> Mapping[str, Any]:
     """Values of flags that are not given with --masking=dynamic, where masks differ without further passes."""
     is_dynamic = flags["masking"] == "dynamic"
     return {"record_format": "compact", "dupe_factor": 1} if is_dynamic else {}
