@@ -31,6 +31,10 @@ def describe(state: RunState) -> str:
             f"{optimizer.optimizer}, warm-up to {peak:g} over {optimizer.num_warmup_steps} steps,"
             f" decay to 0 at step {optimizer.num_train_steps}"
         )
+        if not state.learns():
+            reason = f"raise {state.task.steps_flags} (now {optimizer.num_train_steps} steps)"
+            reason = reason if peak else "raise --learning_rate"
+            lines["WARNING"] = f"every step has learning rate 0, so nothing is learned: {reason}"
     if state.first_step:
         lines["resumed"] = f"at step {state.first_step}"
     lines["chance"] = ", ".join(f"{name} {value:.4f}" for name, value in state.chance.items())

@@ -168,6 +168,21 @@ def test_warm_start_from_a_shallower_model(pretrain, config_file, tmp_path):
         np.testing.assert_array_equal(weights(folder)[name], value, err_msg=name)
 
 
+@pytest.mark.parametrize(
+    ("flags", "advice"),
+    [
+        (["--num_train_steps=1", "--num_warmup_steps=1"], "--num_train_steps (now 1 steps)"),
+        (["--learning_rate=0", "--stop_after_steps=1"], "--learning_rate"),
+        (["--num_train_steps=2", "--num_warmup_steps=0", "--stop_after_steps=1"], ""),
+    ],
+)
+def test_a_schedule_without_any_learning_rate_is_warned_of(pretrain, capsys, flags, advice):
+    pretrain(*flags)
+    warnings = [line for line in capsys.readouterr().out.splitlines() if "WARNING" in line]
+    nothing = "WARNING   every step has learning rate 0, so nothing is learned: raise "
+    assert warnings == ([nothing + advice] if advice else [])
+
+
 def test_mixed_precision_trains(pretrain):
     exact = pretrain(name="exact")
     for policy in ("mixed_bfloat16", "mixed_float16"):
