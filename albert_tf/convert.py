@@ -33,6 +33,7 @@ def main(settings: ConvertSettings) -> None:
     """Reads a model, reports on it, writes it."""
     from albert_tf.core import files
     from albert_tf.formats import model_card, pretrained  # TensorFlow
+    from albert_tf.serving import predictors
     from albert_tf.tasks import registry
 
     settings.register_task()
@@ -57,7 +58,7 @@ def main(settings: ConvertSettings) -> None:
         settings.format,
         settings.spm_model_file or weights.vocabulary,
         do_lower_case=weights.do_lower_case is not False,
-        task=weights.task,
+        task=predictors.recorded_settings(weights),
         untrained=report.initialised,
         card=model_card.Card(text=definition.card if definition else None),
     )

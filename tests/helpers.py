@@ -1,13 +1,14 @@
 """What tests share besides fixtures: a tiny configuration, random features, runners in this process, small data."""
 
 import dataclasses
+import functools
 import io
 import json
 import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
@@ -19,6 +20,7 @@ from albert_tf.core import flags as cli
 from albert_tf.core.settings import Settings
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks import registry
+from albert_tf.tasks import runner as runner_program
 from albert_tf.tasks.classification.definition import DEFINITION as CLASSIFICATION
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.race.definition import DEFINITION as RACE
@@ -141,7 +143,7 @@ def settings_here(
     script: str,
     classes: Sequence[type[Settings]],
     arguments: Iterable[object],
-    defaults: Callable[[Mapping], Mapping] | None = None,
+    defaults: Callable[[Mapping, Set], Mapping] | None = None,
 ) -> list[Settings]:
     """The settings that a script makes of its command line, before it checks them with each other."""
     values = flags.FlagValues()
@@ -206,7 +208,8 @@ def fine_tuning_settings(runner: str, *arguments: object) -> list[Settings]:
     """The settings that run_<runner>.py makes of its command line, checked as there: run, optimiser, task."""
     definition = RUNNERS[runner]
     classes = (FineTuningRunConfig, FineTuningOptimizerConfig, definition.settings)
-    settings = settings_here(f"run_{runner}.py", classes, arguments, definition.preset)
+    defaults = functools.partial(runner_program.defaults, definition)
+    settings = settings_here(f"run_{runner}.py", classes, arguments, defaults)
     for one in settings:
         cli.check_paths(one)
         one.check_with({type(other): other for other in settings})

@@ -94,6 +94,28 @@ def test_spans_are_the_runners(version, finished, task_files):
             assert answer["null_odds"] == pytest.approx(odds[id], abs=1e-5)
 
 
+@pytest.mark.parametrize("task", ["squad1.1", "squad2.0"])
+def test_a_checkpoint_is_used_with_the_settings_of_its_run(task, finished):
+    folder = finished(task).folder
+    (checkpoint,) = folder.glob("checkpoints/step-*.index")
+    task = predictors.load_predictor(str(checkpoint)).task
+    expected = {"max_seq_length": 40, "doc_stride": 13, "max_query_length": 9}
+    assert {**expected, "max_answer_length": 6}.items() <= task.items()
+
+
+def test_texts_that_are_cut_are_counted_once(finished, monkeypatch, capsys):
+    lines = ["anna saw bert .", "anna " * 32, "bert " * 31 + "\tanna"]
+    stdin = io.TextIOWrapper(io.BytesIO("\n".join(lines).encode()))
+    monkeypatch.setattr("sys.stdin", stdin)
+    model = str(finished("tsv").folder)
+    predict.main(predict.PredictSettings(model=model, batch_size=1, max_seq_length=34))
+    output = capsys.readouterr()
+    assert len(output.out.splitlines()) == 3
+    assert output.err == (
+        "3 texts, 1 of them (33 %) cut at --max_seq_length=34; 95 % have at most 35 tokens\n"
+    )
+
+
 # --- Pretrained models
 
 

@@ -14,6 +14,7 @@ from absl import logging
 from albert_tf.core import checksums, files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import model_card, tokenizer_files, torch_file
+from albert_tf.formats.description import CONFIG, HF_OWN_KEY
 from albert_tf.formats.weights import (
     POOLER,
     Weights,
@@ -31,7 +32,7 @@ from albert_tf.model.heads import (
     AlbertModel,
 )
 
-WEIGHTS, CONFIG, VOCABULARY = "model.safetensors", "config.json", "spiece.model"
+WEIGHTS, VOCABULARY = "model.safetensors", "spiece.model"
 TORCH_WEIGHTS = "pytorch_model.bin"
 INDEX = ".index.json"  # ends the name of the index of weights in several files
 WEIGHT_FILES = (WEIGHTS, WEIGHTS + INDEX, TORCH_WEIGHTS, TORCH_WEIGHTS + INDEX)  # best first
@@ -131,7 +132,7 @@ def read(folder: str) -> Weights:
     """
     path = os.path.join(folder, CONFIG)
     values = files.read_json(path)
-    own = values.pop("albert_tf", {})
+    own = values.pop(HF_OWN_KEY, {})
     for key, expected in (("model_type", "albert"), ("position_embedding_type", "absolute")):
         if (value := values.get(key, expected)) != expected:
             raise UserError(f"{path}: {key} is {shortened(value)}, expected {expected!r}")
@@ -361,7 +362,7 @@ def _their_config(
         "pad_token_id": 0,
         "bos_token_id": 2,
         "eos_token_id": 3,
-        "albert_tf": {
+        HF_OWN_KEY: {
             "share_parameters": config.share_parameters,
             "num_hidden_groups": config.num_hidden_groups,
             "model_class": type(model).__name__,

@@ -11,12 +11,13 @@ import tensorflow as tf
 from albert_tf.core import checksums, files
 from albert_tf.core.errors import UserError
 from albert_tf.formats import checkpoint_files
+from albert_tf.formats.description import TF1_CONFIG as CONFIG
+from albert_tf.formats.description import TF1_OWN_KEY
 from albert_tf.formats.weights import Weights, if_exists
 from albert_tf.model.config import AlbertConfig, shortened
 from albert_tf.model.heads import AlbertModel
 
-_OWN_KEY = "_albert_tf"  # of our settings in the configuration; the original ignores unknown keys
-CONFIG, CHECKPOINT, VOCABULARY = "albert_config.json", "model.ckpt-best", "30k-clean.model"
+CHECKPOINT, VOCABULARY = "model.ckpt-best", "30k-clean.model"
 
 
 def read(prefix: str) -> Weights:
@@ -33,9 +34,9 @@ def read(prefix: str) -> Weights:
     if not files.exists(path):
         raise UserError(f"{prefix}: expected {CONFIG} beside the checkpoint, found none")
     values = files.read_json(path)
-    own = values.pop(_OWN_KEY, {})
+    own = values.pop(TF1_OWN_KEY, {})
     if not isinstance(own, dict):
-        raise UserError(f"{path}: expected an object under {_OWN_KEY}, got {shortened(own)}")
+        raise UserError(f"{path}: expected an object under {TF1_OWN_KEY}, got {shortened(own)}")
     names = ("model_class", "do_lower_case", "task", "left_out")
     own = {name: own[name] for name in names if name in own}
     config = AlbertConfig.from_dict(values, source=path)
@@ -87,7 +88,7 @@ def write(
         "task": dict(task),
         **({"left_out": sorted(untrained)} if untrained else {}),
     }
-    values = {**model.config.to_dict(), _OWN_KEY: own}
+    values = {**model.config.to_dict(), TF1_OWN_KEY: own}
     contents = {CONFIG: (json.dumps(values, indent=2) + "\n").encode()}
     if spm_model_file:
         contents[VOCABULARY] = files.read_bytes(spm_model_file)

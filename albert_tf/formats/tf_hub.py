@@ -21,12 +21,12 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import model_garden, tf1
+from albert_tf.formats.description import ASSETS, EXPORT
 from albert_tf.formats.weights import Weights, shapes_of
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
 
-GRAPH, VARIABLES, ASSETS = "saved_model.pb", "variables/variables", "assets"
-EXPORT = "export.json"  # among the assets of our own exports: what they are
+GRAPH, VARIABLES = "saved_model.pb", "variables/variables"
 
 _TANH_FORM = np.float32(0.044715)  # of gelu; no other part of a graph contains this number
 # Operations of activations that this project does not have; Erf is of the exact gelu.

@@ -17,8 +17,9 @@ from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
 
 from albert_tf.core.errors import UserError
+from albert_tf.formats.description import TOKENIZER_SETTINGS
 
-TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+TOKENIZER, SETTINGS = "tokenizer.json", TOKENIZER_SETTINGS
 
 _NEVER = -100.0  # added to the score of a token that must not be chosen
 _SPECIAL = {

@@ -1,9 +1,10 @@
 """A finished model from disk, with its vocabulary and the settings of its task, as a `Predictor`."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.core.errors import UserError
-from albert_tf.formats import pretrained
+from albert_tf.formats import description, pretrained
 from albert_tf.formats.weights import Weights
 from albert_tf.model.config import shortened
 from albert_tf.tasks import registry
@@ -90,6 +91,14 @@ def tokenizer_of(
     return tokenizer
 
 
+def recorded_settings(weights: Weights) -> Mapping[str, Any]:
+    """The settings of the task that a model was fine-tuned for; of a run's checkpoint, from the run's config.json."""
+    known = description.describe(weights.source)
+    if weights.task or not known.task_name:
+        return weights.task
+    return definition_of(weights).settings.of_model(known.settings)
+
+
 def task_settings_of(weights: Weights, max_seq_length: int = 0) -> dict[str, Any]:
     """The settings that the features of a model depend on, besides its vocabulary.
 
@@ -106,14 +115,15 @@ def task_settings_of(weights: Weights, max_seq_length: int = 0) -> dict[str, Any
     limit = weights.config.max_position_embeddings
     settings = {"max_seq_length": limit, **predictor_class_of(weights).default_settings}
     settings["max_seq_length"] = min(limit, settings["max_seq_length"])
+    recorded = recorded_settings(weights)
     for name, default in settings.items():
-        value = weights.task.get(name, default)
+        value = recorded.get(name, default)
         is_number = type(value) is int or (type(value) is float and type(default) is float)
         if type(default) in (int, float) and not is_number:
             raise UserError(
                 f"{weights.source}: {name} of its task must be a number, got {shortened(value)}"
             )
-    settings |= weights.task
+    settings |= recorded
     settings["max_seq_length"] = max_seq_length or settings["max_seq_length"]
     if settings["max_seq_length"] > limit:
         raise UserError(

@@ -25,6 +25,9 @@ from albert_tf.tasks.settings import (
     FineTuningConfig,
     FineTuningOptimizerConfig,
     FineTuningRunConfig,
+    check_fixed,
+    check_length,
+    model_of,
 )
 from albert_tf.tasks.source import Source, plain_settings
 from albert_tf.text.tokenizer import Tokenizer
@@ -55,6 +58,7 @@ class FineTuningTask(Task):
     """
 
     keeps = "best"
+    steps_flags = "--num_train_epochs or --num_train_steps"
     model_class: type[AlbertModel]
     source_class: type[Source]
 
@@ -88,9 +92,7 @@ class FineTuningTask(Task):
 
     def _origin(self) -> str:
         """Path of the weights: the initial checkpoint, or the run itself where nothing is trained."""
-        run = self.run
-        has_run = tf.io.gfile.isdir(os.path.join(run.output_dir, "checkpoints"))
-        return run.output_dir if has_run and not run.do_train else run.init_checkpoint
+        return model_of({**self.config.to_dict(), **self.run.to_dict()})
 
     def _has_head(self) -> bool:
         """Whether the weights have a head of this task."""
@@ -133,6 +135,9 @@ class FineTuningTask(Task):
                 f"{self._origin()}: has no head for {self.task_name} with the outputs"
                 f" {', '.join(self.labels)}; fine-tune it with --do_train first"
             )
+        if not self.run.do_train:  # programs have checked it, except for models on a hub
+            fixed = {name: getattr(config, name) for name in config.names(of_model="fixed")}
+            check_fixed(fixed, self._weights.task, self._weights.source)
         checkpoint = self._weights and self._weights.config
         chosen = config.chosen_config(self.run, checkpoint, tokenizer.vocab_size)
         if tokenizer.vocab_size != chosen.vocab_size:
@@ -140,12 +145,7 @@ class FineTuningTask(Task):
                 f"{self.spm_model_file}: has {tokenizer.vocab_size} tokens, but the model's vocab_size is"
                 f" {chosen.vocab_size}; give the vocabulary that the model was pretrained with (--spm_model_file)"
             )
-        if config.max_seq_length > chosen.max_position_embeddings:
-            config.refuse(
-                "max_seq_length",
-                f"({config.max_seq_length}) is above the model's max_position_embeddings"
-                f" {chosen.max_position_embeddings}",
-            )
+        check_length(config.max_seq_length, chosen.max_position_embeddings)
         if self._weights:
             pretrained.check_same_sizes(self._weights, chosen)
             self._weights = self._weights if has_head else self._weights.without_head()
@@ -163,7 +163,8 @@ class FineTuningTask(Task):
         if self._weights:
             report = pretrained.assign_weights(model.named_variables(), self._weights)
             self._initialised = report.initialised
-            head = f"a new one for {self.task_name}" if report.initialised else "its own"
+            is_new = any(not name.startswith("bert/") for name in report.initialised)
+            head = f"a new one for {self.task_name}" if is_new else "its own"
             print(f"{report.describe(self._weights.source)}\n  head: {head}", flush=True)
         else:
             self._initialised = list(model.named_variables())
@@ -200,8 +201,10 @@ class FineTuningTask(Task):
         )
 
     def task_settings(self) -> dict[str, Any]:
-        """The settings that users of the finished model need for its features, such as `max_seq_length`."""
-        return plain_settings(self.source.featuriser(self.tokenizer)[1])
+        """The settings that users of the finished model need, such as `max_seq_length`."""
+        own = self.config.of_model(self.config.to_dict())
+        del own["do_lower_case"]  # the files of the vocabulary say it
+        return {**plain_settings(self.source.featuriser(self.tokenizer)[1]), **own}
 
     # --- Data ---
 

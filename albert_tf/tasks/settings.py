@@ -1,11 +1,14 @@
 """Settings that tasks share: the choice of the model, and the settings of all fine-tuning."""
 
+import contextlib
 import dataclasses
 import math
 import os
 from collections.abc import Mapping
 from typing import Any
 
+from albert_tf.core import files
+from albert_tf.core.errors import UserError
 from albert_tf.core.settings import LARGEST_INT32, Settings, changed, setting
 from albert_tf.core.workers import num_workers_setting
 from albert_tf.model.config import MODEL_SIZES, SHARING_STRATEGIES, AlbertConfig
@@ -179,6 +182,65 @@ class FineTuningOptimizerConfig(OptimizerConfig):
 _FINE_TUNING_RATES = ((768, 3e-5), (1024, 2e-5), (2048, 1e-5), (math.inf, 5e-6))
 
 
+def holds_run(folder: str) -> bool:
+    """Whether a folder holds a run with checkpoints, as far as a look at the disk can tell."""
+    with contextlib.suppress(OSError):
+        return files.is_folder(os.path.join(folder, "checkpoints"))
+    return False
+
+
+def model_of(values: Mapping[str, Any]) -> str:
+    """Path of the model that a fine-tuning program uses; "" if training starts from random weights.
+
+    Args:
+      values: of all flags.
+
+    Returns:
+      The first member of an ensemble; where nothing is trained, the run in --output_dir if there is one; otherwise the
+      initial checkpoint.
+    """
+    if values["ensemble"]:
+        return values["ensemble"].split(",")[0]
+    if not values["do_train"] and holds_run(values["output_dir"]):
+        return values["output_dir"]
+    return values["init_checkpoint"]
+
+
+def check_fixed(given: Mapping[str, Any], trained: Mapping[str, Any], source: str) -> None:
+    """Checks settings against those that a model was trained with.
+
+    Args:
+      given: by name.
+      trained: by name; a setting that it lacks is not compared.
+      source: path of the model.
+
+    Raises:
+      UserError: two values differ; names the flag.
+    """
+    for name, value in given.items():
+        if name in trained and value != trained[name]:
+            own, other = as_flag(name, trained[name]), as_flag(name, value)
+            raise UserError(f"{other} contradicts {source}, which was trained with {own}; use that")
+
+
+def check_length(max_seq_length: int, max_position_embeddings: int) -> None:
+    """Checks that a model has a position for every token.
+
+    Raises:
+      UserError: it has not.
+    """
+    if max_seq_length > max_position_embeddings:
+        raise UserError(
+            f"--max_seq_length ({max_seq_length}) is above the model's max_position_embeddings"
+            f" {max_position_embeddings}"
+        )
+
+
+def as_flag(name: str, value: Any) -> str:
+    """A setting as it stands on a command line."""
+    return f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningConfig(ModelChoice):
     """Settings of all fine-tuning tasks."""
@@ -186,12 +248,15 @@ class FineTuningConfig(ModelChoice):
     spm_model_file: str = files_setting(
         "SentencePiece model of the vocabulary; by default the one in --init_checkpoint's folder."
     )
-    do_lower_case: bool = setting(True, "Whether text is lower-cased; false for a cased model.")
+    do_lower_case: bool = setting(
+        True, "Whether text is lower-cased; false for a cased model.", of_model="fixed"
+    )
     max_seq_length: int = setting(
         128,
-        "Largest number of tokens of a sequence; longer text is cut.",
+        "Largest number of tokens of a sequence; longer text is cut. A model with fewer positions lowers the default.",
         minimum=8,
         maximum=LONGEST_SEQUENCE,
+        of_model="fixed",
     )
     length_buckets: int | None = setting(
         None,
@@ -249,9 +314,7 @@ class FineTuningConfig(ModelChoice):
         run = others[FineTuningRunConfig]
         if self.ensemble:
             return
-        folder = os.path.join(run.output_dir, "checkpoints")
-        has_run = os.path.isdir(folder) or "://" in folder
-        if run.do_train or not has_run:
+        if run.do_train or not holds_run(run.output_dir):
             self.check_model(run)
             if not run.do_train and not run.init_checkpoint:
                 run.refuse("init_checkpoint", "is required without --do_train: a fine-tuned model")

@@ -1,5 +1,6 @@
 """Fine-tuning from flags to files: every task in every mode, the best checkpoint, and what must change no number."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -16,7 +17,8 @@ import tensorflow as tf
 from albert_tf import load_pretrained
 from albert_tf.data.records import EXAMPLE_WEIGHTS
 from albert_tf.model import heads
-from tests.helpers import ROOT, fine_tune_here, make_task
+from albert_tf.tasks import registry
+from tests.helpers import ROOT, RUNNERS, fine_tune_here, fine_tuning_settings, make_task
 
 TASKS = ["mrpc", "stsb", "tsv", "squad1.1", "squad2.0", "race"]
 MODEL_CLASSES = {
@@ -138,31 +140,23 @@ def test_evaluation_depends_on_neither_batch_nor_lengths(task, finished, tmp_pat
 
 def only_unlabelled(task: str, task_files: pathlib.Path, folder: pathlib.Path) -> list[str]:
     """Flags of a task that name nothing but data without labels."""
-    tsv = task_files / "tsv" / "test.tsv"
-    questions = task_files / "squad" / "questions.json"
-    short = ["--max_seq_length=40", "--doc_stride=13", "--max_query_length=9"]
-    windows = [f"--predict_file={questions}", *short, "--max_answer_length=6"]
     if task == "tsv":
-        return [
-            "--task_name=tsv",
-            f"--predict_file={tsv}",
-            "--text_columns=review",
-            "--id_column=name",
-            "--max_seq_length=33",
-        ]
+        return [f"--predict_file={task_files / 'tsv' / 'test.tsv'}"]
     if task.startswith("squad"):
-        return [f"--version={task.removeprefix('squad')}", *windows]
+        return [f"--predict_file={task_files / 'squad' / 'questions.json'}"]
     if task == "race":
         shutil.copytree(task_files / "RACE" / "test", folder / "RACE" / "test")
-        return [f"--data_dir={folder / 'RACE'}", "--max_seq_length=48", "--max_qa_length=17"]
+        return [f"--data_dir={folder / 'RACE'}"]
     name = {"mrpc": "MRPC", "stsb": "STS-B"}[task]
     (folder / name).mkdir()
     shutil.copy(task_files / "glue" / name / "test.tsv", folder / name / "test.tsv")
-    return [f"--task_name={name}", f"--data_dir={folder}", "--max_seq_length=33"]
+    return [f"--data_dir={folder}"]
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_finished_run_predicts_without_any_label(task, finished, task_files, tmp_path):
+def test_a_finished_run_predicts_with_its_own_settings_without_any_label(
+    task, finished, task_files, tmp_path
+):
     run = finished(task)
     folder = tmp_path / "run"
     shutil.copytree(run.folder, folder)
@@ -181,6 +175,99 @@ def test_a_finished_run_predicts_without_any_label(task, finished, task_files, t
     # What the training has written stays.
     for name in ("results.json", "config.json", "metrics.jsonl", "eval_metrics.jsonl"):
         assert (folder / name).read_bytes() == (run.folder / name).read_bytes(), name
+
+
+EVAL_FILES = {
+    "tsv": "--eval_file={tasks}/tsv/dev.tsv",
+    "squad1.1": "--eval_file={tasks}/squad/dev-v1.1.json",
+    "race": "--data_dir={tasks}/RACE",
+}
+
+
+@pytest.mark.parametrize("task", EVAL_FILES)
+def test_a_model_folder_is_evaluated_with_the_settings_of_its_training(
+    task, finished, task_files, tmp_path, capsys
+):
+    run = finished(task)
+    flags = [EVAL_FILES[task].format(tasks=task_files), "--do_train=false", "--num_workers=1"]
+    start = f"--init_checkpoint={run.folder / 'model'}"
+    results = fine_tune_here(run.runner, *flags, start, f"--output_dir={tmp_path}")
+    assert results["eval"] == pytest.approx(run.results["eval"], rel=1e-4, abs=1e-5)
+    assert "  head: its own\n" in capsys.readouterr().out
+
+
+def test_a_model_folder_answers_with_the_threshold_that_its_run_chose(
+    finished, task_files, tmp_path
+):
+    run = finished("squad2.0")
+    threshold = json.loads((run.folder / "predictions" / "null_threshold.json").read_text())
+    assert threshold["null_threshold"] != 0
+    flags = [f"--predict_file={task_files / 'squad' / 'questions.json'}", "--num_workers=1"]
+    flags += ["--do_train=false", "--do_eval=false", "--do_predict"]
+    flags += [f"--init_checkpoint={run.folder / 'model'}", f"--output_dir={tmp_path}"]
+    fine_tune_here(run.runner, *flags)
+    for name in ("predictions.json", "null_odds.json"):
+        before, after = (
+            (place / "predictions" / name).read_text() for place in (run.folder, tmp_path)
+        )
+        assert json.loads(after) == pytest.approx(json.loads(before), rel=1e-4), name
+
+
+def test_a_run_of_one_step_is_warned_of(task_flags, tmp_path, capsys):
+    runner, flags = task_flags["race"]
+    flags = [flag for flag in flags if "num_train_steps" not in flag]
+    short = ["--num_train_epochs=0.1", "--do_eval=false", f"--output_dir={tmp_path}"]
+    fine_tune_here(runner, *flags, *short)
+    advice = "raise --num_train_epochs or --num_train_steps (now 1 steps)"
+    assert f"so nothing is learned: {advice}\n" in capsys.readouterr().out
+
+
+def test_training_takes_no_settings_of_a_finished_run(finished):
+    run = finished("squad1.1")
+    files = [flag for flag in run.flags if "_file=" in flag]
+    flags = [*files, "--version=1.1", f"--init_checkpoint={run.folder}", "--max_query_length=9"]
+    _, _, config = fine_tuning_settings(run.runner, *flags, "--output_dir=unused")
+    assert config.doc_stride == 128
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_all_that_features_are_made_with_belongs_to_the_model(task, finished):
+    run = finished(task)
+    *_, config = fine_tuning_settings(run.runner, *run.flags, "--output_dir=unused")
+    source = registry.resolve(RUNNERS[run.runner].source)(config)
+    function, settings = source.feature_function
+    names = {field.name for field in dataclasses.fields(settings)} - {"tokenizer"}
+    assert names <= {*config.names(of_model="fixed")}
+    model = json.loads((run.folder / "model" / "config.json").read_text())["albert_tf"]["task"]
+    belonging = {**config.of_model(config.to_dict())}
+    assert belonging.pop("do_lower_case") is True  # in tokenizer_config.json
+    assert belonging.items() <= model.items()
+
+
+def test_a_run_says_how_many_texts_are_cut_also_with_features_from_the_cache(
+    task_flags, tmp_path, capsys
+):
+    lines = {
+        "mrpc": "lengths of mrpc train: 22 texts, 3 of them (14 %) cut at --max_seq_length=33;",
+        "squad2.0": "lengths of squad2.0 train: 9 questions, 6 of them (67 %) with a context that needs several",
+        "race": "lengths of race train: 10 questions with passage and option, 5 of them (50 %) cut at",
+    }
+    for task, line in lines.items():
+        runner, flags = task_flags[task]
+        reports = []
+        for _ in range(2):
+            make_task(runner, *flags, f"--feature_cache_dir={tmp_path}")
+            output = capsys.readouterr().out.splitlines()
+            reports.append([line for line in output if line.startswith("lengths of ")])
+        assert reports[0] == reports[1] and line in "\n".join(reports[0])
+
+
+def test_a_model_with_fewer_positions_lowers_the_default_length(task_flags, tmp_path):
+    for task, name in {"tsv": "classifier", "race": "race"}.items():
+        _, flags = task_flags[task]
+        flags = [flag for flag in flags if "length" not in flag]
+        _, _, config = fine_tuning_settings(name, *flags, "--output_dir=unused")
+        assert config.max_seq_length == 64
 
 
 def test_predictions_name_every_example(finished, task_files):
