@@ -7,7 +7,7 @@ from typing import Any
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
-from albert_tf.formats.description import describe
+from albert_tf.formats.description import Description, describe
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks import registry
 from albert_tf.tasks.settings import (
@@ -52,9 +52,11 @@ def defaults(
     Raises:
       UserError: a given flag contradicts the model, or the preset has no settings for the task.
     """
-    model = describe(path := model_of(values))
-    trained = {}
-    if (values["ensemble"] or not values["do_train"]) and model.task_name in definition.names:
+    path, trained = model_of(values), {}
+    only_uses = bool(values["ensemble"]) or not values["do_train"]
+    # TensorFlow reads what is not on the disk, so only where the flags depend on it.
+    model = describe(path) if only_uses or "://" not in path else Description()
+    if only_uses and model.task_name in definition.names:
         trained = definition.settings.of_model(model.settings)
         fixed = given & {*definition.settings.names(of_model="fixed")}
         check_fixed({name: values[name] for name in sorted(fixed)}, trained, path)

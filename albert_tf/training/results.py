@@ -32,7 +32,7 @@ def describe(state: RunState) -> str:
             f" decay to 0 at step {optimizer.num_train_steps}"
         )
         if not state.learns():
-            reason = f"raise {state.task.steps_flags} (now {optimizer.num_train_steps} steps)"
+            reason = f"raise {state.task.steps_flags} (now {optimizer.num_train_steps})"
             reason = reason if peak else "raise --learning_rate"
             lines["WARNING"] = f"every step has learning rate 0, so nothing is learned: {reason}"
     if state.first_step:

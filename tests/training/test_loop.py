@@ -171,7 +171,7 @@ def test_warm_start_from_a_shallower_model(pretrain, config_file, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "advice"),
     [
-        (["--num_train_steps=1", "--num_warmup_steps=1"], "--num_train_steps (now 1 steps)"),
+        (["--num_train_steps=1", "--num_warmup_steps=1"], "--num_train_steps (now 1)"),
         (["--learning_rate=0", "--stop_after_steps=1"], "--learning_rate"),
         (["--num_train_steps=2", "--num_warmup_steps=0", "--stop_after_steps=1"], ""),
     ],
