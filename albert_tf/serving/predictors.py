@@ -96,7 +96,8 @@ def recorded_settings(weights: Weights) -> Mapping[str, Any]:
     known = description.describe(weights.source)
     if weights.task or not known.task_name:
         return weights.task
-    return definition_of(weights).settings.of_model(known.settings)
+    settings = definition_of(weights).settings.of_model(known.settings)
+    return {name: value for name, value in settings.items() if name != "do_lower_case"}
 
 
 def task_settings_of(weights: Weights, max_seq_length: int = 0) -> dict[str, Any]:
