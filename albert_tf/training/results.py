@@ -35,8 +35,10 @@ def describe(state: RunState) -> str:
             reason = f"raise {state.task.steps_flags} (now {optimizer.num_train_steps})"
             reason = reason if peak else "raise --learning_rate"
             lines["WARNING"] = f"every step has learning rate 0, so nothing is learned: {reason}"
-    if state.first_step:
+    if state.first_step and run.do_train:
         lines["resumed"] = f"at step {state.first_step}"
+    elif state.first_step:
+        lines["trained"] = f"up to step {state.first_step}"
     lines["chance"] = ", ".join(f"{name} {value:.4f}" for name, value in state.chance.items())
     return "\n".join(f"{name:<10}{text}" for name, text in lines.items() if text)
 

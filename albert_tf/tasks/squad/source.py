@@ -30,7 +30,11 @@ class SquadSource(Source):
             return []
         windows = np.bincount(indices)  # of each question
         several = int(np.sum(windows > 1))
-        share = f"{several:,} of them ({100 * several / len(windows):.0f} %)" if several else "none"
+        share = (
+            f"{several:,} of them ({100 * several / len(windows):.0f} %)"
+            if several
+            else "none of them"
+        )
         line = (
             f"{len(windows):,} questions, {share} with a context that needs several windows of"
             f" --max_seq_length={self.config.max_seq_length}; {len(table):,} windows, {windows.max()} at most"
