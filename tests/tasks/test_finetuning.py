@@ -18,7 +18,17 @@ from albert_tf import load_pretrained
 from albert_tf.data.records import EXAMPLE_WEIGHTS
 from albert_tf.model import heads
 from albert_tf.tasks import registry
-from tests.helpers import ROOT, RUNNERS, fine_tune_here, fine_tuning_settings, make_task
+from albert_tf.training.devices import make_strategy
+from albert_tf.training.results import describe
+from albert_tf.training.state import start_run
+from tests.helpers import (
+    ROOT,
+    RUNNERS,
+    fine_tune_here,
+    fine_tuning_settings,
+    fine_tuning_task,
+    make_task,
+)
 
 TASKS = ["mrpc", "stsb", "tsv", "squad1.1", "squad2.0", "race"]
 MODEL_CLASSES = {
@@ -213,13 +223,15 @@ def test_a_model_folder_answers_with_the_threshold_that_its_run_chose(
         assert json.loads(after) == pytest.approx(json.loads(before), rel=1e-4), name
 
 
-def test_a_run_of_one_step_is_warned_of(task_flags, tmp_path, capsys):
+def test_a_run_of_one_step_is_warned_of(task_flags, tmp_path):
     runner, flags = task_flags["race"]
     flags = [flag for flag in flags if "num_train_steps" not in flag]
-    short = ["--num_train_epochs=0.1", "--do_eval=false", f"--output_dir={tmp_path}"]
-    fine_tune_here(runner, *flags, *short)
+    flags += ["--num_train_epochs=0.1", "--do_eval=false", f"--output_dir={tmp_path}"]
+    run, optimizer, config = fine_tuning_settings(runner, *flags)
+    with make_strategy(run).scope():
+        state = start_run(fine_tuning_task(runner)(config, run), run, optimizer)
     advice = "raise --num_train_epochs or --num_train_steps (now 1)"
-    assert f"so nothing is learned: {advice}\n" in capsys.readouterr().out
+    assert f"so nothing is learned: {advice}" in describe(state)
 
 
 def test_training_takes_no_settings_of_a_finished_run(finished):
