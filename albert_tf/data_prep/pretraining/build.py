@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import albert_tf
+from albert_tf.core import compilation
 from albert_tf.core.locks import locked
 from albert_tf.core.workers import Workers
 from albert_tf.data.pretraining_examples import (
@@ -37,6 +38,7 @@ from albert_tf.data.pretraining_examples import (
     Documents,
     MaskingRule,
     PairRule,
+    Sequences,
     Vocabulary,
     combine_seeds,
     join_pairs,
@@ -88,7 +90,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
     tokenizer = Tokenizer.from_file(settings.spm_model_file, do_lower_case=settings.do_lower_case)
 
     def build(job: Job) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        job.tokenizer.encode([])  # makes its tables, so that copies of this process have them
+        compile_functions(job)
         with Workers(settings.num_workers, job) as workers:
             text_counts = tokenize_text(job, workers, [file.path for file in inputs])
             plan = plan_parts(settings, text_counts)
@@ -183,6 +185,14 @@ def make_job(settings: PretrainingDataSettings, tokenizer: Tokenizer, work: Work
     pairs = pair_rule(vocabulary.is_word_start, **{name: values[name] for name in PAIR_SETTINGS})
     masks = masking_rule(vocabulary, **{name: values[name] for name in MASKING_SETTINGS})
     return Job(settings, LineTokenizer(tokenizer), work, pairs, masks)
+
+
+def compile_functions(job: Job) -> None:
+    """Makes the vocabulary's tables and compiles all functions, so that worker processes do not each do it."""
+    with compilation.announced(PROGRAM, "the functions that make records", 20):
+        documents = _as_documents(job.tokenizer, [], [])
+        pairs, seeds, _ = _plan_pass(job, documents, 0, 0)
+        _encode(job, documents.ids, pairs, seeds[shuffled(len(pairs), combine_seeds(0, 0))])
 
 
 # --- Step 1: text -> tokenized blocks.
@@ -353,23 +363,32 @@ def _write_part(
     ids, pairs, seeds = _pairs_of_part(job, plan, part)
     order = shuffled(len(pairs), combine_seeds(settings.random_seed, part, 1))
     compressor = zlib.compressobj(wbits=31) if settings.compression == "gzip" else None
-    make_records = RECORD_MAKERS[settings.record_format, settings.masking]
     for start in range(0, len(order), BATCH_EXAMPLES):
         rows = order[start : start + BATCH_EXAMPLES]
-        sequences = join_pairs(
-            ids, pairs[rows], seeds[rows], job.masking_rule, max_seq_length=settings.max_seq_length
-        )
-        batch = make_records(sequences, job.masking_rule)
-        records = record_writer.encode_examples(batch.features, batch.lengths).data
+        sequences, num_masked, records = _encode(job, ids, pairs[rows], seeds[rows])
         output.write(compressor.compress(records) if compressor else records)
         num_changed = int(sequences.labels.sum())
         counts["examples"] += len(rows)
         counts["pieces"] += int(sequences.num_tokens.sum())
-        counts["masked_pieces"] += batch.num_masked
+        counts["masked_pieces"] += num_masked
         counts["label_0"] += len(rows) - num_changed
         counts["label_1"] += num_changed
     if compressor:
         output.write(compressor.flush())
+
+
+def _encode(
+    job: Job, ids: np.ndarray, pairs: np.ndarray, seeds: np.ndarray
+) -> tuple[Sequences, int, memoryview]:
+    """The examples of pairs, how many of their tokens are masked, and their records."""
+    settings = job.settings
+    sequences = join_pairs(
+        ids, pairs, seeds, job.masking_rule, max_seq_length=settings.max_seq_length
+    )
+    make_records = RECORD_MAKERS[settings.record_format, settings.masking]
+    batch = make_records(sequences, job.masking_rule)
+    records = record_writer.encode_examples(batch.features, batch.lengths).data
+    return sequences, batch.num_masked, records
 
 
 def _pairs_of_part(job: Job, plan: Plan, part: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -14,9 +14,9 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from albert_tf.core.compilation import numba
 from albert_tf.text.tokenizer import MARKER, Tokenizer
 
 _SPACE, _PLAIN, _OTHER = range(3)  # classes of bytes
@@ -251,12 +251,12 @@ def _encode_lines(text, num_lines, byte_classes, cleaned_bytes, vocabulary, word
             slot, number = _find_word(word, size, hash_, *table)
             if number >= 0:
                 first, last = ids_offsets[number], ids_offsets[number + 1]
-                _copy_ids(kept_ids[first:last], ids, count)
+                _copy(kept_ids[first:last], ids, count)
                 num_ids = last - first
                 line_score += scores[number]
             else:
                 num_ids = _segment_word(word[:size], vocabulary, scratch)
-                _copy_ids(new_ids[:num_ids], ids, count)
+                _copy(new_ids[:num_ids], ids, count)
                 _keep_word(word[:size], hash_, new_ids[:num_ids], best[size], slot, words)
                 line_score += best[size]
             if num_ids == 0:
@@ -290,9 +290,10 @@ def _read_word(text, position, end, byte_classes, cleaned_bytes, word):
 
 
 @numba.njit(cache=True)
-def _copy_ids(source, ids, count):
+def _copy(source, target, start):
+    """Copies an array into another; an assignment to a slice takes numba seconds to compile."""
     for index in range(source.size):
-        ids[count + index] = source[index]
+        target[start + index] = source[index]
 
 
 # --- Words in the table ---
@@ -325,9 +326,9 @@ def _keep_word(word, hash_, ids, score, slot, words):
         return
     words.slots[slot] = number
     words.hashes[number] = hash_
-    words.text[words.text_offsets[number] : text_end] = word
+    _copy(word, words.text, words.text_offsets[number])
     words.text_offsets[number + 1] = text_end
-    words.ids[words.ids_offsets[number] : ids_end] = ids
+    _copy(ids, words.ids, words.ids_offsets[number])
     words.ids_offsets[number + 1] = ids_end
     words.scores[number] = score
     words.size[0] += 1
@@ -391,5 +392,7 @@ def _write_ids(size, vocabulary, scratch):
             scratch.ids[count] = vocabulary.new_ids[index]
             count += 1
         end = scratch.start[end]
-    scratch.ids[:count] = scratch.ids[:count][::-1].copy()
+    for index in range(count // 2):
+        other = count - 1 - index
+        scratch.ids[index], scratch.ids[other] = scratch.ids[other], scratch.ids[index]
     return count
