@@ -3,6 +3,9 @@
 The text is the documentation in Python's standard library and the installed packages, which every machine has. Each
 step is one of the project's programs; its command is printed before it runs. A step whose result exists is skipped, so
 that an interrupted demo continues.
+
+    python demo.py
+    python demo.py --short
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """A model in one layout -> the same model in another.
 
-    python -m albert_tf.convert albert_base --output_dir=albert_base_hf
-    python -m albert_tf.convert hf:albert/albert-base-v2 --output_dir=albert_base_tf1 --format=tf1
+    albert-tf convert albert_base --output_dir=albert_base_hf
+    albert-tf convert hf:albert/albert-base-v2 --output_dir=albert_base_tf1 --format=tf1
 
 docs/models.md lists the layouts.
 """

@@ -1,8 +1,8 @@
-"""A model -> a SavedModel that takes strings, in TensorFlow Serving's layout, or a TFLite file.
+"""A model -> a SavedModel that takes strings, or a TFLite file.
 
-    python -m albert_tf.export runs/mrpc --output_dir=served/mrpc
+    albert-tf export runs/mrpc --output_dir=served/mrpc
 
-docs/serving.md describes the files and the requests.
+A SavedModel has the layout of TensorFlow Serving. docs/serving.md describes the files and the requests.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Lines on standard input -> answers of a model as JSON lines; or a conversation.
 
-    python -m albert_tf.predict runs/mrpc/model < pairs.txt > answers.jsonl
-    python -m albert_tf.predict albert_base --interactive
+    albert-tf predict runs/mrpc/model < pairs.txt > answers.jsonl
+    albert-tf predict albert_base --interactive
 
 A line is a text, two texts with a tab between them, or a JSON object: {"text_a": ..., "text_b": ...},
 {"question": ..., "context": ...} for SQuAD, {"article": ..., "question": ..., "options": [...]} for RACE. Other keys of

@@ -1,6 +1,7 @@
 """Makes all measurements, one process after the other, and writes a table, plots and the raw numbers.
 
-    python -m benchmarks.run [--quick] [--only=training_step,inference.ours] [--resume]
+    python -m benchmarks.run --quick --only=training_step,inference.ours
+    python -m benchmarks.run --resume
 
 `make bench` and `make bench-quick` set it up and run it. benchmarks/README.md describes the measurements.
 """

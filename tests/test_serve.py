@@ -466,7 +466,7 @@ def test_the_program_says_in_one_line_what_is_wrong(
 ):
     monkeypatch.setattr(sys, "argv", ["serve.py", *arguments])
     with pytest.raises(SystemExit) as error:
-        serve.main()
+        serve.run()
     assert error.value.code == status
     printed = capsys.readouterr().err
     assert message in printed and len(printed.splitlines()) == 1

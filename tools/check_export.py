@@ -99,7 +99,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model")
+    parser.add_argument("model", help="folder of the model or run that was exported")
     parser.add_argument("export", help="folder of one version of the export")
     parser.add_argument("lines", help="file of lines as for predict")
     try:

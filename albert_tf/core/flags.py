@@ -120,7 +120,7 @@ def define_flags(settings_classes: Sequence[type[Settings]], flag_values: flags.
         define(
             field.name,
             field.default,
-            help=field.metadata["help"] + (" Required." if field.metadata["required"] else ""),
+            help=field.metadata["help"],
             flag_values=flag_values,
         )
 

@@ -1,10 +1,11 @@
-r"""GLUE, your own files, SQuAD or RACE -> TFRecords of features, for training without the text: on a TPU.
+r"""GLUE, your own files, SQuAD or RACE -> TFRecords for fine-tuning on a TPU.
 
-    python -m data_prep.create_finetuning_data --task_name=MNLI --data_dir=glue --spm_model_file=spiece.model \
-        --output_dir=gs://bucket/mnli
-    python run_classifier.py --task_name=MNLI --data_dir=glue --train_records=gs://bucket/mnli ...
+    albert-tf data create_finetuning_data --task_name=MNLI --data_dir=glue \
+        --spm_model_file=spiece.model --output_dir=gs://bucket/mnli
+    albert-tf classify --task_name=MNLI --data_dir=glue --train_records=gs://bucket/mnli ...
 
-The runners make the same features from the text; those in records are all padded to the same length.
+Training then needs no text. The runners make the same features from the text; those in records are all padded to the
+same length.
 """
 
 import dataclasses

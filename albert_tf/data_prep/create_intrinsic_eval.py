@@ -1,7 +1,7 @@
-r"""Passages of reading tests -> records of a development set for masked LM, next sentence and sentence order.
+r"""Passages of reading tests -> records of the paper's development set.
 
-    python -m data_prep.create_intrinsic_eval --squad_file=squad/dev-v1.1.json --race_dir=RACE/dev \
-        --spm_model_file=30k-clean.model --output_dir=intrinsic/
+    albert-tf data create_intrinsic_eval --squad_file=squad/dev-v1.1.json \
+        --race_dir=RACE/dev --spm_model_file=30k-clean.model --output_dir=intrinsic/
 
 The paper's development set for what it calls intrinsic performance is made from the development sets of SQuAD and RACE
 "using the same procedure" as the pretraining data (section 4.1). A passage is a document, its sentences are split as

@@ -1,6 +1,6 @@
 r"""Text -> TFRecords of masked sentence-order examples.
 
-    python -m data_prep.create_pretraining_data --input_file=corpus/ --output_dir=records/ \
+    albert-tf data create_pretraining_data --input_file=corpus/ --output_dir=records/ \
         --spm_model_file=30k-clean.model
 
 Input: UTF-8 text, one sentence a line, a blank line between documents; the end of a file ends a document.

@@ -1,6 +1,6 @@
-"""A corpus, one sentence a line -> a SentencePiece model with ALBERT's special tokens.
+"""Sentences -> a SentencePiece model with ALBERT's special tokens.
 
-    python -m data_prep.train_sentencepiece --input_file=corpus.txt --output_prefix=30k-clean
+    albert-tf data train_sentencepiece --input_file=corpus.txt --output_prefix=30k-clean
 
 Writes `<prefix>.model` and `<prefix>.vocab`. Every setting is that of the released 30k-clean.model, as its
 trainer_spec and normalizer_spec record it.
