@@ -80,7 +80,7 @@ def _beam_pipeline():
         if not (error.name or "").startswith("apache_beam"):
             raise
         raise UserError(
-            "every --runner but local needs Apache Beam: pip install albert-tf[beam]"
+            "every --runner but local needs Apache Beam: pip install '.[beam]' in a checkout"
         ) from None
     return beam_pipeline
 

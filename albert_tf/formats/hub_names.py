@@ -32,7 +32,7 @@ def fetched(name: str) -> str:
     try:
         from huggingface_hub import errors  # an extra
     except ImportError:
-        hint = "models by name need huggingface_hub; pip install albert-tf[hub]"
+        hint = "models by name need huggingface_hub; pip install huggingface_hub"
         raise UserError(f"{name}: {hint}") from None
     model, revision = match["model"], match["revision"] or "main"
     try:
