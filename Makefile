@@ -68,10 +68,12 @@ clean:
 setup: $(VENV)/ready
 
 # pip prints a line or two for each package; this shows one for every twenty.
-INSTALL_LOCKED = set -o pipefail; $(PIP) install --require-hashes --requirement requirements.lock
-COUNT_PACKAGES = awk -v total=$$(grep -c == requirements.lock) ' \
-	/^(Collecting|Requirement)/ && ++n % 20 == 0 { print "  " n " of about " total " packages"; fflush() } \
-	/^Installing/ { print "  installing them"; fflush() }'
+INSTALL_LOCKED = set -o pipefail; \
+	PYTHONUNBUFFERED=1 $(PIP) install --require-hashes --requirement requirements.lock
+COUNT_PACKAGES = while read -r word _; do case $$word in \
+	Collecting | Requirement) ((++count % 20)) || echo "  $$count of about $$(grep -c == requirements.lock) packages";; \
+	Installing) echo "  installing them";; \
+	esac; done
 
 # The first Python from 3.11 to 3.13 that can make a virtual environment.
 $(VENV)/ready: requirements.lock
