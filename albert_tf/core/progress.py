@@ -86,10 +86,11 @@ class Progress(contextlib.AbstractContextManager):
     def _fitting(self, texts: Sequence[str]) -> str:
         """The first of some texts that fit into the terminal beside a bar of ten characters."""
         shown = self._bar.format_dict
+        columns = shown["ncols"] or 80
         for number in range(len(texts), 0, -1):
             text = "  ".join(texts[:number])
             bar = self._bar.format_meter(**{**shown, "ncols": None, "postfix": text})
-            if len(bar) <= shown["ncols"]:
+            if len(bar) <= columns:
                 return text
         return ""
 
