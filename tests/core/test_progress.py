@@ -20,7 +20,7 @@ import time
 from albert_tf.core.progress import Progress
 
 values = {"loss": "8.2031", "masked_lm_loss": "7.5100", "sentence_order_loss": "0.6931", "examples/s": "301.2"}
-with Progress("training", 125_000) as progress:
+with Progress("training", 1_250) as progress:
     for done in (1, 2, 4):
         time.sleep(0.12)
         progress.update(done, values)
@@ -52,7 +52,7 @@ def frames(columns) -> list[str]:
 def test_a_bar_fits_into_the_terminal_with_whole_values_and_shows_the_first_steps(columns, shown):
     bars = frames(columns)
     assert max(map(len, bars)) <= columns
-    assert [re.search(r" (\d+)/125000 ", bar)[1] for bar in bars][:4] == ["0", "1", "2", "4"]
+    assert [re.search(r" (\d+)/1250 ", bar)[1] for bar in bars][:4] == ["0", "1", "2", "4"]
     assert bars[-1].endswith(shown), bars[-1]
     assert len(bars[-1]) > columns - 2  # the bar itself takes the rest
 
