@@ -71,7 +71,7 @@ setup: $(VENV)/ready
 INSTALL_LOCKED = set -o pipefail; \
 	PYTHONUNBUFFERED=1 $(PIP) install --require-hashes --requirement requirements.lock
 COUNT_PACKAGES = while read -r word _; do case $$word in \
-	Collecting | Requirement) ((++count % 20)) || echo "  $$count of about $$(grep -c == requirements.lock) packages";; \
+	Collecting | Processing | Requirement) ((++count % 20)) || echo "  $$count of about $$(grep -c == requirements.lock) packages";; \
 	Installing) echo "  installing them";; \
 	esac; done
 
