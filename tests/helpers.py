@@ -114,7 +114,7 @@ def run_script(script: str, *arguments: object, timeout: float = 240, **environm
 def the_line(process) -> str:
     """What a program that failed printed: one line, no traceback."""
     assert process.returncode != 0
-    # On a busy machine, a line of progress may come before.
+    # A line of progress may come before: on a busy machine, or where functions are compiled.
     lines = [line for line in process.stderr.splitlines() if not line.endswith(" left")]
     assert len(lines) == 1 and "Traceback" not in lines[0], process.stderr
     return lines[0]

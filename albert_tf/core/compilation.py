@@ -60,6 +60,6 @@ def announced(label: str, what: str, seconds: int) -> Iterator[None]:
       seconds: how long that takes, about.
     """
     how_often = "once" if _IS_KEPT else "each time (NUMBA_CACHE_DIR can name a folder to keep them)"
-    line = f"{label}: compiling {what}, {how_often}: about {seconds} s"
+    line = f"{label}: compiling {what}, {how_often}: about {seconds} s left"
     with event.install_listener("numba:compile", _Announcement(line)):
         yield

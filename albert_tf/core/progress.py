@@ -77,9 +77,11 @@ class Progress(contextlib.AbstractContextManager):
         if not is_news and now - self._last_line < self._seconds_between_lines:
             return
         self._last_line = now
+        left = "?"
         if done > first:
             seconds = (now - first_time) / (done - first) * (self._total - done)
-            texts.append(f"{tqdm.tqdm.format_interval(max(0, seconds))} left")
+            left = tqdm.tqdm.format_interval(max(0, seconds))
+        texts.append(f"{left} left")
         line = f"{self._description} {done:,}/{self._total:,} {self._unit}"
         self.say("  ".join([line, *texts]))
 

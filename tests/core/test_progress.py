@@ -77,7 +77,7 @@ def test_a_log_gets_a_line_after_some_time_and_for_news(clock, capsys):
     assert (
         capsys.readouterr().out.splitlines()
         == [
-            "training 1/100 steps  loss 1",  # 30 seconds, with the compilation, say nothing about the rest
+            "training 1/100 steps  loss 1  ? left",  # 30 seconds, with the compilation, say nothing about the rest
             "training 5/100 steps  loss 5  07:55 left",
             "training 9/100 steps  loss 9  15:21 left",
         ]
