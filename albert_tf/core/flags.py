@@ -25,8 +25,7 @@ from albert_tf.core.errors import Interrupted, UserError
 from albert_tf.core.help_text import help_text
 from albert_tf.core.settings import Settings, value_type
 
-# TensorFlow reads these when it is imported: no start-up log about missing GPUs, and tf_keras as its Keras.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# TensorFlow reads it when it is imported: tf_keras is its Keras.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 FLAG_ERROR, INPUT_ERROR = 2, 1  # exit statuses
