@@ -236,8 +236,85 @@ def test_settings_that_do_not_fit_the_model(tiny_pretrained, tmp_path, changes, 
 
 def test_a_model_without_vocabulary(tmp_path):
     save_pretrained(AlbertForSpan(TINY), tmp_path)
-    with pytest.raises(UserError, match="no vocabulary came with this model; .*--spm_model_file"):
-        predictors.load_predictor(str(tmp_path))
+    for load in (predictors.load_predictor, Tokenizer.from_pretrained):
+        with pytest.raises(
+            UserError, match="no vocabulary came with this model; .*--spm_model_file"
+        ):
+            load(tmp_path)
+
+
+# --- In Python
+
+
+@pytest.mark.parametrize(
+    ("items", "given"),
+    [
+        ("anna saw bert .", "'anna saw bert .'"),
+        (b"anna", "\"b'anna'\""),
+        ({"text": "anna"}, "\"{'text': 'anna'}\""),
+        (None, "'None'"),
+        (7, "'7'"),
+    ],
+)
+def test_items_that_are_not_several_are_refused(tiny_pretrained, items, given):
+    with pytest.raises(UserError) as error:
+        predictors.load_predictor(tiny_pretrained).predict(items)
+    message = str(error.value)
+    assert message.startswith("predict expects a list of items, each a text with [MASK] to fill,")
+    assert message.endswith(f"; got {given}: write predict([...])")
+
+
+@pytest.mark.parametrize("item", [b"anna", None, 7, ["anna", "bert"], {"text": b"anna"}])
+def test_an_item_that_is_no_text_is_refused(tiny_pretrained, item):
+    with pytest.raises(UserError, match=r"^expected a text with \[MASK\] to fill, .*; got "):
+        predictors.load_predictor(tiny_pretrained).predict(["anna", item])
+
+
+def test_any_iterable_of_texts_is_answered(tiny_pretrained):
+    predictor = predictors.load_predictor(tiny_pretrained)
+    texts = ["anna saw bert .", "dora met carl ."]
+    expected = predictor.predict(texts)
+    for items in (tuple(texts), iter(texts), np.array(texts)):
+        assert predictor.predict(items) == expected
+    assert predictor.predict([]) == []
+
+
+def test_a_text_costs_a_batch_of_one_of_its_length_and_no_new_graph(tiny_pretrained, monkeypatch):
+    predictor = predictors.load_predictor(tiny_pretrained, batch_size=4)
+    run, shapes = predictor.run, []
+
+    def noting_run(features):
+        shapes.append(features["input_ids"].shape)
+        return run(features)
+
+    monkeypatch.setattr(predictor, "run", noting_run)
+    texts = [" ".join(["anna"] * num_tokens) for num_tokens in (3, 20, 61, 70, 9)]
+    alone = [predictor.predict([text])[0]["embedding"] for text in texts]
+    assert shapes == [(1, 8), (1, 24), (1, 64), (1, 64), (1, 16)]
+    shapes.clear()
+    together = [answer["embedding"] for answer in predictor.predict(texts)]
+    assert shapes == [(4, 64), (1, 8)]
+    np.testing.assert_allclose(together, alone, atol=1e-6)
+    assert predictor._call_in_graph.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.parametrize("format", ["hf", "tf1"])
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_a_model_folder_gives_its_tokenizer(format, do_lower_case, tiny_pretrained, tmp_path):
+    vocabulary = tiny_pretrained / "spiece.model"
+    model = load_pretrained(tiny_pretrained)
+    save_pretrained(model, tmp_path, format, vocabulary, do_lower_case=do_lower_case)
+    tokenizer = Tokenizer.from_pretrained(tmp_path)
+    assert tokenizer.model_proto == vocabulary.read_bytes()
+    assert tokenizer.do_lower_case == do_lower_case
+    chosen = Tokenizer.from_pretrained(tmp_path, do_lower_case=not do_lower_case)
+    assert chosen.do_lower_case != do_lower_case
+
+
+def test_a_run_gives_its_tokenizer(finished):
+    folder = finished("tsv").folder
+    expected = Tokenizer.from_file(folder / "model" / "spiece.model")
+    assert Tokenizer.from_pretrained(folder).sha256 == expected.sha256
 
 
 # --- The command

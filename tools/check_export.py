@@ -37,7 +37,7 @@ def same_ids(predictor, graph_text, items) -> tuple[int, int]:
     """The number of sequences with equal ids and segments in both, and the number of all sequences."""
     inputs = signature_inputs(predictor, items)
     names = predictor.sequence_names
-    table = predictor.table(items)
+    table = predictor.table(list(map(predictor.check, items)))
     if isinstance(predictor, SpanPredictor):
         windows = graph_text.windows(inputs["question"], inputs["context"])
         exported = windows.features(0, len(table))

@@ -31,7 +31,7 @@ def main(model: str, task_name: str, data_dir: str, paths: Sequence[str]) -> Non
     labels = np.array([example.label for example in examples])
     names = predictor.model.config.labels
     expected = np.array([names.index(answer["label"]) for answer in predictor.predict(items)])
-    features = predictor.table(items)
+    features = predictor.table(list(map(predictor.check, items)))
     rows = [(model, "", f"{np.mean(expected == labels):.4f}", "")]
     for path, content in contents.items():
         run = tflite.runner(content)

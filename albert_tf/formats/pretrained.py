@@ -38,15 +38,18 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining, AlbertModel
 
 
-def load_pretrained(path: str, *, dtype=None) -> AlbertModel:
+def load_pretrained(path: files.AnyPath, *, dtype=None) -> AlbertModel:
     """The model of a path: an `AlbertForPreTraining`, or the class that was fine-tuned.
 
     Args:
-      path: see `read_weights`.
-      dtype: tf_keras dtype policy of the model; None takes the global one.
+      path: a run's folder; a model's folder in the Hugging Face layout, or its name on the hub
+        (`hf:albert/albert-base-v2`); the folder of a released TF1 archive; a keras-hub preset, a TF-Hub module, or an
+        export of `albert_tf.export`; or the prefix of a checkpoint (TF1, TF Model Garden, or a run's).
+      dtype: tf_keras dtype policy of the model, such as "mixed_bfloat16"; None takes the global one.
 
     Raises:
-      UserError: the path holds no model of a known format, or an encoder variable is missing or mis-shaped.
+      UserError: the path does not exist or holds no known format; a file is damaged, or was changed after it was
+        written here; or a variable of the encoder is missing or has another shape.
     """
     model, _ = build_model(read_weights(path), dtype=dtype)
     return model
@@ -67,16 +70,14 @@ def build_model(weights: Weights, *, dtype=None) -> tuple[AlbertModel, LoadRepor
     return model, assign_weights(model.named_variables(), weights)
 
 
-def read_weights(path: str) -> Weights:
+def read_weights(path: files.AnyPath) -> Weights:
     """Configuration, arrays and vocabulary of a model.
 
     Args:
-      path: a Hugging Face folder or its name (`hf:albert/albert-base-v2`), a keras-hub preset, a TF-Hub module, an
-        export of ours, a run's folder, or a checkpoint's prefix (TF1, TF Model Garden, a run's) or a folder with one.
+      path: see `load_pretrained`.
 
     Raises:
-      UserError: the path does not exist or holds no known format; a file is damaged, or was changed after it was
-        written here.
+      UserError: see `load_pretrained`.
     """
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # `check` finds what is not finite
@@ -197,9 +198,9 @@ def check_same_sizes(weights: Weights, config: AlbertConfig, ignored: tuple[str,
 
 def save_pretrained(
     model: AlbertModel,
-    folder: str,
+    folder: files.AnyPath,
     format: str = "hf",
-    spm_model_file: str = "",
+    spm_model_file: files.AnyPath = "",
     *,
     do_lower_case: bool = True,
     task: Mapping[str, Any] | None = None,
@@ -225,8 +226,8 @@ def save_pretrained(
     if format not in ("hf", "tf1"):
         raise UserError(f"format must be one of hf, tf1; got {format!r}")
     folder = str(folder)
-    settings = {
-        "spm_model_file": spm_model_file,
+    settings: dict[str, Any] = {
+        "spm_model_file": str(spm_model_file),
         "do_lower_case": do_lower_case,
         "untrained": untrained,
     }

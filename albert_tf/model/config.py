@@ -5,7 +5,6 @@ This file imports no TensorFlow, so that wrong flags are refused before TensorFl
 
 import dataclasses
 import json
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -155,6 +154,11 @@ class AlbertConfig(Settings):
     def from_name(cls, name: str, **changes) -> "AlbertConfig":
         """The configuration of a named size (paper, Table 1), with some fields changed.
 
+        Args:
+          name: `albert-base-v2`, for example; base, large, xlarge or xxlarge, each -v1 or -v2; or `bert-base` or
+            `bert-large`.
+          changes: values of fields.
+
         Raises:
           UserError: no size has that name.
         """
@@ -175,7 +179,8 @@ class AlbertConfig(Settings):
         renamed = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu"}
         known = {field.name for field in dataclasses.fields(cls)} - {"foreign"}
         foreign_keys = _FOREIGN_KEYS.split()
-        own, foreign = {}, {}
+        own: dict[str, Any] = {}
+        foreign: dict[str, Any] = {}
         for key, value in values.items():
             if key in known:
                 own[key] = renamed.get(str(value), value) if key == "hidden_act" else value
@@ -193,7 +198,7 @@ class AlbertConfig(Settings):
             raise UserError(f"{source}: {reason}") from None
 
     @classmethod
-    def from_json_file(cls, path: str | os.PathLike) -> "AlbertConfig":
+    def from_json_file(cls, path: files.AnyPath) -> "AlbertConfig":
         """Reads a configuration file, released ones included.
 
         Raises:

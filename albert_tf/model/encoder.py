@@ -18,13 +18,14 @@ import functools
 import itertools
 from collections.abc import Callable, Mapping
 from types import ModuleType
+from typing import Any
 
 import tensorflow as tf
 import tf_keras
 
 from albert_tf.core.errors import UserError
 from albert_tf.model import kernels, operations
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import AlbertConfig, shortened
 from albert_tf.model.weight_sharing import Weights, weights_of_each_use
 
 ACTIVATIONS = {
@@ -233,12 +234,17 @@ class AlbertEncoder(tf_keras.Model):
         inner_groups = range(self.config.inner_group_num)
         return [[block(group, inner) for inner in inner_groups] for group in range(num_groups)]
 
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, inputs, *args, **kwargs):
+        """See `call`; inputs are checked before Keras sees them."""
+        return super().__call__(checked_inputs(inputs, self.config), *args, **kwargs)
+
     def call(self, inputs, training=False, seed=None):
         """Encodes a batch.
 
         Args:
-          inputs: dictionary of int tensors [B, L]: `input_ids`; optional `input_mask` (1 = real token, default all)
-            and `segment_ids` (default 0).
+          inputs: dictionary of int tensors, arrays or lists [B, L]: `input_ids`; optional `input_mask` (1 = real token,
+            default all) and `segment_ids` (default 0).
           training: whether dropout is on.
           seed: int32 [2] that dropout is a function of; drawn from TensorFlow's global generator if None.
 
@@ -247,13 +253,9 @@ class AlbertEncoder(tf_keras.Model):
           all pairs of attention and feed-forward block in order; float32.
 
         Raises:
-          UserError: the sequence is longer than `max_position_embeddings`.
+          UserError: the inputs are no such dictionary, or longer than `max_position_embeddings`.
         """
         input_ids = inputs["input_ids"]
-        length, limit = input_ids.shape[1], self.config.max_position_embeddings
-        if length is not None and length > limit:
-            reason = f"but max_position_embeddings is {limit}: shorten the input"
-            raise UserError(f"input_ids has {length} tokens, {reason}")
         input_mask, segment_ids = inputs.get("input_mask"), inputs.get("segment_ids")
         input_mask = tf.ones_like(input_ids) if input_mask is None else input_mask
         segment_ids = tf.zeros_like(input_ids) if segment_ids is None else segment_ids
@@ -316,6 +318,36 @@ def _layer(attention, ffn, attention_bias, seed, execution, hidden, attention_we
     """One layer; tensors that get a gradient come last, because `tf.recompute_grad` must see them as arguments."""
     attended = attention(hidden, attention_bias, attention_weights, fold_seed(seed, 0), execution)
     return ffn(attended, ffn_weights, fold_seed(seed, 1), execution)
+
+
+def checked_inputs(inputs: Any, config: AlbertConfig) -> dict[str, Any]:
+    """The inputs of a model, with lists as tensors.
+
+    Raises:
+      UserError: they are no dictionary with integers [B, L] as `input_ids`, or longer than `max_position_embeddings`.
+    """
+    expected = (
+        'a model expects {"input_ids": [[2, 13, 3], ...]}, ids [B, L] of its Tokenizer'
+        " (load_predictor(path).predict(texts) takes texts)"
+    )
+    if not isinstance(inputs, Mapping) or "input_ids" not in inputs:
+        raise UserError(f"{expected}; got {shortened(inputs)}")
+    try:
+        tensors = {
+            name: value if hasattr(value, "shape") else tf.convert_to_tensor(value)
+            for name, value in inputs.items()
+        }
+    except (TypeError, ValueError):
+        raise UserError(f"{expected}, all of one length; got {shortened(inputs)}") from None
+    ids = tensors["input_ids"]
+    dtype, shape = tf.as_dtype(ids.dtype), tf.TensorShape(ids.shape)
+    if not dtype.is_integer or shape.rank in (0, 1):
+        raise UserError(f"{expected}; got {dtype.name} {shape}")
+    length, limit = shape[-1] if shape.rank else None, config.max_position_embeddings
+    if length is not None and length > limit:
+        reason = f"but max_position_embeddings is {limit}: shorten the input"
+        raise UserError(f"input_ids has {length} tokens, {reason}")
+    return tensors
 
 
 # --- Parts of the layers above ---

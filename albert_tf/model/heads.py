@@ -13,6 +13,7 @@ from albert_tf.model.encoder import (
     Dense,
     Initializers,
     LayerNorm,
+    checked_inputs,
     dropout,
     fold_seed,
     prefixed,
@@ -95,7 +96,7 @@ class ScoreHead(tf_keras.layers.Layer):
 
 
 class AlbertModel(tf_keras.Model):
-    """An encoder and a head; the base of the models below.
+    """An encoder and a head, a `tf_keras.Model`; the base of the models below, which have the same arguments.
 
     Args:
       config: the sizes; `config.labels` for a classifier.
@@ -127,6 +128,11 @@ class AlbertModel(tf_keras.Model):
         self._build_head(Initializers(config, seed + 1))
         self.built = True
 
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, inputs, *args, **kwargs):
+        """See `call`; inputs are checked before Keras sees them."""
+        return super().__call__(checked_inputs(inputs, self.config), *args, **kwargs)
+
     def _build_head(self, initializers: Initializers) -> None:
         raise NotImplementedError
 
@@ -140,7 +146,7 @@ class AlbertModel(tf_keras.Model):
 
 
 class AlbertForPreTraining(AlbertModel):
-    """Encoder with the masked-LM and sentence-order heads; arguments: see `AlbertModel`."""
+    """Encoder with the masked-LM and sentence-order heads."""
 
     hf_architecture = "AlbertForPreTraining"
 
@@ -190,7 +196,7 @@ class AlbertForSequenceClassification(AlbertModel):
         self.head = ScoreHead(config, len(config.labels), rate, initializers)
 
     def call(self, inputs, training=False, seed=None):
-        """`logits` [B, C] float32; [B, 2, C] for ranked pairs of sequences, [B, 2, L]."""
+        """`logits` [B, C] float32; [B, 2, C] for ranked pairs [B, 2, L]; arguments: see `AlbertEncoder.call`."""
         seed = training_seed(training, seed)
         pooled = _pooled(self.encoder, inputs, training, seed)
         return {"logits": self.head(pooled, seed=fold_seed(seed, _HEAD_SITE))}
@@ -208,7 +214,7 @@ class AlbertForMultipleChoice(AlbertModel):
         self.head = ScoreHead(self.config, 1, self.config.classifier_dropout_prob, initializers)
 
     def call(self, inputs, training=False, seed=None):
-        """`logits` [B, C] float32, from `input_ids`, `input_mask` and `segment_ids` [B, C, L]."""
+        """`logits` [B, C] float32; arguments: see `AlbertEncoder.call`, but all inputs are [B, C, L]."""
         seed = training_seed(training, seed)
         pooled_BCD = _pooled(self.encoder, inputs, training, seed)
         scores_BC1 = self.head(pooled_BCD, seed=fold_seed(seed, _HEAD_SITE))

@@ -3,6 +3,7 @@
 from typing import Any
 
 from albert_tf.core.errors import UserError
+from albert_tf.core.files import AnyPath
 from albert_tf.formats import pretrained
 from albert_tf.formats.weights import Weights
 from albert_tf.model.config import shortened
@@ -12,21 +13,24 @@ from albert_tf.text.tokenizer import Tokenizer
 
 
 def load_predictor(
-    path: str,
+    path: AnyPath,
     *,
-    spm_model_file: str = "",
+    spm_model_file: AnyPath = "",
     do_lower_case: bool | None = None,
-    max_seq_length: int = 0,
+    max_seq_length: int | None = None,
     batch_size: int = 32,
 ) -> Predictor:
-    """The predictor for a model, of the library's tasks or of one that `registry.register` made known.
+    """A finished model that answers texts, whatever its task.
+
+    `load_predictor(path).predict(texts)` returns a dictionary for each text: label and probabilities, a score, the
+    answer to a question, filled masks, or an embedding.
 
     Args:
-      path: see `pretrained.read_weights`.
+      path: the model, in any layout that `load_pretrained` takes.
       spm_model_file: its vocabulary, if none came with it.
       do_lower_case: whether text is lower-cased; None takes what the model's folder says, true if it says nothing.
-      max_seq_length: most tokens of a sequence; 0 takes what the model was fine-tuned with, or its longest.
-      batch_size: sequences that the model gets at a time.
+      max_seq_length: most tokens of a sequence; None takes what the model was fine-tuned with, or its longest.
+      batch_size: most sequences that the model gets at a time; fewer texts make a smaller batch.
 
     Raises:
       UserError: there is no such model, or no vocabulary for it, or its task is not known, or the length is above the
@@ -37,6 +41,11 @@ def load_predictor(
     task = task_settings_of(weights, max_seq_length)
     model, report = pretrained.build_model(weights)
     return predictor_class_of(weights)(model, tokenizer, task, batch_size, report.initialised)
+
+
+def load_tokenizer(path: AnyPath, do_lower_case: bool | None = None) -> Tokenizer:
+    """See `Tokenizer.from_pretrained`."""
+    return tokenizer_of(pretrained.read_weights(path), do_lower_case=do_lower_case)
 
 
 def definition_of(weights: Weights) -> registry.TaskDefinition:
@@ -62,7 +71,7 @@ def predictor_class_of(weights: Weights) -> type[Predictor]:
 
 
 def tokenizer_of(
-    weights: Weights, spm_model_file: str = "", do_lower_case: bool | None = None
+    weights: Weights, spm_model_file: AnyPath = "", do_lower_case: bool | None = None
 ) -> Tokenizer:
     """The vocabulary that a model was trained with.
 
@@ -78,6 +87,7 @@ def tokenizer_of(
     if not path:
         raise UserError(
             f"{weights.source}: no vocabulary came with this model; name its SentencePiece model with --spm_model_file"
+            " (in Python: Tokenizer.from_file)"
         )
     if do_lower_case is None:
         do_lower_case = weights.do_lower_case is not False
@@ -90,12 +100,12 @@ def tokenizer_of(
     return tokenizer
 
 
-def task_settings_of(weights: Weights, max_seq_length: int = 0) -> dict[str, Any]:
+def task_settings_of(weights: Weights, max_seq_length: int | None = None) -> dict[str, Any]:
     """The settings that the features of a model depend on, besides its vocabulary.
 
     Args:
       weights: the model on disk.
-      max_seq_length: most tokens of a sequence; 0 takes what the model was fine-tuned with, or its longest.
+      max_seq_length: most tokens of a sequence; None takes what the model was fine-tuned with, or its longest.
 
     Returns:
       `max_seq_length`; for a model that was fine-tuned on SQuAD or RACE, all that it was fine-tuned with.

@@ -13,16 +13,17 @@ that processes that prepare data start without it.
 
 import functools
 import hashlib
+import pkgutil
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import sentencepiece
 
 from albert_tf.core.errors import UserError, first_line
-from albert_tf.core.files import read_bytes
+from albert_tf.core.files import AnyPath, read_bytes
 
 MARKER = "▁"  # U+2581: SentencePiece writes it for the space before a word
 NO_BYTE_FALLBACK = "offsets need a SentencePiece model trained without byte_fallback"
@@ -69,7 +70,7 @@ def clean_with_origins(text: str, *, do_lower_case: bool) -> tuple[str, list[tup
     A character that leaves no trace, as an accent, belongs to the character before it.
     """
     cleaned = clean_text(text, do_lower_case=do_lower_case)
-    origins = []
+    origins: list[tuple[int, int]] = []
     previous_end = None
     for word in _WORD.finditer(text):
         if previous_end is not None:
@@ -130,7 +131,7 @@ class Tokenizer:
     def __init__(
         self, model_proto: bytes, *, do_lower_case: bool = True, source: str = "SentencePiece model"
     ):
-        """Loads a serialized model.
+        """From the content of a file; `from_pretrained` and `from_file` read it.
 
         Args:
           model_proto: the bytes of a SentencePiece model file.
@@ -173,12 +174,34 @@ class Tokenizer:
         self.unknown_may_end_in_comma = self._processor.encode("\ue000,")[-1] == self.unk_id
 
     @classmethod
-    def from_file(cls, path: str, *, do_lower_case: bool = True) -> "Tokenizer":
-        """Loads a model file; paths with :// are read through TensorFlow.
+    def from_pretrained(cls, path: AnyPath, *, do_lower_case: bool | None = None) -> "Tokenizer":
+        """The vocabulary of a model, with the case that the model was trained with.
+
+        The model is read and checked, too, as by `load_pretrained`.
+
+        Args:
+          path: the model, in any layout that `load_pretrained` takes.
+          do_lower_case: whether to lower-case text; None takes what the model's folder says, true if it says nothing.
+
+        Raises:
+          UserError: there is no such model, no vocabulary came with it, or the vocabulary is not the model's.
+        """
+        # Referred to by name, because the packages that read models build on this one.
+        load = pkgutil.resolve_name("albert_tf.serving.predictors:load_tokenizer")
+        return load(path, do_lower_case)
+
+    @classmethod
+    def from_file(cls, path: AnyPath, *, do_lower_case: bool = True) -> "Tokenizer":
+        """The vocabulary in a SentencePiece model file; paths with :// are read through TensorFlow.
+
+        Args:
+          path: of the file, such as `spiece.model` or `30k-clean.model`.
+          do_lower_case: whether to lower-case text; false for a cased model.
 
         Raises:
           UserError: the file cannot be read, is no SentencePiece model, or lacks a special token.
         """
+        path = str(path)
         return cls(read_bytes(path), do_lower_case=do_lower_case, source=path)
 
     def encode(self, text: str) -> list[int]:
@@ -244,7 +267,7 @@ class Tokenizer:
             first += length
         return ids, spans
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; `<pad>`, `[CLS]`, `[SEP]` and `[MASK]` are skipped, an unknown token is "⁇"."""
         skipped = {self.pad_id, self.cls_id, self.sep_id, self.mask_id}
         return self._processor.decode([int(id) for id in ids if int(id) not in skipped])
@@ -315,7 +338,8 @@ class Tokenizer:
 
     def _encode_with_tokens(self, cleaned: str) -> tuple[list[int], list[str]]:
         """Ids and tokens after the digit-comma rule; an unknown token is given as its text."""
-        new_ids, new_tokens = [], []
+        new_ids: list[int] = []
+        new_tokens: list[str] = []
         tokens = self._processor.encode(cleaned, out_type=str)
         for id, token in zip(self._processor.encode(cleaned), tokens, strict=True):
             is_split = _ends_in_digit_comma(token)
