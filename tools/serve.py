@@ -88,7 +88,7 @@ def parse(model, content: bytes, limits: Limits) -> tuple[str, dict[str, np.ndar
         known = ", ".join(sorted(model.signatures))
         raise RequestError(f"signature_name is {signature_name!r}; expected one of {known}")
     signature = model.signatures[signature_name]
-    specs = signature.structured_input_signature[1]
+    specs = dict(sorted(signature.structured_input_signature[1].items()))  # loaded in any order
     in_rows = layouts == {"instances"}
     columns = (columns_of_rows if in_rows else columns_by_name)(request[layouts.pop()], specs)
     inputs = {name: array_of(columns[name], specs[name]) for name in specs}
