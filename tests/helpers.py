@@ -27,6 +27,8 @@ from albert_tf.tasks.squad.definition import DEFINITION as SQUAD
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 
 ROOT = pathlib.Path(__file__).parent.parent
+# Whether the tests of faults try everything (`make test-faults`) or a sample (`make test`).
+TRIES_ALL = os.environ.get("ALBERT_TEST_FAULTS") == "all"
 
 
 # Batch 6, length 11 and 8 predictions go with it: no two sizes are equal, so that no coincidence passes.

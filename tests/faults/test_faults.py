@@ -33,11 +33,19 @@ from tests.faults.harness import (
     state_of,
 )
 from tests.faults.system_calls import Change
-from tests.helpers import MICRO, MINE, ROOT, TINY, random_features, train_spm, write_records
+from tests.helpers import (
+    MICRO,
+    MINE,
+    ROOT,
+    TINY,
+    TRIES_ALL,
+    random_features,
+    train_spm,
+    write_records,
+)
 
 # Number of faults of each kind that are tried of each program.
 SAMPLE = os.environ.get("ALBERT_TEST_FAULTS", "1")
-TRIES_ALL = SAMPLE == "all"
 pytestmark = pytest.mark.skipif(
     not system_calls.is_supported(), reason="needs Linux 5.5 or later with seccomp"
 )

@@ -17,8 +17,8 @@ import pytest
 from albert_tf.core.locks import locked
 from tests.faults import test_faults
 from tests.faults.harness import contents
-from tests.faults.test_faults import PROGRAMS, TRIES_ALL
-from tests.helpers import ROOT
+from tests.faults.test_faults import PROGRAMS
+from tests.helpers import ROOT, TRIES_ALL
 
 inputs = test_faults.inputs  # the fixture
 

@@ -3,7 +3,6 @@
 `make test` kills the second worker; ALBERT_TEST_FAULTS=all also kills the first, and sends a signal to each.
 """
 
-import os
 import signal
 import socket
 import subprocess
@@ -14,11 +13,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from tests.helpers import ROOT, TINY, pretrain_here, random_features, write_records
+from tests.helpers import ROOT, TINY, TRIES_ALL, pretrain_here, random_features, write_records
 from tests.training.test_damaged_run import lines
 from tests.training.test_interruption import heed_ctrl_c
 
-TRIES_ALL = os.environ.get("ALBERT_TEST_FAULTS") == "all"
 STEPS = 120
 FAULTS = [(1, signal.SIGKILL), (0, signal.SIGKILL), (1, signal.SIGTERM), (0, signal.SIGINT)]
 
