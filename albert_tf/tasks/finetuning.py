@@ -25,6 +25,7 @@ from albert_tf.tasks.settings import (
     FineTuningConfig,
     FineTuningOptimizerConfig,
     FineTuningRunConfig,
+    default_learning_rate,
 )
 from albert_tf.tasks.source import Source, plain_settings
 from albert_tf.text.tokenizer import Tokenizer
@@ -273,12 +274,10 @@ class FineTuningTask(Task):
           UserError: the warm-up is longer than the training.
         """
         num_examples = self.train_data.num_examples if self.train_data else run.train_batch_size
-        optimizer = optimizer.resolved(
-            num_examples,
-            run.train_batch_size,
-            self.model_config.hidden_size,
-            is_random=self._weights is None,
+        self.usual_learning_rate = default_learning_rate(
+            self.model_config.hidden_size, is_random=self._weights is None
         )
+        optimizer = optimizer.resolved(num_examples, run.train_batch_size, self.usual_learning_rate)
         every = run.eval_every_steps or max(1, -(-optimizer.num_train_steps // 10))
         saves = run.save_checkpoints_steps or every
         run = dataclasses.replace(run, eval_every_steps=every, save_checkpoints_steps=saves)

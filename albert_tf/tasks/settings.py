@@ -107,6 +107,27 @@ class FineTuningRunConfig(RunConfig):
         return self.do_train or self.do_eval or self.do_predict
 
 
+# Largest width D -> peak learning rate of fine-tuning. Up to 384 measured (docs/results/small_models.md). Above: larger
+# models collapse at rates that suit smaller models (google-research/albert#197, google-research#151, keras-hub#831).
+_FINE_TUNING_RATES = {128: 3e-4, 512: 1e-4, 768: 3e-5, 1024: 2e-5, 2048: 1e-5, math.inf: 5e-6}
+_RANDOM_WEIGHTS_RATE = 1e-4  # that of BERT's pretraining, D = 768 and 1024
+_RATES_IN_WORDS = ", ".join(
+    f"{rate:g} " + (f"up to D = {width}" if width < math.inf else "above")
+    for width, rate in _FINE_TUNING_RATES.items()
+)
+
+
+def default_learning_rate(hidden_size: int, *, is_random: bool) -> float:
+    """The peak learning rate of fine-tuning if none is given.
+
+    Args:
+      hidden_size: D of the model.
+      is_random: whether the model starts from random weights.
+    """
+    rate = next(rate for width, rate in _FINE_TUNING_RATES.items() if hidden_size <= width)
+    return max(rate, _RANDOM_WEIGHTS_RATE) if is_random else rate
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningOptimizerConfig(OptimizerConfig):
     """The optimizer of fine-tuning (paper, appendix A.4); defaults depend on the model and the data."""
@@ -117,8 +138,8 @@ class FineTuningOptimizerConfig(OptimizerConfig):
         "learning_rate",
         None,
         none_value=0,
-        help="Peak learning rate; by default, or with 0, it depends on the model's width: 3e-5 up to D = 768, 2e-5 up"
-        " to 1024, 1e-5 up to 2048, 5e-6 above; ten times as much from random weights.",
+        help=f"Peak learning rate; by default, or with 0, it depends on the model's width: {_RATES_IN_WORDS}; from"
+        f" random weights at least {_RANDOM_WEIGHTS_RATE:g}.",
     )
     num_train_steps: int | None = changed(
         OptimizerConfig,
@@ -146,15 +167,14 @@ class FineTuningOptimizerConfig(OptimizerConfig):
     )
 
     def resolved(
-        self, num_examples: int, train_batch_size: int, hidden_size: int, is_random: bool
+        self, num_examples: int, train_batch_size: int, usual_learning_rate: float
     ) -> OptimizerConfig:
         """The settings with a value for every None.
 
         Args:
           num_examples: number of training examples.
           train_batch_size: examples in a step.
-          hidden_size: D of the model.
-          is_random: whether the model starts from random weights.
+          usual_learning_rate: see `default_learning_rate`.
 
         Raises:
           UserError: the warm-up is longer than the training.
@@ -166,17 +186,12 @@ class FineTuningOptimizerConfig(OptimizerConfig):
         if self.num_warmup_steps is None:
             values["num_warmup_steps"] = int(proportion * values["num_train_steps"])
         if self.learning_rate is None:
-            rate = next(rate for width, rate in _FINE_TUNING_RATES if hidden_size <= width)
-            values["learning_rate"] = rate * (10 if is_random else 1)
+            values["learning_rate"] = usual_learning_rate
         return OptimizerConfig(**values)
 
     def _check_warmup(self) -> None:
         if self.num_train_steps is not None:
             super()._check_warmup()
-
-
-# Larger models collapse at rates that suit smaller models (google-research/albert#197, keras-hub#831).
-_FINE_TUNING_RATES = ((768, 3e-5), (1024, 2e-5), (2048, 1e-5), (math.inf, 5e-6))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
