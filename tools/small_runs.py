@@ -122,14 +122,15 @@ class Work:
                 part = "train" if start < 5 / 6 * len(words) else "dev"
                 text = " ".join(words[start : start + PASSAGE_WORDS])
                 parts[part].setdefault(author, []).append(text)
+        sizes = {author: len(passages) for author, passages in parts["train"].items()}
+        largest = sorted(sorted(sizes, key=sizes.get)[-6:])
         contents = []
         for part, most in (("train", PASSAGES * 4 // 5), ("dev", PASSAGES // 5)):
-            authors = parts[part]
-            largest = sorted(authors, key=lambda author: -len(authors[author]))[:6]
             rows = []
-            for author in sorted(largest):
-                step = max(1, len(authors[author]) // most)
-                rows += [f"{text}\t{author}" for text in authors[author][::step][:most]]
+            for author in largest:
+                passages = parts[part][author]
+                step = max(1, len(passages) // most)
+                rows += [f"{text}\t{author}" for text in passages[::step][:most]]
             contents.append("\n".join(["text\tauthor", *rows, ""]))
         return contents
 

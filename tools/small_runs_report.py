@@ -117,6 +117,18 @@ def baseline_table(runs: dict) -> list[str]:
     return table(header, rows)
 
 
+def stuck_table(runs: dict) -> list[str]:
+    """Losses and accuracies of stuck runs and of healthy ones."""
+    names = ["demo/run", "pretrained/256", *(name for name in runs if name.startswith("stuck/"))]
+    rows = []
+    for name in [*names, HEALTHY] if HEALTHY in runs else names:
+        first, last = runs[name]["losses"]
+        values = runs[name]["eval"]
+        accuracy = values.get("masked_lm_accuracy", values.get("accuracy"))
+        rows.append([name, f"{first:.3f}", f"{last:.3f}", f"{accuracy:.3f}"])
+    return table("run | first logged loss | last | accuracy, held out", rows)
+
+
 def domain_names(runs: dict) -> list[str]:
     """Names of the runs on the second text, the start first."""
     names = [name.removeprefix("domain/") for name in runs if name.startswith("domain/")]
@@ -196,7 +208,6 @@ def draw_stuck(runs: dict) -> None:
     texts = {
         HEALTHY: "healthy: 64 tokens, 225 steps",
         "stuck/8 tokens": "8 tokens",
-        "stuck/10 steps": "10 steps",
     }
     titles = ("fine-tuning on packages, D = 128", "fine-tuning on authors, rate 0.0003")
     curves = [
@@ -235,8 +246,8 @@ def main(folder: str | None) -> None:
             + "\n}\n"
         )
     runs = json.loads(RECORD.read_text())
-    for lines in (rates_table(runs), baseline_table(runs), domain_table(runs)):
-        print("\n".join(lines), end="\n\n")
+    for make in (rates_table, baseline_table, stuck_table, domain_table):
+        print("\n".join(make(runs)), end="\n\n")
     for draw in (draw_rates, draw_stuck, draw_domain):
         draw(runs)
 
