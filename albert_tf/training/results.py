@@ -68,8 +68,9 @@ def write_results(
         results["last"] = last_evaluation
     if collapsed:
         results["collapsed"] = collapsed
-        losses = [line["loss"] for line in folder.read_lines(METRICS_FILE)]
+        lines = folder.read_lines(METRICS_FILE) if state.run.do_train else []
         rate = state.optimizer_config.peak_learning_rate(state.run.train_batch_size)
+        losses = [line["loss"] for line in lines]
         advice = advice_after_collapse(losses, rate, task.usual_learning_rate)
         print(f"COLLAPSED: {collapsed}; {advice}")
     if not state.run.do_train:  # an evaluation keeps the results of the training

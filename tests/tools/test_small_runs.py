@@ -8,7 +8,7 @@ from tests.helpers import ROOT
 from tools import small_runs, small_runs_report
 
 RUNS = json.loads(small_runs_report.RECORD.read_text())
-TABLES = ("rates_table", "stuck_table", "domain_table")
+TABLES = ("rates_table", "baseline_table", "stuck_table", "domain_table")
 
 
 @pytest.mark.parametrize("name", TABLES)
