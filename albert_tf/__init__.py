@@ -4,6 +4,7 @@
   AlbertEncoder                    token ids -> hidden states and pooled output
   AlbertForPreTraining             encoder with masked-LM and sentence-order heads
   AlbertForSequenceClassification  encoder with a classifier or a regression on texts and text pairs
+  AlbertForTokenClassification     encoder with scores of labels at each position (tagging)
   AlbertForMultipleChoice          encoder with a score for each choice (RACE)
   AlbertForSpan                    encoder with scores of answer starts and ends (SQuAD 1.1)
   AlbertForSpanOrNone              the same with a score of having no answer (SQuAD 2.0)
@@ -26,6 +27,7 @@ _PUBLIC = {
     "AlbertForSequenceClassification": "model.heads",
     "AlbertForSpan": "model.heads",
     "AlbertForSpanOrNone": "model.heads",
+    "AlbertForTokenClassification": "model.heads",
     "Tokenizer": "text.tokenizer",
     "UserError": "core.errors",
     "load_predictor": "serving.predictors",

@@ -4,9 +4,10 @@
     python -m albert_tf.predict albert_base --interactive
 
 A line is a text, two texts with a tab between them, or a JSON object: {"text_a": ..., "text_b": ...},
-{"question": ..., "context": ...} for SQuAD, {"article": ..., "question": ..., "options": [...]} for RACE. Other keys of
-an object, such as an id, are repeated in the answer. A pretrained model fills "[MASK]", tells whether two texts are in
-order, and embeds any other text. A model of a task of your own needs --task_module=the_task.py.
+{"question": ..., "context": ...} for SQuAD, {"article": ..., "question": ..., "options": [...]} for RACE,
+{"tokens": [...]} for the words of a tagger. Other keys of an object, such as an id, are repeated in the answer. A
+pretrained model fills "[MASK]", tells whether two texts are in order, and embeds any other text. A model of a task of
+your own needs --task_module=the_task.py.
 """
 
 import contextlib

@@ -24,6 +24,7 @@ from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.race.definition import DEFINITION as RACE
 from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
 from albert_tf.tasks.squad.definition import DEFINITION as SQUAD
+from albert_tf.tasks.tagging.definition import DEFINITION as TAGGING
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -199,7 +200,7 @@ def documents_in(path: pathlib.Path) -> list[list[str]]:
     return [document.splitlines() for document in path.read_text("utf-8").split("\n\n")]
 
 
-RUNNERS = {"classifier": CLASSIFICATION, "squad": SQUAD, "race": RACE}
+RUNNERS = {"classifier": CLASSIFICATION, "squad": SQUAD, "race": RACE, "tagger": TAGGING}
 
 
 def fine_tuning_settings(runner: str, *arguments: object) -> list[Settings]:
@@ -222,7 +223,7 @@ def fine_tune_here(runner: str, *arguments: object) -> dict:
     """Runs the work of run_<runner>.py inside this process, without the start-up; returns its results.
 
     Args:
-      runner: "classifier", "squad" or "race".
+      runner: a key of `RUNNERS`.
       arguments: flags, "--name=value".
 
     Raises:
@@ -362,12 +363,33 @@ def race_files(rng: np.random.Generator) -> dict[str, str]:
     return found
 
 
+def tagging_files(rng: np.random.Generator) -> dict[str, str]:
+    """Sentences whose runs of names are persons and whose red and blue things have a type too; some are long."""
+    found = {}
+    for split, lengths in {
+        "train": (3, 40, *[9] * 19),
+        "dev": (50, *[7] * 11),
+        "test": (5, 33),
+    }.items():
+        lines = []
+        for length in lengths:
+            words, previous = sentence(rng, length, length).split(), ""
+            for word in words:
+                type = "PER" if word in NAMES.split() else "COLOUR" * (word in ("red", "blue"))
+                tag = f"{'I' if type == previous else 'B'}-{type}" if type else "O"
+                lines.append(word if split == "test" else f"{word} x {tag}")
+                previous = type
+            lines.append("")
+        found[f"tagging/{split}.conll"] = "\n".join(lines)
+    return found
+
+
 @dataclasses.dataclass(frozen=True)
 class FinishedRun:
     """A run of `fine_tune_here`.
 
     Attributes:
-      runner: "classifier", "squad" or "race".
+      runner: a key of `RUNNERS`.
       flags: all but --output_dir.
       folder: of the run.
       results: what it returned.

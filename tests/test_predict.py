@@ -12,6 +12,7 @@ import pytest
 from albert_tf import UserError, load_pretrained, predict, save_pretrained
 from albert_tf.model.heads import AlbertForSpan
 from albert_tf.serving import predictors
+from albert_tf.tasks.tagging import entities
 from albert_tf.text.masked_text import encode_masked, ids_within_word
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import ROOT, TINY, WORDS, train_spm
@@ -92,6 +93,38 @@ def test_spans_are_the_runners(version, finished, task_files):
         if version == "2.0":
             odds = json.loads((run.folder / "predictions" / "null_odds.json").read_text())
             assert answer["null_odds"] == pytest.approx(odds[id], abs=1e-5)
+
+
+def test_entities_are_the_runners(finished, task_files):
+    run = finished("tagging")
+    blocks = (run.folder / "predictions" / "predictions.conll").read_text().strip().split("\n\n")
+    rows = [[line.split("\t") for line in block.splitlines()] for block in blocks]
+    items = [{"tokens": [word for word, _ in sentence], "id": 7} for sentence in rows]
+    for sentence, answer in zip(rows, answers_to(run.folder, items), strict=True):
+        tags = [tag for _, tag in sentence]
+        assert answer["tags"] == tags and answer["id"] == 7
+        text = " ".join(word for word, _ in sentence)
+        found = [(e["label"], e["start"], e["end"]) for e in answer["entities"]]
+        starts = np.cumsum([0, *(len(word) + 1 for word, _ in sentence)])
+        assert found == [
+            (type, starts[first], starts[last + 1] - 1)
+            for type, first, last in entities.entities_of(tags)
+        ]
+        assert [text[start:end] for _, start, end in found] == [
+            e["text"] for e in answer["entities"]
+        ]
+        # The same words as plain text; in other white space the characters differ.
+        (plain,) = answers_to(run.folder, [f"  {text}"])
+        assert [(e["label"], e["start"] - 2, e["end"] - 2) for e in plain["entities"]] == found
+    assert any(answer["entities"] for answer in answers_to(run.folder, items))
+    predictor = predictors.load_predictor(str(run.folder))
+    for wrong in ({"tokens": []}, {"tokens": ["a", " "]}, {"tokens": "a"}, {"text": 1}, {}):
+        with pytest.raises(UserError, match='expected a text, or {"tokens": '):
+            predictor.check(wrong)
+    assert predictor.shown({"entities": []}) == "(no entities)"
+    assert "PER" in predictor.shown(
+        {"entities": [{"label": "PER", "text": "anna", "probability": 0.5}]}
+    )
 
 
 # --- Pretrained models

@@ -1,4 +1,4 @@
-r"""GLUE, your own files, SQuAD or RACE -> TFRecords of features, for training without the text: on a TPU.
+r"""GLUE, your own files, tagged words, SQuAD or RACE -> TFRecords of features, for training without the text: on a TPU.
 
     python -m data_prep.create_finetuning_data --task_name=MNLI --data_dir=glue --spm_model_file=spiece.model \
         --output_dir=gs://bucket/mnli
@@ -36,6 +36,7 @@ from albert_tf.tasks.race.settings import RaceConfig
 from albert_tf.tasks.settings import FineTuningConfig
 from albert_tf.tasks.source import Source
 from albert_tf.tasks.squad.settings import SquadConfig
+from albert_tf.tasks.tagging.settings import FIRST, LAST, TaggingConfig
 from albert_tf.text.tokenizer import Tokenizer
 
 LABEL = "create_finetuning_data"
@@ -50,14 +51,16 @@ class FineTuningDataSettings(Settings):
         ClassifierConfig,
         "task_name",
         "",
-        help="A GLUE task, `tsv` for files of your own, squad1.1, squad2.0 or race.",
+        help="A GLUE task, `tsv` for files of your own, tagging, squad1.1, squad2.0 or race.",
     )
     output_dir: str = setting("", "Folder for the records.", required=True)
     spm_model_file: str = setting("", "SentencePiece model.", required=True, input_path=True)
     data_dir: str = changed(
         ClassifierConfig, "data_dir", "", help="Folder of GLUE's or RACE's files, or `tfds`."
     )
-    train_file: str = setting("", "Training data of SQuAD, or of --task_name=tsv.", input_path=True)
+    train_file: str = setting(
+        "", "Training data of SQuAD, of tagging, or of --task_name=tsv.", input_path=True
+    )
     do_lower_case: bool = changed(FineTuningConfig, "do_lower_case", True)
     max_seq_length: int = changed(
         FineTuningConfig,
@@ -69,7 +72,16 @@ class FineTuningDataSettings(Settings):
     text_columns: str = changed(ClassifierConfig, "text_columns", "")
     label_column: str = changed(ClassifierConfig, "label_column", "label")
     kind: str = changed(ClassifierConfig, "kind", "classification")
-    doc_stride: int = changed(SquadConfig, "doc_stride", 128)
+    token_column: str = changed(TaggingConfig, "token_column", FIRST)
+    tag_column: str = changed(TaggingConfig, "tag_column", LAST)
+    word_separator: str = changed(TaggingConfig, "word_separator", "space")
+    doc_stride: int = changed(
+        SquadConfig,
+        "doc_stride",
+        0,
+        minimum=0,
+        help="Tokens from the start of a window to the next; 0 is the runner's default, 128 for SQuAD, 64 for tagging.",
+    )
     max_query_length: int = changed(SquadConfig, "max_query_length", 64)
     level: str = changed(RaceConfig, "level", "all")
     max_qa_length: int = changed(RaceConfig, "max_qa_length", 128)
@@ -120,7 +132,7 @@ def make_source(settings: FineTuningDataSettings) -> Source:
         definition = registry.find(OWN_TASK)  # its settings know every spelling of GLUE's tasks
     if definition.settings is ClassifierConfig:
         if name != OWN_TASK and settings.train_file:
-            settings.refuse("train_file", "belongs to --task_name=tsv and to SQuAD")
+            settings.refuse("train_file", "belongs to --task_name=tsv, tagging and SQuAD")
         if task_key(name) == UNTRAINED_TASK:
             settings.refuse("task_name", f"={settings.task_name}: it has no training data")
     is_in_folder = definition.settings is RaceConfig or (
@@ -129,8 +141,11 @@ def make_source(settings: FineTuningDataSettings) -> Source:
     needed = "data_dir" if is_in_folder else "train_file"
     names = definition.settings.names()
     values = {name: value for name, value in settings.to_dict().items() if name in names}
-    if not settings.max_seq_length:
-        del values["max_seq_length"]
+    values = {
+        name: value
+        for name, value in values.items()
+        if value or name not in ("max_seq_length", "doc_stride")
+    }
     if "version" in names:
         values["version"] = name.removeprefix("squad")
     source = registry.resolve(definition.source)(definition.settings(**values))

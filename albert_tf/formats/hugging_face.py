@@ -123,8 +123,8 @@ def is_model(folder: str) -> bool:
 def read(folder: str) -> Weights:
     """The model in a folder.
 
-    `AlbertModel`, `AlbertForMaskedLM` and classes without a counterpart here, such as `AlbertForTokenClassification`,
-    are read as an `AlbertForPreTraining`; arrays of other heads keep their names and are reported as ignored.
+    `AlbertModel`, `AlbertForMaskedLM` and classes without a counterpart here are read as an `AlbertForPreTraining`;
+    arrays of other heads keep their names and are reported as ignored.
 
     Raises:
       UserError: a file is missing, damaged or of another kind of model; names it.
@@ -317,7 +317,7 @@ def write(
             source=spm_model_file,
         )
     left_out = {*untrained}
-    if isinstance(model, AlbertForSpan):  # transformers has no pooler here, and ours is not used
+    if model.hf_architecture in _NO_POOLER:  # ours is not used
         left_out.update(POOLER)
     tensors = _their_tensors(model, left_out)
     contents[WEIGHTS] = safetensors.numpy.save(tensors, metadata={"format": "pt"})

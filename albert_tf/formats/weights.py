@@ -152,6 +152,7 @@ def shapes_of(config: AlbertConfig, model_class: str) -> Shapes | None:
             **_scores("cls/seq_relationship/", 2, hidden),
         },
         "AlbertForSequenceClassification": _scores("", len(config.labels), hidden),
+        "AlbertForTokenClassification": _scores("", len(config.labels), hidden),
         "AlbertForMultipleChoice": _scores("", 1, hidden),
         "AlbertForSpan": _scores("cls/squad/", 2, hidden),
         "AlbertForSpanOrNone": {

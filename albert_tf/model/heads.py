@@ -1,4 +1,4 @@
-"""Task heads, and the models of encoder and head: pretraining, classification, multiple choice, SQuAD 1.1 and 2.0.
+"""Task heads, and the models of encoder and head: pretraining, classification, tagging, multiple choice, SQuAD.
 
 Shape legend: `encoder.py`; K candidates of a start or an end.
 """
@@ -106,10 +106,12 @@ class AlbertModel(tf_keras.Model):
     Attributes:
       hf_architecture: the class with this head in the transformers library; "" if there is none.
       head_prefix: of the released names of the head's variables.
+      uses_pooler: whether the outputs depend on the pooler, so that training changes it.
     """
 
     hf_architecture = ""
     head_prefix = ""
+    uses_pooler = True
 
     def __init__(
         self,
@@ -196,6 +198,26 @@ class AlbertForSequenceClassification(AlbertModel):
         return {"logits": self.head(pooled, seed=fold_seed(seed, _HEAD_SITE))}
 
 
+class AlbertForTokenClassification(AlbertModel):
+    """Encoder with one score for each label at each position (tagging).
+
+    Source: BERT paper, section 5.3; `AlbertForTokenClassification` of transformers. The original has no such task.
+    """
+
+    hf_architecture = "AlbertForTokenClassification"
+    uses_pooler = False
+
+    def _build_head(self, initializers):
+        config, rate = self.config, self.config.classifier_dropout_prob
+        self.head = ScoreHead(config, len(config.labels), rate, initializers)
+
+    def call(self, inputs, training=False, seed=None):
+        """`logits` [B, L, C] float32; arguments: see `AlbertEncoder.call`."""
+        seed = training_seed(training, seed)
+        sequence_BLD = self.encoder(inputs, training=training, seed=seed)["sequence_output"]
+        return {"logits": self.head(sequence_BLD, seed=fold_seed(seed, _HEAD_SITE))}
+
+
 class AlbertForMultipleChoice(AlbertModel):
     """Encoder with one score for each choice; each choice is a separate sequence.
 
@@ -223,6 +245,7 @@ class AlbertForSpan(AlbertModel):
 
     hf_architecture = "AlbertForQuestionAnswering"
     head_prefix = "cls/squad/"
+    uses_pooler = False
 
     def _build_head(self, initializers):
         self.head = ScoreHead(self.config, 2, 0.0, initializers)
@@ -240,6 +263,7 @@ class AlbertForSpanOrNone(AlbertModel):
     Source: original squad_utils.py:1428-1575 (create_v2_model), after XLNet.
     """
 
+    uses_pooler = False
     num_starts = 5  # K; original run_squad_v2.py, start_n_top
     num_ends = 5  # K; end_n_top
 

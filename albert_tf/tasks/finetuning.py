@@ -19,7 +19,7 @@ from albert_tf.formats import pretrained
 from albert_tf.formats.model_card import Card
 from albert_tf.formats.weights import POOLER
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.heads import AlbertForSpan, AlbertForSpanOrNone, AlbertModel
+from albert_tf.model.heads import AlbertModel
 from albert_tf.tasks import metrics, registry
 from albert_tf.tasks.settings import (
     FineTuningConfig,
@@ -183,9 +183,8 @@ class FineTuningTask(Task):
             if path
         }
         examples = {"training examples": self.train_data.num_examples}
-        # Heads that mark spans do not use the pooler, so that their training does not change it.
-        has_pooler = not isinstance(model, AlbertForSpan | AlbertForSpanOrNone)
-        untrained = [name for name in POOLER if name in self._initialised and not has_pooler]
+        initialised = set() if model.uses_pooler else set(self._initialised)
+        untrained = [name for name in POOLER if name in initialised]
         pretrained.save_pretrained(
             model,
             folder,

@@ -1,10 +1,10 @@
-"""Token ids of one text or two -> the sequences that a model reads.
+"""Token ids of one text or two -> the sequences that a model reads; windows over long texts.
 
 [CLS] first text [SEP]                       segment_ids  0 0 0 0
 [CLS] first text [SEP] second text [SEP]     segment_ids  0 0 0 0 | 1 1 1
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -40,3 +40,44 @@ def pack_pairs(
         segment_ids.append(np.repeat(segments, [len(first) + 2, num_second]))
     sequences = {"input_ids": input_ids, "segment_ids": segment_ids}
     return FeatureTable.from_rows(sequences, columns, choices)
+
+
+def windows_over(num_tokens: int, room: int, stride: int) -> Iterator[tuple[int, int, np.ndarray]]:
+    """The windows over a text, from left to right; at least one, even over a text without tokens.
+
+    Args:
+      num_tokens: of the text.
+      room: most tokens of the text in a window.
+      stride: tokens from the beginning of a window to that of the next; at most `room` is used.
+
+    Returns:
+      For each window its first token, its number of tokens, and bool [tokens]: true where the token has more context
+      here than in the other windows.
+
+    Source: squad_utils.py (`convert_examples_to_features`).
+    """
+    stride = min(room, stride)
+    starts = np.arange(0, max(0, num_tokens - room) + stride, stride)
+    lengths = np.minimum(room, num_tokens - starts)  # all but the last are full
+    yield from zip(starts, lengths, max_context(starts, lengths), strict=True)
+
+
+def max_context(starts: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    """For each window of a question, bool [tokens]: true where the token has more context than in the other windows.
+
+    Context is the smaller of the numbers of tokens before and after in the window, and a little for the window's
+    length; of equal windows, the first has the token.
+
+    Example:
+      windows at 0 and 3 of 5 and 4 tokens -> 1 1 1 1 0 | 0 1 1 1
+
+    Source: squad_utils.py (`_check_is_max_context`).
+    """
+    before = np.arange(starts[-1] + lengths[-1]) - starts[:, None]
+    after = lengths[:, None] - 1 - before
+    scores = np.where((before >= 0) & (after >= 0), np.minimum(before, after), -np.inf)
+    best = np.argmax(scores + 0.01 * lengths[:, None], axis=0) if scores.size else np.zeros(0)
+    return [
+        best[start : start + length] == window
+        for window, (start, length) in enumerate(zip(starts, lengths, strict=True))
+    ]

@@ -262,3 +262,16 @@ class FineTuningConfig(ModelChoice):
         if run.seed + self.num_runs + self.restart_collapsed > LARGEST_INT32:
             reason = f"({self.num_runs}) and --restart_collapsed lead to seeds above {LARGEST_INT32}; lower --seed"
             self.refuse("num_runs", reason)
+
+    def check_files(self, run: FineTuningRunConfig) -> None:
+        """Checks that --train_file, --eval_file and --predict_file, where a task has them, are named if needed.
+
+        Raises:
+          UserError: one is missing.
+        """
+        if run.do_train and not (self.train_file or self.train_records or self.ensemble):
+            self.refuse("train_file", "is required to train")
+        if run.do_eval and not run.do_train and not self.eval_file:
+            self.refuse("eval_file", "is required to evaluate")
+        if run.do_predict and not self.predict_file and not self.ensemble:
+            self.refuse("predict_file", "is required with --do_predict")

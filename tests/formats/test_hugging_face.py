@@ -15,6 +15,7 @@ from albert_tf import AlbertConfig, UserError, load_pretrained, save_pretrained
 from albert_tf.formats import pretrained
 from albert_tf.formats.tokenizer_files import tokenizer_files
 from albert_tf.model import heads
+from albert_tf.serving import predictors
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import (
     BATCH,
@@ -174,7 +175,7 @@ def test_parts_of_the_pretraining_model(tmp_path, architecture):
 
 def test_a_head_that_is_not_ours_is_ignored(tmp_path):
     folder = peer_folder(tmp_path, "classifier")
-    set_config(folder, architectures=["AlbertForTokenClassification"])
+    set_config(folder, architectures=["AlbertForSomethingElse"])
     report = loaded_report(folder)
     assert sorted(report.ignored) == ["classifier.bias", "classifier.weight"]
     assert all(name.startswith("cls/") for name in report.initialised)
@@ -375,7 +376,7 @@ def test_every_class_of_ours_keeps_its_variables(tmp_path):
         loaded = load_pretrained(tmp_path / name)
         assert type(loaded) is cls
         for key, variable in model.named_variables().items():
-            if cls is heads.AlbertForSpan and "pooler" in key:
+            if cls.hf_architecture and not cls.uses_pooler and "pooler" in key:
                 continue  # its class in transformers has none
             np.testing.assert_array_equal(loaded.named_variables()[key], variable, err_msg=key)
 
@@ -538,6 +539,7 @@ HEADS = {
     "AlbertForSequenceClassification": heads.AlbertForSequenceClassification,
     "AlbertForQuestionAnswering": heads.AlbertForSpan,
     "AlbertForMultipleChoice": heads.AlbertForMultipleChoice,
+    "AlbertForTokenClassification": heads.AlbertForTokenClassification,
 }
 
 
@@ -649,7 +651,7 @@ def opened_there(ours, folder, peers):
 @pytest.mark.parametrize("num_labels", [1, 2, 3])
 @pytest.mark.parametrize("name", HEADS)
 def test_heads_agree_both_ways(tmp_path, peers, name, num_labels):
-    if num_labels != 2 and name != "AlbertForSequenceClassification":
+    if num_labels != 2 and not name.endswith("Classification"):
         pytest.skip("has no labels")
     values = SIZES["groups"]
     theirs = their_model(peers, name, {**values, "num_labels": num_labels})
@@ -665,9 +667,7 @@ def test_heads_agree_both_ways(tmp_path, peers, name, num_labels):
     assert max(there, here) < TOLERANCE
 
 
-@pytest.mark.parametrize(
-    "name", [*HEADS, "AlbertModel", "AlbertForMaskedLM", "AlbertForTokenClassification"]
-)
+@pytest.mark.parametrize("name", [*HEADS, "AlbertModel", "AlbertForMaskedLM"])
 def test_every_class_of_theirs_is_read(tmp_path, peers, name):
     theirs = their_model(peers, name, SIZES["groups"])
     theirs.save_pretrained(tmp_path)
@@ -717,6 +717,21 @@ def test_text_classification_pipeline(tmp_path, peers, vocabulary):
     probabilities = tf.nn.softmax(model(inputs)["logits"])[0].numpy()
     expected = dict(zip(("same", "other", "unclear"), probabilities, strict=True))
     assert {row["label"]: row["score"] for row in found} == pytest.approx(expected, abs=TOLERANCE)
+
+
+def test_token_classification_pipeline(tmp_path, peers, vocabulary):
+    cls = heads.AlbertForTokenClassification
+    our_folder(tmp_path, cls, vocabulary, "O", "B-PER", "I-PER", task_name="tagging")
+    text = "the cat sat on a mat and saw dogs"
+    pipeline = peers.pipeline("token-classification", model=str(tmp_path))
+    words = {row["start"]: row for row in pipeline(text, aggregation_strategy="first")}
+    predictor = predictors.load_predictor(str(tmp_path))
+    (answer,) = predictor.predict([{"tokens": text.split()}])
+    assert len(words) > 1
+    starts = np.cumsum([0, *(len(word) + 1 for word in text.split())])
+    first = {row["start"]: row for row in pipeline(text)}
+    for start, tag in zip(starts, answer["tags"], strict=False):
+        assert first[start]["entity"] == tag if start in first else tag == "O"
 
 
 def test_regression_pipeline_gives_the_number(tmp_path, peers, vocabulary):

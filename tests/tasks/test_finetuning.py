@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -16,13 +17,15 @@ import tensorflow as tf
 from albert_tf import load_pretrained
 from albert_tf.data.records import EXAMPLE_WEIGHTS
 from albert_tf.model import heads
+from albert_tf.tasks.tagging import entities
 from tests.helpers import ROOT, fine_tune_here, make_task
 
-TASKS = ["mrpc", "stsb", "tsv", "squad1.1", "squad2.0", "race"]
+TASKS = ["mrpc", "stsb", "tsv", "squad1.1", "squad2.0", "race", "tagging"]
 MODEL_CLASSES = {
     "squad1.1": heads.AlbertForSpan,
     "squad2.0": heads.AlbertForSpanOrNone,
     "race": heads.AlbertForMultipleChoice,
+    "tagging": heads.AlbertForTokenClassification,
 }
 ALWAYS = {"eval.npz", "eval_errors.txt", "predict.npz"}
 ANSWERS = {
@@ -35,6 +38,7 @@ FILES = {
     "stsb": {*ALWAYS, "predictions.tsv", "STS-B.tsv", "SHA256SUMS"},
     "tsv": {*ALWAYS, "predictions.tsv"},
     "race": {*ALWAYS, "predictions.tsv"},
+    "tagging": {*ALWAYS, "predictions.conll", "eval_predictions.conll"},
     "squad1.1": {*ALWAYS, *ANSWERS},
     "squad2.0": {*ALWAYS, *ANSWERS, "null_odds.json", "eval_null_odds.json", "null_threshold.json"},
 }
@@ -67,7 +71,7 @@ def assert_same_predictions(first: dict, second: dict) -> None:
     assert first.keys() == second.keys()
     for name, values in first.items():
         others = second[name]
-        if values.ndim == 2:
+        if values.ndim > 1:
             width = min(values.shape[1], others.shape[1])
             assert np.all(~np.isfinite(values[:, width:])) and np.all(
                 ~np.isfinite(others[:, width:])
@@ -152,6 +156,9 @@ def only_unlabelled(task: str, task_files: pathlib.Path, folder: pathlib.Path) -
         ]
     if task.startswith("squad"):
         return [f"--version={task.removeprefix('squad')}", *windows]
+    if task == "tagging":
+        words = task_files / "tagging" / "test.conll"
+        return [f"--predict_file={words}", "--max_seq_length=21", "--doc_stride=7"]
     if task == "race":
         shutil.copytree(task_files / "RACE" / "test", folder / "RACE" / "test")
         return [f"--data_dir={folder / 'RACE'}", "--max_seq_length=48", "--max_qa_length=17"]
@@ -216,6 +223,9 @@ def test_a_collapsed_run_is_called_so(task, finished):
     folder = run.folder / "predictions"
     if task.startswith("squad"):
         found = list(json.loads((folder / "eval_predictions.json").read_text()).values())
+    elif task == "tagging":
+        text = (folder / "eval_predictions.conll").read_text()
+        found = [line.split("\t")[2] for line in text.splitlines() if line]
     elif task == "stsb":
         found = arrays(folder / "eval.npz")["scores"][:, 0].round(2)
     else:
@@ -421,6 +431,43 @@ def test_the_losses_of_squad_by_hand(task_flags):
     assert float(losses["span_loss"].sum) == pytest.approx(span, rel=1e-5)
     assert float(losses["answerable_loss"].sum) == pytest.approx(answerable, rel=1e-5)
     assert float(losses["answerable_loss"].count) == 3
+
+
+def test_the_loss_of_tagging_by_hand(task_flags):
+    runner, flags = task_flags["tagging"]
+    task = make_task(runner, *flags)
+    logits = np.random.default_rng(0).normal(size=(3, 4, 5)).astype(np.float32)
+    tags = np.array([[0, 2, 0, 5], [0, 1, 1, 0], [0, 3, 0, 0]], np.int32)
+    features = {
+        "input_ids": tf.ones([3, 4], tf.int32),
+        "tag_numbers": tags,
+        EXAMPLE_WEIGHTS: np.array([1, 1, 0], np.float32),
+    }
+    log_probs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    expected = -(log_probs[0, 1, 1] + log_probs[0, 3, 4] + log_probs[1, 1, 0] + log_probs[1, 2, 0])
+    loss = task.losses({"logits": logits}, features)["tag_loss"]
+    assert float(loss.sum) == pytest.approx(expected, rel=1e-5) and float(loss.count) == 4
+    assert float(task.loss_counts(features)["tag_loss"]) == 4
+
+
+def test_tags_of_a_run_are_scored_by_entity(finished):
+    run = finished("tagging")
+    text = (run.folder / "predictions" / "eval_predictions.conll").read_text()
+    rows = [
+        [line.split("\t") for line in block.splitlines()] for block in text.strip().split("\n\n")
+    ]
+    true, predicted = (
+        [[row[column] for row in sentence] for sentence in rows] for column in (1, 2)
+    )
+    scores = entities.scores(true, predicted)
+    assert len(rows) == 12 and run.results["eval"]["f1"] > 0
+    for name, key in (("precision",) * 2, ("recall",) * 2, ("f1", "f1-score")):
+        assert run.results["eval"][name] == scores["micro avg"][key]
+    assert run.results["eval"]["f1_PER"] == scores["PER"]["f1-score"]
+    assert run.results["best"]["metric"] == "f1"
+    errors = (run.folder / "predictions" / "eval_errors.txt").read_text()
+    assert errors.startswith(entities.score_table(true, predicted))
+    assert re.search(r"^line \d+ \(0\.\d+\): .*\n  predicted +.*\n  true ", errors, re.MULTILINE)
 
 
 # --- Features from an earlier run

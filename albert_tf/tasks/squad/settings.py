@@ -63,10 +63,4 @@ class SquadConfig(FineTuningConfig):
           UserError: a flag is missing; names it.
         """
         super().check_with(others)
-        run = others[FineTuningRunConfig]
-        if run.do_train and not (self.train_file or self.train_records or self.ensemble):
-            self.refuse("train_file", "is required to train")
-        if run.do_eval and not run.do_train and not self.eval_file:
-            self.refuse("eval_file", "is required to evaluate")
-        if run.do_predict and not self.predict_file and not self.ensemble:
-            self.refuse("predict_file", "is required with --do_predict")
+        self.check_files(others[FineTuningRunConfig])

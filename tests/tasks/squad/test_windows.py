@@ -10,10 +10,10 @@ import pytest
 from albert_tf.core.errors import UserError
 from albert_tf.core.workers import Workers
 from albert_tf.data.feature_table import FeatureTable
+from albert_tf.tasks import sequences
 from albert_tf.tasks.squad.windows import (
     SquadQuestion,
     WindowSettings,
-    _max_context,
     make_windows,
     read_squad,
 )
@@ -252,7 +252,7 @@ def test_max_context_equals_naive_search(seed):
                     for f, n in zip(firsts, lengths, strict=True)
                 ]
                 expected.append(scores.index(max(scores)) == window)
-        assert np.concatenate(_max_context(firsts, lengths)).tolist() == expected
+        assert np.concatenate(sequences.max_context(firsts, lengths)).tolist() == expected
 
 
 def test_every_piece_has_most_context_once(characters):
