@@ -7,6 +7,7 @@ from albert_tf.core.settings import Settings, setting
 from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig, files_setting
 
 FIRST, LAST = "first", "last"
+SEPARATORS = {"space": " ", "none": ""}  # between words
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ class TaggingConfig(FineTuningConfig):
     word_separator: str = setting(
         "space",
         "What is put between the words of a sentence: `none` for text without spaces, such as Chinese.",
-        choices=("space", "none"),
+        choices=tuple(SEPARATORS),
     )
     doc_stride: int = setting(
         64, "Number of tokens from the start of a window to the start of the next.", minimum=1

@@ -24,9 +24,9 @@ from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks import sequences
 from albert_tf.tasks.tagging import entities
 from albert_tf.tasks.tagging.conll import Sentence
+from albert_tf.tasks.tagging.settings import SEPARATORS
 from albert_tf.text.tokenizer import Tokenizer
 
-SEPARATORS = {"space": " ", "none": ""}
 NUM_SPECIAL = 2  # [CLS] and [SEP]
 
 
@@ -41,7 +41,7 @@ class WindowSettings:
       word_separator: key of `SEPARATORS`, what is between two words.
 
     Raises:
-      UserError: there is no room for a token of text.
+      UserError: there is no room for a token of text, no step to the next window, or no such separator.
     """
 
     tokenizer: Tokenizer
@@ -50,6 +50,11 @@ class WindowSettings:
     word_separator: str = "space"
 
     def __post_init__(self):
+        if self.doc_stride < 1:
+            raise UserError(f"--doc_stride={self.doc_stride} must be at least 1")
+        if self.word_separator not in SEPARATORS:
+            known = ", ".join(SEPARATORS)
+            raise UserError(f"--word_separator must be one of {known}; got {self.word_separator!r}")
         if self.max_seq_length <= NUM_SPECIAL:
             raise UserError(
                 f"--max_seq_length must be above {NUM_SPECIAL}, got {self.max_seq_length}"
