@@ -70,13 +70,11 @@ class TaggingTask(FineTuningTask):
         predicted, _ = self._tags(members, "eval")
         rows = entities.scores(self._true_tags(), predicted)
         names = {"precision": "precision", "recall": "recall", "f1": "f1-score"}
-        total = rows.pop("micro avg", {})
-        averages = ("macro avg", "weighted avg")
-        of_types = {
-            f"f1_{name}": row["f1-score"] for name, row in rows.items() if name not in averages
-        }
+        total, macro = rows.get("micro avg", {}), rows.get("macro avg", {})
         results = {name: total.get(key, 0.0) for name, key in names.items()}
-        return {**results, "macro_f1": rows.get("macro avg", {}).get("f1-score", 0.0), **of_types}
+        types = [name for name in rows if not name.endswith(" avg")]
+        of_types = {f"f1_{name}": rows[name]["f1-score"] for name in types}
+        return {**results, "macro_f1": macro.get("f1-score", 0.0), **of_types}
 
     def collapsed(self, members: Sequence[Predictions]) -> str:
         """Says so if every word gets the same tag."""
