@@ -28,7 +28,7 @@ for task in $tasks; do
     words="run_tagger.py --train_file=$data/tagging/$task/train.conll --eval_file=$data/tagging/$task/dev.conll
       --max_seq_length=64 --doc_stride=32 --num_runs=$seeds"
     case $task in
-      wnut17) program="$words --do_lower_case=false --num_train_epochs=10" ;;
+      wnut17) program="$words --do_lower_case=false --num_train_epochs=6" ;;
       msra_zh) program="$words --word_separator=none --num_train_epochs=4" ;;
       CoLA) program="$glue --max_seq_length=64 --num_train_epochs=3 --num_runs=$seeds" ;;
       SST-2) program="$glue --max_seq_length=64 --num_train_epochs=1 --num_runs=$seeds" ;;

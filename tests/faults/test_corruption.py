@@ -431,7 +431,7 @@ TASK_FILES = {
     "SQuAD 1.1": ("squad1.1", "train", "squad/train-v1.1.json"),
     "SQuAD 2.0": ("squad2.0", "eval", "squad/dev-v2.0.json"),
     "RACE": ("race", "train", "RACE/train/high/1.txt"),
-    "tagged words": ("tagging", "eval", "tagging/dev.conll"),
+    "tagged words": ("tagging", "train", "tagging/train.conll"),
 }
 KINDS |= {
     name: Kind(

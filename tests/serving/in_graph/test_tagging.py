@@ -50,10 +50,8 @@ def random_texts(seed=0, number=40) -> list[str]:
     ]
 
 
-def found_in_graph(model, tokenizer, task, texts) -> list[list[tuple]]:
-    outputs = GraphTagger(tokenizer, task, model.config.labels)(
-        model, tf.constant(texts, tf.string)
-    )
+def found_in_graph(tagger, model, texts) -> list[list[tuple]]:
+    outputs = tagger(model, tf.constant(texts, tf.string))
     outputs = {name: value.numpy() for name, value in outputs.items()}
     columns = [outputs[name] for name in ("label", "start", "end", "probability")]
     return [
@@ -65,14 +63,14 @@ def found_in_graph(model, tokenizer, task, texts) -> list[list[tuple]]:
     ]
 
 
-@pytest.mark.parametrize("separator", ["space", "none"])
-@pytest.mark.parametrize("sizes", [(29, 9), (4, 1), (99, 200)])
-def test_entities_equal_those_of_the_predictor(model, tokenizer, sizes, separator):
-    task = dict(zip(("max_seq_length", "doc_stride"), sizes, strict=True))
-    task["word_separator"] = separator
-    texts = random_texts()
+@pytest.mark.parametrize("settings", [(29, 9, "space"), (4, 1, "none"), (99, 200, "space")])
+def test_entities_equal_those_of_the_predictor(model, tokenizer, settings):
+    names = ("max_seq_length", "doc_stride", "word_separator")
+    task = dict(zip(names, settings, strict=True))
+    texts = [*random_texts(), " \n"]
     expected = TaggingPredictor(model, tokenizer, task, 7).predict(texts)
-    found = found_in_graph(model, tokenizer, task, texts)
+    tagger = GraphTagger(tokenizer, task, model.config.labels)
+    found = found_in_graph(tagger, model, texts)
     number = 0
     for text, rows, answer in zip(texts, found, expected, strict=True):
         entities = answer["entities"]
@@ -83,13 +81,9 @@ def test_entities_equal_those_of_the_predictor(model, tokenizer, sizes, separato
             [row[3] for row in rows], [e["probability"] for e in entities], atol=1e-5
         )
         number += len(rows)
+    for nothing in ([], [""]):
+        assert found_in_graph(tagger, model, nothing) == [[]] * len(nothing)
     assert number > 40 and {row[0] for rows in found for row in rows} == {"LOC", "PER", "MISC"}
-
-
-def test_no_text_and_empty_texts(model, tokenizer):
-    task = {"max_seq_length": 29, "doc_stride": 9, "word_separator": "space"}
-    assert found_in_graph(model, tokenizer, task, []) == []
-    assert found_in_graph(model, tokenizer, task, ["", " \n"]) == [[], []]
 
 
 def test_words_equal_those_in_python():
@@ -102,7 +96,7 @@ def test_words_equal_those_in_python():
         assert [word.decode() for word in row.numpy()] == [text[a:b] for a, b in expected]
 
 
-def test_invalid_bytes_count_as_one_character(model, tokenizer):
+def test_invalid_bytes_count_as_one_character():
     words, starts, ends = tagging._split_words(tf.constant([b"caf\xe9 \xff x", "né x".encode()]))
     assert [word.decode() for word in words.flat_values.numpy()] == [
         "caf",
