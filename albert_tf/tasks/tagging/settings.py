@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from albert_tf.core.settings import Settings, setting
+from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig, files_setting
 
 FIRST, LAST = "first", "last"
@@ -30,6 +30,12 @@ class TaggingConfig(FineTuningConfig):
         "space",
         "What is put between the words of a sentence: `none` for text without spaces, such as Chinese.",
         choices=tuple(SEPARATORS),
+    )
+    max_seq_length: int = changed(
+        FineTuningConfig,
+        "max_seq_length",
+        128,
+        help="Largest number of tokens of a window; a longer sentence is read in several.",
     )
     doc_stride: int = setting(
         64, "Number of tokens from the start of a window to the start of the next.", minimum=1
