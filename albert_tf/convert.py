@@ -22,7 +22,7 @@ class ConvertSettings(ModelSource):
     output_dir: str = setting("", "Folder to write to; must not hold a model yet.", required=True)
     format: str = setting(
         "hf",
-        "hf: config.json, model.safetensors, spiece.model and tokenizer files; tf1: albert_config.json,"
+        "hf: config.json, model.safetensors, vocabulary and tokenizer files; tf1: albert_config.json,"
         " model.ckpt-best.* and 30k-clean.model under the original's names.",
         choices=("hf", "tf1"),
     )
@@ -55,7 +55,7 @@ def main(settings: ConvertSettings) -> None:
         model,
         settings.output_dir,
         settings.format,
-        settings.spm_model_file or weights.vocabulary,
+        settings.vocabulary_file or weights.vocabulary,
         do_lower_case=weights.do_lower_case is not False,
         task=weights.task,
         untrained=report.initialised,
@@ -63,7 +63,7 @@ def main(settings: ConvertSettings) -> None:
     )
     if report.initialised:
         print(f"not written, as they have no trained values: {', '.join(report.initialised)}")
-    vocabulary = "with" if settings.spm_model_file or weights.vocabulary else "without"
+    vocabulary = "with" if settings.vocabulary_file or weights.vocabulary else "without"
     print(
         f"{type(model).__name__}, {model.count_params():,} parameters, {vocabulary} vocabulary,"
         f" in {settings.output_dir}"

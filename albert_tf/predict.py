@@ -53,7 +53,7 @@ def main(settings: PredictSettings) -> None:
     settings.register_task()
     predictor = load_predictor(
         settings.model,
-        spm_model_file=settings.spm_model_file,
+        spm_model_file=settings.vocabulary_file,
         do_lower_case=settings.lower_case,
         max_seq_length=settings.max_seq_length,
         batch_size=settings.batch_size,

@@ -36,6 +36,7 @@ from albert_tf.tasks.race.settings import RaceConfig
 from albert_tf.tasks.settings import FineTuningConfig
 from albert_tf.tasks.source import Source
 from albert_tf.tasks.squad.settings import SquadConfig
+from albert_tf.text.settings import VocabularySettings
 from albert_tf.text.tokenizer import Tokenizer
 
 LABEL = "create_finetuning_data"
@@ -43,7 +44,7 @@ _EXAMPLES_AT_A_TIME = 512
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuningDataSettings(Settings):
+class FineTuningDataSettings(VocabularySettings):
     """Which training data becomes records, and how; the same settings as the runners'."""
 
     task_name: str = changed(
@@ -53,7 +54,6 @@ class FineTuningDataSettings(Settings):
         help="A GLUE task, `tsv` for files of your own, squad1.1, squad2.0 or race.",
     )
     output_dir: str = setting("", "Folder for the records.", required=True)
-    spm_model_file: str = setting("", "SentencePiece model.", required=True, input_path=True)
     data_dir: str = changed(
         ClassifierConfig, "data_dir", "", help="Folder of GLUE's or RACE's files, or `tfds`."
     )
@@ -85,6 +85,7 @@ class FineTuningDataSettings(Settings):
           UserError: a setting is wrong; names the flag.
         """
         make_source(self)
+        self.require_vocabulary()
 
 
 @locks_output_dir
@@ -95,7 +96,7 @@ def main(settings: FineTuningDataSettings) -> None:
     if files.exists(f"{settings.output_dir}/{METADATA_FILE}"):
         settings.refuse("output_dir", f"={settings.output_dir} holds records: give another folder")
     items = source.read("train")
-    tokenizer = Tokenizer.from_file(settings.spm_model_file, do_lower_case=settings.do_lower_case)
+    tokenizer = Tokenizer.from_file(settings.vocabulary_file, do_lower_case=settings.do_lower_case)
     table = source.features("train", items, tokenizer)
     if len(table) < settings.num_shards:
         reason = f"={settings.num_shards}: the data gives {len(table):,} examples, too few for as many files"

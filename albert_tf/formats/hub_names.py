@@ -83,5 +83,5 @@ def _files_to_read(names: Collection[str]) -> list[str]:
         return []
     stem, ending = weights[0].split(".")[:2]
     shards = [f"{stem}-*.{ending}"] if weights[0].endswith(hugging_face.INDEX) else []
-    optional = (hugging_face.VOCABULARY, tokenizer_files.SETTINGS)
+    optional = (*hugging_face.VOCABULARIES, tokenizer_files.SETTINGS)
     return [hugging_face.CONFIG, weights[0], *shards, *optional]

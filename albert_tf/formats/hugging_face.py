@@ -1,4 +1,4 @@
-"""Hugging Face folders: `config.json`, `model.safetensors` or `pytorch_model.bin`, `spiece.model`, tokenizer files."""
+"""Hugging Face folders: `config.json`, `model.safetensors` or `pytorch_model.bin`, vocabulary, tokenizer files."""
 
 import itertools
 import json
@@ -30,8 +30,10 @@ from albert_tf.model.heads import (
     AlbertForSpan,
     AlbertModel,
 )
+from albert_tf.text.tokenizer import Tokenizer
 
-WEIGHTS, CONFIG, VOCABULARY = "model.safetensors", "config.json", "spiece.model"
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+VOCABULARIES = ("spiece.model", "vocab.txt")
 TORCH_WEIGHTS = "pytorch_model.bin"
 INDEX = ".index.json"  # ends the name of the index of weights in several files
 WEIGHT_FILES = (WEIGHTS, WEIGHTS + INDEX, TORCH_WEIGHTS, TORCH_WEIGHTS + INDEX)  # best first
@@ -153,9 +155,15 @@ def read(folder: str) -> Weights:
     check_identity_projection(arrays, config, path, _PROJECTION)
     has_pooler = architecture not in _NO_POOLER or any(name in arrays for name in POOLER)
     left_out = own.get("left_out", () if has_pooler else POOLER)
-    vocabulary, is_lower = if_exists(os.path.join(folder, VOCABULARY)), _do_lower_case(folder)
+    vocabulary, is_lower = vocabulary_of(folder), _do_lower_case(folder)
     task = own.get("task", {})
     return Weights(folder, config, arrays, model_class, vocabulary, is_lower, task, left_out)
+
+
+def vocabulary_of(folder: str) -> str:
+    """The path of the vocabulary in a folder; "" if there is none."""
+    paths = (if_exists(os.path.join(folder, name)) for name in VOCABULARIES)
+    return next(filter(None, paths), "")
 
 
 def _class_of(architecture: Any, own: Mapping) -> str:
@@ -298,30 +306,29 @@ def write(
       model: what to write.
       folder: created if it does not exist; files of the same names are replaced once the new ones are complete.
       task: settings of the task that the model was fine-tuned for; empty for none.
-      spm_model_file: SentencePiece model of its text; "" for none.
+      spm_model_file: SentencePiece model or WordPiece vocabulary of its text; "" for none.
       do_lower_case: whether that text is lower-cased.
       untrained: released names of variables that have no trained values; they are left out.
       card: content of README.md.
 
     Raises:
       OSError: a file cannot be written.
-      UserError: the SentencePiece model cannot be read.
+      UserError: the vocabulary cannot be read.
     """
     contents = {}
+    special_ids = (0, 2, 3)
     if spm_model_file:
-        contents[VOCABULARY] = files.read_bytes(spm_model_file)
-        contents |= tokenizer_files.tokenizer_files(
-            contents[VOCABULARY],
-            do_lower_case=do_lower_case,
-            max_length=model.config.max_position_embeddings,
-            source=spm_model_file,
-        )
+        tokenizer = Tokenizer.from_file(spm_model_file, do_lower_case=do_lower_case)
+        special_ids = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
+        max_length = model.config.max_position_embeddings
+        contents = tokenizer_files.tokenizer_files(tokenizer, max_length)
     left_out = {*untrained}
     if isinstance(model, AlbertForSpan):  # transformers has no pooler here, and ours is not used
         left_out.update(POOLER)
     tensors = _their_tensors(model, left_out)
     contents[WEIGHTS] = safetensors.numpy.save(tensors, metadata={"format": "pt"})
     config = _their_config(model, task, sorted(left_out))
+    config |= zip(("pad_token_id", "bos_token_id", "eos_token_id"), special_ids, strict=True)
     contents[CONFIG] = json.dumps(config, indent=2).encode() + b"\n"
     contents[checksums.SUMS_FILE] = checksums.sums_file(contents)
     contents[model_card.FILE] = card.encode()  # which users edit
@@ -358,9 +365,6 @@ def _their_config(
         "dtype": "float32",
         "hidden_act": {"gelu": "gelu_new"}.get(config.hidden_act, config.hidden_act),
         "num_hidden_groups": 1 + max(_their_groups(config)),
-        "pad_token_id": 0,
-        "bos_token_id": 2,
-        "eos_token_id": 3,
         "albert_tf": {
             "share_parameters": config.share_parameters,
             "num_hidden_groups": config.num_hidden_groups,

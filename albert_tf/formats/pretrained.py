@@ -213,7 +213,7 @@ def save_pretrained(
       folder: created if it does not exist; files of the same names are replaced once the new ones are complete.
       format: "hf", the Hugging Face layout (config.json, model.safetensors), or "tf1", the released one
         (albert_config.json, model.ckpt-best.*).
-      spm_model_file: SentencePiece model to copy into the folder; "" for none.
+      spm_model_file: SentencePiece model or WordPiece vocabulary to copy into the folder; "" for none.
       do_lower_case: whether the vocabulary is of lower-cased text.
       task: settings of the task that the model was fine-tuned for, such as `max_seq_length`.
       untrained: released names of variables that have no trained values (`LoadReport.initialised`); they are left out.

@@ -9,7 +9,7 @@ import tensorflow as tf
 from albert_tf.core import checksums, files, run_files
 from albert_tf.core.errors import UserError
 from albert_tf.formats import checkpoint_files, hugging_face
-from albert_tf.formats.weights import Weights, if_exists, shapes_of
+from albert_tf.formats.weights import Weights, shapes_of
 from albert_tf.model.config import AlbertConfig, shortened
 from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining
 
@@ -61,6 +61,6 @@ def read(folder: str, checkpoint: str = "") -> Weights:
         restored = tf.train.Checkpoint(model=model).read(checkpoint).expect_partial()
         restored.assert_existing_objects_matched()
     arrays = {name: variable.numpy() for name, variable in model.named_variables().items()}
-    vocabulary = if_exists(os.path.join(model_folder, hugging_face.VOCABULARY))
+    vocabulary = hugging_face.vocabulary_of(model_folder)
     do_lower_case = groups["task"].get("do_lower_case")
     return Weights(checkpoint, config, arrays, model_class, vocabulary, do_lower_case)

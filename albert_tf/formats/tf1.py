@@ -1,4 +1,4 @@
-"""TF1 checkpoints, as the original released them: `albert_config.json`, `model.ckpt-best.*`, `30k-clean.model`."""
+"""TF1 checkpoints, as the original released them: `albert_config.json`, `model.ckpt-best.*`, vocabulary."""
 
 import json
 import os
@@ -11,12 +11,14 @@ import tensorflow as tf
 from albert_tf.core import checksums, files
 from albert_tf.core.errors import UserError
 from albert_tf.formats import checkpoint_files
-from albert_tf.formats.weights import Weights, if_exists
+from albert_tf.formats.weights import Weights, only_vocabulary
 from albert_tf.model.config import AlbertConfig, shortened
 from albert_tf.model.heads import AlbertModel
+from albert_tf.text.tokenizer import Tokenizer
 
 _OWN_KEY = "_albert_tf"  # of our settings in the configuration; the original ignores unknown keys
-CONFIG, CHECKPOINT, VOCABULARY = "albert_config.json", "model.ckpt-best", "30k-clean.model"
+CONFIG, CHECKPOINT = "albert_config.json", "model.ckpt-best"
+_VOCABULARY_NAMES = {"spiece.model": "30k-clean.model"}  # as the original calls them
 
 
 def read(prefix: str) -> Weights:
@@ -29,7 +31,7 @@ def read(prefix: str) -> Weights:
       UserError: the configuration is missing or wrong, or the checkpoint is damaged.
     """
     folder = os.path.dirname(prefix)
-    path, vocabulary = os.path.join(folder, CONFIG), if_exists(os.path.join(folder, VOCABULARY))
+    path, vocabulary = os.path.join(folder, CONFIG), only_vocabulary(folder)
     if not files.exists(path):
         raise UserError(f"{prefix}: expected {CONFIG} beside the checkpoint, found none")
     values = files.read_json(path)
@@ -71,13 +73,13 @@ def write(
       model: what to write.
       folder: created if it does not exist; files of the same names are replaced once the new ones are complete.
       task: settings of the task that the model was fine-tuned for; empty for none.
-      spm_model_file: SentencePiece model of its text; "" for none.
+      spm_model_file: SentencePiece model or WordPiece vocabulary of its text; "" for none.
       do_lower_case: whether that text is lower-cased.
       untrained: released names of variables that have no trained values; they are left out.
 
     Raises:
       OSError, tf.errors.OpError: a file cannot be written.
-      UserError: the SentencePiece model cannot be read.
+      UserError: the vocabulary cannot be read.
     """
     variables = model.named_variables()
     variables = {name: value for name, value in variables.items() if name not in untrained}
@@ -90,7 +92,9 @@ def write(
     values = {**model.config.to_dict(), _OWN_KEY: own}
     contents = {CONFIG: (json.dumps(values, indent=2) + "\n").encode()}
     if spm_model_file:
-        contents[VOCABULARY] = files.read_bytes(spm_model_file)
+        tokenizer = Tokenizer.from_file(spm_model_file)
+        name = _VOCABULARY_NAMES.get(tokenizer.file_name, tokenizer.file_name)
+        contents[name] = tokenizer.content
     with files.staged(folder) as staging:
         tf.raw_ops.SaveV2(
             prefix=os.path.join(staging, CHECKPOINT),

@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import os
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -25,7 +27,7 @@ class Weights:
       config: its sizes.
       arrays: float arrays by released variable name.
       model_class: name of its class in `heads.py`.
-      vocabulary: path of its SentencePiece model; "" if it has none.
+      vocabulary: path of its SentencePiece model or WordPiece vocabulary; "" if it has none.
       do_lower_case: whether its text is lower-cased; None if no file says so.
       task: settings of the task that it was fine-tuned for, such as `max_seq_length`; empty if it was not.
       left_out: names of variables that have no trained values, such as the pooler of a model that marks spans; they
@@ -263,6 +265,17 @@ def as_matrix(name: str, array: np.ndarray) -> np.ndarray:
     if name.endswith("/attention_1/output/dense/kernel") and array.ndim > 1:
         return array.reshape(first * size, last)
     return array
+
+
+def only_vocabulary(folder: str) -> str:
+    """The path of the SentencePiece model in a folder, or of its WordPiece vocabulary; "" for none or several."""
+    try:
+        names = files.names_in(folder or ".")
+    except OSError:
+        return ""
+    models = [name for name in names if name.endswith((".model", ".spm"))]
+    models = models or [name for name in names if re.fullmatch(r"vocab.*\.txt", name)]
+    return os.path.join(folder, models[0]) if len(models) == 1 else ""
 
 
 def if_exists(path: str) -> str:

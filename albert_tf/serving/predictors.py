@@ -23,7 +23,7 @@ def load_predictor(
 
     Args:
       path: see `pretrained.read_weights`.
-      spm_model_file: its vocabulary, if none came with it.
+      spm_model_file: its vocabulary, a SentencePiece model or vocab.txt, if none came with it.
       do_lower_case: whether text is lower-cased; None takes what the model's folder says, true if it says nothing.
       max_seq_length: most tokens of a sequence; 0 takes what the model was fine-tuned with, or its longest.
       batch_size: sequences that the model gets at a time.
@@ -68,7 +68,7 @@ def tokenizer_of(
 
     Args:
       weights: the model on disk.
-      spm_model_file: its vocabulary, if none came with it.
+      spm_model_file: its vocabulary, a SentencePiece model or vocab.txt, if none came with it.
       do_lower_case: whether text is lower-cased; None takes what the model's folder says, true if it says nothing.
 
     Raises:
@@ -77,7 +77,7 @@ def tokenizer_of(
     path = spm_model_file or weights.vocabulary
     if not path:
         raise UserError(
-            f"{weights.source}: no vocabulary came with this model; name its SentencePiece model with --spm_model_file"
+            f"{weights.source}: no vocabulary came with this model; name it with --spm_model_file or --vocab_file"
         )
     if do_lower_case is None:
         do_lower_case = weights.do_lower_case is not False
@@ -85,7 +85,8 @@ def tokenizer_of(
     if tokenizer.vocab_size != weights.config.vocab_size:
         raise UserError(
             f"{path}: has {tokenizer.vocab_size} tokens, but vocab_size of the model {weights.source} is"
-            f" {weights.config.vocab_size}; name the vocabulary that it was trained with (--spm_model_file)"
+            f" {weights.config.vocab_size}; name the vocabulary that it was trained with (--spm_model_file or"
+            " --vocab_file)"
         )
     return tokenizer
 

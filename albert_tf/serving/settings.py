@@ -5,13 +5,14 @@ import importlib.util
 import os
 from collections.abc import Mapping
 
-from albert_tf.core.settings import Settings, setting
+from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.tasks import registry
 from albert_tf.tasks.settings import LONGEST_SEQUENCE, files_setting
+from albert_tf.text.settings import VocabularySettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelSource(Settings):
+class ModelSource(VocabularySettings):
     """A finished model in any layout."""
 
     model: str = files_setting(
@@ -19,7 +20,12 @@ class ModelSource(Settings):
         " be left out.",
         required=True,
     )
-    spm_model_file: str = files_setting("SentencePiece model, if the model has none with it.")
+    spm_model_file: str = changed(
+        VocabularySettings,
+        "spm_model_file",
+        "",
+        help="SentencePiece model of the vocabulary, if none came with the model.",
+    )
     task_module: str = setting(
         "",
         "Python file or module that defines the model's task, if it is your own; its code is run.",

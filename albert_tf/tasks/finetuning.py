@@ -101,12 +101,10 @@ class FineTuningTask(Task):
 
     def _load_vocabulary(self, origin: str) -> Tokenizer:
         config = self.config
-        path = config.spm_model_file or (self._weights and self._weights.vocabulary)
+        path = config.vocabulary_file or (self._weights and self._weights.vocabulary)
         if not path:
-            config.refuse(
-                "spm_model_file", f"is required: there is no spiece.model beside {origin}"
-            )
-        self.spm_model_file = path
+            config.require_vocabulary(f": there is none beside {origin}")
+        self.vocabulary_file = path
         tokenizer = Tokenizer.from_file(path, do_lower_case=config.do_lower_case)
         if not self._weights:
             return tokenizer
@@ -114,7 +112,7 @@ class FineTuningTask(Task):
         own, is_lower_case = self._weights.vocabulary, self._weights.do_lower_case
         if own and Tokenizer.from_file(own).sha256 != tokenizer.sha256:
             config.refuse(
-                "spm_model_file",
+                "spm_model_file" if config.spm_model_file else "vocab_file",
                 f"={path}: is not the vocabulary that came with the model, {own}; leave the flag out",
             )
         if is_lower_case is not None and is_lower_case != tokenizer.do_lower_case:
@@ -137,8 +135,9 @@ class FineTuningTask(Task):
         chosen = config.chosen_config(self.run, checkpoint, tokenizer.vocab_size)
         if tokenizer.vocab_size != chosen.vocab_size:
             raise UserError(
-                f"{self.spm_model_file}: has {tokenizer.vocab_size} tokens, but the model's vocab_size is"
-                f" {chosen.vocab_size}; give the vocabulary that the model was pretrained with (--spm_model_file)"
+                f"{self.vocabulary_file}: has {tokenizer.vocab_size} tokens, but the model's vocab_size is"
+                f" {chosen.vocab_size}; give the vocabulary that the model was pretrained with (--spm_model_file or"
+                " --vocab_file)"
             )
         if config.max_seq_length > chosen.max_position_embeddings:
             config.refuse(
@@ -189,7 +188,7 @@ class FineTuningTask(Task):
         pretrained.save_pretrained(
             model,
             folder,
-            spm_model_file=self.spm_model_file,
+            spm_model_file=self.vocabulary_file,
             do_lower_case=self.config.do_lower_case,
             task=self.task_settings() | ({registry.DEFINED_IN: defined_in} if defined_in else {}),
             untrained=untrained,

@@ -9,6 +9,7 @@ from typing import Any
 from albert_tf.core.settings import LARGEST_INT32, Settings, changed, setting
 from albert_tf.core.workers import num_workers_setting
 from albert_tf.model.config import MODEL_SIZES, SHARING_STRATEGIES, AlbertConfig
+from albert_tf.text.settings import VocabularySettings
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 
 LONGEST_SEQUENCE = 2**16  # tokens; no model has as many positions
@@ -20,7 +21,7 @@ def files_setting(help: str, **declared: Any) -> Any:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelChoice(Settings):
+class ModelChoice(VocabularySettings):
     """Which model is built if --init_checkpoint does not decide it; the base class of the tasks' settings."""
 
     model: str = setting("", "Name of the model's size.", choices=("", *MODEL_SIZES))
@@ -183,8 +184,11 @@ _FINE_TUNING_RATES = ((768, 3e-5), (1024, 2e-5), (2048, 1e-5), (math.inf, 5e-6))
 class FineTuningConfig(ModelChoice):
     """Settings of all fine-tuning tasks."""
 
-    spm_model_file: str = files_setting(
-        "SentencePiece model of the vocabulary; by default the one in --init_checkpoint's folder."
+    spm_model_file: str = changed(
+        VocabularySettings,
+        "spm_model_file",
+        "",
+        help="SentencePiece model of the vocabulary; by default the vocabulary in --init_checkpoint's folder.",
     )
     do_lower_case: bool = setting(True, "Whether text is lower-cased; false for a cased model.")
     max_seq_length: int = setting(
@@ -255,8 +259,8 @@ class FineTuningConfig(ModelChoice):
             self.check_model(run)
             if not run.do_train and not run.init_checkpoint:
                 run.refuse("init_checkpoint", "is required without --do_train: a fine-tuned model")
-            if not run.init_checkpoint and not self.spm_model_file:
-                self.refuse("spm_model_file", "is required without --init_checkpoint")
+            if not run.init_checkpoint:
+                self.require_vocabulary(" without --init_checkpoint")
         if self.num_runs > 1 and not run.do_train:
             self.refuse("num_runs", f"({self.num_runs}) needs --do_train")
         if run.seed + self.num_runs + self.restart_collapsed > LARGEST_INT32:

@@ -71,7 +71,7 @@ class Model:
         if weights.vocabulary:
             tokenizer = Tokenizer.from_file(weights.vocabulary)
             assert tokenizer.encode("a cat, 1999,") is not None
-            vocabulary = tokenizer.model_proto
+            vocabulary = tokenizer.content
         predictors.task_settings_of(weights)
         sizes = weights.config.replace(foreign={}).to_dict()
         others = (weights.config.labels, weights.model_class, weights.do_lower_case, weights.task)

@@ -433,9 +433,7 @@ def test_tokenizer_files_are_written_and_read(tmp_path, vocabulary):
 
 def test_scores_are_those_of_the_sentencepiece_model(vocabulary):
     tokenizer = Tokenizer.from_file(vocabulary)
-    content = tokenizer_files(
-        tokenizer.model_proto, do_lower_case=True, max_length=17, source="here"
-    )
+    content = tokenizer_files(tokenizer, max_length=17)
     scores = json.loads(content["tokenizer.json"])["model"]["vocab"]
     num_never = 0
     for id, (piece, score) in enumerate(scores):
@@ -451,9 +449,11 @@ def test_scores_are_those_of_the_sentencepiece_model(vocabulary):
 @pytest.mark.parametrize(
     "content", [b"", b"no model", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x02\x12"]
 )
-def test_what_is_no_sentencepiece_model(content):
-    with pytest.raises(UserError, match="^here: "):
-        tokenizer_files(content, do_lower_case=True, max_length=17, source="here")
+def test_what_is_no_sentencepiece_model(tmp_path, content):
+    path = tmp_path / "wrong.model"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"^{path}: "):
+        save_pretrained(heads.AlbertForPreTraining(TINY), tmp_path, spm_model_file=str(path))
 
 
 TEXTS = [

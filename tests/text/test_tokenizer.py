@@ -346,7 +346,7 @@ def test_missing_file(tmp_path):
 def test_file_that_is_no_model(tmp_path, content):
     path = tmp_path / "wrong.model"
     path.write_bytes(content)
-    with pytest.raises(UserError, match="wrong.model: is not a SentencePiece model$"):
+    with pytest.raises(UserError, match="wrong.model: is neither a SentencePiece model nor"):
         Tokenizer.from_file(str(path))
 
 

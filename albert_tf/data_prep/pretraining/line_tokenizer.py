@@ -8,6 +8,8 @@ There is one dependence on the rest of the line: SentencePiece adds up the score
 rounding decides between two segmentations of a word with equal scores. If a line contains a word whose two best scores
 are close, or whose characters are not all printable ASCII and known to the model, or anything else that could change
 its ids, `Tokenizer` tokenizes the line. Every line has the ids of `Tokenizer` (`test_line_tokenizer.py`).
+
+A WordPiece tokenizer has a table of words itself (`WordPieces`).
 """
 
 import functools
@@ -17,7 +19,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from albert_tf.text.tokenizer import MARKER, Tokenizer
+from albert_tf.text.tokenizer import MARKER, SentencePieceTokenizer, Tokenizer
 
 _SPACE, _PLAIN, _OTHER = range(3)  # classes of bytes
 _LINE_END = ord("\n")
@@ -128,6 +130,10 @@ class LineTokenizer:
         """
         if any("\n" in line for line in lines):
             raise ValueError("expected lines, got text with a line end in it")
+        if not isinstance(self._tokenizer, SentencePieceTokenizer):
+            ids_of_lines = self._tokenizer.encode_batch(lines)
+            lengths = np.array([*map(len, ids_of_lines)], np.int64)
+            return np.concatenate([np.zeros(0, np.int32), *ids_of_lines]), lengths
         clean = self._tokenizer.clean  # letters with accents often become ASCII
         cleaned = [line if line.isascii() else clean(line) for line in lines]
         text = np.frombuffer("".join([f"{line}\n" for line in cleaned]).encode(), np.uint8)
@@ -144,12 +150,12 @@ class LineTokenizer:
 # --- Tables of the vocabulary ---
 
 
-def _tables_of(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, Vocabulary]:
+def _tables_of(tokenizer: SentencePieceTokenizer) -> tuple[np.ndarray, np.ndarray, Vocabulary]:
     """The class of every byte, uint8 [256]; every plain byte after cleaning, uint8 [256]; the vocabulary."""
     # Here, because it imports protobuf.
     from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
-    model = model_pb2.ModelProto.FromString(tokenizer.model_proto)
+    model = model_pb2.ModelProto.FromString(tokenizer.content)
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     normal = model_pb2.ModelProto.SentencePiece.NORMAL
     of_user = model_pb2.ModelProto.SentencePiece.USER_DEFINED

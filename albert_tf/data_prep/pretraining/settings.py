@@ -12,6 +12,7 @@ from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from albert_tf.data_prep.pretraining.record_folder import METADATA_FILE
 from albert_tf.data_prep.text_files import invalid_utf8_setting
 from albert_tf.tasks.settings import LONGEST_SEQUENCE
+from albert_tf.text.settings import VocabularySettings
 from albert_tf.text.tokenizer import WORD_START_RULES
 
 MOST_SHARDS = 99_999  # the names of files have five digits
@@ -19,7 +20,7 @@ RUNNERS = ("local", "direct", "flink", "spark", "dataflow", "portable")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingDataSettings(Settings):
+class PretrainingDataSettings(VocabularySettings):
     """Which records are made from which text (original create_pretraining_data.py:31-92).
 
     Raises:
@@ -37,9 +38,6 @@ class PretrainingDataSettings(Settings):
     output_dir: str = setting("", "Folder for the records.", changes_results=False)
     output_file: str = setting(
         "", "Names of the records, separated by commas, in one folder; instead of --output_dir."
-    )
-    spm_model_file: str = setting(
-        "", "SentencePiece model.", required=True, input_path=True, changes_results=False
     )
     do_lower_case: bool = setting(True, "Whether to lower-case the text; false for cased models.")
     do_whole_word_mask: bool = setting(True, "Whether whole words are masked, or single tokens.")
@@ -65,7 +63,8 @@ class PretrainingDataSettings(Settings):
     )
     word_start_rule: str = setting(
         "original",
-        "Which tokens start a word: original is made for English, marker is for other languages.",
+        "Which tokens start a word: original is made for English, marker is for other languages; of a WordPiece"
+        " vocabulary, all but those that begin with ##.",
         choices=WORD_START_RULES,
     )
     max_seq_length: int = setting(512, "Tokens in an example.", minimum=5, maximum=LONGEST_SEQUENCE)
@@ -141,6 +140,14 @@ class PretrainingDataSettings(Settings):
             self.refuse("output_file", reason)
         if len(set(self.output_files)) < len(self.output_files):
             self.refuse("output_file", "names a file twice")
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks that a vocabulary is given.
+
+        Raises:
+          UserError: it is not.
+        """
+        self.require_vocabulary()
 
     def _check_runner(self) -> None:
         paths = ("input_file", "output_dir", "output_file")

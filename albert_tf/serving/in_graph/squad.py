@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.serving.in_graph.tokenizer import decode_in_graph, graph_tokenizer_with_offsets
+from albert_tf.serving.in_graph.characters import decode_in_graph
+from albert_tf.serving.in_graph.tokenizer import graph_tokenizer_with_offsets
 from albert_tf.tasks.squad.windows import WindowSettings
 from albert_tf.text.tokenizer import Tokenizer
 

@@ -132,12 +132,13 @@ class PretrainingTask(Task):
                     f"--{flag}: the records hold piece {largest}, but vocab_size of the model is"
                     f" {model_config.vocab_size}: they were made with another vocabulary"
                 )
-        if self.config.spm_model_file:
+        if self.config.vocabulary_file:
             self._check_vocabulary(model_config)
 
     def _check_vocabulary(self, model_config: AlbertConfig) -> None:
-        flag = f"--spm_model_file={self.config.spm_model_file}"
-        vocabulary = Tokenizer.from_file(self.config.spm_model_file)
+        name = "spm_model_file" if self.config.spm_model_file else "vocab_file"
+        flag = f"--{name}={self.config.vocabulary_file}"
+        vocabulary = Tokenizer.from_file(self.config.vocabulary_file)
         if vocabulary.vocab_size > model_config.vocab_size:
             raise UserError(
                 f"{flag}: has {vocabulary.vocab_size} tokens, but vocab_size of the model is"
@@ -222,7 +223,7 @@ class PretrainingTask(Task):
         pretrained.save_pretrained(
             model,
             folder,
-            spm_model_file=self.config.spm_model_file,
+            spm_model_file=self.config.vocabulary_file,
             do_lower_case=metadata.get("do_lower_case", True),
             untrained=[] if has_order else order_head,
             card=Card({"Data": data, **history}),

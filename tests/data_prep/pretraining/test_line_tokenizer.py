@@ -7,7 +7,7 @@ import pytest
 
 from albert_tf.data_prep.pretraining import line_tokenizer
 from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
-from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer
 from tests.helpers import train_spm
 from tests.text.texts import LINES
 
@@ -43,12 +43,12 @@ def check_equal(lines, tokenizer, own):
     """Every line has its ids; returns how many lines went to SentencePiece."""
     asked = []
 
-    class Asked(Tokenizer):
+    class Asked(SentencePieceTokenizer):
         def encode_batch(self, texts):
             asked.extend(texts)
             return super().encode_batch(texts)
 
-    own._tokenizer = Asked(tokenizer.model_proto, do_lower_case=tokenizer.do_lower_case)
+    own._tokenizer = Asked(tokenizer.content, do_lower_case=tokenizer.do_lower_case)
     ids, lengths = own.encode(lines)
     expected = tokenizer.encode_batch(lines)
     ends = np.cumsum(lengths)

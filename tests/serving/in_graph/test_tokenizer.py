@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError
+from albert_tf.serving.in_graph.characters import decode_in_graph
 from albert_tf.serving.in_graph.tokenizer import (
     clean,
     clean_with_origins,
-    decode_in_graph,
     graph_tokenizer,
     graph_tokenizer_with_offsets,
 )

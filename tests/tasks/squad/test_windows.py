@@ -17,7 +17,7 @@ from albert_tf.tasks.squad.windows import (
     make_windows,
     read_squad,
 )
-from albert_tf.text.tokenizer import Tokenizer, clean_text
+from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, clean_text
 from tests.helpers import train_spm
 
 WORDS = "who where is was in the a cat sat on mat dog ran far away from home then slept"
@@ -266,7 +266,7 @@ def test_every_piece_has_most_context_once(characters):
     assert len(starts) == len(characters.encode(context))
 
 
-class CountingTokenizer(Tokenizer):
+class CountingTokenizer(SentencePieceTokenizer):
     """Notes which texts it gave offsets for."""
 
     def encode_with_offsets(self, text):
@@ -275,7 +275,7 @@ class CountingTokenizer(Tokenizer):
 
 
 def test_a_context_is_tokenized_once(words):
-    tokenizer = CountingTokenizer(words.model_proto)
+    tokenizer = CountingTokenizer(words.content)
     questions = [question("the cat", "cat"), question("a dog", "dog"), question("the cat", "the")]
     windows_of(tokenizer, *questions)
     assert tokenizer.seen == ["the cat", "a dog"]
