@@ -13,6 +13,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import setting
 from albert_tf.serving.settings import ModelSource
+from albert_tf.text.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,21 +52,22 @@ def main(settings: ConvertSettings) -> None:
     print(report.describe(weights.source))
     task_name = weights.config.foreign.get("finetuning_task") or ""
     definition = registry.find(task_name, weights.model_class)
+    vocabulary = settings.vocabulary_file or weights.vocabulary
     pretrained.save_pretrained(
         model,
         settings.output_dir,
         settings.format,
-        settings.vocabulary_file or weights.vocabulary,
-        do_lower_case=weights.do_lower_case is not False,
+        Tokenizer.from_file(vocabulary, **weights.cleaning) if vocabulary else "",
+        do_lower_case=weights.cleaning["do_lower_case"],
         task=weights.task,
         untrained=report.initialised,
         card=model_card.Card(text=definition.card if definition else None),
     )
     if report.initialised:
         print(f"not written, as they have no trained values: {', '.join(report.initialised)}")
-    vocabulary = "with" if settings.vocabulary_file or weights.vocabulary else "without"
     print(
-        f"{type(model).__name__}, {model.count_params():,} parameters, {vocabulary} vocabulary,"
+        f"{type(model).__name__}, {model.count_params():,} parameters,"
+        f" {'with' if vocabulary else 'without'} vocabulary,"
         f" in {settings.output_dir}"
     )
 

@@ -130,7 +130,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
     )
     about = {
         "model_class": weights.model_class,
-        "do_lower_case": tokenizer.do_lower_case,
+        **tokenizer.cleaning,
         "dtype": settings.dtype,
         "task": dict(task),
         "without_values": missing,

@@ -21,6 +21,8 @@ _SETTINGS = {
     "vocab_size": _IDS,
     "spm_sha256": str,
     "sentence_task": str,
+    "do_lower_case": bool,
+    "keep_accents": bool,
     "shards": list,
     "counts": dict,
 }

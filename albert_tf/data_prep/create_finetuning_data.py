@@ -36,7 +36,7 @@ from albert_tf.tasks.race.settings import RaceConfig
 from albert_tf.tasks.settings import FineTuningConfig
 from albert_tf.tasks.source import Source
 from albert_tf.tasks.squad.settings import SquadConfig
-from albert_tf.text.settings import VocabularySettings
+from albert_tf.text.settings import TextSettings, VocabularySettings
 from albert_tf.text.tokenizer import Tokenizer
 
 LABEL = "create_finetuning_data"
@@ -44,7 +44,7 @@ _EXAMPLES_AT_A_TIME = 512
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuningDataSettings(VocabularySettings):
+class FineTuningDataSettings(VocabularySettings, TextSettings):
     """Which training data becomes records, and how; the same settings as the runners'."""
 
     task_name: str = changed(
@@ -58,7 +58,6 @@ class FineTuningDataSettings(VocabularySettings):
         ClassifierConfig, "data_dir", "", help="Folder of GLUE's or RACE's files, or `tfds`."
     )
     train_file: str = setting("", "Training data of SQuAD, or of --task_name=tsv.", input_path=True)
-    do_lower_case: bool = changed(FineTuningConfig, "do_lower_case", True)
     max_seq_length: int = changed(
         FineTuningConfig,
         "max_seq_length",
@@ -96,7 +95,7 @@ def main(settings: FineTuningDataSettings) -> None:
     if files.exists(f"{settings.output_dir}/{METADATA_FILE}"):
         settings.refuse("output_dir", f"={settings.output_dir} holds records: give another folder")
     items = source.read("train")
-    tokenizer = Tokenizer.from_file(settings.vocabulary_file, do_lower_case=settings.do_lower_case)
+    tokenizer = Tokenizer.from_file(settings.vocabulary_file, **settings.cleaning)
     table = source.features("train", items, tokenizer)
     if len(table) < settings.num_shards:
         reason = f"={settings.num_shards}: the data gives {len(table):,} examples, too few for as many files"
@@ -175,7 +174,7 @@ def write_records(
         "columns": {name: values.shape[1] for name, values in table.columns.items()},
         "vocab_size": tokenizer.vocab_size,
         "spm_sha256": tokenizer.sha256,
-        "do_lower_case": tokenizer.do_lower_case,
+        **tokenizer.cleaning,
         "table_sha256": table.sha256(),
         "settings": settings.to_dict(),
         "version": __version__,

@@ -34,14 +34,14 @@ from albert_tf.data_prep.pretraining import build
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.data_prep.split_sentences import split_paragraph
 from albert_tf.data_prep.text_files import CorpusSettings, corpus_writer, print_note
-from albert_tf.text.settings import VocabularySettings
+from albert_tf.text.settings import TextSettings, VocabularySettings
 
 LABEL = "create_intrinsic_eval"
 TEXT_FILE = "passages.txt"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class IntrinsicSettings(VocabularySettings):
+class IntrinsicSettings(VocabularySettings, TextSettings):
     """Which passages, and how they become examples."""
 
     squad_file: str = setting("", "SQuAD's JSON file, of any version.", input_path=True)
@@ -54,7 +54,6 @@ class IntrinsicSettings(VocabularySettings):
         input_path=True,
     )
     output_dir: str = setting("", "Folder for the text and the three of records.", required=True)
-    do_lower_case: bool = changed(PretrainingDataSettings, "do_lower_case", True)
     max_seq_length: int = changed(PretrainingDataSettings, "max_seq_length", 512)
     max_predictions_per_seq: int = changed(PretrainingDataSettings, "max_predictions_per_seq", 20)
     masked_lm_prob: float = changed(PretrainingDataSettings, "masked_lm_prob", 0.15)

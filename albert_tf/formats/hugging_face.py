@@ -30,10 +30,10 @@ from albert_tf.model.heads import (
     AlbertForSpan,
     AlbertModel,
 )
-from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-VOCABULARIES = ("spiece.model", "vocab.txt")
+VOCABULARIES = (SentencePieceTokenizer.file_name, WordPieceTokenizer.file_name)
 TORCH_WEIGHTS = "pytorch_model.bin"
 INDEX = ".index.json"  # ends the name of the index of weights in several files
 WEIGHT_FILES = (WEIGHTS, WEIGHTS + INDEX, TORCH_WEIGHTS, TORCH_WEIGHTS + INDEX)  # best first
@@ -155,15 +155,32 @@ def read(folder: str) -> Weights:
     check_identity_projection(arrays, config, path, _PROJECTION)
     has_pooler = architecture not in _NO_POOLER or any(name in arrays for name in POOLER)
     left_out = own.get("left_out", () if has_pooler else POOLER)
-    vocabulary, is_lower = vocabulary_of(folder), _do_lower_case(folder)
-    task = own.get("task", {})
-    return Weights(folder, config, arrays, model_class, vocabulary, is_lower, task, left_out)
+    settings = {"task": own.get("task", {}), "left_out": left_out, **vocabulary_of(folder)}
+    return Weights(folder, config, arrays, model_class, **settings)
 
 
-def vocabulary_of(folder: str) -> str:
-    """The path of the vocabulary in a folder; "" if there is none."""
+def vocabulary_of(folder: str) -> dict[str, Any]:
+    """`vocabulary`, `do_lower_case` and `keep_accents` of a folder's `Weights`.
+
+    Raises:
+      UserError: the tokenizer's settings are of another type, or no vocabulary here can follow them.
+    """
     paths = (if_exists(os.path.join(folder, name)) for name in VOCABULARIES)
-    return next(filter(None, paths), "")
+    vocabulary = next(filter(None, paths), "")
+    path = os.path.join(folder, tokenizer_files.SETTINGS)
+    values = files.read_json(path) if files.exists(path) else {}
+    for name in ("do_lower_case", "keep_accents", "strip_accents", "tokenize_chinese_chars"):
+        if (value := values.get(name)) is not None and not isinstance(value, bool):
+            raise UserError(f"{path}: {name} is {shortened(value)}, expected true or false")
+    is_lower, keep_accents = values.get("do_lower_case"), values.get("keep_accents")
+    if os.path.basename(vocabulary) == WordPieceTokenizer.file_name:
+        if values.get("tokenize_chinese_chars") is False:
+            raise UserError(f"{path}: tokenize_chinese_chars is false, expected true")
+        strip_accents = values.get("strip_accents")
+        if strip_accents and is_lower is False:
+            raise UserError(f"{path}: strip_accents is true without do_lower_case, expected both")
+        keep_accents = None if strip_accents is None else not strip_accents
+    return {"vocabulary": vocabulary, "do_lower_case": is_lower, "keep_accents": keep_accents}
 
 
 def _class_of(architecture: Any, own: Mapping) -> str:
@@ -174,15 +191,6 @@ def _class_of(architecture: Any, own: Mapping) -> str:
         return name
     names = [name for name, theirs in ours.items() if theirs and theirs == architecture]
     return names[0] if names else AlbertForPreTraining.__name__
-
-
-def _do_lower_case(folder: str) -> bool | None:
-    """`do_lower_case` of the tokenizer's settings; None if it is not set."""
-    path = os.path.join(folder, tokenizer_files.SETTINGS)
-    value = files.read_json(path).get("do_lower_case") if files.exists(path) else None
-    if value is not None and not isinstance(value, bool):
-        raise UserError(f"{path}: do_lower_case is {shortened(value)}, expected true or false")
-    return value
 
 
 # --- Tensors of files ---
@@ -295,8 +303,7 @@ def write(
     folder: str,
     task: Mapping[str, Any],
     *,
-    spm_model_file: str = "",
-    do_lower_case: bool = True,
+    tokenizer: Tokenizer | None = None,
     untrained: Collection[str] = (),
     card: str = "",
 ) -> None:
@@ -306,19 +313,16 @@ def write(
       model: what to write.
       folder: created if it does not exist; files of the same names are replaced once the new ones are complete.
       task: settings of the task that the model was fine-tuned for; empty for none.
-      spm_model_file: SentencePiece model or WordPiece vocabulary of its text; "" for none.
-      do_lower_case: whether that text is lower-cased.
+      tokenizer: its vocabulary; None for none.
       untrained: released names of variables that have no trained values; they are left out.
       card: content of README.md.
 
     Raises:
       OSError: a file cannot be written.
-      UserError: the vocabulary cannot be read.
     """
     contents = {}
     special_ids = (0, 2, 3)
-    if spm_model_file:
-        tokenizer = Tokenizer.from_file(spm_model_file, do_lower_case=do_lower_case)
+    if tokenizer:
         special_ids = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
         max_length = model.config.max_position_embeddings
         contents = tokenizer_files.tokenizer_files(tokenizer, max_length)

@@ -36,6 +36,7 @@ from albert_tf.formats.weights import (
 )
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining, AlbertModel
+from albert_tf.text.tokenizer import Tokenizer
 
 
 def load_pretrained(path: str, *, dtype=None) -> AlbertModel:
@@ -199,7 +200,7 @@ def save_pretrained(
     model: AlbertModel,
     folder: str,
     format: str = "hf",
-    spm_model_file: str = "",
+    spm_model_file: str | Tokenizer = "",
     *,
     do_lower_case: bool = True,
     task: Mapping[str, Any] | None = None,
@@ -213,29 +214,29 @@ def save_pretrained(
       folder: created if it does not exist; files of the same names are replaced once the new ones are complete.
       format: "hf", the Hugging Face layout (config.json, model.safetensors), or "tf1", the released one
         (albert_config.json, model.ckpt-best.*).
-      spm_model_file: SentencePiece model or WordPiece vocabulary to copy into the folder; "" for none.
-      do_lower_case: whether the vocabulary is of lower-cased text.
+      spm_model_file: SentencePiece model or WordPiece vocabulary to copy into the folder; "" for none. A tokenizer, if
+        its text keeps accents.
+      do_lower_case: whether text is lower-cased; a tokenizer says so itself.
       task: settings of the task that the model was fine-tuned for, such as `max_seq_length`.
       untrained: released names of variables that have no trained values (`LoadReport.initialised`); they are left out.
       card: what the folder's README.md says besides the sizes.
 
     Raises:
-      UserError: the format is unknown, or the folder cannot be written.
+      UserError: the format is unknown, the vocabulary cannot be read, or the folder cannot be written.
     """
     if format not in ("hf", "tf1"):
         raise UserError(f"format must be one of hf, tf1; got {format!r}")
     folder = str(folder)
-    settings = {
-        "spm_model_file": spm_model_file,
-        "do_lower_case": do_lower_case,
-        "untrained": untrained,
-    }
+    tokenizer = spm_model_file or None
+    if isinstance(tokenizer, str):
+        tokenizer = Tokenizer.from_file(tokenizer, do_lower_case=do_lower_case)
+    settings = {"tokenizer": tokenizer, "untrained": untrained}
     try:
         if format == "hf":
             title, card = model_card.title_of(folder), card or model_card.Card()
             text = model_card.model_card(model, title, card.sections, card.text)
             hugging_face.write(model, folder, task or {}, card=text, **settings)
         else:
-            tf1.write(model, folder, task or {}, **settings)
+            tf1.write(model, folder, task or {}, do_lower_case=do_lower_case, **settings)
     except (OSError, safetensors.SafetensorError, tf.errors.OpError) as error:
         raise UserError(f"{folder}: the model cannot be written ({first_line(error)})") from None

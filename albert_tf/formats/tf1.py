@@ -38,7 +38,7 @@ def read(prefix: str) -> Weights:
     own = values.pop(_OWN_KEY, {})
     if not isinstance(own, dict):
         raise UserError(f"{path}: expected an object under {_OWN_KEY}, got {shortened(own)}")
-    names = ("model_class", "do_lower_case", "task", "left_out")
+    names = ("model_class", "do_lower_case", "keep_accents", "task", "left_out")
     own = {name: own[name] for name in names if name in own}
     config = AlbertConfig.from_dict(values, source=path)
     return Weights(prefix, config, read_arrays(prefix), vocabulary=vocabulary, **own)
@@ -63,7 +63,7 @@ def write(
     folder: str,
     task: Mapping[str, Any],
     *,
-    spm_model_file: str = "",
+    tokenizer: Tokenizer | None = None,
     do_lower_case: bool = True,
     untrained: Collection[str] = (),
 ) -> None:
@@ -73,26 +73,24 @@ def write(
       model: what to write.
       folder: created if it does not exist; files of the same names are replaced once the new ones are complete.
       task: settings of the task that the model was fine-tuned for; empty for none.
-      spm_model_file: SentencePiece model or WordPiece vocabulary of its text; "" for none.
-      do_lower_case: whether that text is lower-cased.
+      tokenizer: its vocabulary; None for none.
+      do_lower_case: whether its text is lower-cased, if there is no vocabulary.
       untrained: released names of variables that have no trained values; they are left out.
 
     Raises:
       OSError, tf.errors.OpError: a file cannot be written.
-      UserError: the vocabulary cannot be read.
     """
     variables = model.named_variables()
     variables = {name: value for name, value in variables.items() if name not in untrained}
     own = {
         "model_class": type(model).__name__,
-        "do_lower_case": do_lower_case,
+        **(tokenizer.cleaning if tokenizer else {"do_lower_case": do_lower_case}),
         "task": dict(task),
         **({"left_out": sorted(untrained)} if untrained else {}),
     }
     values = {**model.config.to_dict(), _OWN_KEY: own}
     contents = {CONFIG: (json.dumps(values, indent=2) + "\n").encode()}
-    if spm_model_file:
-        tokenizer = Tokenizer.from_file(spm_model_file)
+    if tokenizer:
         name = _VOCABULARY_NAMES.get(tokenizer.file_name, tokenizer.file_name)
         contents[name] = tokenizer.content
     with files.staged(folder) as staging:

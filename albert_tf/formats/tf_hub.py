@@ -112,7 +112,8 @@ def _read_own(folder: str, prefix: str, meta_graph: meta_graph_pb2.MetaGraphDef)
     left_out = tuple(name for name in arrays if name.startswith(without))
     arrays = {name: array for name, array in arrays.items() if name not in left_out}
     vocabulary = only_vocabulary(assets)
-    settings = {name: about.get(name) for name in ("model_class", "do_lower_case", "task")}
+    names = ("model_class", "do_lower_case", "keep_accents", "task")
+    settings = {name: about.get(name) for name in names}
     return Weights(folder, config, arrays, vocabulary=vocabulary, left_out=left_out, **settings)
 
 

@@ -43,10 +43,11 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
     contents = {tokenizer.file_name: tokenizer.content}
     if isinstance(tokenizer, WordPieceTokenizer):
         parts = _wordpiece_parts(tokenizer)
-        own = {"strip_accents": None, "tokenize_chinese_chars": True}
+        strip_accents = False if tokenizer.keep_accents else None  # None follows do_lower_case
+        own = {"strip_accents": strip_accents, "tokenize_chinese_chars": True}
     else:
         parts = _unigram_parts(ModelProto.FromString(tokenizer.content), tokenizer)
-        own = {"keep_accents": False}
+        own = {"keep_accents": tokenizer.keep_accents}
     special = {name: tokenizer.id_to_piece(id) for name, id in _special_ids(tokenizer).items()}
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast" if parts else "AlbertTokenizer",
@@ -100,7 +101,7 @@ def _unigram_parts(model: ModelProto, tokenizer: Tokenizer) -> dict[str, Any]:
     words = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": True}
     unigrams = {"unk_id": tokenizer.unk_id, "vocab": _scores(model), "byte_fallback": False}
     return {
-        "normalizers": _cleaning(normalizer, tokenizer.do_lower_case),
+        "normalizers": _cleaning(normalizer, tokenizer),
         "pre_tokenizer": words,
         "decoder": words,
         "model": {"type": "Unigram", **unigrams},
@@ -113,6 +114,7 @@ def _wordpiece_parts(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
     if tokenizer.do_lower_case:
         # The library's lower case does not know the sigma at the end of a word.
         steps += [_replace(_FINAL_SIGMA, "ς"), {"type": "Lowercase"}]
+    if tokenizer.do_lower_case and not tokenizer.keep_accents:
         steps += [{"type": "NFD"}, _remove(wordpiece.is_accent)]
     is_word = _character_class(
         lambda char: wordpiece.is_chinese(char) or wordpiece.is_punctuation(char)
@@ -154,14 +156,12 @@ def _added_token(token: str) -> dict[str, Any]:
     return {"content": token, **settings, "normalized": False, "special": True}
 
 
-def _cleaning(normalizer: NormalizerSpec, do_lower_case: bool) -> list[dict[str, Any]]:
+def _cleaning(normalizer: NormalizerSpec, tokenizer: Tokenizer) -> list[dict[str, Any]]:
     """The steps of `tokenizer.clean_text`, then those inside SentencePiece."""
-    steps = [
-        _replace(f"[{_character_class(str.isspace)}]+", " "),
-        {"type": "NFKD"},
-        _remove(lambda char: unicodedata.combining(char) != 0),
-    ]
-    if do_lower_case:
+    steps = [_replace(f"[{_character_class(str.isspace)}]+", " ")]
+    if not tokenizer.keep_accents:
+        steps += [{"type": "NFKD"}, _remove(lambda char: unicodedata.combining(char) != 0)]
+    if tokenizer.do_lower_case:
         steps.append({"type": "Lowercase"})
     if normalizer.precompiled_charsmap:
         table = base64.b64encode(normalizer.precompiled_charsmap).decode()

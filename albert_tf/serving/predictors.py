@@ -79,9 +79,10 @@ def tokenizer_of(
         raise UserError(
             f"{weights.source}: no vocabulary came with this model; name it with --spm_model_file or --vocab_file"
         )
-    if do_lower_case is None:
-        do_lower_case = weights.do_lower_case is not False
-    tokenizer = Tokenizer.from_file(path, do_lower_case=do_lower_case)
+    cleaning = weights.cleaning
+    if do_lower_case is not None:
+        cleaning["do_lower_case"] = do_lower_case
+    tokenizer = Tokenizer.from_file(path, **cleaning)
     if tokenizer.vocab_size != weights.config.vocab_size:
         raise UserError(
             f"{path}: has {tokenizer.vocab_size} tokens, but vocab_size of the model {weights.source} is"

@@ -105,22 +105,24 @@ class FineTuningTask(Task):
         if not path:
             config.require_vocabulary(f": there is none beside {origin}")
         self.vocabulary_file = path
-        tokenizer = Tokenizer.from_file(path, do_lower_case=config.do_lower_case)
+        tokenizer = Tokenizer.from_file(path, **config.cleaning)
         if not self._weights:
             return tokenizer
         # The model's shapes do not show its vocabulary and its case.
-        own, is_lower_case = self._weights.vocabulary, self._weights.do_lower_case
+        own = self._weights.vocabulary
         if own and Tokenizer.from_file(own).sha256 != tokenizer.sha256:
             config.refuse(
                 "spm_model_file" if config.spm_model_file else "vocab_file",
                 f"={path}: is not the vocabulary that came with the model, {own}; leave the flag out",
             )
-        if is_lower_case is not None and is_lower_case != tokenizer.do_lower_case:
-            config.refuse(
-                "do_lower_case",
-                f"is {str(tokenizer.do_lower_case).lower()}, but the model in {self._weights.source} was trained"
-                f" with {str(is_lower_case).lower()}",
-            )
+        for name, value in tokenizer.cleaning.items():
+            known = getattr(self._weights, name)
+            if known is not None and known != value:
+                config.refuse(
+                    name,
+                    f"is {str(value).lower()}, but the model in {self._weights.source} was trained with"
+                    f" {str(known).lower()}",
+                )
         return tokenizer
 
     def _resolve_config(self) -> AlbertConfig:
@@ -188,8 +190,7 @@ class FineTuningTask(Task):
         pretrained.save_pretrained(
             model,
             folder,
-            spm_model_file=self.vocabulary_file,
-            do_lower_case=self.config.do_lower_case,
+            spm_model_file=self.tokenizer,
             task=self.task_settings() | ({registry.DEFINED_IN: defined_in} if defined_in else {}),
             untrained=untrained,
             card=Card(
@@ -225,13 +226,17 @@ class FineTuningTask(Task):
         expected = {
             "task_name": self.task_name,
             "spm_sha256": self.tokenizer.sha256,
-            "do_lower_case": self.tokenizer.do_lower_case,
+            **self.tokenizer.cleaning,
         }
+        made_with = {
+            "keep_accents": False,
+            **record_set.metadata,
+        }  # which older records do not name
         for name, value in expected.items():
-            if record_set.metadata[name] != value:
+            if made_with[name] != value:
                 raise UserError(
                     f"--train_records={self.config.train_records}: were made with"
-                    f" {name}={record_set.metadata[name]!r}, expected {value!r}"
+                    f" {name}={made_with[name]!r}, expected {value!r}"
                 )
         choices, length = record_set.metadata["choices"], self.config.max_seq_length
         names = ["input_mask", *self.source.names("train")]

@@ -9,7 +9,7 @@ from typing import Any
 from albert_tf.core.settings import LARGEST_INT32, Settings, changed, setting
 from albert_tf.core.workers import num_workers_setting
 from albert_tf.model.config import MODEL_SIZES, SHARING_STRATEGIES, AlbertConfig
-from albert_tf.text.settings import VocabularySettings
+from albert_tf.text.settings import TextSettings, VocabularySettings
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 
 LONGEST_SEQUENCE = 2**16  # tokens; no model has as many positions
@@ -181,7 +181,7 @@ _FINE_TUNING_RATES = ((768, 3e-5), (1024, 2e-5), (2048, 1e-5), (math.inf, 5e-6))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuningConfig(ModelChoice):
+class FineTuningConfig(ModelChoice, TextSettings):
     """Settings of all fine-tuning tasks."""
 
     spm_model_file: str = changed(
@@ -190,7 +190,6 @@ class FineTuningConfig(ModelChoice):
         "",
         help="SentencePiece model of the vocabulary; by default the vocabulary in --init_checkpoint's folder.",
     )
-    do_lower_case: bool = setting(True, "Whether text is lower-cased; false for a cased model.")
     max_seq_length: int = setting(
         128,
         "Largest number of tokens of a sequence; longer text is cut.",

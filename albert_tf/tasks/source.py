@@ -68,7 +68,7 @@ class Source(abc.ABC):
             "function": function.__qualname__,
             "settings": plain_settings(settings),
             "vocabulary": tokenizer.sha256,
-            "do_lower_case": tokenizer.do_lower_case,
+            **tokenizer.cleaning,
             "items": hashlib.sha256(repr(items).encode("utf-8", "surrogatepass")).hexdigest(),
         }
         description = f"{self.task_name} {split}"

@@ -1,4 +1,4 @@
-"""Settings of the vocabulary, for every program that turns text into token ids."""
+"""Settings of the vocabulary and of its text, for every program that turns text into token ids."""
 
 import dataclasses
 
@@ -41,3 +41,20 @@ class VocabularySettings(Settings):
         """
         if not self.vocabulary_file:
             self.refuse("spm_model_file", f"or --vocab_file is required{reason}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextSettings(Settings):
+    """What is done to text before it is tokenized."""
+
+    do_lower_case: bool = setting(True, "Whether text is lower-cased; false for a cased model.")
+    keep_accents: bool = setting(
+        False,
+        "Whether accents are kept, for languages that need them; the original removes them, and with a WordPiece"
+        " vocabulary only where it lower-cases. Compatibility forms are kept with them.",
+    )
+
+    @property
+    def cleaning(self) -> dict[str, bool]:
+        """The settings as arguments of `Tokenizer`."""
+        return {"do_lower_case": self.do_lower_case, "keep_accents": self.keep_accents}

@@ -20,7 +20,7 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import sentencepiece
@@ -39,7 +39,7 @@ _ENGLISH_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')  # the original's: no ' < = >
 
 
-def clean_text(text: str, *, do_lower_case: bool) -> str:
+def clean_text(text: str, *, do_lower_case: bool, keep_accents: bool = False) -> str:
     """Collapses white space, decomposes compatibility forms, removes accents and, if asked to, lowers the case.
 
     White space comes first, so that spaces that the decomposition makes ("´" is a space and an accent) stay.
@@ -50,6 +50,7 @@ def clean_text(text: str, *, do_lower_case: bool) -> str:
     Args:
       text: any string; half a surrogate pair counts as U+FFFD.
       do_lower_case: whether to lower the case.
+      keep_accents: whether accents and compatibility forms stay as they are.
 
     Returns:
       The cleaned text; empty if `text` is white space only.
@@ -57,12 +58,13 @@ def clean_text(text: str, *, do_lower_case: bool) -> str:
     Raises:
       TypeError: `text` is not a str.
 
-    Source: tokenization.py:33-50 (`preprocess_text`).
+    Source: tokenization.py:33-50 (`preprocess_text`); `keep_accents` is that of XLNet and of transformers.
     """
     check_text(text)
     text = " ".join(text.split())
     if not text.isascii():
-        text = _base_form(text)
+        text = _LONE_SURROGATE.sub("\ufffd", text)
+        text = text if keep_accents else _base_form(text)
     return text.lower() if do_lower_case else text
 
 
@@ -73,12 +75,14 @@ def check_text(text: str) -> None:
         raise TypeError(f"text must be str, got {given}; decode bytes as UTF-8 first")
 
 
-def clean_with_origins(text: str, *, do_lower_case: bool) -> tuple[str, list[tuple[int, int]]]:
+def clean_with_origins(
+    text: str, *, do_lower_case: bool, keep_accents: bool = False
+) -> tuple[str, list[tuple[int, int]]]:
     """`clean_text`, and the (start, end) in `text` that each character of the result comes from.
 
     A character that leaves no trace, as an accent, belongs to the character before it.
     """
-    cleaned = clean_text(text, do_lower_case=do_lower_case)
+    cleaned = clean_text(text, do_lower_case=do_lower_case, keep_accents=keep_accents)
     origins = []
     previous_end = None
     for word in _WORD.finditer(text):
@@ -86,18 +90,17 @@ def clean_with_origins(text: str, *, do_lower_case: bool) -> tuple[str, list[tup
             origins.append((previous_end, word.start()))  # the space between two words
         previous_end = word.end()
         for position, char in enumerate(word[0], start=word.start()):
-            num_characters = _base_length(char)
+            num_characters = _cleaned_length(char, do_lower_case, keep_accents)
             if not num_characters and origins:
                 origins[-1] = (origins[-1][0], position + 1)
             origins += [(position, position + 1)] * num_characters
-    # Lower case has as many characters: "İ", whose lower case is longer, has lost its dot.
     assert len(cleaned) == len(origins)
     return cleaned, origins
 
 
 def _base_form(text: str) -> str:
     """The compatibility form without accents: of a text, that of its characters one after the other."""
-    decomposed = unicodedata.normalize("NFKD", _LONE_SURROGATE.sub("\ufffd", text))
+    decomposed = unicodedata.normalize("NFKD", text)
     combining = unicodedata.combining
     return _NOT_ASCII.sub(
         lambda match: "".join([char for char in match[0] if not combining(char)]), decomposed
@@ -105,8 +108,9 @@ def _base_form(text: str) -> str:
 
 
 @functools.cache
-def _base_length(char: str) -> int:
-    return len(_base_form(char))
+def _cleaned_length(char: str, do_lower_case: bool, keep_accents: bool) -> int:
+    char = char if keep_accents else _base_form(char)
+    return len(char.lower() if do_lower_case else char)  # "İ" has two characters in lower case
 
 
 def is_word_start(token: str) -> bool:
@@ -128,11 +132,13 @@ class Tokenizer(abc.ABC):
     Args:
       content: the bytes of the vocabulary's file.
       do_lower_case: whether to lower-case text; false for a cased model.
+      keep_accents: whether to keep accents, which the original removes.
       source: what error messages call the file.
 
     Attributes:
       content: the bytes of the vocabulary's file.
       do_lower_case: whether text is lower-cased.
+      keep_accents: whether accents are kept.
       sha256: hexadecimal hash of `content`.
       file_name: the usual name of such a file in the folder of a model.
       vocab_size: number of tokens, V.
@@ -150,9 +156,17 @@ class Tokenizer(abc.ABC):
     sep_id: int
     mask_id: int
 
-    def __init__(self, content: bytes, *, do_lower_case: bool = True, source: str = "vocabulary"):
+    def __init__(
+        self,
+        content: bytes,
+        *,
+        do_lower_case: bool = True,
+        keep_accents: bool = False,
+        source: str = "vocabulary",
+    ):
         self.content = content
         self.do_lower_case = do_lower_case
+        self.keep_accents = keep_accents
         self.sha256 = hashlib.sha256(content).hexdigest()
         self._load(source)
 
@@ -160,22 +174,29 @@ class Tokenizer(abc.ABC):
     def _load(self, source: str) -> None:
         """Reads `content`."""
 
+    @property
+    def cleaning(self) -> dict[str, bool]:
+        """`do_lower_case` and `keep_accents`: what is done to text, besides the vocabulary."""
+        return {"do_lower_case": self.do_lower_case, "keep_accents": self.keep_accents}
+
     @staticmethod
-    def from_bytes(
-        content: bytes, *, do_lower_case: bool = True, source: str = "vocabulary"
-    ) -> "Tokenizer":
+    def from_bytes(content: bytes, **options: Any) -> "Tokenizer":
         """The tokenizer of a vocabulary of either kind; arguments and errors are those of `Tokenizer`."""
         kind = WordPieceTokenizer if wordpiece.is_wordpiece(content) else SentencePieceTokenizer
-        return kind(content, do_lower_case=do_lower_case, source=source)
+        return kind(content, **options)
 
     @classmethod
-    def from_file(cls, path: str, *, do_lower_case: bool = True) -> "Tokenizer":
+    def from_file(
+        cls, path: str, *, do_lower_case: bool = True, keep_accents: bool = False
+    ) -> "Tokenizer":
         """Loads a SentencePiece model or a WordPiece vocabulary; paths with :// are read through TensorFlow.
 
         Raises:
           UserError: the file cannot be read, is no vocabulary, or lacks a special token.
         """
-        return cls.from_bytes(read_bytes(path), do_lower_case=do_lower_case, source=path)
+        return cls.from_bytes(
+            read_bytes(path), do_lower_case=do_lower_case, keep_accents=keep_accents, source=path
+        )
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without special tokens.
@@ -371,7 +392,7 @@ class SentencePieceTokenizer(Tokenizer):
         return any(map(self._processor.is_byte, range(self.vocab_size)))
 
     def clean(self, text: str) -> str:
-        return clean_text(text, do_lower_case=self.do_lower_case)
+        return clean_text(text, **self.cleaning)
 
     def normalize(self, cleaned: str) -> str:
         """A cleaned text after the model's own normalisation; the marker stands for spaces."""
@@ -401,7 +422,7 @@ class SentencePieceTokenizer(Tokenizer):
         return all_ids
 
     def _encode_with_lengths(self, text: str) -> tuple[list[int], list[int], list[tuple[int, int]]]:
-        cleaned, origins = clean_with_origins(text, do_lower_case=self.do_lower_case)
+        cleaned, origins = clean_with_origins(text, **self.cleaning)
         ids, tokens = self._encode_with_tokens(cleaned)
         lengths = list(map(visible_length, tokens))
         return ids, lengths, self._visible_char_spans(cleaned, origins)
@@ -512,7 +533,7 @@ class WordPieceTokenizer(Tokenizer):
 
     def __reduce__(self):
         # The words that have occurred are not sent to other processes.
-        return _wordpiece_tokenizer, (self.content, self.do_lower_case)
+        return _wordpiece_tokenizer, (self.content, self.cleaning)
 
     def id_to_piece(self, id: int) -> str:
         return self._tokens[int(id)]
@@ -532,11 +553,11 @@ class WordPieceTokenizer(Tokenizer):
         ]
 
     def _split(self, text: str) -> str:
-        return wordpiece.split_words(text, do_lower_case=self.do_lower_case)
+        return wordpiece.split_words(text, **self.cleaning)
 
     def _encode_with_lengths(self, text: str) -> tuple[list[int], list[int], list[tuple[int, int]]]:
         check_text(text)
-        split, origins = wordpiece.split_with_origins(text, do_lower_case=self.do_lower_case)
+        split, origins = wordpiece.split_with_origins(text, **self.cleaning)
         ids, lengths = [], []
         for word in split.split():
             ids_of_word = self._pieces[word]
@@ -554,5 +575,5 @@ class WordPieceTokenizer(Tokenizer):
         return not token.startswith(wordpiece.CONTINUES_WORD)
 
 
-def _wordpiece_tokenizer(content: bytes, do_lower_case: bool) -> WordPieceTokenizer:
-    return WordPieceTokenizer(content, do_lower_case=do_lower_case)
+def _wordpiece_tokenizer(content: bytes, cleaning: dict[str, bool]) -> WordPieceTokenizer:
+    return WordPieceTokenizer(content, **cleaning)

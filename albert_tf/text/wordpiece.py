@@ -113,7 +113,7 @@ _CLEANED, _SEPARATED = _Table(_cleaned), _Table(_separated)
 _WITHOUT_ACCENTS = _Table(lambda char: "" if is_accent(char) else _separated(char))
 
 
-def split_words(text: str, *, do_lower_case: bool) -> str:
+def split_words(text: str, *, do_lower_case: bool, keep_accents: bool = False) -> str:
     """A text whose `split()` are its words.
 
     Example:
@@ -122,22 +122,27 @@ def split_words(text: str, *, do_lower_case: bool) -> str:
     Args:
       text: any string.
       do_lower_case: whether to lower the case and to remove accents.
+      keep_accents: whether accents stay in lower case too (`strip_accents` of transformers, reversed).
     """
     text = text.translate(_CLEANED)
     if not do_lower_case:
         return text.translate(_SEPARATED)
+    if keep_accents:
+        return text.lower().translate(_SEPARATED)
     return unicodedata.normalize("NFD", text.lower()).translate(_WITHOUT_ACCENTS)
 
 
-def split_with_origins(text: str, *, do_lower_case: bool) -> tuple[str, list[tuple[int, int]]]:
+def split_with_origins(
+    text: str, *, do_lower_case: bool, keep_accents: bool = False
+) -> tuple[str, list[tuple[int, int]]]:
     """`split_words`, and the (start, end) in `text` that each character of the result comes from.
 
     A character that leaves no trace, as an accent or a control character, belongs to the character before it.
     """
-    split = split_words(text, do_lower_case=do_lower_case)
+    split = split_words(text, do_lower_case=do_lower_case, keep_accents=keep_accents)
     starts, ends, lengths = [], [], []
     for position, char in enumerate(text):
-        if length := _split_length(char, do_lower_case):
+        if length := _split_length(char, do_lower_case, keep_accents):
             starts.append(position)
             ends.append(position + 1)
             lengths.append(length)
@@ -150,8 +155,8 @@ def split_with_origins(text: str, *, do_lower_case: bool) -> tuple[str, list[tup
 
 
 @functools.cache
-def _split_length(char: str, do_lower_case: bool) -> int:
-    return len(split_words(char, do_lower_case=do_lower_case))
+def _split_length(char: str, do_lower_case: bool, keep_accents: bool) -> int:
+    return len(split_words(char, do_lower_case=do_lower_case, keep_accents=keep_accents))
 
 
 # --- Words -> tokens ---

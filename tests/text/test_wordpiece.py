@@ -341,3 +341,22 @@ def test_what_is_no_vocabulary_is_named(tmp_path, content, message):
     with pytest.raises(UserError, match=message) as error:
         Tokenizer.from_file(str(path))
     assert str(error.value).startswith(f"{path}: ")
+
+
+# --- Accents kept
+
+
+def test_accents_stay_in_lower_case(vocabulary):
+    """As with `strip_accents=False` in transformers: lower case, and nothing else."""
+    tokenizer = Tokenizer.from_file(vocabulary, keep_accents=True)
+    referee = Referee(vocabulary, lower=False)
+    for text in TEXTS:
+        expected = referee.encode(text if "Σ" in text else text.lower())
+        if "Σ" not in text:
+            assert tokenizer.encode(text) == expected, text
+        ids, spans = tokenizer.encode_with_offsets(text)
+        assert ids == tokenizer.encode(text) and len(ids) == len(spans)
+    text = "Café İ"
+    assert tokenizer.encode(text) != Tokenizer.from_file(vocabulary).encode(text)
+    assert tokenizer.encode_with_offsets(text)[1][-1][1] == len(text)
+    assert pickle.loads(pickle.dumps(tokenizer)).encode(text) == tokenizer.encode(text)

@@ -85,7 +85,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
       UserError: the input is missing, empty or not UTF-8, the folder holds other records, or the disk is full.
     """
     inputs = local_inputs(settings.input_file)
-    tokenizer = Tokenizer.from_file(settings.vocabulary_file, do_lower_case=settings.do_lower_case)
+    tokenizer = Tokenizer.from_file(settings.vocabulary_file, **settings.cleaning)
 
     def build(job: Job) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         job.tokenizer.encode([])  # makes its tables, so that copies of this process have them

@@ -20,6 +20,8 @@ from albert_tf.data.record_metadata import METADATA_FILE
 from albert_tf.data_prep.text_files import OutputFile, expand_paths
 
 WORK_FOLDER = ".unfinished"
+# Of settings that older records do not name.
+_VALUES_BEFORE = {"keep_accents": False}
 
 
 class InputFile(NamedTuple):
@@ -270,8 +272,9 @@ class RecordFolder:
         for key, value in self._identity.items():
             if key == "input_files" and old.get(key) != value:
                 self._refuse("--input_file named other files, or they have changed")
-            if old.get(key) != value:
-                self._refuse(f"{key} was {old.get(key)}, is {value}")
+            old_value = old.get(key, _VALUES_BEFORE.get(key))
+            if old_value != value:
+                self._refuse(f"{key} was {old_value}, is {value}")
 
     def _refuse(self, difference: str) -> None:
         raise UserError(

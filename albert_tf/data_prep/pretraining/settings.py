@@ -12,7 +12,7 @@ from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from albert_tf.data_prep.pretraining.record_folder import METADATA_FILE
 from albert_tf.data_prep.text_files import invalid_utf8_setting
 from albert_tf.tasks.settings import LONGEST_SEQUENCE
-from albert_tf.text.settings import VocabularySettings
+from albert_tf.text.settings import TextSettings, VocabularySettings
 from albert_tf.text.tokenizer import WORD_START_RULES
 
 MOST_SHARDS = 99_999  # the names of files have five digits
@@ -20,7 +20,7 @@ RUNNERS = ("local", "direct", "flink", "spark", "dataflow", "portable")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingDataSettings(VocabularySettings):
+class PretrainingDataSettings(VocabularySettings, TextSettings):
     """Which records are made from which text (original create_pretraining_data.py:31-92).
 
     Raises:
@@ -39,7 +39,6 @@ class PretrainingDataSettings(VocabularySettings):
     output_file: str = setting(
         "", "Names of the records, separated by commas, in one folder; instead of --output_dir."
     )
-    do_lower_case: bool = setting(True, "Whether to lower-case the text; false for cased models.")
     do_whole_word_mask: bool = setting(True, "Whether whole words are masked, or single tokens.")
     do_permutation: bool = setting(
         False,

@@ -29,6 +29,11 @@ def lower(texts: tf.Tensor) -> tf.Tensor:
     return tf.strings.regex_replace(texts, "\U0010ffff", "\0")
 
 
+def two_characters_of_dotted_i(texts: tf.Tensor) -> tf.Tensor:
+    """Texts with the lower case of "İ", the only one that has more characters."""
+    return tf.strings.regex_replace(texts, "\u0130", "i\u0307")
+
+
 @functools.cache
 def char_class(belongs: Callable[[str], object]) -> str:
     """An RE2 character class of all characters for which `belongs` is true."""

@@ -20,6 +20,7 @@ from albert_tf.serving.in_graph.characters import (
     decode_in_graph,
     lower,
     token_spans,
+    two_characters_of_dotted_i,
 )
 from albert_tf.serving.in_graph.wordpiece import graph_wordpiece
 from albert_tf.text.tokenizer import (
@@ -66,7 +67,7 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
     # Without autograph, which would take half a minute to trace the loops that write the character classes.
     @tf.function(input_signature=texts_spec, autograph=False)
     def clean_texts(texts: tf.Tensor) -> tf.Tensor:
-        return clean(texts, tokenizer.do_lower_case)
+        return clean(texts, **tokenizer.cleaning)
 
     @tf.function(input_signature=texts_spec, autograph=False)
     def encode(texts: tf.Tensor) -> tf.RaggedTensor:
@@ -108,7 +109,7 @@ def graph_tokenizer_with_offsets(tokenizer: Tokenizer) -> tf.Module:
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")], autograph=False)
     def encode_with_offsets(texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
         chars = decode_in_graph(texts)
-        cleaned, *origins = clean_with_origins(chars, tokenizer.do_lower_case)
+        cleaned, *origins = clean_with_origins(chars, **tokenizer.cleaning)
         encoded = module.characters.tokenize_with_offsets(cleaned)
         char_spans = _visible_char_spans(encoded, characters_of_token, cleaned, origins)
         ids, lengths = _ids_and_lengths(tokenizer, module.sentencepiece, cleaned)
@@ -118,7 +119,7 @@ def graph_tokenizer_with_offsets(tokenizer: Tokenizer) -> tf.Module:
     return module
 
 
-def clean(texts: tf.Tensor, do_lower_case: bool) -> tf.Tensor:
+def clean(texts: tf.Tensor, do_lower_case: bool, keep_accents: bool = False) -> tf.Tensor:
     """`clean_text` of UTF-8 strings, any shape."""
     texts = tf.strings.unicode_transcode(
         texts, "UTF-8", "UTF-8", errors="replace", replace_control_characters=False
@@ -126,7 +127,7 @@ def clean(texts: tf.Tensor, do_lower_case: bool) -> tf.Tensor:
     # RE2's own classes are narrower than Python's: its white space is ASCII, and accents are not category Mn.
     texts = tf.strings.regex_replace(texts, f"{char_class(str.isspace)}+", " ")
     texts = tf.strings.regex_replace(texts, "^ | $", "")
-    texts = _base_form(texts)
+    texts = texts if keep_accents else _base_form(texts)
     return lower(texts) if do_lower_case else texts
 
 
@@ -139,7 +140,7 @@ def _base_form(texts: tf.Tensor) -> tf.Tensor:
 
 
 def clean_with_origins(
-    chars: tf.RaggedTensor, do_lower_case: bool
+    chars: tf.RaggedTensor, do_lower_case: bool, keep_accents: bool = False
 ) -> tuple[tf.Tensor, tf.RaggedTensor, tf.RaggedTensor]:
     """`clean_with_origins` of code points [B, (characters)].
 
@@ -151,8 +152,13 @@ def clean_with_origins(
     distinct, kind = tf.unique(chars.flat_values, out_idx=tf.int64)
     distinct = tf.strings.unicode_encode(distinct[:, None], "UTF-8")
     distinct = tf.strings.regex_replace(distinct, char_class(str.isspace), " ")
-    parts = tf.strings.unicode_decode(_base_form(distinct), "UTF-8")
-    is_space = tf.gather(distinct == " ", kind)
+    is_space = distinct == " "
+    if not keep_accents:
+        distinct = _base_form(distinct)
+    elif do_lower_case:
+        distinct = two_characters_of_dotted_i(distinct)
+    parts = tf.strings.unicode_decode(distinct, "UTF-8")
+    is_space = tf.gather(is_space, kind)
     num_parts = tf.gather(parts.row_lengths(), kind)
 
     # A run of spaces between words becomes one space. An accent lengthens the character or space before it.

@@ -11,6 +11,7 @@ from albert_tf.serving.in_graph.characters import (
     decode_in_graph,
     lower,
     token_spans,
+    two_characters_of_dotted_i,
 )
 from albert_tf.text import wordpiece
 from albert_tf.text.tokenizer import WordPieceTokenizer
@@ -30,6 +31,7 @@ def graph_wordpiece(tokenizer: WordPieceTokenizer) -> tf.Module:
         token_out_type=tf.int32,
     )
     is_lower, token_lengths = tokenizer.do_lower_case, tokenizer.token_lengths
+    strips_accents = is_lower and not tokenizer.keep_accents
     texts_spec = [tf.TensorSpec([None], tf.string, name="texts")]
 
     def ids_and_lengths(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
@@ -53,12 +55,12 @@ def graph_wordpiece(tokenizer: WordPieceTokenizer) -> tf.Module:
     def encode(texts: tf.Tensor) -> tf.RaggedTensor:
         texts = _without_control_characters(_valid(texts))
         texts = lower(texts) if is_lower else texts
-        return ids_and_lengths(_separated(texts, is_lower))[0]
+        return ids_and_lengths(_separated(texts, strips_accents))[0]
 
     @tf.function(input_signature=texts_spec, autograph=False)
     def encode_with_offsets(texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
         chars = decode_in_graph(texts)
-        split, *spans = _split_with_spans(chars, is_lower)
+        split, *spans = _split_with_spans(chars, is_lower, strips_accents)
         ids, lengths = ids_and_lengths(split)
         return ids, *token_spans(lengths, *spans, chars.row_lengths())
 
@@ -87,11 +89,11 @@ def _without_control_characters(texts: tf.Tensor) -> tf.Tensor:
     return tf.strings.regex_replace(texts, char_class(str.isspace), " ")
 
 
-def _separated(texts: tf.Tensor, strip_accents: bool) -> tf.Tensor:
+def _separated(texts: tf.Tensor, strips_accents: bool) -> tf.Tensor:
     """Texts with spaces around Chinese characters and punctuation marks, perhaps without accents."""
     import tensorflow_text as tf_text
 
-    if strip_accents:
+    if strips_accents:
         texts = tf_text.normalize_utf8(texts, "NFD")
         texts = tf.strings.regex_replace(texts, char_class(wordpiece.is_accent), "")
     # A Chinese character stays one, so that it need not be separated before.
@@ -103,7 +105,7 @@ def _is_word(char: str) -> bool:
 
 
 def _split_with_spans(
-    chars: tf.RaggedTensor, do_lower_case: bool
+    chars: tf.RaggedTensor, is_lower: bool, strips_accents: bool
 ) -> tuple[tf.Tensor, tf.RaggedTensor, tf.RaggedTensor]:
     """`wordpiece.split_with_origins` of code points [B, (characters)].
 
@@ -116,7 +118,10 @@ def _split_with_spans(
     # A batch has few different characters: each is treated once. Only the lower case depends on its neighbours.
     distinct, kind = tf.unique(chars.flat_values, out_idx=tf.int64)
     distinct = tf.strings.unicode_encode(distinct[:, None], "UTF-8")
-    distinct = _separated(_without_control_characters(distinct), do_lower_case)
+    distinct = _without_control_characters(distinct)
+    if is_lower and not strips_accents:
+        distinct = two_characters_of_dotted_i(distinct)
+    distinct = _separated(distinct, strips_accents)
     parts = tf.strings.unicode_decode(distinct, "UTF-8")
     num_parts = tf.gather(parts.row_lengths(), kind)
 
@@ -131,10 +136,9 @@ def _split_with_spans(
     from_rows = tf.RaggedTensor.from_value_rowids
     split = from_rows(split, tf.gather(row, origin), chars.nrows(), validate=False)
     texts = tf.strings.unicode_encode(split, "UTF-8")
-    if do_lower_case:
-        texts = tf_text.normalize_utf8(
-            lower(texts), "NFD"
-        )  # which orders marks that are no accents
+    texts = lower(texts) if is_lower else texts
+    if strips_accents:  # marks that are no accents have an order
+        texts = tf_text.normalize_utf8(texts, "NFD")
 
     origin = tf.boolean_mask(origin, split.flat_values != ord(" "))
     row = tf.gather(row, origin)

@@ -21,11 +21,12 @@ from albert_tf.training.settings import RunConfig
 from albert_tf.training.task import Features, Outputs, Task
 
 _CHANCE_EXAMPLES = 1000
-# Entries of the records' metadata.json for the model card.
+# Entries of the records' metadata.json: what was done to their text; for the model card.
+_CLEANING = ("do_lower_case", "keep_accents")
 _DATA_OF_CARD = (
     *("text", "documents", "sentences", "examples", "dupe_factor", "max_seq_length"),
     *("max_predictions_per_seq", "masked_lm_prob", "ngram", "short_seq_prob", "sentence_task"),
-    *("single_segment", "do_lower_case"),
+    *("single_segment", *_CLEANING),
 )
 
 
@@ -220,11 +221,12 @@ class PretrainingTask(Task):
         order_head = [
             name for name in model.named_variables() if name.startswith("cls/seq_relationship/")
         ]
+        cleaning = {name: metadata[name] for name in _CLEANING if name in metadata}
+        path = self.config.vocabulary_file
         pretrained.save_pretrained(
             model,
             folder,
-            spm_model_file=self.config.vocabulary_file,
-            do_lower_case=metadata.get("do_lower_case", True),
+            spm_model_file=Tokenizer.from_file(path, **cleaning) if path else "",
             untrained=[] if has_order else order_head,
             card=Card({"Data": data, **history}),
         )

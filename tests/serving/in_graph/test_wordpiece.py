@@ -32,9 +32,10 @@ def vocabulary(tmp_path_factory) -> str:
     return write_vocabulary(tmp_path_factory.mktemp("wordpiece") / "vocab.txt")
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["lower", "cased"])
+@pytest.fixture(scope="module", params=["lower", "cased", "accents"])
 def tokenizer(request, vocabulary) -> Tokenizer:
-    return Tokenizer.from_file(vocabulary, do_lower_case=request.param)
+    is_lower, keeps_accents = request.param != "cased", request.param == "accents"
+    return Tokenizer.from_file(vocabulary, do_lower_case=is_lower, keep_accents=keeps_accents)
 
 
 @pytest.fixture(scope="module")
