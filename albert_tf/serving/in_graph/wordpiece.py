@@ -71,7 +71,11 @@ def graph_wordpiece(tokenizer: WordPieceTokenizer) -> tf.Module:
 def _tokens_of_words(tokenizer: WordPieceTokenizer) -> list[str]:
     """The tokens by id; those that occur in no word are replaced, as the library refuses some of them."""
     tokens = tokenizer.vocabulary()
-    is_usual = [token.split() == [token] and token != wordpiece.CONTINUES_WORD for token in tokens]
+    is_usual = [
+        "".join(wordpiece.split_words(token, do_lower_case=False).split()) == token
+        and token != wordpiece.CONTINUES_WORD
+        for token in tokens
+    ]
     return [
         token if usual else f"[unused {id}]"
         for id, (token, usual) in enumerate(zip(tokens, is_usual, strict=True))
