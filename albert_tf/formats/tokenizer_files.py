@@ -8,6 +8,7 @@ their scores; or the steps of `wordpiece.split_words`.
 """
 
 import base64
+import functools
 import itertools
 import json
 import sys
@@ -116,12 +117,9 @@ def _wordpiece_parts(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
         steps += [_replace(_FINAL_SIGMA, "ς"), {"type": "Lowercase"}]
     if tokenizer.do_lower_case and not tokenizer.keep_accents:
         steps += [{"type": "NFD"}, _remove(wordpiece.is_accent)]
-    is_word = _character_class(
-        lambda char: wordpiece.is_chinese(char) or wordpiece.is_punctuation(char)
-    )
     splits = [
         {"type": "WhitespaceSplit"},
-        _split(f"[{is_word}]"),
+        _split(f"[{_character_class(_is_word)}]"),
     ]
     return {
         "normalizers": steps,
@@ -160,7 +158,7 @@ def _cleaning(normalizer: NormalizerSpec, tokenizer: Tokenizer) -> list[dict[str
     """The steps of `tokenizer.clean_text`, then those inside SentencePiece."""
     steps = [_replace(f"[{_character_class(str.isspace)}]+", " ")]
     if not tokenizer.keep_accents:
-        steps += [{"type": "NFKD"}, _remove(lambda char: unicodedata.combining(char) != 0)]
+        steps += [{"type": "NFKD"}, _remove(_is_combining)]
     if tokenizer.do_lower_case:
         steps.append({"type": "Lowercase"})
     if normalizer.precompiled_charsmap:
@@ -176,6 +174,7 @@ def _replace(pattern: str, content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
 
+@functools.cache
 def _character_class(belongs: Callable[[str], bool]) -> str:
     """The inside of a [...] of a regular expression with every character that `belongs`."""
     text = ""
@@ -184,6 +183,14 @@ def _character_class(belongs: Callable[[str], bool]) -> str:
             first, *rest = map(_escaped, characters)
             text += f"{first}-{rest[-1]}" if rest else first
     return text
+
+
+def _is_combining(char: str) -> bool:
+    return unicodedata.combining(char) != 0
+
+
+def _is_word(char: str) -> bool:
+    return wordpiece.is_chinese(char) or wordpiece.is_punctuation(char)
 
 
 def _escaped(char: str) -> str:
