@@ -140,7 +140,12 @@ def test_the_export_keeps_accents(model, tokenizer, tmp_path):
 
 def test_fine_tuning_must_agree_with_the_model(model, folder, tmp_path):
     flags = (
-        *("--task_name=tsv", "--do_train", f"--train_file={folder / 'train.tsv'}"),
+        *(
+            "--task_name=tsv",
+            "--text_columns=text_a",
+            "--do_train",
+            f"--train_file={folder / 'train.tsv'}",
+        ),
         *(f"--init_checkpoint={model}", f"--output_dir={tmp_path / 'run'}"),
         *("--max_seq_length=30", "--num_train_steps=1", "--num_workers=1"),
     )

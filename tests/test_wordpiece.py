@@ -77,7 +77,13 @@ class Chain:
     def fine_tune(self) -> None:
         fine_tune_here(
             "classifier",
-            *("--task_name=tsv", "--do_train", "--do_eval", "--num_workers=1"),
+            *(
+                "--task_name=tsv",
+                "--text_columns=text_a",
+                "--do_train",
+                "--do_eval",
+                "--num_workers=1",
+            ),
             f"--train_file={self.folder / 'train.tsv'}",
             f"--eval_file={self.folder / 'train.tsv'}",
             f"--init_checkpoint={self.folder / 'pretrained' / 'model'}",
@@ -211,7 +217,12 @@ def test_features_of_another_vocabulary_are_refused(chain, tmp_path):
     with pytest.raises(UserError, match=r"--vocab_file=.*: is not the vocabulary that came with"):
         fine_tune_here(
             "classifier",
-            *("--task_name=tsv", "--do_train", f"--train_file={chain.folder / 'train.tsv'}"),
+            *(
+                "--task_name=tsv",
+                "--text_columns=text_a",
+                "--do_train",
+                f"--train_file={chain.folder / 'train.tsv'}",
+            ),
             f"--init_checkpoint={chain.folder / 'pretrained' / 'model'}",
             *(f"--vocab_file={other}", f"--output_dir={tmp_path / 'run'}"),
         )
@@ -220,6 +231,7 @@ def test_features_of_another_vocabulary_are_refused(chain, tmp_path):
 def test_records_for_fine_tuning_train_a_model(chain, tmp_path):
     settings = create_finetuning_data.FineTuningDataSettings(
         task_name="tsv",
+        text_columns="text_a",
         train_file=str(chain.folder / "train.tsv"),
         vocab_file=chain.vocabulary,
         max_seq_length=31,
@@ -229,7 +241,12 @@ def test_records_for_fine_tuning_train_a_model(chain, tmp_path):
     create_finetuning_data.main(settings)
     fine_tune_here(
         "classifier",
-        *("--task_name=tsv", "--do_train", f"--train_records={tmp_path / 'records'}"),
+        *(
+            "--task_name=tsv",
+            "--text_columns=text_a",
+            "--do_train",
+            f"--train_records={tmp_path / 'records'}",
+        ),
         f"--init_checkpoint={chain.folder / 'pretrained' / 'model'}",
         *(f"--output_dir={tmp_path / 'run'}", "--max_seq_length=31", "--num_train_steps=1"),
     )
