@@ -93,21 +93,29 @@ class Chain:
 
 
 @pytest.fixture(scope="module")
-def chain(tmp_path_factory) -> Chain:
+def prepared(tmp_path_factory) -> Chain:
+    """Text, vocabulary and records."""
     chain = Chain(tmp_path_factory.mktemp("chinese"))
     chain.metadata = chain.records()
-    chain.pretrain()
-    chain.fine_tune()
     return chain
 
 
-def test_records_hold_the_tokens_of_the_vocabulary(chain):
+@pytest.fixture(scope="module")
+def chain(prepared) -> Chain:
+    """Also a pretrained and a fine-tuned model."""
+    prepared.pretrain()
+    prepared.fine_tune()
+    return prepared
+
+
+def test_records_hold_the_tokens_of_the_vocabulary(prepared):
+    chain = prepared
     assert chain.metadata["vocab_size"] == chain.tokenizer.vocab_size
     assert chain.metadata["spm_sha256"] == chain.tokenizer.sha256
     (path,) = (chain.folder / "records").glob("*.tfrecord")
     starts = chain.tokenizer.word_starts()
-    sentences = {tuple(chain.tokenizer.encode(sentence)) for sentence in SENTENCES}
-    first_tokens = {ids[0] for ids in sentences}
+    known = {id for sentence in SENTENCES for id in chain.tokenizer.encode(sentence)}
+    known |= {chain.tokenizer.cls_id, chain.tokenizer.sep_id}
     for record in tf.data.TFRecordDataset(str(path)).take(20):
         values = tf.train.Example.FromString(record.numpy()).features.feature
         ids, boundary, mask, positions, labels = (
@@ -118,16 +126,17 @@ def test_records_hold_the_tokens_of_the_vocabulary(chain):
             )
         )
         ids[positions[labels > 0]] = labels[labels > 0]
-        assert ids[0] == chain.tokenizer.cls_id and ids[1] in first_tokens
+        assert ids[0] == chain.tokenizer.cls_id and known.issuperset(ids[mask == 1].tolist())
         is_word = np.isin(ids, [chain.tokenizer.cls_id, chain.tokenizer.sep_id], invert=True)
         real = (mask == 1) & is_word
         np.testing.assert_array_equal(boundary[real], starts[ids[real]])
 
 
-def test_whole_words_are_masked(chain, tmp_path):
+def test_whole_words_are_masked(prepared, tmp_path):
     """Where one token of a word is masked, all are."""
-    metadata = chain.records(output_dir=str(tmp_path), ngram=1)
-    continues = ~chain.tokenizer.word_starts()
+    tokenizer = prepared.tokenizer
+    metadata = prepared.records(output_dir=str(tmp_path), ngram=1)
+    continues = ~tokenizer.word_starts()
     seen = 0
     (path,) = tmp_path.glob("*.tfrecord")
     for record in tf.data.TFRecordDataset(str(path)):
@@ -141,6 +150,8 @@ def test_whole_words_are_masked(chain, tmp_path):
         masked = np.zeros(len(ids), bool)
         masked[positions] = True
         inside = np.flatnonzero(continues[ids])
+        # Where a text is cut at its beginning, the first word may have lost its first token.
+        inside = inside[~np.isin(ids[inside - 1], [tokenizer.cls_id, tokenizer.sep_id])]
         np.testing.assert_array_equal(masked[inside], masked[inside - 1])
         seen += len(inside)
     assert seen > 50 and metadata["counts"]["examples"] > 10
@@ -253,20 +264,20 @@ def test_records_for_fine_tuning_train_a_model(chain, tmp_path):
     assert (tmp_path / "run" / "model" / "vocab.txt").exists()
 
 
-def test_two_vocabularies_are_one_too_many(chain, no_tensorflow):
+def test_two_vocabularies_are_one_too_many(prepared, no_tensorflow):
     process = run_script(
         "-m data_prep.create_pretraining_data",
-        f"--input_file={chain.folder / 'text.txt'}",
-        *("--output_dir=x", f"--vocab_file={chain.vocabulary}"),
-        f"--spm_model_file={chain.vocabulary}",
+        f"--input_file={prepared.folder / 'text.txt'}",
+        *("--output_dir=x", f"--vocab_file={prepared.vocabulary}"),
+        f"--spm_model_file={prepared.vocabulary}",
         **no_tensorflow,
     )
     assert process.returncode == 2
     assert "--vocab_file contradicts --spm_model_file" in the_line(process)
 
 
-def test_a_vocabulary_is_required(chain, no_tensorflow):
-    text = f"--input_file={chain.folder / 'text.txt'}"
+def test_a_vocabulary_is_required(prepared, no_tensorflow):
+    text = f"--input_file={prepared.folder / 'text.txt'}"
     process = run_script(
         "-m data_prep.create_pretraining_data", text, "--output_dir=x", **no_tensorflow
     )
