@@ -227,7 +227,7 @@ def test_a_vocabulary_that_is_not_the_models(refused, tiny_pretrained, tmp_path)
     line = refused("tsv", f"--init_checkpoint={model}", f"--spm_model_file={other}")
     assert line.startswith(f"{other}: has ") and "but the model's vocab_size is " in line
     assert line.endswith(
-        "give the vocabulary that the model was pretrained with (--spm_model_file)"
+        "give the vocabulary that the model was pretrained with (--spm_model_file or --vocab_file)"
     )
 
 
