@@ -8,12 +8,14 @@
 #   make format  puts the code into the project's format
 #   make bench   speed and memory beside peers and limits, at most 40 minutes; make bench-quick: at most 5
 #   make peers   installs what the benchmark compares with, besides TF Model Garden (about 4 GB)
-#   make lock    writes requirements.lock anew from pyproject.toml
+#   make lock    writes requirements.lock from pyproject.toml, with the versions that it has where they fit
 #   make clean   removes the environment and the demo's files
 
+SHELL := bash
 VENV := .venv
 TEST_PROCESSES := 2
 PYTHON := $(VENV)/bin/python
+PIP = $(PYTHON) -m pip --disable-pip-version-check
 PYTEST = $(PYTHON) -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
@@ -51,17 +53,27 @@ bench-quick: setup
 	@$(PYTHON) -m benchmarks.run --quick $(BENCH_FLAGS)
 
 peers: setup
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable ".[peers]"
+	@grep -o '^[^ ]*==.*[^ \]' requirements.lock > $(VENV)/versions.txt
+	@$(PIP) install --quiet --constraint $(VENV)/versions.txt --editable ".[peers]"
 
 lock: setup
-	@$(PYTHON) -m pip install --quiet uv
-	@$(VENV)/bin/uv pip compile --quiet --universal --no-annotate --no-header \
+	@$(PIP) install --quiet uv
+	@$(VENV)/bin/uv pip compile --quiet --universal --no-annotate --generate-hashes \
+		--custom-compile-command "make lock" \
 		--python-version 3.11 pyproject.toml --extra dev --output-file requirements.lock
 
 clean:
 	rm -rf $(VENV) demo
 
 setup: $(VENV)/ready
+
+# pip prints a line or two for each package; this shows one for every twenty.
+INSTALL_LOCKED = set -o pipefail; \
+	PYTHONUNBUFFERED=1 $(PIP) install --require-hashes --requirement requirements.lock
+COUNT_PACKAGES = while read -r word _; do case $$word in \
+	Collecting | Processing | Requirement) ((++count % 20)) || echo "  $$count of about $$(grep -c == requirements.lock) packages";; \
+	Installing) echo "  installing them";; \
+	esac; done
 
 # The first Python from 3.11 to 3.13 that can make a virtual environment.
 $(VENV)/ready: requirements.lock
@@ -73,8 +85,9 @@ $(VENV)/ready: requirements.lock
 		echo "make: no Python from 3.11 to 3.13 with the venv module is installed;" \
 			"install one, or name it: make USE_PYTHON=/path/to/python3.12" >&2; exit 1; \
 	fi; \
-	echo "setting up $(VENV) with $$($$found --version) (about two minutes, 4 GB)"; \
-	rm -rf $(VENV) && $$found -m venv $(VENV) \
-		&& $(PYTHON) -m pip install --quiet --disable-pip-version-check --requirement requirements.lock \
-		&& $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --editable . \
-		&& touch $@
+	echo "setting up $(VENV) with $$($$found --version): two minutes or more, 4 GB"; \
+	rm -rf $(VENV) && $$found -m venv $(VENV) || exit 1; \
+	$(INSTALL_LOCKED) 2> $(VENV)/messages.txt | $(COUNT_PACKAGES) \
+		&& $(PIP) install --quiet --no-deps --no-build-isolation --editable . 2>> $(VENV)/messages.txt \
+		&& touch $@ && echo "$(VENV) is ready" \
+		|| { tail -n 20 $(VENV)/messages.txt >&2; echo "make: $(VENV) could not be set up, see above" >&2; exit 1; }

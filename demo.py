@@ -3,6 +3,9 @@
 The text is the documentation in Python's standard library and the installed packages, which every machine has. Each
 step is one of the project's programs; its command is printed before it runs. A step whose result exists is skipped, so
 that an interrupted demo continues.
+
+    python demo.py
+    python demo.py --short
 """
 
 import dataclasses
@@ -177,7 +180,7 @@ The model is in {folder}/run/model. Fine-tune it to say which package a text doc
   source .venv/bin/activate
   python run_classifier.py --task_name=tsv --train_file={folder}/packages/train.tsv \\
     --eval_file={folder}/packages/dev.tsv --text_columns=text --label_column=package \\
-    --init_checkpoint={folder}/run --max_seq_length=64 --learning_rate=3e-4 --output_dir={folder}/classifier
+    --init_checkpoint={folder}/run --max_seq_length=64 --output_dir={folder}/classifier
   python -m albert_tf.predict {folder}/classifier --interactive
 
 README.md, 'Pretrain on your own text', has the demo's commands for your own files."""

@@ -1,38 +1,45 @@
 """ALBERT for TensorFlow 2.
 
+  load_predictor                   a finished model that answers texts, whatever its task
+  Tokenizer                        text -> token ids, and back
+  load_pretrained                  a model from a folder, a run, a checkpoint or a TF-Hub module
+  save_pretrained                  a model to a folder in the Hugging Face or the original format
   AlbertConfig                     the sizes of a model, from a name, a file or keyword arguments
   AlbertEncoder                    token ids -> hidden states and pooled output
   AlbertForPreTraining             encoder with masked-LM and sentence-order heads
   AlbertForSequenceClassification  encoder with a classifier or a regression on texts and text pairs
+  AlbertForTokenClassification     encoder with scores of labels at each position (tagging)
   AlbertForMultipleChoice          encoder with a score for each choice (RACE)
   AlbertForSpan                    encoder with scores of answer starts and ends (SQuAD 1.1)
   AlbertForSpanOrNone              the same with a score of having no answer (SQuAD 2.0)
-  Tokenizer                        text -> token ids, and back
-  load_pretrained                  a model from a folder, a run, a checkpoint or a TF-Hub module
-  save_pretrained                  a model to a folder in the Hugging Face or the original format
-  load_predictor                   a finished model that answers texts, whatever its task
   UserError                        an error that the user can correct: a wrong file, flag or value
 
 A name is loaded at its first use, because TensorFlow takes seconds to load.
 """
 
 import importlib
+import os
 
+# TensorFlow reads it when it is imported: no start-up log about missing GPUs, only errors that end the process.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+# For type checkers and editors, `__init__.pyi` has the same names.
 _PUBLIC = {
-    "AlbertConfig": "model.config",
-    "AlbertEncoder": "model.encoder",
-    "AlbertForMultipleChoice": "model.heads",
-    "AlbertForPreTraining": "model.heads",
-    "AlbertForSequenceClassification": "model.heads",
-    "AlbertForSpan": "model.heads",
-    "AlbertForSpanOrNone": "model.heads",
-    "Tokenizer": "text.tokenizer",
-    "UserError": "core.errors",
     "load_predictor": "serving.predictors",
+    "Tokenizer": "text.tokenizer",
     "load_pretrained": "formats.pretrained",
     "save_pretrained": "formats.pretrained",
+    "AlbertConfig": "model.config",
+    "AlbertEncoder": "model.encoder",
+    "AlbertForPreTraining": "model.heads",
+    "AlbertForSequenceClassification": "model.heads",
+    "AlbertForMultipleChoice": "model.heads",
+    "AlbertForSpan": "model.heads",
+    "AlbertForSpanOrNone": "model.heads",
+    "AlbertForTokenClassification": "model.heads",
+    "UserError": "core.errors",
 }
-__all__ = sorted(_PUBLIC)
+__all__ = list(_PUBLIC)
 __version__ = "0.1.0"
 
 

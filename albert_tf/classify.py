@@ -1,9 +1,10 @@
-r"""Fine-tunes ALBERT on a GLUE task or on a classification or regression task of your own.
+r"""Fine-tunes ALBERT on a GLUE task, or to classify or score texts of your own.
 
-    python run_classifier.py --task_name=MRPC --data_dir=glue --init_checkpoint=albert_base --output_dir=runs/mrpc \
-        --preset=paper
-    python run_classifier.py --task_name=tsv --train_file=train.tsv --eval_file=dev.tsv --text_columns=review \
-        --label_column=stars --init_checkpoint=albert_base --output_dir=runs/reviews
+    albert-tf classify --task_name=MRPC --data_dir=glue --init_checkpoint=albert_base \
+        --output_dir=runs/mrpc --preset=paper
+    albert-tf classify --task_name=tsv --train_file=train.tsv --eval_file=dev.tsv \
+        --text_columns=review --label_column=stars --init_checkpoint=albert_base \
+        --output_dir=runs/reviews
 """
 
 from albert_tf.tasks import runner

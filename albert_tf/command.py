@@ -19,6 +19,7 @@ PROGRAMS = {
     "classify": "albert_tf.classify",
     "squad": "albert_tf.squad",
     "race": "albert_tf.race",
+    "tag": "albert_tf.tag",
     "predict": "albert_tf.predict",
     "convert": "albert_tf.convert",
     "export": "albert_tf.export",

@@ -1,7 +1,7 @@
 """A model in one layout -> the same model in another.
 
-    python -m albert_tf.convert albert_base --output_dir=albert_base_hf
-    python -m albert_tf.convert hf:albert/albert-base-v2 --output_dir=albert_base_tf1 --format=tf1
+    albert-tf convert albert_base --output_dir=albert_base_hf
+    albert-tf convert hf:albert/albert-base-v2 --output_dir=albert_base_tf1 --format=tf1
 
 docs/models.md lists the layouts.
 """
@@ -13,6 +13,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import setting
 from albert_tf.serving.settings import ModelSource
+from albert_tf.text.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,7 @@ class ConvertSettings(ModelSource):
     output_dir: str = setting("", "Folder to write to; must not hold a model yet.", required=True)
     format: str = setting(
         "hf",
-        "hf: config.json, model.safetensors, spiece.model and tokenizer files; tf1: albert_config.json,"
+        "hf: config.json, model.safetensors, vocabulary and tokenizer files; tf1: albert_config.json,"
         " model.ckpt-best.* and 30k-clean.model under the original's names.",
         choices=("hf", "tf1"),
     )
@@ -33,6 +34,7 @@ def main(settings: ConvertSettings) -> None:
     """Reads a model, reports on it, writes it."""
     from albert_tf.core import files
     from albert_tf.formats import model_card, pretrained  # TensorFlow
+    from albert_tf.serving import predictors
     from albert_tf.tasks import registry
 
     settings.register_task()
@@ -51,21 +53,22 @@ def main(settings: ConvertSettings) -> None:
     print(report.describe(weights.source))
     task_name = weights.config.foreign.get("finetuning_task") or ""
     definition = registry.find(task_name, weights.model_class)
+    vocabulary = settings.vocabulary_file or weights.vocabulary
     pretrained.save_pretrained(
         model,
         settings.output_dir,
         settings.format,
-        settings.spm_model_file or weights.vocabulary,
-        do_lower_case=weights.do_lower_case is not False,
-        task=weights.task,
+        Tokenizer.from_file(vocabulary, **weights.cleaning) if vocabulary else "",
+        do_lower_case=weights.cleaning["do_lower_case"],
+        task=predictors.recorded_settings(weights),
         untrained=report.initialised,
         card=model_card.Card(text=definition.card if definition else None),
     )
     if report.initialised:
         print(f"not written, as they have no trained values: {', '.join(report.initialised)}")
-    vocabulary = "with" if settings.spm_model_file or weights.vocabulary else "without"
     print(
-        f"{type(model).__name__}, {model.count_params():,} parameters, {vocabulary} vocabulary,"
+        f"{type(model).__name__}, {model.count_params():,} parameters,"
+        f" {'with' if vocabulary else 'without'} vocabulary,"
         f" in {settings.output_dir}"
     )
 

@@ -1,8 +1,8 @@
-"""A model -> a SavedModel that takes strings, in TensorFlow Serving's layout, or a TFLite file.
+"""A model -> a SavedModel that takes strings, or a TFLite file.
 
-    python -m albert_tf.export runs/mrpc --output_dir=served/mrpc
+    albert-tf export runs/mrpc --output_dir=served/mrpc
 
-docs/serving.md describes the files and the requests.
+A SavedModel has the layout of TensorFlow Serving. docs/serving.md describes the files and the requests.
 """
 
 import contextlib
@@ -18,10 +18,11 @@ from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import LARGEST_INT64, setting
 from albert_tf.serving.settings import ModelUse
+from albert_tf.text.tokenizer import Tokenizer
 
 # TensorFlow is imported by the functions that need it, so that a wrong flag is refused before.
 
-CONFIG, EXPORT, VOCABULARY = "albert_config.json", "export.json", "spiece.model"
+CONFIG, EXPORT = "albert_config.json", "export.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,7 +116,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
     from albert_tf.serving import exports, predictors, signatures, warmup
     from albert_tf.tasks import registry
 
-    tokenizer = predictors.tokenizer_of(weights, settings.spm_model_file, settings.lower_case)
+    tokenizer = predictors.tokenizer_of(weights, settings.vocabulary_file, settings.lower_case)
     dtype = {"bfloat16": "mixed_bfloat16"}.get(settings.dtype, settings.dtype)
     model, report = pretrained.build_model(weights, dtype=dtype)
     missing = report.initialised
@@ -129,7 +130,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
     )
     about = {
         "model_class": weights.model_class,
-        "do_lower_case": tokenizer.do_lower_case,
+        **tokenizer.cleaning,
         "dtype": settings.dtype,
         "task": dict(task),
         "without_values": missing,
@@ -142,11 +143,13 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
         tempfile.TemporaryDirectory() as assets,
     ):
         folder = os.path.join(staging, name)
-        files.write_files(assets, _assets(model.config, about, tokenizer.model_proto))
+        files.write_files(assets, _assets(model.config, about, tokenizer))
         root.assets = {
             name: tf.saved_model.Asset(os.path.join(assets, name)) for name in os.listdir(assets)
         }
-        info = signatures.tokenization_info(root.assets[VOCABULARY], tokenizer.do_lower_case)
+        info = signatures.tokenization_info(
+            root.assets[tokenizer.file_name], tokenizer.do_lower_case
+        )
         functions["tokenization_info"] = info
         tf.saved_model.save(root, folder, signatures=functions)
         if settings.warmup:
@@ -156,13 +159,13 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
     print(f"{path}: {type(model).__name__}, signatures {', '.join(sorted(functions))}")
 
 
-def _assets(config, about: Mapping[str, Any], model_proto: bytes) -> dict[str, bytes]:
+def _assets(config, about: Mapping[str, Any], tokenizer: Tokenizer | None) -> dict[str, bytes]:
     """The files of a model for programs that read it but do not run it."""
     contents = {
         CONFIG: config.to_json_string().encode(),
         EXPORT: (json.dumps(about, indent=2) + "\n").encode(),
     }
-    return contents | ({VOCABULARY: model_proto} if model_proto else {})
+    return contents | ({tokenizer.file_name: tokenizer.content} if tokenizer else {})
 
 
 def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) -> None:
@@ -183,15 +186,15 @@ def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) 
             f"{path}: not written, as its outputs differ from the model's by up to {difference:.1e}"
             f" (at most {tflite.TOLERANCE:.0e} is right); export --format=saved_model"
         )
-    vocabulary = settings.spm_model_file or weights.vocabulary
+    vocabulary = settings.vocabulary_file or weights.vocabulary
     about = {
         "model_class": weights.model_class,
         "quantization": settings.quantization,
         "task": dict(task),
     }
-    proto = files.read_bytes(vocabulary) if vocabulary else b""
+    tokenizer = Tokenizer.from_file(vocabulary) if vocabulary else None
     with _errors_named(path):
-        contents = _assets(model.config, about, proto) | {os.path.basename(path): content}
+        contents = _assets(model.config, about, tokenizer) | {os.path.basename(path): content}
         files.write_files(settings.output_dir, checksums.with_sums(contents))
     print(
         f"{path}: {type(model).__name__}, {len(content):,} bytes, length {task['max_seq_length']};"

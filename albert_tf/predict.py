@@ -1,12 +1,13 @@
 """Lines on standard input -> answers of a model as JSON lines; or a conversation.
 
-    python -m albert_tf.predict runs/mrpc/model < pairs.txt > answers.jsonl
-    python -m albert_tf.predict albert_base --interactive
+    albert-tf predict runs/mrpc/model < pairs.txt > answers.jsonl
+    albert-tf predict albert_base --interactive
 
 A line is a text, two texts with a tab between them, or a JSON object: {"text_a": ..., "text_b": ...},
-{"question": ..., "context": ...} for SQuAD, {"article": ..., "question": ..., "options": [...]} for RACE. Other keys of
-an object, such as an id, are repeated in the answer. A pretrained model fills "[MASK]", tells whether two texts are in
-order, and embeds any other text. A model of a task of your own needs --task_module=the_task.py.
+{"question": ..., "context": ...} for SQuAD, {"article": ..., "question": ..., "options": [...]} for RACE,
+{"tokens": [...]} for the words of a tagger. Other keys of an object, such as an id, are repeated in the answer. A
+pretrained model fills "[MASK]", tells whether two texts are in order, and embeds any other text. A model of a task of
+your own needs --task_module=the_task.py.
 """
 
 import contextlib
@@ -53,7 +54,7 @@ def main(settings: PredictSettings) -> None:
     settings.register_task()
     predictor = load_predictor(
         settings.model,
-        spm_model_file=settings.spm_model_file,
+        spm_model_file=settings.vocabulary_file,
         do_lower_case=settings.lower_case,
         max_seq_length=settings.max_seq_length,
         batch_size=settings.batch_size,
@@ -62,13 +63,23 @@ def main(settings: PredictSettings) -> None:
     if settings.interactive:
         sys.stdin.reconfigure(errors="replace")
         converse(predictor)
-        return
+    else:
+        answer_lines(predictor, settings.batch_size)
+    for line in predictor.cut_texts():
+        print(line, file=sys.stderr)
+
+
+def answer_lines(predictor: "Predictor", batch_size: int) -> None:
+    """Answers the lines of standard input.
+
+    Raises:
+      UserError: a line is not what is expected.
+    """
     # Wrong bytes become half surrogate pairs, which `parse` refuses.
     sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")
     if sys.stdin.isatty():
         print(f"reading lines, each {predictor.expects}; end with ctrl-D", file=sys.stderr)
-    lines_at_a_time = settings.batch_size * _BATCHES_AT_A_TIME
-    for answer in answers(predictor, sys.stdin, lines_at_a_time):
+    for answer in answers(predictor, sys.stdin, batch_size * _BATCHES_AT_A_TIME):
         print(json.dumps(answer, ensure_ascii=False), flush=True)
 
 

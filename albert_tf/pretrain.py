@@ -1,6 +1,6 @@
 r"""Pretrains ALBERT on TFRecords of masked sentence-order examples.
 
-    python run_pretraining.py --input_file=records/ --eval_file=held_out/ --model=albert-base-v2 \
+    albert-tf pretrain --input_file=records/ --eval_file=held_out/ --model=albert-base-v2 \
         --output_dir=runs/base --train_batch_size=256 --learning_rate_scaling=sqrt
 
 The same command resumes a run that was stopped or killed.

@@ -1,6 +1,9 @@
-"""Fine-tunes ALBERT on RACE, from the plain archive (train/, dev/ and test/, each with middle/ and high/).
+r"""Fine-tunes ALBERT on RACE, from its plain archive.
 
-python run_race.py --data_dir=RACE --init_checkpoint=albert_base --output_dir=runs/race --preset=paper
+    albert-tf race --data_dir=RACE --init_checkpoint=albert_base --output_dir=runs/race \
+        --preset=paper
+
+The archive has the folders train/, dev/ and test/, each with middle/ and high/.
 """
 
 from albert_tf.tasks import runner

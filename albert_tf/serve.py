@@ -1,7 +1,10 @@
-"""An example server for exports of `python -m albert_tf.export`, with TensorFlow Serving's REST API.
+r"""An example server for exported models, with TensorFlow Serving's REST API.
 
-    python -m albert_tf.serve served/mrpc 8501
-    curl 127.0.0.1:8501/v1/models/mrpc:predict -d '{"instances": [{"text_a": "It rains.", "text_b": "It is wet."}]}'
+    albert-tf serve served/mrpc 8501
+    curl 127.0.0.1:8501/v1/models/mrpc:predict \
+        -d '{"instances": [{"text_a": "It rains.", "text_b": "It is wet."}]}'
+
+The arguments are the folder of an export, with its numbered versions, and a port of this machine; 0 takes a free one.
 
 A thread for each connection reads a request, checks it and waits; one thread joins waiting requests and runs the model.
 Everything that a client could exhaust has a limit (`Limits`). SIGTERM and Ctrl-C stop the server after the requests
@@ -32,6 +35,7 @@ import tensorflow_text  # noqa: F401  (its operations tokenize)
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.help_text import help_text
 from albert_tf.core.settings import Settings, setting
 from albert_tf.serving import exports
 
@@ -86,8 +90,7 @@ def parse(model, content: bytes, limits: Limits) -> tuple[str, dict[str, np.ndar
         known = ", ".join(sorted(model.signatures))
         raise RequestError(f"signature_name is {signature_name!r}; expected one of {known}")
     signature = model.signatures[signature_name]
-    # Sorted, because a loaded model has them in any order.
-    specs = dict(sorted(signature.structured_input_signature[1].items()))
+    specs = dict(sorted(signature.structured_input_signature[1].items()))  # loaded in any order
     in_rows = layouts == {"instances"}
     columns = (columns_of_rows if in_rows else columns_by_name)(request[layouts.pop()], specs)
     inputs = {name: array_of(columns[name], specs[name]) for name in specs}
@@ -528,16 +531,13 @@ def make_server(folder: str, port: int, limits: Limits = Limits()) -> Server:  #
 
 def run() -> None:
     """Serves until a signal comes."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", help="folder of an export, with its numbered versions")
-    parser.add_argument("port", type=int, help="port of this machine; 0 takes a free one")
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.format_help = lambda: help_text(__doc__, [Limits]) + "\n"
+    parser.add_argument("-h", "--help", action="help")
+    parser.add_argument("folder")
+    parser.add_argument("port", type=int)
     for field in dataclasses.fields(Limits):
-        help = f"{field.metadata['help']} Default: {field.default:g}."
-        parser.add_argument(
-            f"--{field.name}", type=type(field.default), default=field.default, help=help
-        )
+        parser.add_argument(f"--{field.name}", type=type(field.default), default=field.default)
     arguments = vars(parser.parse_args())
     folder, port = arguments.pop("folder"), arguments.pop("port")
     stop = threading.Event()

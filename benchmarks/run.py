@@ -1,6 +1,7 @@
 """Makes all measurements, one process after the other, and writes a table, plots and the raw numbers.
 
-    python -m benchmarks.run [--quick] [--only=training_step,inference.ours] [--resume]
+    python -m benchmarks.run --quick --only=training_step,inference.ours
+    python -m benchmarks.run --resume
 
 `make bench` and `make bench-quick` set it up and run it. benchmarks/README.md describes the measurements.
 """
@@ -89,7 +90,7 @@ def _measured(
 ) -> dict[str, Any]:
     """The result of a measurement, or the reason why there is none."""
     if missing := [name for name in measurement.needs if not importlib.util.find_spec(name)]:
-        reason = f"{', '.join(missing)} is not installed (pip install albert-tf[peers])"
+        reason = f"{', '.join(missing)} is not installed (make peers)"
         return {"status": "left out", "reason": reason}
     if absent := [name for name in measurement.flags if not getattr(settings, name)]:
         return {"status": "left out", "reason": f"--{absent[0]} is not given"}

@@ -1,9 +1,10 @@
-"""How fast an exported model answers over HTTP: latency and throughput by batch size, as a Markdown table.
+r"""How fast an exported model answers over HTTP: latency and throughput by batch size.
 
-    python -m benchmarks.serving --model_dir=served/mrpc --input_file=texts.txt --output_file=serving.md
+    python -m benchmarks.serving --model_dir=served/mrpc --input_file=texts.txt \
+        --output_file=serving.md
 
-It starts albert_tf/serve.py on a free port of this machine, sends requests for a limited time, and stops it. With
---url it uses a running server instead, such as TensorFlow Serving.
+The result is a Markdown table. The program starts albert_tf/serve.py on a free port of this machine, sends requests for
+a limited time, and stops it. With --url it uses a running server instead, such as TensorFlow Serving.
 """
 
 import concurrent.futures

@@ -31,6 +31,7 @@ from tests.helpers import (
     race_files,
     random_features,
     squad_files,
+    tagging_files,
     train_spm,
     tsv_files,
     write_files,
@@ -172,9 +173,9 @@ def tiny_pretrained(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def task_files(tmp_path_factory) -> pathlib.Path:
-    """A folder with small made-up data of every fine-tuning task: glue, tsv, squad, RACE."""
+    """A folder with small made-up data of every fine-tuning task: glue, tsv, squad, RACE, tagging."""
     folder = tmp_path_factory.mktemp("tasks")
-    for make in (glue_files, tsv_files, squad_files, race_files):
+    for make in (glue_files, tsv_files, squad_files, race_files, tagging_files):
         write_files(folder, make(np.random.default_rng(3)))
     return folder
 
@@ -190,7 +191,12 @@ def task_flags(task_files, tiny_pretrained) -> dict[str, tuple[str, list[str]]]:
     own += [f"--predict_file={tsv / 'test.tsv'}", "--text_columns=review", "--label_column=mood"]
     own += ["--id_column=name", "--max_seq_length=33"]
     passages = [f"--data_dir={task_files / 'RACE'}", "--max_seq_length=48", "--max_qa_length=17"]
+    words = [
+        f"--{flag}_file={task_files / 'tagging' / name}.conll"
+        for flag, name in {"train": "train", "eval": "dev", "predict": "test"}.items()
+    ]
     data = {
+        "tagging": ("tagger", [*words, "--max_seq_length=21", "--doc_stride=7"]),
         "mrpc": ("classifier", ["--task_name=MRPC", *glue]),
         "stsb": ("classifier", ["--task_name=STS-B", *glue]),
         "tsv": ("classifier", ["--task_name=tsv", *own]),

@@ -1,13 +1,14 @@
 """What tests share besides fixtures: a tiny configuration, random features, runners in this process, small data."""
 
 import dataclasses
+import functools
 import io
 import json
 import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
@@ -19,14 +20,18 @@ from albert_tf.core import flags as cli
 from albert_tf.core.settings import Settings
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks import registry
+from albert_tf.tasks import runner as runner_program
 from albert_tf.tasks.classification.definition import DEFINITION as CLASSIFICATION
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.race.definition import DEFINITION as RACE
 from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
 from albert_tf.tasks.squad.definition import DEFINITION as SQUAD
+from albert_tf.tasks.tagging.definition import DEFINITION as TAGGING
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 
 ROOT = pathlib.Path(__file__).parent.parent
+# Whether the tests of faults try everything (`make test-faults`) or a sample (`make test`).
+TRIES_ALL = os.environ.get("ALBERT_TEST_FAULTS") == "all"
 
 
 # Batch 6, length 11 and 8 predictions go with it: no two sizes are equal, so that no coincidence passes.
@@ -114,7 +119,7 @@ def run_script(script: str, *arguments: object, timeout: float = 240, **environm
 def the_line(process) -> str:
     """What a program that failed printed: one line, no traceback."""
     assert process.returncode != 0
-    # On a busy machine, a line of progress may come before.
+    # A line of progress may come before: on a busy machine, or where functions are compiled.
     lines = [line for line in process.stderr.splitlines() if not line.endswith(" left")]
     assert len(lines) == 1 and "Traceback" not in lines[0], process.stderr
     return lines[0]
@@ -141,7 +146,7 @@ def settings_here(
     script: str,
     classes: Sequence[type[Settings]],
     arguments: Iterable[object],
-    defaults: Callable[[Mapping], Mapping] | None = None,
+    defaults: Callable[[Mapping, Set], Mapping] | None = None,
 ) -> list[Settings]:
     """The settings that a script makes of its command line, before it checks them with each other."""
     values = flags.FlagValues()
@@ -199,14 +204,15 @@ def documents_in(path: pathlib.Path) -> list[list[str]]:
     return [document.splitlines() for document in path.read_text("utf-8").split("\n\n")]
 
 
-RUNNERS = {"classifier": CLASSIFICATION, "squad": SQUAD, "race": RACE}
+RUNNERS = {"classifier": CLASSIFICATION, "squad": SQUAD, "race": RACE, "tagger": TAGGING}
 
 
 def fine_tuning_settings(runner: str, *arguments: object) -> list[Settings]:
     """The settings that run_<runner>.py makes of its command line, checked as there: run, optimiser, task."""
     definition = RUNNERS[runner]
     classes = (FineTuningRunConfig, FineTuningOptimizerConfig, definition.settings)
-    settings = settings_here(f"run_{runner}.py", classes, arguments, definition.preset)
+    defaults = functools.partial(runner_program.defaults, definition)
+    settings = settings_here(f"run_{runner}.py", classes, arguments, defaults)
     for one in settings:
         cli.check_paths(one)
         one.check_with({type(other): other for other in settings})
@@ -222,7 +228,7 @@ def fine_tune_here(runner: str, *arguments: object) -> dict:
     """Runs the work of run_<runner>.py inside this process, without the start-up; returns its results.
 
     Args:
-      runner: "classifier", "squad" or "race".
+      runner: a key of `RUNNERS`.
       arguments: flags, "--name=value".
 
     Raises:
@@ -362,12 +368,33 @@ def race_files(rng: np.random.Generator) -> dict[str, str]:
     return found
 
 
+def tagging_files(rng: np.random.Generator) -> dict[str, str]:
+    """Sentences whose runs of names are persons and whose red and blue things have a type too; some are long."""
+    found = {}
+    for split, lengths in {
+        "train": (3, 40, *[9] * 19),
+        "dev": (50, *[7] * 11),
+        "test": (5, 33),
+    }.items():
+        lines = []
+        for length in lengths:
+            words, previous = sentence(rng, length, length).split(), ""
+            for word in words:
+                type = "PER" if word in NAMES.split() else "COLOUR" * (word in ("red", "blue"))
+                tag = f"{'I' if type == previous else 'B'}-{type}" if type else "O"
+                lines.append(word if split == "test" else f"{word} x {tag}")
+                previous = type
+            lines.append("")
+        found[f"tagging/{split}.conll"] = "\n".join(lines)
+    return found
+
+
 @dataclasses.dataclass(frozen=True)
 class FinishedRun:
     """A run of `fine_tune_here`.
 
     Attributes:
-      runner: "classifier", "squad" or "race".
+      runner: a key of `RUNNERS`.
       flags: all but --output_dir.
       folder: of the run.
       results: what it returned.
@@ -463,3 +490,8 @@ metric = "masked_lm"
 higher = "two layers"
 lower = "one layer"
 """
+
+
+def without_log_level() -> dict[str, str]:
+    """The environment of a user, who has not turned off TensorFlow's log."""
+    return {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}

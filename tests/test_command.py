@@ -35,8 +35,19 @@ def test_every_program_has_a_name():
 def test_the_overview_has_a_line_for_every_program():
     lines = albert_tf("--help").stdout.splitlines()
     assert [line.split()[0] for line in lines[2:]] == [*command.PROGRAMS, command.DATA]
+    assert max(map(len, lines)) <= 100
     lines = albert_tf("data").stdout.splitlines()
     assert [line.split()[0] for line in lines[2:]] == list(command.DATA_PROGRAMS)
+    assert max(map(len, lines)) <= 100
+
+
+def test_the_help_of_an_experiments_command_is_about_this_command():
+    text = albert_tf("experiments", "list", "--help").stdout
+    assert text.startswith("Prints the experiments with their rows.\n\n    albert-tf experiments")
+    assert "evaluate" not in text and "--scale" in text
+    lines = albert_tf("experiments", "--help").stdout.splitlines()
+    assert [line.split()[0] for line in lines[-4:]] == ["list", "run", "report", "evaluate"]
+    assert max(map(len, lines)) <= 100
 
 
 @pytest.mark.parametrize("words", [["squat"], ["data", "split"], ["--do_train"]], ids=" ".join)

@@ -1,5 +1,6 @@
 """The documentation: links and anchors lead somewhere, named files exist, and commands use flags that exist."""
 
+import itertools
 import re
 import shlex
 import subprocess
@@ -64,6 +65,8 @@ def programs_and_flags() -> dict[str, set[str]]:
             words = shlex.split((match[2] or "").replace("[", "").replace("]", ""), comments=True)
             words = words[: words.index("--")] if "--" in words else words
             program = match[1]
+            if program == "-m pytest":
+                continue
             if program == "-m experiments":
                 program += f" {words[0]}"
             flags = {word[2:].split("=")[0] for word in words if word.startswith("--")}
@@ -73,12 +76,16 @@ def programs_and_flags() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize(("program", "flags"), programs_and_flags().items())
-def test_commands_use_flags_that_exist(program, flags):
+def test_commands_use_flags_that_exist_and_their_help_can_be_read_and_copied(program, flags):
     command = [sys.executable, *program.split(), "--help"]
     known = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     for flag in flags:
         name = flag.removeprefix("no")
         assert re.search(rf"--(\[no\])?({flag}|{name})\b", known), f"{program} --{flag}"
+    lines = known.splitlines()
+    assert max(map(len, lines)) <= 100, max(lines, key=len)
+    for line, next_line in itertools.pairwise(lines):  # the second line of a command
+        assert not next_line.startswith(" " * 8 + "-") or line.endswith("\\"), line
 
 
 def test_every_page_is_in_the_index():

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from albert_tf import UserError, load_pretrained, save_pretrained
+from albert_tf import UserError, load_predictor, load_pretrained, save_pretrained
 from albert_tf.export import ExportSettings, export_model
 from albert_tf.model import heads
 from albert_tf.serving import warmup
@@ -33,11 +33,16 @@ CONFIG = TINY.replace(
 )
 SENTENCES = ["the cat sat on a mat, late.", "a dog ran to the old house (1999), it was cold - why?"]
 WORDS = " ".join(SENTENCES).split()
-LABELS = {"pairs": ("yes", "no", "perhaps"), "score": ("similarity",)}
+LABELS = {
+    "pairs": ("yes", "no", "perhaps"),
+    "score": ("similarity",),
+    "tags": ("O", "B-A", "I-A", "B-B", "I-B"),
+}
 CLASSES = {
     "pretrained": heads.AlbertForPreTraining,
     "pairs": heads.AlbertForSequenceClassification,
     "score": heads.AlbertForSequenceClassification,
+    "tags": heads.AlbertForTokenClassification,
     "choices": heads.AlbertForMultipleChoice,
     "span": heads.AlbertForSpan,
     "span_or_none": heads.AlbertForSpanOrNone,
@@ -47,6 +52,7 @@ TASKS = {
     "pretrained": {},
     "pairs": {"max_seq_length": 13},
     "score": {},
+    "tags": {"max_seq_length": 9, "doc_stride": 3, "word_separator": "space"},
     "choices": {"max_seq_length": 19, "max_qa_length": 6},
     "span": {"max_seq_length": 23, **SQUAD},
     "span_or_none": {"max_seq_length": 23, **SQUAD, "null_threshold": 50.0},
@@ -240,6 +246,21 @@ def test_questions_are_answered_in_characters_of_the_context(served, kind):
     assert (kind == "span_or_none") == ("null_odds" in outputs)
 
 
+def test_entities_are_those_of_the_predictor(served, sources):
+    texts = [f"{text}, Café" for text in random_texts(9, 20)]
+    outputs = served("tags").signatures["serving_default"](texts=tf.constant(texts))
+    expected = load_predictor(sources("tags")).predict(texts)
+    rows = zip(*(outputs[name].numpy() for name in ("label", "start", "end")), strict=True)
+    for count, row, answer in zip(outputs["count"].numpy(), rows, expected, strict=True):
+        found = [(label.decode(), *span) for label, *span in zip(*row, strict=True)]
+        entities = [
+            tuple(e[name] for name in ("label", "start", "end")) for e in answer["entities"]
+        ]
+        assert found[:count] == entities
+    assert outputs["count"].numpy().max() > 1
+    assert "pooled_output" not in served("tags").signatures["tokens"].structured_outputs
+
+
 def test_the_hub_modules_signatures(served, sources, tokenizer):
     model, signatures = load_pretrained(sources("pretrained")), served("pretrained").signatures
     features = random_ids(3, 11, tokenizer.vocab_size)
@@ -403,7 +424,7 @@ def own_prediction_log_class():
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("t.Log"))
 
 
-@pytest.mark.parametrize("kind", ["pretrained", "choices", "span_or_none"])
+@pytest.mark.parametrize("kind", ["pretrained", "choices", "span_or_none", "tags"])
 def test_warm_up_requests_can_be_answered(exported, served, kind):
     path = exported(kind) / "assets.extra/tf_serving_warmup_requests"
     asked = {}

@@ -12,6 +12,7 @@ import pytest
 from albert_tf import UserError, load_pretrained, predict, save_pretrained
 from albert_tf.model.heads import AlbertForSpan
 from albert_tf.serving import predictors
+from albert_tf.tasks.tagging import entities
 from albert_tf.text.masked_text import encode_masked, ids_within_word
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import ROOT, TINY, WORDS, train_spm
@@ -92,6 +93,60 @@ def test_spans_are_the_runners(version, finished, task_files):
         if version == "2.0":
             odds = json.loads((run.folder / "predictions" / "null_odds.json").read_text())
             assert answer["null_odds"] == pytest.approx(odds[id], abs=1e-5)
+
+
+@pytest.mark.parametrize("task", ["squad1.1", "squad2.0"])
+def test_a_checkpoint_is_used_with_the_settings_of_its_run(task, finished):
+    folder = finished(task).folder
+    (checkpoint,) = folder.glob("checkpoints/step-*.index")
+    task = predictors.load_predictor(str(checkpoint)).task
+    expected = {"max_seq_length": 40, "doc_stride": 13, "max_query_length": 9}
+    assert {**expected, "max_answer_length": 6}.items() <= task.items()
+
+
+def test_texts_that_are_cut_are_counted_once(finished, monkeypatch, capsys):
+    lines = ["anna saw bert .", "anna " * 32, "bert " * 31 + "\tanna"]
+    stdin = io.TextIOWrapper(io.BytesIO("\n".join(lines).encode()))
+    monkeypatch.setattr("sys.stdin", stdin)
+    model = str(finished("tsv").folder)
+    predict.main(predict.PredictSettings(model=model, batch_size=1, max_seq_length=34))
+    output = capsys.readouterr()
+    assert len(output.out.splitlines()) == 3
+    assert output.err == (
+        "3 texts, 1 of them (33 %) cut at --max_seq_length=34; 95 % have at most 35 tokens\n"
+    )
+
+
+def test_entities_are_the_runners(finished, task_files):
+    run = finished("tagging")
+    blocks = (run.folder / "predictions" / "predictions.conll").read_text().strip().split("\n\n")
+    rows = [[line.split("\t") for line in block.splitlines()] for block in blocks]
+    items = [{"tokens": [word for word, _ in sentence], "id": 7} for sentence in rows]
+    for sentence, answer in zip(rows, answers_to(run.folder, items), strict=True):
+        tags = [tag for _, tag in sentence]
+        assert answer["tags"] == tags and answer["id"] == 7
+        text = " ".join(word for word, _ in sentence)
+        found = [(e["label"], e["start"], e["end"]) for e in answer["entities"]]
+        starts = np.cumsum([0, *(len(word) + 1 for word, _ in sentence)])
+        assert found == [
+            (type, starts[first], starts[last + 1] - 1)
+            for type, first, last in entities.entities_of(tags)
+        ]
+        assert [text[start:end] for _, start, end in found] == [
+            e["text"] for e in answer["entities"]
+        ]
+        # The same words as plain text; in other white space the characters differ.
+        (plain,) = answers_to(run.folder, [f"  {text}"])
+        assert [(e["label"], e["start"] - 2, e["end"] - 2) for e in plain["entities"]] == found
+    assert any(answer["entities"] for answer in answers_to(run.folder, items))
+    predictor = predictors.load_predictor(str(run.folder))
+    for wrong in ({"tokens": []}, {"tokens": ["a", " "]}, {"tokens": "a"}, {"text": 1}, {}):
+        with pytest.raises(UserError, match='expected a text, or {"tokens": '):
+            predictor.check(wrong)
+    assert predictor.shown({"entities": []}) == "(no entities)"
+    assert "PER" in predictor.shown(
+        {"entities": [{"label": "PER", "text": "anna", "probability": 0.5}]}
+    )
 
 
 # --- Pretrained models
@@ -236,8 +291,85 @@ def test_settings_that_do_not_fit_the_model(tiny_pretrained, tmp_path, changes, 
 
 def test_a_model_without_vocabulary(tmp_path):
     save_pretrained(AlbertForSpan(TINY), tmp_path)
-    with pytest.raises(UserError, match="no vocabulary came with this model; .*--spm_model_file"):
-        predictors.load_predictor(str(tmp_path))
+    for load in (predictors.load_predictor, Tokenizer.from_pretrained):
+        with pytest.raises(
+            UserError, match="no vocabulary came with this model; .*--spm_model_file"
+        ):
+            load(tmp_path)
+
+
+# --- In Python
+
+
+@pytest.mark.parametrize(
+    ("items", "given"),
+    [
+        ("anna saw bert .", "'anna saw bert .'"),
+        (b"anna", "\"b'anna'\""),
+        ({"text": "anna"}, "\"{'text': 'anna'}\""),
+        (None, "'None'"),
+        (7, "'7'"),
+    ],
+)
+def test_items_that_are_not_several_are_refused(tiny_pretrained, items, given):
+    with pytest.raises(UserError) as error:
+        predictors.load_predictor(tiny_pretrained).predict(items)
+    message = str(error.value)
+    assert message.startswith("predict expects a list of items, each a text with [MASK] to fill,")
+    assert message.endswith(f"; got {given}: write predict([...])")
+
+
+@pytest.mark.parametrize("item", [b"anna", None, 7, ["anna", "bert"], {"text": b"anna"}])
+def test_an_item_that_is_no_text_is_refused(tiny_pretrained, item):
+    with pytest.raises(UserError, match=r"^expected a text with \[MASK\] to fill, .*; got "):
+        predictors.load_predictor(tiny_pretrained).predict(["anna", item])
+
+
+def test_any_iterable_of_texts_is_answered(tiny_pretrained):
+    predictor = predictors.load_predictor(tiny_pretrained)
+    texts = ["anna saw bert .", "dora met carl ."]
+    expected = predictor.predict(texts)
+    for items in (tuple(texts), iter(texts), np.array(texts)):
+        assert predictor.predict(items) == expected
+    assert predictor.predict([]) == []
+
+
+def test_a_text_costs_a_batch_of_one_of_its_length_and_no_new_graph(tiny_pretrained, monkeypatch):
+    predictor = predictors.load_predictor(tiny_pretrained, batch_size=4)
+    run, shapes = predictor.run, []
+
+    def noting_run(features):
+        shapes.append(features["input_ids"].shape)
+        return run(features)
+
+    monkeypatch.setattr(predictor, "run", noting_run)
+    texts = [" ".join(["anna"] * num_tokens) for num_tokens in (3, 20, 61, 70, 9)]
+    alone = [predictor.predict([text])[0]["embedding"] for text in texts]
+    assert shapes == [(1, 8), (1, 24), (1, 64), (1, 64), (1, 16)]
+    shapes.clear()
+    together = [answer["embedding"] for answer in predictor.predict(texts)]
+    assert shapes == [(4, 64), (1, 8)]
+    np.testing.assert_allclose(together, alone, atol=1e-6)
+    assert predictor._call_in_graph.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.parametrize("format", ["hf", "tf1"])
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_a_model_folder_gives_its_tokenizer(format, do_lower_case, tiny_pretrained, tmp_path):
+    vocabulary = tiny_pretrained / "spiece.model"
+    model = load_pretrained(tiny_pretrained)
+    save_pretrained(model, tmp_path, format, vocabulary, do_lower_case=do_lower_case)
+    tokenizer = Tokenizer.from_pretrained(tmp_path)
+    assert tokenizer.content == vocabulary.read_bytes()
+    assert tokenizer.do_lower_case == do_lower_case
+    chosen = Tokenizer.from_pretrained(tmp_path, do_lower_case=not do_lower_case)
+    assert chosen.do_lower_case != do_lower_case
+
+
+def test_a_run_gives_its_tokenizer(finished):
+    folder = finished("tsv").folder
+    expected = Tokenizer.from_file(folder / "model" / "spiece.model")
+    assert Tokenizer.from_pretrained(folder).sha256 == expected.sha256
 
 
 # --- The command

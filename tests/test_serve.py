@@ -5,7 +5,6 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
-import os
 import pathlib
 import signal
 import socket
@@ -25,7 +24,7 @@ from albert_tf.export import export_model
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.text.tokenizer import Tokenizer
 from tests.faults.test_memory import memory_of
-from tests.helpers import NAMES, ROOT, TINY, WORDS, train_spm
+from tests.helpers import NAMES, ROOT, TINY, WORDS, train_spm, without_log_level
 
 URL = "/v1/models/tiny"
 ORDER = {"signature_name": "sentence_order"}
@@ -417,12 +416,20 @@ def test_rows_whose_shape_depends_on_other_rows_are_not_joined(start, model):
 
 
 @pytest.fixture
-def process(folder):
+def log(tmp_path):
+    return tmp_path / "log.txt"
+
+
+@pytest.fixture
+def process(folder, log):
     command = [sys.executable, "-m", "albert_tf.serve", str(folder), "0"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(
-        command, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes
-    ) as process:
+    environment = {**without_log_level(), "PYTHONPATH": str(ROOT)}
+    with (
+        log.open("w") as file,
+        subprocess.Popen(
+            command, text=True, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=file
+        ) as process,
+    ):
         yield process
         process.kill()
 
@@ -432,7 +439,7 @@ class Address:
         self.server_port = int(process.stdout.readline().split(":")[2].split("/")[0])
 
 
-def test_the_program_bounds_its_memory_and_ends_after_the_requests_that_it_has(process):
+def test_the_program_bounds_its_memory_and_ends_after_the_requests_that_it_has(process, log):
     address = Address(process)
     assert ask(address, {"instances": ["a"]})[0] == 200
     before = memory_of(psutil.Process(process.pid))
@@ -451,6 +458,8 @@ def test_the_program_bounds_its_memory_and_ends_after_the_requests_that_it_has(p
         assert [answer.result()[0] for answer in answers] == [200] * 8
         assert process.wait(timeout=20) == 0
         idle.close()
+    # A line for each request, and nothing of TensorFlow.
+    assert all(line.startswith("127.0.0.1 - - [") for line in log.read_text().splitlines())
 
 
 @pytest.mark.parametrize(
@@ -466,7 +475,7 @@ def test_the_program_says_in_one_line_what_is_wrong(
 ):
     monkeypatch.setattr(sys, "argv", ["serve.py", *arguments])
     with pytest.raises(SystemExit) as error:
-        serve.main()
+        serve.run()
     assert error.value.code == status
     printed = capsys.readouterr().err
     assert message in printed and len(printed.splitlines()) == 1

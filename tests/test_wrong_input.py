@@ -246,7 +246,11 @@ def test_a_wrong_flag_stops_before_tensorflow_is_imported(
             "--input_file=nowhere.txt: no",
         ),
         (TRAIN_SPM, ["--vocab_size=many"], "--vocab_size must be a whole number; got 'many'"),
-        (CREATE, ["--input_file=setup"], "--spm_model_file is required"),
+        (
+            CREATE,
+            ["--input_file=README.md", "--output_dir=o"],
+            "--spm_model_file or --vocab_file is required",
+        ),
         (
             CREATE,
             ["--dupe_factor=0", "--input_file=x", "--spm_model_file=x"],
@@ -384,7 +388,7 @@ def test_a_vocabulary_larger_than_the_corpus(program_on):
 def test_no_sentencepiece_model(content, program_on, corpus, tmp_path, refused):
     path = tmp_path / "wrong.model"
     path.write_bytes(content)
-    message = f"{path}: is not a SentencePiece model"
+    message = f"{path}: is neither a SentencePiece model nor a WordPiece vocabulary"
     assert message in the_line(program_on(CREATE, corpus, f"--spm_model_file={path}"))
     assert not (tmp_path / "out").exists()
     assert message in refused(f"--spm_model_file={path}")

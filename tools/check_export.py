@@ -21,6 +21,7 @@ from albert_tf.serving import exports, predictors
 from albert_tf.serving.in_graph.squad import GraphSquad
 from albert_tf.serving.in_graph.text import GraphText
 from albert_tf.tasks.squad.predictor import SpanOrNonePredictor, SpanPredictor
+from albert_tf.tasks.tagging.predictor import TaggingPredictor
 
 BATCH = 32
 
@@ -28,7 +29,9 @@ BATCH = 32
 def signature_inputs(predictor, items) -> dict[str, tf.Tensor]:
     """The strings of some items as inputs of the signature."""
     names = ("question", "context")
-    if not isinstance(predictor, SpanPredictor):
+    if isinstance(predictor, TaggingPredictor):
+        names, items = ("texts",), [{"texts": predictor.check(item)[0]} for item in items]
+    elif not isinstance(predictor, SpanPredictor):
         names, items = ("text_a", "text_b"), [vars(predictor.check(item)) for item in items]
     return {name: tf.constant([item[name] or "" for item in items]) for name in names}
 
@@ -37,7 +40,7 @@ def same_ids(predictor, graph_text, items) -> tuple[int, int]:
     """The number of sequences with equal ids and segments in both, and the number of all sequences."""
     inputs = signature_inputs(predictor, items)
     names = predictor.sequence_names
-    table = predictor.table(items)
+    table = predictor.table(list(map(predictor.check, items)))
     if isinstance(predictor, SpanPredictor):
         windows = graph_text.windows(inputs["question"], inputs["context"])
         exported = windows.features(0, len(table))
@@ -54,6 +57,14 @@ def same_ids(predictor, graph_text, items) -> tuple[int, int]:
 
 def same_answers(expected, exported) -> tuple[bool, float]:
     """Whether two answers are equal, and the difference of their probabilities or scores."""
+    if "entities" in expected:
+        columns = ("label", "start", "end", "probability")
+        rows = zip(*(exported[name][: exported["count"]] for name in columns), strict=True)
+        theirs = [(label.decode(), start, end) for label, start, end, _ in rows]
+        ours = [tuple(entity[name] for name in columns[:3]) for entity in expected["entities"]]
+        pairs = zip(expected["entities"], exported["probability"], strict=False)
+        differences = [abs(entity["probability"] - other) for entity, other in pairs]
+        return ours == theirs, max(differences, default=0.0) if ours == theirs else 0.0
     if "start" in expected:
         theirs = exported["text"].decode(), exported["start"], exported["end"]
         same = (expected["answer"], expected["start"], expected["end"]) == theirs
@@ -69,19 +80,21 @@ def main(model: str, export: str, lines: str) -> None:
     """Compares in batches and prints the counts."""
     predictor = predictors.load_predictor(model)
     answer = exports.load(export).signatures["serving_default"]
+    graph_text = None  # of a tagger, only answers are compared
     if isinstance(predictor, SpanPredictor):
         has_null = isinstance(predictor, SpanOrNonePredictor)
         graph_text = GraphSquad(predictor.tokenizer, predictor.task, has_null)
-    else:
+    elif not isinstance(predictor, TaggingPredictor):
         graph_text = GraphText(predictor.tokenizer, predictor.task["max_seq_length"])
     with open(lines, encoding="utf-8") as file:
         items = [predict.parse(line.rstrip("\n")) for line in file if line.strip()]
     counts, largest = collections.Counter(), 0.0
     for begin in range(0, len(items), BATCH):
         batch = items[begin : begin + BATCH]
-        same, number = same_ids(predictor, graph_text, batch)
-        counts["sequences"] += number
-        counts["sequences with the same tokens"] += same
+        if graph_text:
+            same, number = same_ids(predictor, graph_text, batch)
+            counts["sequences"] += number
+            counts["sequences with the same tokens"] += same
         outputs = answer(**signature_inputs(predictor, batch))
         outputs = {name: tensor.numpy() for name, tensor in outputs.items()}
         for row, expected in enumerate(predictor.predict(batch)):
@@ -99,7 +112,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model")
+    parser.add_argument("model", help="folder of the model or run that was exported")
     parser.add_argument("export", help="folder of one version of the export")
     parser.add_argument("lines", help="file of lines as for predict")
     try:

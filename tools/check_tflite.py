@@ -31,7 +31,7 @@ def main(model: str, task_name: str, data_dir: str, paths: Sequence[str]) -> Non
     labels = np.array([example.label for example in examples])
     names = predictor.model.config.labels
     expected = np.array([names.index(answer["label"]) for answer in predictor.predict(items)])
-    features = predictor.table(items)
+    features = predictor.table(list(map(predictor.check, items)))
     rows = [(model, "", f"{np.mean(expected == labels):.4f}", "")]
     for path, content in contents.items():
         run = tflite.runner(content)
@@ -48,9 +48,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model")
-    parser.add_argument("task_name")
-    parser.add_argument("data_dir")
+    parser.add_argument("model", help="folder of the model or run that was exported")
+    parser.add_argument("task_name", help="a GLUE task")
+    parser.add_argument("data_dir", help="folder of GLUE's files, or tfds")
     parser.add_argument("paths", nargs="+", help="TFLite files of the model")
     try:
         main(**vars(parser.parse_args()))

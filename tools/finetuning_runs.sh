@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The runs of docs/results/finetuning.md: a small pretrained model, and the same model from random weights, on eight tasks.
+# The runs of docs/results/finetuning.md and tagging.md: a small pretrained model, and the same model from random weights,
+# on eight tasks and, if they are named, the entities of wnut17 (English, cased model) and msra_zh (Chinese).
 #
 #   tools/finetuning_runs.sh DATA PRETRAINED RUNS [pretrained|random] [task ...]
 #
-# DATA holds glue/, squad/{train,dev}-v{1.1,2.0}.json and race/; PRETRAINED is a run of run_pretraining.py, with its
-# spiece.model and small.json beside it. Each of the GLUE tasks is run with $SEEDS seeds (5). Finished runs are kept.
+# DATA holds glue/, squad/{train,dev}-v{1.1,2.0}.json, race/ and tagging/*/{train,dev}.conll; PRETRAINED is a run of run_pretraining.py, with its
+# spiece.model and small.json beside it. Each of the GLUE and tagging tasks is run with $SEEDS seeds (5). Finished runs are kept.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 data=$1 pretrained=$2 runs=$3
@@ -17,14 +18,20 @@ for task in $tasks; do
   for kind in $kinds; do
     folder=$runs/$task/$kind
     [ -e "$folder/results.json" ] && continue
+    rate=3e-4
+    case $task in wnut17 | msra_zh) rate=1e-4 ;; esac # at 3e-4, every word gets the tag O
     model="--init_checkpoint=$pretrained"
     [ "$kind" = random ] && model="--albert_config_file=$(dirname "$pretrained")/small.json"
     common="$model --spm_model_file=$(dirname "$pretrained")/spiece.model --output_dir=$folder
-      --learning_rate=3e-4 --train_batch_size=32 --eval_batch_size=128 --feature_cache_dir=$runs/features
+      --learning_rate=$rate --train_batch_size=32 --eval_batch_size=128 --feature_cache_dir=$runs/features
       --log_every_steps=100"
     glue="run_classifier.py --task_name=$task --data_dir=$data/glue"
     squad="--train_file=$data/squad/train-v${task#squad}.json --eval_file=$data/squad/dev-v${task#squad}.json"
+    words="run_tagger.py --train_file=$data/tagging/$task/train.conll --eval_file=$data/tagging/$task/dev.conll
+      --max_seq_length=64 --doc_stride=32 --num_runs=$seeds"
     case $task in
+      wnut17) program="$words --do_lower_case=false --num_train_epochs=6" ;;
+      msra_zh) program="$words --word_separator=none --num_train_epochs=4" ;;
       CoLA) program="$glue --max_seq_length=64 --num_train_epochs=3 --num_runs=$seeds" ;;
       SST-2) program="$glue --max_seq_length=64 --num_train_epochs=1 --num_runs=$seeds" ;;
       RTE) program="$glue --max_seq_length=128 --num_train_epochs=5 --num_runs=$seeds" ;;

@@ -1,8 +1,10 @@
-"""The tables of docs/scaling.md: costs of data preparation and pretraining, computed from sizes, peak rates and prices.
+r"""The tables of docs/scaling.md: costs of data preparation and pretraining.
 
-    python tools/scaling_table.py [--num_train_steps=1000000] [--utilisation=0.5] [--prices=v5e=0.9,a100=1.3]
+    python tools/scaling_table.py --num_train_steps=1000000 --utilisation=0.5 \
+        --prices=v5e=0.9,a100=1.3
 
-Nothing is measured here. The constants contain measurements made elsewhere, with their sources.
+They are computed from sizes, peak rates and prices; nothing is measured here. The constants contain measurements made
+elsewhere, with their sources.
 """
 
 import dataclasses

@@ -22,6 +22,7 @@ from typing import Any
 
 from albert_tf.core.errors import UserError, first_line
 
+AnyPath = str | os.PathLike[str]  # what public functions take for a path
 HUB_PREFIX = "hf:"  # starts the name of a model on the Hugging Face hub
 
 # Starts the names of temporary folders. The final name is no part of them: `tf.io.gfile.glob` returns hidden names

@@ -15,7 +15,7 @@ import re
 import reprlib
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, TextIO
 
 from absl import app, flags, logging
@@ -25,8 +25,7 @@ from albert_tf.core.errors import SIGNAL_STATUS, Interrupted, UserError
 from albert_tf.core.help_text import help_text
 from albert_tf.core.settings import Settings, value_type
 
-# TensorFlow reads these when it is imported: no start-up log about missing GPUs, and tf_keras as its Keras.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# TensorFlow reads it when it is imported: tf_keras is its Keras.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 FLAG_ERROR, INPUT_ERROR = 2, 1  # exit statuses
@@ -37,7 +36,7 @@ def run(
     main: Callable[..., None],
     *settings_classes: type[Settings],
     description: str = "",
-    defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    defaults: Callable[[Mapping[str, Any], Set[str]], Mapping[str, Any]] | None = None,
     positional: str = "",
 ) -> None:
     """Runs a program: flags -> settings -> `main(*settings)`; ends the process.
@@ -49,7 +48,8 @@ def run(
       main: called with one instance of each settings class, in order.
       settings_classes: dataclasses whose fields become flags; a field name may occur once only.
       description: what the program does, for --help: the docstring of its module.
-      defaults: maps the values of all flags to other defaults, for flags that are not on the command line.
+      defaults: function of the values of all flags, and of the names of those on the command line. It gives other
+        defaults, for flags that are not on the command line.
       positional: name of the flag whose value may be given without its name.
     """
     define_flags(settings_classes, flags.FLAGS)
@@ -103,8 +103,10 @@ def _interrupt(number: int, _frame: object) -> None:
 
 def _fill(defaults: Callable, flag_values: flags.FlagValues) -> None:
     """Sets flags that are not on the command line to other values than their defaults."""
-    for name, value in defaults({name: flag_values[name].value for name in flag_values}).items():
-        if not flag_values[name].present:
+    values = {name: flag_values[name].value for name in flag_values}
+    given = {name for name in flag_values if flag_values[name].present}
+    for name, value in defaults(values, given).items():
+        if name not in given:
             flag_values[name].value = value
 
 
@@ -119,7 +121,7 @@ def define_flags(settings_classes: Sequence[type[Settings]], flag_values: flags.
         define(
             field.name,
             field.default,
-            help=field.metadata["help"] + (" Required." if field.metadata["required"] else ""),
+            help=field.metadata["help"],
             flag_values=flag_values,
         )
 
@@ -150,7 +152,9 @@ def check_paths(settings: Settings) -> None:
             exists = os.path.exists(path) or glob.glob(path) or os.path.exists(path + ".index")
             is_remote = "://" in path or path.startswith(files.HUB_PREFIX)
             if not is_remote and not exists:
-                raise UserError(f"--{name}={path}: no such file or folder")
+                if_missing = settings.__dataclass_fields__[name].metadata["if_missing"]
+                hint = if_missing(path) if if_missing else ""
+                raise UserError(f"--{name}={path}: no such file or folder" + (hint and f"; {hint}"))
 
 
 def _parse_or_exit(argv: Sequence[str], positional: str) -> list[str]:

@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from albert_tf.core.settings import Settings, is_optional, value_type
 
 _WIDTH = 100
+_COMMANDS = (
+    "albert-tf ",
+    "python ",
+)  # an example that a formatter of docstrings has moved to the left
 _VALUES = {int: "NUMBER", float: "NUMBER", str: "TEXT"}
 
 
@@ -24,7 +28,14 @@ def help_text(program: str, settings_classes: Sequence[type[Settings]]) -> str:
     # The fields of a base class come before those of a subclass, which are what the program is about.
     ordered = sorted(groups, key=lambda cls: -len(cls.__mro__))
     sections = [f"{_title(cls)}\n\n" + "\n".join(map(_flag, groups[cls])) for cls in ordered]
-    return "\n\n".join(filter(None, [program.strip(), *sections]))
+    return "\n\n".join([*map(_paragraph, program.strip().split("\n\n")), *sections])
+
+
+def _paragraph(text: str) -> str:
+    """A paragraph in lines of the width of the help; examples and other indented lines stay as they are."""
+    if text.startswith(_COMMANDS):
+        return textwrap.indent(text, "    ")
+    return text if text.startswith(" ") else textwrap.fill(" ".join(text.split()), _WIDTH)
 
 
 def _declared_by(cls: type[Settings], field: dataclasses.Field) -> type[Settings]:
@@ -42,11 +53,13 @@ def _title(cls: type[Settings]) -> str:
 def _flag(field: dataclasses.Field) -> str:
     """The flag of a field, its default and its explanation."""
     declared = field.metadata
+    choices, help = list(filter(None, declared["choices"])), declared["help"]
     if value_type(field) is bool:
         name = f"--[no]{field.name}"
+    elif len(value := "|".join(choices)) > _WIDTH // 2:
+        name, help = f"--{field.name}=TEXT", f"{help} One of {', '.join(choices)}."
     else:
-        choices = [choice for choice in declared["choices"] if choice]
-        name = f"--{field.name}={'|'.join(choices) or _VALUES[value_type(field)]}"
+        name = f"--{field.name}={value or _VALUES[value_type(field)]}"
     default = str(field.default).lower() if value_type(field) is bool else field.default
     note = "required" if declared["required"] else f"default: {default}"
     hide = is_optional(field) or (default == "" and not declared["required"])
@@ -59,6 +72,10 @@ def _flag(field: dataclasses.Field) -> str:
         break_on_hyphens=False,
     )
     lines += textwrap.wrap(
-        declared["help"], _WIDTH, initial_indent="      ", subsequent_indent="      "
+        help,
+        _WIDTH,
+        initial_indent="      ",
+        subsequent_indent="      ",
+        break_on_hyphens=False,
     )
     return "\n".join(lines)

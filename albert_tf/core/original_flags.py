@@ -37,7 +37,6 @@ _EXPLANATIONS = {
     "tpu_zone": _TPU_VM,
     "train_feature_file": _FEATURES,
     "use_einsum": "not needed: every export converts to TFLite (--format=tflite)",
-    "vocab_file": "WordPiece vocabularies are not supported yet; --spm_model_file takes SentencePiece models",
 }
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 import tqdm
@@ -34,34 +34,67 @@ class Progress(contextlib.AbstractContextManager):
         seconds_between_lines: float = 0,
         file: TextIO | None = None,
     ):
-        self._description, self._unit = description, unit
-        self._first, self._total = first, total
+        self._description, self._unit, self._total = description, unit, total
         self._seconds_between_lines, self._file = seconds_between_lines, file
-        self._started = self._last_line = time.monotonic()
+        self._last_line = time.monotonic()
+        # The first update and its time: before it, a job may have compiled, which the rest does not repeat.
+        self._first_update: tuple[int, float] | None = None
         self._bar = None
         if sys.stderr.isatty():
             scale = total >= 1_000_000  # 20,000,000 bytes are shown as 20.0M
-            settings = {"unit": f" {unit}", "unit_scale": scale, "dynamic_ncols": True}
+            settings = {"unit": unit, "unit_scale": scale, "dynamic_ncols": True, "miniters": 1}
             self._bar = tqdm.tqdm(desc=description, total=total, initial=first, **settings)
 
     def __exit__(self, *_error) -> None:
         if self._bar is not None:
             self._bar.close()
 
-    def update(self, done: int, values: Mapping[str, str] | None = None) -> None:
-        """Shows that `done` of the total is done, followed by some values."""
+    def update(
+        self,
+        done: int,
+        values: Mapping[str, str] | None = None,
+        *,
+        total: int | None = None,
+        is_news: bool = False,
+    ) -> None:
+        """Shows that `done` of the total is done.
+
+        Args:
+          done: in `unit`, with what an earlier process has done.
+          values: shown after it, the most important first; a bar leaves out those that do not fit into the terminal.
+          total: size of the whole job, where it has turned out to be another.
+          is_news: whether a log gets a line however short the time since the last one.
+        """
         now = time.monotonic()
-        if self._bar is None and now - self._last_line < self._seconds_between_lines:
-            return
-        text = "".join(f"  {name} {value}" for name, value in (values or {}).items())
+        self._total = total or self._total
+        first, first_time = self._first_update = self._first_update or (done, now)
+        texts = [f"{name} {value}" for name, value in (values or {}).items()]
         if self._bar is not None:
-            self._bar.set_postfix_str(text.strip(), refresh=False)
+            self._bar.total = self._total
+            self._bar.set_postfix_str(self._fitting(texts), refresh=False)
             self._bar.update(done - self._bar.n)
             return
+        if not is_news and now - self._last_line < self._seconds_between_lines:
+            return
         self._last_line = now
-        seconds = (now - self._started) / max(1, done - self._first) * (self._total - done)
-        line = f"{self._description} {done:,}/{self._total:,} {self._unit}{text}"
-        self.say(f"{line}  {tqdm.tqdm.format_interval(max(0, seconds))} left")
+        left = "?"
+        if done > first:
+            seconds = (now - first_time) / (done - first) * (self._total - done)
+            left = tqdm.tqdm.format_interval(max(0, seconds))
+        texts.append(f"{left} left")
+        line = f"{self._description} {done:,}/{self._total:,} {self._unit}"
+        self.say("  ".join([line, *texts]))
+
+    def _fitting(self, texts: Sequence[str]) -> str:
+        """The first of some texts that fit into the terminal beside a bar of ten characters."""
+        shown = self._bar.format_dict
+        columns = shown["ncols"] or 80
+        for number in range(len(texts), 0, -1):
+            text = "  ".join(texts[:number])
+            bar = self._bar.format_meter(**{**shown, "ncols": None, "postfix": text})
+            if len(bar) <= columns:
+                return text
+        return ""
 
     def say(self, line: str) -> None:
         """Prints a line without breaking the bar."""

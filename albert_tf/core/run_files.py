@@ -11,6 +11,13 @@ RUN_ID = "run_id"  # an entry of the JSON files of a run
 _STATE_FILE = "checkpoint"  # TensorFlow's list of the checkpoints in a folder
 
 
+def folder_of(checkpoint: str) -> str:
+    """The folder of the run that wrote a checkpoint; "" if no run did."""
+    match = re.fullmatch(r"(?:(.*)/)?checkpoints(?:/best)?/[^/]+", checkpoint)
+    folder = (match[1] or ".") if match else ""
+    return folder if folder and files.exists(os.path.join(folder, "config.json")) else ""
+
+
 def checkpoints(folder: str) -> list[str]:
     """The paths of the complete checkpoints in a folder, without their suffixes, oldest first.
 

@@ -5,7 +5,7 @@ import math
 import reprlib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from albert_tf.core.errors import UserError
@@ -30,6 +30,11 @@ class Declaration:
       changes_results: false if the same training steps or records are computed whatever its value, so that a run can
         be resumed with another value. Paths of input files are such settings: files may move, and their contents are
         checked.
+      if_missing: a function of a path in `input_path` that does not exist, which says where such a file may come from;
+        "" if it does not know.
+      of_model: whether the value belongs to a trained model: "fixed" if the model's features or labels were made with
+        it, "default" if it may differ in another use of the model; "" if it does not. Without training, a flag that
+        is not given has the value of the model.
       about_devices: whether it chooses devices or compilation and not the work; experiments pass such settings from
         pretraining on to fine-tuning.
     """
@@ -41,6 +46,8 @@ class Declaration:
     none_value: float | None = None
     required: bool = False
     input_path: bool = False
+    if_missing: Callable[[str], str] | None = None
+    of_model: str = ""
     changes_results: bool = True
     about_devices: bool = False
 
@@ -137,6 +144,16 @@ class Settings:
         """Names of the fields with some declarations, such as `changes_results=False`."""
         fields = dataclasses.fields(cls)
         return tuple(field.name for field in fields if declared.items() <= field.metadata.items())
+
+    @classmethod
+    def of_model(cls, recorded: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of some recorded values that belong to a trained model (`Declaration.of_model`), of the right types."""
+        fields = (field for field in dataclasses.fields(cls) if field.metadata["of_model"])
+        return {
+            field.name: recorded[field.name]
+            for field in fields
+            if type(recorded.get(field.name)) is value_type(field)
+        }
 
     @classmethod
     def from_recorded(cls, recorded: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,6 +57,10 @@ def static_parser(max_seq_length: int, slots: int) -> Parser:
     return parse
 
 
+# Shapes and types of the arguments of the function that masks.
+_NO_EXAMPLES = (((0,), np.int64), ((0, 1), np.int32), ((0,), np.int32))
+
+
 def dynamic_parser(metadata: Metadata, max_seq_length: int, slots: int, seed: int) -> Parser:
     """The function that parses and masks records of unmasked tokens.
 
@@ -66,7 +70,9 @@ def dynamic_parser(metadata: Metadata, max_seq_length: int, slots: int, seed: in
       slots: P, which may differ from the metadata.
       seed: of the masks.
     """
-    from albert_tf.data import pretraining_examples as examples  # loads numba: half a second
+    # These load numba: half a second.
+    from albert_tf.core import compilation
+    from albert_tf.data import pretraining_examples as examples
 
     settings = {name: metadata[name] for name in examples.MASKING_SETTINGS}
     settings["max_predictions_per_seq"] = slots // (1 + metadata["do_permutation"])
@@ -77,6 +83,9 @@ def dynamic_parser(metadata: Metadata, max_seq_length: int, slots: int, seed: in
         output_ids = input_ids.copy()  # the input is TensorFlow's
         seeds = examples.seeds_of(seed, numbers)
         return output_ids, *examples.mask_batch(output_ids, num_tokens, seeds, rule)
+
+    with compilation.announced("pretraining", "the function that masks", 7):
+        mask(*(np.zeros(shape, type_) for shape, type_ in _NO_EXAMPLES))
 
     def parse(numbers: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         features, parsed = _parse_segments(serialized, max_seq_length)

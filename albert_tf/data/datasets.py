@@ -30,6 +30,14 @@ class Data(abc.ABC):
 
     num_examples: int
 
+    def records_in(self, batch_size: int) -> int:
+        """Number of records of a batch of about `batch_size` examples: the number of examples, unless packed."""
+        return batch_size
+
+    def examples_in(self, batch_size: int) -> float:
+        """Number of examples of such a batch, on average."""
+        return batch_size
+
     @abc.abstractmethod
     def spec(self, batch_size: int) -> Spec:
         """Shapes and types of a training batch."""
@@ -64,6 +72,7 @@ class RecordData(Data):
       shuffle: whether training shuffles them, differently in each epoch.
       buffer_examples: examples that are shuffled together.
       choices: C; if there are several, sequences are [B, C, L].
+      parts: devices x accumulated micro-batches; packed rows are dealt to them evenly.
     """
 
     def __init__(
@@ -74,12 +83,22 @@ class RecordData(Data):
         buffer_examples: int,
         *,
         choices: int = 1,
+        parts: int = 1,
     ):
         self.record_set = record_set
-        self._choices = choices
+        self._choices, self._parts = choices, parts
         self.schema = schema
         self.num_examples = record_set.num_examples
         self._order = {"shuffle": shuffle, "buffer_examples": buffer_examples}
+
+    def records_in(self, batch_size: int) -> int:
+        if not self.record_set.is_packed:
+            return batch_size
+        rows = batch_size * self.record_set.num_records / self.num_examples
+        return self._parts * max(1, round(rows / self._parts))
+
+    def examples_in(self, batch_size: int) -> float:
+        return self.records_in(batch_size) * self.num_examples / self.record_set.num_records
 
     def spec(self, batch_size: int) -> Spec:
         integer = {tf.int64: tf.int32}  # what records.parse_batch makes of it
@@ -94,7 +113,8 @@ class RecordData(Data):
         return (self._choices, size // self._choices) if is_sequence else (size,)
 
     def training_dataset(self, batch_size, *, seed, first_step, context):
-        reading = records.Reading(batch_size, seed=seed, first_step=first_step, **self._order)
+        size = self.records_in(batch_size)
+        reading = records.Reading(size, seed=seed, first_step=first_step, **self._order)
         dataset = records.training_dataset(self.record_set, self.schema, reading, context)
         if self._choices == 1:
             return dataset
@@ -108,11 +128,12 @@ class RecordData(Data):
 
     def evaluation_dataset(self, batch_size, context):
         # The number of steps is given; an endless dataset keeps its static shapes under every strategy.
-        dataset = records.evaluation_dataset(self.record_set, self.schema, batch_size, context)
+        size = self.records_in(batch_size)
+        dataset = records.evaluation_dataset(self.record_set, self.schema, size, context)
         return dataset.repeat()
 
     def evaluation_steps(self, batch_size: int) -> int:
-        return -(-self.num_examples // batch_size)
+        return -(-self.record_set.num_records // self.records_in(batch_size))
 
     def damage(self) -> list[str]:
         return records.damaged_files(self.record_set, self.schema)

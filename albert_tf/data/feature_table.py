@@ -30,6 +30,8 @@ class FeatureTable:
       sequences: name -> int32 [values]; one value for each token, in the order of the sequences.
       columns: name -> int32 or float32 [examples, values].
       choices: sequences of an example; example i has the sequences from i * choices on.
+      uncut_lengths: name of a setting that limits a length -> int64 [texts], the tokens that the texts would have
+        without it. It is for reports: `sha256` does not cover it, and `select` leaves it out.
 
     Raises:
       ValueError: the arrays do not fit together.
@@ -39,6 +41,7 @@ class FeatureTable:
     sequences: Mapping[str, np.ndarray]
     columns: Mapping[str, np.ndarray]
     choices: int = 1
+    uncut_lengths: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         splits = self.row_splits
@@ -125,6 +128,7 @@ class FeatureTable:
         sequences: Mapping[str, Sequence[Sequence[int]]],
         columns: Mapping[str, Sequence],
         choices: int = 1,
+        uncut_lengths: Mapping[str, Sequence[int]] | None = None,
     ) -> "FeatureTable":
         """A table of Python lists.
 
@@ -135,6 +139,7 @@ class FeatureTable:
           sequences: name -> for each sequence its values.
           columns: name -> for each example a number or a list of numbers; floats make a float32 column.
           choices: sequences of an example.
+          uncut_lengths: see `FeatureTable`.
 
         Raises:
           ValueError: the sequences of two names are not of the same lengths.
@@ -146,21 +151,22 @@ class FeatureTable:
                 raise ValueError(f"{name} and {first} must have sequences of the same lengths")
         flat = {name: _joined(rows) for name, rows in sequences.items()}
         fixed = {name: _as_column(values) for name, values in columns.items()}
-        return cls(_row_splits(lengths[first]), flat, fixed, choices)
+        uncut = {name: np.array(row, np.int64) for name, row in (uncut_lengths or {}).items()}
+        return cls(_row_splits(lengths[first]), flat, fixed, choices, uncut)
 
     @classmethod
     def concatenate(cls, tables: Sequence["FeatureTable"]) -> "FeatureTable":
         """One table of several, which must have the same names; at least one."""
         first = tables[0]
         lengths = np.concatenate([np.diff(table.row_splits) for table in tables])
-        sequences, columns = (
+        sequences, columns, uncut_lengths = (
             {
                 name: np.concatenate([getattr(table, kind)[name] for table in tables])
-                for name in named
+                for name in getattr(first, kind)
             }
-            for kind, named in (("sequences", first.sequences), ("columns", first.columns))
+            for kind in ("sequences", "columns", "uncut_lengths")
         )
-        return cls(_row_splits(lengths), sequences, columns, first.choices)
+        return cls(_row_splits(lengths), sequences, columns, first.choices, uncut_lengths)
 
     def to_bytes(self, key: str = "") -> bytes:
         """The table as the bytes of an .npz file, followed by the hash of them and the key.
@@ -170,9 +176,10 @@ class FeatureTable:
         """
         sequences = {f"sequence/{name}": _narrow(array) for name, array in self.sequences.items()}
         columns = {f"column/{name}": array for name, array in self.columns.items()}
+        uncut = {f"uncut/{name}": _narrow(array) for name, array in self.uncut_lengths.items()}
         choices = np.array([self.choices, _FILE_VERSION])
         file = io.BytesIO()
-        np.savez(file, row_splits=self.row_splits, choices=choices, **sequences, **columns)
+        np.savez(file, row_splits=self.row_splits, choices=choices, **sequences, **columns, **uncut)
         # An .npz file has checksums of its arrays, but not of the list of them.
         file.write(_hash(file.getbuffer(), key))
         return file.getvalue()
@@ -202,13 +209,14 @@ class FeatureTable:
         choices, version = arrays["choices"].tolist()
         if version != _FILE_VERSION:
             raise ValueError(f"a table of version {version}, must be {_FILE_VERSION}")
-        named = {"sequence": {}, "column": {}}
+        named = {"sequence": {}, "column": {}, "uncut": {}}
         for name, values in arrays.items():
             kind, _, rest = name.partition("/")
             if rest:
                 named[kind][rest] = values
         sequences = {name: values.astype(np.int32) for name, values in named["sequence"].items()}
-        return cls(arrays["row_splits"], sequences, named["column"], choices)
+        uncut = {name: values.astype(np.int64) for name, values in named["uncut"].items()}
+        return cls(arrays["row_splits"], sequences, named["column"], choices, uncut)
 
 
 def _hash(content: memoryview, key: str) -> bytes:

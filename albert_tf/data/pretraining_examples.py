@@ -20,8 +20,9 @@ import base64
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
+
+from albert_tf.core.compilation import numba
 
 SENTENCE_TASKS = ("sop", "nsp", "none")
 _SOP, _NSP, _NONE = range(3)
@@ -460,6 +461,13 @@ def join_pairs(
 
 
 @numba.njit(cache=True)
+def _copy(source, target, start):
+    """Copies an array into another; an assignment to a slice takes numba seconds to compile."""
+    for index in range(source.size):
+        target[start + index] = source[index]
+
+
+@numba.njit(cache=True)
 def _fill_sequences(ids, pairs, seeds, cls_id, sep_id, sequences):
     max_seq_length = sequences.input_ids.shape[1]
     for row in range(len(pairs)):
@@ -470,9 +478,9 @@ def _fill_sequences(ids, pairs, seeds, cls_id, sep_id, sequences):
         first_b = a.size + 2
         input_ids = sequences.input_ids[row]
         input_ids[0] = cls_id
-        input_ids[1 : first_b - 1] = a
+        _copy(a, input_ids, 1)
         input_ids[first_b - 1] = sep_id
-        input_ids[first_b : first_b + b.size] = b
+        _copy(b, input_ids, first_b)
         input_ids[first_b + b.size] = sep_id
         sequences.first_b[row] = first_b
         sequences.num_tokens[row] = first_b + b.size + 1
@@ -522,10 +530,13 @@ def _mask_rows(input_ids, num_tokens, seeds, rule, predictions):
         labels = label_at[: num_tokens[row]]
         labels[:] = -1
         _mask_in_place(input_ids[row, : labels.size], labels, rule, new_stream(seeds[row]))
-        positions = np.flatnonzero(labels >= 0)
-        predictions.positions[row, : positions.size] = positions
-        predictions.ids[row, : positions.size] = labels[positions]
-        predictions.counts[row] = positions.size
+        count = 0
+        for position in range(labels.size):
+            if labels[position] >= 0:
+                predictions.positions[row, count] = position
+                predictions.ids[row, count] = labels[position]
+                count += 1
+        predictions.counts[row] = count
 
 
 @numba.njit(cache=True)
@@ -610,13 +621,15 @@ def choose_spans(word_offsets, ngram_cumulative, num_wanted, fate, mark, state):
         word = order[drawn]
         order[drawn] = order[turn]
         start = word_offsets[word]
-        length = 1 + np.searchsorted(ngram_cumulative[:-1], uniform(state), side="right")
+        draw, length = uniform(state), 1
+        while length < ngram_cumulative.size and draw >= ngram_cumulative[length - 1]:
+            length += 1
         room = start + num_wanted - num_chosen
         # At the end of the text a span has fewer words than were drawn.
         while length > 1 and word_offsets[min(word + length, num_words)] > room:
             length -= 1
         end = word_offsets[min(word + length, num_words)]
-        if end > room or np.any(fate[start:end]):
+        if end > room or fate[start:end].any():
             continue
         fate[start:end] = mark
         num_chosen += end - start
@@ -635,7 +648,39 @@ def _replacement(token, rule, state):
 @numba.njit(cache=True)
 def _permute_in_place(ids, labels, positions, state):
     """Permutes the tokens at some positions; the labels are the tokens before."""
-    labels[positions] = ids[positions]
+    for position in positions:
+        labels[position] = ids[position]
     for last in range(positions.size - 1, 0, -1):
         here, there = positions[last], positions[below(state, last + 1)]
         ids[here], ids[there] = ids[there], ids[here]
+
+
+# --- Rows of several examples.
+
+
+def joined_values(
+    values: np.ndarray, counts: np.ndarray, per_row: np.ndarray, width: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """The values of the examples of each row, one after the other.
+
+    Args:
+      values: [examples, n].
+      counts: integers [examples], how many of the n values count.
+      per_row: integers [rows], examples of each row, at least one.
+      width: W, of the result; 0 is the largest number of values.
+
+    Returns:
+      The values [rows, W], filled up with 0, and their number in each row.
+    """
+    counts_of_rows = sums_of_rows(counts, per_row)
+    rows = np.zeros((len(per_row), width or counts_of_rows.max(initial=0)), values.dtype)
+    is_used = np.arange(rows.shape[1]) < counts_of_rows[:, None]
+    rows[is_used] = values[np.arange(values.shape[1]) < counts[:, None]]
+    return rows, counts_of_rows
+
+
+def sums_of_rows(values: np.ndarray, per_row: np.ndarray) -> np.ndarray:
+    """The sum of the examples' values in each row, [rows]; arguments as of `joined_values`."""
+    if not len(per_row):
+        return values[:0]
+    return np.add.reduceat(values, np.cumsum([0, *per_row[:-1]]))

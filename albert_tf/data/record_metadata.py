@@ -1,7 +1,7 @@
 """metadata.json of a folder of records: reading and checking it, and its entries about the shards."""
 
 import base64
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from textwrap import shorten
 from typing import Any, BinaryIO, NoReturn
 
@@ -9,6 +9,7 @@ from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
 
 METADATA_FILE = "metadata.json"
+PACKED = "packed"  # a record format
 
 _TOKENS, _WORDS, _IDS = range(1, 2**16), range(1, 2**10), range(2**24)
 _SIZES = range(2**63)
@@ -21,6 +22,8 @@ _SETTINGS = {
     "vocab_size": _IDS,
     "spm_sha256": str,
     "sentence_task": str,
+    "do_lower_case": bool,
+    "keep_accents": bool,
     "shards": list,
     "counts": dict,
 }
@@ -46,6 +49,9 @@ _FEATURES = {
     "table_sha256": str,
 }
 _SHARD = {"file": str, "examples": _SIZES, "bytes": _SIZES}
+# Counts of packed records: the largest numbers of examples and of predictions in a row.
+MOST_EXAMPLES, MOST_PREDICTIONS = "most_examples_of_row", "most_predictions_of_row"
+_PACKED = {MOST_EXAMPLES: range(1, 2**10), MOST_PREDICTIONS: _TOKENS}
 _NAMES = {str: "text", bool: "true or false", list: "a list", dict: "an object"}
 
 
@@ -71,10 +77,14 @@ def check(values: Mapping[str, Any], source: str) -> None:
       UserError: an entry is missing or of the wrong type, or a number is impossible.
     """
     _check(values, _SETTINGS, source)
-    if values.get("record_format") == "compact":
+    if values.get("record_format") in ("compact", PACKED):
         _check(values, _SETTINGS, source, required=_COMPACT)
         if values.get("masking") not in ("static", "dynamic"):
             _refuse(source, "masking", "static or dynamic", values.get("masking"))
+    is_packed = values.get("record_format") == PACKED
+    if is_packed:
+        _check(values, _SETTINGS, source, required=("counts",))
+        _check(values["counts"], _PACKED, source, required=_PACKED)
     if values.get("masking") == "dynamic":
         _check(values, _DYNAMIC, source, required=_DYNAMIC)
         _check(values["vocabulary"], _VOCABULARY, source, required=_VOCABULARY)
@@ -86,10 +96,15 @@ def check(values: Mapping[str, Any], source: str) -> None:
         _check(values["columns"], dict.fromkeys(values["columns"], _TOKENS), source)
         if not all(isinstance(label, str) for label in values["labels"]):
             _refuse(source, "labels", "texts", values["labels"])
-    for shard in values.get("shards", ()):
+    _check_shards(values.get("shards", ()), is_packed, source)
+
+
+def _check_shards(shards: Sequence[Any], is_packed: bool, source: str) -> None:
+    for shard in shards:
         if not isinstance(shard, dict):
             _refuse(source, "shards", "an object for each file", shard)
-        _check(shard, {**_SHARD, "fingerprint": str}, source, required=_SHARD)
+        required = {**_SHARD, "rows": _SIZES} if is_packed else _SHARD
+        _check(shard, {**required, "fingerprint": str}, source, required=required)
         if "/" in shard["file"] or shard["examples"] > 64 * shard["bytes"]:
             _refuse(source, "shards", "the names and sizes of files", shard)
 
@@ -127,16 +142,20 @@ def _refuse(source: str, name: str, expected: str, value: Any) -> NoReturn:
     raise UserError(f"{source}: {name}: expected {expected}, got {found}; make the records again")
 
 
-def shard_entry(name: str, examples: int, num_bytes: int, file: BinaryIO) -> dict[str, Any]:
+def shard_entry(
+    name: str, examples: int, num_bytes: int, file: BinaryIO, *, rows: int | None = None
+) -> dict[str, Any]:
     """The entry of a shard.
 
     Args:
       name: of its file.
-      examples: number of its records.
+      examples: number of its examples.
       num_bytes: its size.
       file: opened for reading, at its start.
+      rows: number of its records, if they are packed.
     """
     entry = {"file": name, "examples": examples, "bytes": num_bytes}
+    entry |= {} if rows is None else {"rows": rows}
     return {**entry, "fingerprint": checksums.fingerprint(file, num_bytes)}
 
 

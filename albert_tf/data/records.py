@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from albert_tf.core import files as file_system
 from albert_tf.core.errors import UserError, first_line
-from albert_tf.data import compact_records, record_metadata
+from albert_tf.data import compact_records, packed_records, record_metadata
 from albert_tf.data.record_metadata import METADATA_FILE
 
 # float [B]: 1 = a real example, 0 = padding of an evaluation's last batch.
@@ -29,7 +29,7 @@ EXAMPLE_WEIGHTS = "example_weights"
 _GZIP_MAGIC = b"\x1f\x8b"
 _FILES_READ_TOGETHER = 16
 # "original" is an earlier name of "full"; files of the original's script have no metadata.
-_FULL, _COMPACT = ("full", "original"), "compact"
+_FULL, _COMPACT, _PACKED = ("full", "original"), "compact", record_metadata.PACKED
 EVALUATION_SEED = 0  # of masks that are drawn while reading: every run evaluates the same masks
 
 Schema = Mapping[str, tuple[int, tf.DType]]  # feature name -> (number of values, int64 or float32)
@@ -50,6 +50,26 @@ def pretraining_schema(max_seq_length: int, max_predictions_per_seq: int) -> Sch
         "masked_lm_ids": per_prediction,
         "masked_lm_weights": (max_predictions_per_seq, tf.float32),
         "next_sentence_labels": (1, tf.int64),
+    }
+
+
+def packed_schema(row_length: int, slots: int, num_examples: int) -> Schema:
+    """Features of a row of several examples, for `AlbertEncoder` and for the losses.
+
+    Args:
+      row_length: L.
+      slots: P, predictions.
+      num_examples: S.
+    """
+    schema = dict(pretraining_schema(row_length, slots))
+    del schema["input_mask"]
+    return {
+        **schema,
+        "example_numbers": (row_length, tf.int64),
+        "position_ids": (row_length, tf.int64),
+        "first_positions": (num_examples, tf.int64),
+        "next_sentence_labels": (num_examples, tf.int64),
+        packed_records.SENTENCE_WEIGHTS: (num_examples, tf.float32),
     }
 
 
@@ -77,7 +97,7 @@ class RecordSet:
 
     Attributes:
       files: paths.
-      counts: number of records in each.
+      counts: number of records in each; a packed record is a row of several examples.
       compression: "" or "GZIP".
       metadata: the content of metadata.json; empty for files made by the original's script.
     """
@@ -88,9 +108,22 @@ class RecordSet:
     metadata: Mapping
 
     @property
-    def num_examples(self) -> int:
+    def num_records(self) -> int:
         """Number of records in all files."""
         return sum(self.counts)
+
+    @property
+    def num_examples(self) -> int:
+        """Number of examples in all files."""
+        if not self.is_packed:
+            return self.num_records
+        examples = {shard["file"]: shard["examples"] for shard in self.metadata["shards"]}
+        return sum(examples[_whole_path(path)] for path in self.files)
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the records are those of `packed_records`."""
+        return self.metadata.get("record_format") == _PACKED
 
     @property
     def is_compact(self) -> bool:
@@ -241,7 +274,12 @@ def _common_metadata(files: Sequence[str], flag: str) -> Mapping:
         for folder, metadata in metadata_of.items()
         for shard in metadata.get("shards", ())
     ]
-    return {**next(iter(metadata_of.values()), {}), "shards": shards}
+    common = {**next(iter(metadata_of.values()), {}), "shards": shards}
+    if common.get("record_format") == _PACKED:
+        counts = [metadata["counts"] for metadata in metadata_of.values()]
+        names = (record_metadata.MOST_EXAMPLES, record_metadata.MOST_PREDICTIONS)
+        common["counts"] = {name: max(of[name] for of in counts) for name in names}
+    return common
 
 
 def _whole_path(path: str) -> str:
@@ -257,12 +295,14 @@ def _check_agreement(metadata_of: Mapping[str, Mapping], folders: Sequence[str],
     """
     formats = [metadata_of.get(folder, {}).get("record_format", "full") for folder in folders]
     for folder, record_format in zip(folders, formats, strict=True):
-        if record_format not in (*_FULL, _COMPACT):
+        if record_format not in (*_FULL, _COMPACT, _PACKED):
             raise UserError(
                 f"--{flag}: {folder} holds records of the format {record_format!r}, which this version does not know"
             )
-    if len({record_format == _COMPACT for record_format in formats}) > 1:
-        raise UserError(f"--{flag}: full and compact records are mixed; give one kind")
+    kinds = {"full" if record_format in _FULL else record_format for record_format in formats}
+    if len(kinds) > 1:
+        names = " and ".join(kind for kind in ("full", _COMPACT, _PACKED) if kind in kinds)
+        raise UserError(f"--{flag}: {names} records are mixed; give one kind")
     first, *others = metadata_of.values() if metadata_of else ({},)
     for key in ("max_seq_length", "max_predictions_per_seq", "spm_sha256", "sentence_task"):
         if any(other.get(key) != first.get(key) for other in others):
@@ -293,7 +333,7 @@ def _examine(flag: str, path: str, shard: Mapping | None) -> tuple[int, bool]:
     except tf.errors.OpError as error:
         raise UserError(f"--{flag}: {path} cannot be read ({first_line(error)})") from None
     if shard:
-        return shard["examples"], is_gzip
+        return shard.get("rows", shard["examples"]), is_gzip
     try:
         with gzip.open(path) if is_gzip else tf.io.gfile.GFile(path, "rb") as file:
             return _count_frames(file, None if is_gzip else size), is_gzip
@@ -353,6 +393,8 @@ def pretraining_lengths(
       UserError: they are no pretraining records.
     """
     metadata = record_set.metadata
+    if record_set.is_packed:
+        return metadata["max_seq_length"], metadata["counts"][record_metadata.MOST_PREDICTIONS]
     if record_set.is_compact:
         predictions = record_set.has_dynamic_masks and max_predictions_per_seq
         predictions = predictions or metadata["max_predictions_per_seq"]
@@ -369,6 +411,19 @@ def pretraining_lengths(
                 f"--{flag}: {record_set.files[0]} has no feature {name!r}: no pretraining records"
             )
     return lengths["input_ids"], lengths["masked_lm_positions"]
+
+
+def schema_of(record_set: RecordSet, flag: str, max_predictions_per_seq: int = 0) -> Schema:
+    """The features of pretraining records, in any format; arguments as of `pretraining_lengths`."""
+    length, slots = pretraining_lengths(record_set, flag, max_predictions_per_seq)
+    if record_set.is_packed:
+        return packed_schema(length, slots, most_examples(record_set))
+    return pretraining_schema(length, slots)
+
+
+def most_examples(record_set: RecordSet) -> int:
+    """S: the largest number of examples in a row of packed records."""
+    return record_set.metadata["counts"][record_metadata.MOST_EXAMPLES]
 
 
 def damaged_files(record_set: RecordSet, schema: Schema) -> list[str]:
@@ -405,11 +460,16 @@ def parser(record_set: RecordSet, schema: Schema, seed: int) -> compact_records.
       schema: the features wanted.
       seed: of the masks, if they are drawn while reading.
     """
-    if not record_set.is_compact:
+    if not record_set.is_compact and not record_set.is_packed:
         return lambda _numbers, serialized: parse_batch(serialized, schema)
     max_seq_length, slots = schema["input_ids"][0], schema["masked_lm_positions"][0]
+    metadata = record_set.metadata
+    if record_set.is_packed:
+        sizes = max_seq_length, slots, most_examples(record_set)
+        if record_set.has_dynamic_masks:
+            return packed_records.dynamic_parser(metadata, *sizes, seed)
+        return packed_records.static_parser(*sizes)
     if record_set.has_dynamic_masks:
-        metadata = record_set.metadata
         return compact_records.dynamic_parser(metadata, max_seq_length, slots, seed)
     return compact_records.static_parser(max_seq_length, slots)
 
@@ -440,7 +500,7 @@ class Reading:
     """How records are read for training.
 
     Attributes:
-      global_batch_size: examples in a step, over all devices.
+      global_batch_size: records in a step, over all devices.
       shuffle: whether files and examples are shuffled, differently in each epoch.
       buffer_examples: examples that are shuffled together.
       seed: of the order, and of the masks if they are drawn while reading.
@@ -501,7 +561,7 @@ def evaluation_dataset(
     Args:
       record_set: what to read.
       schema: how to parse it.
-      global_batch_size: examples in a step, over all devices.
+      global_batch_size: records in a step, over all devices.
       context: index and number of input pipelines; None is a single one.
 
     Returns:
@@ -511,7 +571,7 @@ def evaluation_dataset(
     pipelines, index = context.num_input_pipelines, context.input_pipeline_id
     device_batch = context.get_per_replica_batch_size(global_batch_size)
     records = _ordered_records(record_set)
-    padding = records.take(1).repeat(-record_set.num_examples % global_batch_size)
+    padding = records.take(1).repeat(-record_set.num_records % global_batch_size)
     ones, zeros = (tf.data.Dataset.from_tensors(weight).repeat() for weight in (1.0, 0.0))
     zip_datasets = tf.data.Dataset.zip
     weighted = zip_datasets(records, ones).concatenate(zip_datasets(padding, zeros))
@@ -576,7 +636,7 @@ def _endless_records(
         epoch, group_of_epoch = group // groups_per_epoch, group % groups_per_epoch
         order = _file_order(num_files, reading.shuffle, reading.seed, epoch)
         group_files = order[group_of_epoch * group_size : (group_of_epoch + 1) * group_size]
-        first_numbers = tf.gather(first_indices, group_files) + epoch * record_set.num_examples
+        first_numbers = tf.gather(first_indices, group_files) + epoch * record_set.num_records
         sources = (tf.gather(files, group_files), first_numbers)
         records = tf.data.Dataset.from_tensor_slices(sources).interleave(
             file_records,

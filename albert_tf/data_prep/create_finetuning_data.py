@@ -1,10 +1,11 @@
-r"""GLUE, your own files, SQuAD or RACE -> TFRecords of features, for training without the text: on a TPU.
+r"""GLUE, SQuAD, RACE, tags, own files -> TFRecords for training on TPUs.
 
-    python -m data_prep.create_finetuning_data --task_name=MNLI --data_dir=glue --spm_model_file=spiece.model \
-        --output_dir=gs://bucket/mnli
-    python run_classifier.py --task_name=MNLI --data_dir=glue --train_records=gs://bucket/mnli ...
+    albert-tf data create_finetuning_data --task_name=MNLI --data_dir=glue \
+        --spm_model_file=spiece.model --output_dir=gs://bucket/mnli
+    albert-tf classify --task_name=MNLI --data_dir=glue --train_records=gs://bucket/mnli ...
 
-The runners make the same features from the text; those in records are all padded to the same length.
+Training then needs no text. The runners make the same features from the text; those in records are all padded to the
+same length.
 """
 
 import dataclasses
@@ -36,6 +37,8 @@ from albert_tf.tasks.race.settings import RaceConfig
 from albert_tf.tasks.settings import FineTuningConfig
 from albert_tf.tasks.source import Source
 from albert_tf.tasks.squad.settings import SquadConfig
+from albert_tf.tasks.tagging.settings import FIRST, LAST, TaggingConfig
+from albert_tf.text.settings import TextSettings, VocabularySettings
 from albert_tf.text.tokenizer import Tokenizer
 
 LABEL = "create_finetuning_data"
@@ -43,22 +46,22 @@ _EXAMPLES_AT_A_TIME = 512
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuningDataSettings(Settings):
+class FineTuningDataSettings(VocabularySettings, TextSettings):
     """Which training data becomes records, and how; the same settings as the runners'."""
 
     task_name: str = changed(
         ClassifierConfig,
         "task_name",
         "",
-        help="A GLUE task, `tsv` for files of your own, squad1.1, squad2.0 or race.",
+        help="A GLUE task, `tsv` for files of your own, tagging, squad1.1, squad2.0 or race.",
     )
     output_dir: str = setting("", "Folder for the records.", required=True)
-    spm_model_file: str = setting("", "SentencePiece model.", required=True, input_path=True)
     data_dir: str = changed(
         ClassifierConfig, "data_dir", "", help="Folder of GLUE's or RACE's files, or `tfds`."
     )
-    train_file: str = setting("", "Training data of SQuAD, or of --task_name=tsv.", input_path=True)
-    do_lower_case: bool = changed(FineTuningConfig, "do_lower_case", True)
+    train_file: str = setting(
+        "", "Training data of SQuAD, of tagging, or of --task_name=tsv.", input_path=True
+    )
     max_seq_length: int = changed(
         FineTuningConfig,
         "max_seq_length",
@@ -69,7 +72,16 @@ class FineTuningDataSettings(Settings):
     text_columns: str = changed(ClassifierConfig, "text_columns", "")
     label_column: str = changed(ClassifierConfig, "label_column", "label")
     kind: str = changed(ClassifierConfig, "kind", "classification")
-    doc_stride: int = changed(SquadConfig, "doc_stride", 128)
+    token_column: str = changed(TaggingConfig, "token_column", FIRST)
+    tag_column: str = changed(TaggingConfig, "tag_column", LAST)
+    word_separator: str = changed(TaggingConfig, "word_separator", "space")
+    doc_stride: int = changed(
+        SquadConfig,
+        "doc_stride",
+        0,
+        minimum=0,
+        help="Tokens from the start of a window to the next; 0 is the runner's default, 128 for SQuAD, 64 for tagging.",
+    )
     max_query_length: int = changed(SquadConfig, "max_query_length", 64)
     level: str = changed(RaceConfig, "level", "all")
     max_qa_length: int = changed(RaceConfig, "max_qa_length", 128)
@@ -85,6 +97,7 @@ class FineTuningDataSettings(Settings):
           UserError: a setting is wrong; names the flag.
         """
         make_source(self)
+        self.require_vocabulary()
 
 
 @locks_output_dir
@@ -95,7 +108,7 @@ def main(settings: FineTuningDataSettings) -> None:
     if files.exists(f"{settings.output_dir}/{METADATA_FILE}"):
         settings.refuse("output_dir", f"={settings.output_dir} holds records: give another folder")
     items = source.read("train")
-    tokenizer = Tokenizer.from_file(settings.spm_model_file, do_lower_case=settings.do_lower_case)
+    tokenizer = Tokenizer.from_file(settings.vocabulary_file, **settings.cleaning)
     table = source.features("train", items, tokenizer)
     if len(table) < settings.num_shards:
         reason = f"={settings.num_shards}: the data gives {len(table):,} examples, too few for as many files"
@@ -120,7 +133,7 @@ def make_source(settings: FineTuningDataSettings) -> Source:
         definition = registry.find(OWN_TASK)  # its settings know every spelling of GLUE's tasks
     if definition.settings is ClassifierConfig:
         if name != OWN_TASK and settings.train_file:
-            settings.refuse("train_file", "belongs to --task_name=tsv and to SQuAD")
+            settings.refuse("train_file", "belongs to --task_name=tsv, tagging and SQuAD")
         if task_key(name) == UNTRAINED_TASK:
             settings.refuse("task_name", f"={settings.task_name}: it has no training data")
     is_in_folder = definition.settings is RaceConfig or (
@@ -129,8 +142,11 @@ def make_source(settings: FineTuningDataSettings) -> Source:
     needed = "data_dir" if is_in_folder else "train_file"
     names = definition.settings.names()
     values = {name: value for name, value in settings.to_dict().items() if name in names}
-    if not settings.max_seq_length:
-        del values["max_seq_length"]
+    values = {
+        name: value
+        for name, value in values.items()
+        if value or name not in ("max_seq_length", "doc_stride")
+    }
     if "version" in names:
         values["version"] = name.removeprefix("squad")
     source = registry.resolve(definition.source)(definition.settings(**values))
@@ -174,7 +190,7 @@ def write_records(
         "columns": {name: values.shape[1] for name, values in table.columns.items()},
         "vocab_size": tokenizer.vocab_size,
         "spm_sha256": tokenizer.sha256,
-        "do_lower_case": tokenizer.do_lower_case,
+        **tokenizer.cleaning,
         "table_sha256": table.sha256(),
         "settings": settings.to_dict(),
         "version": __version__,

@@ -1,7 +1,7 @@
-r"""Passages of reading tests -> records of a development set for masked LM, next sentence and sentence order.
+r"""Passages of reading tests -> records of the paper's development set.
 
-    python -m data_prep.create_intrinsic_eval --squad_file=squad/dev-v1.1.json --race_dir=RACE/dev \
-        --spm_model_file=30k-clean.model --output_dir=intrinsic/
+    albert-tf data create_intrinsic_eval --squad_file=squad/dev-v1.1.json \
+        --race_dir=RACE/dev --spm_model_file=30k-clean.model --output_dir=intrinsic/
 
 The paper's development set for what it calls intrinsic performance is made from the development sets of SQuAD and RACE
 "using the same procedure" as the pretraining data (section 4.1). A passage is a document, its sentences are split as
@@ -23,7 +23,7 @@ import filecmp
 import glob
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
@@ -34,13 +34,14 @@ from albert_tf.data_prep.pretraining import build
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.data_prep.split_sentences import split_paragraph
 from albert_tf.data_prep.text_files import CorpusSettings, corpus_writer, print_note
+from albert_tf.text.settings import TextSettings, VocabularySettings
 
 LABEL = "create_intrinsic_eval"
 TEXT_FILE = "passages.txt"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class IntrinsicSettings(Settings):
+class IntrinsicSettings(VocabularySettings, TextSettings):
     """Which passages, and how they become examples."""
 
     squad_file: str = setting("", "SQuAD's JSON file, of any version.", input_path=True)
@@ -53,8 +54,6 @@ class IntrinsicSettings(Settings):
         input_path=True,
     )
     output_dir: str = setting("", "Folder for the text and the three of records.", required=True)
-    spm_model_file: str = changed(PretrainingDataSettings, "spm_model_file", "")
-    do_lower_case: bool = changed(PretrainingDataSettings, "do_lower_case", True)
     max_seq_length: int = changed(PretrainingDataSettings, "max_seq_length", 512)
     max_predictions_per_seq: int = changed(PretrainingDataSettings, "max_predictions_per_seq", 20)
     masked_lm_prob: float = changed(PretrainingDataSettings, "masked_lm_prob", 0.15)
@@ -67,6 +66,14 @@ class IntrinsicSettings(Settings):
         super().__post_init__()
         if bool(self.squad_file or self.race_dir) == bool(self.input_file):
             self.refuse("squad_file", "and --race_dir, or --input_file, must be given")
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks that a vocabulary is given.
+
+        Raises:
+          UserError: it is not.
+        """
+        self.require_vocabulary()
 
 
 def main(settings: IntrinsicSettings) -> None:

@@ -1,6 +1,6 @@
 r"""Text -> TFRecords of masked sentence-order examples.
 
-    python -m data_prep.create_pretraining_data --input_file=corpus/ --output_dir=records/ \
+    albert-tf data create_pretraining_data --input_file=corpus/ --output_dir=records/ \
         --spm_model_file=30k-clean.model
 
 Input: UTF-8 text, one sentence a line, a blank line between documents; the end of a file ends a document.
@@ -80,7 +80,7 @@ def _beam_pipeline():
         if not (error.name or "").startswith("apache_beam"):
             raise
         raise UserError(
-            "every --runner but local needs Apache Beam: pip install albert-tf[beam]"
+            "every --runner but local needs Apache Beam: pip install '.[beam]' in a checkout"
         ) from None
     return beam_pipeline
 

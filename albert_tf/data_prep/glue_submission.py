@@ -1,7 +1,8 @@
-"""Predictions of runs -> a zip file for the GLUE leaderboard; every file in it is checked.
+r"""Predictions of runs -> a checked zip file for the GLUE leaderboard.
 
-    python -m data_prep.glue_submission --runs=runs/cola,runs/mnli --output_file=submission.zip --fill_missing
-    python -m data_prep.glue_submission --check=submission.zip
+    albert-tf data glue_submission --runs=runs/cola,runs/mnli \
+        --output_file=submission.zip --fill_missing
+    albert-tf data glue_submission --check=submission.zip
 
 A run with --do_predict writes a file such as `predictions/CoLA.tsv` to its folder. A submission contains the answers to
 all eleven test sets; test sets without a run can be answered with a constant, so that a single task can be scored.

@@ -1,11 +1,11 @@
-"""A real corpus that every machine has: the documentation in the installed Python packages.
+"""A corpus from the documentation in the installed Python packages.
 
-    python -m data_prep.sample_corpus --output_file=corpus.txt
+    albert-tf data sample_corpus --output_file=corpus.txt
 
-No network is needed. Modules are read, never imported. A module's documentation and that of its functions
-make a document, a class's and that of its methods another. Code, tables, formulas, markup and repetitions
-are dropped. The rest is English prose about programming: narrow, but real, and equal on machines with the same
-packages.
+Every machine has this text, and no network is needed. Modules are read, never imported. A module's documentation and
+that of its functions make a document, a class's and that of its methods another. Code, tables, formulas, markup and
+repetitions are dropped. The rest is English prose about programming: narrow, but real, and equal on machines with the
+same packages.
 """
 
 import ast
@@ -20,7 +20,7 @@ import re
 import sysconfig
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from albert_tf.core import flags
@@ -66,8 +66,8 @@ def main(settings: SampleSettings) -> None:
     start = time.monotonic()
     modules = modules_of(settings)
     with text_files.corpus_writer(settings) as writer:
-        for name, sentences in documents(modules, settings, LABEL):
-            if _is_full(writer, settings):
+        for name, sentences in documents(modules, settings, LABEL, lambda: _fill(writer, settings)):
+            if _fill(writer, settings) >= 1:
                 break
             writer.write(name, sentences)
     summary = f"{len(modules):,} modules -> {writer.summary()}"
@@ -75,7 +75,10 @@ def main(settings: SampleSettings) -> None:
 
 
 def documents(
-    modules: list["Module"], settings: SampleSettings, label: str
+    modules: list["Module"],
+    settings: SampleSettings,
+    label: str,
+    fill: Callable[[], float] = lambda: 0.0,
 ) -> Iterator[tuple[str, list[str]]]:
     """The documentation in the modules, without repeated sentences.
 
@@ -83,29 +86,33 @@ def documents(
       modules: the source files.
       settings: what is kept.
       label: the program, in the line that shows progress.
+      fill: how much of the text that the caller wants it has got, from 0 to 1.
 
     Yields:
       Name of a module ("numpy/linalg/linalg.py") and the sentences of a document in it.
     """
     seen: set[bytes] = set()
-    num_bytes_done = 0
+    num_bytes_done, total = 0, sum(map(_num_bytes, modules))
     with (
-        text_files.show_progress(label, sum(map(_num_bytes, modules)), "bytes") as progress,
+        text_files.show_progress(label, total, "bytes") as progress,
         Workers(settings.num_workers, settings) as workers,
     ):
         chunks = in_chunks(modules, _num_bytes, CHUNK_BYTES)
         for of_chunk, num_bytes in workers.map(_read_chunk, chunks):
             num_bytes_done += num_bytes
-            progress.update(num_bytes_done)
             for name, sentences in of_chunk:
                 sentences = drop_seen(sentences, seen)
                 if len(sentences) >= settings.min_sentences:
                     yield name, sentences
+            share = max(fill(), num_bytes_done / max(total, 1))
+            progress.update(num_bytes_done, total=round(num_bytes_done / share) if share else total)
 
 
-def _is_full(writer: text_files.CorpusWriter, settings: SampleSettings) -> bool:
+def _fill(writer: text_files.CorpusWriter, settings: SampleSettings) -> float:
+    """How much of --max_megabytes is written: 1 is all, 0 if there is no limit."""
     num_bytes = writer.training.bytes + writer.held_out.bytes
-    return 0 < settings.max_megabytes * 1e6 <= num_bytes
+    wanted = settings.max_megabytes * 1e6
+    return min(1.0, num_bytes / wanted) if wanted else 0.0
 
 
 def drop_seen(sentences: Iterable[str], seen: set[bytes]) -> list[str]:

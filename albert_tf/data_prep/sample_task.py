@@ -1,9 +1,10 @@
-"""A text classification task that every machine has: which installed package does a passage document?
+"""A text classification task from the installed packages' documentation.
 
-    python -m data_prep.sample_task --output_dir=packages
+    albert-tf data sample_task --output_dir=packages
 
-writes train.tsv and dev.tsv with the columns `text` and `package`. The passages come from the documentation that
-`sample_corpus` reads. A passage that names its package is left out. The passages of a module are all in the same file.
+writes train.tsv and dev.tsv with the columns `text` and `package`, the package that a text documents. The passages come
+from the documentation that `sample_corpus` reads. A passage that names its package is left out. The passages of a
+module are all in the same file.
 """
 
 import collections

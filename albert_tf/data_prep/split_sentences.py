@@ -1,6 +1,6 @@
-"""Documents -> sentences: plain text, WikiExtractor pages or JSON lines become the common corpus format.
+"""Plain text, WikiExtractor pages or JSON lines -> one sentence a line.
 
-    python -m data_prep.split_sentences --input_file='wiki/*/wiki_*' --output_file=corpus.txt
+    albert-tf data split_sentences --input_file='wiki/*/wiki_*' --output_file=corpus.txt
 
 Documents are read one after the other, split by worker processes, and written in the order of the input, with
 one sentence a line and a blank line between documents. Text that is not prose is dropped: headings, stubs, licences of

@@ -1,6 +1,6 @@
-"""A corpus, one sentence a line -> a SentencePiece model with ALBERT's special tokens.
+"""Sentences -> a SentencePiece model with ALBERT's special tokens.
 
-    python -m data_prep.train_sentencepiece --input_file=corpus.txt --output_prefix=30k-clean
+    albert-tf data train_sentencepiece --input_file=corpus.txt --output_prefix=30k-clean
 
 Writes `<prefix>.model` and `<prefix>.vocab`. Every setting is that of the released 30k-clean.model, as its
 trainer_spec and normalizer_spec record it.
@@ -28,6 +28,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
 from albert_tf.core.settings import LARGEST_INT64, LARGEST_SEED, Settings, setting
 from albert_tf.data_prep import text_files
+from albert_tf.text.settings import TextSettings
 from albert_tf.text.tokenizer import clean_text
 
 LABEL = "train_sentencepiece"
@@ -49,7 +50,7 @@ SILENT, CHATTY = 2, 0  # the trainer's log levels: errors, everything
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainSettings(Settings):
+class TrainSettings(TextSettings):
     """The corpus, and the size of the vocabulary."""
 
     input_file: str = setting(
@@ -74,7 +75,6 @@ class TrainSettings(Settings):
         minimum=1,
         maximum=LARGEST_INT64,
     )
-    do_lower_case: bool = setting(True, "Whether to lower-case the text; false for a cased model.")
     random_seed: int = setting(
         12345, "Seed of the draw of sentences.", minimum=0, maximum=LARGEST_SEED
     )
@@ -208,7 +208,7 @@ def _cleaned(
 
 def _clean(sentence: str, settings: TrainSettings) -> str | None:
     """The trainer's text for a sentence; None if the trainer would leave it out."""
-    text = clean_text(sentence, do_lower_case=settings.do_lower_case)
+    text = clean_text(sentence, **settings.cleaning)
     return text if len(text.encode()) <= MAX_SENTENCE_BYTES else None
 
 

@@ -1,14 +1,10 @@
 """The paper's tables and figures as commands.
 
-    python -m experiments list
-    python -m experiments run table_5 --scale=nano --data_dir=data --rows='SOP;NSP' --seeds=1,2,3
-    python -m experiments report
-    python -m experiments evaluate runs/base --intrinsic_dir=intrinsic
-
-Each command explains its flags with --help.
+albert-tf experiments COMMAND ...; COMMAND --help explains its flags.
 """
 
 import dataclasses
+import inspect
 import json
 import os
 import sys
@@ -169,7 +165,11 @@ class EvaluationSettings(Settings):
 
 
 def show_list(settings: ResultSettings) -> None:
-    """Prints the experiments with their rows."""
+    """Prints the experiments with their rows.
+
+    albert-tf experiments list
+    albert-tf experiments list table_5,table_8 --scale=shapes
+    """
     scale = declarations.read_scale(settings.scale)
     for experiment in settings.chosen():
         print(f"{experiment.name:<10} {experiment.title} ({experiment.source})")
@@ -180,7 +180,14 @@ def show_list(settings: ResultSettings) -> None:
 
 
 def run_experiments(settings: ExperimentSettings) -> None:
-    """Runs experiments."""
+    """Runs experiments: each row with each seed, from records to the measures of the table.
+
+    albert-tf experiments run table_5 --data_dir=data --rows='SOP;NSP' --seeds=1,2,3
+    albert-tf experiments run table_4 --scale=nano --results_dir=my_results
+
+    Each row and seed has a JSON file in --results_dir. Measures that are in it are not made again, so that the same
+    command continues an experiment that was stopped.
+    """
     # Imported late, so that a wrong flag is refused before TensorFlow is loaded.
     from albert_tf.experiments.engine import Engine
     from albert_tf.experiments.preparation import Workspace
@@ -196,14 +203,22 @@ def run_experiments(settings: ExperimentSettings) -> None:
 
 
 def report(settings: ReportSettings) -> None:
-    """Writes the tables and plots of all results."""
+    """Writes the tables and plots of all results, next to the paper's numbers.
+
+    albert-tf experiments report --results_dir=my_results
+    """
     from albert_tf.experiments.report import write_report
 
     print(write_report(settings.chosen(), settings.chosen_scales(), settings.results_dir))
 
 
 def evaluate(settings: EvaluationSettings) -> None:
-    """Prints the intrinsic evaluation of any checkpoint, and the changes made by its layers, as JSON."""
+    """Prints the intrinsic evaluation of a model and the changes by its layers, as JSON.
+
+    albert-tf experiments evaluate runs/base --intrinsic_dir=intrinsic
+
+    `albert-tf data create_intrinsic_eval` makes that folder.
+    """
     from albert_tf.experiments import intrinsic, layer_changes
 
     model = intrinsic.load(settings.model, settings.intrinsic_dir)
@@ -229,14 +244,19 @@ def run() -> None:
     """Runs the command that the first argument names; the other arguments are its flags."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("--help", "-h", "help"):
-        print(__doc__.strip())
+        lines = {
+            command: function.__doc__.partition("\n")[0]
+            for command, (function, *_) in COMMANDS.items()
+        }
+        print(__doc__, *(f"  {command:<10}{line}" for command, line in lines.items()), sep="\n")
         return
     if name not in COMMANDS:
         print(f"experiments: {name!r}: expected {', '.join(COMMANDS)}", file=sys.stderr)
         sys.exit(flags.FLAG_ERROR)
     sys.argv[:2] = [f"experiments {name}"]
     function, settings, positional = COMMANDS[name]
-    flags.run(function, settings, description=__doc__, positional=positional)
+    description = inspect.getdoc(function)
+    flags.run(function, settings, description=description, positional=positional)
 
 
 if __name__ == "__main__":

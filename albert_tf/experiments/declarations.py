@@ -47,7 +47,10 @@ INTRINSIC_LIMITS = ("max_examples", "max_probe_examples")
 
 # Settings that a declaration can hold, and those of them that a run fills in by itself.
 PRETRAINING = (RunConfig, OptimizerConfig, PretrainingConfig)
-_OF_A_RUN = ("output_dir", "overwrite_output_dir", "seed", "init_checkpoint", "spm_model_file")
+_OF_A_RUN = (
+    *("output_dir", "overwrite_output_dir", "seed", "init_checkpoint"),
+    *("spm_model_file", "vocab_file"),
+)
 _OF_PRETRAINING = (
     *(*_OF_A_RUN, "input_file", "eval_file", "model", "albert_config_file"),
     "warm_start_from_shallower",
@@ -57,7 +60,10 @@ _OF_FINE_TUNING = (
     "ensemble",
 )
 _OF_TIMING = ("num_train_steps", "num_warmup_steps", "do_eval", "save_checkpoints_steps")
-_OF_DATA = ("input_file", "output_dir", "output_file", "spm_model_file", "random_next_sentence")
+_OF_DATA = (
+    *("input_file", "output_dir", "output_file", "random_next_sentence"),
+    *("spm_model_file", "vocab_file"),
+)
 _OF_VOCABULARY = ("input_file", "output_prefix")
 
 

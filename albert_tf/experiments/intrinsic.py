@@ -158,7 +158,7 @@ def run_over(forward, model, folder: str, max_examples: int) -> dict[str, np.nda
     if vocab_size != model.config.vocab_size:
         raise UserError(
             f"{folder}: made with a vocabulary of {vocab_size} tokens, the model has {model.config.vocab_size};"
-            " make the records with the model's --spm_model_file"
+            " make the records with the model's vocabulary"
         )
     length, predictions = records.pretraining_lengths(record_set, "intrinsic_dir")
     if length > model.config.max_position_embeddings:

@@ -183,7 +183,8 @@ class Workspace:
         Raises:
           UserError: see `passages`.
         """
-        names = ("max_seq_length", "max_predictions_per_seq", "masked_lm_prob", "do_lower_case")
+        names = ("max_seq_length", "max_predictions_per_seq", "masked_lm_prob")
+        names += ("do_lower_case", "keep_accents")
         values = {name: self.scale.data[name] for name in names if name in self.scale.data}
         values.update({"spm_model_file": self.vocabulary(), **self.passages()})
         folder = self.path("intrinsic", key_of(values))

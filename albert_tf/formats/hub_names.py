@@ -32,7 +32,7 @@ def fetched(name: str) -> str:
     try:
         from huggingface_hub import errors  # an extra
     except ImportError:
-        hint = "models by name need huggingface_hub; pip install albert-tf[hub]"
+        hint = "models by name need huggingface_hub; pip install huggingface_hub"
         raise UserError(f"{name}: {hint}") from None
     model, revision = match["model"], match["revision"] or "main"
     try:
@@ -83,5 +83,5 @@ def _files_to_read(names: Collection[str]) -> list[str]:
         return []
     stem, ending = weights[0].split(".")[:2]
     shards = [f"{stem}-*.{ending}"] if weights[0].endswith(hugging_face.INDEX) else []
-    optional = (hugging_face.VOCABULARY, tokenizer_files.SETTINGS)
+    optional = (*hugging_face.VOCABULARIES, tokenizer_files.SETTINGS)
     return [hugging_face.CONFIG, weights[0], *shards, *optional]

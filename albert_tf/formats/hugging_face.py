@@ -1,4 +1,4 @@
-"""Hugging Face folders: `config.json`, `model.safetensors` or `pytorch_model.bin`, `spiece.model`, tokenizer files."""
+"""Hugging Face folders: `config.json`, `model.safetensors` or `pytorch_model.bin`, vocabulary, tokenizer files."""
 
 import itertools
 import json
@@ -14,6 +14,7 @@ from absl import logging
 from albert_tf.core import checksums, files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import model_card, tokenizer_files, torch_file
+from albert_tf.formats.description import CONFIG, HF_OWN_KEY
 from albert_tf.formats.weights import (
     POOLER,
     Weights,
@@ -30,8 +31,10 @@ from albert_tf.model.heads import (
     AlbertForSpan,
     AlbertModel,
 )
+from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
-WEIGHTS, CONFIG, VOCABULARY = "model.safetensors", "config.json", "spiece.model"
+WEIGHTS = "model.safetensors"
+VOCABULARIES = (SentencePieceTokenizer.file_name, WordPieceTokenizer.file_name)
 TORCH_WEIGHTS = "pytorch_model.bin"
 INDEX = ".index.json"  # ends the name of the index of weights in several files
 WEIGHT_FILES = (WEIGHTS, WEIGHTS + INDEX, TORCH_WEIGHTS, TORCH_WEIGHTS + INDEX)  # best first
@@ -123,15 +126,15 @@ def is_model(folder: str) -> bool:
 def read(folder: str) -> Weights:
     """The model in a folder.
 
-    `AlbertModel`, `AlbertForMaskedLM` and classes without a counterpart here, such as `AlbertForTokenClassification`,
-    are read as an `AlbertForPreTraining`; arrays of other heads keep their names and are reported as ignored.
+    `AlbertModel`, `AlbertForMaskedLM` and classes without a counterpart here are read as an `AlbertForPreTraining`;
+    arrays of other heads keep their names and are reported as ignored.
 
     Raises:
       UserError: a file is missing, damaged or of another kind of model; names it.
     """
     path = os.path.join(folder, CONFIG)
     values = files.read_json(path)
-    own = values.pop("albert_tf", {})
+    own = values.pop(HF_OWN_KEY, {})
     for key, expected in (("model_type", "albert"), ("position_embedding_type", "absolute")):
         if (value := values.get(key, expected)) != expected:
             raise UserError(f"{path}: {key} is {shortened(value)}, expected {expected!r}")
@@ -153,9 +156,32 @@ def read(folder: str) -> Weights:
     check_identity_projection(arrays, config, path, _PROJECTION)
     has_pooler = architecture not in _NO_POOLER or any(name in arrays for name in POOLER)
     left_out = own.get("left_out", () if has_pooler else POOLER)
-    vocabulary, is_lower = if_exists(os.path.join(folder, VOCABULARY)), _do_lower_case(folder)
-    task = own.get("task", {})
-    return Weights(folder, config, arrays, model_class, vocabulary, is_lower, task, left_out)
+    settings = {"task": own.get("task", {}), "left_out": left_out, **vocabulary_of(folder)}
+    return Weights(folder, config, arrays, model_class, **settings)
+
+
+def vocabulary_of(folder: str) -> dict[str, Any]:
+    """`vocabulary`, `do_lower_case` and `keep_accents` of a folder's `Weights`.
+
+    Raises:
+      UserError: the tokenizer's settings are of another type, or no vocabulary here can follow them.
+    """
+    paths = (if_exists(os.path.join(folder, name)) for name in VOCABULARIES)
+    vocabulary = next(filter(None, paths), "")
+    path = os.path.join(folder, tokenizer_files.SETTINGS)
+    values = files.read_json(path) if files.exists(path) else {}
+    for name in ("do_lower_case", "keep_accents", "strip_accents", "tokenize_chinese_chars"):
+        if (value := values.get(name)) is not None and not isinstance(value, bool):
+            raise UserError(f"{path}: {name} is {shortened(value)}, expected true or false")
+    is_lower, keep_accents = values.get("do_lower_case"), values.get("keep_accents")
+    if os.path.basename(vocabulary) == WordPieceTokenizer.file_name:
+        if values.get("tokenize_chinese_chars") is False:
+            raise UserError(f"{path}: tokenize_chinese_chars is false, expected true")
+        strip_accents = values.get("strip_accents")
+        if strip_accents and is_lower is False:
+            raise UserError(f"{path}: strip_accents is true without do_lower_case, expected both")
+        keep_accents = None if strip_accents is None else not strip_accents
+    return {"vocabulary": vocabulary, "do_lower_case": is_lower, "keep_accents": keep_accents}
 
 
 def _class_of(architecture: Any, own: Mapping) -> str:
@@ -166,15 +192,6 @@ def _class_of(architecture: Any, own: Mapping) -> str:
         return name
     names = [name for name, theirs in ours.items() if theirs and theirs == architecture]
     return names[0] if names else AlbertForPreTraining.__name__
-
-
-def _do_lower_case(folder: str) -> bool | None:
-    """`do_lower_case` of the tokenizer's settings; None if it is not set."""
-    path = os.path.join(folder, tokenizer_files.SETTINGS)
-    value = files.read_json(path).get("do_lower_case") if files.exists(path) else None
-    if value is not None and not isinstance(value, bool):
-        raise UserError(f"{path}: do_lower_case is {shortened(value)}, expected true or false")
-    return value
 
 
 # --- Tensors of files ---
@@ -287,8 +304,7 @@ def write(
     folder: str,
     task: Mapping[str, Any],
     *,
-    spm_model_file: str = "",
-    do_lower_case: bool = True,
+    tokenizer: Tokenizer | None = None,
     untrained: Collection[str] = (),
     card: str = "",
 ) -> None:
@@ -298,30 +314,26 @@ def write(
       model: what to write.
       folder: created if it does not exist; files of the same names are replaced once the new ones are complete.
       task: settings of the task that the model was fine-tuned for; empty for none.
-      spm_model_file: SentencePiece model of its text; "" for none.
-      do_lower_case: whether that text is lower-cased.
+      tokenizer: its vocabulary; None for none.
       untrained: released names of variables that have no trained values; they are left out.
       card: content of README.md.
 
     Raises:
       OSError: a file cannot be written.
-      UserError: the SentencePiece model cannot be read.
     """
     contents = {}
-    if spm_model_file:
-        contents[VOCABULARY] = files.read_bytes(spm_model_file)
-        contents |= tokenizer_files.tokenizer_files(
-            contents[VOCABULARY],
-            do_lower_case=do_lower_case,
-            max_length=model.config.max_position_embeddings,
-            source=spm_model_file,
-        )
+    special_ids = (0, 2, 3)
+    if tokenizer:
+        special_ids = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
+        max_length = model.config.max_position_embeddings
+        contents = tokenizer_files.tokenizer_files(tokenizer, max_length)
     left_out = {*untrained}
-    if isinstance(model, AlbertForSpan):  # transformers has no pooler here, and ours is not used
+    if model.hf_architecture in _NO_POOLER:  # ours is not used
         left_out.update(POOLER)
     tensors = _their_tensors(model, left_out)
     contents[WEIGHTS] = safetensors.numpy.save(tensors, metadata={"format": "pt"})
     config = _their_config(model, task, sorted(left_out))
+    config |= zip(("pad_token_id", "bos_token_id", "eos_token_id"), special_ids, strict=True)
     contents[CONFIG] = json.dumps(config, indent=2).encode() + b"\n"
     about = {model_card.FILE: card.encode()}  # without a checksum, because users edit it
     files.write_files(folder, {**checksums.with_sums(contents), **about})
@@ -357,10 +369,7 @@ def _their_config(
         "dtype": "float32",
         "hidden_act": {"gelu": "gelu_new"}.get(config.hidden_act, config.hidden_act),
         "num_hidden_groups": 1 + max(_their_groups(config)),
-        "pad_token_id": 0,
-        "bos_token_id": 2,
-        "eos_token_id": 3,
-        "albert_tf": {
+        HF_OWN_KEY: {
             "share_parameters": config.share_parameters,
             "num_hidden_groups": config.num_hidden_groups,
             "model_class": type(model).__name__,

@@ -48,6 +48,11 @@ _TEXTS = {
         "It gives one of its labels to any text, also to text unlike its training data.",
         "text-classification",
     ),
+    "AlbertForTokenClassification": CardText(
+        "a tagger of words, such as those of names",
+        "It knows only the types of entities in its training data, and expects text like that data.",
+        "token-classification",
+    ),
     "AlbertForMultipleChoice": CardText(
         "a reader that chooses one of several answers",
         "It chooses one of the options even if none is right.",

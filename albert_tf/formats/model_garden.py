@@ -17,7 +17,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.formats import checkpoint_files, tf1
-from albert_tf.formats.weights import Weights, as_matrix, variables_of
+from albert_tf.formats.weights import Weights, as_matrix, only_vocabulary, variables_of
 from albert_tf.model.config import AlbertConfig
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -201,16 +201,6 @@ def num_heads_of(variables: Mapping[str, np.ndarray]) -> int:
     """The number of attention heads, N, that the query's kernel [D, N, H] shows; 0 if it does not."""
     kernels = (array for name, array in variables.items() if without_scope(name) == QUERY)
     return next((kernel.shape[1] for kernel in kernels if kernel.ndim == 3), 0)
-
-
-def only_vocabulary(folder: str) -> str:
-    """The path of the SentencePiece model in a folder; "" if there is none, or more than one."""
-    try:
-        names = files.names_in(folder or ".")
-    except OSError:
-        return ""
-    models = [name for name in names if name.endswith((".model", ".spm"))]
-    return os.path.join(folder, models[0]) if len(models) == 1 else ""
 
 
 def without_scope(name: str) -> str:

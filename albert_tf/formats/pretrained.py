@@ -13,7 +13,7 @@ import numpy as np
 import safetensors
 import tensorflow as tf
 
-from albert_tf.core import checksums, files
+from albert_tf.core import checksums, files, run_files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import (
     hub_names,
@@ -34,19 +34,23 @@ from albert_tf.formats.weights import (
     match,
     shapes_of,
 )
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import AlbertConfig, where_released
 from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining, AlbertModel
+from albert_tf.text.tokenizer import Tokenizer
 
 
-def load_pretrained(path: str, *, dtype=None) -> AlbertModel:
+def load_pretrained(path: files.AnyPath, *, dtype=None) -> AlbertModel:
     """The model of a path: an `AlbertForPreTraining`, or the class that was fine-tuned.
 
     Args:
-      path: see `read_weights`.
-      dtype: tf_keras dtype policy of the model; None takes the global one.
+      path: a run's folder; a model's folder in the Hugging Face layout, or its name on the hub
+        (`hf:albert/albert-base-v2`); the folder of a released TF1 archive; a keras-hub preset, a TF-Hub module, or an
+        export of `albert_tf.export`; or the prefix of a checkpoint (TF1, TF Model Garden, or a run's).
+      dtype: tf_keras dtype policy of the model, such as "mixed_bfloat16"; None takes the global one.
 
     Raises:
-      UserError: the path holds no model of a known format, or an encoder variable is missing or mis-shaped.
+      UserError: the path does not exist or holds no known format; a file is damaged, or was changed after it was
+        written here; or a variable of the encoder is missing or has another shape.
     """
     model, _ = build_model(read_weights(path), dtype=dtype)
     return model
@@ -67,16 +71,14 @@ def build_model(weights: Weights, *, dtype=None) -> tuple[AlbertModel, LoadRepor
     return model, assign_weights(model.named_variables(), weights)
 
 
-def read_weights(path: str) -> Weights:
+def read_weights(path: files.AnyPath) -> Weights:
     """Configuration, arrays and vocabulary of a model.
 
     Args:
-      path: a Hugging Face folder or its name (`hf:albert/albert-base-v2`), a keras-hub preset, a TF-Hub module, an
-        export of ours, a run's folder, or a checkpoint's prefix (TF1, TF Model Garden, a run's) or a folder with one.
+      path: see `load_pretrained`.
 
     Raises:
-      UserError: the path does not exist or holds no known format; a file is damaged, or was changed after it was
-        written here.
+      UserError: see `load_pretrained`.
     """
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # `check` finds what is not finite
@@ -96,7 +98,8 @@ def _read(path: str) -> Weights:
     if files.exists(prefix + ".index"):
         return _read_checkpoint(prefix)
     if not files.is_folder(path):
-        raise UserError(f"{path}: no such model (a folder, or the prefix of a checkpoint)")
+        expected = where_released(path) or "expected a folder, or the prefix of a checkpoint"
+        raise UserError(f"{path}: no such model; {expected}")
     if hugging_face.is_model(path):
         return hugging_face.read(path)
     for format in (keras_hub, tf_hub):
@@ -113,7 +116,7 @@ def _read(path: str) -> Weights:
 
 
 def _read_checkpoint(prefix: str) -> Weights:
-    run_folder = run.folder_of(prefix)
+    run_folder = run_files.folder_of(prefix)
     if run_folder:
         return run.read(run_folder, prefix)
     return (model_garden if model_garden.recognises(prefix) else tf1).read(prefix)
@@ -197,9 +200,9 @@ def check_same_sizes(weights: Weights, config: AlbertConfig, ignored: tuple[str,
 
 def save_pretrained(
     model: AlbertModel,
-    folder: str,
+    folder: files.AnyPath,
     format: str = "hf",
-    spm_model_file: str = "",
+    spm_model_file: files.AnyPath | Tokenizer = "",
     *,
     do_lower_case: bool = True,
     task: Mapping[str, Any] | None = None,
@@ -213,29 +216,29 @@ def save_pretrained(
       folder: created if it does not exist; files of the same names are replaced once the new ones are complete.
       format: "hf", the Hugging Face layout (config.json, model.safetensors), or "tf1", the released one
         (albert_config.json, model.ckpt-best.*).
-      spm_model_file: SentencePiece model to copy into the folder; "" for none.
-      do_lower_case: whether the vocabulary is of lower-cased text.
+      spm_model_file: SentencePiece model or WordPiece vocabulary to copy into the folder; "" for none. A tokenizer, if
+        its text keeps accents.
+      do_lower_case: whether text is lower-cased; a tokenizer says so itself.
       task: settings of the task that the model was fine-tuned for, such as `max_seq_length`.
       untrained: released names of variables that have no trained values (`LoadReport.initialised`); they are left out.
       card: what the folder's README.md says besides the sizes.
 
     Raises:
-      UserError: the format is unknown, or the folder cannot be written.
+      UserError: the format is unknown, the vocabulary cannot be read, or the folder cannot be written.
     """
     if format not in ("hf", "tf1"):
         raise UserError(f"format must be one of hf, tf1; got {format!r}")
     folder = str(folder)
-    settings = {
-        "spm_model_file": spm_model_file,
-        "do_lower_case": do_lower_case,
-        "untrained": untrained,
-    }
+    tokenizer = spm_model_file or None
+    if tokenizer and not isinstance(tokenizer, Tokenizer):
+        tokenizer = Tokenizer.from_file(tokenizer, do_lower_case=do_lower_case)
+    settings: dict[str, Any] = {"tokenizer": tokenizer, "untrained": untrained}
     try:
         if format == "hf":
             title, card = model_card.title_of(folder), card or model_card.Card()
             text = model_card.model_card(model, title, card.sections, card.text)
             hugging_face.write(model, folder, task or {}, card=text, **settings)
         else:
-            tf1.write(model, folder, task or {}, **settings)
+            tf1.write(model, folder, task or {}, do_lower_case=do_lower_case, **settings)
     except (OSError, safetensors.SafetensorError, tf.errors.OpError) as error:
         raise UserError(f"{folder}: the model cannot be written ({first_line(error)})") from None

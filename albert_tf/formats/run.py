@@ -1,7 +1,6 @@
 """Folders of runs, as the runners write them."""
 
 import os
-import re
 from collections import Counter
 
 import tensorflow as tf
@@ -9,16 +8,9 @@ import tensorflow as tf
 from albert_tf.core import checksums, files, run_files
 from albert_tf.core.errors import UserError
 from albert_tf.formats import checkpoint_files, hugging_face
-from albert_tf.formats.weights import Weights, if_exists, shapes_of
+from albert_tf.formats.weights import Weights, shapes_of
 from albert_tf.model.config import AlbertConfig, shortened
 from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining
-
-
-def folder_of(checkpoint: str) -> str:
-    """The folder of the run that wrote a checkpoint; "" if no run did."""
-    match = re.fullmatch(r"(?:(.*)/)?checkpoints(?:/best)?/[^/]+", checkpoint)
-    folder = (match[1] or ".") if match else ""
-    return folder if folder and files.exists(os.path.join(folder, "config.json")) else ""
 
 
 def read(folder: str, checkpoint: str = "") -> Weights:
@@ -61,6 +53,6 @@ def read(folder: str, checkpoint: str = "") -> Weights:
         restored = tf.train.Checkpoint(model=model).read(checkpoint).expect_partial()
         restored.assert_existing_objects_matched()
     arrays = {name: variable.numpy() for name, variable in model.named_variables().items()}
-    vocabulary = if_exists(os.path.join(model_folder, hugging_face.VOCABULARY))
-    do_lower_case = groups["task"].get("do_lower_case")
-    return Weights(checkpoint, config, arrays, model_class, vocabulary, do_lower_case)
+    text = hugging_face.vocabulary_of(model_folder)
+    recorded = {name: value for name, value in groups["task"].items() if name in text}
+    return Weights(checkpoint, config, arrays, model_class, **text | recorded)

@@ -1,4 +1,4 @@
-"""TF1 checkpoints, as the original released them: `albert_config.json`, `model.ckpt-best.*`, `30k-clean.model`."""
+"""TF1 checkpoints, as the original released them: `albert_config.json`, `model.ckpt-best.*`, vocabulary."""
 
 import json
 import os
@@ -11,12 +11,15 @@ import tensorflow as tf
 from albert_tf.core import checksums, files
 from albert_tf.core.errors import UserError
 from albert_tf.formats import checkpoint_files
-from albert_tf.formats.weights import Weights, if_exists
+from albert_tf.formats.description import TF1_CONFIG as CONFIG
+from albert_tf.formats.description import TF1_OWN_KEY
+from albert_tf.formats.weights import Weights, only_vocabulary
 from albert_tf.model.config import AlbertConfig, shortened
 from albert_tf.model.heads import AlbertModel
+from albert_tf.text.tokenizer import Tokenizer
 
-_OWN_KEY = "_albert_tf"  # of our settings in the configuration; the original ignores unknown keys
-CONFIG, CHECKPOINT, VOCABULARY = "albert_config.json", "model.ckpt-best", "30k-clean.model"
+CHECKPOINT = "model.ckpt-best"
+_VOCABULARY_NAMES = {"spiece.model": "30k-clean.model"}  # as the original calls them
 
 
 def read(prefix: str) -> Weights:
@@ -29,14 +32,14 @@ def read(prefix: str) -> Weights:
       UserError: the configuration is missing or wrong, or the checkpoint is damaged.
     """
     folder = os.path.dirname(prefix)
-    path, vocabulary = os.path.join(folder, CONFIG), if_exists(os.path.join(folder, VOCABULARY))
+    path, vocabulary = os.path.join(folder, CONFIG), only_vocabulary(folder)
     if not files.exists(path):
         raise UserError(f"{prefix}: expected {CONFIG} beside the checkpoint, found none")
     values = files.read_json(path)
-    own = values.pop(_OWN_KEY, {})
+    own = values.pop(TF1_OWN_KEY, {})
     if not isinstance(own, dict):
-        raise UserError(f"{path}: expected an object under {_OWN_KEY}, got {shortened(own)}")
-    names = ("model_class", "do_lower_case", "task", "left_out")
+        raise UserError(f"{path}: expected an object under {TF1_OWN_KEY}, got {shortened(own)}")
+    names = ("model_class", "do_lower_case", "keep_accents", "task", "left_out")
     own = {name: own[name] for name in names if name in own}
     config = AlbertConfig.from_dict(values, source=path)
     return Weights(prefix, config, read_arrays(prefix), vocabulary=vocabulary, **own)
@@ -61,7 +64,7 @@ def write(
     folder: str,
     task: Mapping[str, Any],
     *,
-    spm_model_file: str = "",
+    tokenizer: Tokenizer | None = None,
     do_lower_case: bool = True,
     untrained: Collection[str] = (),
 ) -> None:
@@ -71,26 +74,26 @@ def write(
       model: what to write.
       folder: created if it does not exist; files of the same names are replaced once the new ones are complete.
       task: settings of the task that the model was fine-tuned for; empty for none.
-      spm_model_file: SentencePiece model of its text; "" for none.
-      do_lower_case: whether that text is lower-cased.
+      tokenizer: its vocabulary; None for none.
+      do_lower_case: whether its text is lower-cased, if there is no vocabulary.
       untrained: released names of variables that have no trained values; they are left out.
 
     Raises:
       OSError, tf.errors.OpError: a file cannot be written.
-      UserError: the SentencePiece model cannot be read.
     """
     variables = model.named_variables()
     variables = {name: value for name, value in variables.items() if name not in untrained}
     own = {
         "model_class": type(model).__name__,
-        "do_lower_case": do_lower_case,
+        **(tokenizer.cleaning if tokenizer else {"do_lower_case": do_lower_case}),
         "task": dict(task),
         **({"left_out": sorted(untrained)} if untrained else {}),
     }
-    values = {**model.config.to_dict(), _OWN_KEY: own}
+    values = {**model.config.to_dict(), TF1_OWN_KEY: own}
     contents = {CONFIG: (json.dumps(values, indent=2) + "\n").encode()}
-    if spm_model_file:
-        contents[VOCABULARY] = files.read_bytes(spm_model_file)
+    if tokenizer:
+        name = _VOCABULARY_NAMES.get(tokenizer.file_name, tokenizer.file_name)
+        contents[name] = tokenizer.content
     with files.staged(folder) as staging:
         tf.raw_ops.SaveV2(
             prefix=os.path.join(staging, CHECKPOINT),

@@ -21,12 +21,12 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import model_garden, tf1
-from albert_tf.formats.weights import Weights, shapes_of
+from albert_tf.formats.description import ASSETS, EXPORT
+from albert_tf.formats.weights import Weights, only_vocabulary, shapes_of
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
 
-GRAPH, VARIABLES, ASSETS = "saved_model.pb", "variables/variables", "assets"
-EXPORT = "export.json"  # among the assets of our own exports: what they are
+GRAPH, VARIABLES = "saved_model.pb", "variables/variables"
 
 _TANH_FORM = np.float32(0.044715)  # of gelu; no other part of a graph contains this number
 # Operations of activations that this project does not have; Erf is of the exact gelu.
@@ -82,7 +82,7 @@ def read(folder: str) -> Weights:
         seen |= _seen_in_graph(meta_graph.graph_def.node, seen["hidden_size"], folder)
         do_lower_case = _do_lower_case(meta_graph)
     config = _config(folder, seen)
-    vocabulary = model_garden.only_vocabulary(os.path.join(folder, ASSETS))
+    vocabulary = only_vocabulary(os.path.join(folder, ASSETS))
     return Weights(folder, config, arrays, vocabulary=vocabulary, do_lower_case=do_lower_case)
 
 
@@ -111,8 +111,9 @@ def _read_own(folder: str, prefix: str, meta_graph: meta_graph_pb2.MetaGraphDef)
     arrays = model_garden.read_dictionary(prefix, "weights")
     left_out = tuple(name for name in arrays if name.startswith(without))
     arrays = {name: array for name, array in arrays.items() if name not in left_out}
-    vocabulary = model_garden.only_vocabulary(assets)
-    settings = {name: about.get(name) for name in ("model_class", "do_lower_case", "task")}
+    vocabulary = only_vocabulary(assets)
+    names = ("model_class", "do_lower_case", "keep_accents", "task")
+    settings = {name: about.get(name) for name in names}
     return Weights(folder, config, arrays, vocabulary=vocabulary, left_out=left_out, **settings)
 
 

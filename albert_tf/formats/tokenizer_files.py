@@ -1,102 +1,152 @@
 """Files with which the transformers library tokenizes as the original does: `tokenizer.json`, `tokenizer_config.json`.
 
 The library's own conversion of `spiece.model` differs from the original: it turns two backquotes or apostrophes into a
-double quote, drops vowel signs of Indic scripts with the accents, and (version 5) keeps tokens such as "▁1999,". So
-the steps are written here: cleaning as in `tokenizer.clean_text`, SentencePiece's own normalization, its tokens and
-their scores.
+double quote, drops vowel signs of Indic scripts with the accents, and (version 5) keeps tokens such as "▁1999,". Its
+`BertTokenizer` drops private characters, knows no final sigma, and takes words of more than 100 characters for unknown.
+So the steps are written here: cleaning as in `tokenizer.clean_text`, SentencePiece's own normalization, its tokens and
+their scores; or the steps of `wordpiece.split_words`.
 """
 
 import base64
+import functools
 import itertools
 import json
 import sys
 import unicodedata
+from collections.abc import Callable
 from typing import Any
 
-from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
 
-from albert_tf.core.errors import UserError
+from albert_tf.formats.description import TOKENIZER_SETTINGS
+from albert_tf.text import wordpiece
+from albert_tf.text.tokenizer import Tokenizer, WordPieceTokenizer
 
-TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+TOKENIZER, SETTINGS = "tokenizer.json", TOKENIZER_SETTINGS
 
+# Sigma after a letter that has a case, and before none, as `str.lower` finds it.
+_FINAL_SIGMA = r"(?<=\p{L})Σ(?!\p{L})"
 _NEVER = -100.0  # added to the score of a token that must not be chosen
-_SPECIAL = {
-    "pad_token": "<pad>",
-    "unk_token": "<unk>",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-}
+_SPECIAL = {"pad_token": "pad_id", "unk_token": "unk_id", "cls_token": "cls_id"}
+_SPECIAL |= {"sep_token": "sep_id", "mask_token": "mask_id"}
 
 
-def tokenizer_files(
-    model_proto: bytes, *, do_lower_case: bool, max_length: int, source: str
-) -> dict[str, bytes]:
-    """The files that go beside a `spiece.model`.
+def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
+    """A vocabulary and the files that go beside it.
 
     Args:
-      model_proto: the bytes of the SentencePiece model file.
-      do_lower_case: whether text is lower-cased.
+      tokenizer: the vocabulary.
       max_length: longest sequence that the model takes, in tokens.
-      source: what errors call the SentencePiece model.
 
     Returns:
-      Content by name; without `tokenizer.json` for a model that is no unigram model (the library then makes its own).
-
-    Raises:
-      UserError: the bytes are no SentencePiece model, or a special token is missing.
+      Content by name; without `tokenizer.json` for a SentencePiece model that is no unigram model (the library then
+      makes its own).
     """
-    try:
-        model = ModelProto.FromString(model_proto)
-    except DecodeError:
-        model = ModelProto()
-    if not model.pieces:
-        raise UserError(f"{source}: is no SentencePiece model")
-    ids = {piece.piece: id for id, piece in enumerate(model.pieces)}
-    if missing := [token for token in _SPECIAL.values() if token not in ids]:
-        raise UserError(f"{source}: has no piece {missing[0]}")
-    trainer = model.trainer_spec
-    is_unigram = trainer.model_type == TrainerSpec.UNIGRAM and not trainer.byte_fallback
+    contents = {tokenizer.file_name: tokenizer.content}
+    if isinstance(tokenizer, WordPieceTokenizer):
+        parts = _wordpiece_parts(tokenizer)
+        strip_accents = False if tokenizer.keep_accents else None  # None follows do_lower_case
+        own = {"strip_accents": strip_accents, "tokenize_chinese_chars": True}
+    else:
+        parts = _unigram_parts(ModelProto.FromString(tokenizer.content), tokenizer)
+        own = {"keep_accents": tokenizer.keep_accents}
+    special = {name: tokenizer.id_to_piece(id) for name, id in _special_ids(tokenizer).items()}
     settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast" if is_unigram else "AlbertTokenizer",
-        "do_lower_case": do_lower_case,
-        "keep_accents": False,
+        "tokenizer_class": "PreTrainedTokenizerFast" if parts else "AlbertTokenizer",
+        "do_lower_case": tokenizer.do_lower_case,
+        **own,
         "model_max_length": max_length,
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
-        **_SPECIAL,
+        **special,
         "bos_token": "[CLS]",
         "eos_token": "[SEP]",
         "mask_token": {"__type": "AddedToken", **_added_token("[MASK]")},
     }
-    contents = {SETTINGS: json.dumps(settings, indent=2).encode() + b"\n"}
-    if is_unigram:
-        tokenizer = _tokenizer(model, ids, do_lower_case)
-        contents[TOKENIZER] = json.dumps(tokenizer, ensure_ascii=False).encode() + b"\n"
+    contents[SETTINGS] = json.dumps(settings, indent=2).encode() + b"\n"
+    if parts:
+        ids = {tokenizer.id_to_piece(id): id for id in _special_ids(tokenizer).values()}
+        contents[TOKENIZER] = _tokenizer_json(parts, ids)
     return contents
+
+
+def _special_ids(tokenizer: Tokenizer) -> dict[str, int]:
+    """The library's name of each special token -> its id."""
+    return {name: getattr(tokenizer, id) for name, id in _SPECIAL.items()}
 
 
 # --- tokenizer.json ---
 
 
-def _tokenizer(model: ModelProto, ids: dict[str, int], do_lower_case: bool) -> dict[str, Any]:
-    scheme = "always" if model.normalizer_spec.add_dummy_prefix else "never"
-    words = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": True}
-    steps = _cleaning(model.normalizer_spec, do_lower_case)
-    unigrams = {"unk_id": ids["<unk>"], "vocab": _scores(model), "byte_fallback": False}
-    special = sorted(_SPECIAL.values(), key=ids.__getitem__)
-    return {
+def _tokenizer_json(parts: dict[str, Any], special_ids: dict[str, int]) -> bytes:
+    special = sorted(special_ids, key=special_ids.__getitem__)
+    values = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": ids[token], **_added_token(token)} for token in special],
-        "normalizer": {"type": "Sequence", "normalizers": steps},
+        "added_tokens": [{"id": special_ids[token], **_added_token(token)} for token in special],
+        "normalizer": {"type": "Sequence", "normalizers": parts["normalizers"]},
+        "pre_tokenizer": parts["pre_tokenizer"],
+        "post_processor": _with_special_tokens(special_ids),
+        "decoder": parts["decoder"],
+        "model": parts["model"],
+    }
+    return json.dumps(values, ensure_ascii=False).encode() + b"\n"
+
+
+def _unigram_parts(model: ModelProto, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The parts of `tokenizer.json` for a SentencePiece model; empty if it is no unigram model."""
+    trainer, normalizer = model.trainer_spec, model.normalizer_spec
+    if trainer.model_type != TrainerSpec.UNIGRAM or trainer.byte_fallback:
+        return {}
+    scheme = "always" if normalizer.add_dummy_prefix else "never"
+    words = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": True}
+    unigrams = {"unk_id": tokenizer.unk_id, "vocab": _scores(model), "byte_fallback": False}
+    return {
+        "normalizers": _cleaning(normalizer, tokenizer),
         "pre_tokenizer": words,
-        "post_processor": _with_special_tokens(ids),
         "decoder": words,
         "model": {"type": "Unigram", **unigrams},
     }
+
+
+def _wordpiece_parts(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
+    """The parts of `tokenizer.json` for a WordPiece vocabulary: the steps of `wordpiece.split_words`."""
+    steps = [_remove(wordpiece.is_removed)]
+    if tokenizer.do_lower_case:
+        # The library's lower case does not know the sigma at the end of a word.
+        steps += [_replace(_FINAL_SIGMA, "ς"), {"type": "Lowercase"}]
+    if tokenizer.do_lower_case and not tokenizer.keep_accents:
+        steps += [{"type": "NFD"}, _remove(wordpiece.is_accent)]
+    splits = [
+        {"type": "WhitespaceSplit"},
+        _split(f"[{_character_class(_is_word)}]"),
+    ]
+    return {
+        "normalizers": steps,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": splits},
+        "decoder": {"type": "WordPiece", "prefix": wordpiece.CONTINUES_WORD, "cleanup": False},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": wordpiece.UNKNOWN,
+            "continuing_subword_prefix": wordpiece.CONTINUES_WORD,
+            "max_input_chars_per_word": wordpiece.MOST_CHARACTERS,
+            "vocab": {token: id for id, token in enumerate(tokenizer.vocabulary())},
+        },
+    }
+
+
+def _split(pattern: str) -> dict[str, Any]:
+    return {
+        "type": "Split",
+        "pattern": {"Regex": pattern},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+
+
+def _remove(belongs: Callable[[str], bool]) -> dict[str, Any]:
+    return _replace(f"[{_character_class(belongs)}]", "")
 
 
 def _added_token(token: str) -> dict[str, Any]:
@@ -105,14 +155,12 @@ def _added_token(token: str) -> dict[str, Any]:
     return {"content": token, **settings, "normalized": False, "special": True}
 
 
-def _cleaning(normalizer: NormalizerSpec, do_lower_case: bool) -> list[dict[str, Any]]:
+def _cleaning(normalizer: NormalizerSpec, tokenizer: Tokenizer) -> list[dict[str, Any]]:
     """The steps of `tokenizer.clean_text`, then those inside SentencePiece."""
-    steps = [
-        _replace(f"[{_character_class(str.isspace)}]+", " "),
-        {"type": "NFKD"},
-        _replace(f"[{_character_class(lambda char: unicodedata.combining(char) != 0)}]", ""),
-    ]
-    if do_lower_case:
+    steps = [_replace(f"[{_character_class(str.isspace)}]+", " ")]
+    if not tokenizer.keep_accents:
+        steps += [{"type": "NFKD"}, _remove(_is_combining)]
+    if tokenizer.do_lower_case:
         steps.append({"type": "Lowercase"})
     if normalizer.precompiled_charsmap:
         table = base64.b64encode(normalizer.precompiled_charsmap).decode()
@@ -127,14 +175,28 @@ def _replace(pattern: str, content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
 
-def _character_class(belongs) -> str:
+@functools.cache
+def _character_class(belongs: Callable[[str], bool]) -> str:
     """The inside of a [...] of a regular expression with every character that `belongs`."""
     text = ""
     for is_run, characters in itertools.groupby(map(chr, range(sys.maxunicode + 1)), belongs):
         if is_run:
-            first, *rest = characters
+            first, *rest = map(_escaped, characters)
             text += f"{first}-{rest[-1]}" if rest else first
     return text
+
+
+def _is_combining(char: str) -> bool:
+    return unicodedata.combining(char) != 0
+
+
+def _is_word(char: str) -> bool:
+    return wordpiece.is_chinese(char) or wordpiece.is_punctuation(char)
+
+
+def _escaped(char: str) -> str:
+    """A character inside [...]: of ASCII by its number, which needs no escape; surrogates are no characters."""
+    return f"\\x{ord(char):02x}" if char.isascii() else char
 
 
 def _scores(model: ModelProto) -> list[tuple[str, float]]:

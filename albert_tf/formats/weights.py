@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import os
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -25,11 +27,12 @@ class Weights:
       config: its sizes.
       arrays: float arrays by released variable name.
       model_class: name of its class in `heads.py`.
-      vocabulary: path of its SentencePiece model; "" if it has none.
+      vocabulary: path of its SentencePiece model or WordPiece vocabulary; "" if it has none.
       do_lower_case: whether its text is lower-cased; None if no file says so.
       task: settings of the task that it was fine-tuned for, such as `max_seq_length`; empty if it was not.
       left_out: names of variables that have no trained values, such as the pooler of a model that marks spans; they
         keep their initial values.
+      keep_accents: whether its text keeps accents; None if no file says so.
     """
 
     source: str
@@ -40,6 +43,13 @@ class Weights:
     do_lower_case: bool | None = None
     task: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    keep_accents: bool | None = None
+
+    @property
+    def cleaning(self) -> dict[str, bool]:
+        """The arguments of `Tokenizer`; what no file says is as in the released models."""
+        is_lower = self.do_lower_case is not False
+        return {"do_lower_case": is_lower, "keep_accents": self.keep_accents is True}
 
     def without_head(self) -> "Weights":
         """The encoder alone."""
@@ -112,16 +122,15 @@ def check(weights: Weights) -> None:
       UserError: the encoder's arrays are not those of the configuration, an array holds a value that is not finite, or
         a setting is of another type.
     """
-    source, task, case = weights.source, weights.task, weights.do_lower_case
+    source = weights.source
     shapes = shapes_of(weights.config, weights.model_class)
     if shapes is None:
         raise UserError(
             f"{source}: model_class is {shortened(weights.model_class)}, which is unknown here"
         )
-    if case is not None and not isinstance(case, bool):
-        raise UserError(f"{source}: do_lower_case is {shortened(case)}, expected true or false")
-    if not isinstance(task, dict):
-        raise UserError(f"{source}: expected the settings of a task, got {shortened(task)}")
+    for name in weights.cleaning:
+        if not isinstance(value := getattr(weights, name), bool | None):
+            raise UserError(f"{source}: {name} is {shortened(value)}, expected true or false")
     optional = {name for name in shapes if name.startswith("cls/")}
     if weights.model_class not in _WITH_POOLER:
         optional.update(POOLER)
@@ -130,15 +139,21 @@ def check(weights: Weights) -> None:
     ):
         left_out = shortened(weights.left_out)
         raise UserError(f"{source}: left_out is {left_out}, expected variables of heads or pooler")
-    for name, value in task.items():
-        is_number = type(value) in (int, float) and abs(value) < 2**31
-        if not is_number and type(value) not in (str, bool, type(None)):
-            raise UserError(f"{source}: {name} of its task is {shortened(value)}")
+    _check_task(weights.task, source)
     match(shapes, weights)
     for name, array in weights.arrays.items():
         # Minimum and maximum are NaN if there is one, and need no memory.
         if array.size and not (math.isfinite(array.min()) and math.isfinite(array.max())):
             raise UserError(f"{source}: {name} holds values that are not finite; it is damaged")
+
+
+def _check_task(task: Any, source: str) -> None:
+    if not isinstance(task, dict):
+        raise UserError(f"{source}: expected the settings of a task, got {shortened(task)}")
+    for name, value in task.items():
+        is_number = type(value) in (int, float) and abs(value) < 2**31
+        if not is_number and type(value) not in (str, bool, type(None)):
+            raise UserError(f"{source}: {name} of its task is {shortened(value)}")
 
 
 def shapes_of(config: AlbertConfig, model_class: str) -> Shapes | None:
@@ -152,6 +167,7 @@ def shapes_of(config: AlbertConfig, model_class: str) -> Shapes | None:
             **_scores("cls/seq_relationship/", 2, hidden),
         },
         "AlbertForSequenceClassification": _scores("", len(config.labels), hidden),
+        "AlbertForTokenClassification": _scores("", len(config.labels), hidden),
         "AlbertForMultipleChoice": _scores("", 1, hidden),
         "AlbertForSpan": _scores("cls/squad/", 2, hidden),
         "AlbertForSpanOrNone": {
@@ -263,6 +279,17 @@ def as_matrix(name: str, array: np.ndarray) -> np.ndarray:
     if name.endswith("/attention_1/output/dense/kernel") and array.ndim > 1:
         return array.reshape(first * size, last)
     return array
+
+
+def only_vocabulary(folder: str) -> str:
+    """The path of the SentencePiece model in a folder, or of its WordPiece vocabulary; "" for none or several."""
+    try:
+        names = files.names_in(folder or ".")
+    except OSError:
+        return ""
+    models = [name for name in names if name.endswith((".model", ".spm"))]
+    models = models or [name for name in names if re.fullmatch(r"vocab.*\.txt", name)]
+    return os.path.join(folder, models[0]) if len(models) == 1 else ""
 
 
 def if_exists(path: str) -> str:

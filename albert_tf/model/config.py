@@ -5,7 +5,7 @@ This file imports no TensorFlow, so that wrong flags are refused before TensorFl
 
 import dataclasses
 import json
-import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -155,6 +155,11 @@ class AlbertConfig(Settings):
     def from_name(cls, name: str, **changes) -> "AlbertConfig":
         """The configuration of a named size (paper, Table 1), with some fields changed.
 
+        Args:
+          name: `albert-base-v2`, for example; base, large, xlarge or xxlarge, each -v1 or -v2; or `bert-base` or
+            `bert-large`.
+          changes: values of fields.
+
         Raises:
           UserError: no size has that name.
         """
@@ -175,7 +180,8 @@ class AlbertConfig(Settings):
         renamed = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu"}
         known = {field.name for field in dataclasses.fields(cls)} - {"foreign"}
         foreign_keys = _FOREIGN_KEYS.split()
-        own, foreign = {}, {}
+        own: dict[str, Any] = {}
+        foreign: dict[str, Any] = {}
         for key, value in values.items():
             if key in known:
                 own[key] = renamed.get(str(value), value) if key == "hidden_act" else value
@@ -193,7 +199,7 @@ class AlbertConfig(Settings):
             raise UserError(f"{source}: {reason}") from None
 
     @classmethod
-    def from_json_file(cls, path: str | os.PathLike) -> "AlbertConfig":
+    def from_json_file(cls, path: files.AnyPath) -> "AlbertConfig":
         """Reads a configuration file, released ones included.
 
         Raises:
@@ -244,6 +250,20 @@ def shortened(value: Any) -> str:
     """A value from a file, for a message: at most 60 characters of it."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def where_released(name: str) -> str:
+    """Where the released model of a size is, for a message; "" for names of other models.
+
+    Args:
+      name: of the size, as users write it: also albert_base_v2, albert/albert-base-v2, or albert-base for version 2.
+    """
+    match = re.fullmatch(r"(?:.*/)?(albert-\w+?)(-v\d)?", name.lower().replace("_", "-"))
+    size = match[1] + (match[2] or "-v2") if match else ""
+    if size not in MODEL_SIZES:
+        return ""
+    archive = f"https://storage.googleapis.com/albert_models/{size.replace('-', '_')}.tar.gz"
+    return f"the released model is hf:albert/{size}, or, to download and unpack, {archive}"
 
 
 def _size(embedding, hidden, layers, heads, **settings) -> dict[str, Any]:

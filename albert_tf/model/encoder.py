@@ -2,7 +2,8 @@
 
 Shape legend of the whole package:
   B batch, L length (also M: the positions attended to), E embedding width, D hidden width, N attention heads,
-  H head width, F feed-forward width, P masked positions, V vocabulary, C choices or classes; in matrix products
+  H head width, F feed-forward width, P masked positions, V vocabulary, C choices or classes, S examples in a packed
+  row; in matrix products
   X rows, G and F the input and output width.
 
 Every variable exists as soon as a layer is constructed, and `named_variables` gives it under its name in the
@@ -18,13 +19,14 @@ import functools
 import itertools
 from collections.abc import Callable, Mapping
 from types import ModuleType
+from typing import Any
 
 import tensorflow as tf
 import tf_keras
 
 from albert_tf.core.errors import UserError
 from albert_tf.model import kernels, operations
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import AlbertConfig, shortened
 from albert_tf.model.weight_sharing import Weights, weights_of_each_use
 
 ACTIVATIONS = {
@@ -51,15 +53,18 @@ class Embeddings(tf_keras.layers.Layer):
         self.position_embeddings = table("position_embeddings", config.max_position_embeddings)
         self.layer_norm = LayerNorm(config.embedding_size, config.layer_norm_eps)
 
-    def call(self, input_ids, segment_ids, seed=None):
-        """Ids [B, L] of tokens and segments -> [B, L, E]."""
+    def call(self, input_ids, segment_ids, position_ids=None, seed=None):
+        """Ids [B, L] of tokens, segments and positions (by default from 0 on) -> [B, L, E]."""
         words_BLE = tf.gather(self.word_embeddings, input_ids)
         # A gather, not a product with one-hot vectors: its gradient holds a row for every position, and the norm
         # for gradient clipping counts each of those rows, as in the original on CPU and GPU.
         types_BLE = tf.gather(self.token_type_embeddings, segment_ids)
         length = input_ids.shape[1] or tf.shape(input_ids)[1]
-        positions_LE = self.position_embeddings[:length]
-        normed_BLE = self.layer_norm(words_BLE + types_BLE + positions_LE)
+        positions = self.position_embeddings[:length]
+        if position_ids is not None:
+            # A gather from a part of the table, so that its gradient is a sum for each row: as without `position_ids`.
+            positions = tf.gather(positions, position_ids)
+        normed_BLE = self.layer_norm(words_BLE + types_BLE + positions)
         return dropout(normed_BLE, self.config.hidden_dropout_prob, seed)
 
     def named_variables(self) -> dict[str, tf.Variable]:
@@ -93,12 +98,12 @@ class AttentionBlock(tf_keras.layers.Layer):
             **_output_weights(self.output_dense, self.layer_norm),
         }
 
-    def call(self, hidden_BLD, attention_bias, weights: Weights, seed, execution: ModuleType):
-        """Attends from every position to every position.
+    def call(self, hidden_BLD, mask, weights: Weights, seed, execution: ModuleType):
+        """Attends from every position to those that the mask gives.
 
         Args:
           hidden_BLD: hidden states [B, L, D].
-          attention_bias: added to the scores, float32 [B, 1, 1 or L, M].
+          mask: which positions attend to which, an `operations.AttentionMask`.
           weights: `weights_by_name()`, in the types that they are used in.
           seed: of the dropout; None drops nothing.
           execution: `operations` or `kernels`.
@@ -111,7 +116,7 @@ class AttentionBlock(tf_keras.layers.Layer):
         bias_T, num_heads = weights["input_bias"], config.num_attention_heads
         heads = execution.split_heads(projected_BLT, bias_T, num_heads)
         drop = dropout_function(config.attention_probs_dropout_prob, fold_seed(seed, 0))
-        context_BNLH = execution.attention(*heads, attention_bias, drop=drop)
+        context_BNLH = execution.attention(*heads, mask, drop=drop)
         context_BLNH = tf.transpose(context_BNLH, [0, 2, 1, 3])
         context_BLD = tf.reshape(context_BLNH, tf.shape(hidden_BLD))
         return execution.residual_norm(
@@ -233,45 +238,53 @@ class AlbertEncoder(tf_keras.Model):
         inner_groups = range(self.config.inner_group_num)
         return [[block(group, inner) for inner in inner_groups] for group in range(num_groups)]
 
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, inputs, *args, **kwargs):
+        """See `call`; inputs are checked before Keras sees them."""
+        return super().__call__(checked_inputs(inputs, self.config), *args, **kwargs)
+
     def call(self, inputs, training=False, seed=None):
         """Encodes a batch.
 
         Args:
-          inputs: dictionary of int tensors [B, L]: `input_ids`; optional `input_mask` (1 = real token, default all)
-            and `segment_ids` (default 0).
+          inputs: dictionary of int tensors, arrays or lists [B, L]: `input_ids`; optional `input_mask` (1 = real token,
+            default all) and `segment_ids` (default 0). Packed rows, which hold several examples each, have
+            `example_numbers` [B, L] instead of the mask (from 1 on; 0 = padding), `position_ids` [B, L], which begin
+            anew with each example, and `first_positions` [B, S], the places of the first tokens of up to S examples.
           training: whether dropout is on.
           seed: int32 [2] that dropout is a function of; drawn from TensorFlow's global generator if None.
 
         Returns:
-          Dictionary of `sequence_output` [B, L, D], `pooled_output` [B, D] and `all_layers`, the outputs [B, L, D] of
-          all pairs of attention and feed-forward block in order; float32.
+          Dictionary of `sequence_output` [B, L, D], `pooled_output` [B, D] (packed: [B, S, D]) and `all_layers`, the
+          outputs [B, L, D] of all pairs of attention and feed-forward block in order; float32.
 
         Raises:
-          UserError: the sequence is longer than `max_position_embeddings`.
+          UserError: the inputs are no such dictionary, or longer than `max_position_embeddings`.
         """
         input_ids = inputs["input_ids"]
-        length, limit = input_ids.shape[1], self.config.max_position_embeddings
-        if length is not None and length > limit:
-            reason = f"but max_position_embeddings is {limit}: shorten the input"
-            raise UserError(f"input_ids has {length} tokens, {reason}")
-        input_mask, segment_ids = inputs.get("input_mask"), inputs.get("segment_ids")
-        input_mask = tf.ones_like(input_ids) if input_mask is None else input_mask
+        segment_ids = inputs.get("segment_ids")
         segment_ids = tf.zeros_like(input_ids) if segment_ids is None else segment_ids
         seed = training_seed(training, seed)
-        hidden = self.embeddings(input_ids, segment_ids, seed=fold_seed(seed, 0))
+        embedding_seed = fold_seed(seed, 0)
+        hidden = self.embeddings(
+            input_ids, segment_ids, inputs.get("position_ids"), seed=embedding_seed
+        )
         if self.projection is not None:
             hidden = self.projection(hidden)
-        # Added before the softmax, -10000 removes a padding position (original modeling.py:806-834).
-        attention_bias_B11M = (1.0 - tf.cast(input_mask, tf.float32))[:, None, None, :] * -10000.0
         plain = self._plain or not training
-        all_layers = self._apply_blocks(hidden, attention_bias_B11M, seed, plain)
+        all_layers = self._apply_blocks(hidden, _mask_of(inputs), seed, plain)
+        sequence_BLD, first_positions_BS = all_layers[-1], inputs.get("first_positions")
+        if first_positions_BS is None:
+            first = sequence_BLD[:, 0]
+        else:
+            first = tf.gather(sequence_BLD, first_positions_BS, batch_dims=1)
         return {
-            "sequence_output": all_layers[-1],
-            "pooled_output": tf.cast(self.pooler(all_layers[-1][:, 0]), tf.float32),
+            "sequence_output": sequence_BLD,
+            "pooled_output": tf.cast(self.pooler(first), tf.float32),
             "all_layers": all_layers,
         }
 
-    def _apply_blocks(self, hidden, attention_bias, seed, plain: bool) -> list[tf.Tensor]:
+    def _apply_blocks(self, hidden, mask, seed, plain: bool) -> list[tf.Tensor]:
         """Applies attention and feed-forward once for each layer; if all is shared, the same two blocks every time."""
         execution = operations if plain else kernels
         attentions, ffns = self._blocks_in_order()
@@ -280,7 +293,7 @@ class AlbertEncoder(tf_keras.Model):
         outputs = []
         for index, blocks in enumerate(zip(attentions, ffns, strict=True)):
             layer_seed = fold_seed(seed, 1 + index)
-            layer = functools.partial(_layer, *blocks, attention_bias, layer_seed, execution)
+            layer = functools.partial(_layer, *blocks, mask, layer_seed, execution)
             layer = tf.recompute_grad(layer) if self._recompute else layer
             hidden = layer(hidden, attention_weights[index], ffn_weights[index])
             outputs.append(hidden)
@@ -312,10 +325,50 @@ class AlbertEncoder(tf_keras.Model):
         return {**variables, **prefixed({"bert/pooler/dense/": self.pooler})}
 
 
-def _layer(attention, ffn, attention_bias, seed, execution, hidden, attention_weights, ffn_weights):
+def _layer(attention, ffn, mask, seed, execution, hidden, attention_weights, ffn_weights):
     """One layer; tensors that get a gradient come last, because `tf.recompute_grad` must see them as arguments."""
-    attended = attention(hidden, attention_bias, attention_weights, fold_seed(seed, 0), execution)
+    attended = attention(hidden, mask, attention_weights, fold_seed(seed, 0), execution)
     return ffn(attended, ffn_weights, fold_seed(seed, 1), execution)
+
+
+def _mask_of(inputs: Mapping[str, tf.Tensor]) -> operations.AttentionMask:
+    """Which positions attend to which: the tokens of an example to each other."""
+    if "example_numbers" in inputs:
+        most_examples = inputs["first_positions"].shape[1]
+        return operations.example_mask(inputs["example_numbers"], most_examples)
+    input_mask = inputs.get("input_mask")
+    is_token = tf.ones_like(inputs["input_ids"]) if input_mask is None else input_mask
+    return operations.padding_mask(is_token)
+
+
+def checked_inputs(inputs: Any, config: AlbertConfig) -> dict[str, Any]:
+    """The inputs of a model, with lists as tensors.
+
+    Raises:
+      UserError: they are no dictionary with integers [B, L] as `input_ids`, or longer than `max_position_embeddings`.
+    """
+    expected = (
+        'a model expects {"input_ids": [[2, 13, 3], ...]}, ids [B, L] of its Tokenizer'
+        " (load_predictor(path).predict(texts) takes texts)"
+    )
+    if not isinstance(inputs, Mapping) or "input_ids" not in inputs:
+        raise UserError(f"{expected}; got {shortened(inputs)}")
+    try:
+        tensors = {
+            name: value if hasattr(value, "shape") else tf.convert_to_tensor(value)
+            for name, value in inputs.items()
+        }
+    except (TypeError, ValueError):
+        raise UserError(f"{expected}, all of one length; got {shortened(inputs)}") from None
+    ids = tensors["input_ids"]
+    dtype, shape = tf.as_dtype(ids.dtype), tf.TensorShape(ids.shape)
+    if not dtype.is_integer or shape.rank in (0, 1):
+        raise UserError(f"{expected}; got {dtype.name} {shape}")
+    length, limit = shape[-1] if shape.rank else None, config.max_position_embeddings
+    if length is not None and length > limit and "position_ids" not in tensors:
+        reason = f"but max_position_embeddings is {limit}: shorten the input"
+        raise UserError(f"input_ids has {length} tokens, {reason}")
+    return tensors
 
 
 # --- Parts of the layers above ---

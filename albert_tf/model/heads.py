@@ -1,4 +1,4 @@
-"""Task heads, and the models of encoder and head: pretraining, classification, multiple choice, SQuAD 1.1 and 2.0.
+"""Task heads, and the models of encoder and head: pretraining, classification, tagging, multiple choice, SQuAD.
 
 Shape legend: `encoder.py`; K candidates of a start or an end.
 """
@@ -13,6 +13,7 @@ from albert_tf.model.encoder import (
     Dense,
     Initializers,
     LayerNorm,
+    checked_inputs,
     dropout,
     fold_seed,
     prefixed,
@@ -95,7 +96,7 @@ class ScoreHead(tf_keras.layers.Layer):
 
 
 class AlbertModel(tf_keras.Model):
-    """An encoder and a head; the base of the models below.
+    """An encoder and a head, a `tf_keras.Model`; the base of the models below, which have the same arguments.
 
     Args:
       config: the sizes; `config.labels` for a classifier.
@@ -106,10 +107,12 @@ class AlbertModel(tf_keras.Model):
     Attributes:
       hf_architecture: the class with this head in the transformers library; "" if there is none.
       head_prefix: of the released names of the head's variables.
+      uses_pooler: whether the outputs depend on the pooler, so that training changes it.
     """
 
     hf_architecture = ""
     head_prefix = ""
+    uses_pooler = True
 
     def __init__(
         self,
@@ -127,6 +130,11 @@ class AlbertModel(tf_keras.Model):
         self._build_head(Initializers(config, seed + 1))
         self.built = True
 
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, inputs, *args, **kwargs):
+        """See `call`; inputs are checked before Keras sees them."""
+        return super().__call__(checked_inputs(inputs, self.config), *args, **kwargs)
+
     def _build_head(self, initializers: Initializers) -> None:
         raise NotImplementedError
 
@@ -140,7 +148,7 @@ class AlbertModel(tf_keras.Model):
 
 
 class AlbertForPreTraining(AlbertModel):
-    """Encoder with the masked-LM and sentence-order heads; arguments: see `AlbertModel`."""
+    """Encoder with the masked-LM and sentence-order heads."""
 
     hf_architecture = "AlbertForPreTraining"
 
@@ -190,10 +198,30 @@ class AlbertForSequenceClassification(AlbertModel):
         self.head = ScoreHead(config, len(config.labels), rate, initializers)
 
     def call(self, inputs, training=False, seed=None):
-        """`logits` [B, C] float32; [B, 2, C] for ranked pairs of sequences, [B, 2, L]."""
+        """`logits` [B, C] float32; [B, 2, C] for ranked pairs [B, 2, L]; arguments: see `AlbertEncoder.call`."""
         seed = training_seed(training, seed)
         pooled = _pooled(self.encoder, inputs, training, seed)
         return {"logits": self.head(pooled, seed=fold_seed(seed, _HEAD_SITE))}
+
+
+class AlbertForTokenClassification(AlbertModel):
+    """Encoder with one score for each label at each position (tagging).
+
+    Source: BERT paper, section 5.3; `AlbertForTokenClassification` of transformers. The original has no such task.
+    """
+
+    hf_architecture = "AlbertForTokenClassification"
+    uses_pooler = False
+
+    def _build_head(self, initializers):
+        config, rate = self.config, self.config.classifier_dropout_prob
+        self.head = ScoreHead(config, len(config.labels), rate, initializers)
+
+    def call(self, inputs, training=False, seed=None):
+        """`logits` [B, L, C] float32; arguments: see `AlbertEncoder.call`."""
+        seed = training_seed(training, seed)
+        sequence_BLD = self.encoder(inputs, training=training, seed=seed)["sequence_output"]
+        return {"logits": self.head(sequence_BLD, seed=fold_seed(seed, _HEAD_SITE))}
 
 
 class AlbertForMultipleChoice(AlbertModel):
@@ -208,7 +236,7 @@ class AlbertForMultipleChoice(AlbertModel):
         self.head = ScoreHead(self.config, 1, self.config.classifier_dropout_prob, initializers)
 
     def call(self, inputs, training=False, seed=None):
-        """`logits` [B, C] float32, from `input_ids`, `input_mask` and `segment_ids` [B, C, L]."""
+        """`logits` [B, C] float32; arguments: see `AlbertEncoder.call`, but all inputs are [B, C, L]."""
         seed = training_seed(training, seed)
         pooled_BCD = _pooled(self.encoder, inputs, training, seed)
         scores_BC1 = self.head(pooled_BCD, seed=fold_seed(seed, _HEAD_SITE))
@@ -223,6 +251,7 @@ class AlbertForSpan(AlbertModel):
 
     hf_architecture = "AlbertForQuestionAnswering"
     head_prefix = "cls/squad/"
+    uses_pooler = False
 
     def _build_head(self, initializers):
         self.head = ScoreHead(self.config, 2, 0.0, initializers)
@@ -240,6 +269,7 @@ class AlbertForSpanOrNone(AlbertModel):
     Source: original squad_utils.py:1428-1575 (create_v2_model), after XLNet.
     """
 
+    uses_pooler = False
     num_starts = 5  # K; original run_squad_v2.py, start_n_top
     num_ends = 5  # K; end_n_top
 

@@ -5,7 +5,7 @@ operation by operation, because each operation reads and writes all values. Here
 whose backward pass computes intermediate values again from the input instead of storing them. Inference does not use
 these kernels, because XLA compiles a kernel again for every length.
 
-Shape legend: `encoder.py`; T query, key and value next to each other, 3 D.
+Shape legend: `encoder.py`; T query, key and value next to each other, 3 D; S factors of a mask.
 """
 
 import contextlib
@@ -94,7 +94,9 @@ def split_heads(projected_BLT, bias_T, num_heads: int):
 _split_heads = compiled(operations.split_heads)
 
 
-def attention(query_BNLH, key_BNMH, value_BNMH, attention_bias, drop: Callable | None = None):
+def attention(
+    query_BNLH, key_BNMH, value_BNMH, mask: operations.AttentionMask, drop: Callable | None = None
+):
     """See `operations.attention`.
 
     The gradient of the softmax needs, for each row of probabilities P, sum_M(P * dP). This equals sum_H(output *
@@ -103,7 +105,7 @@ def attention(query_BNLH, key_BNMH, value_BNMH, attention_bias, drop: Callable |
 
     @tf.custom_gradient
     def function(query_BNLH, key_BNMH, value_BNMH):
-        probabilities_BNLM = _probabilities(query_BNLH, key_BNMH, attention_bias)
+        probabilities_BNLM = _probabilities(query_BNLH, key_BNMH, mask)
         dropped_BNLM = drop(probabilities_BNLM) if drop else probabilities_BNLM
         output_BNLH = tf.matmul(dropped_BNLM, value_BNMH)
 
@@ -126,27 +128,33 @@ def attention(query_BNLH, key_BNMH, value_BNMH, attention_bias, drop: Callable |
     return function(query_BNLH, key_BNMH, value_BNMH)
 
 
-def _probabilities(query_BNLH, key_BNMH, attention_bias):
+def _probabilities(query_BNLH, key_BNMH, mask: operations.AttentionMask):
     """See `operations.attention_probabilities`; on a CPU, the product of query and key adds the bias."""
-    if attention_bias.shape[2] != 1 or not _is_on_cpu():
-        return operations.attention_probabilities(query_BNLH, key_BNMH, attention_bias)
-    # One value more in each head costs a CPU nothing, but other devices much.
-    query_BNLK, key_BNMK = _with_bias_column(query_BNLH, key_BNMH, attention_bias)
-    scores_BNLM = tf.matmul(query_BNLK, key_BNMK, transpose_b=True)
+    if not _is_on_cpu():
+        return operations.attention_probabilities(query_BNLH, key_BNMH, mask)
+    # A few values more in each head cost a CPU little, but other devices much.
+    query_BNLT, key_BNMT = _with_mask(query_BNLH, key_BNMH, *mask)
+    scores_BNLM = tf.matmul(query_BNLT, key_BNMT, transpose_b=True)
     if not _softmax_is_float32(scores_BNLM.dtype):
         scores_BNLM = tf.cast(scores_BNLM, tf.float32)
     return tf.cast(tf.nn.softmax(scores_BNLM), query_BNLH.dtype)
 
 
 @compiled
-def _with_bias_column(query_BNLH, key_BNMH, attention_bias_B11M):
-    """Query and key, K = H + 1 values a head, whose product is query key / sqrt(H) + attention bias."""
+def _with_mask(query_BNLH, key_BNMH, queries_BLS, keys_BMS):
+    """Query and key, T = H + S values a head, whose product is query key / sqrt(H) + bias of the mask."""
     scale = tf.cast(query_BNLH.shape[-1] ** -0.5, query_BNLH.dtype)
-    column_B1M1 = tf.cast(tf.transpose(attention_bias_B11M, [0, 1, 3, 2]), key_BNMH.dtype)
-    column_BNM1 = tf.broadcast_to(column_B1M1, tf.shape(key_BNMH[..., :1]))
-    ones_BNL1 = tf.ones_like(query_BNLH[..., :1])
-    query_BNLK = tf.concat([query_BNLH * scale, ones_BNL1], axis=-1)
-    return query_BNLK, tf.concat([key_BNMH, column_BNM1], axis=-1)
+    queries_BNLS = tf.ones_like(query_BNLH[..., :1])
+    if queries_BLS is not None:
+        queries_BNLS = _for_heads(queries_BLS, query_BNLH)
+    query_BNLT = tf.concat([query_BNLH * scale, queries_BNLS], axis=-1)
+    return query_BNLT, tf.concat([key_BNMH, _for_heads(keys_BMS, key_BNMH)], axis=-1)
+
+
+def _for_heads(factor_BLS, like_BNLH):
+    """A factor of a mask for every head, [B, N, L, S], in the type of the other argument."""
+    shape = tf.concat([tf.shape(like_BNLH)[:-1], tf.shape(factor_BLS)[-1:]], axis=0)
+    return tf.broadcast_to(tf.cast(factor_BLS[:, None], like_BNLH.dtype), shape)
 
 
 @functools.cache

@@ -3,12 +3,15 @@
 `kernels.py` has the same functions with the same arguments and is used in training. This module is used in inference,
 and in training by `AlbertEncoder(plain=True)`.
 
-Shape legend: `encoder.py`; T query, key and value next to each other, 3 D.
+Shape legend: `encoder.py`; T query, key and value next to each other, 3 D; S factors of a mask.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
+
+_NOT_ATTENDED = -10000.0  # added before the softmax (original modeling.py:806-834)
 
 
 def split_heads(projected_BLT, bias_T, num_heads: int) -> list[tf.Tensor]:
@@ -26,25 +29,62 @@ def split_heads(projected_BLT, bias_T, num_heads: int) -> list[tf.Tensor]:
     return tf.unstack(tf.transpose(parts, [2, 0, 3, 1, 4]))
 
 
-def attention(query_BNLH, key_BNMH, value_BNMH, attention_bias, drop: Callable | None = None):
-    """drop(softmax(query key / sqrt(H) + attention bias)) value of every head, [B, N, L, H].
+class AttentionMask(NamedTuple):
+    """Which positions attend to which; two factors of what is added to the scores, float32.
+
+    Their product over S is 0 where a position L attends to a position M, and -10000 elsewhere. It gets no gradient.
+    """
+
+    queries_BLS: tf.Tensor | None  # None: S is 1, and all positions attend to the same ones
+    keys_BMS: tf.Tensor
+
+    def bias(self) -> tf.Tensor:
+        """What is added to the scores of all heads, [B, 1, L, M], or [B, 1, 1, M] if it is the same for all L."""
+        if self.queries_BLS is None:
+            return self.keys_BMS[:, None, None, :, 0]
+        return tf.einsum("BLS,BMS->BLM", self.queries_BLS, self.keys_BMS)[:, None]
+
+
+def padding_mask(is_token_BM: tf.Tensor) -> AttentionMask:
+    """Every position attends to all tokens.
+
+    Args:
+      is_token_BM: int; 1 is a token, and 0 is padding.
+    """
+    keys_BM = (1.0 - tf.cast(is_token_BM, tf.float32)) * _NOT_ATTENDED
+    return AttentionMask(None, keys_BM[..., None])
+
+
+def example_mask(example_numbers_BL: tf.Tensor, most_examples: int) -> AttentionMask:
+    """Every position attends to the tokens of its own example.
+
+    Args:
+      example_numbers_BL: int; the examples in a row count from 1, and 0 is padding.
+      most_examples: S, the largest number.
+    """
+    is_of_example_BLS = tf.one_hot(example_numbers_BL - 1, most_examples)
+    return AttentionMask(is_of_example_BLS, (1.0 - is_of_example_BLS) * _NOT_ATTENDED)
+
+
+def attention(query_BNLH, key_BNMH, value_BNMH, mask: AttentionMask, drop: Callable | None = None):
+    """drop(softmax(query key / sqrt(H) + bias of the mask)) value of every head, [B, N, L, H].
 
     Args:
       query_BNLH: of any float type, as the result.
       key_BNMH: of the same type.
       value_BNMH: of the same type.
-      attention_bias: float32 [B, 1, 1 or L, M]: 0, or -10000 for a position that is not attended to; gets no gradient.
+      mask: which positions attend to which.
       drop: dropout of a tensor; None drops nothing.
     """
-    probabilities_BNLM = attention_probabilities(query_BNLH, key_BNMH, attention_bias)
+    probabilities_BNLM = attention_probabilities(query_BNLH, key_BNMH, mask)
     return tf.matmul(drop(probabilities_BNLM) if drop else probabilities_BNLM, value_BNMH)
 
 
-def attention_probabilities(query_BNLH, key_BNMH, attention_bias) -> tf.Tensor:
-    """softmax(query key / sqrt(H) + attention bias), [B, N, L, M]; in float32, then cast to the query's type."""
+def attention_probabilities(query_BNLH, key_BNMH, mask: AttentionMask) -> tf.Tensor:
+    """softmax(query key / sqrt(H) + bias), [B, N, L, M]; in float32, then cast to the query's type."""
     scale = tf.cast(query_BNLH.shape[-1] ** -0.5, query_BNLH.dtype)
     scores_BNLM = tf.matmul(query_BNLH * scale, key_BNMH, transpose_b=True)
-    probabilities_BNLM = tf.nn.softmax(tf.cast(scores_BNLM, tf.float32) + attention_bias)
+    probabilities_BNLM = tf.nn.softmax(tf.cast(scores_BNLM, tf.float32) + mask.bias())
     return tf.cast(probabilities_BNLM, query_BNLH.dtype)
 
 

@@ -1,32 +1,38 @@
 """A finished model from disk, with its vocabulary and the settings of its task, as a `Predictor`."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.core.errors import UserError
-from albert_tf.formats import pretrained
+from albert_tf.core.files import AnyPath
+from albert_tf.formats import description, pretrained
 from albert_tf.formats.weights import Weights
 from albert_tf.model.config import shortened
 from albert_tf.tasks import registry
 from albert_tf.tasks.predictor import Predictor
+from albert_tf.text.settings import TextSettings
 from albert_tf.text.tokenizer import Tokenizer
 
 
 def load_predictor(
-    path: str,
+    path: AnyPath,
     *,
-    spm_model_file: str = "",
+    spm_model_file: AnyPath = "",
     do_lower_case: bool | None = None,
-    max_seq_length: int = 0,
+    max_seq_length: int | None = None,
     batch_size: int = 32,
 ) -> Predictor:
-    """The predictor for a model, of the library's tasks or of one that `registry.register` made known.
+    """A finished model that answers texts, whatever its task.
+
+    `load_predictor(path).predict(texts)` returns a dictionary for each text: label and probabilities, a score, the
+    answer to a question, filled masks, or an embedding.
 
     Args:
-      path: see `pretrained.read_weights`.
-      spm_model_file: its vocabulary, if none came with it.
+      path: the model, in any layout that `load_pretrained` takes.
+      spm_model_file: its vocabulary, a SentencePiece model or vocab.txt, if none came with it.
       do_lower_case: whether text is lower-cased; None takes what the model's folder says, true if it says nothing.
-      max_seq_length: most tokens of a sequence; 0 takes what the model was fine-tuned with, or its longest.
-      batch_size: sequences that the model gets at a time.
+      max_seq_length: most tokens of a sequence; None takes what the model was fine-tuned with, or its longest.
+      batch_size: most sequences that the model gets at a time; fewer texts make a smaller batch.
 
     Raises:
       UserError: there is no such model, or no vocabulary for it, or its task is not known, or the length is above the
@@ -37,6 +43,11 @@ def load_predictor(
     task = task_settings_of(weights, max_seq_length)
     model, report = pretrained.build_model(weights)
     return predictor_class_of(weights)(model, tokenizer, task, batch_size, report.initialised)
+
+
+def load_tokenizer(path: AnyPath, do_lower_case: bool | None = None) -> Tokenizer:
+    """See `Tokenizer.from_pretrained`."""
+    return tokenizer_of(pretrained.read_weights(path), do_lower_case=do_lower_case)
 
 
 def definition_of(weights: Weights) -> registry.TaskDefinition:
@@ -62,13 +73,13 @@ def predictor_class_of(weights: Weights) -> type[Predictor]:
 
 
 def tokenizer_of(
-    weights: Weights, spm_model_file: str = "", do_lower_case: bool | None = None
+    weights: Weights, spm_model_file: AnyPath = "", do_lower_case: bool | None = None
 ) -> Tokenizer:
     """The vocabulary that a model was trained with.
 
     Args:
       weights: the model on disk.
-      spm_model_file: its vocabulary, if none came with it.
+      spm_model_file: its vocabulary, a SentencePiece model or vocab.txt, if none came with it.
       do_lower_case: whether text is lower-cased; None takes what the model's folder says, true if it says nothing.
 
     Raises:
@@ -77,25 +88,37 @@ def tokenizer_of(
     path = spm_model_file or weights.vocabulary
     if not path:
         raise UserError(
-            f"{weights.source}: no vocabulary came with this model; name its SentencePiece model with --spm_model_file"
+            f"{weights.source}: no vocabulary came with this model; name it with --spm_model_file or --vocab_file"
+            " (in Python: Tokenizer.from_file)"
         )
-    if do_lower_case is None:
-        do_lower_case = weights.do_lower_case is not False
-    tokenizer = Tokenizer.from_file(path, do_lower_case=do_lower_case)
+    cleaning = weights.cleaning
+    if do_lower_case is not None:
+        cleaning["do_lower_case"] = do_lower_case
+    tokenizer = Tokenizer.from_file(path, **cleaning)
     if tokenizer.vocab_size != weights.config.vocab_size:
         raise UserError(
             f"{path}: has {tokenizer.vocab_size} tokens, but vocab_size of the model {weights.source} is"
-            f" {weights.config.vocab_size}; name the vocabulary that it was trained with (--spm_model_file)"
+            f" {weights.config.vocab_size}; name the vocabulary that it was trained with (--spm_model_file or"
+            " --vocab_file)"
         )
     return tokenizer
 
 
-def task_settings_of(weights: Weights, max_seq_length: int = 0) -> dict[str, Any]:
+def recorded_settings(weights: Weights) -> Mapping[str, Any]:
+    """The settings of the task that a model was fine-tuned for; of a run's checkpoint, from the run's config.json."""
+    known = description.describe(weights.source)
+    if weights.task or not known.task_name:
+        return weights.task
+    settings = definition_of(weights).settings.of_model(known.settings)
+    return {name: value for name, value in settings.items() if name not in TextSettings.names()}
+
+
+def task_settings_of(weights: Weights, max_seq_length: int | None = None) -> dict[str, Any]:
     """The settings that the features of a model depend on, besides its vocabulary.
 
     Args:
       weights: the model on disk.
-      max_seq_length: most tokens of a sequence; 0 takes what the model was fine-tuned with, or its longest.
+      max_seq_length: most tokens of a sequence; None takes what the model was fine-tuned with, or its longest.
 
     Returns:
       `max_seq_length`; for a model that was fine-tuned on SQuAD or RACE, all that it was fine-tuned with.
@@ -106,14 +129,15 @@ def task_settings_of(weights: Weights, max_seq_length: int = 0) -> dict[str, Any
     limit = weights.config.max_position_embeddings
     settings = {"max_seq_length": limit, **predictor_class_of(weights).default_settings}
     settings["max_seq_length"] = min(limit, settings["max_seq_length"])
+    recorded = recorded_settings(weights)
     for name, default in settings.items():
-        value = weights.task.get(name, default)
+        value = recorded.get(name, default)
         is_number = type(value) is int or (type(value) is float and type(default) is float)
         if type(default) in (int, float) and not is_number:
             raise UserError(
                 f"{weights.source}: {name} of its task must be a number, got {shortened(value)}"
             )
-    settings |= weights.task
+    settings |= recorded
     settings["max_seq_length"] = max_seq_length or settings["max_seq_length"]
     if settings["max_seq_length"] > limit:
         raise UserError(

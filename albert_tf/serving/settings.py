@@ -5,21 +5,29 @@ import importlib.util
 import os
 from collections.abc import Mapping
 
-from albert_tf.core.settings import Settings, setting
+from albert_tf.core.settings import Settings, changed, setting
+from albert_tf.model.config import where_released
 from albert_tf.tasks import registry
 from albert_tf.tasks.settings import LONGEST_SEQUENCE, files_setting
+from albert_tf.text.settings import VocabularySettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelSource(Settings):
+class ModelSource(VocabularySettings):
     """A finished model in any layout."""
 
     model: str = files_setting(
         "The model: the folder of a model or run, a TF1 checkpoint, a hub module, or hf:NAME. The name of the flag may"
         " be left out.",
         required=True,
+        if_missing=where_released,
     )
-    spm_model_file: str = files_setting("SentencePiece model, if the model has none with it.")
+    spm_model_file: str = changed(
+        VocabularySettings,
+        "spm_model_file",
+        "",
+        help="SentencePiece model of the vocabulary, if none came with the model.",
+    )
     task_module: str = setting(
         "",
         "Python file or module that defines the model's task, if it is your own; its code is run.",

@@ -13,6 +13,7 @@ from albert_tf.model import heads
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertModel
 from albert_tf.serving.in_graph.squad import GraphSquad
+from albert_tf.serving.in_graph.tagging import GraphTagger
 from albert_tf.serving.in_graph.text import GraphText
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -51,6 +52,9 @@ def servable(
         text = GraphSquad(tokenizer, task, isinstance(model, heads.AlbertForSpanOrNone))
         signature = _signature(*_strings("question", "context"))
         own = {DEFAULT: signature(lambda question, context: text(model, question, context))}
+    elif isinstance(model, heads.AlbertForTokenClassification):
+        text = GraphTagger(tokenizer, task, model.config.labels)
+        own = {DEFAULT: _signature(*_strings("texts"))(lambda texts: text(model, texts))}
     else:
         text = GraphText(tokenizer, task["max_seq_length"])
         match model:

@@ -19,14 +19,19 @@ from albert_tf.formats import pretrained
 from albert_tf.formats.model_card import Card
 from albert_tf.formats.weights import POOLER
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.heads import AlbertForSpan, AlbertForSpanOrNone, AlbertModel
+from albert_tf.model.heads import AlbertModel
 from albert_tf.tasks import metrics, registry
 from albert_tf.tasks.settings import (
     FineTuningConfig,
     FineTuningOptimizerConfig,
     FineTuningRunConfig,
+    check_fixed,
+    check_length,
+    default_learning_rate,
+    model_of,
 )
 from albert_tf.tasks.source import Source, plain_settings
+from albert_tf.text.settings import TextSettings
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.losses import Ratio, cross_entropy
 from albert_tf.training.settings import OptimizerConfig
@@ -55,6 +60,7 @@ class FineTuningTask(Task):
     """
 
     keeps = "best"
+    steps_flags = "--num_train_epochs or --num_train_steps"
     model_class: type[AlbertModel]
     source_class: type[Source]
 
@@ -88,9 +94,7 @@ class FineTuningTask(Task):
 
     def _origin(self) -> str:
         """Path of the weights: the initial checkpoint, or the run itself where nothing is trained."""
-        run = self.run
-        has_run = tf.io.gfile.isdir(os.path.join(run.output_dir, "checkpoints"))
-        return run.output_dir if has_run and not run.do_train else run.init_checkpoint
+        return model_of({**self.config.to_dict(), **self.run.to_dict()})
 
     def _has_head(self) -> bool:
         """Whether the weights have a head of this task."""
@@ -101,28 +105,28 @@ class FineTuningTask(Task):
 
     def _load_vocabulary(self, origin: str) -> Tokenizer:
         config = self.config
-        path = config.spm_model_file or (self._weights and self._weights.vocabulary)
+        path = config.vocabulary_file or (self._weights and self._weights.vocabulary)
         if not path:
-            config.refuse(
-                "spm_model_file", f"is required: there is no spiece.model beside {origin}"
-            )
-        self.spm_model_file = path
-        tokenizer = Tokenizer.from_file(path, do_lower_case=config.do_lower_case)
+            config.require_vocabulary(f": there is none beside {origin}")
+        self.vocabulary_file = path
+        tokenizer = Tokenizer.from_file(path, **config.cleaning)
         if not self._weights:
             return tokenizer
         # The model's shapes do not show its vocabulary and its case.
-        own, is_lower_case = self._weights.vocabulary, self._weights.do_lower_case
+        own = self._weights.vocabulary
         if own and Tokenizer.from_file(own).sha256 != tokenizer.sha256:
             config.refuse(
-                "spm_model_file",
+                "spm_model_file" if config.spm_model_file else "vocab_file",
                 f"={path}: is not the vocabulary that came with the model, {own}; leave the flag out",
             )
-        if is_lower_case is not None and is_lower_case != tokenizer.do_lower_case:
-            config.refuse(
-                "do_lower_case",
-                f"is {str(tokenizer.do_lower_case).lower()}, but the model in {self._weights.source} was trained"
-                f" with {str(is_lower_case).lower()}",
-            )
+        for name, value in tokenizer.cleaning.items():
+            known = getattr(self._weights, name)
+            if known is not None and known != value:
+                config.refuse(
+                    name,
+                    f"is {str(value).lower()}, but the model in {self._weights.source} was trained with"
+                    f" {str(known).lower()}",
+                )
         return tokenizer
 
     def _resolve_config(self) -> AlbertConfig:
@@ -133,19 +137,18 @@ class FineTuningTask(Task):
                 f"{self._origin()}: has no head for {self.task_name} with the outputs"
                 f" {', '.join(self.labels)}; fine-tune it with --do_train first"
             )
+        if not self.run.do_train:  # programs have checked it, except for models on a hub
+            fixed = {name: getattr(config, name) for name in config.names(of_model="fixed")}
+            check_fixed(fixed, self._weights.task, self._weights.source)
         checkpoint = self._weights and self._weights.config
         chosen = config.chosen_config(self.run, checkpoint, tokenizer.vocab_size)
         if tokenizer.vocab_size != chosen.vocab_size:
             raise UserError(
-                f"{self.spm_model_file}: has {tokenizer.vocab_size} tokens, but the model's vocab_size is"
-                f" {chosen.vocab_size}; give the vocabulary that the model was pretrained with (--spm_model_file)"
+                f"{self.vocabulary_file}: has {tokenizer.vocab_size} tokens, but the model's vocab_size is"
+                f" {chosen.vocab_size}; give the vocabulary that the model was pretrained with (--spm_model_file or"
+                " --vocab_file)"
             )
-        if config.max_seq_length > chosen.max_position_embeddings:
-            config.refuse(
-                "max_seq_length",
-                f"({config.max_seq_length}) is above the model's max_position_embeddings"
-                f" {chosen.max_position_embeddings}",
-            )
+        check_length(config.max_seq_length, chosen.max_position_embeddings)
         if self._weights:
             pretrained.check_same_sizes(self._weights, chosen)
             self._weights = self._weights if has_head else self._weights.without_head()
@@ -163,7 +166,8 @@ class FineTuningTask(Task):
         if self._weights:
             report = pretrained.assign_weights(model.named_variables(), self._weights)
             self._initialised = report.initialised
-            head = f"a new one for {self.task_name}" if report.initialised else "its own"
+            is_new = any(not name.startswith("bert/") for name in report.initialised)
+            head = f"a new one for {self.task_name}" if is_new else "its own"
             print(f"{report.describe(self._weights.source)}\n  head: {head}", flush=True)
         else:
             self._initialised = list(model.named_variables())
@@ -183,14 +187,12 @@ class FineTuningTask(Task):
             if path
         }
         examples = {"training examples": self.train_data.num_examples}
-        # Heads that mark spans do not use the pooler, so that their training does not change it.
-        has_pooler = not isinstance(model, AlbertForSpan | AlbertForSpanOrNone)
-        untrained = [name for name in POOLER if name in self._initialised and not has_pooler]
+        initialised = set() if model.uses_pooler else set(self._initialised)
+        untrained = [name for name in POOLER if name in initialised]
         pretrained.save_pretrained(
             model,
             folder,
-            spm_model_file=self.spm_model_file,
-            do_lower_case=self.config.do_lower_case,
+            spm_model_file=self.tokenizer,
             task=self.task_settings() | ({registry.DEFINED_IN: defined_in} if defined_in else {}),
             untrained=untrained,
             card=Card(
@@ -200,8 +202,11 @@ class FineTuningTask(Task):
         )
 
     def task_settings(self) -> dict[str, Any]:
-        """The settings that users of the finished model need for its features, such as `max_seq_length`."""
-        return plain_settings(self.source.featuriser(self.tokenizer)[1])
+        """The settings that users of the finished model need, such as `max_seq_length`."""
+        own = self.config.of_model(self.config.to_dict())
+        for name in TextSettings.names():
+            del own[name]  # the files of the vocabulary say it
+        return {**plain_settings(self.source.featuriser(self.tokenizer)[1]), **own}
 
     # --- Data ---
 
@@ -226,13 +231,17 @@ class FineTuningTask(Task):
         expected = {
             "task_name": self.task_name,
             "spm_sha256": self.tokenizer.sha256,
-            "do_lower_case": self.tokenizer.do_lower_case,
+            **self.tokenizer.cleaning,
         }
+        made_with = {
+            "keep_accents": False,
+            **record_set.metadata,
+        }  # which older records do not name
         for name, value in expected.items():
-            if record_set.metadata[name] != value:
+            if made_with[name] != value:
                 raise UserError(
                     f"--train_records={self.config.train_records}: were made with"
-                    f" {name}={record_set.metadata[name]!r}, expected {value!r}"
+                    f" {name}={made_with[name]!r}, expected {value!r}"
                 )
         choices, length = record_set.metadata["choices"], self.config.max_seq_length
         names = ["input_mask", *self.source.names("train")]
@@ -273,12 +282,10 @@ class FineTuningTask(Task):
           UserError: the warm-up is longer than the training.
         """
         num_examples = self.train_data.num_examples if self.train_data else run.train_batch_size
-        optimizer = optimizer.resolved(
-            num_examples,
-            run.train_batch_size,
-            self.model_config.hidden_size,
-            is_random=self._weights is None,
+        self.usual_learning_rate = default_learning_rate(
+            self.model_config.hidden_size, is_random=self._weights is None
         )
+        optimizer = optimizer.resolved(num_examples, run.train_batch_size, self.usual_learning_rate)
         every = run.eval_every_steps or max(1, -(-optimizer.num_train_steps // 10))
         saves = run.save_checkpoints_steps or every
         run = dataclasses.replace(run, eval_every_steps=every, save_checkpoints_steps=saves)

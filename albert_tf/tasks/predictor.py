@@ -5,8 +5,9 @@ that JSON can hold. The features are made by the same functions as in training, 
 """
 
 import abc
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -15,16 +16,17 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.data.feature_table import FeatureTable, evaluation_batches
 from albert_tf.model.heads import AlbertModel
+from albert_tf.tasks.sequences import cut_report
 from albert_tf.text.tokenizer import Tokenizer
 
 Item = str | Mapping[str, Any]
 Answer = dict[str, Any]
 
-_LENGTHS_ARE_MULTIPLES_OF = 32  # so that few graphs are built
+_LENGTHS_ARE_MULTIPLES_OF = 8  # so that few shapes occur
 
 
 class Predictor(abc.ABC):
-    """Answers of one class of model.
+    """A finished model that answers items, with the functions of its task; see `load_predictor`.
 
     Args:
       model: the model.
@@ -34,6 +36,7 @@ class Predictor(abc.ABC):
       untrained: released names of variables that have no trained values.
 
     Attributes:
+      model, tokenizer, task: as given.
       expects: description of an item, for messages.
       prompts: keys of an item that a conversation asks for one by one ("option A", "option B" make a list `options`);
         empty asks for a whole item.
@@ -63,34 +66,54 @@ class Predictor(abc.ABC):
         self.task = task
         self._batch_size = batch_size
         self._untrained = untrained
-        self._run = tf.function(self._call)
+        self._uncut_lengths: dict[str, Counter] = defaultdict(Counter)  # how many texts have them
+        self._call_in_graph = tf.function(self._call)
 
-    @abc.abstractmethod
-    def predict(self, items: Sequence[Item]) -> list[Answer]:
+    def predict(self, items: Iterable[Item]) -> list[Answer]:
         """The answers to items, in their order.
 
+        Args:
+          items: several items, such as a list of texts; `expects` describes an item.
+
+        Returns:
+          A dictionary for each item, with keys that depend on the kind of model.
+
         Raises:
-          UserError: an item is not what is expected.
+          UserError: an item is not what is expected, or a single one is given instead of several.
         """
+        if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
+            raise UserError(
+                f"predict expects a list of items, each {self.expects}; got {shortened(items)}: write predict([...])"
+            )
+        examples = [self.check(item) for item in items]
+        return self.answers(examples) if examples else []
 
     @abc.abstractmethod
     def check(self, item: Item) -> Any:
-        """The example of an item, for `predict`.
+        """The example of an item, for `answers`.
 
         Raises:
           UserError: it is not what is expected.
         """
 
     @abc.abstractmethod
+    def answers(self, examples: Sequence[Any]) -> list[Answer]:
+        """The answers to examples, at least one, in their order.
+
+        Raises:
+          UserError: an example cannot be answered.
+        """
+
+    @abc.abstractmethod
     def shown(self, answer: Answer) -> str:
-        """An answer for a person to read."""
+        """An answer as text for a person to read, as `--interactive` prints it."""
 
     def _call(self, features):
         outputs = dict(self.model(features, training=False))
         outputs.pop("all_layers", None)
         return outputs
 
-    def refuse(self, item: Item) -> None:
+    def refuse(self, item: Item) -> NoReturn:
         """Raises the UserError for an item of another form."""
         raise UserError(f"expected {self.expects}; got {shortened(item)}")
 
@@ -98,23 +121,40 @@ class Predictor(abc.ABC):
         """Some settings of the task, by name."""
         return {name: self.task[name] for name in names}
 
+    def cut_texts(self) -> list[str]:
+        """A line for each setting that has cut texts since the predictor was made: how many."""
+        return [
+            cut_report(np.fromiter(lengths.elements(), np.int64), name, self.task[name])
+            for name, lengths in self._uncut_lengths.items()
+            if max(lengths) > self.task[name]
+        ]
+
+    def run(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The model's outputs for a batch; one graph serves all batch sizes and lengths."""
+        specs = {
+            name: tf.TensorSpec([None] * values.ndim, values.dtype)
+            for name, values in features.items()
+        }
+        outputs = self._call_in_graph.get_concrete_function(specs)(features)
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
+
     def outputs(self, table: FeatureTable) -> dict[str, np.ndarray]:
         """The model's outputs for every example, in the table's order; padded to the longest example."""
-        longest = int(table.lengths.max())
-        limit = max(longest, self.task["max_seq_length"])
-        buckets = sorted(
-            {min(limit, end) for end in range(32, limit + 32, _LENGTHS_ARE_MULTIPLES_OF)}
-        )
+        for name, lengths in table.uncut_lengths.items():
+            self._uncut_lengths[name].update(lengths.tolist())
+        limit = max(int(table.lengths.max()), self.task["max_seq_length"])
+        step = _LENGTHS_ARE_MULTIPLES_OF
+        buckets = [min(limit, length) for length in range(step, limit + step, step)]
         parts: dict[str, list] = {}
-        examples = []
+        order = []
         for batch in evaluation_batches(table.lengths, buckets, self._batch_size):
-            is_real = batch.examples >= 0
-            features = table.batch(np.maximum(batch.examples, 0), batch.length, self.sequence_names)
-            for name, values in self._run(features).items():
-                parts.setdefault(name, []).append(values.numpy()[is_real])
-            examples.append(batch.examples[is_real])
-        order = np.argsort(np.concatenate(examples), kind="stable")
-        return {name: _stacked(arrays)[order] for name, arrays in parts.items()}
+            examples = batch.examples[batch.examples >= 0]  # without the padding of the last batch
+            features = table.batch(examples, batch.length, self.sequence_names)
+            for name, values in self.run(features).items():
+                parts.setdefault(name, []).append(values)
+            order.append(examples)
+        restored = np.argsort(np.concatenate(order), kind="stable")
+        return {name: _stacked(arrays)[restored] for name, arrays in parts.items()}
 
 
 def _stacked(parts: Sequence[np.ndarray]) -> np.ndarray:

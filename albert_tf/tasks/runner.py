@@ -1,8 +1,23 @@
-"""The program of a fine-tuning task: flags, presets, runs."""
+"""The program of a fine-tuning task: flags, settings of a trained model, presets, runs."""
+
+import contextlib
+import functools
+from collections.abc import Mapping, Set
+from typing import Any
 
 from albert_tf.core import flags
+from albert_tf.core.errors import UserError
+from albert_tf.formats.description import Description, describe
+from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks import registry
-from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
+from albert_tf.tasks.settings import (
+    FineTuningOptimizerConfig,
+    FineTuningRunConfig,
+    as_flag,
+    check_fixed,
+    check_length,
+    model_of,
+)
 
 
 def run(definition: registry.TaskDefinition, description: str = "") -> None:
@@ -26,5 +41,52 @@ def run(definition: registry.TaskDefinition, description: str = "") -> None:
         FineTuningOptimizerConfig,
         definition.settings,
         description=description,
-        defaults=definition.preset,
+        defaults=functools.partial(defaults, definition),
     )
+
+
+def defaults(
+    definition: registry.TaskDefinition, values: Mapping[str, Any], given: Set[str]
+) -> dict[str, Any]:
+    """Values for flags that are not given: those that the model was trained with, of --preset, and the longest length.
+
+    Args:
+      definition: of the task.
+      values: of all flags.
+      given: names of the flags on the command line.
+
+    Raises:
+      UserError: a given flag contradicts the model, or the preset has no settings for the task.
+    """
+    path, trained = model_of(values), {}
+    only_uses = bool(values["ensemble"]) or not values["do_train"]
+    # TensorFlow reads what is not on the disk, so only where the flags depend on it.
+    model = describe(path) if only_uses or "://" not in path else Description()
+    if only_uses and model.task_name in definition.names:
+        trained = definition.settings.of_model(model.settings)
+        fixed = given & {*definition.settings.names(of_model="fixed")}
+        check_fixed({name: values[name] for name in sorted(fixed)}, trained, path)
+        changed = [name for name in trained if name not in given and trained[name] != values[name]]
+        if changed:
+            own = " ".join(as_flag(name, trained[name]) for name in changed)
+            print(f"as {path} was trained: {own}", flush=True)
+    chosen = {**definition.preset({**values, **trained}), **trained}
+    length = chosen.get("max_seq_length", values["max_seq_length"])
+    most = _max_position_embeddings(values, model.max_position_embeddings)
+    if most and "max_seq_length" in given:
+        check_length(values["max_seq_length"], most)
+    elif most and length > most:
+        chosen["max_seq_length"] = most
+        print(f"--max_seq_length is {most}, as the model has no more positions", flush=True)
+    return chosen
+
+
+def _max_position_embeddings(values: Mapping[str, Any], of_checkpoint: int | None) -> int | None:
+    """Length of the model's longest sequence, as far as it is known before TensorFlow is loaded."""
+    if path := values["albert_config_file"]:
+        with contextlib.suppress(UserError):  # a wrong file is reported when it is read again
+            return AlbertConfig.from_json_file(path).max_position_embeddings
+        return None
+    if values["model"] and not values["init_checkpoint"]:
+        return AlbertConfig.from_name(values["model"]).max_position_embeddings
+    return of_checkpoint

@@ -1,10 +1,10 @@
-"""Token ids of one text or two -> the sequences that a model reads.
+"""Token ids of one text or two -> the sequences that a model reads; windows over long texts.
 
 [CLS] first text [SEP]                       segment_ids  0 0 0 0
 [CLS] first text [SEP] second text [SEP]     segment_ids  0 0 0 0 | 1 1 1
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -12,11 +12,30 @@ from albert_tf.data.feature_table import FeatureTable
 from albert_tf.text.tokenizer import Tokenizer
 
 
+def cut_report(lengths: np.ndarray, name: str, limit: int, texts: str = "texts") -> str:
+    """How many texts a limit cuts, for a person to read.
+
+    Example:
+      "22 texts, 3 of them (14 %) cut at --max_seq_length=33; 95 % have at most 36 tokens"
+
+    Args:
+      lengths: of the texts before they are cut, int [texts]; at least one.
+      name: of the setting with the limit.
+      limit: its value.
+      texts: what the texts are, in the plural.
+    """
+    cut, total = int(np.sum(lengths > limit)), len(lengths)
+    share = f"{cut:,} of them ({100 * cut / total:.0f} %)" if cut else "none of them"
+    most = int(np.percentile(lengths, 95, method="inverted_cdf"))
+    return f"{total:,} {texts}, {share} cut at --{name}={limit}; 95 % have at most {most:,} tokens"
+
+
 def pack_pairs(
     tokenizer: Tokenizer,
     pairs: Iterable[tuple[np.ndarray, np.ndarray | None]],
     columns: Mapping[str, Sequence],
     choices: int = 1,
+    uncut_lengths: Mapping[str, Sequence[int]] | None = None,
 ) -> FeatureTable:
     """A table of sequences of two texts.
 
@@ -25,6 +44,7 @@ def pack_pairs(
       pairs: token ids of both texts of each sequence, int32 [tokens]; None where there is no second text.
       columns: see `FeatureTable.from_rows`.
       choices: sequences of an example.
+      uncut_lengths: see `FeatureTable`.
 
     Returns:
       A table with the sequences `input_ids` and `segment_ids`.
@@ -39,4 +59,45 @@ def pack_pairs(
         input_ids.append(np.concatenate(row))
         segment_ids.append(np.repeat(segments, [len(first) + 2, num_second]))
     sequences = {"input_ids": input_ids, "segment_ids": segment_ids}
-    return FeatureTable.from_rows(sequences, columns, choices)
+    return FeatureTable.from_rows(sequences, columns, choices, uncut_lengths)
+
+
+def windows_over(num_tokens: int, room: int, stride: int) -> Iterator[tuple[int, int, np.ndarray]]:
+    """The windows over a text, from left to right; at least one, even over a text without tokens.
+
+    Args:
+      num_tokens: of the text.
+      room: most tokens of the text in a window.
+      stride: tokens from the beginning of a window to that of the next; at most `room` is used.
+
+    Returns:
+      For each window its first token, its number of tokens, and bool [tokens]: true where the token has more context
+      here than in the other windows.
+
+    Source: squad_utils.py (`convert_examples_to_features`).
+    """
+    stride = min(room, stride)
+    starts = np.arange(0, max(0, num_tokens - room) + stride, stride)
+    lengths = np.minimum(room, num_tokens - starts)  # all but the last are full
+    yield from zip(starts, lengths, max_context(starts, lengths), strict=True)
+
+
+def max_context(starts: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    """For each window of a question, bool [tokens]: true where the token has more context than in the other windows.
+
+    Context is the smaller of the numbers of tokens before and after in the window, and a little for the window's
+    length; of equal windows, the first has the token.
+
+    Example:
+      windows at 0 and 3 of 5 and 4 tokens -> 1 1 1 1 0 | 0 1 1 1
+
+    Source: squad_utils.py (`_check_is_max_context`).
+    """
+    before = np.arange(starts[-1] + lengths[-1]) - starts[:, None]
+    after = lengths[:, None] - 1 - before
+    scores = np.where((before >= 0) & (after >= 0), np.minimum(before, after), -np.inf)
+    best = np.argmax(scores + 0.01 * lengths[:, None], axis=0) if scores.size else np.zeros(0)
+    return [
+        best[start : start + length] == window
+        for window, (start, length) in enumerate(zip(starts, lengths, strict=True))
+    ]

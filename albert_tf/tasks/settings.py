@@ -1,14 +1,18 @@
 """Settings that tasks share: the choice of the model, and the settings of all fine-tuning."""
 
+import contextlib
 import dataclasses
 import math
 import os
 from collections.abc import Mapping
 from typing import Any
 
+from albert_tf.core import files
+from albert_tf.core.errors import UserError
 from albert_tf.core.settings import LARGEST_INT32, Settings, changed, setting
 from albert_tf.core.workers import num_workers_setting
 from albert_tf.model.config import MODEL_SIZES, SHARING_STRATEGIES, AlbertConfig
+from albert_tf.text.settings import TextSettings, VocabularySettings
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 
 LONGEST_SEQUENCE = 2**16  # tokens; no model has as many positions
@@ -20,7 +24,7 @@ def files_setting(help: str, **declared: Any) -> Any:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelChoice(Settings):
+class ModelChoice(VocabularySettings):
     """Which model is built if --init_checkpoint does not decide it; the base class of the tasks' settings."""
 
     model: str = setting("", "Name of the model's size.", choices=("", *MODEL_SIZES))
@@ -107,6 +111,27 @@ class FineTuningRunConfig(RunConfig):
         return self.do_train or self.do_eval or self.do_predict
 
 
+# Largest width D -> peak learning rate of fine-tuning. Up to 384 measured (docs/results/small_models.md). Above: larger
+# models collapse at rates that suit smaller models (google-research/albert#197, google-research#151, keras-hub#831).
+_FINE_TUNING_RATES = {128: 3e-4, 512: 1e-4, 768: 3e-5, 1024: 2e-5, 2048: 1e-5, math.inf: 5e-6}
+_RANDOM_WEIGHTS_RATE = 1e-4  # that of BERT's pretraining, D = 768 and 1024
+_RATES_IN_WORDS = ", ".join(
+    f"{rate:g} " + (f"up to D = {width}" if width < math.inf else "above")
+    for width, rate in _FINE_TUNING_RATES.items()
+)
+
+
+def default_learning_rate(hidden_size: int, *, is_random: bool) -> float:
+    """The peak learning rate of fine-tuning if none is given.
+
+    Args:
+      hidden_size: D of the model.
+      is_random: whether the model starts from random weights.
+    """
+    rate = next(rate for width, rate in _FINE_TUNING_RATES.items() if hidden_size <= width)
+    return max(rate, _RANDOM_WEIGHTS_RATE) if is_random else rate
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningOptimizerConfig(OptimizerConfig):
     """The optimizer of fine-tuning (paper, appendix A.4); defaults depend on the model and the data."""
@@ -117,8 +142,8 @@ class FineTuningOptimizerConfig(OptimizerConfig):
         "learning_rate",
         None,
         none_value=0,
-        help="Peak learning rate; by default, or with 0, it depends on the model's width: 3e-5 up to D = 768, 2e-5 up"
-        " to 1024, 1e-5 up to 2048, 5e-6 above; ten times as much from random weights.",
+        help=f"Peak learning rate; by default, or with 0, it depends on the model's width: {_RATES_IN_WORDS}; from"
+        f" random weights at least {_RANDOM_WEIGHTS_RATE:g}.",
     )
     num_train_steps: int | None = changed(
         OptimizerConfig,
@@ -146,15 +171,14 @@ class FineTuningOptimizerConfig(OptimizerConfig):
     )
 
     def resolved(
-        self, num_examples: int, train_batch_size: int, hidden_size: int, is_random: bool
+        self, num_examples: int, train_batch_size: int, usual_learning_rate: float
     ) -> OptimizerConfig:
         """The settings with a value for every None.
 
         Args:
           num_examples: number of training examples.
           train_batch_size: examples in a step.
-          hidden_size: D of the model.
-          is_random: whether the model starts from random weights.
+          usual_learning_rate: see `default_learning_rate`.
 
         Raises:
           UserError: the warm-up is longer than the training.
@@ -166,8 +190,7 @@ class FineTuningOptimizerConfig(OptimizerConfig):
         if self.num_warmup_steps is None:
             values["num_warmup_steps"] = int(proportion * values["num_train_steps"])
         if self.learning_rate is None:
-            rate = next(rate for width, rate in _FINE_TUNING_RATES if hidden_size <= width)
-            values["learning_rate"] = rate * (10 if is_random else 1)
+            values["learning_rate"] = usual_learning_rate
         return OptimizerConfig(**values)
 
     def _check_warmup(self) -> None:
@@ -175,23 +198,81 @@ class FineTuningOptimizerConfig(OptimizerConfig):
             super()._check_warmup()
 
 
-# Larger models collapse at rates that suit smaller models (google-research/albert#197, keras-hub#831).
-_FINE_TUNING_RATES = ((768, 3e-5), (1024, 2e-5), (2048, 1e-5), (math.inf, 5e-6))
+def holds_run(folder: str) -> bool:
+    """Whether a folder holds a run with checkpoints, as far as a look at the disk can tell."""
+    with contextlib.suppress(OSError):
+        return files.is_folder(os.path.join(folder, "checkpoints"))
+    return False
+
+
+def model_of(values: Mapping[str, Any]) -> str:
+    """Path of the model that a fine-tuning program uses; "" if training starts from random weights.
+
+    Args:
+      values: of all flags.
+
+    Returns:
+      The first member of an ensemble; where nothing is trained, the run in --output_dir if there is one; otherwise the
+      initial checkpoint.
+    """
+    if values["ensemble"]:
+        return values["ensemble"].split(",")[0]
+    if not values["do_train"] and holds_run(values["output_dir"]):
+        return values["output_dir"]
+    return values["init_checkpoint"]
+
+
+def check_fixed(given: Mapping[str, Any], trained: Mapping[str, Any], source: str) -> None:
+    """Checks settings against those that a model was trained with.
+
+    Args:
+      given: by name.
+      trained: by name; a setting that it lacks is not compared.
+      source: path of the model.
+
+    Raises:
+      UserError: two values differ; names the flag.
+    """
+    for name, value in given.items():
+        if name in trained and value != trained[name]:
+            own, other = as_flag(name, trained[name]), as_flag(name, value)
+            raise UserError(f"{other} contradicts {source}, which was trained with {own}; use that")
+
+
+def check_length(max_seq_length: int, max_position_embeddings: int) -> None:
+    """Checks that a model has a position for every token.
+
+    Raises:
+      UserError: it has not.
+    """
+    if max_seq_length > max_position_embeddings:
+        raise UserError(
+            f"--max_seq_length ({max_seq_length}) is above the model's max_position_embeddings"
+            f" {max_position_embeddings}"
+        )
+
+
+def as_flag(name: str, value: Any) -> str:
+    """A setting as it stands on a command line."""
+    return f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuningConfig(ModelChoice):
+class FineTuningConfig(ModelChoice, TextSettings):
     """Settings of all fine-tuning tasks."""
 
-    spm_model_file: str = files_setting(
-        "SentencePiece model of the vocabulary; by default the one in --init_checkpoint's folder."
+    spm_model_file: str = changed(
+        VocabularySettings,
+        "spm_model_file",
+        "",
+        help="SentencePiece model of the vocabulary; by default the vocabulary in --init_checkpoint's folder.",
     )
-    do_lower_case: bool = setting(True, "Whether text is lower-cased; false for a cased model.")
     max_seq_length: int = setting(
         128,
-        "Largest number of tokens of a sequence; longer text is cut.",
+        "Largest number of tokens of a sequence; longer text is cut. A model with fewer positions lowers the default.",
         minimum=8,
         maximum=LONGEST_SEQUENCE,
+        of_model="fixed",
     )
     length_buckets: int | None = setting(
         None,
@@ -249,16 +330,28 @@ class FineTuningConfig(ModelChoice):
         run = others[FineTuningRunConfig]
         if self.ensemble:
             return
-        folder = os.path.join(run.output_dir, "checkpoints")
-        has_run = os.path.isdir(folder) or "://" in folder
-        if run.do_train or not has_run:
+        if run.do_train or not holds_run(run.output_dir):
             self.check_model(run)
             if not run.do_train and not run.init_checkpoint:
                 run.refuse("init_checkpoint", "is required without --do_train: a fine-tuned model")
-            if not run.init_checkpoint and not self.spm_model_file:
-                self.refuse("spm_model_file", "is required without --init_checkpoint")
+            if not run.init_checkpoint:
+                self.require_vocabulary(" without --init_checkpoint")
         if self.num_runs > 1 and not run.do_train:
             self.refuse("num_runs", f"({self.num_runs}) needs --do_train")
         if run.seed + self.num_runs + self.restart_collapsed > LARGEST_INT32:
             reason = f"({self.num_runs}) and --restart_collapsed lead to seeds above {LARGEST_INT32}; lower --seed"
             self.refuse("num_runs", reason)
+
+    def check_files(self, run: FineTuningRunConfig) -> None:
+        """Checks that --train_file, --eval_file and --predict_file, where a task has them, are named if needed.
+
+        Raises:
+          UserError: one is missing.
+        """
+        if run.do_train and not (self.train_file or self.train_records or self.ensemble):
+            self.refuse("train_file", "is required to train")
+        if run.do_eval and not run.do_train and not self.eval_file:
+            hint = "; to predict only, --do_eval=false" if run.do_predict else ""
+            self.refuse("eval_file", f"is required to evaluate{hint}")
+        if run.do_predict and not self.predict_file and not self.ensemble:
+            self.refuse("predict_file", "is required with --do_predict")

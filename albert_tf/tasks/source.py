@@ -8,11 +8,12 @@ import abc
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from albert_tf.data import feature_cache
 from albert_tf.data.feature_table import FeatureTable
+from albert_tf.tasks.sequences import cut_report
 from albert_tf.tasks.settings import FineTuningConfig
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -32,6 +33,7 @@ class Source(abc.ABC):
       labels: names of the model's outputs; empty until they are known.
       label_columns: columns that the losses compare with.
       feature_function: the parts of `featuriser`, if the settings are the tokenizer and fields of `config`.
+      texts: setting that cuts texts -> what these are, in the plural.
     """
 
     task_name: str
@@ -39,6 +41,7 @@ class Source(abc.ABC):
     label_columns: tuple[str, ...] = ("label_ids",)
     feature_function: tuple[Callable, type]
     sequence_names: tuple[str, ...] = ("input_ids", "segment_ids")
+    texts: Mapping[str, str] = {"max_seq_length": "texts"}
 
     def __init__(self, config: FineTuningConfig):
         self.config = config
@@ -62,13 +65,13 @@ class Source(abc.ABC):
         return [*self.sequence_names, *(self.label_columns if split != "predict" else ())]
 
     def features(self, split: str, items: Sequence[Any], tokenizer: Tokenizer) -> FeatureTable:
-        """The features of items, from --feature_cache_dir if they are there."""
+        """The features of items, from --feature_cache_dir if they are there; prints how many texts are cut."""
         function, settings = self.featuriser(tokenizer)
         key = {
             "function": function.__qualname__,
             "settings": plain_settings(settings),
             "vocabulary": tokenizer.sha256,
-            "do_lower_case": tokenizer.do_lower_case,
+            **tokenizer.cleaning,
             "items": hashlib.sha256(repr(items).encode("utf-8", "surrogatepass")).hexdigest(),
         }
         description = f"{self.task_name} {split}"
@@ -81,9 +84,21 @@ class Source(abc.ABC):
             num_workers=self.config.num_workers,
             chunk_size=_ITEMS_A_CALL,
         )
-        return feature_cache.cached(
+        table = feature_cache.cached(
             self.config.feature_cache_dir, key, make, description=description
         )
+        for line in self.length_report(table):
+            print(f"lengths of {description}: {line}", flush=True)
+        return table
+
+    def length_report(self, table: FeatureTable) -> list[str]:
+        """Lines that say how many texts are cut; of other limits than --max_seq_length, only if there are any."""
+        return [
+            cut_report(lengths, name, limit, self.texts.get(name, "texts"))
+            for name, lengths in table.uncut_lengths.items()
+            for limit in [getattr(self.config, name)]
+            if len(lengths) and (name == "max_seq_length" or lengths.max() > limit)
+        ]
 
 
 def plain_settings(settings: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from albert_tf.text.tokenizer import MARKER, Tokenizer
+from albert_tf.text.tokenizer import Tokenizer
 
 MASK = "[MASK]"
 _BEGINS_WITH_SPACE = re.compile(r"\s")
@@ -14,7 +14,8 @@ def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
     """The ids of a text, with the mask's id in place of each "[MASK]".
 
     The parts between masks are tokenized separately. A part that follows a mask without white space continues the
-    word: its first token is replaced by the same token without marker, if the vocabulary has it.
+    word: its first token is replaced by the same token without marker, if the vocabulary has it. WordPiece marks the
+    tokens within words instead, and keeps its tokens.
 
     Example:
       "a [MASK]." -> "▁a" [MASK] "."
@@ -24,7 +25,7 @@ def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
     for part in parts_after_masks:
         encoded = tokenizer.encode(part)
         if encoded and not _BEGINS_WITH_SPACE.match(part):
-            within_word = _id_within_word(tokenizer, encoded[0])
+            within_word = tokenizer.id_within_word(encoded[0])
             encoded[:1] = [within_word] if within_word >= 0 else []
         ids += [tokenizer.mask_id, *encoded]
     return ids
@@ -33,12 +34,4 @@ def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
 def ids_within_word(tokenizer: Tokenizer) -> np.ndarray:
     """For every token the token that it is within a word, int32 [V]; -1 for the marker alone."""
     ids = range(tokenizer.vocab_size)
-    return np.array([_id_within_word(tokenizer, id) for id in ids], np.int32)
-
-
-def _id_within_word(tokenizer: Tokenizer, id: int) -> int:
-    token = tokenizer.id_to_piece(id)
-    if token == MARKER:
-        return -1
-    unmarked_id = tokenizer.piece_to_id(token.removeprefix(MARKER))
-    return id if unmarked_id == tokenizer.unk_id else unmarked_id
+    return np.array([tokenizer.id_within_word(id) for id in ids], np.int32)

@@ -1,8 +1,10 @@
-"""Text -> token ids: cleaning, SentencePiece, the digit-comma rule, offsets into the original text.
+"""Text -> token ids, with offsets into the original text.
 
-    clean_text           white space, compatibility forms, accents, case
-    clean_with_origins   the same, and where each character comes from
-    Tokenizer            the same ids as the original's `preprocess_text` and `encode_ids`
+    Tokenizer                what every program uses of a vocabulary, of either kind
+    SentencePieceTokenizer   the same ids as the original's `preprocess_text` and `encode_ids`
+    WordPieceTokenizer       the same ids as the original's `FullTokenizer` with a vocab.txt
+    clean_text               white space, compatibility forms, accents, case, for SentencePiece
+    clean_with_origins       the same, and where each character comes from
 
 `serving/in_graph/tokenizer.py` has the same steps as TensorFlow operations, for exported models, and
 `albert_tf/data_prep/pretraining/line_tokenizer.py` as compiled tables of words, for data preparation.
@@ -11,18 +13,22 @@ Special tokens are inserted by id only: "[CLS]" inside a text is text. TensorFlo
 that processes that prepare data start without it.
 """
 
+import abc
 import functools
 import hashlib
+import itertools
+import pkgutil
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import sentencepiece
 
 from albert_tf.core.errors import UserError, first_line
-from albert_tf.core.files import read_bytes
+from albert_tf.core.files import AnyPath, read_bytes
+from albert_tf.text import wordpiece
 
 MARKER = "▁"  # U+2581: SentencePiece writes it for the space before a word
 NO_BYTE_FALLBACK = "offsets need a SentencePiece model trained without byte_fallback"
@@ -34,7 +40,7 @@ _ENGLISH_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')  # the original's: no ' < = >
 
 
-def clean_text(text: str, *, do_lower_case: bool) -> str:
+def clean_text(text: str, *, do_lower_case: bool, keep_accents: bool = False) -> str:
     """Collapses white space, decomposes compatibility forms, removes accents and, if asked to, lowers the case.
 
     White space comes first, so that spaces that the decomposition makes ("´" is a space and an accent) stay.
@@ -45,6 +51,7 @@ def clean_text(text: str, *, do_lower_case: bool) -> str:
     Args:
       text: any string; half a surrogate pair counts as U+FFFD.
       do_lower_case: whether to lower the case.
+      keep_accents: whether accents and compatibility forms stay as they are.
 
     Returns:
       The cleaned text; empty if `text` is white space only.
@@ -52,42 +59,49 @@ def clean_text(text: str, *, do_lower_case: bool) -> str:
     Raises:
       TypeError: `text` is not a str.
 
-    Source: tokenization.py:33-50 (`preprocess_text`).
+    Source: tokenization.py:33-50 (`preprocess_text`); `keep_accents` is that of XLNet and of transformers.
     """
-    if not isinstance(text, str):
-        given = type(text).__name__
-        raise TypeError(f"text must be str, got {given}; decode bytes as UTF-8 first")
+    check_text(text)
     text = " ".join(text.split())
     if not text.isascii():
-        text = _base_form(text)
+        text = _LONE_SURROGATE.sub("\ufffd", text)
+        text = text if keep_accents else _base_form(text)
     return text.lower() if do_lower_case else text
 
 
-def clean_with_origins(text: str, *, do_lower_case: bool) -> tuple[str, list[tuple[int, int]]]:
+def check_text(text: str) -> None:
+    """Raises a TypeError for what is not a str."""
+    if not isinstance(text, str):
+        given = type(text).__name__
+        raise TypeError(f"text must be str, got {given}; decode bytes as UTF-8 first")
+
+
+def clean_with_origins(
+    text: str, *, do_lower_case: bool, keep_accents: bool = False
+) -> tuple[str, list[tuple[int, int]]]:
     """`clean_text`, and the (start, end) in `text` that each character of the result comes from.
 
     A character that leaves no trace, as an accent, belongs to the character before it.
     """
-    cleaned = clean_text(text, do_lower_case=do_lower_case)
-    origins = []
+    cleaned = clean_text(text, do_lower_case=do_lower_case, keep_accents=keep_accents)
+    origins: list[tuple[int, int]] = []
     previous_end = None
     for word in _WORD.finditer(text):
         if previous_end is not None:
             origins.append((previous_end, word.start()))  # the space between two words
         previous_end = word.end()
         for position, char in enumerate(word[0], start=word.start()):
-            num_characters = _base_length(char)
+            num_characters = _cleaned_length(char, do_lower_case, keep_accents)
             if not num_characters and origins:
                 origins[-1] = (origins[-1][0], position + 1)
             origins += [(position, position + 1)] * num_characters
-    # Lower case has as many characters: "İ", whose lower case is longer, has lost its dot.
     assert len(cleaned) == len(origins)
     return cleaned, origins
 
 
 def _base_form(text: str) -> str:
     """The compatibility form without accents: of a text, that of its characters one after the other."""
-    decomposed = unicodedata.normalize("NFKD", _LONE_SURROGATE.sub("\ufffd", text))
+    decomposed = unicodedata.normalize("NFKD", text)
     combining = unicodedata.combining
     return _NOT_ASCII.sub(
         lambda match: "".join([char for char in match[0] if not combining(char)]), decomposed
@@ -95,8 +109,9 @@ def _base_form(text: str) -> str:
 
 
 @functools.cache
-def _base_length(char: str) -> int:
-    return len(_base_form(char))
+def _cleaned_length(char: str, do_lower_case: bool, keep_accents: bool) -> int:
+    char = char if keep_accents else _base_form(char)
+    return len(char.lower() if do_lower_case else char)  # "İ" has two characters in lower case
 
 
 def is_word_start(token: str) -> bool:
@@ -112,38 +127,249 @@ def is_word_start(token: str) -> bool:
     return token.startswith((MARKER, "<")) or token in _PUNCTUATION or not continues_word
 
 
-class Tokenizer:
+class Tokenizer(abc.ABC):
+    """A vocabulary as every program uses it: text -> token ids, and back.
+
+    Args:
+      content: the bytes of the vocabulary's file.
+      do_lower_case: whether to lower-case text; false for a cased model.
+      keep_accents: whether to keep accents, which the original removes.
+      source: what error messages call the file.
+
+    Attributes:
+      content: the bytes of the vocabulary's file.
+      do_lower_case: whether text is lower-cased.
+      keep_accents: whether accents are kept.
+      sha256: hexadecimal hash of `content`.
+      file_name: the usual name of such a file in the folder of a model.
+      vocab_size: number of tokens, V.
+      pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
+
+    Raises:
+      UserError: the bytes are no vocabulary of this kind, or a special token is missing.
+    """
+
+    file_name: ClassVar[str]
+    vocab_size: int
+    pad_id: int
+    unk_id: int
+    cls_id: int
+    sep_id: int
+    mask_id: int
+
+    def __init__(
+        self,
+        content: bytes,
+        *,
+        do_lower_case: bool = True,
+        keep_accents: bool = False,
+        source: str = "vocabulary",
+    ):
+        self.content = content
+        self.do_lower_case = do_lower_case
+        self.keep_accents = keep_accents
+        self.sha256 = hashlib.sha256(content).hexdigest()
+        self._load(source)
+
+    @abc.abstractmethod
+    def _load(self, source: str) -> None:
+        """Reads `content`."""
+
+    @property
+    def cleaning(self) -> dict[str, bool]:
+        """`do_lower_case` and `keep_accents`: what is done to text, besides the vocabulary."""
+        return {"do_lower_case": self.do_lower_case, "keep_accents": self.keep_accents}
+
+    @staticmethod
+    def from_bytes(content: bytes, **options: Any) -> "Tokenizer":
+        """The tokenizer of a vocabulary of either kind; arguments and errors are those of `Tokenizer`."""
+        kind = WordPieceTokenizer if wordpiece.is_wordpiece(content) else SentencePieceTokenizer
+        return kind(content, **options)
+
+    @classmethod
+    def from_pretrained(cls, path: AnyPath, *, do_lower_case: bool | None = None) -> "Tokenizer":
+        """The vocabulary of a model, with the case that the model was trained with.
+
+        The model is read and checked, too, as by `load_pretrained`.
+
+        Args:
+          path: the model, in any layout that `load_pretrained` takes.
+          do_lower_case: whether to lower-case text; None takes what the model's folder says, true if it says nothing.
+
+        Raises:
+          UserError: there is no such model, no vocabulary came with it, or the vocabulary is not the model's.
+        """
+        # Referred to by name, because the packages that read models build on this one.
+        load = pkgutil.resolve_name("albert_tf.serving.predictors:load_tokenizer")
+        return load(path, do_lower_case)
+
+    @classmethod
+    def from_file(
+        cls, path: AnyPath, *, do_lower_case: bool = True, keep_accents: bool = False
+    ) -> "Tokenizer":
+        """The vocabulary in a file, a SentencePiece model or a WordPiece vocabulary.
+
+        Args:
+          path: of the file, such as `spiece.model`, `30k-clean.model` or `vocab.txt`; paths with :// are read through
+            TensorFlow.
+          do_lower_case: whether to lower-case text; false for a cased model.
+          keep_accents: whether to keep accents, which the original removes.
+
+        Raises:
+          UserError: the file cannot be read, is no vocabulary, or lacks a special token.
+        """
+        path = str(path)
+        return cls.from_bytes(
+            read_bytes(path), do_lower_case=do_lower_case, keep_accents=keep_accents, source=path
+        )
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without special tokens.
+
+        Raises:
+          TypeError: `text` is not a str.
+
+        Source: tokenization.py:53-96 (`encode_pieces`, `encode_ids`); :200-350 (`FullTokenizer`) for WordPiece.
+        """
+        return self._encode_cleaned([self.clean(text)])[0]
+
+    def encode_batch(self, texts: Iterable[str]) -> list[np.ndarray]:
+        """The ids of many texts, faster than one by one; uses one processor core.
+
+        Returns:
+          For each text an int32 array [tokens], equal to `encode(text)`.
+
+        Raises:
+          TypeError: one of `texts` is not a str, or `texts` itself is one.
+        """
+        if isinstance(texts, str | bytes):
+            raise TypeError("texts must be several texts, got one; use encode(text)")
+        all_ids = self._encode_cleaned(list(map(self.clean, texts)))
+        return [np.array(ids, np.int32) for ids in all_ids]
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """The ids of a text, and the characters that each token stands for.
+
+        Example, of a SentencePiece model:
+          "Ｃafé, 1999," -> "▁cafe" "," "▁1999" "," at (0, 4), (4, 5), (6, 10), (10, 11)
+
+        Spans neither begin nor end in white space. A token without text (the marker alone) has an empty span,
+        where the next token's text begins. Characters that leave no trace in any token (accents, zero-width
+        characters) belong to the character before. All tokens of a single character ("½" is "1", "⁄" and "2")
+        have that character's span.
+
+        Args:
+          text: the text as the user wrote it, before any cleaning.
+
+        Returns:
+          ids, equal to `encode(text)`, and as many (start, end) with `text[start:end]` the token's text.
+
+        Raises:
+          TypeError: `text` is not a str.
+          UserError: the model breaks characters into bytes (trained with byte_fallback).
+        """
+        ids, lengths, char_spans = self._encode_with_lengths(text)
+        if sum(lengths) != len(char_spans):
+            raise UserError(NO_BYTE_FALLBACK)
+
+        spans = []
+        first = 0
+        for length in lengths:
+            if length:
+                start, end = char_spans[first][0], char_spans[first + length - 1][1]
+            else:
+                start = end = char_spans[first][0] if first < len(char_spans) else len(text)
+            spans.append((start, end))
+            first += length
+        return ids, spans
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, without padding, [CLS], [SEP] and [MASK]; an unknown token is "⁇", in WordPiece [UNK]."""
+        skipped = {self.pad_id, self.cls_id, self.sep_id, self.mask_id}
+        return self._decode([int(id) for id in ids if int(id) not in skipped])
+
+    def vocabulary(self) -> list[str]:
+        """All tokens by id."""
+        return [self.id_to_piece(id) for id in range(self.vocab_size)]
+
+    def word_starts(self, rule: str = "original") -> np.ndarray:
+        """Which tokens start a word, for whole-word and n-gram masking.
+
+        Args:
+          rule: `original` is `is_word_start`, for English; `marker` selects tokens that begin with the
+            marker, for languages in which the original's rule makes every token a word. In WordPiece, both select the
+            tokens that do not begin with "##".
+
+        Returns:
+          bool [V].
+
+        Raises:
+          UserError: there is no such rule.
+        """
+        if rule not in WORD_START_RULES:
+            raise UserError(f"rule must be one of {', '.join(WORD_START_RULES)}; got {rule!r}")
+        return np.array([self._is_word_start(token, rule) for token in self.vocabulary()])
+
+    def id_within_word(self, id: int) -> int:
+        """The token that a token is within a word, for text after a mask; -1 for one without text."""
+        return id
+
+    @abc.abstractmethod
+    def id_to_piece(self, id: int) -> str:
+        """The token of an id, with its marker."""
+
+    @abc.abstractmethod
+    def piece_to_id(self, piece: str) -> int:
+        """The id of a token, `unk_id` if the vocabulary does not have it."""
+
+    @abc.abstractmethod
+    def clean(self, text: str) -> str:
+        """What is done to a text before any of it is looked up in the vocabulary and joined with other texts.
+
+        Raises:
+          TypeError: `text` is not a str.
+        """
+
+    @abc.abstractmethod
+    def _encode_cleaned(self, texts: list[str]) -> list[list[int]]:
+        """The ids of cleaned texts."""
+
+    @abc.abstractmethod
+    def _encode_with_lengths(self, text: str) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+        """Ids, how many visible characters each token has, and the span of each of these characters."""
+
+    @abc.abstractmethod
+    def _decode(self, ids: list[int]) -> str:
+        """The text of ids."""
+
+    @abc.abstractmethod
+    def _is_word_start(self, token: str, rule: str) -> bool:
+        """Whether a token starts a word."""
+
+    def _special_id(self, token: str, source: str) -> int:
+        id = self.piece_to_id(token)
+        if id == self.unk_id:
+            raise UserError(f"{source}: has no token {token}; {self._needs_special_tokens}")
+        return id
+
+    _needs_special_tokens: ClassVar[str]
+
+
+class SentencePieceTokenizer(Tokenizer):
     """A SentencePiece model with the text cleaning and the digit-comma rule of the original.
 
     The digit-comma rule: a token that ends in a digit and a comma ("▁1999,") is encoded again without the comma
     ("▁1999" ","), so that a number has the same token with and without a comma.
 
     Attributes:
-      model_proto: the bytes of the model file.
-      do_lower_case: whether text is lower-cased.
-      sha256: hexadecimal hash of `model_proto`.
-      vocab_size: number of tokens, V.
-      pad_id, unk_id, cls_id, sep_id, mask_id: ids of `<pad>`, `<unk>`, `[CLS]`, `[SEP]` and `[MASK]`.
       unknown_may_end_in_comma: whether the digit-comma rule depends on the texts of unknown tokens.
     """
 
-    def __init__(
-        self, model_proto: bytes, *, do_lower_case: bool = True, source: str = "SentencePiece model"
-    ):
-        """Loads a serialized model.
+    file_name = "spiece.model"
+    _needs_special_tokens = "train it with <pad>, [CLS], [SEP] and [MASK]"
 
-        Args:
-          model_proto: the bytes of a SentencePiece model file.
-          do_lower_case: whether to lower-case text; false for a cased model.
-          source: what error messages call the model.
-
-        Raises:
-          UserError: the bytes are no SentencePiece model, or a special token is missing.
-        """
-        self.model_proto = model_proto
-        self.do_lower_case = do_lower_case
-        self.sha256 = hashlib.sha256(model_proto).hexdigest()
-        self._processor = _load_processor(model_proto, source)
+    def _load(self, source: str) -> None:
+        self._processor = _load_processor(self.content, source)
         try:
             self._examine(source)
         except (RuntimeError, LookupError, ValueError) as error:
@@ -172,94 +398,18 @@ class Tokenizer:
         # at white space only: in both cases the last token of a private-use character and a comma is unknown.
         self.unknown_may_end_in_comma = self._processor.encode("\ue000,")[-1] == self.unk_id
 
-    @classmethod
-    def from_file(cls, path: str, *, do_lower_case: bool = True) -> "Tokenizer":
-        """Loads a model file; paths with :// are read through TensorFlow.
-
-        Raises:
-          UserError: the file cannot be read, is no SentencePiece model, or lacks a special token.
-        """
-        return cls(read_bytes(path), do_lower_case=do_lower_case, source=path)
-
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text, without special tokens.
-
-        Raises:
-          TypeError: `text` is not a str.
-
-        Source: tokenization.py:53-96 (`encode_pieces`, `encode_ids`).
-        """
-        return self._encode_cleaned([self.clean(text)])[0]
-
-    def encode_batch(self, texts: Iterable[str]) -> list[np.ndarray]:
-        """The ids of many texts, faster than one by one; uses one processor core.
-
-        Returns:
-          For each text an int32 array [tokens], equal to `encode(text)`.
-
-        Raises:
-          TypeError: one of `texts` is not a str, or `texts` itself is one.
-        """
-        if isinstance(texts, str | bytes):
-            raise TypeError("texts must be several texts, got one; use encode(text)")
-        all_ids = self._encode_cleaned(list(map(self.clean, texts)))
-        return [np.array(ids, np.int32) for ids in all_ids]
-
-    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """The ids of a text, and the characters that each token stands for.
-
-        Example:
-          "Ｃafé, 1999," -> "▁cafe" "," "▁1999" "," at (0, 4), (4, 5), (6, 10), (10, 11)
-
-        Spans neither begin nor end in white space. A token without text (the marker alone) has an empty span,
-        where the next token's text begins. Characters that leave no trace in any token (accents, zero-width
-        characters) belong to the character before. All tokens of a single character ("½" is "1", "⁄" and "2")
-        have that character's span.
-
-        Args:
-          text: the text as the user wrote it, before any cleaning.
-
-        Returns:
-          ids, equal to `encode(text)`, and as many (start, end) with `text[start:end]` the token's text.
-
-        Raises:
-          TypeError: `text` is not a str.
-          UserError: the model breaks characters into bytes (trained with byte_fallback).
-        """
-        cleaned, origins = clean_with_origins(text, do_lower_case=self.do_lower_case)
-        ids, tokens = self._encode_with_tokens(cleaned)
-        char_spans = self._visible_char_spans(cleaned, origins)
-        lengths = list(map(visible_length, tokens))
-        if sum(lengths) != len(char_spans):
-            raise UserError(NO_BYTE_FALLBACK)
-
-        spans = []
-        first = 0
-        for length in lengths:
-            if length:
-                start, end = char_spans[first][0], char_spans[first + length - 1][1]
-            else:
-                start = end = char_spans[first][0] if first < len(char_spans) else len(text)
-            spans.append((start, end))
-            first += length
-        return ids, spans
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids; `<pad>`, `[CLS]`, `[SEP]` and `[MASK]` are skipped, an unknown token is "⁇"."""
-        skipped = {self.pad_id, self.cls_id, self.sep_id, self.mask_id}
-        return self._processor.decode([int(id) for id in ids if int(id) not in skipped])
-
     def id_to_piece(self, id: int) -> str:
-        """The token of an id, with its marker."""
         return self._processor.id_to_piece(int(id))
 
     def piece_to_id(self, piece: str) -> int:
-        """The id of a token, `unk_id` if the vocabulary does not have it."""
         return self._processor.piece_to_id(piece)
 
-    def vocabulary(self) -> list[str]:
-        """All tokens by id."""
-        return [self.id_to_piece(id) for id in range(self.vocab_size)]
+    def id_within_word(self, id: int) -> int:
+        token = self.id_to_piece(id)
+        if token == MARKER:
+            return -1
+        unmarked_id = self.piece_to_id(token.removeprefix(MARKER))
+        return id if unmarked_id == self.unk_id else unmarked_id
 
     @property
     def has_byte_tokens(self) -> bool:
@@ -267,31 +417,14 @@ class Tokenizer:
         return any(map(self._processor.is_byte, range(self.vocab_size)))
 
     def clean(self, text: str) -> str:
-        """`clean_text` with this tokenizer's `do_lower_case`."""
-        return clean_text(text, do_lower_case=self.do_lower_case)
+        return clean_text(text, **self.cleaning)
 
     def normalize(self, cleaned: str) -> str:
         """A cleaned text after the model's own normalisation; the marker stands for spaces."""
         return self._processor.normalize(cleaned)
 
-    def word_starts(self, rule: str = "original") -> np.ndarray:
-        """Which tokens start a word, for whole-word and n-gram masking.
-
-        Args:
-          rule: `original` is `is_word_start`, for English; `marker` selects tokens that begin with the
-            marker, for languages in which the original's rule makes every token a word.
-
-        Returns:
-          bool [V].
-
-        Raises:
-          UserError: there is no such rule.
-        """
-        if rule not in WORD_START_RULES:
-            raise UserError(f"rule must be one of {', '.join(WORD_START_RULES)}; got {rule!r}")
-        if rule == "marker":
-            return np.array([token.startswith(MARKER) for token in self.vocabulary()])
-        return np.array([is_word_start(token) for token in self.vocabulary()])
+    def _is_word_start(self, token: str, rule: str) -> bool:
+        return is_word_start(token) if rule == "original" else token.startswith(MARKER)
 
     def replacement_table(self) -> "Replacements":
         """The tokens that the digit-comma rule puts in place of every token: for most the token itself."""
@@ -313,9 +446,19 @@ class Tokenizer:
                 all_ids[row] = [new for id in ids for new in replacements.get(id, (id,))]
         return all_ids
 
+    def _encode_with_lengths(self, text: str) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+        cleaned, origins = clean_with_origins(text, **self.cleaning)
+        ids, tokens = self._encode_with_tokens(cleaned)
+        lengths = list(map(visible_length, tokens))
+        return ids, lengths, self._visible_char_spans(cleaned, origins)
+
+    def _decode(self, ids: list[int]) -> str:
+        return self._processor.decode(ids)
+
     def _encode_with_tokens(self, cleaned: str) -> tuple[list[int], list[str]]:
         """Ids and tokens after the digit-comma rule; an unknown token is given as its text."""
-        new_ids, new_tokens = [], []
+        new_ids: list[int] = []
+        new_tokens: list[str] = []
         tokens = self._processor.encode(cleaned, out_type=str)
         for id, token in zip(self._processor.encode(cleaned), tokens, strict=True):
             is_split = _ends_in_digit_comma(token)
@@ -355,14 +498,6 @@ class Tokenizer:
         spans.reverse()
         return spans
 
-    def _special_id(self, token: str, source: str) -> int:
-        id = self.piece_to_id(token)
-        if id == self.unk_id:
-            raise UserError(
-                f"{source}: has no token {token}; train it with <pad>, [CLS], [SEP] and [MASK]"
-            )
-        return id
-
 
 class Replacements(NamedTuple):
     """The digit-comma rule as a table.
@@ -394,4 +529,77 @@ def _load_processor(model_proto: bytes, source: str) -> sentencepiece.SentencePi
             return sentencepiece.SentencePieceProcessor(model_proto=model_proto)
     except RuntimeError:
         pass
-    raise UserError(f"{source}: is not a SentencePiece model")
+    raise UserError(
+        f"{source}: is neither a SentencePiece model nor a WordPiece vocabulary with a line [UNK]"
+    )
+
+
+class WordPieceTokenizer(Tokenizer):
+    """The vocab.txt of a BERT or of a Chinese ALBERT, with the words of the original's `BasicTokenizer`.
+
+    Attributes:
+      token_lengths: characters of each token, int64 [V]; an unknown token stands for a whole word.
+    """
+
+    file_name = "vocab.txt"
+    _needs_special_tokens = "a WordPiece vocabulary needs [PAD], [UNK], [CLS], [SEP] and [MASK]"
+
+    def _load(self, source: str) -> None:
+        self._tokens = wordpiece.read_tokens(self.content, source)
+        self._ids = {token: id for id, token in enumerate(self._tokens)}
+        self._pieces = wordpiece.WordPieces(self._tokens)
+        lengths = [len(token.removeprefix(wordpiece.CONTINUES_WORD)) for token in self._tokens]
+        self.token_lengths = np.array(lengths, np.int64)
+        self.vocab_size = len(self._tokens)
+        self.unk_id = self._ids[wordpiece.UNKNOWN]
+        self.pad_id = self._special_id("[PAD]", source)
+        self.cls_id = self._special_id("[CLS]", source)
+        self.sep_id = self._special_id("[SEP]", source)
+        self.mask_id = self._special_id("[MASK]", source)
+
+    def __reduce__(self):
+        # The words that have occurred are not sent to other processes.
+        return _wordpiece_tokenizer, (self.content, self.cleaning)
+
+    def id_to_piece(self, id: int) -> str:
+        return self._tokens[int(id)]
+
+    def piece_to_id(self, piece: str) -> int:
+        return self._ids.get(piece, self.unk_id)
+
+    def clean(self, text: str) -> str:
+        check_text(text)
+        return text
+
+    def _encode_cleaned(self, texts: list[str]) -> list[list[int]]:
+        ids_of = self._pieces.__getitem__
+        return [
+            list(itertools.chain.from_iterable(map(ids_of, self._split(text).split())))
+            for text in texts
+        ]
+
+    def _split(self, text: str) -> str:
+        return wordpiece.split_words(text, **self.cleaning)
+
+    def _encode_with_lengths(self, text: str) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+        check_text(text)
+        split, origins = wordpiece.split_with_origins(text, **self.cleaning)
+        ids, lengths = [], []
+        for word in split.split():
+            ids_of_word = self._pieces[word]
+            ids += ids_of_word
+            is_unknown = ids_of_word == (self.unk_id,)
+            lengths += [len(word)] if is_unknown else self.token_lengths[[*ids_of_word]].tolist()
+        visible = [origin for char, origin in zip(split, origins, strict=True) if char.strip()]
+        return ids, lengths, visible
+
+    def _decode(self, ids: list[int]) -> str:
+        text = " ".join(map(self.id_to_piece, ids))
+        return text.replace(f" {wordpiece.CONTINUES_WORD}", "")
+
+    def _is_word_start(self, token: str, rule: str) -> bool:
+        return not token.startswith(wordpiece.CONTINUES_WORD)
+
+
+def _wordpiece_tokenizer(content: bytes, cleaning: dict[str, bool]) -> WordPieceTokenizer:
+    return WordPieceTokenizer(content, **cleaning)

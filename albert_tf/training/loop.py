@@ -1,16 +1,17 @@
 """Training and evaluation of any task on any devices. The programs call `run`.
 
-orbit's Controller runs the steps of `step.py` in loops on the device. Between these loops, `TrainingLoop` logs, saves
-checkpoints and evaluates. A signal ends the training after such a loop, with a checkpoint; so each takes a few seconds
-at most.
+orbit's Controller runs the steps of `step.py` in loops on the device. Between these loops, `TrainingLoop` shows the
+progress, logs, saves checkpoints and evaluates. A signal ends the training after such a loop, with a checkpoint; so
+each takes a few seconds at most.
 """
 
 import contextlib
 import errno
+import math
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NoReturn
 
 import orbit
@@ -32,6 +33,8 @@ from albert_tf.training.step import Trainer
 from albert_tf.training.task import Task
 
 _LOOP_SECONDS = 2.0  # at most about as long does a loop on the device take
+_SECONDS_BETWEEN_UPDATES = 0.5  # of the bar, where loops are shorter
+_SECONDS_BETWEEN_LINES = 60  # of a log of the program's output, at most about
 
 # orbit prints every loop to standard output, which repeats our own lines.
 orbit_controller._log = lambda message: None
@@ -84,7 +87,12 @@ def _complete(state: RunState) -> dict:
     evaluation = {}
     if state.run.do_train:
         with (
-            Progress("training", state.last_step, first=state.first_step) as progress,
+            Progress(
+                "training",
+                state.last_step,
+                first=state.first_step,
+                seconds_between_lines=_SECONDS_BETWEEN_LINES,
+            ) as progress,
             state.interruption.watched(),
         ):
             evaluation = TrainingLoop(state, evaluator, progress).train()
@@ -129,6 +137,7 @@ class TrainingLoop:
         )
         # The last logged step and its time; times of evaluations are added, so that they do not count as training.
         self._last_logged = (state.first_step, time.monotonic())
+        self._last_shown = -math.inf  # time of the last update of the progress
         self._saved_step = state.first_step
         self._loop_started = (state.first_step, time.monotonic())
         self._steps_in_time = (
@@ -202,6 +211,8 @@ class TrainingLoop:
         is_last = step == self._state.last_step
         if is_last or step % run.log_every_steps == 0:
             self._log(step)
+        elif time.monotonic() - self._last_shown > _SECONDS_BETWEEN_UPDATES:
+            self._show(step, self._state.accumulators.results())
         if is_last or step % run.save_checkpoints_steps == 0:
             self._save(step)
         if not is_last:
@@ -244,7 +255,8 @@ class TrainingLoop:
                 f"the loss is {results['loss']} between steps {last_step} and {step}; the newest checkpoint"
                 f" is {state.checkpoints.latest}: lower --learning_rate or raise --num_warmup_steps"
             )
-        examples = (step - last_step) * state.run.train_batch_size
+        examples_of_step = state.task.train_data.examples_in(state.run.train_batch_size)
+        examples = (step - last_step) * examples_of_step
         values = {
             "step": step,
             **results,
@@ -253,10 +265,17 @@ class TrainingLoop:
         }
         state.folder.append_metrics(METRICS_FILE, values)
         state.folder.write_summaries("train", step, values)
-        if state.folder.is_chief:
-            shown = {name: f"{value:.4f}" for name, value in results.items()}
-            shown["examples/s"] = f"{values['examples_per_second']:.1f}"
-            self._progress.update(step, shown)
+        self._show(step, results, values["examples_per_second"])
+
+    def _show(self, step: int, results: Mapping[str, float], speed: float | None = None) -> None:
+        """Shows the progress, with the averages since the last line of the log; a speed is that of such a line."""
+        if not self._state.folder.is_chief:
+            return
+        is_first, self._last_shown = math.isinf(self._last_shown), time.monotonic()
+        shown = {name: f"{value:.4f}" for name, value in results.items()}
+        if speed is not None:
+            shown["examples/s"] = f"{speed:.1f}"
+        self._progress.update(step, shown, is_news=is_first or speed is not None)
 
 
 def evaluate(

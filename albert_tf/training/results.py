@@ -1,9 +1,10 @@
 """What a run reports about itself: the first lines of its output, results.json, and rows of the model card."""
 
+import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from albert_tf.training.run_folder import RESULTS_FILE
+from albert_tf.training.run_folder import METRICS_FILE, RESULTS_FILE
 from albert_tf.training.state import RunState
 
 
@@ -21,18 +22,27 @@ def describe(state: RunState) -> str:
         "folder": run.output_dir,
     }
     if state.task.train_data and run.do_train:
-        examples = state.task.train_data.num_examples
-        size = run.train_batch_size // devices // run.gradient_accumulation_steps
+        data = state.task.train_data
+        examples, rows = data.num_examples, data.records_in(run.train_batch_size)
+        size = rows // devices // run.gradient_accumulation_steps
+        packed = f" in {rows} rows" if data.examples_in(1) != 1 else ""
         lines["batch"] = (
-            f"{run.train_batch_size} = {devices} device(s) x {run.gradient_accumulation_steps} accumulated x {size};"
+            f"{run.train_batch_size}{packed} = {devices} device(s) x {run.gradient_accumulation_steps} accumulated"
+            f" x {size};"
             f" {examples:,} examples, {optimizer.num_train_steps * run.train_batch_size / examples:.1f} epochs"
         )
         lines["schedule"] = (
             f"{optimizer.optimizer}, warm-up to {peak:g} over {optimizer.num_warmup_steps} steps,"
             f" decay to 0 at step {optimizer.num_train_steps}"
         )
-    if state.first_step:
+        if not state.learns():
+            reason = f"raise {state.task.steps_flags} (now {optimizer.num_train_steps})"
+            reason = reason if peak else "raise --learning_rate"
+            lines["WARNING"] = f"every step has learning rate 0, so nothing is learned: {reason}"
+    if state.first_step and run.do_train:
         lines["resumed"] = f"at step {state.first_step}"
+    elif state.first_step:
+        lines["trained"] = f"up to step {state.first_step}"
     lines["chance"] = ", ".join(f"{name} {value:.4f}" for name, value in state.chance.items())
     return "\n".join(f"{name:<10}{text}" for name, text in lines.items() if text)
 
@@ -67,8 +77,11 @@ def write_results(
         results["last"] = last_evaluation
     if collapsed:
         results["collapsed"] = collapsed
-        hint = "another --seed, a lower --learning_rate or more warm-up may help"
-        print(f"COLLAPSED: {collapsed}; {hint}")
+        lines = folder.read_lines(METRICS_FILE) if state.run.do_train else []
+        rate = state.optimizer_config.peak_learning_rate(state.run.train_batch_size)
+        losses = [line["loss"] for line in lines]
+        advice = advice_after_collapse(losses, rate, task.usual_learning_rate)
+        print(f"COLLAPSED: {collapsed}; {advice}")
     if not state.run.do_train:  # an evaluation keeps the results of the training
         of_evaluation = ("eval", "collapsed") if evaluation else ()
         replaced = {name: results[name] for name in of_evaluation if name in results}
@@ -80,6 +93,41 @@ def write_results(
             folder.write_json(RESULTS_FILE, results)
         print(f"results in {folder.file(RESULTS_FILE)}", flush=True)
     return results
+
+
+def advice_after_collapse(losses: Sequence[float], rate: float, usual_rate: float | None) -> str:
+    """What to change after a training whose model gives the same answer to every example.
+
+    A loss that rose by 1 %, or that rose again by more than half of its fall, has diverged. One that changed by less
+    than 5 % has not moved; a rate that is far too high can also be the reason (docs/loss_does_not_move.md).
+
+    Args:
+      losses: of the training, in the order of the log; each is a mean over some steps.
+      rate: the peak learning rate.
+      usual_rate: see `Task.usual_learning_rate`.
+
+    Returns:
+      The end of a sentence.
+    """
+    quarter = max(1, len(losses) // 4)
+    means = [
+        statistics.fmean(losses[start : start + quarter])
+        for start in range(0, len(losses) - quarter + 1, quarter)
+    ]
+    if len(means) > 1:
+        first, last, lowest, highest = losses[0], means[-1], min(means), max(means)
+        change = f"the training loss went from {first:.3f} to {last:.3f}"
+        is_back = lowest < 0.95 * first and last - lowest > (first - lowest) / 2
+        if highest > 1.01 * first or is_back:
+            change += f" over {lowest if is_back else highest:.3f}"
+            return f"{change}, it diverged: a lower --learning_rate or more warm-up may help"
+        if abs(last - first) < 0.05 * first:
+            if usual_rate and rate > usual_rate:
+                reason = f"a lower --learning_rate may help; the default is {usual_rate:g}"
+            else:
+                reason = f"a higher --learning_rate than {rate:g} or more steps may help"
+            return f"{change}, it did not move: {reason}"
+    return "another --seed, a lower --learning_rate or more warm-up may help"
 
 
 def _card(state: RunState, evaluation: Mapping[str, float]) -> dict[str, dict]:

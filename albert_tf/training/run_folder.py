@@ -199,6 +199,12 @@ class RunFolder:
             with self.writing(), tf.io.gfile.GFile(self.file(name), "a") as file:
                 file.write(json.dumps(values) + "\n")
 
+    def read_lines(self, name: str) -> list[dict[str, Any]]:
+        """The lines of a log; none if it is not there."""
+        path = self.file(name)
+        content = files.read_bytes(path) if files.exists(path) else b""
+        return [files.parse_json(line, path) for line in content.splitlines()]
+
     def log_states(self) -> dict[str, dict[str, Any]]:
         """The lengths and checksums of the logs, for the record of a checkpoint; the logs are on the disk then."""
         contents = {}

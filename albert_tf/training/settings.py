@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 from albert_tf.core.settings import LARGEST_INT32, Settings, setting
+from albert_tf.model.config import where_released
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -196,6 +197,7 @@ class RunConfig(Settings):
         "",
         "Model to start from: a TF1 checkpoint, a model folder or the folder of a run.",
         input_path=True,
+        if_missing=where_released,
         **_SAME,
     )
     warm_start_from_shallower: bool = setting(

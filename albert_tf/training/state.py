@@ -70,8 +70,15 @@ class RunState:
 
     def learning_rate(self, step: int) -> float:
         """The learning rate of the update from a step to the next."""
-        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
-        return float(optimizer.schedule(step))
+        return float(self._schedule(step))
+
+    def learns(self) -> bool:
+        """Whether a step of the training has a learning rate above 0."""
+        return bool(tf.reduce_any(self._schedule(tf.range(self.last_step)) > 0))
+
+    @property
+    def _schedule(self) -> optimizers.WarmupPolynomialDecay:
+        return getattr(self.optimizer, "inner_optimizer", self.optimizer).schedule
 
 
 def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> RunState:

@@ -36,6 +36,8 @@ class Task(abc.ABC):
       shown_metrics: metrics in the line about an evaluation; empty shows all.
       keeps: the checkpoint that is evaluated, used for predictions and saved as the model at the end: "last" or "best".
       loss_epsilons: added to the count that a loss is divided by; 0 for a loss without an entry.
+      steps_flags: the flags that decide the number of training steps, for messages.
+      usual_learning_rate: the default for the model; None if there is no such default.
     """
 
     train_data: Data | None = None
@@ -45,6 +47,8 @@ class Task(abc.ABC):
     shown_metrics: tuple[str, ...] = ()
     keeps: str = "last"
     loss_epsilons: Mapping[str, float] = {}
+    steps_flags: str = "--num_train_steps"
+    usual_learning_rate: float | None = None
 
     @property
     def data(self) -> list[Data]:

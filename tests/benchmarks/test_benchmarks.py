@@ -94,7 +94,7 @@ def test_what_is_not_installed_or_not_asked_for_is_left_out(settings):
     absent = Measurement("x", None, needs=("no_such_module",))
     assert run._measured(absent, settings, results, 1) == {
         "status": "left out",
-        "reason": "no_such_module is not installed (pip install albert-tf[peers])",
+        "reason": "no_such_module is not installed (make peers)",
     }
     without_glue = registry.find("fine_tuning.epochs")
     assert run._measured(without_glue, settings, results, 1)["reason"] == "--glue_dir is not given"

@@ -24,6 +24,9 @@ class Own(Base):
 
     size: int = changed(Base, "size", 5)
     kind: str = setting("", "What is done.", choices=("", "a", "b"))
+    name: str = setting(
+        "", "What it is called.", choices=("", *("long-name-" * n for n in (1, 2, 3)))
+    )
     limit: int | None = setting(None, "At most so many.")
     fast: bool = setting(True, "Whether it is fast.")
 
@@ -53,5 +56,18 @@ def test_flags_are_grouped_with_values_defaults_and_explanations():
         "--rate=NUMBER (default: 0.5)\n      Share of it.",
     ):
         assert f"\n  {line}" in text
-    assert len(re.findall(r"^  --", text, re.MULTILINE)) == 6
+    assert len(re.findall(r"^  --", text, re.MULTILINE)) == 7
+    assert (
+        "\n  --name=TEXT\n      What it is called. One of long-name-, long-name-long-name-, "
+        in text
+    )
     assert max(map(len, text.splitlines())) <= 100
+
+
+def test_prose_is_wrapped_and_examples_can_be_copied():
+    prose = "Many words about it. " * 12
+    for indent in ("", "    "):  # formatters of docstrings move examples to the left
+        example = f"{indent}albert-tf do --this=1 \\\n{indent}    --that"
+        text = help_text(f"Does it.\n\n{example}\n\n{prose}\n", [])
+        assert "\n\n    albert-tf do --this=1 \\\n        --that\n\n" in text
+        assert max(map(len, text.splitlines())) <= 100 and text.count("Many words") == 12

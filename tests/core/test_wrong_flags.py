@@ -18,6 +18,7 @@ PROGRAMS = {
     ],
     "run_squad.py": [*FINE_TUNING, "--train_file=README.md"],
     "run_race.py": [*FINE_TUNING, "--data_dir=docs"],
+    "run_tagger.py": [*FINE_TUNING, "--train_file=README.md"],
     "albert_tf.predict": ["--model=docs"],
     "albert_tf.convert": ["--model=docs", "--output_dir=x"],
     "albert_tf.export": ["--model=docs", "--output_dir=x"],

@@ -72,8 +72,7 @@ def find(folder):
 
 
 def schema_of(record_set, max_predictions_per_seq=0):
-    lengths = records.pretraining_lengths(record_set, "input_file", max_predictions_per_seq)
-    return records.pretraining_schema(*lengths)
+    return records.schema_of(record_set, "input_file", max_predictions_per_seq)
 
 
 def training_batches(record_set, num_batches, *, first_step=0, batch=BATCH, seed=3, **options):

@@ -13,7 +13,7 @@ from albert_tf.data_prep import create_finetuning_data
 from albert_tf.data_prep.create_finetuning_data import FineTuningDataSettings
 from tests.helpers import fine_tune_here, make_task, random_features, write_records
 
-TASKS = ["mrpc", "stsb", "tsv", "squad1.1", "squad2.0", "race"]
+TASKS = ["mrpc", "stsb", "tsv", "squad1.1", "squad2.0", "race", "tagging"]
 
 
 @pytest.fixture
@@ -27,6 +27,12 @@ def write(task_files, tiny_pretrained, tmp_path):
         "mrpc": {"task_name": "MRPC", **glue},
         "stsb": {"task_name": "STS-B", **glue},
         "tsv": {"task_name": "tsv", "max_seq_length": 33, **own},
+        "tagging": {
+            "task_name": "tagging",
+            "train_file": str(task_files / "tagging" / "train.conll"),
+            "max_seq_length": 21,
+            "doc_stride": 7,
+        },
         "race": {
             "task_name": "race",
             "data_dir": str(task_files / "RACE"),
@@ -204,7 +210,9 @@ def test_settings_that_make_no_records(write, tmp_path):
 
     assert line("mrpc", task_name="MRCP").startswith("--task_name must be one of CoLA, SST-2, MRPC")
     assert line("tsv", text_columns="") == "--text_columns is required with --task_name=tsv"
-    assert line("mrpc", train_file="x") == "--train_file belongs to --task_name=tsv and to SQuAD"
+    assert (
+        line("mrpc", train_file="x") == "--train_file belongs to --task_name=tsv, tagging and SQuAD"
+    )
     assert line("squad2.0", train_file="") == "--train_file is required for --task_name=squad2.0"
     assert line("tsv", label_column="stars").endswith(
         "has no column 'stars', only 'name', 'review', 'mood'"

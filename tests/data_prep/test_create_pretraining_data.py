@@ -17,9 +17,16 @@ import tensorflow as tf
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import temporary_path
 from albert_tf.data_prep import create_pretraining_data as program
-from albert_tf.data_prep.pretraining import build, plan, record_writer, text_blocks
+from albert_tf.data_prep.pretraining import (
+    build,
+    plan,
+    record_formats,
+    record_writer,
+    text_blocks,
+)
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.text.tokenizer import Tokenizer
+from tests.data.test_pretraining_examples import COMPILED
 from tests.helpers import ROOT, train_spm
 
 MODULE = "data_prep.create_pretraining_data"
@@ -291,6 +298,44 @@ def test_workers_change_nothing(make):
         assert contents(make(str(num_workers), num_shards=4, num_workers=num_workers)) == expected
 
 
+COMPILED_FUNCTIONS = """
+import importlib, sys
+from albert_tf.core.compilation import numba
+from albert_tf.data_prep import create_pretraining_data as program
+from albert_tf.data_prep.pretraining import build
+
+def signatures():
+    modules = map(importlib.import_module, {modules})
+    functions = [function for module in modules for function in vars(module).values()]
+    kind = numba.core.dispatcher.Dispatcher
+    return {{str(function): function.signatures for function in functions if isinstance(function, kind)}}
+
+class Workers(build.Workers):
+    def __enter__(self):
+        global before
+        before = signatures()
+        return super().__enter__()
+
+build.Workers = Workers
+program.main(program.PretrainingDataSettings(**{settings}))
+assert before == signatures() and any(before.values()), (before, signatures())
+"""
+
+
+@pytest.mark.parametrize(("record_format", "masking"), record_formats.RECORD_MAKERS)
+def test_everything_is_compiled_before_workers_start(
+    tmp_path, text_file, spm_model_file, record_format, masking
+):
+    """Or each of them would compile it."""
+    settings = {
+        **{"input_file": text_file, "spm_model_file": spm_model_file, "num_workers": 1},
+        **{"record_format": record_format, "masking": masking, "output_dir": str(tmp_path / "out")},
+    }
+    code = COMPILED_FUNCTIONS.format(modules=COMPILED, settings=settings)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_many_blocks_and_parts_hold_the_same_documents(make, monkeypatch):
     whole = metadata_of(make("whole"))["counts"]
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 2000)
@@ -355,7 +400,7 @@ def test_an_interrupted_run_is_resumed(make, monkeypatch, capsys):
         return encode(features, lengths)
 
     monkeypatch.setattr(record_writer, "encode_examples", interrupted)
-    monkeypatch.setattr(build, "BATCH_EXAMPLES", 64)
+    monkeypatch.setattr(build, "BATCH_RECORDS", 64)
     with pytest.raises(KeyboardInterrupt):
         make(num_shards=4)
     monkeypatch.setattr(build, "tokenize_block", None)  # is not done again

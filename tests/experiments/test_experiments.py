@@ -280,7 +280,9 @@ def test_what_is_measured_later_says_so(tmp_path, monkeypatch):
     about = {"row": "one", "seed": 1, "declared": {}}
     result = Result(str(tmp_path / "one-seed1.json"), about, str(tmp_path / "lock"))
     for commit, name in (("a", "speed"), ("b", "intrinsic")):
-        monkeypatch.setattr("experiments.engine.commit", lambda *_, commit=commit, **__: commit)
+        monkeypatch.setattr(
+            "albert_tf.experiments.engine.commit", lambda *_, commit=commit, **__: commit
+        )
         result.add(name, {}, 0.0)
     found = json.loads((tmp_path / "one-seed1.json").read_text())
     assert found["made"]["commit"] == "a"

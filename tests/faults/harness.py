@@ -8,7 +8,9 @@ that differ only in names and contents that no program reads are copied once.
 import dataclasses
 import errno
 import functools
+import gc
 import hashlib
+import json
 import multiprocessing
 import os
 import pathlib
@@ -19,6 +21,7 @@ import shutil
 import signal
 import socket
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 
@@ -31,7 +34,7 @@ NEED_SPACE = {"open", "write", "mkdir", "link"}
 TIMEOUT = 300  # seconds that a program may take without a change
 
 # Names that differ from run to run: temporary ones, and those that TensorFlow gives.
-_RANDOM_NAMES = re.compile(
+RANDOM_NAMES = re.compile(
     r"(?<=\.albert-tmp-)\d+-\w+|(?<=\.tempstate)\d+|(?<=checkpoint\.tmp)\w+|(?<=tfevents\.).*|(?<=_temp/).+"
 )
 # In names of files whose content no program reads, or is random (the UUID of a SavedModel).
@@ -45,7 +48,13 @@ _WITH_TIMES = ("checkpoint", ".json", ".jsonl", ".md", "SHA256SUMS")
 
 # Programs run in copies of a process that has loaded TensorFlow, but has not used it.
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.faults.harness", "orbit", "tensorflow_text", "numba"])
+_context.set_forkserver_preload(
+    [
+        *("tests.faults.harness", "orbit", "tensorflow_text", "numba", "albert_tf.training.loop"),
+        *("albert_tf.tasks.pretraining.task", "albert_tf.tasks.race.task"),
+        *("albert_tf.tasks.squad.task", "albert_tf.tasks.classification.task"),
+    ]
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,11 +63,13 @@ class Fault:
 
     Attributes:
       at: number of the change, from 0.
-      error: ENOSPC fails this change and all later ones that need space, EIO fails this one; 0 kills the process.
+      error: ENOSPC fails this change and all later ones that need space, EIO fails this one; 0 for none.
+      signal: where there is no error, the process gets it.
     """
 
     at: int
     error: int = 0
+    signal: int = signal.SIGKILL
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,91 +77,139 @@ class Outcome:
     """How a program ended.
 
     Attributes:
+      process: its id.
       status: exit status; -9 if it was killed.
       changes: its changes to files, in order.
       output: what it printed on standard output.
       errors: what it printed on standard error, without lines of progress.
     """
 
+    process: int
     status: int
     changes: list[Change]
     output: str
     errors: list[str]
 
 
-def run_program(
-    arguments: Sequence[object],
-    folder: pathlib.Path,
-    fault: Fault | None = None,
-    *,
-    before_change: Callable[[Change], None] = lambda change: None,
-    eagerly: bool = False,
-) -> Outcome:
-    """Runs a program in a new process.
+class Process:
+    """A new process, which runs one program or several, one after the other.
+
+    TensorFlow is slow where it does something for the first time in a process, so that a second run is several times as
+    fast. To a run, what an earlier one left in memory is that of a new process, but for TensorFlow's own state.
 
     Args:
-      arguments: "-m" and a module, or a script's path from the project's root; then its flags.
-      folder: changes inside it count.
-      fault: what happens when.
-      before_change: called before each change.
       eagerly: whether TensorFlow runs its functions operation by operation, which saves the time of tracing.
     """
-    logs = [folder.with_suffix(suffix) for suffix in (".stdout", ".stderr")]
-    ours, theirs = socket.socketpair()
-    process = _context.Process(
-        target=_run, args=([*map(str, arguments)], theirs, [*map(str, logs)], eagerly)
-    )
-    process.start()
-    theirs.close()
-    changes = []
 
-    def decide(change: Change) -> int:
-        number = len(changes)
-        changes.append(change)
-        before_change(change)
-        if fault is None or number < fault.at:
-            return 0
-        if number == fault.at:
-            if not fault.error:
-                os.kill(process.pid, signal.SIGKILL)
-                return -1
-            return fault.error
-        is_full = fault.error == NO_SPACE and change.operation in NEED_SPACE
-        return fault.error if is_full else 0
+    def __init__(self, *, eagerly: bool = False):
+        self._socket, theirs = socket.socketpair()
+        self._process = _context.Process(target=_serve, args=(theirs, eagerly))
+        self._process.start()
+        theirs.close()
+        _, (self._descriptor,), _, _ = socket.recv_fds(self._socket, 1, 1)
 
-    with ours:
-        _, (descriptor,), _, _ = socket.recv_fds(ours, 1, 1)
+    @property
+    def has_ended(self) -> bool:
+        """Whether it can run nothing more."""
+        return not self._process.is_alive()
+
+    def run(
+        self,
+        arguments: Sequence[object],
+        folder: pathlib.Path,
+        fault: Fault | None = None,
+        *,
+        before_change: Callable[[Change], None] = lambda change: None,
+        ignored: str = "",
+        is_last: bool = False,
+    ) -> Outcome:
+        """Runs a program.
+
+        Args:
+          arguments: "-m" and a module, or a script's path from the project's root; then its flags.
+          folder: changes inside it count.
+          fault: what happens when.
+          before_change: called before each change.
+          ignored: a pattern of paths; changes of these files do not count.
+          is_last: whether the process ends as the program does.
+        """
+        logs = [folder.with_suffix(f".{self._process.pid}.{name}") for name in ("out", "err")]
+        for log in logs:
+            log.write_bytes(b"")
+        message = [[*map(str, arguments)], [*map(str, logs)], is_last]
+        self._socket.send(json.dumps(message).encode())
+        changes = []
+
+        def decide(change: Change) -> int:
+            if ignored and re.search(ignored, change.path):
+                return 0
+            number = len(changes)
+            changes.append(change)
+            before_change(change)
+            if fault is None or number < fault.at:
+                return 0
+            if number == fault.at:
+                if not fault.error:
+                    os.kill(self._process.pid, fault.signal)
+                    return -1 if fault.signal == signal.SIGKILL else 0
+                return fault.error
+            is_full = fault.error == NO_SPACE and change.operation in NEED_SPACE
+            return fault.error if is_full else 0
+
+        status = self._answer_until_end(decide, folder)
+        output, errors = (log.read_text(errors="replace") for log in logs)
+        for log in logs:
+            log.unlink()
+        lines = [line for line in errors.splitlines() if line and not line.endswith(" left")]
+        return Outcome(self._process.pid, status, changes, output, lines)
+
+    def _answer_until_end(self, decide: Callable[[Change], int], folder: pathlib.Path) -> int:
+        """Answers the changes of a program until it ends; returns its status."""
+        listener = system_calls.Listener(self._descriptor, str(folder))
+        poll = select.poll()
+        for waited in (self._descriptor, self._socket, self._process.sentinel):
+            poll.register(waited, select.POLLIN)
+        while True:
+            ready = dict(poll.poll(TIMEOUT * 1000))
+            if not ready:
+                self._process.kill()
+                raise TimeoutError(f"the program has changed nothing for {TIMEOUT} seconds")
+            if ready.get(self._descriptor, 0) & select.POLLIN:
+                listener.answer(decide)
+            elif self._process.sentinel in ready:
+                self._process.join()
+                return self._process.exitcode
+            elif status := self._socket.recv(8) if self._socket.fileno() in ready else b"":
+                return int(status)
+            else:  # the filter's last process has ended, or the other side of the socket is closed
+                for waited in ready:
+                    poll.unregister(waited)
+
+    def end(self) -> None:
+        """Ends the process, if it lives."""
+        self._process.kill()
+        self._process.join()
+        self._socket.close()
+        os.close(self._descriptor)  # calls of child processes that live on fail
+
+
+def run_program(
+    arguments: Sequence[object], folder: pathlib.Path, *others, eagerly: bool = False, **options
+) -> Outcome:
+    """Runs a program in a process of its own; see `Process`."""
+    process = Process(eagerly=eagerly)
     try:
-        _answer_until_end(process, system_calls.Listener(descriptor, str(folder)), decide)
+        return process.run(arguments, folder, *others, is_last=True, **options)
     finally:
-        os.close(descriptor)  # calls of child processes that live on fail
-    process.join()
-    output, errors = (log.read_text(errors="replace") for log in logs)
-    lines = [line for line in errors.splitlines() if line and not line.endswith(" left")]
-    return Outcome(process.exitcode, changes, output, lines)
+        process.end()
 
 
-def _answer_until_end(process, listener, decide) -> None:
-    poll = select.poll()
-    poll.register(listener.descriptor, select.POLLIN)
-    poll.register(process.sentinel, select.POLLIN)
-    while True:
-        ready = dict(poll.poll(TIMEOUT * 1000))
-        if not ready:
-            process.kill()
-            raise TimeoutError(f"the program has changed nothing for {TIMEOUT} seconds")
-        if ready.get(listener.descriptor, 0) & select.POLLIN:
-            listener.answer(decide)
-        elif process.sentinel in ready:
-            return
-        else:  # the filter's last process has ended
-            poll.unregister(listener.descriptor)
-
-
-def _run(arguments: list[str], parent: socket.socket, logs: list[str], eagerly: bool) -> None:
+def _serve(parent: socket.socket, eagerly: bool) -> None:
     """The work of the new process."""
-    for stream, log in enumerate(logs, 1):
-        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+    from absl import app, flags
+
+    from albert_tf.core import files
+
     os.chdir(ROOT)
     if eagerly:
         import tensorflow as tf
@@ -158,10 +217,40 @@ def _run(arguments: list[str], parent: socket.socket, logs: list[str], eagerly: 
         os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
         warnings.simplefilter("ignore")  # tf.data says that it goes on tracing
         tf.config.run_functions_eagerly(True)
-    with parent:
-        listener = system_calls.install_filter()
-        socket.send_fds(parent, [b"0"], [listener])
+    app.define_help_flags()
+    known_flags = set(flags.FLAGS)
+    gc.freeze()
+    listener = system_calls.install_filter()
+    socket.send_fds(parent, [b"0"], [listener])
     os.close(listener)
+    while message := parent.recv(1 << 16):
+        arguments, logs, is_last = json.loads(message)
+        for stream, log in enumerate(logs, 1):
+            descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
+            os.dup2(descriptor, stream)
+            os.close(descriptor)
+        if is_last:
+            return _run(arguments)
+        status = 0
+        try:
+            _run(arguments)
+        except SystemExit as end:
+            status = end.code or 0
+        except BaseException:
+            traceback.print_exc()
+            status = 1
+        # What a new process does not have.
+        for name in set(flags.FLAGS) - known_flags:
+            delattr(flags.FLAGS, name)
+        files._folders_without_leftovers.clear()
+        gc.collect()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent.send(str(status).encode())
+
+
+def _run(arguments: list[str]) -> None:
+    """Runs a program in this process."""
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
@@ -177,7 +266,7 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
     """The files in a folder by their paths, without what differs from run to run; and hidden folders that are empty."""
     values = {}
     for path in sorted(folder.rglob("*")):
-        name = _RANDOM_NAMES.sub("", str(path.relative_to(folder)))
+        name = RANDOM_NAMES.sub("", str(path.relative_to(folder)))
         if path.is_dir():
             if path.name.startswith(".") and not any(path.iterdir()):
                 values[name + "/"] = b""

@@ -187,7 +187,8 @@ class Listener:
         except OSError:  # the process has ended, or the descriptor is not open
             return None
         path = os.path.normpath(path)
-        if not path.startswith(self._folder) or (operation == "mkdir" and os.path.exists(path)):
+        is_none = (operation == "mkdir" and os.path.exists(path)) or path.endswith(" (deleted)")
+        if not path.startswith(self._folder) or is_none:
             return None
         return Change(operation, path, process, tuple(arguments), name)
 

@@ -15,7 +15,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
@@ -25,19 +25,30 @@ from tests.faults.harness import (
     INPUT_OUTPUT,
     NEED_SPACE,
     NO_SPACE,
+    RANDOM_NAMES,
     Fault,
     Outcome,
+    Process,
     States,
     contents,
     run_program,
     state_of,
 )
 from tests.faults.system_calls import Change
-from tests.helpers import MICRO, MINE, ROOT, TINY, random_features, train_spm, write_records
+from tests.helpers import (
+    MICRO,
+    MINE,
+    ROOT,
+    TINY,
+    TRIES_ALL,
+    random_features,
+    train_spm,
+    write_records,
+)
 
 # Number of faults of each kind that are tried of each program.
 SAMPLE = os.environ.get("ALBERT_TEST_FAULTS", "1")
-TRIES_ALL = SAMPLE == "all"
+NUM_SIGNALS = 12
 pytestmark = pytest.mark.skipif(
     not system_calls.is_supported(), reason="needs Linux 5.5 or later with seccomp"
 )
@@ -94,15 +105,14 @@ class Program:
     Attributes:
       command: (inputs, folder for all output) -> its command line.
       prepare: makes what is in the folder before; (inputs, folder).
-      eagerly: see `run_program`.
-      most: number of faults of each kind that ALBERT_TEST_FAULTS=all tries at most; None tries all. A larger number as
-        ALBERT_TEST_FAULTS tries more.
+      eagerly: see `Process`; most of the runs share a process.
+      ignored: a pattern of paths of files that another one of the programs writes.
     """
 
     command: Callable
     prepare: Callable = lambda inputs, output: None
     eagerly: bool = False
-    most: int | None = None
+    ignored: str = ""
 
 
 PROGRAMS: dict[str, Program] = {}
@@ -198,7 +208,7 @@ def export_to_TFLite(inputs, output):
     yield ("--format=tflite",)
 
 
-@program(eagerly=True, most=40)
+@program(eagerly=True)
 def pretraining(inputs, output):
     folder = inputs["folder"]
     yield "run_pretraining.py", f"--input_file={folder / 'records'}"
@@ -216,23 +226,23 @@ def fine_tuning_flags(inputs, task, output):
     yield ("--do_predict",)
 
 
-@program(eagerly=True, most=40)
+@program(eagerly=True)
 def fine_tuning_twice(inputs, output):
     yield from fine_tuning_flags(inputs, "mrpc", output)
     yield "--num_runs=2", "--num_train_steps=1", f"--feature_cache_dir={output / 'cache'}"
 
 
-@program(eagerly=True, most=40)
+@program(eagerly=True)
 def SQuAD(inputs, output):
     yield from fine_tuning_flags(inputs, "squad2.0", output)
 
 
-@program(eagerly=True, most=40)
+@program(eagerly=True)
 def RACE(inputs, output):
     yield from fine_tuning_flags(inputs, "race", output)
 
 
-@program(eagerly=True, most=10)
+@program(eagerly=True, ignored="/(records|vocabulary|intrinsic|pretraining)/")
 def experiments(inputs, output):
     folder = inputs["folder"]
     yield "-m", "experiments", "run", folder / "mine.toml", f"--scale={folder / 'micro.toml'}"
@@ -253,6 +263,7 @@ class Tried:
       program: the program.
       inputs: what it reads.
       output: its folder.
+      process: runs the program again and again; None for a new process for each run.
       states: different states that kills leave.
       outcome: of the run without faults.
       expected: the files that every run must leave.
@@ -265,17 +276,27 @@ class Tried:
     inputs: dict
     output: pathlib.Path
     states: States
+    process: Process | None = None
     outcome: Outcome | None = None
     expected: dict[str, bytes] = dataclasses.field(default_factory=dict)
     restarted: set[str] = dataclasses.field(default_factory=set)
     failures: list[str] = dataclasses.field(default_factory=list)
 
-    def run(self, *arguments, **options) -> Outcome:
+    def run(self, *others, in_new_process: bool = False, **options) -> Outcome:
         """Runs the program with what is in the folder."""
-        command = self.program.command(self.inputs, self.output)
-        return run_program(
-            command, self.output, *arguments, eagerly=self.program.eagerly, **options
-        )
+        command, eagerly = self.program.command(self.inputs, self.output), self.program.eagerly
+        options["ignored"] = self.program.ignored
+        if in_new_process or not eagerly:
+            return run_program(command, self.output, *others, eagerly=eagerly, **options)
+        if self.process is None or self.process.has_ended:
+            self.end()
+            self.process = Process(eagerly=eagerly)
+        return self.process.run(command, self.output, *others, **options)
+
+    def end(self) -> None:
+        """Ends its process."""
+        if self.process:
+            self.process.end()
 
     def reset(self) -> None:
         """Makes the folder as it was before the program ran."""
@@ -284,12 +305,12 @@ class Tried:
         self.program.prepare(self.inputs, self.output)
 
     def finish(self, what: object) -> None:
-        """Gives the command again, which must leave the expected files."""
+        """Gives the command again, which must leave the expected files; each tenth time in a new process."""
         state = state_of(self.output)
         if state in self.restarted:
             return
         self.restarted.add(state)
-        again = self.run()
+        again = self.run(in_new_process=len(self.restarted) % 10 == 0)
         # Programs that do not replace finished models, records or exports say so.
         is_refused = any(
             re.search("holds (a model already|records)|is there already", line)
@@ -326,7 +347,7 @@ class Tried:
     # Those that take longest come first.
     params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in [*PROGRAMS][::-1]],
 )
-def tried(request, inputs, tmp_path_factory) -> Tried:
+def tried(request, inputs, tmp_path_factory) -> Iterator[Tried]:
     """A program, run once without faults."""
     name = request.param
     if name == "records with Beam" and not importlib.util.find_spec("apache_beam"):
@@ -343,22 +364,25 @@ def tried(request, inputs, tmp_path_factory) -> Tried:
     assert tried.outcome.status == 0, tried.outcome
     assert len(tried.outcome.changes) >= 3
     tried.expected = contents(output)
-    return tried
+    yield tried
+    tried.end()
 
 
 def sample(values: list, tried: Tried) -> list:
     """All values, or a few of them."""
-    most = tried.program.most if TRIES_ALL else int(SAMPLE)
-    if most is None or len(values) <= most:
+    if TRIES_ALL or len(values) <= int(SAMPLE):
         return values
-    return sorted(random.Random(tried.name).sample(values, most))
+    return sorted(random.Random(tried.name).sample(values, int(SAMPLE)))
 
 
 def one_of_each_kind(changes: Mapping[int, Change], name: str) -> list[int]:
     """The number of one of the changes that are the same call for files whose names differ in random parts only."""
     shuffled = list(changes)
     random.Random(name).shuffle(shuffled)
-    kinds = {(changes[at].name, re.sub(r"\d\w*", "", changes[at].path)): at for at in shuffled}
+    kinds = {}
+    for at in shuffled:
+        path = re.sub(r"\d\w*", "", RANDOM_NAMES.sub("", changes[at].path))
+        kinds[changes[at].name, path] = at
     return sorted(kinds.values())
 
 
@@ -430,3 +454,19 @@ def test_a_failing_disk_is_one_line_and_nothing_is_lost(tried, error, record_pro
         "seconds": time.monotonic() - started,
     }
     record_property("faults", figures)
+
+
+@pytest.mark.skipif(not TRIES_ALL, reason="takes a minute; ALBERT_TEST_FAULTS=all")
+@pytest.mark.parametrize("tried", ["fine tuning twice"], indirect=True)
+def test_a_signal_to_several_runs_is_one_line_and_the_same_command_continues(tried):
+    numbers = random.Random(5).sample(range(len(tried.outcome.changes)), NUM_SIGNALS)
+    for number in numbers:
+        tried.reset()
+        outcome = tried.run(Fault(number, signal=signal.SIGTERM))
+        what = f"SIGTERM at change {number}: status {outcome.status}, {outcome.errors[-5:]}"
+        if outcome.status not in (0, 128 + signal.SIGTERM) or len(outcome.errors) != bool(
+            outcome.status
+        ):
+            tried.failures.append(what)
+        tried.finish(what)
+    tried.check()

@@ -41,11 +41,10 @@ from tests.formats.test_model_garden import CONFIG as GARDEN_CONFIG
 from tests.formats.test_model_garden import pretrainer
 from tests.formats.test_tf_hub import write_module
 from tests.formats.test_torch_file import legacy_start, table, tensor, write_zip
-from tests.helpers import ROOT, TINY, train_spm, without_checksums
+from tests.helpers import ROOT, TINY, TRIES_ALL, train_spm, without_checksums
 
-ALL = os.environ.get("ALBERT_TEST_FAULTS") == "all"
 PEERS = ROOT / "tests" / "peer_outputs"
-DAMAGES = 225 if ALL else 12  # of each format
+DAMAGES = 225 if TRIES_ALL else 12  # of each format
 SECONDS, MEMORY = 10, 2 << 30  # for each file that is read, besides what the process has
 OWN = ("own", "own_classifier", "own_tf1", "own_export")
 FOREIGN = (
@@ -71,7 +70,7 @@ class Model:
         if weights.vocabulary:
             tokenizer = Tokenizer.from_file(weights.vocabulary)
             assert tokenizer.encode("a cat, 1999,") is not None
-            vocabulary = tokenizer.model_proto
+            vocabulary = tokenizer.content
         predictors.task_settings_of(weights)
         sizes = weights.config.replace(foreign={}).to_dict()
         others = (weights.config.labels, weights.model_class, weights.do_lower_case, weights.task)
@@ -365,7 +364,7 @@ def test_a_random_damage_is_refused_or_changes_nothing(name, models, figures):
     undamaged = model.read()
     generator = random.Random(f"seed 1 {name}")
     contents = {path: path.read_bytes() for path in model.folder.rglob("*") if path.is_file()}
-    paths = sorted(path for path in contents if path.suffix not in (".md", ".pb") or ALL)
+    paths = sorted(path for path in contents if path.suffix not in (".md", ".pb") or TRIES_ALL)
     for number in range(DAMAGES):
         path = generator.choice(paths)
         others = [content for other, content in contents.items() if other != path]
@@ -435,7 +434,7 @@ def test_a_wrong_size_is_refused(name, models, figures):
     path = model.folder / {"safetensors": "config.json", "tf1": "albert_config.json"}[name]
     content = path.read_text()
     for field in FIELDS:
-        for value in WRONG if ALL else WRONG[:4]:
+        for value in WRONG if TRIES_ALL else WRONG[:4]:
             if field == "share_parameters" and name == "safetensors":
                 continue  # its own section decides
             values = {**json.loads(content), field: value}

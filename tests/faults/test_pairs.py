@@ -4,63 +4,62 @@ Programs that write single files are not refused: both finish, and leave complet
 the programs; ALBERT_TEST_FAULTS=all tries all, with several times between both starts.
 """
 
+import concurrent.futures
 import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
 from albert_tf.core.locks import locked
 from tests.faults import test_faults
-from tests.faults.harness import contents
-from tests.faults.test_faults import PROGRAMS, TRIES_ALL
-from tests.helpers import ROOT
+from tests.faults.harness import Fault, Outcome, Process, contents, run_program
+from tests.faults.test_faults import PROGRAMS
+from tests.helpers import TRIES_ALL
 
+pytestmark = test_faults.pytestmark
 inputs = test_faults.inputs  # the fixture
 
-DELAYS = (0.0, 1.0) if TRIES_ALL else (0.0,)  # seconds between both starts
+DELAYS = (0.0, 0.5) if TRIES_ALL else (0.0,)  # seconds between both starts
 WRITE_FILES = ("sentences", "sample corpus", "vocabulary")  # the others write folders
 # Those of Beam may be missing; processes of experiments wait for each other.
 LEFT_OUT = {"records with Beam", "experiments"}
 NAMES = sorted(PROGRAMS.keys() - LEFT_OUT) if TRIES_ALL else ("sentences", "records")
 
 
-def start(name, inputs, output) -> subprocess.Popen:
-    arguments = list(map(str, PROGRAMS[name].command(inputs, output)))
-    return subprocess.Popen(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def run(name, inputs, output, *others) -> Outcome:
+    program = PROGRAMS[name]
+    command = program.command(inputs, output)
+    return run_program(command, output, *others, eagerly=program.eagerly)
 
 
-def finish(process) -> tuple[int, str]:
-    """The exit status and the errors of a process."""
-    errors = process.communicate(timeout=300)[1]
-    return process.returncode, errors
+def run_two(name, inputs, output, delay: float) -> list[Outcome]:
+    """Starts a program twice, so many seconds apart."""
+    command, outcomes = PROGRAMS[name].command(inputs, output), []
+    processes = [Process(eagerly=PROGRAMS[name].eagerly) for _ in range(2)]
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        for process in processes:
+            outcomes.append(threads.submit(process.run, command, output, is_last=True))
+            time.sleep(delay)
+    for process in processes:
+        process.end()
+    return [outcome.result() for outcome in outcomes]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_of_two_processes_none_disturbs_the_other(name, inputs, tmp_path):
     output = tmp_path / "output"
     empty(name, inputs, output)
-    assert finish(start(name, inputs, output))[0] == 0
+    assert run(name, inputs, output).status == 0
     alone = contents(output)
     for delay in DELAYS:
         empty(name, inputs, output)
-        first = start(name, inputs, output)
-        time.sleep(delay)
-        second = start(name, inputs, output)
-        outcomes = {first: finish(first), second: finish(second)}
-        assert 0 in [status for status, _ in outcomes.values()], outcomes
-        check_refusal(name, *outcomes[first], other=second)
-        check_refusal(name, *outcomes[second], other=first)
+        outcomes = run_two(name, inputs, output, delay)
+        assert 0 in [outcome.status for outcome in outcomes], outcomes
+        for outcome, other in zip(outcomes, outcomes[::-1], strict=True):
+            check_refusal(name, outcome, other)
         assert contents(output) == alone
 
 
@@ -71,14 +70,14 @@ def empty(name, inputs, output) -> None:
     PROGRAMS[name].prepare(inputs, output)
 
 
-def check_refusal(name: str, status: int, errors: str, *, other: subprocess.Popen) -> None:
+def check_refusal(name: str, outcome: Outcome, other: Outcome) -> None:
     """Checks that a process succeeded, or was refused because of the other one."""
-    assert "Traceback" not in errors
-    if status:
-        assert status == 1 and name not in WRITE_FILES
+    if outcome.status:
+        (line,) = outcome.errors
+        assert outcome.status == 1 and name not in WRITE_FILES
         # It may come when the other one has finished.
         finished = "holds a model already|holds records|is there already"
-        assert re.search(rf"is in use by .* \(process {other.pid} on |{finished}", errors), errors
+        assert re.search(rf"is in use by .* \(process {other.process} on |{finished}", line), line
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in WRITE_FILES])
@@ -89,21 +88,16 @@ def test_a_folder_in_use_is_refused_and_stays_as_it_is(name, inputs, tmp_path):
         if str(argument).startswith("--output_dir=")
     ]
     with locked(folder):
-        status, errors = finish(start(name, inputs, tmp_path))
+        outcome = run(name, inputs, tmp_path)
         assert os.listdir(folder) == [".lock"]
-    assert status == 1
-    line = errors.splitlines()[-1]
+    assert outcome.status == 1
+    (line,) = outcome.errors
     assert f"--output_dir={folder} is in use by " in line and f"(process {os.getpid()} on" in line
-    assert "Traceback" not in errors
 
 
 def test_a_run_can_go_on_when_the_process_that_had_its_folder_is_killed(inputs, tmp_path):
-    first = start("records", inputs, tmp_path)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "records" / ".lock").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    first.send_signal(signal.SIGKILL)
-    assert finish(first)[0] == -9
-    status, errors = finish(start("records", inputs, tmp_path))
-    assert status == 0, errors
+    assert run("records", inputs, tmp_path, Fault(9)).status == -signal.SIGKILL
+    assert ".lock" in os.listdir(tmp_path / "records")
+    outcome = run("records", inputs, tmp_path)
+    assert outcome.status == 0, outcome
     assert ".lock" not in os.listdir(tmp_path / "records")

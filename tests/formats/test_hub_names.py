@@ -200,7 +200,7 @@ def test_without_huggingface_hub(tmp_path):
         text=True,
         timeout=120,
     )
-    assert "need huggingface_hub; pip install albert-tf[hub]" in process.stdout, process.stderr
+    assert "need huggingface_hub; pip install huggingface_hub" in process.stdout, process.stderr
 
 
 def test_flags_take_names():

@@ -15,6 +15,7 @@ from albert_tf import AlbertConfig, UserError, load_pretrained, save_pretrained
 from albert_tf.formats import pretrained
 from albert_tf.formats.tokenizer_files import tokenizer_files
 from albert_tf.model import heads
+from albert_tf.serving import predictors
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import (
     BATCH,
@@ -174,7 +175,7 @@ def test_parts_of_the_pretraining_model(tmp_path, architecture):
 
 def test_a_head_that_is_not_ours_is_ignored(tmp_path):
     folder = peer_folder(tmp_path, "classifier")
-    set_config(folder, architectures=["AlbertForTokenClassification"])
+    set_config(folder, architectures=["AlbertForSomethingElse"])
     report = loaded_report(folder)
     assert sorted(report.ignored) == ["classifier.bias", "classifier.weight"]
     assert all(name.startswith("cls/") for name in report.initialised)
@@ -375,7 +376,7 @@ def test_every_class_of_ours_keeps_its_variables(tmp_path):
         loaded = load_pretrained(tmp_path / name)
         assert type(loaded) is cls
         for key, variable in model.named_variables().items():
-            if cls is heads.AlbertForSpan and "pooler" in key:
+            if cls.hf_architecture and not cls.uses_pooler and "pooler" in key:
                 continue  # its class in transformers has none
             np.testing.assert_array_equal(loaded.named_variables()[key], variable, err_msg=key)
 
@@ -433,9 +434,7 @@ def test_tokenizer_files_are_written_and_read(tmp_path, vocabulary):
 
 def test_scores_are_those_of_the_sentencepiece_model(vocabulary):
     tokenizer = Tokenizer.from_file(vocabulary)
-    content = tokenizer_files(
-        tokenizer.model_proto, do_lower_case=True, max_length=17, source="here"
-    )
+    content = tokenizer_files(tokenizer, max_length=17)
     scores = json.loads(content["tokenizer.json"])["model"]["vocab"]
     num_never = 0
     for id, (piece, score) in enumerate(scores):
@@ -451,9 +450,11 @@ def test_scores_are_those_of_the_sentencepiece_model(vocabulary):
 @pytest.mark.parametrize(
     "content", [b"", b"no model", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x02\x12"]
 )
-def test_what_is_no_sentencepiece_model(content):
-    with pytest.raises(UserError, match="^here: "):
-        tokenizer_files(content, do_lower_case=True, max_length=17, source="here")
+def test_what_is_no_sentencepiece_model(tmp_path, content):
+    path = tmp_path / "wrong.model"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"^{path}: "):
+        save_pretrained(heads.AlbertForPreTraining(TINY), tmp_path, spm_model_file=str(path))
 
 
 TEXTS = [
@@ -538,6 +539,7 @@ HEADS = {
     "AlbertForSequenceClassification": heads.AlbertForSequenceClassification,
     "AlbertForQuestionAnswering": heads.AlbertForSpan,
     "AlbertForMultipleChoice": heads.AlbertForMultipleChoice,
+    "AlbertForTokenClassification": heads.AlbertForTokenClassification,
 }
 
 
@@ -649,7 +651,7 @@ def opened_there(ours, folder, peers):
 @pytest.mark.parametrize("num_labels", [1, 2, 3])
 @pytest.mark.parametrize("name", HEADS)
 def test_heads_agree_both_ways(tmp_path, peers, name, num_labels):
-    if num_labels != 2 and name != "AlbertForSequenceClassification":
+    if num_labels != 2 and not name.endswith("Classification"):
         pytest.skip("has no labels")
     values = SIZES["groups"]
     theirs = their_model(peers, name, {**values, "num_labels": num_labels})
@@ -665,9 +667,7 @@ def test_heads_agree_both_ways(tmp_path, peers, name, num_labels):
     assert max(there, here) < TOLERANCE
 
 
-@pytest.mark.parametrize(
-    "name", [*HEADS, "AlbertModel", "AlbertForMaskedLM", "AlbertForTokenClassification"]
-)
+@pytest.mark.parametrize("name", [*HEADS, "AlbertModel", "AlbertForMaskedLM"])
 def test_every_class_of_theirs_is_read(tmp_path, peers, name):
     theirs = their_model(peers, name, SIZES["groups"])
     theirs.save_pretrained(tmp_path)
@@ -717,6 +717,19 @@ def test_text_classification_pipeline(tmp_path, peers, vocabulary):
     probabilities = tf.nn.softmax(model(inputs)["logits"])[0].numpy()
     expected = dict(zip(("same", "other", "unclear"), probabilities, strict=True))
     assert {row["label"]: row["score"] for row in found} == pytest.approx(expected, abs=TOLERANCE)
+
+
+def test_token_classification_pipeline(tmp_path, peers, vocabulary):
+    cls = heads.AlbertForTokenClassification
+    our_folder(tmp_path, cls, vocabulary, "O", "B-PER", "I-PER", task_name="tagging")
+    words = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "dogs"]
+    text = " ".join(words)
+    pipeline = peers.pipeline("token-classification", model=str(tmp_path), ignore_labels=[])
+    found = {row["start"] + (text[row["start"]] == " "): row["entity"] for row in pipeline(text)}
+    (answer,) = predictors.load_predictor(str(tmp_path)).predict([{"tokens": words}])
+    starts = np.cumsum([0, *(len(word) + 1 for word in words)])[:-1]
+    assert [found[start] for start in starts] == answer["tags"]
+    assert len(set(answer["tags"])) > 1
 
 
 def test_regression_pipeline_gives_the_number(tmp_path, peers, vocabulary):

@@ -75,6 +75,13 @@ def test_an_unmatched_encoder_variable_is_an_error(tmp_path):
         load_pretrained(tmp_path)
 
 
+def test_the_name_of_a_released_model_is_answered_with_its_places():
+    with pytest.raises(
+        UserError, match=r"albert_large_v1: no such model; .* hf:albert/albert-large-v1,"
+    ):
+        load_pretrained("albert_large_v1")
+
+
 def test_missing_heads_are_reported_not_refused(tmp_path):
     source = AlbertForPreTraining(TINY, seed=1)
     save_pretrained(source, tmp_path)

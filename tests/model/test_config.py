@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 
 from albert_tf.core.errors import UserError
-from albert_tf.model.config import MODEL_SIZES, AlbertConfig
+from albert_tf.model.config import MODEL_SIZES, AlbertConfig, where_released
 from albert_tf.training.settings import OptimizerConfig, RunConfig
+from tests.helpers import ROOT
 
 SMALL = {"vocab_size": 30, "embedding_size": 4, "hidden_size": 12, "num_attention_heads": 3}
 
@@ -130,6 +132,25 @@ def test_contradicting_run_settings_are_refused_by_flag(changes, flag):
 def test_warmup_must_end_within_training():
     with pytest.raises(UserError, match="--num_warmup_steps"):
         OptimizerConfig(num_train_steps=10, num_warmup_steps=11)
+
+
+def test_every_released_size_is_found_by_the_names_that_users_write():
+    sizes = [name for name in MODEL_SIZES if name.startswith("albert-")]
+    assert len(sizes) == 8
+    for name in sizes:
+        archive = f"albert_models/{name.replace('-', '_')}.tar.gz"
+        for spelling in (name, name.replace("-", "_"), f"albert/{name}", name.upper()):
+            where = where_released(spelling)
+            assert f" hf:albert/{name}," in where and where.endswith(archive), spelling
+    assert where_released("albert-base") == where_released("albert-base-v2")
+    for other in ("bert-base", "albert-tiny-v2", "albert-base-v3", "runs/base", ""):
+        assert where_released(other) == ""
+
+
+def test_the_readme_gives_the_same_addresses():
+    readme = (ROOT / "README.md").read_text()
+    found = re.findall(r"hf:[\w/-]+|https:[\w/.]+", where_released("albert-base-v2"))
+    assert len(found) == 2 and all(f"`{place}`" in readme for place in found)
 
 
 def test_every_field_has_a_help_text():

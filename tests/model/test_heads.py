@@ -23,6 +23,7 @@ LABELS = ("no", "perhaps", "yes")
 CHOICES = 5
 CLASSIFIER, CHOICE = heads.AlbertForSequenceClassification, heads.AlbertForMultipleChoice
 SPAN, SPAN_OR_NONE = heads.AlbertForSpan, heads.AlbertForSpanOrNone
+TAGGER = heads.AlbertForTokenClassification
 
 
 def make(cls, seed=3, **changes):
@@ -68,6 +69,7 @@ def log_softmax(logits):
 
 HEADS = {
     CLASSIFIER: ({"output_weights": (3, 20), "output_bias": (3,)}, {"logits": (6, 3)}),
+    TAGGER: ({"output_weights": (3, 20), "output_bias": (3,)}, {"logits": (6, 11, 3)}),
     CHOICE: ({"output_weights": (1, 20), "output_bias": (1,)}, {"logits": (6, 5)}),
     SPAN: (
         {"cls/squad/output_weights": (2, 20), "cls/squad/output_bias": (2,)},
@@ -133,6 +135,13 @@ def test_classifier_equals_numpy():
     model, features = make(CLASSIFIER), features_for(CLASSIFIER)
     v, pooled = values(model), model.encoder(features)["pooled_output"].numpy()
     expected = pooled @ v["output_weights"].T + v["output_bias"]
+    np.testing.assert_allclose(model(features)["logits"], expected, atol=1e-5)
+
+
+def test_tagger_equals_numpy():
+    model, features = make(TAGGER), features_for(TAGGER)
+    v, hidden = values(model), model.encoder(features)["sequence_output"].numpy()
+    expected = hidden @ v["output_weights"].T + v["output_bias"]
     np.testing.assert_allclose(model(features)["logits"], expected, atol=1e-5)
 
 
@@ -252,7 +261,9 @@ def test_padding_changes_no_score_of_an_answer(span_or_none):
 # --- Training
 
 
-@pytest.mark.parametrize("cls", [CLASSIFIER, CHOICE, SPAN_OR_NONE], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize(
+    "cls", [CLASSIFIER, TAGGER, CHOICE, SPAN_OR_NONE], ids=lambda cls: cls.__name__
+)
 def test_dropout_of_heads_is_on_only_in_training(cls):
     features = features_for(cls)
     if cls is SPAN_OR_NONE:
@@ -281,7 +292,13 @@ def test_dropout_of_heads_keeps_the_mean():
     assert np.all(np.abs(np.mean(draws, axis=0) - plain) < 5 * spread)
 
 
-TRAINED = {CLASSIFIER: "tsv", CHOICE: "race", SPAN: "squad1.1", SPAN_OR_NONE: "squad2.0"}
+TRAINED = {
+    CLASSIFIER: "tsv",
+    TAGGER: "tagging",
+    CHOICE: "race",
+    SPAN: "squad1.1",
+    SPAN_OR_NONE: "squad2.0",
+}
 
 
 @ALL
@@ -291,14 +308,16 @@ def test_every_variable_learns(cls, task_flags):
     table = task.tables["train"]
     features = table.batch(np.arange(len(table)), table.lengths.max(), task.source.names("train"))
     features = {name: tf.constant(value) for name, value in features.items()}
-    model = make(cls, max_position_embeddings=64)
+    labels = TINY.with_labels(task.labels, task.task_name).foreign
+    model = make(cls, max_position_embeddings=64, foreign=labels)
     with tf.GradientTape() as tape:
         losses = task.losses(model(features, training=True, seed=tf.constant([1, 2])), features)
         total = tf.add_n([ratio.sum for ratio in losses.values()])
     gradients = tape.gradient(total, model.named_variables())
     without = {name for name, gradient in gradients.items() if gradient is None}
-    is_span = cls in (SPAN, SPAN_OR_NONE)
-    assert without == ({"bert/pooler/dense/kernel", "bert/pooler/dense/bias"} if is_span else set())
+    pooler = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
+    assert without == (set() if cls.uses_pooler else pooler)
+    assert cls.uses_pooler == (cls in (CLASSIFIER, CHOICE))
     largest = {
         name: np.abs(tf.convert_to_tensor(gradient)).max()
         for name, gradient in gradients.items()
@@ -352,6 +371,7 @@ def test_saved_model_names_the_hugging_face_class(cls, tmp_path):
     assert set(heads.MODEL_CLASSES.values()) == {*HEADS, heads.AlbertForPreTraining}
     architectures = {
         CLASSIFIER: ["AlbertForSequenceClassification"],
+        TAGGER: ["AlbertForTokenClassification"],
         CHOICE: ["AlbertForMultipleChoice"],
         SPAN: ["AlbertForQuestionAnswering"],
         SPAN_OR_NONE: [],

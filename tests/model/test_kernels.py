@@ -98,40 +98,49 @@ def test_split_heads_equals_three_reshaped_parts(dtype):
         assert_equal(actual, expected, dtype)
 
 
-def padding_bias():
-    """Attention bias [B, 1, 1, M]: the first example has two padding positions."""
-    num_tokens = tf.constant([LENGTH - 2, LENGTH])[:, None, None, None]
-    return tf.where(tf.range(LENGTH) < num_tokens, 0.0, -10000.0)
-
-
-def block_diagonal_bias():
-    """Attention bias [B, 1, L, M]: positions of one row see only those of the same part; two padding positions."""
-    part = tf.constant([[1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 1, 2, 2, 2]])
-    is_same = (part[:, :, None] == part[:, None, :]) & (part[:, None, :] != 0)
-    return tf.where(is_same, 0.0, -10000.0)[:, None]
+# The first row ends with two padding positions.
+IS_TOKEN = tf.constant([[1, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1, 1]])
+EXAMPLE_NUMBERS = tf.constant([[1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 1, 2, 3, 3]])
+MASKS = {
+    "padding": (
+        operations.padding_mask(IS_TOKEN),
+        tf.where(IS_TOKEN == 1, 0.0, -10000.0)[:, None, None],
+    ),
+    "examples": (
+        operations.example_mask(EXAMPLE_NUMBERS, 4),
+        tf.where(
+            # What a padding position attends to is of no use to anybody.
+            (EXAMPLE_NUMBERS[:, :, None] == EXAMPLE_NUMBERS[:, None]) & (IS_TOKEN[:, None] == 1)
+            | (IS_TOKEN[:, :, None] == 0),
+            0.0,
+            -10000.0,
+        )[:, None],
+    ),
+}
 
 
 @pytest.mark.parametrize("on_cpu", [True, False])
-@pytest.mark.parametrize("attention_bias", [padding_bias, block_diagonal_bias])
+@pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("drop", [None, half_dropped])
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_attention_equals_its_definition(dtype, drop, attention_bias, on_cpu, monkeypatch):
+def test_attention_equals_its_definition(dtype, drop, mask, on_cpu, monkeypatch):
+    is_padding_mask, (mask, bias) = mask == "padding", MASKS[mask]
     monkeypatch.setattr(kernels, "_is_on_cpu", lambda: on_cpu)
     heads = [random(seed, BATCH, HEADS, LENGTH, HEAD, dtype=dtype) for seed in (7, 8, 9)]
 
     def definition(query, key, value):
         scores = tf.einsum("BNLH,BNMH->BNLM", query / HEAD**0.5, key)
-        probabilities = tf.nn.softmax(tf.cast(scores, tf.float32) + attention_bias())
+        probabilities = tf.nn.softmax(tf.cast(scores, tf.float32) + bias)
         probabilities = (drop or tf.identity)(tf.cast(probabilities, value.dtype))
         return tf.einsum("BNLM,BNMH->BNLH", probabilities, value)
 
     expected = values_and_gradients(definition, *heads)
     for module in (operations, kernels):
         actual = values_and_gradients(
-            lambda *heads, module=module: module.attention(*heads, attention_bias(), drop), *heads
+            lambda *heads, module=module: module.attention(*heads, mask, drop), *heads
         )
         assert_equal(actual, expected, dtype)
-        if attention_bias is padding_bias:
+        if is_padding_mask:
             _, _, key_gradient, value_gradient = actual
             assert not key_gradient[0, :, -2:].any()
             assert not value_gradient[0, :, -2:].any()
@@ -143,7 +152,7 @@ def test_softmax_in_bfloat16_rounds_once():
     query *= 3
     scores = tf.cast(tf.matmul(query / 4, key, transpose_b=True), tf.float32)
     expected = tf.cast(tf.nn.softmax(scores), tf.bfloat16)
-    actual = kernels._probabilities(query, key, tf.zeros([4, 1, 1, 50]))
+    actual = kernels._probabilities(query, key, operations.padding_mask(tf.ones([4, 50])))
     np.testing.assert_allclose(
         tf.cast(actual, tf.float32), tf.cast(expected, tf.float32), rtol=0.02, atol=1e-6
     )

@@ -14,6 +14,7 @@ from albert_tf.data_prep import split_sentences, text_files
 from albert_tf.tasks.classification import tsv
 from albert_tf.tasks.race.passages import read_race
 from albert_tf.tasks.squad.windows import read_squad
+from albert_tf.tasks.tagging import conll, entities
 from tests.properties.strategies import JSON, TEXTS, broken
 
 
@@ -70,6 +71,34 @@ def test_any_bytes_are_a_tsv_file_or_refused_in_one_line(folder, content, label)
     check_one_line(tsv.find_labels, path, flag="train_file", label_column="label")
     path = write(folder / "any.tsv", content)
     check_one_line(tsv.read_own, path, flag="train_file", **columns)
+
+
+# --- Tagged words
+
+COLUMNS = {"token_column": "first", "tag_column": "last", "flag": "train_file"}
+TAGS = ["O", "B-A", "I-A", "B-C-D", "I-C-D"]
+SENTENCES = st.lists(
+    st.lists(st.tuples(FIELDS.filter(str.strip), st.sampled_from(TAGS)), min_size=1), min_size=1
+)
+
+
+@given(sentences=SENTENCES, end=st.sampled_from(["\n", "\r\n"]), bom=st.booleans())
+def test_tagged_words_are_read_as_they_are(folder, sentences, end, bom):
+    sentences = [[("Ann", "B-A")], *sentences]
+    lines = ["\t".join(row) for sentence in sentences for row in [*sentence, ()]]
+    path = write(folder / "words.conll", "\ufeff" * bom + end.join(lines))
+    file = conll.read_tagged(path, need_tags=True, **COLUMNS)
+    expected = [[word.strip() for word, _ in sentence] for sentence in sentences]
+    assert [list(sentence.words) for sentence in file.sentences] == expected
+    tags = [entities.to_iob2([tag for _, tag in sentence]) for sentence in sentences]
+    assert [list(row) for row in file.tags] == tags
+
+
+@given(content=st.binary(max_size=200) | TEXTS.map(str.encode), need_tags=st.booleans())
+def test_any_bytes_are_tagged_words_or_refused_in_one_line(folder, content, need_tags):
+    for start in (b"", b"Ann\tB-A\n"):
+        path = write(folder / "any.conll", start + content)
+        check_one_line(conll.read_tagged, path, need_tags=need_tags, **COLUMNS)
 
 
 # --- SQuAD

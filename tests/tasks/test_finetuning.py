@@ -1,7 +1,9 @@
 """Fine-tuning from flags to files: every task in every mode, the best checkpoint, and what must change no number."""
 
+import dataclasses
 import json
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -16,13 +18,27 @@ import tensorflow as tf
 from albert_tf import load_pretrained
 from albert_tf.data.records import EXAMPLE_WEIGHTS
 from albert_tf.model import heads
-from tests.helpers import ROOT, fine_tune_here, make_task
+from albert_tf.tasks import registry
+from albert_tf.tasks.tagging import entities
+from albert_tf.training.devices import make_strategy
+from albert_tf.training.results import describe
+from albert_tf.training.state import start_run
+from tests.helpers import (
+    ROOT,
+    RUNNERS,
+    fine_tune_here,
+    fine_tuning_settings,
+    fine_tuning_task,
+    make_task,
+    without_checksums,
+)
 
-TASKS = ["mrpc", "stsb", "tsv", "squad1.1", "squad2.0", "race"]
+TASKS = ["mrpc", "stsb", "tsv", "squad1.1", "squad2.0", "race", "tagging"]
 MODEL_CLASSES = {
     "squad1.1": heads.AlbertForSpan,
     "squad2.0": heads.AlbertForSpanOrNone,
     "race": heads.AlbertForMultipleChoice,
+    "tagging": heads.AlbertForTokenClassification,
 }
 ALWAYS = {"eval.npz", "eval_errors.txt", "predict.npz"}
 ANSWERS = {
@@ -35,6 +51,7 @@ FILES = {
     "stsb": {*ALWAYS, "predictions.tsv", "STS-B.tsv", "SHA256SUMS"},
     "tsv": {*ALWAYS, "predictions.tsv"},
     "race": {*ALWAYS, "predictions.tsv"},
+    "tagging": {*ALWAYS, "predictions.conll", "eval_predictions.conll"},
     "squad1.1": {*ALWAYS, *ANSWERS},
     "squad2.0": {*ALWAYS, *ANSWERS, "null_odds.json", "eval_null_odds.json", "null_threshold.json"},
 }
@@ -67,7 +84,7 @@ def assert_same_predictions(first: dict, second: dict) -> None:
     assert first.keys() == second.keys()
     for name, values in first.items():
         others = second[name]
-        if values.ndim == 2:
+        if values.ndim > 1:
             width = min(values.shape[1], others.shape[1])
             assert np.all(~np.isfinite(values[:, width:])) and np.all(
                 ~np.isfinite(others[:, width:])
@@ -138,31 +155,25 @@ def test_evaluation_depends_on_neither_batch_nor_lengths(task, finished, tmp_pat
 
 def only_unlabelled(task: str, task_files: pathlib.Path, folder: pathlib.Path) -> list[str]:
     """Flags of a task that name nothing but data without labels."""
-    tsv = task_files / "tsv" / "test.tsv"
-    questions = task_files / "squad" / "questions.json"
-    short = ["--max_seq_length=40", "--doc_stride=13", "--max_query_length=9"]
-    windows = [f"--predict_file={questions}", *short, "--max_answer_length=6"]
     if task == "tsv":
-        return [
-            "--task_name=tsv",
-            f"--predict_file={tsv}",
-            "--text_columns=review",
-            "--id_column=name",
-            "--max_seq_length=33",
-        ]
+        return [f"--predict_file={task_files / 'tsv' / 'test.tsv'}"]
     if task.startswith("squad"):
-        return [f"--version={task.removeprefix('squad')}", *windows]
+        return [f"--predict_file={task_files / 'squad' / 'questions.json'}"]
+    if task == "tagging":
+        return [f"--predict_file={task_files / 'tagging' / 'test.conll'}"]
     if task == "race":
         shutil.copytree(task_files / "RACE" / "test", folder / "RACE" / "test")
-        return [f"--data_dir={folder / 'RACE'}", "--max_seq_length=48", "--max_qa_length=17"]
+        return [f"--data_dir={folder / 'RACE'}"]
     name = {"mrpc": "MRPC", "stsb": "STS-B"}[task]
     (folder / name).mkdir()
     shutil.copy(task_files / "glue" / name / "test.tsv", folder / name / "test.tsv")
-    return [f"--task_name={name}", f"--data_dir={folder}", "--max_seq_length=33"]
+    return [f"--data_dir={folder}"]
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_finished_run_predicts_without_any_label(task, finished, task_files, tmp_path):
+def test_a_finished_run_predicts_with_its_own_settings_without_any_label(
+    task, finished, task_files, tmp_path
+):
     run = finished(task)
     folder = tmp_path / "run"
     shutil.copytree(run.folder, folder)
@@ -181,6 +192,114 @@ def test_a_finished_run_predicts_without_any_label(task, finished, task_files, t
     # What the training has written stays.
     for name in ("results.json", "config.json", "metrics.jsonl", "eval_metrics.jsonl"):
         assert (folder / name).read_bytes() == (run.folder / name).read_bytes(), name
+
+
+EVAL_FILES = {
+    "tsv": "--eval_file={tasks}/tsv/dev.tsv",
+    "squad1.1": "--eval_file={tasks}/squad/dev-v1.1.json",
+    "race": "--data_dir={tasks}/RACE",
+}
+
+
+@pytest.mark.parametrize("task", EVAL_FILES)
+def test_a_model_folder_is_evaluated_with_the_settings_of_its_training(
+    task, finished, task_files, tmp_path, capsys
+):
+    run = finished(task)
+    flags = [EVAL_FILES[task].format(tasks=task_files), "--do_train=false", "--num_workers=1"]
+    start = f"--init_checkpoint={run.folder / 'model'}"
+    results = fine_tune_here(run.runner, *flags, start, f"--output_dir={tmp_path}")
+    assert results["eval"] == pytest.approx(run.results["eval"], rel=1e-4, abs=1e-5)
+    assert "  head: its own\n" in capsys.readouterr().out
+
+
+def test_a_model_folder_answers_with_the_threshold_that_its_run_chose(
+    finished, task_files, tmp_path
+):
+    run = finished("squad2.0")
+    model = without_checksums(shutil.copytree(run.folder / "model", tmp_path / "model"))
+    flags = [f"--predict_file={task_files / 'squad' / 'questions.json'}", "--num_workers=1"]
+    flags += ["--do_train=false", "--do_eval=false", "--do_predict"]
+
+    def answers(folder: str) -> dict[str, str]:
+        start = [f"--init_checkpoint={model}", f"--output_dir={tmp_path / folder}"]
+        fine_tune_here(run.runner, *flags, *start)
+        return json.loads((tmp_path / folder / "predictions" / "predictions.json").read_text())
+
+    assert answers("own") == json.loads((run.folder / "predictions/predictions.json").read_text())
+    config = json.loads((model / "config.json").read_text())
+    chosen = json.loads((run.folder / "predictions" / "null_threshold.json").read_text())
+    assert config["albert_tf"]["task"]["null_threshold"] == chosen["null_threshold"]
+    config["albert_tf"]["task"]["null_threshold"] = -1000.0
+    (model / "config.json").write_text(json.dumps(config))
+    assert set(answers("another").values()) == {""}
+
+
+def test_a_run_of_one_step_is_warned_of(task_flags, tmp_path):
+    runner, flags = task_flags["race"]
+    flags = [flag for flag in flags if "num_train_steps" not in flag]
+    flags += ["--num_train_epochs=0.1", "--do_eval=false", f"--output_dir={tmp_path}"]
+    run, optimizer, config = fine_tuning_settings(runner, *flags)
+    with make_strategy(run).scope():
+        state = start_run(fine_tuning_task(runner)(config, run), run, optimizer)
+    advice = "raise --num_train_epochs or --num_train_steps (now 1)"
+    assert f"so nothing is learned: {advice}" in describe(state)
+
+
+def test_training_takes_no_settings_of_a_finished_run(finished):
+    run = finished("squad1.1")
+    files = [flag for flag in run.flags if "_file=" in flag]
+    flags = [*files, "--version=1.1", f"--init_checkpoint={run.folder}", "--max_query_length=9"]
+    _, _, config = fine_tuning_settings(run.runner, *flags, "--output_dir=unused")
+    assert config.doc_stride == 128
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_all_that_features_are_made_with_belongs_to_the_model(task, finished):
+    run = finished(task)
+    *_, config = fine_tuning_settings(run.runner, *run.flags, "--output_dir=unused")
+    source = registry.resolve(RUNNERS[run.runner].source)(config)
+    _, settings = source.feature_function
+    names = {field.name for field in dataclasses.fields(settings)} - {"tokenizer"}
+    assert names <= {*config.names(of_model="fixed")}
+    model = json.loads((run.folder / "model" / "config.json").read_text())["albert_tf"]["task"]
+    belonging = {**config.of_model(config.to_dict())}
+    # In tokenizer_config.json.
+    assert (belonging.pop("do_lower_case"), belonging.pop("keep_accents")) == (True, False)
+    assert belonging.items() <= model.items()
+
+
+def test_a_run_says_how_many_texts_are_cut_also_with_features_from_the_cache(
+    task_flags, tmp_path, capsys
+):
+    lines = {
+        "mrpc": "22 texts, 4 of them (18 %) cut at --max_seq_length=25; 95 % have at most 29 tokens",
+        "squad2.0": "9 questions, 6 of them (67 %) with a context that needs several windows of"
+        " --max_seq_length=40; 21 windows, 4 at most",
+        "race": "10 questions with passage and option, 10 of them (100 %) cut at --max_seq_length=48;"
+        " 95 % have at most 77 tokens",
+    }
+    for task, line in lines.items():
+        runner, flags = task_flags[task]
+        short = ["--max_seq_length=25"] if task == "mrpc" else []
+        outputs = []
+        for _ in range(2):
+            make_task(runner, *flags, *short, f"--feature_cache_dir={tmp_path}")
+            outputs.append(capsys.readouterr().out.splitlines())
+        reports = [[line for line in output if line[:7] == "lengths"] for output in outputs]
+        assert reports[0] == reports[1]
+        assert f"lengths of {task} train: {line}" in reports[0]
+        assert any(
+            f"features of {task} train: " in line and " from " in line for line in outputs[1]
+        )
+
+
+def test_a_model_with_fewer_positions_lowers_the_default_length(task_flags, tmp_path):
+    for task, name in {"tsv": "classifier", "race": "race"}.items():
+        _, flags = task_flags[task]
+        flags = [flag for flag in flags if "length" not in flag]
+        _, _, config = fine_tuning_settings(name, *flags, "--output_dir=unused")
+        assert config.max_seq_length == 64
 
 
 def test_predictions_name_every_example(finished, task_files):
@@ -216,6 +335,9 @@ def test_a_collapsed_run_is_called_so(task, finished):
     folder = run.folder / "predictions"
     if task.startswith("squad"):
         found = list(json.loads((folder / "eval_predictions.json").read_text()).values())
+    elif task == "tagging":
+        text = (folder / "eval_predictions.conll").read_text()
+        found = [line.split("\t")[2] for line in text.splitlines() if line]
     elif task == "stsb":
         found = arrays(folder / "eval.npz")["scores"][:, 0].round(2)
     else:
@@ -421,6 +543,43 @@ def test_the_losses_of_squad_by_hand(task_flags):
     assert float(losses["span_loss"].sum) == pytest.approx(span, rel=1e-5)
     assert float(losses["answerable_loss"].sum) == pytest.approx(answerable, rel=1e-5)
     assert float(losses["answerable_loss"].count) == 3
+
+
+def test_the_loss_of_tagging_by_hand(task_flags):
+    runner, flags = task_flags["tagging"]
+    task = make_task(runner, *flags)
+    logits = np.random.default_rng(0).normal(size=(3, 4, 5)).astype(np.float32)
+    tags = np.array([[0, 2, 0, 5], [0, 1, 1, 0], [0, 3, 0, 0]], np.int32)
+    features = {
+        "input_ids": tf.ones([3, 4], tf.int32),
+        "tag_numbers": tags,
+        EXAMPLE_WEIGHTS: np.array([1, 1, 0], np.float32),
+    }
+    log_probs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    expected = -(log_probs[0, 1, 1] + log_probs[0, 3, 4] + log_probs[1, 1, 0] + log_probs[1, 2, 0])
+    loss = task.losses({"logits": logits}, features)["tag_loss"]
+    assert float(loss.sum) == pytest.approx(expected, rel=1e-5) and float(loss.count) == 4
+    assert float(task.loss_counts(features)["tag_loss"]) == 4
+
+
+def test_tags_of_a_run_are_scored_by_entity(finished):
+    run = finished("tagging")
+    text = (run.folder / "predictions" / "eval_predictions.conll").read_text()
+    rows = [
+        [line.split("\t") for line in block.splitlines()] for block in text.strip().split("\n\n")
+    ]
+    true, predicted = (
+        [[row[column] for row in sentence] for sentence in rows] for column in (1, 2)
+    )
+    scores = entities.scores(true, predicted)
+    assert len(rows) == 12 and run.results["eval"]["f1"] > 0
+    for name, key in (("precision",) * 2, ("recall",) * 2, ("f1", "f1-score")):
+        assert run.results["eval"][name] == scores["micro avg"][key]
+    assert run.results["eval"]["f1_PER"] == scores["PER"]["f1-score"]
+    assert run.results["best"]["metric"] == "f1"
+    errors = (run.folder / "predictions" / "eval_errors.txt").read_text()
+    assert errors.startswith(entities.score_table(true, predicted))
+    assert re.search(r"^line \d+ \(0\.\d+\): .*\n  predicted +.*\n  true ", errors, re.MULTILINE)
 
 
 # --- Features from an earlier run

@@ -1,6 +1,7 @@
 """Wrong input of fine-tuning: one line that says what to change; what looks wrong and is not, works."""
 
 import json
+import pathlib
 import shutil
 import time
 
@@ -15,6 +16,7 @@ from tests.helpers import (
     the_line,
     train_spm,
     without_checksums,
+    write_files,
 )
 
 
@@ -227,7 +229,7 @@ def test_a_vocabulary_that_is_not_the_models(refused, tiny_pretrained, tmp_path)
     line = refused("tsv", f"--init_checkpoint={model}", f"--spm_model_file={other}")
     assert line.startswith(f"{other}: has ") and "but the model's vocab_size is " in line
     assert line.endswith(
-        "give the vocabulary that the model was pretrained with (--spm_model_file)"
+        "give the vocabulary that the model was pretrained with (--spm_model_file or --vocab_file)"
     )
 
 
@@ -246,11 +248,12 @@ def test_no_vocabulary_beside_the_model(refused, tiny_pretrained, tmp_path):
     line = refused("tsv", f"--init_checkpoint={tmp_path / 'model'}")
     assert (
         line
-        == f"--spm_model_file is required: there is no spiece.model beside {tmp_path / 'model'}"
+        == f"--spm_model_file or --vocab_file is required: there is none beside {tmp_path / 'model'}"
     )
     (tmp_path / "model" / "spiece.model").write_text("not a model")
     line = refused("tsv", f"--init_checkpoint={tmp_path / 'model'}")
-    assert line == f"{tmp_path / 'model' / 'spiece.model'}: is not a SentencePiece model"
+    path = tmp_path / "model" / "spiece.model"
+    assert line.startswith(f"{path}: is neither a SentencePiece model nor a WordPiece vocabulary")
 
 
 def test_a_model_without_all_of_its_encoder(refused, tiny_pretrained, tmp_path):
@@ -296,6 +299,14 @@ def test_other_training_data_under_the_same_name(finished, task_files, tmp_path)
 GLUE = ["--task_name=RTE", "--data_dir={tasks}/glue"]
 OWN = ["--task_name=tsv", "--train_file={tasks}/tsv/train.tsv", "--text_columns=review"]
 MODEL = ["--init_checkpoint={model}", "--output_dir=run"]
+ANSWER = [
+    "--do_train=false",
+    "--do_eval=false",
+    "--do_predict",
+    "--predict_file={tasks}/squad/questions.json",
+]
+# The model has 64 positions, the default length of a question.
+SHORT_MODEL = [*MODEL, "--max_query_length=9"]
 WRONG_FLAGS = {
     "no model": (
         "classifier",
@@ -305,7 +316,7 @@ WRONG_FLAGS = {
     "no vocabulary": (
         "classifier",
         [*GLUE, "--output_dir=run", "--model=albert-base-v2"],
-        "--spm_model_file is required without --init_checkpoint",
+        "--spm_model_file or --vocab_file is required without --init_checkpoint",
     ),
     "no task": ("classifier", MODEL, "--task_name is required: GLUE task"),
     "no folder": (
@@ -343,15 +354,15 @@ WRONG_FLAGS = {
         ["--do_train=false", "--do_eval=false", *MODEL],
         "--do_eval or --do_train must be true: there is nothing to do",
     ),
-    "nothing to train on": ("squad", MODEL, "--train_file is required to train"),
+    "nothing to train on": ("squad", SHORT_MODEL, "--train_file is required to train"),
     "nothing to answer": (
         "squad",
-        ["--do_train=false", "--do_eval=false", "--do_predict", *MODEL],
+        ["--do_train=false", "--do_eval=false", "--do_predict", *SHORT_MODEL],
         "--predict_file is required with --do_predict",
     ),
     "a file that is not there": (
         "squad",
-        ["--train_file=nowhere.json", *MODEL],
+        ["--train_file=nowhere.json", *SHORT_MODEL],
         "--train_file=nowhere.json: no such file",
     ),
     "a threshold that is no number": (
@@ -389,14 +400,75 @@ WRONG_FLAGS = {
         ["--data_dir={tasks}/RACE", "--num_train_steps=10", "--num_warmup_steps=11", *MODEL],
         "--num_warmup_steps (11) must end within the 10 training steps",
     ),
+    "a released model by its name": (
+        "race",
+        ["--data_dir={tasks}/RACE", "--output_dir=run", "--init_checkpoint=albert-base-v2"],
+        "--init_checkpoint=albert-base-v2: no such file or folder; the released model is hf:albert/albert-base-v2",
+    ),
+    "sequences longer than the model's positions": (
+        "race",
+        ["--data_dir={tasks}/RACE", *MODEL, "--max_seq_length=65"],
+        "--max_seq_length (65) is above the model's max_position_embeddings 64",
+    ),
+    "another length than the run's": (
+        "squad",
+        [*ANSWER, "--output_dir={run}", "--max_seq_length=41"],
+        "--max_seq_length=41 contradicts {run}, which was trained with --max_seq_length=40; use that",
+    ),
+    "another version than the initial run's": (
+        "squad",
+        [*ANSWER, "--output_dir=new", "--init_checkpoint={run}", "--version=2.0"],
+        "--version=2.0 contradicts {run}, which was trained with --version=1.1",
+    ),
+    "another case than the checkpoint's": (
+        "squad",
+        [
+            *ANSWER,
+            "--output_dir=new",
+            "--init_checkpoint={run}/checkpoints/step-3",
+            "--nodo_lower_case",
+        ],
+        "--do_lower_case=false contradicts {run}/checkpoints/step-3, which was trained with --do_lower_case=true",
+    ),
+    "another length than the ensemble's": (
+        "squad",
+        [*ANSWER, "--output_dir=new", "--ensemble={run},{run}", "--doc_stride=14"],
+        "--doc_stride=14 contradicts {run}, which was trained with --doc_stride=13",
+    ),
+    "evaluation of a finished run without a file": (
+        "squad",
+        [
+            "--do_train=false",
+            "--do_predict",
+            "--predict_file={tasks}/squad/questions.json",
+            "--output_dir={run}",
+        ],
+        "--eval_file is required to evaluate; to predict only, --do_eval=false",
+    ),
     "a near miss": ("race", ["--max_qa_len=3"], "did you mean --max_qa_length?"),
 }
 
 
+@pytest.fixture(scope="module")
+def recorded_run(tmp_path_factory) -> pathlib.Path:
+    """What the files of a finished run of SQuAD say about it, without its weights."""
+    settings = {"version": "1.1", "max_seq_length": 40, "doc_stride": 13, "max_query_length": 9}
+    config = {
+        "run": {},
+        "optimizer": {},
+        "model": {"max_position_embeddings": 64, "finetuning_task": "squad1.1"},
+        "task": {**settings, "do_lower_case": True},
+    }
+    folder = tmp_path_factory.mktemp("recorded")
+    write_files(folder, {"config.json": json.dumps(config), "checkpoints/step-3.index": ""})
+    return folder
+
+
 @pytest.mark.parametrize("case", WRONG_FLAGS)
-def test_a_wrong_flag(case, task_files, tiny_pretrained, no_tensorflow):
+def test_a_wrong_flag(case, task_files, tiny_pretrained, recorded_run, no_tensorflow):
     runner, flags, wanted = WRONG_FLAGS[case]
-    flags = [flag.format(tasks=task_files, model=tiny_pretrained) for flag in flags]
+    names = {"tasks": task_files, "model": tiny_pretrained, "run": recorded_run}
+    flags, wanted = [flag.format(**names) for flag in flags], wanted.format(**names)
     process = run_script(f"run_{runner}.py", *flags, **no_tensorflow)
     line = the_line(process)
     assert process.returncode == 2
@@ -423,7 +495,7 @@ def test_what_the_script_prints_and_its_status(task_flags, tmp_path):
     )
     line = "run_race.py: --max_seq_length (65) is above the model's max_position_embeddings 64"
     assert the_line(process) == line
-    assert process.returncode == 1
+    assert process.returncode == 2
     assert not (tmp_path / "run").exists()
 
 

@@ -12,7 +12,7 @@ from albert_tf import UserError
 from albert_tf.core import checksums
 from albert_tf.tasks import registry, repeated_runs
 from albert_tf.tasks.classification.task import ClassificationTask
-from tests.helpers import RUNNERS, fine_tune_here, fine_tuning_settings, make_task
+from tests.helpers import fine_tune_here, fine_tuning_settings, make_task
 
 # --- Several runs
 
@@ -272,6 +272,8 @@ def test_a_member_that_does_not_fit_is_refused(finished, tmp_path, task_flags):
     run = finished("race")
     ensemble = [f"--ensemble={run.folder}", f"--output_dir={tmp_path / 'out'}"]
     line = refused(run.runner, *run.flags, *ensemble, "--max_seq_length=47")
+    assert line.startswith(f"--max_seq_length=47 contradicts {run.folder}, which was trained with")
+    line = refused(run.runner, *run.flags, *ensemble, "--level=middle")
     assert line.startswith(f"--ensemble: {run.folder}/predictions/eval.npz was made for other data")
     without = tmp_path / "without"
     shutil.copytree(run.folder, without)
@@ -381,7 +383,7 @@ def test_the_paper_preset_is_table_14(name, task_files):
     assert run.attention_probs_dropout_prob == run.hidden_dropout_prob
     assert optimizer.optimizer == "adamw"
     assert run.eval_every_steps == (200 if name == "QNLI" else 100)
-    resolved = optimizer.resolved(10, run.train_batch_size, 768, is_random=False)
+    resolved = optimizer.resolved(10, run.train_batch_size, 9e-9)
     assert resolved.learning_rate == TABLE_14[name][0]
 
 
@@ -394,7 +396,7 @@ def test_there_is_no_row_besides():
 def test_where_the_readme_differs(task_files):
     run, optimizer, task = preset_settings("SQuAD 2.0", task_files, "--preset=readme")
     assert (optimizer.learning_rate, run.train_batch_size, task.max_seq_length) == (5e-5, 48, 384)
-    resolved = optimizer.resolved(131_000, 48, 768, is_random=False)
+    resolved = optimizer.resolved(131_000, 48, 9e-9)
     assert (resolved.num_train_steps, resolved.num_warmup_steps) == (
         5458,
         545,
@@ -425,7 +427,8 @@ def test_without_a_preset_nothing_is_filled_in(task_files):
 def test_a_preset_without_a_row_is_refused(task_files):
     with pytest.raises(UserError, match="--preset=readme has no row for wnli: it knows cola"):
         preset_settings("WNLI", task_files, "--preset=readme")
-    assert set(RUNNERS) == {"classifier", "squad", "race"}
+    with pytest.raises(UserError, match="--preset=paper has no row for tagging"):
+        fine_tuning_settings("tagger", "--preset=paper", "--output_dir=unused")
 
 
 def test_medians_are_the_usual_ones():

@@ -82,14 +82,13 @@ class LongerPredictor(PairPredictor):
 
     expects = "two texts with a tab between"
 
-    def predict(self, items):
+    def answers(self, examples):
         """See `Predictor`: `longer`, the longer text."""
-        logits_B2 = self.outputs(self.table(items))["logits"]
-        answers = []
-        for item, best in zip(items, logits_B2.argmax(axis=-1), strict=True):
-            example = self.check(item)
-            answers.append({"longer": (example.text_a, example.text_b)[best]})
-        return answers
+        logits_B2 = self.outputs(self.table(examples))["logits"]
+        return [
+            {"longer": (example.text_a, example.text_b)[best]}
+            for example, best in zip(examples, logits_B2.argmax(axis=-1), strict=True)
+        ]
 
     def shown(self, answer):
         """See `Predictor`."""

@@ -346,7 +346,7 @@ def test_missing_file(tmp_path):
 def test_file_that_is_no_model(tmp_path, content):
     path = tmp_path / "wrong.model"
     path.write_bytes(content)
-    with pytest.raises(UserError, match="wrong.model: is not a SentencePiece model$"):
+    with pytest.raises(UserError, match="wrong.model: is neither a SentencePiece model nor"):
         Tokenizer.from_file(str(path))
 
 
@@ -400,3 +400,45 @@ def test_released_vocabulary(released_model_file):
     assert [tokenizer.id_to_piece(id) for id in tokenizer.encode("In 1999, [CLS]")] == [
         *("▁in", "▁1999", ",", "▁[", "cl", "s", "]")
     ]
+
+
+# Accents kept.
+
+
+@pytest.mark.parametrize(
+    ("text", "lower", "expected"),
+    [
+        (" Ｃａｆé \t ﬁn", True, "ｃａｆé ﬁn"),
+        (" Ｃａｆé \t ﬁn", False, "Ｃａｆé ﬁn"),
+        ("e\u0301 İ ΑΣ", True, "e\u0301 i\u0307 ας"),
+        ("\ud83d", True, "\ufffd"),
+    ],
+)
+def test_text_keeps_its_accents(text, lower, expected):
+    """As in transformers and in XLNet, where accents and compatibility forms are removed together."""
+    assert clean_text(text, do_lower_case=lower, keep_accents=True) == expected
+
+
+@pytest.mark.parametrize("lower", [True, False], ids=["lower", "cased"])
+def test_ids_and_offsets_with_accents(model_file, lower):
+    tokenizer = Tokenizer.from_file(model_file, do_lower_case=lower, keep_accents=True)
+    processor = load(model_file)
+    num_different = 0
+    for text in LINES:
+        cleaned = " ".join(text.split())
+        cleaned = cleaned.lower() if lower else cleaned
+        expected = [processor.PieceToId(part) for part in referee_pieces(processor, cleaned)]
+        ids, spans = tokenizer.encode_with_offsets(text)
+        assert ids == tokenizer.encode(text) == expected, text
+        assert all(0 <= start <= end <= len(text) for start, end in spans)
+        shown = "".join(text[start:end] for start, end in spans)
+        assert len(set(shown)) <= len(set(text)) and (shown or not cleaned)
+        num_different += ids != Tokenizer.from_file(model_file, do_lower_case=lower).encode(text)
+    assert num_different > 5
+
+
+def test_offsets_of_a_letter_that_is_two_in_lower_case(model_file):
+    tokenizer = Tokenizer.from_file(model_file, keep_accents=True)
+    text = "a İ, cat"
+    _, spans = tokenizer.encode_with_offsets(text)
+    assert (2, 3) in spans and text[slice(*spans[-1])] in "cat"

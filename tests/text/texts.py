@@ -91,3 +91,51 @@ def train_with_digits(folder, model_type: str) -> str:
         split_by_number=False,
         split_by_unicode_script=False,
     )
+
+
+CHINESE_LINES = [
+    "最后的南京老城该往何处去 城市化时代呼唤文化自觉",
+    "【概要】80后学者姚远出版《城市的自觉》一书，1981年出生于南京。",
+    "我喜欢 unaffable 的 Café，价格￥1,000.50元！",
+    "酒店\u200b很好\ufeff，\ue000帕\ue001斯帕；iPhone6s手机",
+    "豈更 㐀 𠀀 𪜀 々〆 ーカタカナ ひらがな 한국어 ㈱",
+    "it's re-opened; 'quotes' «guillemets» … — ¡hola! ؟ ׃ ॥",
+]
+
+
+def write_vocabulary(path: pathlib.Path) -> str:
+    """Writes a small WordPiece vocabulary of English and Chinese with the oddities of real ones; returns its path."""
+    special = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    odd = ["\u2028", "", "the", "the", "##\u2028", "two words", "  cat\r", "##", "[unused1]"]
+    text = "".join([*LINES, *CHINESE_LINES])
+    text = unicodedata.normalize("NFD", text.lower()) + text + "abcdefghijklmnopqrstuvwxyz"
+    characters = sorted({char for char in text if not char.isspace() and char not in "斯ŞX\ue000"})
+    pieces = ["cat", "un", "##aff", "##able", "caf", "##e", "##at", "19", "##99", "##ing"]
+    within = [f"##{char}" for char in characters if char.isalnum()]
+    lines = [*special, *odd, *characters, *pieces, *within]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="")
+    return str(path)
+
+
+def read_mixed_lines(folder: pathlib.Path, number: int) -> list[str]:
+    """Real lines, half of them English, half Chinese reviews and news."""
+    english = [
+        line
+        for file in sorted((folder / "text" / "wikipedia").glob("wiki_*"))
+        for line in file.read_text(encoding="utf-8").split("\n")
+        if line.strip()
+    ]
+    chinese = [
+        line
+        for name in ("news_zh_1.txt", "online_shopping_10_cats.csv")
+        for line in (folder / "chinese" / name).read_text(encoding="utf-8").split("\n")
+        if line.strip()
+    ]
+    assert min(len(english), len(chinese)) >= number // 2
+    return [
+        line
+        for lines in (english, chinese)
+        for line in lines[
+            : number // 2 * (len(lines) // (number // 2)) : len(lines) // (number // 2)
+        ]
+    ]

@@ -4,7 +4,6 @@
 """
 
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -15,10 +14,17 @@ import safetensors.numpy
 import tensorflow as tf
 
 from albert_tf import UserError, load_pretrained
-from tests.helpers import TINY, pretrain_here, random_features, write_records
+from tests.faults.damages import (
+    a_dangling_link,
+    a_folder,
+    cut_in_half,
+    emptied,
+    flipped,
+    of_another_run,
+)
+from tests.helpers import TINY, TRIES_ALL, pretrain_here, random_features, write_records
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*run_functions_eagerly.*:UserWarning")
-TRIES_ALL = os.environ.get("ALBERT_TEST_FAULTS") == "all"
 STEPS = 4
 # Files of a run; * is the step of the newest checkpoint.
 FILES = (
@@ -40,40 +46,11 @@ FILES = (
 )
 
 
-def emptied(path, _other):
-    path.write_bytes(b"")
-
-
-def cut_in_half(path, _other):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def flipped(path, _other):
-    content = bytearray(path.read_bytes())
-    content[len(content) * 2 // 3] ^= 1
-    path.write_bytes(content)
-
-
-def of_another_run(path, other):
-    path.unlink()
-    shutil.copy(other, path)
-
-
-def folder(path, _other):
-    path.unlink()
-    path.mkdir()
-
-
-def dangling_link(path, _other):
-    path.unlink()
-    path.symlink_to(path.with_name("nowhere"))
-
-
 def garbage(path, _other):
     path.write_bytes(bytes(range(255, 0, -1)))
 
 
-DAMAGES = (emptied, cut_in_half, flipped, of_another_run, folder, dangling_link, garbage)
+DAMAGES = (emptied, cut_in_half, flipped, of_another_run, a_folder, a_dangling_link, garbage)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -9,10 +9,20 @@ import sys
 import time
 
 import pytest
+import tensorflow as tf
 
 from albert_tf.core.errors import Interrupted
 from albert_tf.training.interruption import Interruption
-from tests.helpers import ROOT, TINY, pretrain_here, random_features, write_records
+from albert_tf.training.run_folder import RunFolder
+from tests.helpers import (
+    ROOT,
+    TINY,
+    TRIES_ALL,
+    fine_tune_here,
+    pretrain_here,
+    random_features,
+    write_records,
+)
 from tests.training.test_damaged_run import lines
 
 
@@ -194,3 +204,38 @@ def test_early_stopping_counts_the_same_after_every_evaluation(flags, tmp_path):
         assert lines(parts / name) == lines(whole / name)
     best = [json.loads((run / "results.json").read_text())["best"] for run in (whole, parts)]
     assert best[0] == best[1] and best[0]["step"] == 1
+
+
+@pytest.mark.skipif(not TRIES_ALL, reason="trains four times; ALBERT_TEST_FAULTS=all")
+@pytest.mark.filterwarnings("ignore:.*run_functions_eagerly.*:UserWarning")
+def test_a_signal_in_the_second_run_saves_a_checkpoint_and_the_same_command_continues(
+    task_flags, tmp_path, monkeypatch
+):
+    runner, flags = task_flags["mrpc"]
+    flags = [*flags, "--num_train_steps=4", "--eval_every_steps=2", "--num_runs=2", "--seed=40"]
+    flags += ["--deterministic", "--hidden_dropout_prob=0.1"]
+    append = RunFolder.append_metrics
+
+    def append_and_signal(folder, name, values):
+        append(folder, name, values)
+        if folder.path.endswith("seed_41") and values["step"] == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    tf.config.run_functions_eagerly(True)  # saves the time of tracing
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(RunFolder, "append_metrics", append_and_signal)
+            wanted = r"interrupted at step [23], whose checkpoint is .*/seed_41/checkpoints/step-"
+            with pytest.raises(Interrupted, match=wanted):
+                fine_tune_here(runner, *flags, f"--output_dir={tmp_path / 'runs'}")
+        assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["seed_40", "seed_41"]
+        again, whole = (
+            fine_tune_here(runner, *flags, f"--output_dir={tmp_path / name}")
+            for name in ("runs", "whole")
+        )
+    finally:
+        tf.config.run_functions_eagerly(False)
+    for name in ("median", "least", "greatest"):
+        assert again[name] == whole[name]
+    for run, wanted in zip(again["runs"], whole["runs"], strict=True):
+        assert run["eval"] == wanted["eval"] and run["best"] == wanted["best"]

@@ -14,7 +14,13 @@ import safetensors.numpy
 
 from albert_tf import UserError, load_pretrained, save_pretrained
 from albert_tf.model.heads import AlbertForPreTraining
-from tests.helpers import ROOT, TINY, pretrain_here
+from albert_tf.tasks.pretraining.settings import PretrainingConfig
+from albert_tf.tasks.pretraining.task import PretrainingTask
+from albert_tf.training.devices import make_strategy
+from albert_tf.training.results import describe
+from albert_tf.training.settings import OptimizerConfig, RunConfig
+from albert_tf.training.state import start_run
+from tests.helpers import ROOT, TINY, pretrain_here, settings_here
 
 DROPOUT = ("--hidden_dropout_prob=0.1", "--attention_probs_dropout_prob=0.1")
 
@@ -166,6 +172,25 @@ def test_warm_start_from_a_shallower_model(pretrain, config_file, tmp_path):
     shallow = safetensors.numpy.load_file(tmp_path / "shallow" / "model.safetensors")
     for name, value in shallow.items():
         np.testing.assert_array_equal(weights(folder)[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("flags", "advice"),
+    [
+        (["--num_train_steps=1", "--num_warmup_steps=1"], "--num_train_steps (now 1)"),
+        (["--learning_rate=0", "--stop_after_steps=1"], "--learning_rate"),
+        (["--num_train_steps=2", "--num_warmup_steps=0", "--stop_after_steps=1"], ""),
+    ],
+)
+def test_a_schedule_without_any_learning_rate_is_warned_of(pretrain, tmp_path, flags, advice):
+    flags = [*pretrain.flags(flags), f"--output_dir={tmp_path / 'run'}"]
+    classes = (RunConfig, OptimizerConfig, PretrainingConfig)
+    run, optimizer, pretraining = settings_here("run_pretraining.py", classes, flags)
+    with make_strategy(run).scope():
+        state = start_run(PretrainingTask(pretraining, run), run, optimizer)
+    warnings = [line for line in describe(state).splitlines() if "WARNING" in line]
+    nothing = "WARNING   every step has learning rate 0, so nothing is learned: raise "
+    assert warnings == ([nothing + advice] if advice else [])
 
 
 def test_mixed_precision_trains(pretrain):

@@ -1,9 +1,8 @@
 """Two workers on this machine: they train as one process does, end together, and continue exactly when restarted.
 
-`make test` kills the second worker; ALBERT_TEST_FAULTS=all also kills the first, and sends a signal to each.
+`make test` kills the second worker; ALBERT_TEST_FAULTS=all also kills the first, signals each, and stops one.
 """
 
-import os
 import signal
 import socket
 import subprocess
@@ -14,13 +13,16 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from tests.helpers import ROOT, TINY, pretrain_here, random_features, write_records
+from tests.helpers import ROOT, TINY, TRIES_ALL, pretrain_here, random_features, write_records
 from tests.training.test_damaged_run import lines
 from tests.training.test_interruption import heed_ctrl_c
 
-TRIES_ALL = os.environ.get("ALBERT_TEST_FAULTS") == "all"
 STEPS = 120
-FAULTS = [(1, signal.SIGKILL), (0, signal.SIGKILL), (1, signal.SIGTERM), (0, signal.SIGINT)]
+FAULTS = [
+    *((1, signal.SIGKILL), (0, signal.SIGKILL), (1, signal.SIGTERM), (0, signal.SIGINT)),
+    (1, signal.SIGSTOP),
+]
+HUNG_SECONDS = 180  # TensorFlow asks the others every 30 seconds, and again three times
 
 
 @pytest.fixture(scope="module")
@@ -103,13 +105,21 @@ def test_both_workers_end_when_one_does_and_continue_exactly(whole, folder, vict
         time.sleep(0.01)
     pair[victim].send_signal(number)
     sent = time.monotonic()
+    if number == signal.SIGSTOP:  # it hangs until the other one has given up
+        try:
+            pair[1 - victim].wait(HUNG_SECONDS)
+        finally:
+            pair[victim].send_signal(signal.SIGCONT)
+        print(f"worker {1 - victim} gave up after {time.monotonic() - sent:.0f} seconds")
+        sent = time.monotonic()
     statuses, errors = finish(pair)
     assert time.monotonic() - sent < 60
     assert log.read_text().count("\n") < STEPS / 5, "the run had ended before the signal"
     own = [line for line in errors[1 - victim].splitlines() if line.startswith("run_pretraining")]
     assert len(own) == 1 and "Traceback" not in errors[1 - victim], errors
-    if number == signal.SIGKILL:
-        assert statuses[victim] == -9 and statuses[1 - victim] == 1, errors
+    if number in (signal.SIGKILL, signal.SIGSTOP):
+        assert statuses[victim] == (-9 if number == signal.SIGKILL else 1), errors
+        assert statuses[1 - victim] == 1, errors
         assert "another worker has ended or cannot be reached" in own[0]
     else:
         assert statuses[victim] == 128 + number and statuses[1 - victim] == 143, errors

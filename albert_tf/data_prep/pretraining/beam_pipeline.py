@@ -65,9 +65,8 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
     options = pipeline_options(settings)
     FileSystems.set_options(options)
     inputs = beam_files.expand_inputs(settings.input_file)
-    path = settings.spm_model_file
-    model = beam_files.read_bytes(path)
-    tokenizer = Tokenizer(model, do_lower_case=settings.do_lower_case, source=path)
+    path = settings.vocabulary_file
+    tokenizer = Tokenizer.from_bytes(beam_files.read_bytes(path), **settings.cleaning, source=path)
 
     def run(job: Job) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         _run(build_pipeline(options, job))

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import albert_tf
+from albert_tf.core import compilation
 from albert_tf.core.locks import locked
 from albert_tf.core.workers import Workers
 from albert_tf.data.pretraining_examples import (
@@ -37,6 +38,7 @@ from albert_tf.data.pretraining_examples import (
     Documents,
     MaskingRule,
     PairRule,
+    Sequences,
     Vocabulary,
     combine_seeds,
     join_pairs,
@@ -45,7 +47,8 @@ from albert_tf.data.pretraining_examples import (
     plan_pairs,
     shuffled,
 )
-from albert_tf.data_prep.pretraining import record_writer
+from albert_tf.data.record_metadata import MOST_EXAMPLES, MOST_PREDICTIONS, PACKED
+from albert_tf.data_prep.pretraining import packing, record_writer
 from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
 from albert_tf.data_prep.pretraining.plan import InputError, Plan, plan_parts
 from albert_tf.data_prep.pretraining.record_folder import (
@@ -55,14 +58,21 @@ from albert_tf.data_prep.pretraining.record_folder import (
     WorkFolder,
     local_inputs,
 )
-from albert_tf.data_prep.pretraining.record_formats import RECORD_MAKERS
+from albert_tf.data_prep.pretraining.record_formats import (
+    RECORD_MAKERS,
+    most_predictions_of_rows,
+    rows_of,
+)
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.data_prep.pretraining.text_blocks import TextBlock, decode_lines, read_blocks
 from albert_tf.data_prep.text_files import OutputFile, print_note, show_progress, total_bytes
 from albert_tf.text.tokenizer import Tokenizer
 
 PROGRAM = "create_pretraining_data"
-BATCH_EXAMPLES = 256  # made and encoded together: about 1 MB of records
+BATCH_RECORDS = 256  # made and encoded together: about 1 MB
+# Each adds a column to queries and keys on a CPU, and a few tiny examples more would fill a row hardly better.
+MOST_EXAMPLES_OF_ROW = 16
+_MAXIMA = (MOST_EXAMPLES, MOST_PREDICTIONS)
 
 
 class Job(NamedTuple):
@@ -85,10 +95,10 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
       UserError: the input is missing, empty or not UTF-8, the folder holds other records, or the disk is full.
     """
     inputs = local_inputs(settings.input_file)
-    tokenizer = Tokenizer.from_file(settings.spm_model_file, do_lower_case=settings.do_lower_case)
+    tokenizer = Tokenizer.from_file(settings.vocabulary_file, **settings.cleaning)
 
     def build(job: Job) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        job.tokenizer.encode([])  # makes its tables, so that copies of this process have them
+        compile_functions(job)
         with Workers(settings.num_workers, job) as workers:
             text_counts = tokenize_text(job, workers, [file.path for file in inputs])
             plan = plan_parts(settings, text_counts)
@@ -143,6 +153,9 @@ def _complete_run(settings, tokenizer, inputs, files, build) -> tuple[dict[str, 
     for shard in shards:
         counts.update({f"{key}_in_records": shard[key] for key in ("pieces", "masked_pieces")})
         counts.update({key: shard[key] for key in ("label_0", "label_1")})
+    if settings.record_format == PACKED:
+        counts["rows"] = sum(shard["rows"] for shard in shards)
+        counts.update({name: max(shard[name] for shard in shards) for name in _MAXIMA})
     return folder.finish(counts, shards), False
 
 
@@ -183,6 +196,16 @@ def make_job(settings: PretrainingDataSettings, tokenizer: Tokenizer, work: Work
     pairs = pair_rule(vocabulary.is_word_start, **{name: values[name] for name in PAIR_SETTINGS})
     masks = masking_rule(vocabulary, **{name: values[name] for name in MASKING_SETTINGS})
     return Job(settings, LineTokenizer(tokenizer), work, pairs, masks)
+
+
+def compile_functions(job: Job) -> None:
+    """Makes the vocabulary's tables and compiles all functions, so that worker processes do not each do it."""
+    with compilation.announced(PROGRAM, "the functions that make records", 20):
+        documents = _as_documents(job.tokenizer, [], [])
+        pairs, seeds, _ = _plan_pass(job, documents, 0, 0)
+        order = shuffled(len(pairs), combine_seeds(0, 0))
+        _encode(job, documents.ids, pairs, seeds[order], np.ones(len(pairs), np.int64))
+        packing.pack(np.ones(1, np.int64), 1, 1)
 
 
 # --- Step 1: text -> tokenized blocks.
@@ -300,9 +323,9 @@ def build_shards(job: Job, workers: Workers, plan: Plan, num_examples: int) -> l
     with show_progress("making", num_examples, "examples", first=num_made) as progress:
         made = workers.map(build_file, itertools.chain.from_iterable(missing.values()))
         for shard, files in missing.items():
-            counts = collections.Counter()
+            counts: dict[str, Any] = {"examples": 0}
             for _ in files:
-                counts.update(next(made))
+                _add(counts, next(made))
                 progress.update(num_made + counts["examples"])
             num_made += counts["examples"]
             if len(files) > 1:
@@ -310,6 +333,13 @@ def build_shards(job: Job, workers: Workers, plan: Plan, num_examples: int) -> l
             results[shard] = counts
     numbered = zip(results, paths, strict=True)
     return [{**counts, "file": os.path.basename(path)} for counts, path in numbered]
+
+
+def _add(total: dict[str, Any], counts: Mapping[str, Any]) -> None:
+    """Adds the counts of a part to those of its shard."""
+    for name, count in counts.items():
+        before = total.get(name, 0)
+        total[name] = max(before, count) if name in _MAXIMA else before + count
 
 
 def _files_of_shard(job: Job, plan: Plan, shard: int, path: str) -> list[RecordFile]:
@@ -338,7 +368,7 @@ def build_file(job: Job, file: RecordFile) -> dict[str, Any]:
     """
     if counts := job.work.counts_of(file.path):
         return counts
-    counts = dict.fromkeys(("examples", "pieces", "masked_pieces", "label_0", "label_1"), 0)
+    counts: dict[str, Any] = {}
     with job.work.writing(file.path, counts) as output:
         for part in file.parts:
             _write_part(job, file.plan, part, output, counts)
@@ -352,24 +382,75 @@ def _write_part(
     settings = job.settings
     ids, pairs, seeds = _pairs_of_part(job, plan, part)
     order = shuffled(len(pairs), combine_seeds(settings.random_seed, part, 1))
+    is_packed = settings.record_format == PACKED
+    per_row = np.ones(len(order), np.int64)
+    if is_packed:
+        order, per_row = _packed(job, pairs, order, combine_seeds(settings.random_seed, part, 2))
     compressor = zlib.compressobj(wbits=31) if settings.compression == "gzip" else None
-    make_records = RECORD_MAKERS[settings.record_format, settings.masking]
-    for start in range(0, len(order), BATCH_EXAMPLES):
-        rows = order[start : start + BATCH_EXAMPLES]
-        sequences = join_pairs(
-            ids, pairs[rows], seeds[rows], job.masking_rule, max_seq_length=settings.max_seq_length
+    ends = np.cumsum(per_row)
+    for first_row in range(0, len(per_row), BATCH_RECORDS):
+        rows = slice(first_row, first_row + BATCH_RECORDS)
+        chosen = order[ends[first_row] - per_row[first_row] : ends[rows][-1]]
+        sequences, num_masked, records = _encode(
+            job, ids, pairs[chosen], seeds[chosen], per_row[rows]
         )
-        batch = make_records(sequences, job.masking_rule)
-        records = record_writer.encode_examples(batch.features, batch.lengths).data
         output.write(compressor.compress(records) if compressor else records)
+        if is_packed:
+            most = most_predictions_of_rows(sequences.num_tokens, per_row[rows], job.masking_rule)
+            _add(counts, dict(zip(_MAXIMA, (int(per_row[rows].max()), most), strict=True)))
         num_changed = int(sequences.labels.sum())
-        counts["examples"] += len(rows)
-        counts["pieces"] += int(sequences.num_tokens.sum())
-        counts["masked_pieces"] += batch.num_masked
-        counts["label_0"] += len(rows) - num_changed
-        counts["label_1"] += num_changed
+        made = {
+            "examples": len(chosen),
+            "rows": len(per_row[rows]),
+            "pieces": int(sequences.num_tokens.sum()),
+            "masked_pieces": num_masked,
+            "label_0": len(chosen) - num_changed,
+            "label_1": num_changed,
+        }
+        _add(counts, made)
     if compressor:
         output.write(compressor.flush())
+
+
+def _packed(
+    job: Job, pairs: np.ndarray, order: np.ndarray, seed: np.uint64
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which examples of a part share a row: the indices of the pairs, row after row, and the examples of each row.
+
+    The rows are shuffled, because `packing.pack` sorts the examples by their lengths.
+    """
+    row_length = job.settings.max_seq_length
+    segments = pairs[order][:, [A_END, B_END]] - pairs[order][:, [A_START, B_START]]
+    lengths = np.minimum(segments.sum(axis=1) + 3, row_length)  # [CLS], [SEP], [SEP]
+    packed, per_row = packing.pack(lengths, row_length, MOST_EXAMPLES_OF_ROW)
+    rows = np.split(order[packed], np.cumsum(per_row)[:-1])
+    new_order = shuffled(len(rows), seed)
+    return np.concatenate([rows[row] for row in new_order]), per_row[new_order]
+
+
+def _encode(
+    job: Job, ids: np.ndarray, pairs: np.ndarray, seeds: np.ndarray, per_row: np.ndarray
+) -> tuple[Sequences, int, memoryview]:
+    """The examples of pairs, how many of their tokens are masked, and their records.
+
+    Args:
+      job: of the run.
+      ids: what the pairs point into.
+      pairs: int64 [examples, 5], of `plan_pairs`.
+      seeds: uint64 [examples], of `plan_pairs`.
+      per_row: integers [records], examples of each.
+    """
+    settings = job.settings
+    sequences = join_pairs(
+        ids, pairs, seeds, job.masking_rule, max_seq_length=settings.max_seq_length
+    )
+    is_packed = settings.record_format == PACKED
+    record_format = "compact" if is_packed else settings.record_format
+    batch = RECORD_MAKERS[record_format, settings.masking](sequences, job.masking_rule)
+    if is_packed:
+        batch = rows_of(batch, per_row)
+    records = record_writer.encode_examples(batch.features, batch.lengths).data
+    return sequences, batch.num_masked, records
 
 
 def _pairs_of_part(job: Job, plan: Plan, part: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

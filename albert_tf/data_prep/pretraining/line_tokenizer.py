@@ -8,16 +8,18 @@ There is one dependence on the rest of the line: SentencePiece adds up the score
 rounding decides between two segmentations of a word with equal scores. If a line contains a word whose two best scores
 are close, or whose characters are not all printable ASCII and known to the model, or anything else that could change
 its ids, `Tokenizer` tokenizes the line. Every line has the ids of `Tokenizer` (`test_line_tokenizer.py`).
+
+A WordPiece tokenizer has a table of words itself (`WordPieces`).
 """
 
 import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
-from albert_tf.text.tokenizer import MARKER, Tokenizer
+from albert_tf.core.compilation import numba
+from albert_tf.text.tokenizer import MARKER, SentencePieceTokenizer, Tokenizer
 
 _SPACE, _PLAIN, _OTHER = range(3)  # classes of bytes
 _LINE_END = ord("\n")
@@ -128,6 +130,10 @@ class LineTokenizer:
         """
         if any("\n" in line for line in lines):
             raise ValueError("expected lines, got text with a line end in it")
+        if not isinstance(self._tokenizer, SentencePieceTokenizer):
+            ids_of_lines = self._tokenizer.encode_batch(lines)
+            lengths = np.array([*map(len, ids_of_lines)], np.int64)
+            return np.concatenate([np.zeros(0, np.int32), *ids_of_lines]), lengths
         clean = self._tokenizer.clean  # letters with accents often become ASCII
         cleaned = [line if line.isascii() else clean(line) for line in lines]
         text = np.frombuffer("".join([f"{line}\n" for line in cleaned]).encode(), np.uint8)
@@ -144,12 +150,12 @@ class LineTokenizer:
 # --- Tables of the vocabulary ---
 
 
-def _tables_of(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, Vocabulary]:
+def _tables_of(tokenizer: SentencePieceTokenizer) -> tuple[np.ndarray, np.ndarray, Vocabulary]:
     """The class of every byte, uint8 [256]; every plain byte after cleaning, uint8 [256]; the vocabulary."""
     # Here, because it imports protobuf.
     from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
-    model = model_pb2.ModelProto.FromString(tokenizer.model_proto)
+    model = model_pb2.ModelProto.FromString(tokenizer.content)
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     normal = model_pb2.ModelProto.SentencePiece.NORMAL
     of_user = model_pb2.ModelProto.SentencePiece.USER_DEFINED
@@ -251,12 +257,12 @@ def _encode_lines(text, num_lines, byte_classes, cleaned_bytes, vocabulary, word
             slot, number = _find_word(word, size, hash_, *table)
             if number >= 0:
                 first, last = ids_offsets[number], ids_offsets[number + 1]
-                _copy_ids(kept_ids[first:last], ids, count)
+                _copy(kept_ids[first:last], ids, count)
                 num_ids = last - first
                 line_score += scores[number]
             else:
                 num_ids = _segment_word(word[:size], vocabulary, scratch)
-                _copy_ids(new_ids[:num_ids], ids, count)
+                _copy(new_ids[:num_ids], ids, count)
                 _keep_word(word[:size], hash_, new_ids[:num_ids], best[size], slot, words)
                 line_score += best[size]
             if num_ids == 0:
@@ -290,9 +296,10 @@ def _read_word(text, position, end, byte_classes, cleaned_bytes, word):
 
 
 @numba.njit(cache=True)
-def _copy_ids(source, ids, count):
+def _copy(source, target, start):
+    """Copies an array into another; an assignment to a slice takes numba seconds to compile."""
     for index in range(source.size):
-        ids[count + index] = source[index]
+        target[start + index] = source[index]
 
 
 # --- Words in the table ---
@@ -325,9 +332,9 @@ def _keep_word(word, hash_, ids, score, slot, words):
         return
     words.slots[slot] = number
     words.hashes[number] = hash_
-    words.text[words.text_offsets[number] : text_end] = word
+    _copy(word, words.text, words.text_offsets[number])
     words.text_offsets[number + 1] = text_end
-    words.ids[words.ids_offsets[number] : ids_end] = ids
+    _copy(ids, words.ids, words.ids_offsets[number])
     words.ids_offsets[number + 1] = ids_end
     words.scores[number] = score
     words.size[0] += 1
@@ -391,5 +398,7 @@ def _write_ids(size, vocabulary, scratch):
             scratch.ids[count] = vocabulary.new_ids[index]
             count += 1
         end = scratch.start[end]
-    scratch.ids[:count] = scratch.ids[:count][::-1].copy()
+    for index in range(count // 2):
+        other = count - 1 - index
+        scratch.ids[index], scratch.ids[other] = scratch.ids[other], scratch.ids[index]
     return count

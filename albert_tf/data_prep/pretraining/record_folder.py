@@ -16,10 +16,12 @@ from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import check_regular, remove_leftovers
 from albert_tf.data import record_metadata
-from albert_tf.data.record_metadata import METADATA_FILE
+from albert_tf.data.record_metadata import METADATA_FILE, PACKED
 from albert_tf.data_prep.text_files import OutputFile, expand_paths
 
 WORK_FOLDER = ".unfinished"
+# Of settings that older records do not name.
+_VALUES_BEFORE = {"keep_accents": False}
 
 
 class InputFile(NamedTuple):
@@ -259,8 +261,10 @@ class RecordFolder:
 
     def _shard_entry(self, shard: Mapping[str, Any]) -> dict[str, Any]:
         name, examples, num_bytes = (shard[key] for key in ("file", "examples", "bytes"))
+        is_packed = self._identity["record_format"] == PACKED
+        rows = shard["rows"] if is_packed else None
         with self._files.open(os.path.join(self.path, name)) as file:
-            return record_metadata.shard_entry(name, examples, num_bytes, file)
+            return record_metadata.shard_entry(name, examples, num_bytes, file, rows=rows)
 
     def remove_work(self) -> None:
         """Removes the intermediate files."""
@@ -270,8 +274,9 @@ class RecordFolder:
         for key, value in self._identity.items():
             if key == "input_files" and old.get(key) != value:
                 self._refuse("--input_file named other files, or they have changed")
-            if old.get(key) != value:
-                self._refuse(f"{key} was {old.get(key)}, is {value}")
+            old_value = old.get(key, _VALUES_BEFORE.get(key))
+            if old_value != value:
+                self._refuse(f"{key} was {old_value}, is {value}")
 
     def _refuse(self, difference: str) -> None:
         raise UserError(

@@ -1,7 +1,7 @@
 """The features of a record: all of the original's, or only those that cannot be computed from the others.
 
-`albert_tf/data/records.py` and `albert_tf/data/compact_records.py` read these records; `docs/file_formats.md`
-describes them.
+`records.py`, `compact_records.py` and `packed_records.py` in `albert_tf/data/` read these records;
+`docs/file_formats.md` describes them.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.data.pretraining_examples import MaskingRule, Predictions, Sequences, mask_batch
+from albert_tf.data.pretraining_examples import (
+    MaskingRule,
+    Predictions,
+    Sequences,
+    joined_values,
+    mask_batch,
+    sums_of_rows,
+)
 
 
 class RecordBatch(NamedTuple):
@@ -71,6 +78,47 @@ def unmasked_records(sequences: Sequences, _rule: MaskingRule) -> RecordBatch:
 def _segments(sequences: Sequences) -> dict[str, np.ndarray]:
     first_b = sequences.first_b[:, None]
     return {"pieces": sequences.input_ids, "first_b": first_b, "label": sequences.labels}
+
+
+def rows_of(batch: RecordBatch, per_row: np.ndarray) -> RecordBatch:
+    """Rows of several examples each, from compact records.
+
+    Args:
+      batch: compact records, masked or not.
+      per_row: integers [rows], examples in each row.
+    """
+    features, num_tokens = dict(batch.features), batch.lengths["pieces"]
+    one_each = np.ones(len(num_tokens), np.int32)
+    tokens_before = np.cumsum(num_tokens) - num_tokens
+    tokens_of_rows = sums_of_rows(num_tokens, per_row)
+    before_row = np.repeat(np.cumsum(tokens_of_rows) - tokens_of_rows, per_row)
+    first_tokens = tokens_before - before_row
+    features["tokens"] = num_tokens[:, None]
+    if "gaps" in features:
+        features["gaps"] = np.cumsum(features["gaps"], axis=1) + first_tokens[:, None]
+    joined = {
+        name: joined_values(values, batch.lengths.get(name, one_each), per_row)
+        for name, values in features.items()
+    }
+    rows = {name: values.astype(np.int32) for name, (values, _) in joined.items()}
+    if "gaps" in rows:
+        rows["gaps"] = np.diff(rows["gaps"], axis=1, prepend=np.int32(0))
+    return RecordBatch(
+        rows, {name: counts for name, (_, counts) in joined.items()}, batch.num_masked
+    )
+
+
+def most_predictions_of_rows(num_tokens: np.ndarray, per_row: np.ndarray, rule: MaskingRule) -> int:
+    """The largest number of predictions that a row can have.
+
+    Args:
+      num_tokens: integers [examples], tokens of each, row after row.
+      per_row: integers [rows], examples in each row.
+      rule: of the masks.
+    """
+    wanted = np.rint(num_tokens * rule.masked_lm_prob)
+    predictions = np.clip(wanted, 1, rule.max_predictions) * (1 + rule.permute)
+    return int(sums_of_rows(predictions, per_row).max())
 
 
 def _mask(sequences: Sequences, rule: MaskingRule) -> Predictions:

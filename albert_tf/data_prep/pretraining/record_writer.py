@@ -12,8 +12,9 @@ checksum is CRC-32C, rotated and shifted ("masked"). The Example is a protocol b
 
 from collections.abc import Mapping
 
-import numba
 import numpy as np
+
+from albert_tf.core.compilation import numba
 
 _TAG_1, _TAG_2, _TAG_3 = (field << 3 | 2 for field in (1, 2, 3))  # all with a length in front
 _LONGEST_VARINT = 10
@@ -81,7 +82,8 @@ def _encode_records(names, name_offsets, values, firsts, used, is_float, crc_tab
                 start = _put_tag(output, start, tag, feature_end - start)
             name = names[name_offsets[feature] : name_offsets[feature + 1]]
             start -= name.size
-            output[start : start + name.size] = name
+            for index in range(name.size):
+                output[start + index] = name[index]
             start = _put_tag(output, start, _TAG_1, name.size)
             start = _put_tag(output, start, _TAG_1, feature_end - start)
         start = _put_tag(output, start, _TAG_1, end - start)

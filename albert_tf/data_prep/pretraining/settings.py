@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from albert_tf.core.settings import LARGEST_SEED, Settings, setting
@@ -12,6 +12,7 @@ from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from albert_tf.data_prep.pretraining.record_folder import METADATA_FILE
 from albert_tf.data_prep.text_files import invalid_utf8_setting
 from albert_tf.tasks.settings import LONGEST_SEQUENCE
+from albert_tf.text.settings import TextSettings, VocabularySettings
 from albert_tf.text.tokenizer import WORD_START_RULES
 
 MOST_SHARDS = 99_999  # the names of files have five digits
@@ -19,7 +20,7 @@ RUNNERS = ("local", "direct", "flink", "spark", "dataflow", "portable")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingDataSettings(Settings):
+class PretrainingDataSettings(VocabularySettings, TextSettings):
     """Which records are made from which text (original create_pretraining_data.py:31-92).
 
     Raises:
@@ -38,10 +39,6 @@ class PretrainingDataSettings(Settings):
     output_file: str = setting(
         "", "Names of the records, separated by commas, in one folder; instead of --output_dir."
     )
-    spm_model_file: str = setting(
-        "", "SentencePiece model.", required=True, input_path=True, changes_results=False
-    )
-    do_lower_case: bool = setting(True, "Whether to lower-case the text; false for cased models.")
     do_whole_word_mask: bool = setting(True, "Whether whole words are masked, or single tokens.")
     do_permutation: bool = setting(
         False,
@@ -65,7 +62,8 @@ class PretrainingDataSettings(Settings):
     )
     word_start_rule: str = setting(
         "original",
-        "Which tokens start a word: original is made for English, marker is for other languages.",
+        "Which tokens start a word: original is made for English, marker is for other languages; of a WordPiece"
+        " vocabulary, all but those that begin with ##.",
         choices=WORD_START_RULES,
     )
     max_seq_length: int = setting(512, "Tokens in an example.", minimum=5, maximum=LONGEST_SEQUENCE)
@@ -85,8 +83,9 @@ class PretrainingDataSettings(Settings):
     record_format: str = setting(
         "full",
         "full: the original's features, padded; compact: a fifth to a third of the bytes, for training with this"
-        " project alone. The default is compact with --masking=dynamic.",
-        choices=("full", "compact"),
+        " project alone; packed: compact, with several examples in a row of --max_seq_length, so that training computes"
+        " no padding. The default is compact with --masking=dynamic.",
+        choices=("full", "compact", "packed"),
     )
     masking: str = setting(
         "static",
@@ -132,8 +131,8 @@ class PretrainingDataSettings(Settings):
             object.__setattr__(self, "sentence_task", task)
         if bool(self.output_dir) == bool(self.output_file):
             self.refuse("output_dir", "or --output_file must be given, and not both")
-        if self.masking == "dynamic" and self.record_format != "compact":
-            self.refuse("masking", "=dynamic needs --record_format=compact")
+        if self.masking == "dynamic" and self.record_format == "full":
+            self.refuse("masking", "=dynamic needs --record_format=compact or packed")
         if self.output_file and self.num_shards:
             self.refuse("num_shards", "contradicts --output_file, which names every file")
         if len({os.path.dirname(path) for path in self.output_files}) > 1:
@@ -141,6 +140,14 @@ class PretrainingDataSettings(Settings):
             self.refuse("output_file", reason)
         if len(set(self.output_files)) < len(self.output_files):
             self.refuse("output_file", "names a file twice")
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks that a vocabulary is given.
+
+        Raises:
+          UserError: it is not.
+        """
+        self.require_vocabulary()
 
     def _check_runner(self) -> None:
         paths = ("input_file", "output_dir", "output_file")
@@ -185,7 +192,7 @@ class PretrainingDataSettings(Settings):
         return os.path.join(self.output_dir, name)
 
 
-def dynamic_defaults(flags: Mapping[str, Any]) -> Mapping[str, Any]:
+def dynamic_defaults(flags: Mapping[str, Any], given: Set[str] = frozenset()) -> Mapping[str, Any]:
     """Values of flags that are not given with --masking=dynamic, where masks differ without further passes."""
     is_dynamic = flags["masking"] == "dynamic"
     return {"record_format": "compact", "dupe_factor": 1} if is_dynamic else {}

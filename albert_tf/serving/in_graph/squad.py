@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.serving.in_graph.tokenizer import decode_in_graph, graph_tokenizer_with_offsets
+from albert_tf.serving.in_graph.characters import decode_in_graph
+from albert_tf.serving.in_graph.tokenizer import graph_tokenizer_with_offsets
 from albert_tf.tasks.squad.windows import WindowSettings
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -212,7 +213,6 @@ class GraphWindows:
         first_window = tf.cumsum(num_windows, exclusive=True)
         number = tf.range(tf.size(question, tf.int64)) - tf.gather(first_window, question)
         shift = number * tf.gather(stride, question)
-        best_window = _best_window(ids, room, stride, num_windows)
 
         has_text = ends.values > starts.values
         texts_before = tf.concat([[0], tf.cumsum(tf.cast(has_text, tf.int64))], axis=0)
@@ -223,7 +223,7 @@ class GraphWindows:
             "start_chars": starts.values,
             "end_chars": ends.values,
             "text_ends": tf.gather(text_ends, texts_before[1:]),
-            "best_window": best_window,
+            "best_window": best_window(ids, room, stride, num_windows),
         }
         return cls(
             settings.tokenizer,
@@ -287,7 +287,7 @@ class GraphWindows:
         }
 
 
-def _best_window(
+def best_window(
     ids: tf.RaggedTensor, room: tf.Tensor, stride: tf.Tensor, num_windows: tf.Tensor
 ) -> tf.Tensor:
     """The number of the window in which each token of the contexts has the most context, int32 [P].

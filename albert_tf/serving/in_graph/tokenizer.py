@@ -1,23 +1,36 @@
 """The tokenizer as TensorFlow operations: the same ids and offsets as `text/tokenizer.py` for every text.
 
-clean                  `clean_text`
+clean                  `clean_text`, of texts for SentencePiece
 clean_with_origins     the same, and where each character comes from
-graph_tokenizer        a module that encodes texts
+graph_tokenizer        a module that encodes texts, with either kind of vocabulary
 graph_tokenizer_with_offsets    the same, and the characters that each token stands for
 """
 
 import copy
-import functools
-import sys
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError
-from albert_tf.text.tokenizer import MARKER, NO_BYTE_FALLBACK, Tokenizer, visible_length
+from albert_tf.serving.in_graph.characters import (
+    char_class,
+    decode_in_graph,
+    lower,
+    token_spans,
+    two_characters_of_dotted_i,
+)
+from albert_tf.serving.in_graph.wordpiece import graph_wordpiece
+from albert_tf.text.tokenizer import (
+    MARKER,
+    NO_BYTE_FALLBACK,
+    SentencePieceTokenizer,
+    Tokenizer,
+    WordPieceTokenizer,
+    visible_length,
+)
 
 
 def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
@@ -38,6 +51,8 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
     Raises:
       UserError: the model has no token for the comma, so that the digit-comma rule would depend on unknown texts.
     """
+    if isinstance(tokenizer, WordPieceTokenizer):
+        return graph_wordpiece(tokenizer)
     import tensorflow_text as tf_text  # here, because models of ids do without
 
     if tokenizer.unknown_may_end_in_comma:
@@ -45,14 +60,14 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
     table = tokenizer.replacement_table()
 
     module = tf.Module(name="graph_tokenizer")
-    module.sentencepiece = tf_text.SentencepieceTokenizer(tokenizer.model_proto, out_type=tf.int32)
+    module.sentencepiece = tf_text.SentencepieceTokenizer(tokenizer.content, out_type=tf.int32)
 
     texts_spec = [tf.TensorSpec([None], tf.string, name="texts")]
 
     # Without autograph, which would take half a minute to trace the loops that write the character classes.
     @tf.function(input_signature=texts_spec, autograph=False)
     def clean_texts(texts: tf.Tensor) -> tf.Tensor:
-        return clean(texts, tokenizer.do_lower_case)
+        return clean(texts, **tokenizer.cleaning)
 
     @tf.function(input_signature=texts_spec, autograph=False)
     def encode(texts: tf.Tensor) -> tf.RaggedTensor:
@@ -78,6 +93,8 @@ def graph_tokenizer_with_offsets(tokenizer: Tokenizer) -> tf.Module:
     Raises:
       UserError: the model has no token for the comma, or breaks characters into bytes (trained with byte_fallback).
     """
+    if isinstance(tokenizer, WordPieceTokenizer):
+        return graph_wordpiece(tokenizer)
     import tensorflow_text as tf_text
 
     if tokenizer.has_byte_tokens:
@@ -92,38 +109,26 @@ def graph_tokenizer_with_offsets(tokenizer: Tokenizer) -> tf.Module:
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")], autograph=False)
     def encode_with_offsets(texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
         chars = decode_in_graph(texts)
-        cleaned, *origins = clean_with_origins(chars, tokenizer.do_lower_case)
+        cleaned, *origins = clean_with_origins(chars, **tokenizer.cleaning)
         encoded = module.characters.tokenize_with_offsets(cleaned)
         char_spans = _visible_char_spans(encoded, characters_of_token, cleaned, origins)
         ids, lengths = _ids_and_lengths(tokenizer, module.sentencepiece, cleaned)
-        return ids, *_token_spans(lengths, *char_spans, chars.row_lengths())
+        return ids, *token_spans(lengths, *char_spans, chars.row_lengths())
 
     module.encode_with_offsets = encode_with_offsets
     return module
 
 
-def decode_in_graph(texts: tf.Tensor) -> tf.RaggedTensor:
-    """The characters of UTF-8 strings, as `bytes.decode(errors="replace")` reads them: invalid bytes are U+FFFD.
-
-    Args:
-      texts: string [B].
-
-    Returns:
-      Unicode code points, RaggedTensor int32 [B, (characters)].
-    """
-    return tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
-
-
-def clean(texts: tf.Tensor, do_lower_case: bool) -> tf.Tensor:
+def clean(texts: tf.Tensor, do_lower_case: bool, keep_accents: bool = False) -> tf.Tensor:
     """`clean_text` of UTF-8 strings, any shape."""
     texts = tf.strings.unicode_transcode(
         texts, "UTF-8", "UTF-8", errors="replace", replace_control_characters=False
     )
     # RE2's own classes are narrower than Python's: its white space is ASCII, and accents are not category Mn.
-    texts = tf.strings.regex_replace(texts, f"{_char_class(str.isspace)}+", " ")
+    texts = tf.strings.regex_replace(texts, f"{char_class(str.isspace)}+", " ")
     texts = tf.strings.regex_replace(texts, "^ | $", "")
-    texts = _base_form(texts)
-    return _lower(texts) if do_lower_case else texts
+    texts = texts if keep_accents else _base_form(texts)
+    return lower(texts) if do_lower_case else texts
 
 
 def _base_form(texts: tf.Tensor) -> tf.Tensor:
@@ -131,34 +136,11 @@ def _base_form(texts: tf.Tensor) -> tf.Tensor:
     import tensorflow_text as tf_text
 
     texts = tf_text.normalize_utf8(texts, "NFKD")
-    return tf.strings.regex_replace(texts, _char_class(unicodedata.combining), "")
-
-
-def _lower(texts: tf.Tensor) -> tf.Tensor:
-    """`str.lower`."""
-    # tf.strings.lower knows final sigma, as str.lower does, but needs two workarounds. In a Turkish
-    # locale it lowers "I" to "ı": ASCII is lowered first, without locale. It ends a string at U+0000, which is
-    # therefore replaced by the last code point, which is no character.
-    texts = tf.strings.regex_replace(tf.strings.lower(texts), r"\x00", "\U0010ffff")
-    texts = tf.strings.lower(texts, encoding="utf-8")
-    return tf.strings.regex_replace(texts, "\U0010ffff", "\0")
-
-
-@functools.cache
-def _char_class(belongs: Callable[[str], object]) -> str:
-    """An RE2 character class of all characters for which `belongs` is true."""
-    ranges = []
-    for code in range(sys.maxunicode + 1):
-        if belongs(chr(code)):
-            if ranges and ranges[-1][1] == code - 1:
-                ranges[-1][1] = code
-            else:
-                ranges.append([code, code])
-    return "[" + "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}" for first, last in ranges) + "]"
+    return tf.strings.regex_replace(texts, char_class(unicodedata.combining), "")
 
 
 def clean_with_origins(
-    chars: tf.RaggedTensor, do_lower_case: bool
+    chars: tf.RaggedTensor, do_lower_case: bool, keep_accents: bool = False
 ) -> tuple[tf.Tensor, tf.RaggedTensor, tf.RaggedTensor]:
     """`clean_with_origins` of code points [B, (characters)].
 
@@ -169,9 +151,14 @@ def clean_with_origins(
     # A batch has few different characters: each is cleaned once.
     distinct, kind = tf.unique(chars.flat_values, out_idx=tf.int64)
     distinct = tf.strings.unicode_encode(distinct[:, None], "UTF-8")
-    distinct = tf.strings.regex_replace(distinct, _char_class(str.isspace), " ")
-    parts = tf.strings.unicode_decode(_base_form(distinct), "UTF-8")
-    is_space = tf.gather(distinct == " ", kind)
+    distinct = tf.strings.regex_replace(distinct, char_class(str.isspace), " ")
+    is_space = distinct == " "
+    if not keep_accents:
+        distinct = _base_form(distinct)
+    elif do_lower_case:
+        distinct = two_characters_of_dotted_i(distinct)
+    parts = tf.strings.unicode_decode(distinct, "UTF-8")
+    is_space = tf.gather(is_space, kind)
     num_parts = tf.gather(parts.row_lengths(), kind)
 
     # A run of spaces between words becomes one space. An accent lengthens the character or space before it.
@@ -200,7 +187,7 @@ def clean_with_origins(
     cleaned = in_rows(tf.gather(parts, tf.gather(kind, kept)).flat_values)
     texts = tf.strings.unicode_encode(cleaned, "UTF-8")
     if do_lower_case:
-        texts = _lower(texts)
+        texts = lower(texts)
     return texts, in_rows(origin - first), in_rows(ends - first)
 
 
@@ -238,7 +225,7 @@ def _visible_char_spans(
 
 
 def _ids_and_lengths(
-    tokenizer: Tokenizer, sentencepiece_op: Any, cleaned: tf.Tensor
+    tokenizer: SentencePieceTokenizer, sentencepiece_op: Any, cleaned: tf.Tensor
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Ids of cleaned texts [B], int32, and how many visible characters they have, int64; [B, (tokens)] each."""
     raw_ids = sentencepiece_op.tokenize(cleaned)
@@ -264,31 +251,13 @@ def _ids_and_lengths(
     return ids, lengths.with_flat_values(values)
 
 
-def _token_spans(
-    lengths: tf.RaggedTensor,
-    char_starts: tf.RaggedTensor,
-    char_ends: tf.RaggedTensor,
-    text_lengths: tf.Tensor,
-) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Spans of tokens of `lengths` visible characters, int32 [B, (tokens)], from those of the characters."""
-    counts, row = lengths.flat_values, lengths.value_rowids()
-    first = tf.cumsum(counts, exclusive=True)
-    # A token without text begins where the next token's text begins, or at the end of the text.
-    is_after_all = first >= tf.gather(char_starts.row_splits, row + 1)
-    padded = tf.concat([char_starts.flat_values, [0]], axis=0)
-    starts = tf.where(is_after_all, tf.gather(text_lengths, row), tf.gather(padded, first))
-    padded = tf.concat([[0], char_ends.flat_values], axis=0)
-    ends = tf.where(counts > 0, tf.gather(padded, first + counts), starts)
-    return tuple(lengths.with_flat_values(tf.cast(offsets, tf.int32)) for offsets in (starts, ends))
-
-
 def _equals_previous(*columns: tf.Tensor) -> tf.Tensor:
     """Whether a row of some int64 columns [N] equals the row before, bool [N]."""
     equal = tf.reduce_all([column[1:] == column[:-1] for column in columns], axis=0)
     return tf.concat([tf.zeros_like(columns[0][:1], tf.bool), equal], axis=0)
 
 
-def _character_model(tokenizer: Tokenizer) -> tuple[bytes, np.ndarray]:
+def _character_model(tokenizer: SentencePieceTokenizer) -> tuple[bytes, np.ndarray]:
     """A SentencePiece model that shows what the tokenizer's normaliser makes of a text, with offsets.
 
     It has the same normaliser. Its tokens are the bytes of single characters, the marker, and those symbols that the
@@ -300,7 +269,7 @@ def _character_model(tokenizer: Tokenizer) -> tuple[bytes, np.ndarray]:
     from sentencepiece import sentencepiece_model_pb2 as schema
 
     kinds = schema.ModelProto.SentencePiece
-    model = schema.ModelProto.FromString(tokenizer.model_proto)
+    model = schema.ModelProto.FromString(tokenizer.content)
     symbols = [piece.piece for piece in model.pieces if piece.type == kinds.USER_DEFINED]
     model.ClearField("pieces")
     model.ClearField("self_test_data")

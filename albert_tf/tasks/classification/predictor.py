@@ -1,6 +1,6 @@
 """Labels or scores of texts from a finished model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from scipy.special import softmax
 
@@ -21,23 +21,24 @@ class PairPredictor(Predictor):
             if len(rest) > 1:
                 self.refuse(item)
         else:
-            text_a, text_b = item.get("text_a", item.get("text")), item.get("text_b")
+            values = item if isinstance(item, Mapping) else {}
+            text_a, text_b = values.get("text_a", values.get("text")), values.get("text_b")
         if not isinstance(text_a, str) or not isinstance(text_b, str | None):
             self.refuse(item)
         return TextExample("", text_a, text_b)
 
-    def table(self, items: Sequence[Item]) -> FeatureTable:
-        """The sequences of items."""
+    def table(self, examples: Sequence[TextExample]) -> FeatureTable:
+        """The sequences of examples."""
         settings = PairSettings(self.tokenizer, self.task["max_seq_length"])
-        return make_pair_features(settings, [self.check(item) for item in items])
+        return make_pair_features(settings, examples)
 
 
 class ClassificationPredictor(PairPredictor):
     """Label and probabilities, or a score."""
 
-    def predict(self, items):
+    def answers(self, examples):
         """See `Predictor`: `label`, `probability` and `probabilities` by label, or `score`."""
-        logits_BC = self.outputs(self.table(items))["logits"]
+        logits_BC = self.outputs(self.table(examples))["logits"]
         labels = self.model.config.labels
         if len(labels) == 1:
             return [{labels[0]: float(score)} for score in logits_BC[:, 0]]

@@ -27,6 +27,7 @@ class ClassifierConfig(FineTuningConfig):
         "",
         "GLUE task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI or AX; `tsv` for files of your own.",
         required=True,
+        of_model="default",
     )
     data_dir: str = setting(
         "",
@@ -41,19 +42,26 @@ class ClassifierConfig(FineTuningConfig):
     text_columns: str = setting(
         "",
         "Names of the one or two columns with the text, separated by commas, of --task_name=tsv.",
+        of_model="default",
     )
-    label_column: str = setting("label", "Column with the label or score of --task_name=tsv.")
+    label_column: str = setting(
+        "label", "Column with the label or score of --task_name=tsv.", of_model="default"
+    )
     id_column: str = setting(
-        "", "Column with the names of the examples in predictions; by default the row number."
+        "",
+        "Column with the names of the examples in predictions; by default the row number.",
+        of_model="default",
     )
     kind: str = setting(
         "classification",
         "Type of --task_name=tsv: it predicts a label, or a score.",
         choices=("classification", "regression"),
+        of_model="fixed",
     )
     pair_ranking: bool = setting(
         False,
         "Whether to rank the candidates of a question (QNLI) or sentence (WNLI) by their scores (paper, appendix).",
+        of_model="default",
     )
 
     def __post_init__(self):
@@ -120,4 +128,5 @@ class ClassifierConfig(FineTuningConfig):
             (run.do_predict, "predict_file"),
         ):
             if wanted and not getattr(self, name) and not self.ensemble:
-                self.refuse(name, "is required with --task_name=tsv")
+                hint = "; to predict only, --do_eval=false" if name == "eval_file" else ""
+                self.refuse(name, f"is required with --task_name=tsv{hint}")

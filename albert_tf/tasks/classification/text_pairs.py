@@ -60,8 +60,9 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
     """
     texts = [text for example in examples for text in (example.text_a, example.text_b or "")]
     ids = settings.tokenizer.encode_batch(texts)
-    pairs = []
+    pairs, uncut_lengths = [], []
     for ids_a, ids_b in zip(ids[::2], ids[1::2], strict=True):
+        uncut_lengths.append(len(ids_a) + 2 + (len(ids_b) + 1 if len(ids_b) else 0))
         length_a, length_b = kept_lengths(len(ids_a), len(ids_b), settings.max_seq_length)
         pairs.append((ids_a[:length_a], ids_b[:length_b] if length_b else None))
     labels = [example.label for example in examples]
@@ -71,7 +72,8 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
         raise ValueError(f"labels must be of one kind, got {names}")
     names = {int: "label_ids", float: "label_scores"}
     columns = {names[kind]: labels for kind in kinds if kind in names}
-    return pack_pairs(settings.tokenizer, pairs, columns)
+    uncut = {"max_seq_length": uncut_lengths}
+    return pack_pairs(settings.tokenizer, pairs, columns, uncut_lengths=uncut)
 
 
 def kept_lengths(num_a: int, num_b: int, max_seq_length: int) -> tuple[int, int]:

@@ -75,7 +75,7 @@ def read_tsv(path: str, *, source: str, columns: Sequence[str] = ()) -> TsvTable
     Raises:
       UserError: the file cannot be read, is not UTF-8, has no rows, or is separated by commas.
     """
-    lines = _split_lines(_decode(path, source))
+    lines = read_lines(path, source)
     first_row = 1
     if not columns and lines:
         columns = [name.strip() for name in lines.pop(0).split("\t")]
@@ -85,6 +85,15 @@ def read_tsv(path: str, *, source: str, columns: Sequence[str] = ()) -> TsvTable
     if not lines:
         raise UserError(f"{source}: holds no rows")
     return TsvTable(path, source, tuple(columns), lines, first_row)
+
+
+def read_lines(path: str, source: str) -> list[str]:
+    """The lines of a file, as `read_tsv` reads them; empty lines at the end are left out.
+
+    Raises:
+      UserError: the file cannot be read, or is not UTF-8.
+    """
+    return _split_lines(_decode(path, source))
 
 
 def _decode(path: str, source: str) -> str:

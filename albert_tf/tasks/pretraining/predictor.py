@@ -8,7 +8,7 @@ from scipy.special import softmax
 from albert_tf.core.errors import UserError
 from albert_tf.tasks.classification.predictor import PairPredictor
 from albert_tf.tasks.classification.text_pairs import TextExample
-from albert_tf.tasks.predictor import Answer, Item, bars, shortened
+from albert_tf.tasks.predictor import Answer, bars, shortened
 from albert_tf.text.masked_text import MASK, encode_masked
 
 _NUM_CANDIDATES = 5  # for a mask
@@ -26,23 +26,24 @@ class PretrainedPredictor(PairPredictor):
         self._use(example)
         return example
 
-    def predict(self, items):
+    def answers(self, examples):
         """See `Predictor`.
 
         For a text with "[MASK]": `masks`, the best tokens of each with their probabilities, and `text`, filled with
         the best. For two texts: `in_order`, the probability that the first comes first. For another text:
         `embedding`, the mean of the tokens' last hidden states [D].
         """
-        uses = [self._use(self.check(item)) for item in items]
-        answers: list[Answer] = [{}] * len(items)
+        uses = list(map(self._use, examples))
+        answers: list[Answer] = [{}] * len(examples)
         for use in dict.fromkeys(uses):
             indices = [index for index, name in enumerate(uses) if name == use]
             function = {
                 "order": self._order,
-                "fill": lambda texts: map(self._fill, texts),
+                "fill": lambda chosen: map(self._fill, chosen),
                 "embed": self._embed,
             }[use]
-            for index, answer in zip(indices, function([items[i] for i in indices]), strict=True):
+            chosen = [examples[index] for index in indices]
+            for index, answer in zip(indices, function(chosen), strict=True):
                 answers[index] = answer
         return answers
 
@@ -60,30 +61,29 @@ class PretrainedPredictor(PairPredictor):
         if any(name.startswith(prefix) for name in self._untrained):
             raise UserError(f"this model cannot {use}: its file has no values for {prefix}*")
 
-    def _order(self, items: Sequence[Item]) -> list[Answer]:
-        logits_B2 = self.outputs(self.table(items))["sentence_order_logits"]
+    def _order(self, examples: Sequence[TextExample]) -> list[Answer]:
+        logits_B2 = self.outputs(self.table(examples))["sentence_order_logits"]
         return [{"in_order": float(row[0])} for row in softmax(logits_B2, axis=-1)]
 
-    def _embed(self, items: Sequence[Item]) -> list[Answer]:
-        table = self.table(items)
+    def _embed(self, examples: Sequence[TextExample]) -> list[Answer]:
+        table = self.table(examples)
         hidden_BLD = self.outputs(table)["sequence_output"]
         return [
             {"embedding": hidden_LD[:length].mean(axis=0).tolist()}
             for hidden_LD, length in zip(hidden_BLD, table.lengths, strict=True)
         ]
 
-    def _fill(self, item: Item) -> Answer:
-        text = self.check(item).text_a
-        tokenizer = self.tokenizer
-        ids = encode_masked(tokenizer, text)[: self.task["max_seq_length"] - 2]
-        ids = np.array([tokenizer.cls_id, *ids, tokenizer.sep_id], np.int32)
+    def _fill(self, example: TextExample) -> Answer:
+        text, tokenizer = example.text_a, self.tokenizer
+        middle = encode_masked(tokenizer, text)[: self.task["max_seq_length"] - 2]
+        ids = np.array([tokenizer.cls_id, *middle, tokenizer.sep_id], np.int32)
         (positions_P,) = np.nonzero(ids == tokenizer.mask_id)
         if not len(positions_P):
             raise UserError(
                 f"{MASK} is not among the first {self.task['max_seq_length']} tokens of {shortened(text)}"
             )
-        outputs = self.model({"input_ids": ids[None], "masked_lm_positions": positions_P[None]})
-        logits_PV = outputs["masked_lm_logits"][0].numpy()
+        outputs = self.run({"input_ids": ids[None], "masked_lm_positions": positions_P[None]})
+        logits_PV = outputs["masked_lm_logits"][0]
         best_PK = np.argsort(-logits_PV, axis=-1, kind="stable")[:, :_NUM_CANDIDATES]
         masks = [
             [{"piece": tokenizer.id_to_piece(id), "probability": float(row[id])} for id in best]

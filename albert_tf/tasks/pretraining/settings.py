@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from albert_tf.core.settings import Settings, setting
+from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.tasks.settings import LONGEST_SEQUENCE, ModelChoice, files_setting
 from albert_tf.training.settings import RunConfig
 
@@ -16,8 +16,11 @@ class PretrainingConfig(ModelChoice):
         "Training records: TFRecord files, globs or folders, separated by commas."
     )
     eval_file: str = files_setting("Held-out records for evaluation, in the form of --input_file.")
-    spm_model_file: str = files_setting(
-        "SentencePiece model of the records; it is copied into the model's folder."
+    spm_model_file: str = changed(
+        ModelChoice,
+        "spm_model_file",
+        "",
+        help="SentencePiece model of the records; it, or the --vocab_file, is copied into the model's folder.",
     )
     max_seq_length: int | None = setting(
         None,

@@ -10,6 +10,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.data import compact_records, records
 from albert_tf.data.datasets import RecordData
+from albert_tf.data.packed_records import SENTENCE_WEIGHTS
 from albert_tf.formats import pretrained
 from albert_tf.formats.model_card import Card
 from albert_tf.model.config import AlbertConfig
@@ -21,11 +22,12 @@ from albert_tf.training.settings import RunConfig
 from albert_tf.training.task import Features, Outputs, Task
 
 _CHANCE_EXAMPLES = 1000
-# Entries of the records' metadata.json for the model card.
+# Entries of the records' metadata.json: what was done to their text; for the model card.
+_CLEANING = ("do_lower_case", "keep_accents")
 _DATA_OF_CARD = (
     *("text", "documents", "sentences", "examples", "dupe_factor", "max_seq_length"),
     *("max_predictions_per_seq", "masked_lm_prob", "ngram", "short_seq_prob", "sentence_task"),
-    *("single_segment", "do_lower_case"),
+    *("single_segment", *_CLEANING),
 )
 
 
@@ -71,20 +73,30 @@ class PretrainingTask(Task):
         vocabularies = {record_set.metadata.get("spm_sha256") for record_set in sets.values()}
         if len(vocabularies - {None}) > 1:
             raise UserError("--eval_file was made with another vocabulary than --input_file")
-        self.schema = records.pretraining_schema(self.max_seq_length, max_predictions)
         self._all_records = sets
+        predictions = config.max_predictions_per_seq or 0
+        schemas = {flag: records.schema_of(sets[flag], flag, predictions) for flag in sets}
         shuffling = config.shuffle, config.shuffle_buffer_examples
-        data = {flag: RecordData(sets[flag], self.schema, *shuffling) for flag in sets}
+        devices = tf.distribute.get_strategy().num_replicas_in_sync
+        parts = {"input_file": devices * run.gradient_accumulation_steps, "eval_file": devices}
+        data = {
+            flag: RecordData(sets[flag], schemas[flag], *shuffling, parts=parts[flag])
+            for flag in sets
+        }
         self.train_data, self.eval_data = data.get("input_file"), data.get("eval_file")
 
     def _check_lengths(self, flag: str, record_set: records.RecordSet) -> tuple[int, int]:
         """Sequence length and predictions of records, which must be those of the flags that are given."""
         config = self.config
         # Where training masks, it may mask more or less than the records' settings say.
-        settings = ("max_seq_length", "max_predictions_per_seq")[: 2 - record_set.has_dynamic_masks]
+        may_differ = record_set.has_dynamic_masks and not record_set.is_packed
+        settings = ("max_seq_length", "max_predictions_per_seq")[: 2 - may_differ]
         for setting in settings:
             if value := getattr(config, setting):
                 record_set.require(setting, setting, value)
+        if record_set.is_packed:
+            metadata = record_set.metadata
+            return metadata["max_seq_length"], metadata["max_predictions_per_seq"]
         max_predictions = config.max_predictions_per_seq or 0
         length, slots = records.pretraining_lengths(record_set, flag, max_predictions)
         factor = 2 if record_set.metadata.get("do_permutation") else 1
@@ -132,12 +144,13 @@ class PretrainingTask(Task):
                     f"--{flag}: the records hold piece {largest}, but vocab_size of the model is"
                     f" {model_config.vocab_size}: they were made with another vocabulary"
                 )
-        if self.config.spm_model_file:
+        if self.config.vocabulary_file:
             self._check_vocabulary(model_config)
 
     def _check_vocabulary(self, model_config: AlbertConfig) -> None:
-        flag = f"--spm_model_file={self.config.spm_model_file}"
-        vocabulary = Tokenizer.from_file(self.config.spm_model_file)
+        name = "spm_model_file" if self.config.spm_model_file else "vocab_file"
+        flag = f"--{name}={self.config.vocabulary_file}"
+        vocabulary = Tokenizer.from_file(self.config.vocabulary_file)
         if vocabulary.vocab_size > model_config.vocab_size:
             raise UserError(
                 f"{flag}: has {vocabulary.vocab_size} tokens, but vocab_size of the model is"
@@ -149,7 +162,9 @@ class PretrainingTask(Task):
 
     def _sample(self, record_set: records.RecordSet, num_examples: int) -> dict[str, np.ndarray]:
         """The first examples, as one batch."""
-        batch = next(records.first_batches(record_set, self.schema, num_examples))
+        predictions = self.config.max_predictions_per_seq or 0
+        schema = records.schema_of(record_set, "input_file", predictions)
+        batch = next(records.first_batches(record_set, schema, num_examples))
         return {name: value.numpy() for name, value in batch.items()}
 
     def settings(self) -> Mapping[str, Settings | Mapping]:
@@ -184,7 +199,7 @@ class PretrainingTask(Task):
         """Number of masked tokens and of examples."""
         return {
             "masked_lm_loss": tf.reduce_sum(_masked_lm_weights(features)),
-            "sentence_order_loss": tf.reduce_sum(_example_weights(features)),
+            "sentence_order_loss": tf.reduce_sum(_sentence_weights(features)),
         }
 
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
@@ -219,11 +234,12 @@ class PretrainingTask(Task):
         order_head = [
             name for name in model.named_variables() if name.startswith("cls/seq_relationship/")
         ]
+        cleaning = {name: metadata[name] for name in _CLEANING if name in metadata}
+        path = self.config.vocabulary_file
         pretrained.save_pretrained(
             model,
             folder,
-            spm_model_file=self.config.spm_model_file,
-            do_lower_case=metadata.get("do_lower_case", True),
+            spm_model_file=Tokenizer.from_file(path, **cleaning) if path else "",
             untrained=[] if has_order else order_head,
             card=Card({"Data": data, **history}),
         )
@@ -234,7 +250,8 @@ class PretrainingTask(Task):
         features = self._sample(record_set, _CHANCE_EXAMPLES)
         masked = features["masked_lm_ids"][features["masked_lm_weights"] > 0]
         counts = np.bincount(masked, minlength=1)
-        swapped = features["next_sentence_labels"].mean()
+        labels = features["next_sentence_labels"]
+        swapped = np.average(labels, weights=features.get(SENTENCE_WEIGHTS))
         return {
             "masked_lm_accuracy": float(counts.max() / max(1, counts.sum())),
             "sentence_order_accuracy": float(max(swapped, 1 - swapped)),
@@ -255,5 +272,14 @@ def _masked_lm(outputs: Outputs, features: Features):
 
 
 def _sentence_order(outputs: Outputs, features: Features):
-    labels = features["next_sentence_labels"][:, 0]
-    return outputs["sentence_order_logits"], labels, _example_weights(features)
+    labels = features["next_sentence_labels"]
+    labels = labels if SENTENCE_WEIGHTS in features else labels[:, 0]
+    return outputs["sentence_order_logits"], labels, _sentence_weights(features)
+
+
+def _sentence_weights(features: Features) -> tf.Tensor:
+    """[B] float, or [B, S] of packed rows: 1 for a real example."""
+    weights = _example_weights(features)
+    if SENTENCE_WEIGHTS not in features:
+        return weights
+    return features[SENTENCE_WEIGHTS] * weights[:, None]

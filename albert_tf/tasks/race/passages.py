@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import read_bytes
@@ -242,13 +244,24 @@ def make_race_features(settings: RaceSettings, questions: Sequence[RaceQuestion]
         texts += [join_question_and_option(cleaned, clean(option)) for option in question.options]
     room = settings.max_seq_length - NUM_SPECIAL
     most = min(settings.max_qa_length, room)
-    endings = [ids[-most:] for ids in tokenizer.encode_batch(texts)]
+    uncut_endings = tokenizer.encode_batch(texts)
+    endings = [ids[-most:] for ids in uncut_endings]
     contexts = [ids_of[question.article] for question in questions for _ in question.options]
     pairs = [
         (context[: room - len(ending)], ending)
         for context, ending in zip(contexts, endings, strict=True)
     ]
+    lengths = [
+        [
+            len(context) + len(ending) + NUM_SPECIAL
+            for context, ending in zip(contexts, endings, strict=True)
+        ],
+        list(map(len, uncut_endings)),
+    ]
+    # Of each question, the longest of its sequences.
+    longest = np.reshape(lengths, [2, -1, NUM_OPTIONS]).max(axis=2)
+    uncut_lengths = {"max_seq_length": longest[0], "max_qa_length": longest[1]}
     columns = {"is_high": [question.level == "high" for question in questions]}
     if all(question.answer is not None for question in questions):
         columns["label_ids"] = [question.answer for question in questions]
-    return pack_pairs(tokenizer, pairs, columns, NUM_OPTIONS)
+    return pack_pairs(tokenizer, pairs, columns, NUM_OPTIONS, uncut_lengths)

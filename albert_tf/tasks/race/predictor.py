@@ -31,13 +31,12 @@ class ChoicePredictor(Predictor):
             self.refuse(item)
         return RaceQuestion("", "", article, question, tuple(options), None, "", 0)
 
-    def predict(self, items):
+    def answers(self, examples):
         """See `Predictor`: `answer` (a letter), `option`, `probability` and `probabilities` by letter."""
         settings = RaceSettings(self.tokenizer, **self.settings("max_seq_length", "max_qa_length"))
-        questions = [self.check(item) for item in items]
-        logits_BC = self.outputs(make_race_features(settings, questions))["logits"]
+        logits_BC = self.outputs(make_race_features(settings, examples))["logits"]
         answers = []
-        for question, row in zip(questions, softmax(logits_BC, axis=-1), strict=True):
+        for question, row in zip(examples, softmax(logits_BC, axis=-1), strict=True):
             answer = best_label("answer", self.model.config.labels, row)
             answers.append({**answer, "option": question.options[int(row.argmax())]})
         return answers

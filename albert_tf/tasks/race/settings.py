@@ -14,7 +14,12 @@ class RaceConfig(FineTuningConfig):
         "Folder of the RACE archive, with train/, dev/ and test/.", required=True
     )
     level: str = setting(
-        "all", "Schools whose passages are used.", choices=("all", "middle", "high")
+        "all",
+        "Schools whose passages are used.",
+        choices=("all", "middle", "high"),
+        of_model="default",
     )
     max_seq_length: int = changed(FineTuningConfig, "max_seq_length", 512)
-    max_qa_length: int = setting(128, "Largest number of tokens of question and option.", minimum=1)
+    max_qa_length: int = setting(
+        128, "Largest number of tokens of question and option.", minimum=1, of_model="fixed"
+    )

@@ -11,6 +11,10 @@ class RaceSource(Source):
     config: RaceConfig
     labels = ("A", "B", "C", "D")
     task_name = "race"
+    texts = {
+        "max_seq_length": "questions with passage and option",
+        "max_qa_length": "questions with option",
+    }
     feature_function = (passages.make_race_features, passages.RaceSettings)
 
     def read(self, split: str) -> list[passages.RaceQuestion]:

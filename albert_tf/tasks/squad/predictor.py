@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from albert_tf.data.feature_table import FeatureTable
-from albert_tf.tasks.predictor import Answer, Item, Predictor, defaults_of
+from albert_tf.tasks.predictor import Answer, Predictor, defaults_of
 from albert_tf.tasks.squad import answers as squad_answers
 from albert_tf.tasks.squad.settings import SquadConfig
 from albert_tf.tasks.squad.windows import SquadQuestion, WindowSettings, make_windows
@@ -26,13 +26,12 @@ class SpanPredictor(Predictor):
             self.refuse(item)
         return SquadQuestion("", question, context)
 
-    def predict(self, items):
+    def answers(self, examples):
         """See `Predictor`: `answer`, its `probability`, and `start` and `end`, characters of the context.
 
         For SQuAD 2.0 also `null_odds`; the answer is empty where they are above the threshold.
         """
-        questions = [self.check(item) for item in items]
-        table = self.table(items)
+        table = self.table(examples)
         spans = squad_answers.candidate_spans(
             table, self.outputs(table), **self.settings(*_OF_ANSWERS)
         )
@@ -43,7 +42,7 @@ class SpanPredictor(Predictor):
                 "start": best.start_char,
                 "end": best.end_char,
             }
-            for best, *_ in squad_answers.best_answers(questions, spans, self.task["n_best_size"])
+            for best, *_ in squad_answers.best_answers(examples, spans, self.task["n_best_size"])
         ]
         for answer, null_odds in zip(answers, spans.null_odds.tolist(), strict=False):
             if null_odds > self.task["null_threshold"]:
@@ -51,10 +50,10 @@ class SpanPredictor(Predictor):
             answer["null_odds"] = null_odds
         return answers
 
-    def table(self, items: Sequence[Item]) -> FeatureTable:
-        """The windows of items."""
+    def table(self, examples: Sequence[SquadQuestion]) -> FeatureTable:
+        """The windows of examples."""
         settings = WindowSettings(self.tokenizer, **self.settings(*_OF_WINDOWS))
-        return make_windows(settings, list(enumerate(map(self.check, items))))
+        return make_windows(settings, list(enumerate(examples)))
 
     def shown(self, answer):
         text = answer["answer"] or "(no answer)"

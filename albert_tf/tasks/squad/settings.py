@@ -13,7 +13,10 @@ class SquadConfig(FineTuningConfig):
     """SQuAD 1.1 or 2.0."""
 
     version: str = setting(
-        "2.0", "Version of SQuAD; in 1.1 every question has an answer.", choices=("1.1", "2.0")
+        "2.0",
+        "Version of SQuAD; in 1.1 every question has an answer.",
+        choices=("1.1", "2.0"),
+        of_model="fixed",
     )
     train_file: str = files_setting("SQuAD's JSON file to train on.")
     eval_file: str = files_setting("SQuAD's JSON file to evaluate on.")
@@ -22,15 +25,23 @@ class SquadConfig(FineTuningConfig):
     )
     max_seq_length: int = changed(FineTuningConfig, "max_seq_length", 384)
     doc_stride: int = setting(
-        128, "Number of tokens from the start of a window to the start of the next.", minimum=1
+        128,
+        "Number of tokens from the start of a window to the start of the next.",
+        minimum=1,
+        of_model="fixed",
     )
-    max_query_length: int = setting(64, "Largest number of tokens of a question.", minimum=1)
-    max_answer_length: int = setting(30, "Largest number of tokens of an answer.", minimum=1)
+    max_query_length: int = setting(
+        64, "Largest number of tokens of a question.", minimum=1, of_model="fixed"
+    )
+    max_answer_length: int = setting(
+        30, "Largest number of tokens of an answer.", minimum=1, of_model="default"
+    )
     n_best_size: int = setting(
         20,
         "Number of answers to a question in nbest_predictions.json.",
         minimum=1,
         changes_results=False,
+        of_model="default",
     )
     null_threshold: str = setting(
         "best",
@@ -63,10 +74,4 @@ class SquadConfig(FineTuningConfig):
           UserError: a flag is missing; names it.
         """
         super().check_with(others)
-        run = others[FineTuningRunConfig]
-        if run.do_train and not (self.train_file or self.train_records or self.ensemble):
-            self.refuse("train_file", "is required to train")
-        if run.do_eval and not run.do_train and not self.eval_file:
-            self.refuse("eval_file", "is required to evaluate")
-        if run.do_predict and not self.predict_file and not self.ensemble:
-            self.refuse("predict_file", "is required with --do_predict")
+        self.check_files(others[FineTuningRunConfig])

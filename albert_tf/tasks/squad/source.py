@@ -1,5 +1,7 @@
 """The data of SQuAD: files -> windows over contexts."""
 
+import numpy as np
+
 from albert_tf.tasks.source import FILE_FLAGS, Source
 from albert_tf.tasks.squad import windows
 from albert_tf.tasks.squad.settings import SquadConfig
@@ -10,6 +12,7 @@ class SquadSource(Source):
 
     config: SquadConfig
     labels = ("start", "end")
+    texts = {"max_query_length": "questions"}
     feature_function = (windows.make_windows, windows.WindowSettings)
 
     def __init__(self, config: SquadConfig):
@@ -19,6 +22,24 @@ class SquadSource(Source):
         if config.version == "2.0":
             self.sequence_names = (*self.sequence_names, "p_mask")
             self.label_columns += ("is_impossible",)
+
+    def length_report(self, table):
+        """See `Source`; a context that is too long is not cut, but read in several windows."""
+        indices = table.columns["question_index"][:, 0]
+        if not len(indices):
+            return []
+        windows = np.bincount(indices)  # of each question
+        several = int(np.sum(windows > 1))
+        share = (
+            f"{several:,} of them ({100 * several / len(windows):.0f} %)"
+            if several
+            else "none of them"
+        )
+        line = (
+            f"{len(windows):,} questions, {share} with a context that needs several windows of"
+            f" --max_seq_length={self.config.max_seq_length}; {len(table):,} windows, {windows.max()} at most"
+        )
+        return [line, *super().length_report(table)]
 
     def read(self, split: str) -> list[tuple[int, windows.SquadQuestion]] | None:
         flag = FILE_FLAGS[split]

@@ -169,15 +169,9 @@ class SquadTask(FineTuningTask):
         return {**_answer_files("", answers, threshold), **self._raw_file(members, "predict")}
 
     def task_settings(self):
-        """See `FineTuningTask`; with the settings that choose answers."""
-        settings = {
-            **super().task_settings(),
-            "max_answer_length": self.config.max_answer_length,
-            "n_best_size": self.config.n_best_size,
-        }
-        if self.has_null:
-            settings["null_threshold"], _ = self._threshold()
-        return settings
+        """See `FineTuningTask`; with the threshold of null odds."""
+        threshold = {"null_threshold": self._threshold()[0]} if self.has_null else {}
+        return {**super().task_settings(), **threshold}
 
     def _threshold(self) -> tuple[float, str]:
         """The given threshold, or the best one of the run's or the initial checkpoint's evaluation; and its origin."""
@@ -189,6 +183,9 @@ class SquadTask(FineTuningTask):
                 return _read_threshold(path, raw), f"from {path}"
             if folder == self.run.output_dir and files.exists(raw):
                 raise UserError(f"{path}: is missing, although {raw} is there; {_NEW_THRESHOLD}")
+        recorded = self._weights.task.get("null_threshold") if self._weights else None
+        if type(recorded) in (int, float) and not math.isnan(recorded):
+            return float(recorded), f"from {self._weights.source}"
         return 0.0, "as there is no evaluation that chose one; see --null_threshold"
 
 

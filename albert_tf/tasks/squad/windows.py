@@ -18,6 +18,7 @@ import numpy as np
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import parse_json, read_bytes
 from albert_tf.data.feature_table import FeatureTable
+from albert_tf.tasks import sequences
 from albert_tf.text.tokenizer import Tokenizer
 
 VERSIONS = ("1.1", "2.0")
@@ -240,7 +241,8 @@ def make_windows(
         {name: [window[name] for window in windows] for name in names}
         for names in (_SEQUENCES, _COLUMNS)
     )
-    return FeatureTable.from_rows(sequences, columns)
+    uncut_lengths = {"max_query_length": list(map(len, queries))}
+    return FeatureTable.from_rows(sequences, columns, uncut_lengths=uncut_lengths)
 
 
 class _Context(NamedTuple):
@@ -276,14 +278,11 @@ def _windows_of(
     """The sequences and the columns of each window of a question, from left to right."""
     tokenizer, num_tokens = settings.tokenizer, len(context.ids)
     room = settings.max_seq_length - len(query) - 3
-    stride = min(room, settings.doc_stride)
-    starts = np.arange(0, max(0, num_tokens - room) + stride, stride)
-    lengths = np.minimum(room, num_tokens - starts)  # all but the last are full
     first, last = context.answer_tokens(question)
     before = [_filled(1, tokenizer.cls_id), query, _filled(1, tokenizer.sep_id)]
     shift = len(query) + 2  # position of the first token of the context
 
-    for start, length, is_max in zip(starts, lengths, _max_context(starts, lengths), strict=True):
+    for start, length, is_max in sequences.windows_over(num_tokens, room, settings.doc_stride):
         end = start + length
         is_inside = start <= first and last < end
 
@@ -309,24 +308,3 @@ def _windows_of(
 
 def _filled(length: int, value: int) -> np.ndarray:
     return np.full(length, value, np.int32)
-
-
-def _max_context(starts: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
-    """For each window of a question, bool [tokens]: true where the token has more context than in the other windows.
-
-    Context is the smaller of the numbers of tokens before and after in the window, and a little for the window's
-    length; of equal windows, the first has the token.
-
-    Example:
-      windows at 0 and 3 of 5 and 4 tokens -> 1 1 1 1 0 | 0 1 1 1
-
-    Source: squad_utils.py (`_check_is_max_context`).
-    """
-    before = np.arange(starts[-1] + lengths[-1]) - starts[:, None]
-    after = lengths[:, None] - 1 - before
-    scores = np.where((before >= 0) & (after >= 0), np.minimum(before, after), -np.inf)
-    best = np.argmax(scores + 0.01 * lengths[:, None], axis=0) if scores.size else np.zeros(0)
-    return [
-        best[start : start + length] == window
-        for window, (start, length) in enumerate(zip(starts, lengths, strict=True))
-    ]

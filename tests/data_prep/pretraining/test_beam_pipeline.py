@@ -453,7 +453,7 @@ def test_without_beam(tmp_path, spm_model_file):
         env={"PYTHONPATH": str(tmp_path)},
     )
     assert result.returncode == 1
-    assert result.stderr.endswith("local needs Apache Beam: pip install albert-tf[beam]\n")
+    assert result.stderr.endswith("needs Apache Beam: pip install '.[beam]' in a checkout\n")
     assert result.stderr.count("\n") == 1
 
 

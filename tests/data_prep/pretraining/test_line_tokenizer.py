@@ -7,7 +7,7 @@ import pytest
 
 from albert_tf.data_prep.pretraining import line_tokenizer
 from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
-from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer
 from tests.helpers import train_spm
 from tests.text.texts import LINES
 
@@ -43,12 +43,12 @@ def check_equal(lines, tokenizer, own):
     """Every line has its ids; returns how many lines went to SentencePiece."""
     asked = []
 
-    class Asked(Tokenizer):
+    class Asked(SentencePieceTokenizer):
         def encode_batch(self, texts):
             asked.extend(texts)
             return super().encode_batch(texts)
 
-    own._tokenizer = Asked(tokenizer.model_proto, do_lower_case=tokenizer.do_lower_case)
+    own._tokenizer = Asked(tokenizer.content, **tokenizer.cleaning)
     ids, lengths = own.encode(lines)
     expected = tokenizer.encode_batch(lines)
     ends = np.cumsum(lengths)
@@ -58,9 +58,10 @@ def check_equal(lines, tokenizer, own):
     return len(asked)
 
 
-@pytest.mark.parametrize("lower", [True, False], ids=["lower", "cased"])
-def test_lines_have_the_ids_of_the_tokenizer(model_file, lower):
-    tokenizer = Tokenizer.from_file(model_file, do_lower_case=lower)
+@pytest.mark.parametrize("kind", ["lower", "cased", "accents"])
+def test_lines_have_the_ids_of_the_tokenizer(model_file, kind):
+    cleaning = {"do_lower_case": kind != "cased", "keep_accents": kind == "accents"}
+    tokenizer = Tokenizer.from_file(model_file, **cleaning)
     own = LineTokenizer(tokenizer)
     check_equal([*corpus(), *ODD_LINES, *corpus(50)], tokenizer, own)
     check_equal(ODD_WORDS, tokenizer, own)

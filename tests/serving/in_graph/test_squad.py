@@ -9,12 +9,12 @@ import tensorflow as tf
 from albert_tf.core.errors import UserError
 from albert_tf.model.heads import AlbertForSpan, AlbertForSpanOrNone
 from albert_tf.serving.in_graph import squad as graph_squad
-from albert_tf.serving.in_graph.squad import GraphSquad, _best_window
+from albert_tf.serving.in_graph.squad import GraphSquad, best_window
+from albert_tf.tasks import sequences
 from albert_tf.tasks.squad import answers as squad_answers
 from albert_tf.tasks.squad.windows import (
     SquadQuestion,
     WindowSettings,
-    _max_context,
     make_windows,
     read_squad,
 )
@@ -155,14 +155,14 @@ def test_most_context_equals_that_of_the_runner(largest):
         firsts = np.arange(0, max(num_pieces - room, 0) + stride, stride)
         lengths = np.minimum(room, num_pieces - firsts)
         best = np.full(num_pieces, -1)
-        marks = _max_context(firsts, lengths)
+        marks = sequences.max_context(firsts, lengths)
         for number, (first, mark) in enumerate(zip(firsts, marks, strict=True)):
             best[first + np.flatnonzero(mark)] = number
         rooms.append(room)
         strides.append(stride)
         counts.append(len(firsts))
         expected.append(best)
-    found = _best_window(
+    found = best_window(
         tf.ragged.constant([best.tolist() for best in expected]),
         *(tf.constant(values, tf.int64) for values in (rooms, strides, counts)),
     )

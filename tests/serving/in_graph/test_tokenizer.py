@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError
+from albert_tf.serving.in_graph.characters import decode_in_graph
 from albert_tf.serving.in_graph.tokenizer import (
     clean,
     clean_with_origins,
-    decode_in_graph,
     graph_tokenizer,
     graph_tokenizer_with_offsets,
 )
@@ -227,3 +227,16 @@ def test_a_vocabulary_without_comma_is_refused(tmp_path):
     path = train(tmp_path / "no_comma.model", sentences=sentences)
     with pytest.raises(UserError, match="token for ','"):
         graph_tokenizer(Tokenizer.from_file(path))
+
+
+@pytest.mark.parametrize("lower", [True, False], ids=["lower", "cased"])
+def test_ids_and_offsets_with_accents_equal_python(model_file, lower):
+    tokenizer = Tokenizer.from_file(model_file, do_lower_case=lower, keep_accents=True)
+    graph = graph_tokenizer_with_offsets(tokenizer)
+    texts = tf.constant([text.encode() for text in LINES])
+    ids, starts, ends = (ragged.to_list() for ragged in graph.encode_with_offsets(texts))
+    for row, line in enumerate(LINES):
+        expected, spans = tokenizer.encode_with_offsets(line)
+        assert ids[row] == expected, line
+        assert list(zip(starts[row], ends[row], strict=True)) == spans, line
+    assert graph.encode(texts).to_list() == ids

@@ -14,6 +14,7 @@ from albert_tf.tasks.classification.text_pairs import (
     make_pair_features,
 )
 from albert_tf.tasks.classification.tsv import find_labels, read_own, read_tsv
+from albert_tf.tasks.sequences import cut_report
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import train_spm
 
@@ -86,6 +87,22 @@ def test_the_beginning_of_each_text_is_kept(tokenizer):
     first, second = map(tokenizer.encode, WORDS[:2])
     assert min(len(first), len(second)) > 5
     assert table.sequence("input_ids", 0).tolist() == [2, *first[:5], 3, *second[:4], 3]
+
+
+def test_the_lengths_before_texts_are_cut_are_kept(tokenizer):
+    examples = [TextExample("0", *WORDS[:2]), TextExample("1", WORDS[0]), TextExample("2", "a", "")]
+    whole, cut = (features_of(tokenizer, examples, length) for length in (64, 12))
+    assert cut.lengths.max() == 12 < whole.lengths.max()
+    for table in (whole, cut):
+        assert table.uncut_lengths["max_seq_length"].tolist() == whole.lengths.tolist()
+
+
+def test_a_report_counts_what_a_limit_cuts():
+    lengths = np.array([5] * 18 + [33, 34])
+    report = "20 texts, 1 of them (5 %) cut at --max_seq_length=33; 95 % have at most 33 tokens"
+    assert cut_report(lengths, "max_seq_length", 33) == report
+    report = "20 pairs, none of them cut at --max_seq_length=34; 95 % have at most 33 tokens"
+    assert cut_report(lengths, "max_seq_length", 34, "pairs") == report
 
 
 def test_labels_and_scores_are_columns(tokenizer):

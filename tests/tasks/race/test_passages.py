@@ -303,6 +303,20 @@ def test_of_question_and_option_the_end_is_kept(tokenizer):
         assert table.sequence("input_ids", row).tolist() == [*ids[: end + 1], *ids[-6:]]
 
 
+def test_the_lengths_before_texts_are_cut_are_those_of_the_longest_option(tokenizer):
+    questions = [question(), question(article=FISH["article"])]
+    whole = make_race_features(RaceSettings(tokenizer, 64), questions)
+    cut = make_race_features(RaceSettings(tokenizer, 20, max_qa_length=7), questions)
+    endings = [int(np.sum(whole.sequence("segment_ids", row))) - 1 for row in range(8)]
+    longest = max(endings[:4])
+    assert longest > 7 and whole.lengths[0] > 20
+    for table, kept in ((whole, longest), (cut, 7)):
+        lengths = {name: values.tolist() for name, values in table.uncut_lengths.items()}
+        # Question and option are cut first, the passage then.
+        expected = [length - longest + kept for length in whole.lengths]
+        assert lengths == {"max_seq_length": expected, "max_qa_length": [longest] * 2}
+
+
 def test_a_sequence_may_be_shorter_than_question_and_option(tokenizer):
     table = make_race_features(RaceSettings(tokenizer, 8), [question()])
     assert np.diff(table.row_splits).tolist() == [8] * 4

@@ -10,14 +10,14 @@ import pytest
 from albert_tf.core.errors import UserError
 from albert_tf.core.workers import Workers
 from albert_tf.data.feature_table import FeatureTable
+from albert_tf.tasks import sequences
 from albert_tf.tasks.squad.windows import (
     SquadQuestion,
     WindowSettings,
-    _max_context,
     make_windows,
     read_squad,
 )
-from albert_tf.text.tokenizer import Tokenizer, clean_text
+from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, clean_text
 from tests.helpers import train_spm
 
 WORDS = "who where is was in the a cat sat on mat dog ran far away from home then slept"
@@ -160,6 +160,7 @@ def test_long_question_loses_its_end(words):
         words, question("the cat", "cat", text="who sat on the mat"), max_query_length=3
     )
     assert pieces(words, table, 0) == "[CLS] who sat on [SEP] the cat [SEP]"
+    assert table.uncut_lengths["max_query_length"].tolist() == [5]
 
 
 @pytest.mark.parametrize("context", ["", " \n\t ", "\u0301"])
@@ -252,7 +253,7 @@ def test_max_context_equals_naive_search(seed):
                     for f, n in zip(firsts, lengths, strict=True)
                 ]
                 expected.append(scores.index(max(scores)) == window)
-        assert np.concatenate(_max_context(firsts, lengths)).tolist() == expected
+        assert np.concatenate(sequences.max_context(firsts, lengths)).tolist() == expected
 
 
 def test_every_piece_has_most_context_once(characters):
@@ -266,7 +267,7 @@ def test_every_piece_has_most_context_once(characters):
     assert len(starts) == len(characters.encode(context))
 
 
-class CountingTokenizer(Tokenizer):
+class CountingTokenizer(SentencePieceTokenizer):
     """Notes which texts it gave offsets for."""
 
     def encode_with_offsets(self, text):
@@ -275,7 +276,7 @@ class CountingTokenizer(Tokenizer):
 
 
 def test_a_context_is_tokenized_once(words):
-    tokenizer = CountingTokenizer(words.model_proto)
+    tokenizer = CountingTokenizer(words.content)
     questions = [question("the cat", "cat"), question("a dog", "dog"), question("the cat", "the")]
     windows_of(tokenizer, *questions)
     assert tokenizer.seen == ["the cat", "a dog"]

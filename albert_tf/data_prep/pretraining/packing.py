@@ -1,0 +1,53 @@
+"""Which examples share a row, so that rows are full: best fit, the longest example first.
+
+Source: Krell et al., Efficient Sequence Packing without Cross-contamination (arXiv 2107.02027).
+"""
+
+import numpy as np
+
+from albert_tf.core.compilation import numba
+
+
+def pack(lengths: np.ndarray, row_length: int, most_examples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Puts examples into rows; each goes to the fullest row that has room for it.
+
+    Args:
+      lengths: integers [examples], tokens of each; at most `row_length`.
+      row_length: tokens in a row.
+      most_examples: in a row.
+
+    Returns:
+      The indices of the examples, row after row, and the number of examples in each row; int64.
+    """
+    longest_first = np.argsort(-lengths, kind="stable")
+    row_of_sorted, num_rows = _best_fit(lengths[longest_first], row_length, most_examples)
+    by_row = np.argsort(row_of_sorted, kind="stable")
+    return longest_first[by_row], np.bincount(row_of_sorted, minlength=num_rows)
+
+
+@numba.njit(cache=True)
+def _best_fit(lengths, row_length, most_examples):
+    """The row of each example, and the number of rows."""
+    row_of = np.empty(lengths.size, np.int64)
+    num_examples = np.zeros(lengths.size, np.int64)  # in each row
+    # The rows with a certain room are a list: the first one, and the one after each.
+    first_with_room = np.full(row_length + 1, -1)
+    next_row = np.full(lengths.size, -1)
+    num_rows = 0
+    for index in range(lengths.size):
+        room = lengths[index]
+        while room <= row_length and first_with_room[room] < 0:
+            room += 1
+        if room > row_length:
+            row, room = num_rows, row_length
+            num_rows += 1
+        else:
+            row = first_with_room[room]
+            first_with_room[room] = next_row[row]
+        row_of[index] = row
+        num_examples[row] += 1
+        if num_examples[row] < most_examples:
+            left = room - lengths[index]
+            next_row[row] = first_with_room[left]
+            first_with_room[left] = row
+    return row_of, num_rows

@@ -1,0 +1,116 @@
+"""Tags of words and the entities that they mark; scores by entity.
+
+A tag is `O`, or a type of entity after a letter. Which word has which letter depends on the scheme of the data: IOB1,
+IOB2 (BIO), and BIOES with its other names BILOU and BMES. The rule of conlleval, which seqeval implements, finds the
+entities in all of them. Training uses IOB2, whatever scheme the file has.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+# seqeval is imported by the functions that need it: it loads scikit-learn, which takes a second.
+
+OUTSIDE = "O"
+_TAG = re.compile(r"([BIESLUM])-(.+)")
+_OTHER_LETTERS = {"L": "E", "U": "S", "M": "I"}
+
+Tags = Sequence[str]
+
+
+class Entity(NamedTuple):
+    """Words that belong together.
+
+    Attributes:
+      type: such as "PER".
+      first, last: indices of its first and its last word.
+    """
+
+    type: str
+    first: int
+    last: int
+
+
+def is_tag(word: str) -> bool:
+    """Whether a word of a file is a tag."""
+    return word == OUTSIDE or _TAG.fullmatch(word) is not None
+
+
+def letter_and_type(label: str) -> tuple[str, str]:
+    """A label's letter B, I, E or S, and its type; ("O", "") for `O`.
+
+    A label without a letter, which models of other projects may have, counts as I.
+    """
+    if label == OUTSIDE:
+        return OUTSIDE, ""
+    if not (match := _TAG.fullmatch(label)):
+        return "I", label
+    return _OTHER_LETTERS.get(match[1], match[1]), match[2]
+
+
+def entities_of(tags: Tags) -> list[Entity]:
+    """The entities that the tags of a sentence mark, from left to right.
+
+    Example:
+      I-PER I-PER O B-LOC -> (PER, 0, 1), (LOC, 3, 3)
+
+    Source: conlleval; seqeval (`get_entities`).
+    """
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    return [Entity(*entity) for entity in get_entities(_canonical(tags))]
+
+
+def to_iob2(tags: Tags) -> list[str]:
+    """The tags of the same entities in IOB2: B at the first word of an entity, I at the others."""
+    new = [OUTSIDE] * len(tags)
+    for type, first, last in entities_of(tags):
+        new[first : last + 1] = [f"B-{type}"] + [f"I-{type}"] * (last - first)
+    return new
+
+
+def iob2_labels(types: Iterable[str]) -> tuple[str, ...]:
+    """All labels of some types of entities: `O`, then B and I of each type, in the types' order."""
+    return (OUTSIDE, *(f"{letter}-{type}" for type in sorted(types) for letter in "BI"))
+
+
+def continuations(labels: Sequence[str]) -> list[int]:
+    """For each label the index of the label that a further word of the same entity has."""
+    indices = {label: index for index, label in enumerate(labels)}
+    types = [letter_and_type(label)[1] for label in labels]
+    return [indices.get(f"I-{type}", index) for index, type in enumerate(types)]
+
+
+def scores(true: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, dict[str, float]]:
+    """Precision, recall and F1 of entities: of each type, "micro avg" of all entities, "macro avg" of the types.
+
+    An entity is right if its type, its first and its last word are. A number without a value is 0.
+
+    Args:
+      true: the tags of each sentence.
+      predicted: the same for the predictions.
+
+    Source: seqeval (`classification_report`), which equals conlleval.
+    """
+    rows = _report(true, predicted, output_dict=True)
+    return {name: {key: float(value) for key, value in row.items()} for name, row in rows.items()}
+
+
+def score_table(true: Sequence[Tags], predicted: Sequence[Tags]) -> str:
+    """`scores` as a table with the number of true entities ("support"); lines, each ended."""
+    return _report(true, predicted, digits=4)
+
+
+def _report(true: Sequence[Tags], predicted: Sequence[Tags], **options):
+    true, predicted = list(map(_canonical, true)), list(map(_canonical, predicted))
+    if not any(tag != OUTSIDE for sentence in (*true, *predicted) for tag in sentence):
+        # seqeval cannot average over no type.
+        return {} if options.get("output_dict") else "no entities\n"
+    from seqeval.metrics import classification_report
+
+    return classification_report(true, predicted, zero_division=0, **options)
+
+
+def _canonical(tags: Tags) -> list[str]:
+    """The tags with the letters that seqeval knows."""
+    return ["-".join(filter(None, letter_and_type(tag))) for tag in tags]

@@ -1,0 +1,77 @@
+"""Entities of texts from a finished model."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from scipy.special import softmax
+
+from albert_tf.tasks.predictor import Item, Predictor, defaults_of
+from albert_tf.tasks.tagging import windows
+from albert_tf.tasks.tagging.conll import Sentence
+from albert_tf.tasks.tagging.entities import entities_of
+from albert_tf.tasks.tagging.settings import TaggingConfig
+
+_OF_WINDOWS = ("max_seq_length", "doc_stride", "word_separator")
+
+
+class Words(NamedTuple):
+    """A text with its words."""
+
+    text: str
+    spans: list[tuple[int, int]]  # the characters from start to before end of each word
+    are_given: bool  # or the text was split here
+
+
+class TaggingPredictor(Predictor):
+    """Entities with their characters."""
+
+    expects = 'a text, or {"tokens": [words]}'
+    text_keys = ("text", "tokens")
+    default_settings = defaults_of(TaggingConfig, *_OF_WINDOWS)
+
+    def check(self, item: Item) -> Words:
+        tokens = item.get("tokens") if isinstance(item, Mapping) else None
+        text = item.get("text") if isinstance(item, Mapping) else item
+        if isinstance(text, str) and tokens is None:
+            return Words(text, windows.split_words(text), False)
+        is_words = isinstance(tokens, list) and tokens and all(isinstance(t, str) for t in tokens)
+        if not is_words or not all(map(str.strip, tokens)) or text is not None:
+            self.refuse(item)
+        text, starts = windows.joined(tokens, self._settings().separator)
+        ends = starts + list(map(len, tokens))
+        return Words(text, list(zip(starts.tolist(), ends.tolist(), strict=True)), True)
+
+    def answers(self, examples):
+        """See `Predictor`: `entities` with `label`, `text`, `start`, `end` and `probability`.
+
+        `start` and `end` count characters of the text, or of the tokens joined as in training. The `probability` is the
+        mean of the words'. Given tokens, the answer also has their `tags`.
+        """
+        sentences = [
+            Sentence(tuple(text[slice(*span)] for span in spans)) for text, spans, _ in examples
+        ]
+        table = windows.make_windows(self._settings(), list(enumerate(sentences)))
+        probabilities = softmax(self.outputs(table)["logits"], axis=-1)
+        labels = self.model.config.labels
+        answers = []
+        tags_of_words = windows.word_labels(table, probabilities, sentences, labels)
+        for (text, spans, are_given), tags, certainties in zip(
+            examples, *tags_of_words, strict=True
+        ):
+            tags = [labels[tag] for tag in tags]
+            found = []
+            for label, first, last in entities_of(tags):
+                start, end = spans[first][0], spans[last][1]
+                probability = float(certainties[first : last + 1].mean())
+                entity = {"label": label, "text": text[start:end], "start": start, "end": end}
+                found.append({**entity, "probability": probability})
+            answers.append({"entities": found, **({"tags": tags} if are_given else {})})
+        return answers
+
+    def _settings(self) -> windows.WindowSettings:
+        return windows.WindowSettings(self.tokenizer, **self.settings(*_OF_WINDOWS))
+
+    def shown(self, answer):
+        rows = answer["entities"]
+        lines = [f"  {row['label']:<8}  {row['text']}  ({row['probability']:.3f})" for row in rows]
+        return "\n".join(lines) or "(no entities)"

@@ -1,0 +1,70 @@
+"""Settings of tagging."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from albert_tf.core.settings import Settings, changed, setting
+from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig, files_setting
+
+FIRST, LAST = "first", "last"
+SEPARATORS = {"space": " ", "none": ""}  # between words
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggingConfig(FineTuningConfig):
+    """Named entities, or other labels of words, in files with a word in each line."""
+
+    train_file: str = files_setting(
+        "File to train on, in the format of CoNLL: a word and its tag in each line, an empty line between sentences."
+    )
+    eval_file: str = files_setting("File to evaluate on, in the same format.")
+    predict_file: str = files_setting("File to tag, with or without tags.")
+    token_column: str = setting(
+        FIRST,
+        "Column of the words: `first`, `last`, a number from 1, or its name in the file's first line.",
+        of_model="default",
+    )
+    tag_column: str = setting(
+        LAST,
+        "Column of the tags: `first`, `last`, a number from 1, or its name in the first line.",
+        of_model="default",
+    )
+    word_separator: str = setting(
+        "space",
+        "What is put between the words of a sentence: `none` for text without spaces, such as Chinese.",
+        choices=tuple(SEPARATORS),
+        of_model="fixed",
+    )
+    max_seq_length: int = changed(
+        FineTuningConfig,
+        "max_seq_length",
+        128,
+        help="Largest number of tokens of a window; a longer sentence is read in several.",
+    )
+    doc_stride: int = setting(
+        64,
+        "Number of tokens from the start of a window to the start of the next.",
+        minimum=1,
+        of_model="fixed",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("token_column", "tag_column"):
+            column = getattr(self, name)
+            is_number = column.lstrip("-").isdecimal()
+            if not column.strip() or (is_number and int(column) < 1):
+                reason = f"must be first, last, a number from 1, or a name, got {column!r}"
+                self.refuse(name, reason)
+        if self.token_column == self.tag_column:
+            reason = f"={self.tag_column} is --token_column, too: a model would read its answers"
+            self.refuse("tag_column", reason)
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks that the flags name the files.
+
+        Raises:
+          UserError: a flag is missing; names it.
+        """
+        super().check_with(others)
+        self.check_files(others[FineTuningRunConfig])

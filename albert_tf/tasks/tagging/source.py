@@ -1,0 +1,34 @@
+"""The data of tagging: files -> windows over sentences."""
+
+from albert_tf.tasks.source import FILE_FLAGS, Source
+from albert_tf.tasks.tagging import conll, windows
+from albert_tf.tasks.tagging.settings import TaggingConfig
+
+
+class TaggingSource(Source):
+    """Files of tagged words; items are (number, `Sentence`)."""
+
+    config: TaggingConfig
+    task_name = "tagging"
+    label_columns = ("tag_numbers",)
+    feature_function = (windows.make_windows, windows.WindowSettings)
+
+    def read(self, split: str) -> list[tuple[int, conll.Sentence]] | None:
+        """See `Source`; the labels are collected when the training data is read."""
+        config, flag = self.config, FILE_FLAGS[split]
+        path = getattr(config, flag)
+        if not path:
+            return None
+        # Without labels, the model has no head for them, which is refused later.
+        need_tags = split == "train" or (split == "eval" and bool(self.labels))
+        file = conll.read_tagged(
+            path,
+            token_column=config.token_column,
+            tag_column=config.tag_column,
+            need_tags=need_tags,
+            flag=flag,
+        )
+        if split == "train" and not self.labels:
+            self.labels = file.labels()
+        sentences = file.labelled(self.labels) if need_tags else file.sentences
+        return list(enumerate(sentences))

@@ -1,0 +1,151 @@
+"""Tagging: a label for every word, scored by entity."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.model.heads import AlbertForTokenClassification
+from albert_tf.tasks.finetuning import FineTuningTask, averaged, example_weights
+from albert_tf.tasks.settings import FineTuningRunConfig
+from albert_tf.tasks.tagging import entities, windows
+from albert_tf.tasks.tagging.conll import Sentence
+from albert_tf.tasks.tagging.settings import TaggingConfig
+from albert_tf.tasks.tagging.source import TaggingSource
+from albert_tf.training.losses import Ratio, cross_entropy
+from albert_tf.training.task import Features, Files, Outputs, Predictions
+
+_WORST = 20
+
+
+class TaggingTask(FineTuningTask):
+    """Tags words; arguments as of `FineTuningTask`."""
+
+    model_class = AlbertForTokenClassification
+    source_class = TaggingSource
+    best_metric = "f1"
+    shown_metrics = ("loss", "precision", "recall", "f1")
+
+    def __init__(self, config: TaggingConfig, run: FineTuningRunConfig):
+        super().__init__(config, run)
+        self.sentences: dict[str, list[Sentence]] = {
+            split: [sentence for _, sentence in items] for split, items in self.items.items()
+        }
+
+    # --- Training ---
+
+    def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
+        """The number of words."""
+        return {"tag_loss": tf.reduce_sum(_word_weights(features))}
+
+    def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
+        """Cross entropy of the words' labels, at the tokens that stand for them."""
+        labels = tf.maximum(features["tag_numbers"] - 1, 0)
+        return {"tag_loss": cross_entropy(outputs["logits"], labels, _word_weights(features))}
+
+    def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
+        """Probabilities [B, L, C]; NaN in the padding."""
+        is_token = features["input_mask"][:, :, None] == 1
+        return {"probabilities": tf.where(is_token, tf.nn.softmax(outputs["logits"]), np.nan)}
+
+    # --- Results ---
+
+    def _tags(
+        self, members: Sequence[Predictions], split: str
+    ) -> tuple[list[list[str]], list[np.ndarray]]:
+        """The predicted tags of each sentence, and their probabilities."""
+        labels, certainties = windows.word_labels(
+            self.tables[split],
+            averaged(members, "probabilities"),
+            self.sentences[split],
+            self.labels,
+        )
+        return [[self.labels[index] for index in row] for row in labels], certainties
+
+    def _true_tags(self) -> list[list[str]]:
+        return [[self.labels[index] for index in row.tags] for row in self.sentences["eval"]]
+
+    def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
+        """Precision, recall and F1 of entities, as seqeval and conlleval count; `f1_` and a type is that type's."""
+        predicted, _ = self._tags(members, "eval")
+        rows = entities.scores(self._true_tags(), predicted)
+        names = {"precision": "precision", "recall": "recall", "f1": "f1-score"}
+        total, macro = rows.get("micro avg", {}), rows.get("macro avg", {})
+        results = {name: total.get(key, 0.0) for name, key in names.items()}
+        types = [name for name in rows if not name.endswith(" avg")]
+        of_types = {f"f1_{name}": rows[name]["f1-score"] for name in types}
+        return {**results, "macro_f1": macro.get("f1-score", 0.0), **of_types}
+
+    def collapsed(self, members: Sequence[Predictions]) -> str:
+        """Says so if every word gets the same tag."""
+        predicted, _ = self._tags(members, "eval")
+        tags = {tag for row in predicted for tag in row}
+        if len(tags) > 1 or len({tag for row in self._true_tags() for tag in row}) == 1:
+            return ""
+        number = sum(map(len, predicted))
+        return f"the model gives the tag {tags.pop()!r} to all of the {number:,} words"
+
+    # --- Files ---
+
+    def evaluation_files(self, members: Sequence[Predictions]) -> Files:
+        """A table by type with the worst errors, the words with true and predicted tags, and the raw predictions."""
+        sentences, true = self.sentences["eval"], self._true_tags()
+        predicted, certainties = self._tags(members, "eval")
+        words = [sentence.words for sentence in sentences]
+        return {
+            "predictions/eval_errors.txt": _error_report(sentences, true, predicted, certainties),
+            "predictions/eval_predictions.conll": _conll(words, true, predicted),
+            **self._raw_file(members, "eval"),
+        }
+
+    def prediction_files(self, members: Sequence[Predictions]) -> Files:
+        """The words with their tags, and the raw predictions."""
+        words = [sentence.words for sentence in self.sentences["predict"]]
+        tags, _ = self._tags(members, "predict")
+        contents = {"predictions/predictions.conll": _conll(words, tags)}
+        return {**contents, **self._raw_file(members, "predict")}
+
+
+def _word_weights(features: Features) -> tf.Tensor:
+    """float32 [B, L]: 1 at the tokens that stand for a word of a real example."""
+    is_word = tf.cast(features["tag_numbers"] > 0, tf.float32)
+    return is_word * example_weights(features)[:, None]
+
+
+def _conll(*columns: Sequence[Sequence[str]]) -> str:
+    """Columns of each sentence, with tabs between them and an empty line after each sentence."""
+    return "".join(
+        "".join("\t".join(row) + "\n" for row in zip(*sentence, strict=True)) + "\n"
+        for sentence in zip(*columns, strict=True)
+    )
+
+
+def _error_report(
+    sentences: Sequence[Sentence],
+    true: Sequence[entities.Tags],
+    predicted: Sequence[entities.Tags],
+    certainties: Sequence[np.ndarray],
+) -> str:
+    """The table by type, and the sentences with the surest wrong entities."""
+    wrong = []
+    for index, tags in enumerate(zip(true, predicted, strict=True)):
+        expected, found = map(set, map(entities.entities_of, tags))
+        if expected != found:
+            words = {word for _, first, last in expected ^ found for word in range(first, last + 1)}
+            wrong.append((certainties[index][list(words)].max(), index, expected, found))
+    wrong.sort(key=lambda error: -error[0])
+    lines = [
+        entities.score_table(true, predicted),
+        f"The {min(_WORST, len(wrong))} surest of {len(wrong):,} sentences with wrong entities, of"
+        f" {len(sentences):,} sentences\n",
+    ]
+    for certainty, index, expected, found in wrong[:_WORST]:
+        sentence = sentences[index]
+        lines.append(f"line {sentence.row} ({certainty:.3f}): {' '.join(sentence.words)}")
+        for title, group in (("predicted", found - expected), ("true", expected - found)):
+            shown = [
+                f"{' '.join(sentence.words[first : last + 1])} ({type})"
+                for type, first, last in sorted(group, key=lambda entity: entity.first)
+            ]
+            lines.append(f"  {title:9}  {'; '.join(shown) or '(none)'}")
+    return "\n".join(lines) + "\n"

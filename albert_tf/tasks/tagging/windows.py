@@ -1,0 +1,219 @@
+"""Sentences -> windows of tokens; what the model says about tokens -> tags of words.
+
+    words        Ann   lives  in  Wroclaw
+    tokens  [CLS] ▁ann ▁lives ▁in ▁wro claw [SEP]
+    word_numbers 0   1   2      3   4    0    0
+
+A sentence becomes one text, which is tokenized as a whole. The first token that begins in a word stands for it. A word
+in which none begins (SentencePiece may join words that are written without spaces) continues the tag of the word
+before. A sentence that is too long for one sequence is cut into windows that overlap; a word belongs to the window
+where its token has the most context.
+"""
+
+import dataclasses
+import functools
+import itertools
+import re
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+
+from albert_tf.core.errors import UserError
+from albert_tf.data.feature_table import FeatureTable
+from albert_tf.tasks import sequences
+from albert_tf.tasks.tagging import entities
+from albert_tf.tasks.tagging.conll import Sentence
+from albert_tf.tasks.tagging.settings import SEPARATORS
+from albert_tf.text.tokenizer import Tokenizer
+
+NUM_SPECIAL = 2  # [CLS] and [SEP]
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowSettings:
+    """How sentences are cut into windows.
+
+    Attributes:
+      tokenizer: text to token ids.
+      max_seq_length: most tokens of a window, special tokens included.
+      doc_stride: tokens from the beginning of a window to that of the next.
+      word_separator: key of `SEPARATORS`, what is between two words.
+
+    Raises:
+      UserError: there is no room for a token of text, no step to the next window, or no such separator.
+    """
+
+    tokenizer: Tokenizer
+    max_seq_length: int
+    doc_stride: int
+    word_separator: str = "space"
+
+    def __post_init__(self):
+        if self.doc_stride < 1:
+            raise UserError(f"--doc_stride={self.doc_stride} must be at least 1")
+        if self.word_separator not in SEPARATORS:
+            known = ", ".join(SEPARATORS)
+            raise UserError(f"--word_separator must be one of {known}; got {self.word_separator!r}")
+        if self.max_seq_length <= NUM_SPECIAL:
+            raise UserError(
+                f"--max_seq_length must be above {NUM_SPECIAL}, got {self.max_seq_length}"
+            )
+
+    @property
+    def separator(self) -> str:
+        """What is between two words."""
+        return SEPARATORS[self.word_separator]
+
+
+def make_windows(
+    settings: WindowSettings, sentences: Sequence[tuple[int, Sentence]]
+) -> FeatureTable:
+    """The windows of some sentences, sentence by sentence and from left to right; each has at least one.
+
+    Args:
+      settings: lengths and tokenizer.
+      sentences: with their indices in the data set; all have tags, or none has.
+
+    Returns:
+      A table with an example for every window. Sequences int32, one value a token:
+        input_ids, segment_ids: input of the model.
+        word_numbers: at the token that stands for a word, 1 + the word's index in its sentence; 0 elsewhere.
+        tag_numbers: there, 1 + the index of the word's label; 0 elsewhere. Only if the sentences have tags.
+      Column int32 [windows, 1]:
+        sentence_index: in the data set.
+
+    Raises:
+      UserError: the tokenizer cannot give offsets (byte_fallback).
+    """
+    names = ["input_ids", "segment_ids", "word_numbers"]
+    names += ["tag_numbers"] if any(sentence.tags is not None for _, sentence in sentences) else []
+    rows = {name: [] for name in names}
+    indices = []
+    tokenizer, nothing = settings.tokenizer, np.zeros(1, np.int32)
+    cls, sep = (np.array([id], np.int32) for id in (tokenizer.cls_id, tokenizer.sep_id))
+    for index, sentence in sentences:
+        text, starts = joined(sentence.words, settings.separator)
+        ids, spans = tokenizer.encode_with_offsets(text)
+        numbers = word_numbers(starts, np.array(spans, np.int32).reshape(-1, 2))
+        room, ids = settings.max_seq_length - NUM_SPECIAL, np.array(ids, np.int32)
+        tags = np.array([-1, *(sentence.tags or [-1] * len(sentence.words))], np.int32) + 1
+        for start, length, is_max in sequences.windows_over(len(ids), room, settings.doc_stride):
+            window = slice(start, start + length)
+            here = np.concatenate([nothing, np.where(is_max, numbers[window], 0), nothing])
+            rows["input_ids"].append(np.concatenate([cls, ids[window], sep]))
+            rows["segment_ids"].append(np.zeros_like(here))
+            rows["word_numbers"].append(here)
+            if "tag_numbers" in rows:
+                rows["tag_numbers"].append(tags[here])
+            indices.append(index)
+    return FeatureTable.from_rows(rows, {"sentence_index": indices})
+
+
+def joined(words: Sequence[str], separator: str) -> tuple[str, np.ndarray]:
+    """The text of some words, and where each of them starts in it, int64 [words]."""
+    lengths = np.array([len(word) + len(separator) for word in words], np.int64)
+    return separator.join(words), np.cumsum(lengths) - lengths
+
+
+def word_numbers(starts: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """For each token 1 + the index of the word that it stands for, or 0; int32 [tokens].
+
+    Args:
+      starts: first character of each word, int [words].
+      spans: the characters from start to before end of each token, int [tokens, 2]; a token without text stands for
+        no word.
+    """
+    numbers = np.zeros(len(spans), np.int32)
+    tokens = np.flatnonzero(spans[:, 1] > spans[:, 0])
+    words = np.searchsorted(starts, spans[tokens, 0], side="right")
+    words, first = np.unique(words, return_index=True)
+    numbers[tokens[first]] = words
+    return numbers
+
+
+def word_labels(
+    windows: FeatureTable,
+    probabilities: np.ndarray,
+    sentences: Sequence[Sentence],
+    labels: Sequence[str],
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The most probable label of each word.
+
+    Args:
+      windows: from `make_windows`, of all sentences.
+      probabilities: of the labels at each token, float [windows, L, C], with L at least the longest window's length.
+      sentences: in order.
+      labels: names of the C labels.
+
+    Returns:
+      For each sentence the indices of the labels, int [words], and their probabilities, float [words].
+    """
+    length = int(windows.lengths.max())
+    numbers = windows.batch(np.arange(len(windows)), length, ["word_numbers"])["word_numbers"]
+    window, token = np.nonzero(numbers)
+    counts = np.array([len(sentence.words) for sentence in sentences])
+    begins = np.cumsum(counts) - counts
+    place = begins[windows.columns["sentence_index"][window, 0]] + numbers[window, token] - 1
+    rows = probabilities[window, token]
+    best, certainty = np.full(counts.sum(), -1), np.zeros(counts.sum())
+    best[place], certainty[place] = rows.argmax(axis=-1), rows.max(axis=-1)
+
+    # A word without a token continues the last word before it, in its sentence, that has one.
+    has_token = best >= 0
+    last = np.maximum.accumulate(np.where(has_token, np.arange(len(best)), -1))
+    follows = ~has_token & (last >= np.repeat(begins, counts))
+    outside = labels.index(entities.OUTSIDE) if entities.OUTSIDE in labels else 0
+    continued = np.array(entities.continuations(labels))[best[last]]
+    best = np.where(has_token, best, np.where(follows, continued, outside))
+    certainty = np.where(follows, certainty[last], certainty)
+    return np.split(best, begins[1:]), np.split(certainty, begins[1:])
+
+
+# --- Words of a text ---
+
+# Ideographs, as the original's BasicTokenizer knows them (tokenization.py, `_is_chinese_char`).
+_IDEOGRAPHS = (
+    *((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF)),
+    *((0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0x2F800, 0x2FA1F)),
+)
+_ALL_WITH_PUNCTUATION = range(0x20000)  # above are ideographs, and characters without a glyph
+
+
+@functools.cache
+def word_patterns() -> tuple[str, str]:
+    """Regular expressions of a word, and of white space: for Python's `re`, and for RE2, which graphs use.
+
+    A word is an ideograph, or characters up to white space, or punctuation at either end of these. Punctuation inside
+    belongs to the word, and so do "@" and "#".
+    """
+    is_space = [chr(code).isspace() for code in _ALL_WITH_PUNCTUATION]
+    is_punctuation = [
+        unicodedata.category(chr(code))[0] in "PS" and chr(code) not in "@#"
+        for code in _ALL_WITH_PUNCTUATION
+    ]
+    ideographs = "".join(f"{chr(first)}-{chr(last)}" for first, last in _IDEOGRAPHS)
+    space, punctuation = _char_class(is_space), _char_class(is_punctuation)
+    other = f"[^{space}{punctuation}{ideographs}]+"
+    word = f"[{ideographs}]|{other}(?:[{punctuation}]+{other})*|[{punctuation}]+"
+    return word, f"[{space}]+"
+
+
+def _char_class(belongs: Sequence[bool]) -> str:
+    """The inside of a character class with the code points whose value is true."""
+    ranges, code = [], 0
+    for value, group in itertools.groupby(belongs):
+        end = code + len(list(group))
+        if value:
+            ranges.append(f"{re.escape(chr(code))}-{re.escape(chr(end - 1))}")
+        code = end
+    return "".join(ranges)
+
+
+def split_words(text: str) -> list[tuple[int, int]]:
+    """The characters from start to before end of each word of a text.
+
+    Example:
+      'Ann (in Rome), 2 days: http://a.b/c' -> Ann ( in Rome ), 2 days : http://a.b/c
+    """
+    return [match.span() for match in re.finditer(word_patterns()[0], text)]

@@ -1,0 +1,63 @@
+"""Settings of the vocabulary and of its text, for every program that turns text into token ids."""
+
+import dataclasses
+
+from albert_tf.core.settings import Settings, setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VocabularySettings(Settings):
+    """The file of the vocabulary, of either kind; the base of the settings of programs that need it.
+
+    Raises:
+      UserError: both files are given.
+    """
+
+    spm_model_file: str = setting(
+        "", "SentencePiece model of the vocabulary.", input_path=True, changes_results=False
+    )
+    vocab_file: str = setting(
+        "",
+        "WordPiece vocabulary (vocab.txt), as the released Chinese models have it, instead of --spm_model_file.",
+        input_path=True,
+        changes_results=False,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.spm_model_file and self.vocab_file:
+            self.refuse("vocab_file", "contradicts --spm_model_file: give the model's own")
+
+    @property
+    def vocabulary_file(self) -> str:
+        """The file that is given, "" if none is; what it holds says which kind it is."""
+        return self.spm_model_file or self.vocab_file
+
+    def require_vocabulary(self, reason: str = "") -> None:
+        """Raises a UserError if no file is given.
+
+        Args:
+          reason: why one is needed, after "is required".
+        """
+        if not self.vocabulary_file:
+            self.refuse("spm_model_file", f"or --vocab_file is required{reason}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextSettings(Settings):
+    """What is done to text before it is tokenized."""
+
+    do_lower_case: bool = setting(
+        True, "Whether text is lower-cased; false for a cased model.", of_model="fixed"
+    )
+    keep_accents: bool = setting(
+        False,
+        "Whether accents are kept, for languages that need them; the original removes them, and with a WordPiece"
+        " vocabulary only where it lower-cases. Compatibility forms are kept with them.",
+        of_model="fixed",
+    )
+
+    @property
+    def cleaning(self) -> dict[str, bool]:
+        """The settings as arguments of `Tokenizer`."""
+        return {"do_lower_case": self.do_lower_case, "keep_accents": self.keep_accents}

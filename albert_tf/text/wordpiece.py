@@ -1,0 +1,200 @@
+"""WordPiece, the tokenization of BERT and of the released Chinese models: words, and the tokens that make them up.
+
+    read_tokens          the tokens of a vocab.txt
+    split_words          a text whose words, Chinese characters and punctuation marks have spaces between them
+    split_with_origins   the same, and where each character comes from
+    WordPieces           the longest tokens that make up a word
+
+Source: tokenization.py of the original (`load_vocab`, `BasicTokenizer`, `WordpieceTokenizer`).
+"""
+
+import functools
+import unicodedata
+from collections.abc import Callable, Sequence
+
+from albert_tf.core.errors import UserError
+
+CONTINUES_WORD = "##"  # begins a token that continues a word
+UNKNOWN = "[UNK]"
+MOST_CHARACTERS = 200  # of a word; a longer word is unknown
+_MOST_CACHED_WORDS = 1 << 18
+
+CHINESE = (
+    *((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F)),
+    *((0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F)),
+)
+
+_CONTROL_SPACES = frozenset("\t\n\r")
+_ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+
+
+def is_wordpiece(content: bytes) -> bool:
+    """Whether a file is a WordPiece vocabulary: it has a line [UNK], which no SentencePiece model has."""
+    return any(line.strip() == UNKNOWN.encode() for line in content.split(b"\n"))
+
+
+def read_tokens(content: bytes, source: str) -> list[str]:
+    r"""The tokens of a vocabulary by id: the first word of each line; of equal tokens, the first counts.
+
+    Lines end at "\n" alone: the released Chinese vocabulary has a token U+2028, a line separator.
+
+    Args:
+      content: of the file, UTF-8.
+      source: what error messages call it.
+
+    Raises:
+      UserError: it is not UTF-8.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{source}: a WordPiece vocabulary must be UTF-8 ({error.reason})"
+        ) from None
+    lines = text.removesuffix("\n").split("\n")
+    return list(dict.fromkeys((line.split() or [" "])[0] for line in lines))
+
+
+# --- Text -> words ---
+
+
+def is_removed(char: str) -> bool:
+    """Whether a character is dropped: a control or format character, U+FFFD."""
+    is_control = unicodedata.category(char) in ("Cc", "Cf") and char not in _CONTROL_SPACES
+    return is_control or char == "\ufffd"
+
+
+def is_space(char: str) -> bool:
+    """Whether a character becomes a space."""
+    return char in _CONTROL_SPACES or unicodedata.category(char) == "Zs"
+
+
+def is_chinese(char: str) -> bool:
+    """Whether a character is a word of its own: an ideograph, not a character of Japanese or Korean alone."""
+    code = ord(char)
+    return code >= 0x3400 and any(first <= code <= last for first, last in CHINESE)
+
+
+def is_accent(char: str) -> bool:
+    """Whether a character is removed with the accents."""
+    return unicodedata.category(char) == "Mn"
+
+
+def is_punctuation(char: str) -> bool:
+    """Whether a character is a punctuation mark, a word of its own; of ASCII, all that is no letter and no digit."""
+    return char in _ASCII_PUNCTUATION or unicodedata.category(char).startswith("P")
+
+
+class _Table(dict):
+    """A table for `str.translate` that is filled as characters occur."""
+
+    def __init__(self, replacement: Callable[[str], str]):
+        super().__init__()
+        self._replacement = replacement
+
+    def __missing__(self, code: int) -> str:
+        value = self[code] = self._replacement(chr(code))
+        return value
+
+
+def _cleaned(char: str) -> str:
+    if is_removed(char):
+        return ""
+    if is_space(char):
+        return " "
+    return f" {char} " if is_chinese(char) else char
+
+
+def _separated(char: str) -> str:
+    return f" {char} " if is_punctuation(char) else char
+
+
+_CLEANED, _SEPARATED = _Table(_cleaned), _Table(_separated)
+_WITHOUT_ACCENTS = _Table(lambda char: "" if is_accent(char) else _separated(char))
+
+
+def split_words(text: str, *, do_lower_case: bool, keep_accents: bool = False) -> str:
+    """A text whose `split()` are its words.
+
+    Example:
+      "It's 中文, Café" -> "it ' s  中  文  ,  cafe"
+
+    Args:
+      text: any string.
+      do_lower_case: whether to lower the case and to remove accents.
+      keep_accents: whether accents stay in lower case too (`strip_accents` of transformers, reversed).
+    """
+    text = text.translate(_CLEANED)
+    if not do_lower_case:
+        return text.translate(_SEPARATED)
+    if keep_accents:
+        return text.lower().translate(_SEPARATED)
+    return unicodedata.normalize("NFD", text.lower()).translate(_WITHOUT_ACCENTS)
+
+
+def split_with_origins(
+    text: str, *, do_lower_case: bool, keep_accents: bool = False
+) -> tuple[str, list[tuple[int, int]]]:
+    """`split_words`, and the (start, end) in `text` that each character of the result comes from.
+
+    A character that leaves no trace, as an accent or a control character, belongs to the character before it.
+    """
+    split = split_words(text, do_lower_case=do_lower_case, keep_accents=keep_accents)
+    starts, ends, lengths = [], [], []
+    for position, char in enumerate(text):
+        if length := _split_length(char, do_lower_case, keep_accents):
+            starts.append(position)
+            ends.append(position + 1)
+            lengths.append(length)
+        elif ends:
+            ends[-1] = position + 1
+    spans = zip(starts, ends, lengths, strict=True)
+    origins = [(start, end) for start, end, length in spans for _ in range(length)]
+    assert len(split) == len(origins)
+    return split, origins
+
+
+@functools.cache
+def _split_length(char: str, do_lower_case: bool, keep_accents: bool) -> int:
+    return len(split_words(char, do_lower_case=do_lower_case, keep_accents=keep_accents))
+
+
+# --- Words -> tokens ---
+
+
+class WordPieces(dict):
+    """The ids of each word: the longest token of the vocabulary that begins it, then that of the rest, and so on.
+
+    It is a table that is filled as words occur.
+
+    Args:
+      tokens: of the vocabulary, by id.
+    """
+
+    def __init__(self, tokens: Sequence[str]):
+        super().__init__()
+        self._ids = {token: id for id, token in enumerate(tokens)}
+        self._longest = max(map(len, tokens))
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        ids = self._ids_of(word)
+        if len(self) < _MOST_CACHED_WORDS:
+            self[word] = ids
+        return ids
+
+    def _ids_of(self, word: str) -> tuple[int, ...]:
+        unknown = (self._ids[UNKNOWN],)
+        if len(word) > MOST_CHARACTERS:
+            return unknown
+        ids, start = [], 0
+        while start < len(word):
+            prefix = CONTINUES_WORD if start else ""
+            for end in range(min(len(word), start + self._longest), start, -1):
+                id = self._ids.get(prefix + word[start:end])
+                if id is not None:
+                    break
+            else:
+                return unknown
+            ids.append(id)
+            start = end
+        return tuple(ids)

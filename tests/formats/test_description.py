@@ -1,0 +1,73 @@
+"""What files say about a model without TensorFlow: the same as the model that is read."""
+
+import json
+
+import pytest
+
+from albert_tf import save_pretrained
+from albert_tf.formats.description import Description, describe
+from albert_tf.formats.pretrained import build_model, read_weights
+from tests.helpers import write_files
+
+
+def test_a_pretrained_model_has_positions_and_no_task(tiny_pretrained):
+    known = describe(str(tiny_pretrained))
+    assert (known.max_position_embeddings, known.task_name) == (64, "")
+    assert known.settings == {"do_lower_case": True, "keep_accents": False}
+
+
+def test_every_layout_of_a_finished_run_says_the_same(finished, tmp_path):
+    folder = finished("squad1.1").folder
+    weights = read_weights(str(folder))
+    tf1 = tmp_path / "tf1"
+    task = {"task": weights.task, "do_lower_case": weights.do_lower_case}
+    save_pretrained(build_model(weights)[0], tf1, format="tf1", **task)
+    export = (
+        tmp_path / "export" / "1"
+    )  # its files besides the graph, as albert_tf.export writes them
+    config = weights.config.to_json_string()
+    about = json.dumps(task)
+    write_files(export, {"assets/albert_config.json": config, "assets/export.json": about})
+    paths = [folder, folder / "model", tf1, tf1 / "model.ckpt-best", tf1 / "model.ckpt-best.index"]
+    paths += [export, *sorted((folder / "checkpoints").glob("step-*.index"))]
+    assert len(paths) == 7
+    for path in paths:
+        known = describe(str(path))
+        assert (known.max_position_embeddings, known.task_name) == (64, "squad1.1"), path
+        expected = {"max_seq_length": 40, "doc_stride": 13, "max_query_length": 9}
+        expected |= {"max_answer_length": 6, "version": "1.1", "do_lower_case": True}
+        assert expected.items() <= known.settings.items(), path
+
+
+def test_files_of_sizes_alone_say_how_many_positions_there_are(tmp_path):
+    preset = {"class_name": "AlbertBackbone", "config": {"max_sequence_length": 48}}
+    write_files(
+        tmp_path,
+        {
+            "released/albert_config.json": '{"max_position_embeddings": 512}',
+            "preset/config.json": json.dumps(preset),
+        },
+    )
+    for name, length in {"released": 512, "preset": 48}.items():
+        assert describe(str(tmp_path / name)).max_position_embeddings == length, name
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[1]", '{"run": {}, "model": 3, "task": []}', '{"albert_tf": 7}', "{}"]
+)
+def test_damaged_files_say_nothing(content, tiny_pretrained, tmp_path):
+    (tmp_path / "config.json").write_text(content)
+    known = describe(str(tmp_path))
+    assert (known.max_position_embeddings, known.task_name) == (None, "")
+
+
+def test_a_changed_configuration_of_a_run_says_nothing(finished, tmp_path):
+    text = (finished("squad1.1").folder / "config.json").read_text()
+    (tmp_path / "config.json").write_text(text.replace('"doc_stride": 13', '"doc_stride": 14'))
+    assert '"doc_stride": 13' in text and describe(str(tmp_path)) == Description()
+
+
+@pytest.mark.parametrize("path", ["", "/", "hf:albert/albert-base-v2", "nowhere", "nowhere/at/all"])
+def test_what_is_not_on_the_disk_says_nothing(path, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert describe(path).max_position_embeddings is None

@@ -1,0 +1,102 @@
+"""WordPiece inside a graph has the ids and offsets of WordPiece in Python."""
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.serving.in_graph.tokenizer import graph_tokenizer, graph_tokenizer_with_offsets
+from albert_tf.text.tokenizer import Tokenizer
+from tests.text.texts import (
+    CHINESE_LINES,
+    LINES,
+    assigned_characters,
+    read_mixed_lines,
+    write_vocabulary,
+)
+
+TEXTS = [
+    *(*LINES, *CHINESE_LINES),
+    *(
+        "b" * 200,
+        "b" * 201,
+        "中" + "é" * 201,
+        "豈\u200b x\u0301\u200c",
+        "\u0301a",
+        "\u200b",
+        "\U0001d165\U0001d16d",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory) -> str:
+    return write_vocabulary(tmp_path_factory.mktemp("wordpiece") / "vocab.txt")
+
+
+@pytest.fixture(scope="module", params=["lower", "cased", "accents"])
+def tokenizer(request, vocabulary) -> Tokenizer:
+    is_lower, keeps_accents = request.param != "cased", request.param == "accents"
+    return Tokenizer.from_file(vocabulary, do_lower_case=is_lower, keep_accents=keeps_accents)
+
+
+@pytest.fixture(scope="module")
+def graph(tokenizer) -> tf.Module:
+    return graph_tokenizer_with_offsets(tokenizer)
+
+
+def constant(texts) -> tf.Tensor:
+    return tf.constant([text.encode() for text in texts], tf.string)
+
+
+def encoded(graph, texts) -> list[tuple[list[int], list[tuple[int, int]]]]:
+    ids, starts, ends = (ragged.to_list() for ragged in graph.encode_with_offsets(constant(texts)))
+    spans = (list(zip(*pair, strict=True)) for pair in zip(starts, ends, strict=True))
+    return list(zip(ids, spans, strict=True))
+
+
+def test_ids_and_offsets_equal_python(tokenizer, graph):
+    expected = [tokenizer.encode_with_offsets(text) for text in TEXTS]
+    for text, wanted, found in zip(TEXTS, expected, encoded(graph, TEXTS), strict=True):
+        assert found == wanted, text
+    assert graph.encode(constant(TEXTS)).to_list() == [ids for ids, _ in expected]
+
+
+def test_it_takes_no_texts(graph):
+    ids, starts, ends = graph.encode_with_offsets(constant([]))
+    assert ids.dtype == starts.dtype == ends.dtype == tf.int32
+    assert ids.to_list() == graph.encode(constant([])).to_list() == []
+
+
+def test_every_character_equals_python(tokenizer, graph):
+    """All code points but those that are too new for one of the Unicode tables."""
+    chars = assigned_characters()
+    texts = [f"σ{char}a{char}的" for char in chars]
+    different = [
+        ord(char)
+        for char, text, found in zip(chars, texts, encoded(graph, texts), strict=True)
+        if found != tokenizer.encode_with_offsets(text)
+    ]
+    assert all(code > 0x870 for code in different) and len(different) < 500
+
+
+def test_invalid_bytes_are_dropped(tokenizer, graph):
+    found = graph.encode(tf.constant([b"caf\xe9t", b"\xff\xfe", b"a \xf0\x9f\x98"])).to_list()
+    assert found == [tokenizer.encode("caft"), [], tokenizer.encode("a")]
+    assert graph.clean(tf.constant([b"a\xff \tb"])).numpy()[0].decode() == "a\ufffd \tb"
+
+
+def test_it_can_be_saved_and_loaded(tokenizer, tmp_path):
+    tf.saved_model.save(graph_tokenizer(tokenizer), str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    assert loaded.encode(constant(TEXTS)).to_list() == [tokenizer.encode(text) for text in TEXTS]
+
+
+def test_fifty_thousand_real_lines_equal_python(real_data):
+    tokenizer = Tokenizer.from_file(str(real_data / "chinese" / "vocab.txt"))
+    graph = graph_tokenizer_with_offsets(tokenizer)
+    lines = read_mixed_lines(real_data, 50_000)
+    for start in range(0, len(lines), 5000):
+        part = lines[start : start + 5000]
+        ids = graph.encode(constant(part)).to_list()
+        assert ids == [row.tolist() for row in tokenizer.encode_batch(part)]
+        some = part[::10]
+        assert encoded(graph, some) == list(map(tokenizer.encode_with_offsets, some))

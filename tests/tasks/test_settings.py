@@ -1,0 +1,40 @@
+"""Settings of all fine-tuning: the default learning rates."""
+
+import re
+
+import pytest
+
+from albert_tf.tasks.settings import FineTuningOptimizerConfig, default_learning_rate
+from tests.helpers import ROOT
+
+WIDTHS = (64, 128, 384, 512, 768, 1024, 2048, 4096, 6144)
+
+
+@pytest.mark.parametrize("is_random", [False, True])
+def test_no_model_has_a_higher_rate_than_a_narrower_one(is_random):
+    rates = [default_learning_rate(width, is_random=is_random) for width in WIDTHS]
+    assert rates == sorted(rates, reverse=True) and rates[0] > rates[-1]
+
+
+def test_random_weights_have_no_lower_rate_than_pretrained_ones():
+    for width in WIDTHS:
+        rate = default_learning_rate(width, is_random=True)
+        assert rate >= default_learning_rate(width, is_random=False)
+
+
+def test_the_guide_has_the_default_rates():
+    text = (ROOT / "docs" / "finetuning.md").read_text()
+    rows = re.findall(
+        r"^\| (?:up to )?(\d[\d,]*)( and more)? \| (\S+) \| (\S+) \|", text, re.MULTILINE
+    )
+    assert len(rows) > 3
+    for width, _, pretrained, random in rows:
+        width = int(width.replace(",", ""))
+        assert float(pretrained) == default_learning_rate(width, is_random=False), width
+        assert float(random) == default_learning_rate(width, is_random=True), width
+
+
+def test_a_rate_that_is_given_wins_over_the_default():
+    given = FineTuningOptimizerConfig(learning_rate=7e-6)
+    assert given.resolved(100, 4, 3e-4).learning_rate == 7e-6
+    assert FineTuningOptimizerConfig().resolved(100, 4, 3e-4).learning_rate == 3e-4

@@ -1,0 +1,183 @@
+"""Accents that are kept: the setting goes from text to records, runs, folders and exports, and is never guessed."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import AlbertForPreTraining, convert, save_pretrained
+from albert_tf.core.errors import UserError
+from albert_tf.data_prep.pretraining import build
+from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
+from albert_tf.data_prep.train_sentencepiece import TrainSettings
+from albert_tf.data_prep.train_sentencepiece import main as train_sentencepiece
+from albert_tf.export import export_model
+from albert_tf.formats import pretrained
+from albert_tf.serving.predictors import load_predictor
+from albert_tf.text.tokenizer import Tokenizer
+from tests.helpers import TINY, fine_tune_here, pretrain_here, without_checksums, write_files
+from tests.text.texts import write_vocabulary
+
+SENTENCES = ["Été à la plage, déjà.", "Le café est là.", "Où est la forêt ?", "Ça va très bien."]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    """Text, and a SentencePiece model of it."""
+    folder = tmp_path_factory.mktemp("accents")
+    rng = np.random.default_rng(3)
+    documents = ["\n".join(rng.choice(SENTENCES, 5)) for _ in range(40)]
+    rows = [f"{rng.choice(SENTENCES)}\t{label}" for label in "ab" * 9]
+    files = {
+        "text.txt": "\n\n".join(documents) + "\n",
+        "train.tsv": "text_a\tlabel\n" + "\n".join(rows) + "\n",
+    }
+    write_files(folder, files)
+    train_sentencepiece(
+        TrainSettings(
+            input_file=str(folder / "text.txt"),
+            output_prefix=str(folder / "spiece"),
+            vocab_size=40,
+            character_coverage=1.0,
+            keep_accents=True,
+        )
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder) -> Tokenizer:
+    return Tokenizer.from_file(str(folder / "spiece.model"), keep_accents=True)
+
+
+@pytest.fixture(scope="module")
+def model(folder, tokenizer) -> pathlib.Path:
+    """A pretrained model on records with accents."""
+    metadata, _ = build.create_pretraining_data(records_settings(folder, keep_accents=True))
+    assert metadata["keep_accents"] is True
+    config = TINY.replace(vocab_size=tokenizer.vocab_size, max_position_embeddings=40)
+    (folder / "config.json").write_text(config.to_json_string())
+    pretrain_here(
+        f"--input_file={folder / 'records'}",
+        f"--output_dir={folder / 'run'}",
+        f"--albert_config_file={folder / 'config.json'}",
+        f"--spm_model_file={folder / 'spiece.model'}",
+        *("--train_batch_size=4", "--num_train_steps=1", "--num_warmup_steps=0"),
+    )
+    return folder / "run" / "model"
+
+
+def records_settings(folder, **changes) -> PretrainingDataSettings:
+    return PretrainingDataSettings(
+        input_file=str(folder / "text.txt"),
+        output_dir=str(folder / "records"),
+        spm_model_file=str(folder / "spiece.model"),
+        max_seq_length=36,
+        max_predictions_per_seq=5,
+        dupe_factor=1,
+        num_workers=1,
+        **changes,
+    )
+
+
+def test_the_vocabulary_has_accents(tokenizer):
+    assert any("é" in token for token in tokenizer.vocabulary())
+    for sentence in SENTENCES:
+        assert tokenizer.unk_id not in tokenizer.encode(sentence)
+        assert tokenizer.decode(tokenizer.encode(sentence)) == sentence.lower()
+
+
+def test_records_of_the_other_kind_are_not_taken_for_these(folder, model):
+    with pytest.raises(UserError, match="keep_accents was True, is False"):
+        build.create_pretraining_data(records_settings(folder))
+
+
+def test_records_from_before_the_setting_are_without_accents(folder, model, tmp_path):
+    settings = {**records_settings(folder).to_dict(), "output_dir": str(tmp_path)}
+    build.create_pretraining_data(PretrainingDataSettings(**settings))
+    path = tmp_path / "metadata.json"
+    values = json.loads(path.read_text())
+    del values["keep_accents"]
+    values.pop("checksum", None)
+    path.write_text(json.dumps(values))
+    _, existed = build.create_pretraining_data(PretrainingDataSettings(**settings))
+    assert existed
+    with pytest.raises(UserError, match="keep_accents was False, is True"):
+        build.create_pretraining_data(PretrainingDataSettings(**settings | {"keep_accents": True}))
+
+
+def test_the_model_says_so_in_every_layout(model, tokenizer, tmp_path):
+    settings = json.loads((model / "tokenizer_config.json").read_text())
+    assert settings["keep_accents"] is True
+    paths = [model, model.parent]
+    for format in ("tf1", "hf"):
+        convert.main(
+            convert.ConvertSettings(
+                model=str(paths[-1] if format == "hf" else model),
+                output_dir=str(tmp_path / format),
+                format=format,
+            )
+        )
+        paths.append(tmp_path / format)
+    paths.append(export_model(str(model), str(tmp_path / "export"), warmup=False))
+    for path in paths:
+        assert pretrained.read_weights(str(path)).keep_accents is True, path
+        predictor = load_predictor(str(path))
+        assert predictor.tokenizer.encode("Déjà") == tokenizer.encode("Déjà"), path
+
+
+def test_the_export_keeps_accents(model, tokenizer, tmp_path):
+    path = export_model(str(model), str(tmp_path), warmup=False)
+    embed = tf.saved_model.load(path).signatures["embed"]
+    found = embed(texts=tf.constant(["Déjà", "Deja"]))["mean_embedding"].numpy()
+    answers = load_predictor(str(model)).predict(["Déjà", "Deja"])
+    for row, answer in zip(found, answers, strict=True):
+        np.testing.assert_allclose(row, answer["embedding"], atol=1e-5)
+    assert np.abs(found[0] - found[1]).max() > 1e-4
+
+
+def test_fine_tuning_must_agree_with_the_model(model, folder, tmp_path):
+    flags = (
+        *(
+            "--task_name=tsv",
+            "--text_columns=text_a",
+            "--do_train",
+            f"--train_file={folder / 'train.tsv'}",
+        ),
+        *(f"--init_checkpoint={model}", f"--output_dir={tmp_path / 'run'}"),
+        *("--max_seq_length=30", "--num_train_steps=1", "--num_workers=1"),
+    )
+    with pytest.raises(UserError, match="--keep_accents is false, but the model in .* with true"):
+        fine_tune_here("classifier", *flags)
+    fine_tune_here("classifier", *flags, "--keep_accents")
+    for path in (tmp_path / "run", tmp_path / "run" / "model"):
+        assert pretrained.read_weights(str(path)).keep_accents is True
+
+
+def test_foreign_wordpiece_folders_say_it_as_transformers_does(tmp_path):
+    vocabulary = write_vocabulary(tmp_path / "vocab.txt")
+    size = Tokenizer.from_file(vocabulary).vocab_size
+    model = AlbertForPreTraining(TINY.replace(vocab_size=size))
+    tokenizer = Tokenizer.from_file(vocabulary, keep_accents=True)
+    save_pretrained(model, tmp_path / "model", spm_model_file=tokenizer)
+    path = tmp_path / "model" / "tokenizer_config.json"
+    assert pretrained.read_weights(str(tmp_path / "model")).keep_accents is True
+    without_checksums(tmp_path / "model")
+    values = json.loads(path.read_text())
+    assert values["strip_accents"] is False
+    for changes, expected in (
+        ({"strip_accents": None}, None),
+        ({"strip_accents": True}, False),
+        ({"strip_accents": True, "do_lower_case": False}, "strip_accents is true without"),
+        ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars is false, expected true"),
+        ({"strip_accents": "no"}, "strip_accents is 'no', expected true or false"),
+    ):
+        path.write_text(json.dumps(values | changes))
+        if isinstance(expected, str):
+            with pytest.raises(UserError, match=expected):
+                pretrained.read_weights(str(tmp_path / "model"))
+        else:
+            weights = pretrained.read_weights(str(tmp_path / "model"))
+            assert weights.keep_accents is expected

@@ -1,0 +1,61 @@
+"""The small model in the repository: complete, small, able to fill a mask, and read and written like any other."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import load_predictor, load_pretrained, save_pretrained
+from albert_tf.export import export_model
+from tests.helpers import ROOT
+
+MODEL = ROOT / "models" / "albert-tiny-docs"
+TEXT = "Read the bytes of the [MASK] from disk."
+
+
+@pytest.fixture(scope="module")
+def predictor():
+    return load_predictor(str(MODEL))
+
+
+def pieces(masks: list[dict]) -> list[str]:
+    return [candidate["piece"] for candidate in masks]
+
+
+def test_the_folder_is_small_and_its_card_names_text_and_licences():
+    assert sum(path.stat().st_size for path in MODEL.iterdir()) < 4e6
+    names = {path.name for path in MODEL.iterdir()}
+    assert names >= {"config.json", "model.safetensors", "spiece.model", "README.md", "SHA256SUMS"}
+    card = (MODEL / "README.md").read_text()
+    for words in ("numpy 2.", "BSD-3-Clause", "masked_lm_accuracy", "sentence_order_accuracy"):
+        assert words in card, words
+
+
+def test_it_fills_a_mask_with_a_word_that_fits(predictor):
+    (answer,) = predictor.predict([TEXT])
+    assert pieces(answer["masks"][0])[0] == "▁file"
+    assert answer["text"] == "read the bytes of the file from disk."
+
+
+def test_texts_about_the_same_thing_are_closer_than_others(predictor):
+    texts = ["Plot a line on the axes.", "Draw the legend of the plot.", "Close the socket."]
+    embeddings = np.array([answer["embedding"] for answer in predictor.predict(texts)])
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    similarities = embeddings @ embeddings.T
+    assert similarities[0, 1] > similarities[0, 2]
+
+
+def test_the_original_format_keeps_its_answers(predictor, tmp_path):
+    save_pretrained(
+        load_pretrained(str(MODEL)), tmp_path, "tf1", spm_model_file=str(MODEL / "spiece.model")
+    )
+    assert load_predictor(str(tmp_path)).predict([TEXT]) == predictor.predict([TEXT])
+
+
+def test_its_export_gives_the_same_words(predictor, tmp_path):
+    served = tf.saved_model.load(export_model(str(MODEL), str(tmp_path), warmup=False))
+    outputs = served.signatures["fill_mask"](texts=tf.constant([TEXT]))
+    (answer,) = predictor.predict([TEXT])
+    exported = [piece.decode() for piece in outputs["pieces"].numpy()[0, 0]]
+    assert exported == pieces(answer["masks"][0])
+    expected = [candidate["probability"] for candidate in answer["masks"][0]]
+    np.testing.assert_allclose(outputs["probabilities"].numpy()[0, 0], expected, atol=1e-5)

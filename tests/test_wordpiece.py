@@ -1,0 +1,285 @@
+"""A Chinese model with a WordPiece vocabulary: text, records, pretraining, fine-tuning, predict, export, conversion."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import convert, load_pretrained
+from albert_tf.core.errors import UserError
+from albert_tf.data_prep import create_finetuning_data
+from albert_tf.data_prep.pretraining import build
+from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
+from albert_tf.export import export_model
+from albert_tf.formats import pretrained
+from albert_tf.serving.predictors import load_predictor
+from albert_tf.text.tokenizer import Tokenizer
+from tests.helpers import TINY, fine_tune_here, pretrain_here, run_script, the_line, write_files
+from tests.text.texts import CHINESE_LINES, write_vocabulary
+
+SENTENCES = [
+    "我喜欢南京的酒店，很好。",
+    "价格1,000元，不喜欢！",
+    "城市化时代呼唤文化自觉 the cat sat。",
+    "iPhone6s手机 Café 的手机。",
+    "最后的老城该往何处去？",
+]
+
+
+class Chain:
+    """The files of a chain of programs, each made when the one before it is there."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.folder = folder
+        self.vocabulary = write_vocabulary(folder / "vocab.txt")
+        self.tokenizer = Tokenizer.from_file(self.vocabulary)
+        rng = np.random.default_rng(5)
+        documents = ["\n".join(rng.choice(SENTENCES, 6)) for _ in range(30)]
+        rows = [f"{rng.choice(SENTENCES)}\t{label}" for label in ["好", "坏"] * 12]
+        config = TINY.replace(
+            vocab_size=self.tokenizer.vocab_size, max_position_embeddings=48, num_hidden_layers=2
+        )
+        write_files(
+            folder,
+            {
+                "text.txt": "\n\n".join(documents) + "\n",
+                "train.tsv": "\n".join(["text_a\tlabel", *rows]) + "\n",
+                "albert_config.json": config.to_json_string(),
+            },
+        )
+
+    def records(self, **changes) -> dict:
+        settings = PretrainingDataSettings(
+            input_file=str(self.folder / "text.txt"),
+            vocab_file=self.vocabulary,
+            num_workers=1,
+            **{
+                "output_dir": str(self.folder / "records"),
+                "max_seq_length": 40,
+                "max_predictions_per_seq": 7,
+                "dupe_factor": 2,
+                **changes,
+            },
+        )
+        return build.create_pretraining_data(settings)[0]
+
+    def pretrain(self) -> None:
+        pretrain_here(
+            f"--input_file={self.folder / 'records'}",
+            f"--output_dir={self.folder / 'pretrained'}",
+            f"--albert_config_file={self.folder / 'albert_config.json'}",
+            f"--vocab_file={self.vocabulary}",
+            *("--train_batch_size=4", "--num_train_steps=3", "--num_warmup_steps=1"),
+        )
+
+    def fine_tune(self) -> None:
+        fine_tune_here(
+            "classifier",
+            *(
+                "--task_name=tsv",
+                "--text_columns=text_a",
+                "--do_train",
+                "--do_eval",
+                "--num_workers=1",
+            ),
+            f"--train_file={self.folder / 'train.tsv'}",
+            f"--eval_file={self.folder / 'train.tsv'}",
+            f"--init_checkpoint={self.folder / 'pretrained' / 'model'}",
+            f"--output_dir={self.folder / 'tuned'}",
+            *("--max_seq_length=31", "--train_batch_size=6", "--num_train_steps=2"),
+        )
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Chain:
+    """Text, vocabulary and records."""
+    chain = Chain(tmp_path_factory.mktemp("chinese"))
+    chain.metadata = chain.records()
+    return chain
+
+
+@pytest.fixture(scope="module")
+def chain(prepared) -> Chain:
+    """Also a pretrained and a fine-tuned model."""
+    prepared.pretrain()
+    prepared.fine_tune()
+    return prepared
+
+
+def test_records_hold_the_tokens_of_the_vocabulary(prepared):
+    chain = prepared
+    assert chain.metadata["vocab_size"] == chain.tokenizer.vocab_size
+    assert chain.metadata["spm_sha256"] == chain.tokenizer.sha256
+    (path,) = (chain.folder / "records").glob("*.tfrecord")
+    starts = chain.tokenizer.word_starts()
+    known = {id for sentence in SENTENCES for id in chain.tokenizer.encode(sentence)}
+    known |= {chain.tokenizer.cls_id, chain.tokenizer.sep_id}
+    for record in tf.data.TFRecordDataset(str(path)).take(20):
+        values = tf.train.Example.FromString(record.numpy()).features.feature
+        ids, boundary, mask, positions, labels = (
+            np.array(values[name].int64_list.value)
+            for name in (
+                *("input_ids", "token_boundary", "input_mask"),
+                *("masked_lm_positions", "masked_lm_ids"),
+            )
+        )
+        ids[positions[labels > 0]] = labels[labels > 0]
+        assert ids[0] == chain.tokenizer.cls_id and known.issuperset(ids[mask == 1].tolist())
+        is_word = np.isin(ids, [chain.tokenizer.cls_id, chain.tokenizer.sep_id], invert=True)
+        real = (mask == 1) & is_word
+        np.testing.assert_array_equal(boundary[real], starts[ids[real]])
+
+
+def test_whole_words_are_masked(prepared, tmp_path):
+    """Where one token of a word is masked, all are."""
+    tokenizer = prepared.tokenizer
+    metadata = prepared.records(output_dir=str(tmp_path), ngram=1)
+    continues = ~tokenizer.word_starts()
+    seen = 0
+    (path,) = tmp_path.glob("*.tfrecord")
+    for record in tf.data.TFRecordDataset(str(path)):
+        values = tf.train.Example.FromString(record.numpy()).features.feature
+        ids, positions, labels = (
+            np.array(values[name].int64_list.value)
+            for name in ("input_ids", "masked_lm_positions", "masked_lm_ids")
+        )
+        positions, labels = positions[labels > 0], labels[labels > 0]
+        ids[positions] = labels
+        masked = np.zeros(len(ids), bool)
+        masked[positions] = True
+        inside = np.flatnonzero(continues[ids])
+        # Where a text is cut at its beginning, the first word may have lost its first token.
+        inside = inside[~np.isin(ids[inside - 1], [tokenizer.cls_id, tokenizer.sep_id])]
+        np.testing.assert_array_equal(masked[inside], masked[inside - 1])
+        seen += len(inside)
+    assert seen > 50 and metadata["counts"]["examples"] > 10
+
+
+def test_models_carry_the_vocabulary(chain):
+    for run in ("pretrained", "tuned"):
+        folder = chain.folder / run / "model"
+        assert (folder / "vocab.txt").read_bytes() == chain.tokenizer.content
+        assert not (folder / "spiece.model").exists()
+        weights = pretrained.read_weights(str(folder))
+        assert weights.vocabulary == str(folder / "vocab.txt") and weights.do_lower_case is True
+        config = json.loads((folder / "config.json").read_text())
+        ids = [config[f"{name}_token_id"] for name in ("pad", "bos", "eos")]
+        assert ids == [0, chain.tokenizer.cls_id, chain.tokenizer.sep_id]
+        special = json.loads((folder / "tokenizer_config.json").read_text())
+        assert (special["pad_token"], special["unk_token"]) == ("[PAD]", "[UNK]")
+    assert pretrained.read_weights(str(chain.folder / "pretrained")).vocabulary
+
+
+def test_predictions_and_the_export_agree(chain, tmp_path):
+    texts = [*SENTENCES, *CHINESE_LINES]
+    predictor = load_predictor(str(chain.folder / "tuned"))
+    answers = predictor.predict(texts)
+    path = export_model(str(chain.folder / "tuned"), str(tmp_path))
+    loaded = tf.saved_model.load(path)
+    found = loaded.signatures["classify"](texts=tf.constant(texts))
+    for answer, probabilities in zip(answers, found["probabilities"].numpy(), strict=True):
+        np.testing.assert_allclose([*answer["probabilities"].values()], probabilities, atol=1e-5)
+    info = loaded.signatures["tokenization_info"]()
+    assert pathlib.Path(info["vocab_file"].numpy().decode()).name == "vocab.txt"
+    weights = pretrained.read_weights(path)
+    assert pathlib.Path(weights.vocabulary).read_bytes() == chain.tokenizer.content
+
+
+def test_masks_are_filled_in_python_and_in_the_export(chain, tmp_path):
+    predictor = load_predictor(str(chain.folder / "pretrained" / "model"))
+    texts = ["我喜[MASK]南京", "the [MASK] sat"]
+    masks = [answer["masks"][0] for answer in predictor.predict(texts)]
+    path = export_model(str(chain.folder / "pretrained" / "model"), str(tmp_path))
+    found = tf.saved_model.load(path).signatures["fill_mask"](texts=tf.constant(texts))
+    for row, candidates in enumerate(masks):
+        pieces = [piece.decode() for piece in found["pieces"].numpy()[row, 0]]
+        assert pieces == [entry["piece"] for entry in candidates]
+
+
+def test_conversions_keep_weights_and_vocabulary(chain, tmp_path):
+    source = chain.folder / "pretrained" / "model"
+    for format, path in (("tf1", source), ("hf", tmp_path / "tf1")):
+        convert.main(
+            convert.ConvertSettings(
+                model=str(path), output_dir=str(tmp_path / format), format=format
+            )
+        )
+        assert (tmp_path / format / "vocab.txt").read_bytes() == chain.tokenizer.content
+    old, new = load_pretrained(source), load_pretrained(tmp_path / "hf")
+    for name, variable in old.named_variables().items():
+        np.testing.assert_array_equal(new.named_variables()[name], variable, err_msg=name)
+
+
+def test_the_vocabulary_of_the_released_archives_is_found(chain, tmp_path):
+    """There, it is called vocab_chinese.txt."""
+    source = str(chain.folder / "pretrained" / "model")
+    convert.main(convert.ConvertSettings(model=source, output_dir=str(tmp_path), format="tf1"))
+    (tmp_path / "SHA256SUMS").unlink(missing_ok=True)
+    (tmp_path / "vocab.txt").rename(tmp_path / "vocab_chinese.txt")
+    weights = pretrained.read_weights(str(tmp_path))
+    assert weights.vocabulary == str(tmp_path / "vocab_chinese.txt")
+
+
+def test_features_of_another_vocabulary_are_refused(chain, tmp_path):
+    other = tmp_path / "vocab.txt"
+    other.write_bytes(chain.tokenizer.content + b"more\n")
+    with pytest.raises(UserError, match=r"--vocab_file=.*: is not the vocabulary that came with"):
+        fine_tune_here(
+            "classifier",
+            *(
+                "--task_name=tsv",
+                "--text_columns=text_a",
+                "--do_train",
+                f"--train_file={chain.folder / 'train.tsv'}",
+            ),
+            f"--init_checkpoint={chain.folder / 'pretrained' / 'model'}",
+            *(f"--vocab_file={other}", f"--output_dir={tmp_path / 'run'}"),
+        )
+
+
+def test_records_for_fine_tuning_train_a_model(chain, tmp_path):
+    settings = create_finetuning_data.FineTuningDataSettings(
+        task_name="tsv",
+        text_columns="text_a",
+        train_file=str(chain.folder / "train.tsv"),
+        vocab_file=chain.vocabulary,
+        max_seq_length=31,
+        num_shards=2,
+        output_dir=str(tmp_path / "records"),
+    )
+    create_finetuning_data.main(settings)
+    fine_tune_here(
+        "classifier",
+        *(
+            "--task_name=tsv",
+            "--text_columns=text_a",
+            "--do_train",
+            f"--train_records={tmp_path / 'records'}",
+        ),
+        f"--init_checkpoint={chain.folder / 'pretrained' / 'model'}",
+        *(f"--output_dir={tmp_path / 'run'}", "--max_seq_length=31", "--num_train_steps=1"),
+    )
+    assert (tmp_path / "run" / "model" / "vocab.txt").exists()
+
+
+def test_two_vocabularies_are_one_too_many(prepared, no_tensorflow):
+    process = run_script(
+        "-m data_prep.create_pretraining_data",
+        f"--input_file={prepared.folder / 'text.txt'}",
+        *("--output_dir=x", f"--vocab_file={prepared.vocabulary}"),
+        f"--spm_model_file={prepared.vocabulary}",
+        **no_tensorflow,
+    )
+    assert process.returncode == 2
+    assert "--vocab_file contradicts --spm_model_file" in the_line(process)
+
+
+def test_a_vocabulary_is_required(prepared, no_tensorflow):
+    text = f"--input_file={prepared.folder / 'text.txt'}"
+    process = run_script(
+        "-m data_prep.create_pretraining_data", text, "--output_dir=x", **no_tensorflow
+    )
+    assert process.returncode == 2
+    assert "--spm_model_file or --vocab_file is required" in the_line(process)
