@@ -44,17 +44,21 @@ def static_parser(max_seq_length: int, slots: int) -> Parser:
 
     def parse(_numbers: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         features, parsed = _parse_segments(serialized, max_seq_length, ("gaps", "masked"))
-        num_masked = tf.cast(parsed["masked"].row_lengths(), tf.int32)
-        is_used = tf.sequence_mask(num_masked, slots)
-        positions = tf.cumsum(_padded(parsed["gaps"], slots), axis=1)
-        return {
-            **features,
-            "masked_lm_positions": tf.where(is_used, positions, 0),
-            "masked_lm_ids": _padded(parsed["masked"], slots),
-            "masked_lm_weights": tf.cast(is_used, tf.float32),
-        }
+        return {**features, **predictions(parsed, slots)}
 
     return parse
+
+
+def predictions(parsed: Mapping[str, tf.RaggedTensor], slots: int) -> dict[str, tf.Tensor]:
+    """The features of B records about their predictions, [B, P] each, from their lists `gaps` and `masked`."""
+    num_masked = tf.cast(parsed["masked"].row_lengths(), tf.int32)
+    is_used = tf.sequence_mask(num_masked, slots)
+    positions = tf.cumsum(padded(parsed["gaps"], slots), axis=1)
+    return {
+        "masked_lm_positions": tf.where(is_used, positions, 0),
+        "masked_lm_ids": padded(parsed["masked"], slots),
+        "masked_lm_weights": tf.cast(is_used, tf.float32),
+    }
 
 
 # Shapes and types of the arguments of the function that masks.
@@ -70,12 +74,33 @@ def dynamic_parser(metadata: Metadata, max_seq_length: int, slots: int, seed: in
       slots: P, which may differ from the metadata.
       seed: of the masks.
     """
+    max_predictions = slots // (1 + metadata["do_permutation"])
+    mask = mask_function({**metadata, "max_predictions_per_seq": max_predictions}, seed)
+
+    def parse(numbers: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+        features, parsed = _parse_segments(serialized, max_seq_length)
+        num_tokens = tf.cast(parsed["pieces"].row_lengths(), tf.int32)
+        return {**features, **masked(mask, numbers, features["input_ids"], num_tokens, slots)}
+
+    return parse
+
+
+def mask_function(metadata: Metadata, seed: int) -> Callable[..., tuple[np.ndarray, ...]]:
+    """The function that masks examples, compiled.
+
+    Args:
+      metadata: of the records, with the settings of the masks.
+      seed: of the masks.
+
+    Returns:
+      A function of the numbers [B], tokens [B, L] and numbers of tokens [B] of examples, int64 and int32. It returns
+      the masked tokens and the fields of `Predictions`.
+    """
     # These load numba: half a second.
     from albert_tf.core import compilation
     from albert_tf.data import pretraining_examples as examples
 
     settings = {name: metadata[name] for name in examples.MASKING_SETTINGS}
-    settings["max_predictions_per_seq"] = slots // (1 + metadata["do_permutation"])
     vocabulary = examples.Vocabulary.from_json(metadata["vocabulary"], metadata["vocab_size"])
     rule = examples.masking_rule(vocabulary, **settings)
 
@@ -86,23 +111,32 @@ def dynamic_parser(metadata: Metadata, max_seq_length: int, slots: int, seed: in
 
     with compilation.announced("pretraining", "the function that masks", 7):
         mask(*(np.zeros(shape, type_) for shape, type_ in _NO_EXAMPLES))
+    return mask
 
-    def parse(numbers: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-        features, parsed = _parse_segments(serialized, max_seq_length)
-        num_tokens = tf.cast(parsed["pieces"].row_lengths(), tf.int32)
-        ids, positions, masked, num_masked = tf.numpy_function(
-            mask, [numbers, features["input_ids"], num_tokens], [tf.int32] * 4, stateful=False
-        )
-        num_masked = tf.ensure_shape(num_masked, serialized.shape)
-        return {
-            **features,
-            "input_ids": tf.ensure_shape(ids, features["input_ids"].shape),
-            "masked_lm_positions": tf.ensure_shape(positions, [*serialized.shape, slots]),
-            "masked_lm_ids": tf.ensure_shape(masked, [*serialized.shape, slots]),
-            "masked_lm_weights": tf.sequence_mask(num_masked, slots, tf.float32),
-        }
 
-    return parse
+def masked(
+    mask: Callable, numbers: tf.Tensor, input_ids: tf.Tensor, sizes: tf.Tensor, slots: int
+) -> dict[str, tf.Tensor]:
+    """The features of B records that a mask changes or makes.
+
+    Args:
+      mask: a function of the three next arguments as arrays. It returns masked tokens [B, L], positions and labels of
+        the predictions [B, P], and their numbers [B], int32.
+      numbers: of the records, int64 [B].
+      input_ids: int32 [B, L].
+      sizes: numbers of tokens, int32 [B] or more.
+      slots: P.
+    """
+    ids, positions, labels, num_masked = tf.numpy_function(
+        mask, [numbers, input_ids, sizes], [tf.int32] * 4, stateful=False
+    )
+    num_masked = tf.ensure_shape(num_masked, numbers.shape)
+    return {
+        "input_ids": tf.ensure_shape(ids, input_ids.shape),
+        "masked_lm_positions": tf.ensure_shape(positions, [*numbers.shape, slots]),
+        "masked_lm_ids": tf.ensure_shape(labels, [*numbers.shape, slots]),
+        "masked_lm_weights": tf.sequence_mask(num_masked, slots, tf.float32),
+    }
 
 
 def _parse_segments(
@@ -117,7 +151,7 @@ def _parse_segments(
     input_mask = tf.sequence_mask(parsed["pieces"].row_lengths(), max_seq_length, tf.int32)
     in_b = tf.cast(tf.range(max_seq_length) >= parsed["first_b"], tf.int32)
     features = {
-        "input_ids": _padded(parsed["pieces"], max_seq_length),
+        "input_ids": padded(parsed["pieces"], max_seq_length),
         "input_mask": input_mask,
         "segment_ids": in_b * input_mask,
         "next_sentence_labels": parsed["label"],
@@ -125,6 +159,6 @@ def _parse_segments(
     return features, {name: parsed[name] for name in lists}
 
 
-def _padded(values: tf.RaggedTensor, size: int) -> tf.Tensor:
+def padded(values: tf.RaggedTensor, size: int) -> tf.Tensor:
     """Rows of up to `size` values, padded with 0."""
     return values.to_tensor(shape=[None, size])
