@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from albert_tf.core.flags import FLAG_ERROR
+from albert_tf.core.flags import FLAG_ERROR, print_help
 
 DATA = "data"
 PROGRAMS = {
@@ -47,7 +47,7 @@ def main() -> None:
     if words[:1] == [DATA]:
         command, programs, words = f"albert-tf {DATA}", DATA_PROGRAMS, words[1:]
     if not words or words[0] in ("--help", "-h", "help"):
-        print(_overview(command, programs))
+        print_help(_overview(command, programs))
         return
     name, *rest = words
     if name not in programs:

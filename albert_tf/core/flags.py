@@ -56,7 +56,7 @@ def run(
 
     def parse(argv: Sequence[str]) -> list[str]:
         if _HELP.intersection(itertools.takewhile(lambda argument: argument != "--", argv)):
-            print(help_text(description, settings_classes))
+            print_help(help_text(description, settings_classes))
             sys.exit(0)
         return _parse_or_exit(argv, positional)
 
@@ -79,6 +79,12 @@ def run(
             app.run(run_main, flags_parser=parse)
     except UserError as error:
         _exit_with(error, INPUT_ERROR)
+
+
+def print_help(text: str) -> None:
+    """Prints a help text; the process ends without a message if its reader has ended, as in `--help | head`."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    print(text, flush=True)
 
 
 def _settings_or_exit(
