@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Mapping
 
+import albert_tf
 from albert_tf.core.flags import FLAG_ERROR, print_help
 
 DATA = "data"
@@ -48,6 +49,9 @@ def main() -> None:
         command, programs, words = f"albert-tf {DATA}", DATA_PROGRAMS, words[1:]
     if not words or words[0] in ("--help", "-h", "help"):
         print_help(_overview(command, programs))
+        return
+    if words[0] == "--version":
+        print(f"albert-tf {albert_tf.__version__}")
         return
     name, *rest = words
     if name not in programs:

@@ -9,7 +9,7 @@ import zipfile
 
 import pytest
 
-from albert_tf import command
+from albert_tf import __version__, command
 from tests.helpers import ROOT
 
 MODULES = {**command.PROGRAMS, **command.DATA_PROGRAMS}
@@ -50,6 +50,10 @@ def test_the_reader_of_a_help_text_may_end_before_it_is_written():
     done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
     assert done.returncode == -signal.SIGPIPE and not done.stderr
+
+
+def test_the_version():
+    assert albert_tf("--version").stdout == f"albert-tf {__version__}\n"
 
 
 def test_the_help_of_an_experiments_command_is_about_this_command():

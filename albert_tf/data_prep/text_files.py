@@ -35,9 +35,13 @@ def invalid_utf8_setting() -> Any:
     )
 
 
+# Said where too few or all documents are held out.
+_FEW = "; of a few long documents, give one as the --input_file of a corpus for evaluation"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusSettings(Settings):
-    """Where a corpus is written, and which part of it is held out: the same flags in every program."""
+    """Where the corpus is written, and which part of it is held out for evaluation."""
 
     output_file: str = setting(
         "",
@@ -367,11 +371,13 @@ class CorpusWriter:
                 f"no document is left: {source} is empty, or --min_sentences drops all of it"
             )
         if not self.training.documents:
-            raise UserError("every document is held out; lower --eval_fraction")
+            raise UserError(
+                f"all {self.held_out.documents:,} documents are held out; lower --eval_fraction{_FEW}"
+            )
         if self._settings.eval_fraction and not self.held_out.documents:
             raise UserError(
                 f"none of {self.training.documents:,} documents is held out; raise --eval_fraction"
-                " or change --random_seed"
+                f" or change --random_seed{_FEW}"
             )
 
     def summary(self) -> str:

@@ -122,7 +122,7 @@ def _speed(result: Mapping[str, Any] | None) -> float | None:
 
 INTRODUCTION = """# The paper in miniature
 
-`python -m experiments report` writes this page from the JSON files in this folder; `docs/experiments.md` describes how
+`albert-tf experiments report` writes this page from the JSON files in this folder; `docs/experiments.md` describes how
 to run the experiments.
 
 A cell is `here (paper)`: the mean over seeds ± their standard deviation, and in parentheses the paper's number for its
@@ -292,7 +292,7 @@ def costs(measured: Measured, scale: Scale) -> list[str]:
 def _commands(measured: Measured, scale: Scale) -> list[str]:
     """The commands that made the results, one for each precision."""
     experiment, results = measured.experiment, measured.all_results()
-    command = f"python -m experiments run {experiment.name} --scale={scale.name}"
+    command = f"albert-tf experiments run {experiment.name} --scale={scale.name}"
     if experiment.budget == "none":
         return [command]
     measured_values = [pair for result in results for pair in result["measures"].items()]

@@ -160,6 +160,12 @@ def read(folder: str) -> Weights:
     return Weights(folder, config, arrays, model_class, **settings)
 
 
+def vocabulary_files(tokenizer: Tokenizer | None, config: AlbertConfig) -> dict[str, bytes]:
+    """The files that `vocabulary_of` reads, and those with which the transformers library tokenizes."""
+    length = config.max_position_embeddings
+    return tokenizer_files.tokenizer_files(tokenizer, length) if tokenizer else {}
+
+
 def vocabulary_of(folder: str) -> dict[str, Any]:
     """`vocabulary`, `do_lower_case` and `keep_accents` of a folder's `Weights`.
 
@@ -321,12 +327,10 @@ def write(
     Raises:
       OSError: a file cannot be written.
     """
-    contents = {}
     special_ids = (0, 2, 3)
     if tokenizer:
         special_ids = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
-        max_length = model.config.max_position_embeddings
-        contents = tokenizer_files.tokenizer_files(tokenizer, max_length)
+    contents = vocabulary_files(tokenizer, model.config)
     left_out = {*untrained}
     if model.hf_architecture in _NO_POOLER:  # ours is not used
         left_out.update(POOLER)

@@ -16,6 +16,7 @@ from albert_tf.data.datasets import RecordData, TableData
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
 from albert_tf.data.records import EXAMPLE_WEIGHTS, feature_schema, find_feature_records
 from albert_tf.formats import pretrained
+from albert_tf.formats.hugging_face import vocabulary_files
 from albert_tf.formats.model_card import Card
 from albert_tf.formats.weights import POOLER
 from albert_tf.model.config import AlbertConfig
@@ -173,6 +174,10 @@ class FineTuningTask(Task):
             self._initialised = list(model.named_variables())
             print("no --init_checkpoint: the model starts from random weights", flush=True)
         return model
+
+    def vocabulary_files(self) -> Files:
+        """Those of the Hugging Face layout."""
+        return vocabulary_files(self.tokenizer, self.model_config)
 
     def save_model(
         self, model: AlbertModel, folder: str, history: Mapping[str, Mapping[str, Any]]

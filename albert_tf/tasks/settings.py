@@ -25,7 +25,7 @@ def files_setting(help: str, **declared: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelChoice(VocabularySettings):
-    """Which model is built if --init_checkpoint does not decide it; the base class of the tasks' settings."""
+    """The vocabulary, and the sizes of a new model, which has no --init_checkpoint."""
 
     model: str = setting("", "Name of the model's size.", choices=("", *MODEL_SIZES))
     albert_config_file: str = files_setting("JSON file with the model's sizes, instead of --model.")

@@ -7,7 +7,7 @@ from albert_tf.core.settings import Settings, setting
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularySettings(Settings):
-    """The file of the vocabulary, of either kind; the base of the settings of programs that need it.
+    """The vocabulary: a SentencePiece model or a WordPiece file.
 
     Raises:
       UserError: both files are given.

@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 
-from albert_tf.training.run_folder import METRICS_FILE, RESULTS_FILE
+from albert_tf.training.run_folder import METRICS_FILE, MODEL, RESULTS_FILE
 from albert_tf.training.state import RunState
 
 
@@ -35,6 +35,8 @@ def describe(state: RunState) -> str:
             f"{optimizer.optimizer}, warm-up to {peak:g} over {optimizer.num_warmup_steps} steps,"
             f" decay to 0 at step {optimizer.num_train_steps}"
         )
+        if run.do_eval and not state.task.eval_data:
+            lines["NOTE"] = "nothing is evaluated: there is no evaluation data (--eval_file)"
         if not state.learns():
             reason = f"raise {state.task.steps_flags} (now {optimizer.num_train_steps})"
             reason = reason if peak else "raise --learning_rate"
@@ -89,7 +91,7 @@ def write_results(
     if folder.is_chief:
         with folder.writing():
             if state.run.do_train:
-                task.save_model(state.model, folder.file("model"), _card(state, evaluation))
+                task.save_model(state.model, folder.file(MODEL), _card(state, evaluation))
             folder.write_json(RESULTS_FILE, results)
         print(f"results in {folder.file(RESULTS_FILE)}", flush=True)
     return results

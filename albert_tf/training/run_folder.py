@@ -24,7 +24,8 @@ METRICS_FILE, EVAL_METRICS_FILE = "metrics.jsonl", "eval_metrics.jsonl"
 # What --overwrite_output_dir deletes. CONFIG_FILE stays until the new one replaces it, so that the folder is a run's.
 CHECKPOINTS, BEST = "checkpoints", "checkpoints/best"
 _LOGS = (METRICS_FILE, EVAL_METRICS_FILE)
-_FOLDERS = (CHECKPOINTS, "train", "eval", "model", "predictions")
+MODEL = "model"
+_FOLDERS = (CHECKPOINTS, "train", "eval", MODEL, "predictions")
 _WRITTEN_BY_RUN = (RESULTS_FILE, *_LOGS, *_FOLDERS)
 
 
@@ -163,6 +164,12 @@ class RunFolder:
                 f"--output_dir={self.path} cannot be written ({system_error(error)}): make room or choose another"
                 " folder; the same command continues from the newest checkpoint"
             ) from None
+
+    def write_missing(self, contents: Mapping[str, str | bytes]) -> None:
+        """Writes those of some files, by their paths inside the folder, that do not exist."""
+        self.write_files(
+            {name: value for name, value in contents.items() if not files.exists(self.file(name))}
+        )
 
     def write_files(self, contents: Mapping[str, str | bytes]) -> None:
         """Writes files by their paths inside the folder."""

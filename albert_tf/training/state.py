@@ -14,7 +14,7 @@ from albert_tf.training.accumulators import Accumulators, ratio_names
 from albert_tf.training.checkpoints import Checkpoints
 from albert_tf.training.devices import check_batches, is_chief
 from albert_tf.training.interruption import Interruption
-from albert_tf.training.run_folder import RunFolder
+from albert_tf.training.run_folder import MODEL, RunFolder
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from albert_tf.training.task import Task
 
@@ -99,6 +99,8 @@ def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> 
     # The checks above may refuse the command, so nothing is written or deleted before this line. Creating the next
     # variable synchronizes the workers: they wait until the chief has deleted the checkpoints of an old run.
     folder.open()
+    if run.do_train:
+        folder.write_missing({f"{MODEL}/{name}": c for name, c in task.vocabulary_files().items()})
     global_step = orbit.utils.create_global_step()
     saved = {"model": model, "global_step": global_step}
     if run.do_train:

@@ -68,6 +68,10 @@ class Task(abc.ABC):
         """The settings of the run and the optimizer with a value for every None that depends on the task."""
         return run, optimizer
 
+    def vocabulary_files(self) -> Files:
+        """The files of the model's folder that exist before training, so that every checkpoint can be used."""
+        return {}
+
     @abc.abstractmethod
     def build_model(self, *, dtype: str, recompute_activations: bool, seed: int):
         """A new model, with the values of the initial checkpoint if there is one."""

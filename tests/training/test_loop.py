@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 import safetensors.numpy
 
 from albert_tf import UserError, load_pretrained, save_pretrained
+from albert_tf.formats.pretrained import read_weights
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.pretraining.task import PretrainingTask
@@ -174,6 +176,26 @@ def test_warm_start_from_a_shallower_model(pretrain, config_file, tmp_path):
         np.testing.assert_array_equal(weights(folder)[name], value, err_msg=name)
 
 
+def test_a_checkpoint_of_an_unfinished_run_comes_with_its_vocabulary(
+    pretrain, tiny_pretrained, tmp_path
+):
+    vocabulary = tiny_pretrained / "spiece.model"
+    state = started(pretrain.flags([f"--spm_model_file={vocabulary}"]), tmp_path / "run")
+    state.checkpoints.save(0)
+    weights = read_weights(tmp_path / "run" / "checkpoints" / "step-0")
+    assert os.path.samefile(weights.vocabulary, tmp_path / "run" / "model" / "spiece.model")
+    assert pathlib.Path(weights.vocabulary).read_bytes() == vocabulary.read_bytes()
+
+
+def started(flags, folder):
+    """The state of a run that has begun, in this process."""
+    classes = (RunConfig, OptimizerConfig, PretrainingConfig)
+    flags = [*flags, f"--output_dir={folder}"]
+    run, optimizer, pretraining = settings_here("run_pretraining.py", classes, flags)
+    with make_strategy(run).scope():
+        return start_run(PretrainingTask(pretraining, run), run, optimizer)
+
+
 @pytest.mark.parametrize(
     ("flags", "advice"),
     [
@@ -183,11 +205,10 @@ def test_warm_start_from_a_shallower_model(pretrain, config_file, tmp_path):
     ],
 )
 def test_a_schedule_without_any_learning_rate_is_warned_of(pretrain, tmp_path, flags, advice):
-    flags = [*pretrain.flags(flags), f"--output_dir={tmp_path / 'run'}"]
-    classes = (RunConfig, OptimizerConfig, PretrainingConfig)
-    run, optimizer, pretraining = settings_here("run_pretraining.py", classes, flags)
-    with make_strategy(run).scope():
-        state = start_run(PretrainingTask(pretraining, run), run, optimizer)
+    state = started(pretrain.flags(flags), tmp_path / "run")
+    assert "NOTE      nothing is evaluated: there is no evaluation data (--eval_file)" in describe(
+        state
+    )
     warnings = [line for line in describe(state).splitlines() if "WARNING" in line]
     nothing = "WARNING   every step has learning rate 0, so nothing is learned: raise "
     assert warnings == ([nothing + advice] if advice else [])

@@ -12,6 +12,7 @@ from albert_tf.data import compact_records, records
 from albert_tf.data.datasets import RecordData
 from albert_tf.data.packed_records import SENTENCE_WEIGHTS
 from albert_tf.formats import pretrained
+from albert_tf.formats.hugging_face import vocabulary_files
 from albert_tf.formats.model_card import Card
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
@@ -19,7 +20,7 @@ from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.losses import Ratio, accuracy, cross_entropy
 from albert_tf.training.settings import RunConfig
-from albert_tf.training.task import Features, Outputs, Task
+from albert_tf.training.task import Features, Files, Outputs, Task
 
 _CHANCE_EXAMPLES = 1000
 # Entries of the records' metadata.json: what was done to their text; for the model card.
@@ -216,6 +217,16 @@ class PretrainingTask(Task):
             "sentence_order_accuracy": accuracy(*_sentence_order(outputs, features)),
         }
 
+    def vocabulary_files(self) -> Files:
+        """Those of the Hugging Face layout, if the vocabulary is known."""
+        return vocabulary_files(self._tokenizer(), self.model_config)
+
+    def _tokenizer(self) -> Tokenizer | None:
+        """That of the vocabulary's file, which cleans text as it was cleaned for the records."""
+        metadata, path = self._all_records["input_file"].metadata, self.config.vocabulary_file
+        cleaning = {name: metadata[name] for name in _CLEANING if name in metadata}
+        return Tokenizer.from_file(path, **cleaning) if path else None
+
     def save_model(
         self, model: AlbertForPreTraining, folder: str, history: Mapping[str, Mapping]
     ) -> None:
@@ -234,12 +245,10 @@ class PretrainingTask(Task):
         order_head = [
             name for name in model.named_variables() if name.startswith("cls/seq_relationship/")
         ]
-        cleaning = {name: metadata[name] for name in _CLEANING if name in metadata}
-        path = self.config.vocabulary_file
         pretrained.save_pretrained(
             model,
             folder,
-            spm_model_file=Tokenizer.from_file(path, **cleaning) if path else "",
+            spm_model_file=self._tokenizer() or "",
             untrained=[] if has_order else order_head,
             card=Card({"Data": data, **history}),
         )
