@@ -152,6 +152,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
         )
         functions["tokenization_info"] = info
         tf.saved_model.save(root, folder, signatures=functions)
+        files.remove_parts(os.path.join(folder, "variables", "variables"))
         if settings.warmup:
             file = os.path.join(folder, warmup.FILE)
             warmup.write(file, model_name, functions, task["max_seq_length"])

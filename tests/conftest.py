@@ -93,6 +93,10 @@ def pytest_collection_modifyitems(items):
         name = item.nodeid.partition("[")[0]
         if name in slow or SLOW_FIXTURES.intersection(item.fixturenames):
             item.add_marker("slow")
+        if not item.get_closest_marker(
+            "xdist_group"
+        ):  # a process makes the fixtures of a file once
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     items.sort(key=lambda item: -of_file[item.nodeid.partition("::")[0]])
 
 

@@ -168,6 +168,16 @@ def remote(function: Callable[[Any], Any]) -> Any:
         raise OSError(errno.EIO, first_line(error)) from error
 
 
+def remove_parts(checkpoint: str) -> None:
+    """Removes the folder in which TensorFlow wrote the parts of a checkpoint: if it cannot, it does not say so.
+
+    Raises:
+      OSError: it cannot be removed now either.
+    """
+    if exists(folder := f"{checkpoint}_temp"):
+        remote(lambda system: system.rmtree(folder))
+
+
 def _on(path: str, function: Callable[[Any], Any]) -> Any:
     """`function(file system of the path)`."""
     return remote(function) if "://" in path else function(_LOCAL)

@@ -124,10 +124,7 @@ class Checkpoints:
             with files.staged(folder) as staging:
                 path = os.path.join(staging, checkpoint)
                 self._checkpoint.write(path)
-                if tf.io.gfile.exists(
-                    f"{path}_temp"
-                ):  # TensorFlow failed to remove it, and does not say so
-                    remove(f"{path}_temp")
+                files.remove_parts(path)
                 # Every worker takes part, but only the chief's files are kept.
                 if not self._folder.is_chief:
                     for file_name in tf.io.gfile.listdir(staging):

@@ -38,7 +38,10 @@ class Evaluator(orbit.StandardEvaluator):
         self._ends_at_once = num_workers(state.strategy) == 1  # the others would wait for this one
         self._num_examples = data.num_examples
         self._num_steps = data.evaluation_steps(batch_size)
-        names = ratio_names(state.task, state.model, data) if has_labels else ()
+        names = ()
+        if has_labels:  # a run that trains knows the names
+            known = state.accumulators
+            names = known.pairs if known else ratio_names(state.task, state.model, data)
         self._accumulators = Accumulators(names)
 
     def results(self, max_steps: int | None = None) -> dict[str, float]:

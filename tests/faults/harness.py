@@ -41,8 +41,9 @@ RANDOM_NAMES = re.compile(
 _UNREAD = ("tfevents.", ".tempstate", "checkpoint.tmp", "_temp/", "/fingerprint.pb")
 # What two runs of the same command may differ in: times, speeds, and size and checksum of the log that has speeds.
 _TIMES = re.compile(
+    rb'"minutes": \{[^}]*\}|'
     rb'"[\w ]*((examples_)?(per_)?seconds?|minutes|created|date|run_id|checksum|steps_in_this_process)'
-    rb'[\w ]*": [^,}\n]*|.*_timestamps?: .*|"metrics.jsonl": \{[^}]*\}|.*fingerprint\.pb\n'
+    rb'[\w ]*": [^,}\n]*|(?m:^.*_timestamps?: .*)|"metrics.jsonl": \{[^}]*\}|(?m:^.*fingerprint\.pb\n)'
 )
 _WITH_TIMES = ("checkpoint", ".json", ".jsonl", ".md", "SHA256SUMS")
 

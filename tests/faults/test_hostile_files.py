@@ -45,7 +45,8 @@ from tests.helpers import ROOT, TINY, TRIES_ALL, train_spm, without_checksums
 
 PEERS = ROOT / "tests" / "peer_outputs"
 DAMAGES = 225 if TRIES_ALL else 12  # of each format
-SECONDS, MEMORY = 10, 2 << 30  # for each file that is read, besides what the process has
+# For each file that is read: seconds of a processor, seconds, and memory besides what the process has.
+SECONDS, HANGS, MEMORY = 10, 100, 2 << 30
 OWN = ("own", "own_classifier", "own_tf1", "own_export")
 FOREIGN = (
     *("safetensors", "torch_zip", "torch_legacy", "shards", "keras_hub"),
@@ -99,15 +100,22 @@ def limited():
 
     used = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
     limits = resource.getrlimit(resource.RLIMIT_AS)
-    handler = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    timers = {
+        signal.ITIMER_PROF: (signal.SIGPROF, SECONDS),
+        signal.ITIMER_REAL: (signal.SIGALRM, HANGS),
+    }
+    handlers = {number: signal.signal(number, stop) for number, _ in timers.values()}
+    for timer, (_, seconds) in timers.items():
+        signal.setitimer(timer, seconds)
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, limits[1]))
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        for timer in timers:
+            signal.setitimer(timer, 0)
         resource.setrlimit(resource.RLIMIT_AS, limits)
-        signal.signal(signal.SIGALRM, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def outcome(model: Model, undamaged) -> str:

@@ -169,7 +169,7 @@ def test_training_takes_no_more_memory_with_its_steps(records_file, config_file,
         ],
         "training ",
     )
-    assert len(values) == 191
+    assert len(values) >= 191  # at the first step, too
     assert growth(values) < 15
 
 

@@ -91,13 +91,18 @@ class FileAccess:
         content = self.read_bytes(path)
         return None if content is None else checksums.parse_json(content, path)
 
-    def write_json(self, path: str, values: Mapping[str, Any]) -> None:
+    def write_json(self, path: str, values: Mapping[str, Any], *, within: str = "") -> None:
         """Writes a JSON file with a checksum, which is complete or absent at any time.
+
+        Args:
+          path: the file.
+          values: its content.
+          within: see `OutputFile`.
 
         Raises:
           UserError: it cannot be written.
         """
-        with self.output_file(path) as file:
+        with self.output_file(path, within=within) as file:
             file.write(checksums.json_file(values))
 
 
@@ -255,7 +260,8 @@ class RecordFolder:
         files = list(map(self._shard_entry, shards))
         counted = {"num_shards": len(shards), "counts": dict(counts), "shards": files}
         metadata = {**self._identity, **counted}
-        self._files.write_json(self._metadata_file, metadata)
+        # Begun among the intermediate files: what a kill leaves of it is removed with them.
+        self._files.write_json(self._metadata_file, metadata, within=self.work.path)
         self.remove_work()
         return metadata
 
