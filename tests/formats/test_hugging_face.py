@@ -312,21 +312,40 @@ def test_names_of_the_tanh_form(tmp_path, name, caplog):
     assert not caplog.records
 
 
-def test_the_exact_form_of_gelu_is_named(tmp_path, caplog):
+@pytest.mark.parametrize("name", ["gelu", "gelu_python"])
+def test_the_exact_form_of_gelu_is_computed(tmp_path, name):
     folder = peer_folder(tmp_path)
-    set_config(folder, hidden_act="gelu")
-    assert load_pretrained(folder).config.hidden_act == "gelu"
-    (record,) = caplog.records
-    assert "hidden_act gelu is the exact form in transformers" in record.getMessage()
-    save_pretrained(load_pretrained(folder), tmp_path / "ours")
-    assert json.loads((tmp_path / "ours" / "config.json").read_text())["hidden_act"] == "gelu_new"
+    tanh_form = load_pretrained(folder)
+    set_config(folder, hidden_act=name)
+    model = load_pretrained(folder)
+    assert model.config.hidden_act == "gelu_exact"
+    inputs = {"input_ids": np.arange(1, 12)[None]}
+    difference = np.abs(model(inputs)["sequence_output"] - tanh_form(inputs)["sequence_output"])
+    assert 1e-6 < difference.max() < 1e-2
+    save_pretrained(model, tmp_path / "ours")
+    assert json.loads((tmp_path / "ours" / "config.json").read_text())["hidden_act"] == "gelu"
+    again = load_pretrained(tmp_path / "ours")
+    assert again.config.hidden_act == "gelu_exact"
+    np.testing.assert_array_equal(
+        again(inputs)["sequence_output"], model(inputs)["sequence_output"]
+    )
+
+
+def test_the_original_has_no_exact_gelu(tmp_path):
+    model = heads.AlbertForPreTraining(TINY.replace(hidden_act="gelu_exact"))
+    with pytest.raises(UserError, match=r"ours: not written, .* exact gelu .*; write --format=hf"):
+        save_pretrained(model, tmp_path / "ours", format="tf1")
+    assert not (tmp_path / "ours").exists()
 
 
 @pytest.mark.parametrize(
     "values,message",
     [
         ({"model_type": "bert"}, "model_type is 'bert'"),
-        ({"hidden_act": "silu"}, "hidden_act must be one of gelu, relu, tanh, linear; got 'silu'"),
+        (
+            {"hidden_act": "silu"},
+            "hidden_act must be one of gelu, gelu_exact, relu, tanh, linear; got 'silu'",
+        ),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"num_attention_heads": 3}, "num_attention_heads must divide hidden_size 20, got 3"),
         ({"vocab_size": 42}, r"word_embeddings has shape \[41, 7\].* wants \[42, 7\]"),

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from scipy.special import softmax
+import numpy as np
+from scipy.special import expit, softmax
 
 from albert_tf.data.feature_table import FeatureTable
+from albert_tf.tasks.classification import multi_label
 from albert_tf.tasks.classification.text_pairs import PairSettings, TextExample, make_pair_features
-from albert_tf.tasks.predictor import Item, Predictor, bars, best_label
+from albert_tf.tasks.predictor import Answer, Item, Predictor, bars, best_label
 
 
 class PairPredictor(Predictor):
@@ -34,17 +36,34 @@ class PairPredictor(Predictor):
 
 
 class ClassificationPredictor(PairPredictor):
-    """Label and probabilities, or a score."""
+    """Label and probabilities, several labels and probabilities, or a score."""
 
     def answers(self, examples):
-        """See `Predictor`: `label`, `probability` and `probabilities` by label, or `score`."""
+        """See `Predictor`: `label` and `probability`, or `labels`, and `probabilities` by label; or `score`."""
         logits_BC = self.outputs(self.table(examples))["logits"]
         labels = self.model.config.labels
+        if self.model.config.is_multi_label:
+            return [self._labels(row) for row in expit(logits_BC)]
         if len(labels) == 1:
             return [{labels[0]: float(score)} for score in logits_BC[:, 0]]
         return [best_label("label", labels, row) for row in softmax(logits_BC, axis=-1)]
 
+    def _labels(self, probabilities_C: np.ndarray) -> Answer:
+        """An answer: the `labels` that reach their thresholds, and the `probabilities` of all labels."""
+        labels = self.model.config.labels
+        thresholds = multi_label.thresholds_of(self.task, labels, "the model")
+        reached = probabilities_C >= (
+            multi_label.DEFAULT_THRESHOLD if thresholds is None else thresholds
+        )
+        return {
+            "labels": [label for label, is_own in zip(labels, reached, strict=True) if is_own],
+            "probabilities": dict(zip(labels, probabilities_C.tolist(), strict=True)),
+        }
+
     def shown(self, answer):
         if "probabilities" not in answer:
             return "  ".join(f"{name} {value:.3f}" for name, value in answer.items())
-        return bars(answer["probabilities"])
+        lines = [bars(answer["probabilities"])]
+        if "labels" in answer:
+            lines.insert(0, ", ".join(answer["labels"]) or "(no label)")
+        return "\n".join(lines)
