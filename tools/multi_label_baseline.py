@@ -18,12 +18,16 @@ from sklearn.pipeline import make_pipeline, make_union
 from albert_tf.core.errors import UserError
 from albert_tf.tasks.classification import multi_label, tsv
 
-FEATURES = {
-    "words": lambda: TfidfVectorizer(ngram_range=(1, 2), lowercase=False, sublinear_tf=True),
-    "characters": lambda: TfidfVectorizer(
+
+def features(name: str):
+    """A vectorizer of texts."""
+    if name == "both":
+        return make_union(features("words"), features("characters"))
+    if name == "words":
+        return TfidfVectorizer(ngram_range=(1, 2), lowercase=False, sublinear_tf=True)
+    return TfidfVectorizer(
         analyzer="char", ngram_range=(1, 4), min_df=2, lowercase=False, sublinear_tf=True
-    ),
-}
+    )
 
 
 def main(
@@ -46,26 +50,16 @@ def main(
         texts = [" ".join(filter(None, (item.text_a, item.text_b))) for item in examples]
         data.append((texts, np.array([item.label for item in examples])))
     (texts, truths), (dev_texts, dev_truths), (test_texts, test_truths) = data
-    together = [lambda: make_union(*(make() for make in FEATURES.values()))]
-    for name, make in {**FEATURES, "both": together[0]}.items():
-        model = make_pipeline(
-            make(), OneVsRestClassifier(LogisticRegression(C=30, solver="liblinear"))
-        )
+    for name in ("words", "characters", "both"):
+        classifier = OneVsRestClassifier(LogisticRegression(C=30, solver="liblinear"))
+        model = make_pipeline(features(name), classifier)
         model.fit(texts, truths)
         thresholds = multi_label.best_thresholds(model.predict_proba(dev_texts), dev_truths)
         probabilities = model.predict_proba(test_texts)
-        at_half = multi_label.f1_scores(probabilities >= multi_label.DEFAULT_THRESHOLD, test_truths)
-        chosen = multi_label.f1_scores(probabilities >= thresholds, test_truths)
-        scores = {
-            **multi_label.average_precisions(probabilities, test_truths),
-            **at_half,
-            **{f"{name}_thresholds": value for name, value in chosen.items()},
-        }
+        scores = multi_label.scores(probabilities, test_truths, thresholds)
         print(name, *(f"{metric} {value:.4f}" for metric, value in scores.items()), sep="\n  ")
-        print(
-            multi_label.label_table(labels, probabilities >= thresholds, test_truths, thresholds),
-            flush=True,
-        )
+        reached = probabilities >= thresholds
+        print(multi_label.label_table(labels, reached, test_truths, thresholds), flush=True)
 
 
 if __name__ == "__main__":

@@ -129,6 +129,24 @@ def average_precisions(probabilities: np.ndarray, truths: np.ndarray) -> dict[st
     }
 
 
+def scores(
+    probabilities: np.ndarray, truths: np.ndarray, thresholds: np.ndarray
+) -> dict[str, float]:
+    """Average precisions, `micro_f1` and `macro_f1` at 0.5, and both with the ending `_thresholds` at thresholds.
+
+    Args:
+      probabilities: float [examples, C].
+      truths: 1 or 0, int [examples, C].
+      thresholds: float [C].
+    """
+    chosen = f1_scores(probabilities >= thresholds, truths)
+    return {
+        **average_precisions(probabilities, truths),
+        **f1_scores(probabilities >= DEFAULT_THRESHOLD, truths),
+        **{f"{name}_thresholds": value for name, value in chosen.items()},
+    }
+
+
 def _mean(values: np.ndarray) -> float:
     """The mean of those that are numbers; 0 if none is."""
     numbers = values[~np.isnan(values)]

@@ -260,14 +260,8 @@ class MultiLabelTask(TextTask):
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
         """Average precision; F1 with all thresholds at 0.5, and with the thresholds of the labels."""
         probabilities, truths = self._evaluated(members)
-        at_half = multi_label.f1_scores(probabilities >= multi_label.DEFAULT_THRESHOLD, truths)
         thresholds = self._thresholds_for(probabilities, truths)
-        chosen = multi_label.f1_scores(probabilities >= thresholds, truths)
-        return {
-            **multi_label.average_precisions(probabilities, truths),
-            **at_half,
-            **{f"{name}_thresholds": value for name, value in chosen.items()},
-        }
+        return multi_label.scores(probabilities, truths, thresholds)
 
     def collapsed(self, members: Sequence[Predictions]) -> str:
         """Says so if the probabilities of every example are the same."""

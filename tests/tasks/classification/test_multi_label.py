@@ -51,6 +51,20 @@ def test_scores_are_scikit_learns():
         assert found[f"{average}_average_precision"] == pytest.approx(expected)
 
 
+def test_all_scores_have_names():
+    thresholds = np.array([0.65, 0.25, 0.5])
+    scores = multi_label.scores(PROBABILITIES, TRUTHS, thresholds)
+    at_half = multi_label.f1_scores(PROBABILITIES >= 0.5, TRUTHS)
+    at_thresholds = multi_label.f1_scores(thresholds <= PROBABILITIES, TRUTHS)
+    assert at_half != at_thresholds
+    assert scores == {
+        **multi_label.average_precisions(PROBABILITIES, TRUTHS),
+        **at_half,
+        "micro_f1_thresholds": at_thresholds["micro_f1"],
+        "macro_f1_thresholds": at_thresholds["macro_f1"],
+    }
+
+
 def test_without_any_label_the_scores_are_0():
     nothing = np.zeros([5, 2], np.int32)
     assert set(multi_label.f1_scores(nothing == 1, nothing).values()) == {0.0}
