@@ -239,3 +239,9 @@ def test_records_of_another_kind_of_labels_are_refused(write, task_flags):
         f"--train_records={folder}: have no label_sets, which this kind of labels needs; were they made with the same"
         " --kind and --label_separator?"
     )
+
+
+def test_a_separator_inside_the_labels_of_records_is_refused(write, task_flags):
+    folder = write("labels")
+    line = refused(task_flags, "labels", folder, "--label_separator=o")
+    assert line == "--label_separator=o is in the label 'colour'; choose another"

@@ -112,6 +112,13 @@ def test_labels_that_nobody_has_and_repeated_ones_are_fine(task_flags, finished,
     assert all(0 < value <= 1 for value in scores.values())
 
 
+def test_a_diverged_model_has_scores(task_flags):
+    runner, flags = task_flags["labels"]
+    task = make_task(runner, *flags)
+    scores = task.evaluate([{"probabilities": np.full([31, 4], np.nan, np.float32)}])
+    assert all(0 <= value <= 1 for value in scores.values())
+
+
 def test_a_model_of_one_label_is_none_of_several(finished, task_files, tmp_path):
     start = f"--init_checkpoint={finished('tsv').folder / 'model'}"
     flags = [f"--eval_file={task_files / 'labels' / 'dev.tsv'}", "--task_name=tsv", start]

@@ -43,22 +43,13 @@ class ClassificationPredictor(PairPredictor):
         logits_BC = self.outputs(self.table(examples))["logits"]
         labels = self.model.config.labels
         if self.model.config.is_multi_label:
-            return [self._labels(row) for row in expit(logits_BC)]
+            thresholds = multi_label.thresholds_of(self.task, labels, "the model")
+            if thresholds is None:
+                thresholds = multi_label.DEFAULT_THRESHOLD
+            return [reached_labels(labels, row, thresholds) for row in expit(logits_BC)]
         if len(labels) == 1:
             return [{labels[0]: float(score)} for score in logits_BC[:, 0]]
         return [best_label("label", labels, row) for row in softmax(logits_BC, axis=-1)]
-
-    def _labels(self, probabilities_C: np.ndarray) -> Answer:
-        """An answer: the `labels` that reach their thresholds, and the `probabilities` of all labels."""
-        labels = self.model.config.labels
-        thresholds = multi_label.thresholds_of(self.task, labels, "the model")
-        reached = probabilities_C >= (
-            multi_label.DEFAULT_THRESHOLD if thresholds is None else thresholds
-        )
-        return {
-            "labels": [label for label, is_own in zip(labels, reached, strict=True) if is_own],
-            "probabilities": dict(zip(labels, probabilities_C.tolist(), strict=True)),
-        }
 
     def shown(self, answer):
         if "probabilities" not in answer:
@@ -67,3 +58,14 @@ class ClassificationPredictor(PairPredictor):
         if "labels" in answer:
             lines.insert(0, ", ".join(answer["labels"]) or "(no label)")
         return "\n".join(lines)
+
+
+def reached_labels(
+    labels: Sequence[str], probabilities_C: np.ndarray, thresholds: np.ndarray | float
+) -> Answer:
+    """An answer: the `labels` that reach their thresholds, and the `probabilities` of all labels."""
+    reached = probabilities_C >= thresholds
+    return {
+        "labels": [label for label, is_reached in zip(labels, reached, strict=True) if is_reached],
+        "probabilities": dict(zip(labels, probabilities_C.tolist(), strict=True)),
+    }

@@ -215,6 +215,10 @@ class MultiLabelTask(TextTask):
 
     def __init__(self, config: ClassifierConfig, run: FineTuningRunConfig):
         super().__init__(config, run)
+        for label in self.labels:
+            if config.label_separator in label:
+                reason = f"={config.label_separator} is in the label {label!r}; choose another"
+                config.refuse("label_separator", reason)
         # Those of a finished model stay, so that an evaluation on other data does not choose them by its own labels.
         self._fixed_thresholds = None
         if self._weights and not run.do_train and not config.ensemble:
@@ -248,8 +252,9 @@ class MultiLabelTask(TextTask):
     # --- Results ---
 
     def _evaluated(self, members: Sequence[Predictions]) -> tuple[np.ndarray, np.ndarray]:
-        """Probabilities and truths of the development data, [examples, C]."""
-        return averaged(members, "probabilities"), self.tables["eval"].columns["label_sets"]
+        """Probabilities and truths of the development data, [examples, C]; 0 for a model that has diverged."""
+        probabilities = np.nan_to_num(averaged(members, "probabilities"))
+        return probabilities, self.tables["eval"].columns["label_sets"]
 
     def _thresholds_for(self, probabilities: np.ndarray, truths: np.ndarray) -> np.ndarray:
         """The thresholds of the model or, of a new model, the best ones."""
