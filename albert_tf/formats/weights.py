@@ -151,8 +151,11 @@ def _check_task(task: Any, source: str) -> None:
     if not isinstance(task, dict):
         raise UserError(f"{source}: expected the settings of a task, got {shortened(task)}")
     for name, value in task.items():
-        is_number = type(value) in (int, float) and abs(value) < 2**31
-        if not is_number and type(value) not in (str, bool, type(None)):
+        numbers = (
+            value.values() if isinstance(value, dict) else [value]
+        )  # such as a threshold a label
+        are_numbers = all(type(one) in (int, float) and abs(one) < 2**31 for one in numbers)
+        if not are_numbers and type(value) not in (str, bool, type(None)):
             raise UserError(f"{source}: {name} of its task is {shortened(value)}")
 
 

@@ -126,7 +126,11 @@ def test_their_multi_label_classifier_gives_any_number_of_labels(tmp_path, recor
 
 def test_wrong_thresholds_of_a_folder_are_refused(tmp_path):
     folder = peer_folder(tmp_path, "classifier")
-    own = {"task": {"thresholds": {"no": 0.5, "maybe": "high", "yes": 0.5}}}
+    thresholds = {"no": 0.5, "maybe": "high", "yes": 0.5}
+    set_config(folder, albert_tf={"task": {"thresholds": thresholds}})
+    with pytest.raises(UserError, match="thresholds of its task is {'no': 0.5, 'maybe': 'high'"):
+        pretrained.read_weights(folder)
+    own = {"task": {"thresholds": {**thresholds, "maybe": 1.5}}}
     set_config(folder, problem_type="multi_label_classification", albert_tf=own)
     task = pretrained.read_weights(folder).task
     predictor = ClassificationPredictor(load_pretrained(folder), None, task, 4)
