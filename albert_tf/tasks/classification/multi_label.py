@@ -10,9 +10,9 @@ import numpy as np
 import sklearn.metrics
 
 from albert_tf.core.errors import UserError
+from albert_tf.formats.description import THRESHOLDS
 from albert_tf.model.config import shortened
 
-THRESHOLDS = "thresholds"  # key in the settings of a finished model
 DEFAULT_THRESHOLD = 0.5
 FEWEST_EXAMPLES = 10  # with a label, and without it, to choose its threshold
 _WORST = 20

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from albert_tf.core.checksums import with_sums
 from albert_tf.data.records import EXAMPLE_WEIGHTS
+from albert_tf.formats.description import THRESHOLDS
 from albert_tf.model.heads import AlbertForSequenceClassification
 from albert_tf.tasks import metrics
 from albert_tf.tasks.classification import glue, multi_label, pair_ranking
@@ -336,5 +337,5 @@ class MultiLabelTask(TextTask):
         settings = super().task_settings()
         if self._thresholds is not None:
             values = self._thresholds.astype(float).tolist()
-            settings[multi_label.THRESHOLDS] = dict(zip(self.labels, values, strict=True))
+            settings[THRESHOLDS] = dict(zip(self.labels, values, strict=True))
         return settings
