@@ -27,6 +27,7 @@ from tests.helpers import (
     FinishedRun,
     fine_tune_here,
     glue_files,
+    labels_files,
     passage,
     race_files,
     random_features,
@@ -177,9 +178,9 @@ def tiny_pretrained(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def task_files(tmp_path_factory) -> pathlib.Path:
-    """A folder with small made-up data of every fine-tuning task: glue, tsv, squad, RACE, tagging."""
+    """A folder with small made-up data of every fine-tuning task: glue, tsv, squad, RACE, tagging, labels."""
     folder = tmp_path_factory.mktemp("tasks")
-    for make in (glue_files, tsv_files, squad_files, race_files, tagging_files):
+    for make in (glue_files, tsv_files, squad_files, race_files, tagging_files, labels_files):
         write_files(folder, make(np.random.default_rng(3)))
     return folder
 
@@ -194,6 +195,12 @@ def task_flags(task_files, tiny_pretrained) -> dict[str, tuple[str, list[str]]]:
     own = [f"--train_file={tsv / 'train.tsv'}", f"--eval_file={tsv / 'dev.tsv'}"]
     own += [f"--predict_file={tsv / 'test.tsv'}", "--text_columns=review", "--label_column=mood"]
     own += ["--id_column=name", "--max_seq_length=33"]
+    several = [
+        f"--{flag}_file={task_files / 'labels' / name}.tsv"
+        for flag, name in {"train": "train", "eval": "dev", "predict": "test"}.items()
+    ]
+    several += ["--text_columns=review", "--label_column=topics", "--label_separator=;"]
+    several += ["--class_weights=balanced", "--max_seq_length=23"]
     passages = [f"--data_dir={task_files / 'RACE'}", "--max_seq_length=48", "--max_qa_length=17"]
     words = [
         f"--{flag}_file={task_files / 'tagging' / name}.conll"
@@ -204,6 +211,7 @@ def task_flags(task_files, tiny_pretrained) -> dict[str, tuple[str, list[str]]]:
         "mrpc": ("classifier", ["--task_name=MRPC", *glue]),
         "stsb": ("classifier", ["--task_name=STS-B", *glue]),
         "tsv": ("classifier", ["--task_name=tsv", *own]),
+        "labels": ("classifier", ["--task_name=tsv", *several]),
         "race": ("race", passages),
     }
     for version in ("1.1", "2.0"):

@@ -300,6 +300,20 @@ def tsv_files(rng: np.random.Generator) -> dict[str, str]:
     return found
 
 
+def labels_files(rng: np.random.Generator) -> dict[str, str]:
+    """A task of one's own with four labels, any number of them for a text; few texts have the last."""
+    kinds = {"animal": "cat dog bird", "colour": "red blue", "mood": "good bad", "name": "jane"}
+    found = {}
+    for split, size in {"train": 28, "dev": 31, "test": 7}.items():
+        lines = ["review" + ("" if split == "test" else "\ttopics")]
+        for _ in range(size):
+            text = sentence(rng, 1, 20)
+            own = [kind for kind, words in kinds.items() if {*words.split()} & {*text.split()}]
+            lines.append(text if split == "test" else f"{text}\t{'; '.join(own)}")
+        found[f"labels/{split}.tsv"] = "\n".join(lines) + "\n"
+    return found
+
+
 def squad_files(rng: np.random.Generator) -> dict[str, str]:
     """SQuAD 1.1 and 2.0 with two articles each, and questions without answers."""
     found = {}

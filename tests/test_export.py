@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from albert_tf import UserError, load_predictor, load_pretrained, save_pretrained
 from albert_tf.export import ExportSettings, export_model
 from albert_tf.model import heads
+from albert_tf.model.config import MULTI_LABEL
 from albert_tf.serving import warmup
 from albert_tf.serving.signatures import TOKENS
 from albert_tf.tasks.classification.text_pairs import PairSettings, TextExample, make_pair_features
@@ -36,12 +38,14 @@ WORDS = " ".join(SENTENCES).split()
 LABELS = {
     "pairs": ("yes", "no", "perhaps"),
     "score": ("similarity",),
+    "labels": ("colour", "size", "mood", "name"),
     "tags": ("O", "B-A", "I-A", "B-B", "I-B"),
 }
 CLASSES = {
     "pretrained": heads.AlbertForPreTraining,
     "pairs": heads.AlbertForSequenceClassification,
     "score": heads.AlbertForSequenceClassification,
+    "labels": heads.AlbertForSequenceClassification,
     "tags": heads.AlbertForTokenClassification,
     "choices": heads.AlbertForMultipleChoice,
     "span": heads.AlbertForSpan,
@@ -52,6 +56,10 @@ TASKS = {
     "pretrained": {},
     "pairs": {"max_seq_length": 13},
     "score": {},
+    "labels": {
+        "max_seq_length": 13,
+        "thresholds": {"size": 0.4, "colour": 0.6, "mood": 0.5, "name": 0.55},
+    },
     "tags": {"max_seq_length": 9, "doc_stride": 3, "word_separator": "space"},
     "choices": {"max_seq_length": 19, "max_qa_length": 6},
     "span": {"max_seq_length": 23, **SQUAD},
@@ -79,7 +87,8 @@ def sources(spm, tokenizer, tmp_path_factory):
     def source(kind: str) -> str:
         config = CONFIG.replace(vocab_size=tokenizer.vocab_size)
         if kind in LABELS:
-            config = config.with_labels(LABELS[kind], kind)
+            is_multi_label = kind == "labels"
+            config = config.with_labels(LABELS[kind], kind, is_multi_label=is_multi_label)
         model = CLASSES[kind](config, seed=5)
         if kind == "pairs":
             # So that different texts get different labels.
@@ -199,6 +208,51 @@ def test_pairs_of_texts_are_classified(served, sources, tokenizer):
     outputs = served("pairs").signatures["classify"](texts=tf.constant(texts_a))
     assert outputs.keys() == alone.keys()
     assert_close(outputs["logits"], alone["logits"])
+
+
+def test_several_labels_are_those_that_reach_their_thresholds(served, sources, tokenizer):
+    texts_a, texts_b = random_texts(1, 40), random_texts(2, 40)
+    features = pair_features(tokenizer, texts_a, texts_b, TASKS["labels"]["max_seq_length"])
+    logits = load_pretrained(sources("labels"))(features)["logits"].numpy()
+    classify = served("labels").signatures["serving_default"]
+    outputs = classify(text_a=tf.constant(texts_a), text_b=tf.constant(texts_b))
+    assert outputs.keys() == {"logits", "probabilities", "labels"}
+    assert_close(outputs["logits"], logits)
+    probabilities = 1 / (1 + np.exp(-logits))
+    assert_close(outputs["probabilities"], probabilities)
+    reached = probabilities >= np.array([0.6, 0.4, 0.5, 0.55])
+    assert 0 < reached.mean() < 1 and len(set(map(tuple, reached))) > 2
+    names = np.where(reached, LABELS["labels"], "")
+    found = [[name.decode() for name in row] for row in outputs["labels"].numpy()]
+    assert found == names.tolist()
+    pairs = ["\t".join(pair) for pair in zip(texts_a, texts_b, strict=True)]
+    answers = load_predictor(sources("labels")).predict(pairs)
+    assert [answer["labels"] for answer in answers] == [list(filter(None, row)) for row in found]
+
+
+def test_without_thresholds_a_label_needs_a_half(spm, tokenizer, tmp_path):
+    config = CONFIG.replace(vocab_size=tokenizer.vocab_size, foreign={"problem_type": MULTI_LABEL})
+    model = heads.AlbertForSequenceClassification(config, seed=5)  # as transformers writes it
+    model.head.output_bias.assign([1.0, -1.0])
+    save_pretrained(model, str(tmp_path / "model"), spm_model_file=spm)
+    path = export_model(str(tmp_path / "model"), str(tmp_path / "out"), warmup=False)
+    (answer,) = load_predictor(str(tmp_path / "model")).predict(["the cat"])
+    outputs = tf.saved_model.load(path).signatures["classify"](texts=tf.constant(["the cat"]))
+    probabilities = outputs["probabilities"].numpy()[0]
+    expected = [f"LABEL_{index}" for index in np.flatnonzero(probabilities >= 0.5)]
+    assert answer["labels"] == [name.decode() for name in outputs["labels"].numpy()[0] if name]
+    assert answer["labels"] == expected and abs(probabilities.sum() - 1) > 0.01
+
+
+def test_the_embeddings_of_the_guide_are_those_of_the_signature(exported, served):
+    guide = (ROOT / "docs" / "serving.md").read_text().partition("## Sentence embeddings")[2]
+    code = re.search(r"```python\n(.*?)```", guide, re.DOTALL)[1]
+    values: dict = {}
+    exec(code.replace("served/mrpc/1", str(exported("pretrained"))), values)
+    outputs = served("pretrained").signatures["embed"](texts=tf.constant(values["texts"]))
+    assert values["embeddings"].shape == [2, 20]
+    assert_close(values["embeddings"], outputs["mean_embedding"])
+    assert_close(tf.linalg.diag_part(values["similarities"]), [1, 1])
 
 
 def test_a_regression_has_a_score(served, sources, tokenizer):

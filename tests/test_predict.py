@@ -45,6 +45,23 @@ def test_labels_are_the_runners(finished, task_files):
             assert probability == pytest.approx(float(wanted[label]), abs=6e-5)
 
 
+def test_several_labels_are_the_runners(finished, task_files):
+    run = finished("labels")
+    items = (task_files / "labels" / "test.tsv").read_text().splitlines()[1:]
+    expected = rows_of(run.folder / "predictions" / "predictions.tsv")
+    found = answers_to(run.folder, items, batch_size=3)
+    for answer, wanted in zip(found, expected, strict=True):
+        assert ";".join(answer["labels"]) == wanted["prediction"]
+        assert list(answer["probabilities"]) == ["animal", "colour", "mood", "name"]
+        for label, probability in answer["probabilities"].items():
+            assert probability == pytest.approx(float(wanted[label]), abs=6e-5)
+    assert len({row["prediction"] for row in expected}) > 1
+    predictor = predictors.load_predictor(run.folder)
+    first, *bars = predictor.shown({"labels": ["mood"], "probabilities": {"mood": 0.9}}).split("\n")
+    assert first == "mood" and bars == ["  mood  0.900  " + "#" * 27]
+    assert predictor.shown({"labels": [], "probabilities": {"mood": 0.1}}).startswith("(no label)")
+
+
 def test_scores_are_the_runners(finished, task_files):
     run = finished("stsb")
     lines = (task_files / "glue" / "STS-B" / "test.tsv").read_text().splitlines()[1:]

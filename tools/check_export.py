@@ -69,10 +69,14 @@ def same_answers(expected, exported) -> tuple[bool, float]:
         theirs = exported["text"].decode(), exported["start"], exported["end"]
         same = (expected["answer"], expected["start"], expected["end"]) == theirs
         return same, abs(expected["probability"] - exported["score"])
-    if "label" not in expected:
+    if "probabilities" not in expected:
         return True, abs(expected["score"] - exported["score"])
     probabilities = np.array(list(expected["probabilities"].values()))
     difference = np.abs(probabilities - exported["probabilities"]).max()
+    if "labels" in expected:
+        return expected["labels"] == [
+            name.decode() for name in exported["labels"] if name
+        ], difference
     return expected["label"] == exported["label"].decode(), difference
 
 

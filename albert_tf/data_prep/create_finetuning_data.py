@@ -72,6 +72,7 @@ class FineTuningDataSettings(VocabularySettings, TextSettings):
     text_columns: str = changed(ClassifierConfig, "text_columns", "")
     label_column: str = changed(ClassifierConfig, "label_column", "label")
     kind: str = changed(ClassifierConfig, "kind", "classification")
+    label_separator: str = changed(ClassifierConfig, "label_separator", "")
     token_column: str = changed(TaggingConfig, "token_column", FIRST)
     tag_column: str = changed(TaggingConfig, "tag_column", LAST)
     word_separator: str = changed(TaggingConfig, "word_separator", "space")

@@ -18,6 +18,9 @@ CONFIG, TF1_CONFIG = (
 TOKENIZER_SETTINGS = "tokenizer_config.json"
 # Keys of our own settings in the configurations of Hugging Face and of the original, which ignore unknown keys.
 HF_OWN_KEY, TF1_OWN_KEY = "albert_tf", "_albert_tf"
+THRESHOLDS = (
+    "thresholds"  # setting of a task with a number for each label; the others are single values
+)
 _OF_TEXT = ("do_lower_case", "keep_accents")
 ASSETS, EXPORT = "assets", "export.json"  # of our own exports; EXPORT says what they are
 

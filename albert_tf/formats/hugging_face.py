@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import safetensors
 import safetensors.numpy
-from absl import logging
 
 from albert_tf.core import checksums, files
 from albert_tf.core.errors import UserError, first_line
@@ -23,7 +22,7 @@ from albert_tf.formats.weights import (
     if_exists,
     variables_of,
 )
-from albert_tf.model.config import AlbertConfig, shortened
+from albert_tf.model.config import MULTI_LABEL, AlbertConfig, shortened
 from albert_tf.model.heads import (
     MODEL_CLASSES,
     AlbertForPreTraining,
@@ -92,6 +91,7 @@ _PROJECTION = _LAYERS["bert/encoder/embedding_hidden_mapping_in"]
 _NO_POOLER = ("AlbertForMaskedLM", "AlbertForQuestionAnswering", "AlbertForTokenClassification")
 # Constants that old versions of transformers saved with the parameters.
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+_EXACT_GELU = ("gelu", "gelu_python")
 _LONGEST_NAME = 255  # of a file, in the file systems of today
 _FLOAT_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}  # of safetensors
 
@@ -141,13 +141,9 @@ def read(folder: str) -> Weights:
     if not isinstance(own, dict):
         raise UserError(f"{path}: expected an object under albert_tf, got {shortened(own)}")
     sizes = {name: own[name] for name in ("share_parameters", "num_hidden_groups") if name in own}
+    if values.get("hidden_act", "gelu_new") in _EXACT_GELU:  # elsewhere `gelu` is the tanh form
+        sizes["hidden_act"] = "gelu_exact"
     config = AlbertConfig.from_dict({**values, **sizes}, source=path)
-    if values.get("hidden_act") == "gelu":
-        logging.warning(
-            "%s: hidden_act gelu is the exact form in transformers, but the tanh form here, as in the original;"
-            " outputs may differ from transformers' in the fourth digit",
-            path,
-        )
     architecture = (values.get("architectures") or [""])[0]
     model_class = _class_of(architecture, own)
     path = _weights_path(folder)
@@ -371,7 +367,9 @@ def _their_config(
         "architectures": [model.hf_architecture] if model.hf_architecture else [],
         "model_type": "albert",
         "dtype": "float32",
-        "hidden_act": {"gelu": "gelu_new"}.get(config.hidden_act, config.hidden_act),
+        "hidden_act": {"gelu": "gelu_new", "gelu_exact": "gelu"}.get(
+            config.hidden_act, config.hidden_act
+        ),
         "num_hidden_groups": 1 + max(_their_groups(config)),
         HF_OWN_KEY: {
             "share_parameters": config.share_parameters,
@@ -389,6 +387,8 @@ def _their_config(
     values = {key: value for key, value in values.items() if key not in dropped}
     if isinstance(model, AlbertForSequenceClassification):
         # Without it, pipelines apply a sigmoid to the output of a regression.
-        is_regression = len(config.labels) == 1
-        values["problem_type"] = "regression" if is_regression else "single_label_classification"
+        values["problem_type"] = MULTI_LABEL
+        if not config.is_multi_label:
+            is_one = len(config.labels) == 1
+            values["problem_type"] = "regression" if is_one else "single_label_classification"
     return values

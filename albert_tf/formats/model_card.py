@@ -69,6 +69,12 @@ _TEXTS = {
     ),
 }
 
+_MULTI_LABEL_TEXT = CardText(
+    "a text classifier that gives any number of its labels",
+    "A label is given if its probability reaches a threshold; `thresholds` in config.json has those of all labels.",
+    "text-classification",
+)
+
 
 def model_card(
     model: "AlbertModel",
@@ -85,6 +91,8 @@ def model_card(
       text: sentences about the model; None takes those of its class.
     """
     kind = type(model).__name__
+    if kind == "AlbertForSequenceClassification" and model.config.is_multi_label:
+        text = text or _MULTI_LABEL_TEXT
     text = text or _TEXTS.get(kind) or CardText(f"a model with the head of {kind}")
     header = ["library_name: transformers"]
     header += [f"pipeline_tag: {text.pipeline_tag}"] if text.pipeline_tag else []

@@ -79,8 +79,14 @@ def write(
       untrained: released names of variables that have no trained values; they are left out.
 
     Raises:
+      UserError: the original has no such activation.
       OSError, tf.errors.OpError: a file cannot be written.
     """
+    if model.config.hidden_act == "gelu_exact":
+        raise UserError(
+            f"{folder}: not written, as the original has no exact gelu (hidden_act gelu_exact), only the tanh form;"
+            " write --format=hf"
+        )
     variables = model.named_variables()
     variables = {name: value for name, value in variables.items() if name not in untrained}
     own = {

@@ -29,8 +29,9 @@ from albert_tf.model.heads import AlbertForPreTraining
 GRAPH, VARIABLES = "saved_model.pb", "variables/variables"
 
 _TANH_FORM = np.float32(0.044715)  # of gelu; no other part of a graph contains this number
-# Operations of activations that this project does not have; Erf is of the exact gelu.
-_OTHER_OPS = {"Erf", "Erfc", "Elu", "Selu", "Sigmoid", "Softplus", "Softsign", "Relu6", "LeakyRelu"}
+_EXACT_FORM = {"Erf", "Erfc"}  # operations of the exact gelu
+# Operations of activations that this project does not have.
+_OTHER_OPS = {"Elu", "Selu", "Sigmoid", "Softplus", "Softsign", "Relu6", "LeakyRelu"}
 _Nodes = Iterable[node_def_pb2.NodeDef]
 _MOST_NODES = 100_000  # in a call of a model: the functions of a crafted graph may call each other without end
 
@@ -250,11 +251,13 @@ def _seen_activation(nodes: _Nodes, source: str) -> dict[str, str]:
     """The activation that nodes compute; empty if there are no nodes."""
     counts = Counter(node.op for node in nodes)
     if unknown := sorted(_OTHER_OPS & counts.keys()):
-        ours = "gelu in the tanh form, relu, tanh and linear"
+        ours = "both forms of gelu, relu, tanh and linear"
         reason = f"its activation has the operation {unknown[0]}, but those here are {ours}"
         raise UserError(f"{source}: {reason}")
     if any(value.size == 1 and value.item() == _TANH_FORM for _, value in _constants(nodes)):
         return {"hidden_act": "gelu"}
+    if _EXACT_FORM & counts.keys():
+        return {"hidden_act": "gelu_exact"}
     name = "relu" if counts["Relu"] else "tanh" if counts["Tanh"] else "linear"
     return {"hidden_act": name} if counts else {}
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
+from albert_tf.formats.description import THRESHOLDS
 from albert_tf.model.config import AlbertConfig, shortened
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -151,8 +152,10 @@ def _check_task(task: Any, source: str) -> None:
     if not isinstance(task, dict):
         raise UserError(f"{source}: expected the settings of a task, got {shortened(task)}")
     for name, value in task.items():
-        is_number = type(value) in (int, float) and abs(value) < 2**31
-        if not is_number and type(value) not in (str, bool, type(None)):
+        is_table = name == THRESHOLDS and isinstance(value, dict)
+        numbers = value.values() if is_table else [value]
+        are_numbers = all(type(one) in (int, float) and abs(one) < 2**31 for one in numbers)
+        if not are_numbers and type(value) not in (str, bool, type(None)):
             raise UserError(f"{source}: {name} of its task is {shortened(value)}")
 
 

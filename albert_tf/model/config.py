@@ -13,8 +13,9 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
 
-ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
+ACTIVATIONS = ("gelu", "gelu_exact", "relu", "tanh", "linear")
 SHARING_STRATEGIES = ("all", "attention", "ffn", "none")
+MULTI_LABEL = "multi_label_classification"  # problem_type of transformers
 _RATE = {"minimum": 0, "maximum": 0.99}
 _SIZE = {"minimum": 1, "maximum": 2**31 - 1}
 _MOST_BLOCKS = 1000  # what a file says about its depth is compared with no size of the file
@@ -66,7 +67,9 @@ class AlbertConfig(Settings):
     num_attention_heads: int = setting(64, "Number of attention heads, N.", **_SIZE)
     intermediate_size: int = setting(16384, "Width of the feed-forward layer, F.", **_SIZE)
     hidden_act: str = setting(
-        "gelu", "Activation; gelu is the tanh approximation.", choices=ACTIVATIONS
+        "gelu",
+        "Activation; gelu is the tanh approximation, as in the original, and gelu_exact has the error function.",
+        choices=ACTIVATIONS,
     )
     hidden_dropout_prob: float = setting(
         0.0, "Dropout after embeddings, attention and FFN.", **_RATE
@@ -125,14 +128,30 @@ class AlbertConfig(Settings):
         names = self.foreign.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
         return tuple(names[key] for key in sorted(names, key=int))
 
-    def with_labels(self, labels: Sequence[str], task_name: str) -> "AlbertConfig":
-        """The same configuration for a classifier with these outputs, stored under the keys of Hugging Face."""
+    @property
+    def is_multi_label(self) -> bool:
+        """Whether a classifier gives any number of its labels to a text, instead of one."""
+        return self.foreign.get("problem_type") == MULTI_LABEL
+
+    def with_labels(
+        self, labels: Sequence[str], task_name: str, *, is_multi_label: bool = False
+    ) -> "AlbertConfig":
+        """The same configuration for a classifier with these outputs, stored under the keys of Hugging Face.
+
+        Args:
+          labels: names of the outputs, in order.
+          task_name: of the task that it is trained for.
+          is_multi_label: whether it gives any number of the labels to a text, instead of one.
+        """
         label_keys = {
             "id2label": {str(index): label for index, label in enumerate(labels)},
             "label2id": {label: index for index, label in enumerate(labels)},
             "finetuning_task": task_name,
         }
-        return self.replace(foreign={**self.foreign, **label_keys})
+        others = {name: value for name, value in self.foreign.items() if name != "problem_type"}
+        if is_multi_label:
+            label_keys["problem_type"] = MULTI_LABEL
+        return self.replace(foreign={**others, **label_keys})
 
     def group_of_layer(self, layer: int) -> int:
         """The group that a layer belongs to (original modeling.py:1091, its floating-point rule included)."""

@@ -31,6 +31,7 @@ from albert_tf.model.weight_sharing import Weights, weights_of_each_use
 
 ACTIVATIONS = {
     "gelu": functools.partial(tf.nn.gelu, approximate=True),  # original modeling.py:299-312
+    "gelu_exact": functools.partial(tf.nn.gelu, approximate=False),  # `gelu` of transformers
     "relu": tf.nn.relu,
     "tanh": tf.tanh,
     "linear": tf.identity,

@@ -15,6 +15,7 @@ from albert_tf.model.heads import AlbertModel
 from albert_tf.serving.in_graph.squad import GraphSquad
 from albert_tf.serving.in_graph.tagging import GraphTagger
 from albert_tf.serving.in_graph.text import GraphText
+from albert_tf.tasks.classification import multi_label
 from albert_tf.text.tokenizer import Tokenizer
 
 DEFAULT = "serving_default"  # the signature that a server takes if none is named
@@ -61,7 +62,7 @@ def servable(
             case heads.AlbertForPreTraining():
                 own = _pretraining(model, text, tokenizer, parts)
             case heads.AlbertForSequenceClassification():
-                own = _classify(model, text)
+                own = _classify(model, text, task)
             case heads.AlbertForMultipleChoice():
                 own = {DEFAULT: _choose(model, text, task["max_qa_length"])}
 
@@ -243,12 +244,21 @@ def _fill_mask(
 # --- Tasks ---
 
 
-def _classify(model: heads.AlbertForSequenceClassification, text: GraphText) -> Signatures:
+def _classify(
+    model: heads.AlbertForSequenceClassification, text: GraphText, task: Mapping[str, Any]
+) -> Signatures:
     labels = model.config.labels
+    thresholds = multi_label.thresholds_of(task, labels, "the model")
+    if thresholds is None:
+        thresholds = multi_label.DEFAULT_THRESHOLD
 
     @_signature(*_strings("text_a", "text_b"))
     def classify_pairs(text_a, text_b):
         logits = model(text.pairs(text_a, text_b))["logits"]
+        if model.config.is_multi_label:
+            probabilities = tf.sigmoid(logits)
+            names = tf.where(probabilities >= thresholds, tf.constant(labels), "")
+            return {"logits": logits, "probabilities": probabilities, "labels": names}
         if len(labels) == 1:
             return {"score": logits[:, 0]}
         return {

@@ -40,7 +40,7 @@ from albert_tf.training.task import Features, Files, Outputs, Predictions, Task
 
 EVAL_PREDICTIONS, PREDICTIONS = "predictions/eval.npz", "predictions/predict.npz"
 _SHUFFLED_RECORDS = 10_000
-_LABEL_KEYS = ("id2label", "label2id", "finetuning_task")
+_LABEL_KEYS = ("id2label", "label2id", "finetuning_task", "problem_type")
 
 
 class FineTuningTask(Task):
@@ -102,7 +102,9 @@ class FineTuningTask(Task):
         weights = self._weights
         if not weights or weights.model_class != self.model_class.__name__:
             return False
-        return weights.config.foreign.get("finetuning_task") == self.task_name
+        is_multi_label = weights.config.is_multi_label
+        is_same_kind = is_multi_label == self.source.is_multi_label
+        return is_same_kind and weights.config.foreign.get("finetuning_task") == self.task_name
 
     def _load_vocabulary(self, origin: str) -> Tokenizer:
         config = self.config
@@ -153,7 +155,8 @@ class FineTuningTask(Task):
         if self._weights:
             pretrained.check_same_sizes(self._weights, chosen)
             self._weights = self._weights if has_head else self._weights.without_head()
-        return chosen.with_labels(self.labels, self.task_name)
+        is_multi_label = self.source.is_multi_label
+        return chosen.with_labels(self.labels, self.task_name, is_multi_label=is_multi_label)
 
     def build_model(self, *, dtype: str, recompute_activations: bool, seed: int) -> AlbertModel:
         """The model, with the encoder of the initial checkpoint, and with its head if that is of this very task.
@@ -249,6 +252,12 @@ class FineTuningTask(Task):
                     f" {name}={made_with[name]!r}, expected {value!r}"
                 )
         choices, length = record_set.metadata["choices"], self.config.max_seq_length
+        for name in self.source.label_columns:
+            if name not in record_set.metadata["columns"]:
+                raise UserError(
+                    f"--train_records={self.config.train_records}: have no {name}, which this kind of labels needs;"
+                    " were they made with the same --kind and --label_separator?"
+                )
         names = ["input_mask", *self.source.names("train")]
         schema = feature_schema(record_set.metadata["columns"], names, choices * length)
         return RecordData(record_set, schema, True, _SHUFFLED_RECORDS, choices=choices)
@@ -395,8 +404,15 @@ def answer_rows(
       answers: int [examples], indices of labels.
       probabilities: float [examples, C].
     """
+    return named_answer_rows(ids, labels, [labels[answer] for answer in answers], probabilities)
+
+
+def named_answer_rows(
+    ids: Sequence[str], labels: Sequence[str], answers: Sequence[str], probabilities: np.ndarray
+) -> str:
+    """As `answer_rows`, but `answers` are what the table shall have, such as several labels."""
     rows = [
-        "\t".join([id, labels[answer], *(f"{value:.4f}" for value in row)])
+        "\t".join([id, answer, *(f"{value:.4f}" for value in row)])
         for id, answer, row in zip(ids, answers, probabilities, strict=True)
     ]
     return "\n".join(["\t".join(["id", "prediction", *labels]), *rows]) + "\n"

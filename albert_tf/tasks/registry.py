@@ -34,7 +34,7 @@ class TaskDefinition:
       names: names of the task in the config.json of its models (`finetuning_task`); several where the data sets of one
         package are trained separately.
       settings: class of its settings; the fields are flags of its runner.
-      task: subclass of `Task`, which trains and evaluates.
+      task: subclass of `Task`, which trains and evaluates; or a function that makes one of its settings and the run's.
       predictors: name of a model class -> subclass of `Predictor`, which answers with such a model. (A module with a
         model class of its own adds it to `model.heads.MODEL_CLASSES`, and gives `signatures` for exports.)
       source: subclass of `Source`, which reads the data and makes features; None for pretraining.

@@ -6,7 +6,7 @@ Runners call `fine_tune`; `training.loop.run` does a single run.
 import dataclasses
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -24,7 +24,7 @@ from albert_tf.training.task import Predictions
 
 
 def fine_tune(
-    task_class: type[FineTuningTask],
+    task_class: Callable[[FineTuningConfig, FineTuningRunConfig], FineTuningTask],
     config: FineTuningConfig,
     run: FineTuningRunConfig,
     optimizer: OptimizerConfig,
@@ -32,7 +32,7 @@ def fine_tune(
     """Makes one run, several runs with a table of their results, or an ensemble, as the settings say.
 
     Args:
-      task_class: constructed from `config` and the settings of a run.
+      task_class: makes the task of `config` and the settings of a run.
       config: settings of the task, and the number of runs, restarts and members.
       run: settings of a run; for several runs, its folder contains theirs.
       optimizer: optimizer and schedule.
@@ -82,7 +82,7 @@ def _several(task_class, config, run, optimizer) -> dict:
     }
     if is_chief(make_strategy(run)):  # of several workers, one writes
         _write(run, {RESULTS_FILE: checksums.json_file(report)})
-    print(table(runs, summary, task_class.shown_metrics), flush=True)
+    print(table(runs, summary, getattr(task_class, "shown_metrics", ())), flush=True)
     print(f"results in {os.path.join(run.output_dir, RESULTS_FILE)}", flush=True)
     return report
 

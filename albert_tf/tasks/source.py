@@ -34,6 +34,7 @@ class Source(abc.ABC):
       label_columns: columns that the losses compare with.
       feature_function: the parts of `featuriser`, if the settings are the tokenizer and fields of `config`.
       texts: setting that cuts texts -> what these are, in the plural.
+      is_multi_label: whether an example has any number of the labels, instead of one.
     """
 
     task_name: str
@@ -42,6 +43,7 @@ class Source(abc.ABC):
     feature_function: tuple[Callable, type]
     sequence_names: tuple[str, ...] = ("input_ids", "segment_ids")
     texts: Mapping[str, str] = {"max_seq_length": "texts"}
+    is_multi_label: bool = False
 
     def __init__(self, config: FineTuningConfig):
         self.config = config

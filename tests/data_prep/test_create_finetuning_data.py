@@ -13,7 +13,7 @@ from albert_tf.data_prep import create_finetuning_data
 from albert_tf.data_prep.create_finetuning_data import FineTuningDataSettings
 from tests.helpers import fine_tune_here, make_task, random_features, write_records
 
-TASKS = ["mrpc", "stsb", "tsv", "squad1.1", "squad2.0", "race", "tagging"]
+TASKS = ["mrpc", "stsb", "tsv", "labels", "squad1.1", "squad2.0", "race", "tagging"]
 
 
 @pytest.fixture
@@ -27,6 +27,14 @@ def write(task_files, tiny_pretrained, tmp_path):
         "mrpc": {"task_name": "MRPC", **glue},
         "stsb": {"task_name": "STS-B", **glue},
         "tsv": {"task_name": "tsv", "max_seq_length": 33, **own},
+        "labels": {
+            "task_name": "tsv",
+            "train_file": str(task_files / "labels" / "train.tsv"),
+            "text_columns": "review",
+            "label_column": "topics",
+            "label_separator": ";",
+            "max_seq_length": 23,
+        },
         "tagging": {
             "task_name": "tagging",
             "train_file": str(task_files / "tagging" / "train.conll"),
@@ -62,6 +70,7 @@ def write(task_files, tiny_pretrained, tmp_path):
 def with_records(task_flags, task, folder, *more):
     """Runner and flags of a task that is trained on records; evaluated on the text as ever."""
     runner, flags = task_flags[task]
+    flags = [flag for flag in flags if flag != "--class_weights=balanced"]  # needs the text
     return runner, [*flags, f"--train_records={folder}", "--do_eval=false", *more]
 
 
@@ -88,7 +97,8 @@ def rows(features: dict[str, np.ndarray], names) -> list[bytes]:
 @pytest.mark.parametrize("task", TASKS)
 def test_records_hold_what_the_text_gives(task, write, task_flags, capsys):
     folder = write(task)
-    of_text = make_task(task_flags[task][0], *task_flags[task][1], "--length_buckets=1")
+    runner, flags = with_records(task_flags, task, "")
+    of_text = make_task(runner, *flags, "--length_buckets=1")
     runner, flags = with_records(task_flags, task, folder)
     of_records = make_task(runner, *flags)
     assert of_records.train_data.num_examples == of_text.train_data.num_examples
@@ -220,3 +230,18 @@ def test_settings_that_make_no_records(write, tmp_path):
     assert not (tmp_path / "records").exists()
     write("mrpc")
     assert line("mrpc").endswith("holds records: give another folder")
+
+
+def test_records_of_another_kind_of_labels_are_refused(write, task_flags):
+    folder = write("tsv", task_name="tsv", max_seq_length=23)
+    line = refused(task_flags, "labels", folder)
+    assert line == (
+        f"--train_records={folder}: have no label_sets, which this kind of labels needs; were they made with the same"
+        " --kind and --label_separator?"
+    )
+
+
+def test_a_separator_inside_the_labels_of_records_is_refused(write, task_flags):
+    folder = write("labels")
+    line = refused(task_flags, "labels", folder, "--label_separator=o")
+    assert line == "--label_separator=o is in the label 'colour'; choose another"

@@ -16,6 +16,7 @@ from albert_tf.formats import pretrained
 from albert_tf.formats.tokenizer_files import tokenizer_files
 from albert_tf.model import heads
 from albert_tf.serving import predictors
+from albert_tf.tasks.classification.predictor import ClassificationPredictor
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import (
     BATCH,
@@ -67,12 +68,15 @@ def test_their_pretraining_model_computes_the_same_here(tmp_path, recorded, weig
     assert recorded["masked_lm_logits"].std() > 0.3  # not all the same anyway
 
 
-def assert_pretraining_outputs(model, recorded):
+OUTPUTS = ("sequence_output", "pooled_output", "masked_lm_logits", "sentence_order_logits")
+
+
+def assert_pretraining_outputs(model, recorded, names=OUTPUTS):
     inputs = our_inputs(recorded)
     rows, length = inputs["input_ids"].shape
     positions = np.tile(np.arange(length, dtype=np.int32), [rows, 1])
     outputs = model({**inputs, "masked_lm_positions": positions})
-    for name in ("sequence_output", "pooled_output", "masked_lm_logits", "sentence_order_logits"):
+    for name in names:
         np.testing.assert_allclose(outputs[name], recorded[name], atol=TOLERANCE, err_msg=name)
 
 
@@ -82,6 +86,58 @@ def test_their_classifier_computes_the_same_here(tmp_path, recorded):
     assert model.config.labels == ("no", "maybe", "yes")
     logits = model(our_inputs(recorded))["logits"]
     np.testing.assert_allclose(logits, recorded["classifier_logits"], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("is_multi_label", [False, True])
+def test_the_problem_type_is_kept_both_ways(tmp_path, is_multi_label):
+    labels = ("sport", "food", "travel")
+    config = TINY.with_labels(labels, "tsv", is_multi_label=is_multi_label)
+    save_pretrained(heads.AlbertForSequenceClassification(config), tmp_path / "ours")
+    values = json.loads((tmp_path / "ours" / "config.json").read_text())
+    kind = "multi" if is_multi_label else "single"
+    assert values["problem_type"] == f"{kind}_label_classification"
+    assert values["id2label"] == {"0": "sport", "1": "food", "2": "travel"}
+    assert ("number of its labels" in (tmp_path / "ours" / "README.md").read_text()) == (
+        is_multi_label
+    )
+    model = load_pretrained(tmp_path / "ours")
+    assert model.config.is_multi_label == is_multi_label and model.config.labels == labels
+    # The next task decides anew.
+    assert not model.config.with_labels(("a", "b"), "mrpc").is_multi_label
+    save_pretrained(model, tmp_path / "tf1", format="tf1")
+    again = load_pretrained(tmp_path / "tf1")
+    assert again.config.is_multi_label == is_multi_label
+
+
+def test_their_multi_label_classifier_gives_any_number_of_labels(tmp_path, recorded):
+    folder = peer_folder(tmp_path, "classifier")
+    set_config(folder, problem_type="multi_label_classification")
+    model = load_pretrained(folder)
+    predictor = ClassificationPredictor(model, None, {"max_seq_length": 17}, 4)
+    predictor.outputs = lambda _: {"logits": recorded["classifier_logits"]}
+    predictor.table = lambda _: None
+    probabilities = 1 / (1 + np.exp(-recorded["classifier_logits"]))
+    for answer, row in zip(predictor.answers([]), probabilities, strict=True):
+        assert list(answer["probabilities"].values()) == pytest.approx(row.tolist(), rel=1e-5)
+        assert answer["labels"] == [
+            name for name, value in zip(("no", "maybe", "yes"), row, strict=True) if value >= 0.5
+        ]
+
+
+def test_wrong_thresholds_of_a_folder_are_refused(tmp_path):
+    folder = peer_folder(tmp_path, "classifier")
+    thresholds = {"no": 0.5, "maybe": "high", "yes": 0.5}
+    set_config(folder, albert_tf={"task": {"thresholds": thresholds}})
+    with pytest.raises(UserError, match="thresholds of its task is {'no': 0.5, 'maybe': 'high'"):
+        pretrained.read_weights(folder)
+    own = {"task": {"thresholds": {**thresholds, "maybe": 1.5}}}
+    set_config(folder, problem_type="multi_label_classification", albert_tf=own)
+    task = pretrained.read_weights(folder).task
+    predictor = ClassificationPredictor(load_pretrained(folder), None, task, 4)
+    predictor.outputs = lambda _: {"logits": np.zeros([1, 3], np.float32)}
+    predictor.table = lambda _: None
+    with pytest.raises(UserError, match="thresholds must give a number from 0 to 1 to each label"):
+        predictor.answers([])
 
 
 # --- Variants of their files ---
@@ -312,21 +368,39 @@ def test_names_of_the_tanh_form(tmp_path, name, caplog):
     assert not caplog.records
 
 
-def test_the_exact_form_of_gelu_is_named(tmp_path, caplog):
+@pytest.mark.parametrize("name", ["gelu", "gelu_python"])
+def test_the_exact_form_of_gelu_is_computed(tmp_path, recorded, name):
     folder = peer_folder(tmp_path)
-    set_config(folder, hidden_act="gelu")
-    assert load_pretrained(folder).config.hidden_act == "gelu"
-    (record,) = caplog.records
-    assert "hidden_act gelu is the exact form in transformers" in record.getMessage()
-    save_pretrained(load_pretrained(folder), tmp_path / "ours")
-    assert json.loads((tmp_path / "ours" / "config.json").read_text())["hidden_act"] == "gelu_new"
+    set_config(folder, hidden_act=name)
+    model = load_pretrained(folder)
+    assert model.config.hidden_act == "gelu_exact"
+    exact = {
+        "sequence_output": recorded["exact_gelu_sequence_output"],
+        "masked_lm_logits": recorded["exact_gelu_masked_lm_logits"],
+    }
+    assert_pretraining_outputs(model, {**recorded, **exact}, tuple(exact))
+    for output, values in exact.items():  # the tanh form differs
+        assert np.abs(values - recorded[output]).max() > 5 * TOLERANCE
+    save_pretrained(model, tmp_path / "ours")
+    assert json.loads((tmp_path / "ours" / "config.json").read_text())["hidden_act"] == "gelu"
+    assert load_pretrained(tmp_path / "ours").config.hidden_act == "gelu_exact"
+
+
+def test_the_original_has_no_exact_gelu(tmp_path):
+    model = heads.AlbertForPreTraining(TINY.replace(hidden_act="gelu_exact"))
+    with pytest.raises(UserError, match=r"ours: not written, .* exact gelu .*; write --format=hf"):
+        save_pretrained(model, tmp_path / "ours", format="tf1")
+    assert not (tmp_path / "ours").exists()
 
 
 @pytest.mark.parametrize(
     "values,message",
     [
         ({"model_type": "bert"}, "model_type is 'bert'"),
-        ({"hidden_act": "silu"}, "hidden_act must be one of gelu, relu, tanh, linear; got 'silu'"),
+        (
+            {"hidden_act": "silu"},
+            "hidden_act must be one of gelu, gelu_exact, relu, tanh, linear; got 'silu'",
+        ),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"num_attention_heads": 3}, "num_attention_heads must divide hidden_size 20, got 3"),
         ({"vocab_size": 42}, r"word_embeddings has shape \[41, 7\].* wants \[42, 7\]"),

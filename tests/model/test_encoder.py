@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.special
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError
@@ -40,6 +41,7 @@ def numpy_dense(x, v, name):
 
 NUMPY_ACTIVATIONS = {
     "gelu": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "gelu_exact": lambda x: 0.5 * x * (1 + scipy.special.erf(x / np.sqrt(2))),
     "relu": lambda x: np.maximum(x, 0),
     "tanh": np.tanh,
     "linear": lambda x: x,
@@ -102,6 +104,7 @@ def numpy_encoder(features, config, v):
         {"share_parameters": "none", "hidden_act": "relu"},
         {"embedding_size": 20, "hidden_act": "tanh"},
         {"hidden_act": "linear", "type_vocab_size": 5},
+        {"hidden_act": "gelu_exact"},
     ],
     ids=str,
 )

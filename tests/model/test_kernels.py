@@ -40,7 +40,7 @@ def assert_equal(actual, expected, dtype):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("name", ["gelu", "relu", "tanh"])
+@pytest.mark.parametrize("name", ["gelu", "gelu_exact", "relu", "tanh"])
 def test_bias_activation_equals_the_sum_and_the_activation(name, dtype):
     hidden, bias = random(1, BATCH, LENGTH, WIDTH, dtype=dtype), random(2, WIDTH, dtype=dtype)
     activation = ACTIVATIONS[name]

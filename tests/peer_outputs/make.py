@@ -60,6 +60,10 @@ def main() -> None:
         outputs = model(**tensors)
         encoded = model.albert(**tensors)
         logits = classifier(**tensors).logits
+        exact_config = transformers.AlbertConfig(**sizes, hidden_act="gelu")
+        exact = transformers.AlbertForPreTraining(exact_config).eval()
+        exact.load_state_dict(model.state_dict())
+        exact_outputs = exact(**tensors, output_hidden_states=True)
     np.savez_compressed(
         FOLDER / "outputs.npz",
         **{name: np.asarray(value, np.int32) for name, value in inputs.items()},
@@ -68,6 +72,8 @@ def main() -> None:
         masked_lm_logits=outputs.prediction_logits,
         sentence_order_logits=outputs.sop_logits,
         classifier_logits=logits,
+        exact_gelu_sequence_output=exact_outputs.hidden_states[-1],
+        exact_gelu_masked_lm_logits=exact_outputs.prediction_logits,
     )
 
 

@@ -19,6 +19,7 @@ from albert_tf import load_pretrained
 from albert_tf.data.records import EXAMPLE_WEIGHTS
 from albert_tf.model import heads
 from albert_tf.tasks import registry
+from albert_tf.tasks.classification import multi_label
 from albert_tf.tasks.tagging import entities
 from albert_tf.training.devices import make_strategy
 from albert_tf.training.results import describe
@@ -33,7 +34,7 @@ from tests.helpers import (
     without_checksums,
 )
 
-TASKS = ["mrpc", "stsb", "tsv", "squad1.1", "squad2.0", "race", "tagging"]
+TASKS = ["mrpc", "stsb", "tsv", "labels", "squad1.1", "squad2.0", "race", "tagging"]
 MODEL_CLASSES = {
     "squad1.1": heads.AlbertForSpan,
     "squad2.0": heads.AlbertForSpanOrNone,
@@ -50,6 +51,7 @@ FILES = {
     "mrpc": {*ALWAYS, "predictions.tsv", "MRPC.tsv", "SHA256SUMS"},
     "stsb": {*ALWAYS, "predictions.tsv", "STS-B.tsv", "SHA256SUMS"},
     "tsv": {*ALWAYS, "predictions.tsv"},
+    "labels": {*ALWAYS, "predictions.tsv"},
     "race": {*ALWAYS, "predictions.tsv"},
     "tagging": {*ALWAYS, "predictions.conll", "eval_predictions.conll"},
     "squad1.1": {*ALWAYS, *ANSWERS},
@@ -105,6 +107,7 @@ def test_a_run_leaves_what_it_promises(task, finished):
     assert list(evaluations(run.folder)) == [4, 8, 12]
     assert run.results.items() <= json.loads((run.folder / "results.json").read_text()).items()
     assert {path.name for path in (run.folder / "predictions").iterdir()} == FILES[task]
+    task = "tsv" if task == "labels" else task
     assert f"  head: a new one for {task}\n" in run.output
     assert (run.folder / "model" / "spiece.model").exists()
     config = json.loads((run.folder / "config.json").read_text())
@@ -155,8 +158,8 @@ def test_evaluation_depends_on_neither_batch_nor_lengths(task, finished, tmp_pat
 
 def only_unlabelled(task: str, task_files: pathlib.Path, folder: pathlib.Path) -> list[str]:
     """Flags of a task that name nothing but data without labels."""
-    if task == "tsv":
-        return [f"--predict_file={task_files / 'tsv' / 'test.tsv'}"]
+    if task in ("tsv", "labels"):
+        return [f"--predict_file={task_files / task / 'test.tsv'}"]
     if task.startswith("squad"):
         return [f"--predict_file={task_files / 'squad' / 'questions.json'}"]
     if task == "tagging":
@@ -340,6 +343,8 @@ def test_a_collapsed_run_is_called_so(task, finished):
         found = [line.split("\t")[2] for line in text.splitlines() if line]
     elif task == "stsb":
         found = arrays(folder / "eval.npz")["scores"][:, 0].round(2)
+    elif task == "labels":
+        found = [tuple(row) for row in arrays(folder / "eval.npz")["probabilities"].round(2)]
     else:
         found = arrays(folder / "eval.npz")["probabilities"].argmax(axis=1)
     output = run.output.partition("--- run 2 of 3")[0]
@@ -511,6 +516,140 @@ def test_the_loss_of_a_score_is_its_squared_error(task_flags):
     (ratio,) = task.losses(outputs, features).values()
     assert (float(ratio.sum), float(ratio.count)) == (4.25, 2.0)
     assert float(task.loss_counts(features)["label_loss"]) == 2.0
+
+
+def batch_of_labels(task, columns: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
+    """Features of four examples; the last fills up a batch."""
+    weights = np.array([1, 1, 1, 0], np.float32)
+    return {"input_ids": tf.ones([4, 5], tf.int32), **columns, EXAMPLE_WEIGHTS: weights}
+
+
+def in_training(task, features: dict) -> dict:
+    """The same features in a training batch of the first three examples."""
+    return {name: value[:3] for name, value in features.items() if name != EXAMPLE_WEIGHTS}
+
+
+def test_the_loss_of_several_labels_by_hand(task_flags):
+    runner, flags = task_flags["labels"]
+    weights = "--class_weights=colour:3,name:0.5"
+    task = make_task(runner, *flags, weights)
+    assert task.labels == ("animal", "colour", "mood", "name")
+    logits = np.random.default_rng(2).normal(size=(4, 4)).astype(np.float32)
+    truths = np.array([[1, 0, 0, 0], [0, 1, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1]], np.int32)
+    features = batch_of_labels(task, {"label_sets": truths})
+    losses = np.log1p(np.exp(np.where(truths == 1, -logits, logits)))[:3]
+    loss = task.losses({"logits": logits}, features)["label_loss"]
+    assert float(loss.sum) == pytest.approx(losses.sum(), rel=1e-5)
+    assert float(loss.count) == 12 == float(task.loss_counts(features)["label_loss"])
+    # In training, true labels have weights.
+    factors = np.where(truths[:3] == 1, [1, 3, 1, 0.5], 1)
+    features = in_training(task, features)
+    loss = task.losses({"logits": logits[:3]}, features)["label_loss"]
+    assert float(loss.sum) == pytest.approx((factors * losses).sum(), rel=1e-5)
+    assert float(loss.count) == 12 == float(task.loss_counts(features)["label_loss"])
+
+
+def test_weights_of_labels_by_hand(task_flags):
+    runner, flags = task_flags["tsv"]
+    task = make_task(runner, *flags, "--class_weights=good:4,bad:0.25")
+    assert task.labels == ("bad", "fine", "good")
+    logits = np.random.default_rng(2).normal(size=(4, 3)).astype(np.float32)
+    features = batch_of_labels(task, {"label_ids": np.array([[0], [2], [1], [2]], np.int32)})
+    losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(4), [0, 2, 1, 2]]
+    loss = task.losses({"logits": logits}, features)["label_loss"]
+    assert float(loss.sum) == pytest.approx(losses[:3].sum(), rel=1e-5) and float(loss.count) == 3
+    features = in_training(task, features)
+    loss = task.losses({"logits": logits[:3]}, features)["label_loss"]
+    assert float(loss.sum) == pytest.approx(losses[:3] @ [0.25, 4, 1], rel=1e-5)
+    assert float(loss.count) == 5.25 == float(task.loss_counts(features)["label_loss"])
+
+
+def test_balanced_weights_are_those_of_the_training_data(task_flags, capsys):
+    runner, flags = task_flags["tsv"]
+    task = make_task(runner, *flags, "--class_weights=balanced")
+    counts = np.bincount([item.label for item in task.items["train"]])
+    np.testing.assert_allclose(task.class_weights, 23 / (3 * counts), rtol=1e-6)
+    line = f"class weights  bad {task.class_weights[0]:.4g}  fine "
+    assert line in capsys.readouterr().out
+    runner, flags = task_flags["labels"]
+    task = make_task(runner, *flags)
+    counts = np.sum([item.label for item in task.items["train"]], axis=0)
+    np.testing.assert_allclose(task.class_weights, (28 - counts) / counts, rtol=1e-6)
+
+
+def test_several_labels_are_scored_and_given_at_the_thresholds_of_the_run(finished, task_files):
+    run = finished("labels")
+    truths = make_task(run.runner, *run.flags).tables["eval"].columns["label_sets"]
+    probabilities = arrays(run.folder / "predictions" / "eval.npz")["probabilities"]
+    task = json.loads((run.folder / "model" / "config.json").read_text())["albert_tf"]["task"]
+    thresholds = np.array(list(task["thresholds"].values()), np.float32)
+    assert list(task["thresholds"]) == ["animal", "colour", "mood", "name"]
+    np.testing.assert_array_equal(thresholds, multi_label.best_thresholds(probabilities, truths))
+    # Few examples have the last label.
+    assert thresholds[3] == 0.5 and np.all(thresholds[:3] != 0.5) and truths[:, 3].sum() > 0
+    expected = multi_label.scores(probabilities, truths, thresholds)
+    assert expected.items() <= run.results["eval"].items()
+    assert run.results["best"]["metric"] == "micro_average_precision"
+    assert run.results["chance"] == multi_label.average_precisions(
+        np.tile(truths.mean(axis=0), [31, 1]), truths
+    )
+    report = (run.folder / "predictions" / "eval_errors.txt").read_text()
+    table = multi_label.label_table(
+        list(task["thresholds"]), probabilities >= thresholds, truths, thresholds
+    )
+    assert report.startswith(table)
+    assert re.search(r"^row \d+: predicted .*, true .* \(.* 0\.\d+\)\n  \w", report, re.MULTILINE)
+    unlabelled = arrays(run.folder / "predictions" / "predict.npz")["probabilities"]
+    rows = (run.folder / "predictions" / "predictions.tsv").read_text().splitlines()
+    assert rows[0] == "id\tprediction\tanimal\tcolour\tmood\tname" and len(rows) == 8
+    for row, values in zip(rows[1:], unlabelled, strict=True):
+        names = [
+            name
+            for name, value in zip(task["thresholds"], values, strict=True)
+            if value >= task["thresholds"][name]
+        ]
+        assert row.split("\t")[1:3] == [";".join(names), f"{values[0]:.4f}"]
+
+
+def test_an_evaluation_on_other_data_keeps_the_thresholds_of_the_model(
+    finished, task_files, tmp_path
+):
+    run = finished("labels")
+    flags = [f"--eval_file={task_files / 'labels' / 'train.tsv'}", "--do_train=false"]
+    start = [f"--init_checkpoint={run.folder / 'model'}", "--num_workers=1"]
+    results = fine_tune_here(run.runner, *flags, *start, f"--output_dir={tmp_path}")
+    task = json.loads((run.folder / "model" / "config.json").read_text())["albert_tf"]["task"]
+    thresholds = np.array(list(task["thresholds"].values()), np.float32)
+    probabilities = arrays(tmp_path / "predictions" / "eval.npz")["probabilities"]
+    truths = make_task(run.runner, *run.flags).tables["train"].columns["label_sets"]
+    found = multi_label.f1_scores(probabilities >= thresholds, truths)["macro_f1"]
+    assert results["eval"]["macro_f1_thresholds"] == found
+    others = multi_label.best_thresholds(probabilities, truths)
+    assert found != multi_label.f1_scores(probabilities >= others, truths)["macro_f1"]
+
+
+@pytest.mark.parametrize("length", [7, 11])
+def test_the_loss_of_squad_1_over_padding_is_the_originals(task_flags, length):
+    runner, flags = task_flags["squad1.1"]
+    task = make_task(runner, *flags, "--softmax_over_padding")
+    assert task.train_data._buckets == task.eval_data._buckets == (40,)
+    starts, ends = np.random.default_rng(0).normal(size=(2, 3, length)).astype(np.float32)
+    features = {
+        "input_ids": tf.ones([3, length], tf.int32),
+        "input_mask": (np.arange(length) < 6)[None].repeat(3, axis=0).astype(np.int32),
+        "start_positions": np.array([[2], [0], [5]], np.int32),
+        "end_positions": np.array([[4], [0], [5]], np.int32),
+    }
+    expected = 0.0
+    for logits, positions in ((starts, [2, 0, 5]), (ends, [4, 0, 5])):
+        log_probs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        expected -= 0.5 * log_probs[np.arange(3), positions].sum()
+    loss = task.losses({"start_logits": starts, "end_logits": ends}, features)["span_loss"]
+    assert float(loss.sum) == pytest.approx(expected, rel=1e-5)
+    masked = make_task(runner, *flags).losses(
+        {"start_logits": starts, "end_logits": ends}, features
+    )["span_loss"]
+    assert float(masked.sum) < float(loss.sum) - 0.05
 
 
 def test_the_losses_of_squad_by_hand(task_flags):

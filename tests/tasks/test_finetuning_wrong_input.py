@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import time
 
+import numpy as np
 import pytest
 import safetensors.numpy
 
@@ -70,6 +71,93 @@ def test_labels_that_are_all_the_same(refused, tmp_path):
     path = tsv(tmp_path, HEADER, ROWS[0], ROWS[0])
     line = refused("tsv", f"--train_file={path}")
     assert line.endswith("expected two labels or more in column 'mood', got only 'good'")
+
+
+TOPICS = ["anna saw a cat .\tanimal", "red .\tcolour; animal", "fine .\t"]
+
+
+def several(folder, *rows, name="train.tsv") -> str:
+    return tsv(folder, "review\ttopics", *rows, name=name)
+
+
+def test_wrong_files_with_several_labels(refused, tmp_path):
+    path = several(tmp_path, *TOPICS, "old .\tanimal;;colour")
+    line = refused("labels", f"--train_file={path}")
+    assert line == f"{path}:5: expected labels with ';' between them, got 'animal;;colour'"
+    path = several(tmp_path, *TOPICS[:1], "red .\tcolour, animal")
+    line = refused("labels", f"--train_file={path}")
+    assert line.startswith(f"--train_file={path}: every row has one label in column 'topics', such")
+    assert line.endswith("; change --label_separator or leave it out")
+    for rows, label in ((("fine .\t",), ""), ((TOPICS[0], "fine .\t"), "animal")):
+        path = several(tmp_path, *rows)
+        line = refused("labels", f"--train_file={path}")
+        assert line.endswith(f"expected two labels or more in column 'topics', got only {label!r}")
+
+
+def test_a_label_that_only_the_development_data_has_among_several(refused, tmp_path):
+    path = several(tmp_path, TOPICS[1], "red .\tcolour;food", name="dev.tsv")
+    line = refused("labels", f"--eval_file={path}")
+    assert line == f"{path}:3: expected a label (animal, colour, mood, name), got 'food'"
+
+
+def test_labels_that_nobody_has_and_repeated_ones_are_fine(task_flags, finished, tmp_path):
+    runner, flags = task_flags["labels"]
+    path = several(tmp_path, *TOPICS, "blue .\t colour ;colour")
+    start = f"--init_checkpoint={finished('labels').folder}"  # knows two more labels
+    task = make_task(runner, *flags, start, f"--train_file={path}", f"--eval_file={path}")
+    expected = [(1, 0, 0, 0), (1, 1, 0, 0), (0, 0, 0, 0), (0, 1, 0, 0)]
+    assert [item.label for item in task.items["eval"]] == expected
+    assert task.class_weights.tolist() == [1, 1, 1, 1]
+    scores = task.evaluate([{"probabilities": np.full([4, 4], 0.5, np.float32)}])
+    assert all(0 < value <= 1 for value in scores.values())
+
+
+def test_a_diverged_model_has_scores(task_flags):
+    runner, flags = task_flags["labels"]
+    task = make_task(runner, *flags)
+    scores = task.evaluate([{"probabilities": np.full([31, 4], np.nan, np.float32)}])
+    assert all(0 <= value <= 1 for value in scores.values())
+
+
+def test_a_model_of_one_label_is_none_of_several(finished, task_files, tmp_path):
+    start = f"--init_checkpoint={finished('tsv').folder / 'model'}"
+    flags = [f"--eval_file={task_files / 'labels' / 'dev.tsv'}", "--task_name=tsv", start]
+    flags += ["--do_train=false", f"--output_dir={tmp_path}", "--label_separator=;"]
+    with pytest.raises(UserError, match="--label_separator=; contradicts .* trained with --label_"):
+        fine_tune_here("classifier", *flags)
+
+
+WRONG_LABEL_FLAGS = {
+    "--label_separator=; --kind=regression": "--label_separator and --kind=regression contradict",
+    "--label_separator=; --task_name=MRPC": "--label_separator is for --task_name=tsv, not MRPC",
+    "--label_separator=\t": "--label_separator must not be a tab or a line break",
+    "--class_weights=good": "--class_weights must be `balanced` or label:weight pairs",
+    "--class_weights=good:0": "--class_weights must be `balanced` or label:weight pairs",
+    "--class_weights=good:2,:1": "got ':1'",
+    "--class_weights=good:inf": "got 'good:inf'",
+    "--class_weights=good:2,good:3": "--class_weights has the label 'good' twice",
+    "--class_weights=good:2 --kind=regression": "--class_weights is for labels, but this task has",
+    "--class_weights=good:2 --task_name=STS-B": "--class_weights is for labels, but this task has",
+    "--class_weights=balanced --train_records=.": "--class_weights=balanced needs the labels of",
+    "--class_weights=balanced --task_name=QNLI --pair_ranking": "--class_weights and --pair_ranking",
+}
+
+
+@pytest.mark.parametrize("flags", WRONG_LABEL_FLAGS)
+def test_wrong_flags_of_labels(flags, refused):
+    assert WRONG_LABEL_FLAGS[flags] in refused("tsv", *flags.split(" "))
+
+
+def test_a_weight_of_an_unknown_label(refused):
+    line = refused("tsv", "--class_weights=good:2,splendid:3")
+    assert line == "--class_weights: expected labels (bad, fine, good), got 'splendid'"
+
+
+def test_wrong_flags_of_the_softmax_over_padding(refused):
+    line = refused("squad2.0", "--softmax_over_padding")
+    assert line == "--softmax_over_padding is for --version=1.1; in 2.0 padding is masked"
+    line = refused("squad1.1", "--softmax_over_padding", "--length_buckets=2")
+    assert line == "--softmax_over_padding and --length_buckets=2 contradict each other"
 
 
 def test_a_score_that_is_no_number(refused, tmp_path):

@@ -101,6 +101,12 @@ def test_what_counts_as_collapsed(task_flags, finished):
         == "the model predicts the label 'fine' for all of the 12 examples"
     )
     assert words("tsv", probabilities=wide) == ""
+    labels = rng.uniform(0, 1, [31, 4])
+    assert words("labels", probabilities=labels) == ""
+    assert (
+        words("labels", probabilities=0.3 + labels * 1e-4)
+        == "the model gives the same probabilities to all of the 31 examples"
+    )
     scores = rng.uniform(0, 5, [13, 1])
     assert words("stsb", scores=scores) == ""
     flat = words("stsb", scores=2.5 + scores * 1e-4)
@@ -225,7 +231,7 @@ def test_an_ensemble_of_squad_averages_spans_and_null_odds(finished, tmp_path):
         assert [answer["start_log_prob"] for answer in after[id]] == pytest.approx(scores, abs=1e-4)
 
 
-@pytest.mark.parametrize("task", ["squad1.1", "stsb"])
+@pytest.mark.parametrize("task", ["squad1.1", "stsb", "labels"])
 def test_an_ensemble_of_equals_is_its_member(task, finished, tmp_path):
     run = finished(task)
     other = replaced(run.folder, tmp_path / "other", lambda name, value: value)

@@ -26,7 +26,7 @@ DEFINITION = TaskDefinition(
     name_of=lambda values: task_key(values["task_name"]),
     settings=ClassifierConfig,
     source="albert_tf.tasks.classification.source:TextSource",
-    task="albert_tf.tasks.classification.task:ClassificationTask",
+    task="albert_tf.tasks.classification.task:make_task",
     predictors={
         "AlbertForSequenceClassification": (
             "albert_tf.tasks.classification.predictor:ClassificationPredictor"

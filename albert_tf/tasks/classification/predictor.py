@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from scipy.special import softmax
+import numpy as np
+from scipy.special import expit, softmax
 
 from albert_tf.data.feature_table import FeatureTable
+from albert_tf.tasks.classification import multi_label
 from albert_tf.tasks.classification.text_pairs import PairSettings, TextExample, make_pair_features
-from albert_tf.tasks.predictor import Item, Predictor, bars, best_label
+from albert_tf.tasks.predictor import Answer, Item, Predictor, bars, best_label
 
 
 class PairPredictor(Predictor):
@@ -34,12 +36,17 @@ class PairPredictor(Predictor):
 
 
 class ClassificationPredictor(PairPredictor):
-    """Label and probabilities, or a score."""
+    """Label and probabilities, several labels and probabilities, or a score."""
 
     def answers(self, examples):
-        """See `Predictor`: `label`, `probability` and `probabilities` by label, or `score`."""
+        """See `Predictor`: `label` and `probability`, or `labels`, and `probabilities` by label; or `score`."""
         logits_BC = self.outputs(self.table(examples))["logits"]
         labels = self.model.config.labels
+        if self.model.config.is_multi_label:
+            thresholds = multi_label.thresholds_of(self.task, labels, "the model")
+            if thresholds is None:
+                thresholds = multi_label.DEFAULT_THRESHOLD
+            return [reached_labels(labels, row, thresholds) for row in expit(logits_BC)]
         if len(labels) == 1:
             return [{labels[0]: float(score)} for score in logits_BC[:, 0]]
         return [best_label("label", labels, row) for row in softmax(logits_BC, axis=-1)]
@@ -47,4 +54,18 @@ class ClassificationPredictor(PairPredictor):
     def shown(self, answer):
         if "probabilities" not in answer:
             return "  ".join(f"{name} {value:.3f}" for name, value in answer.items())
-        return bars(answer["probabilities"])
+        lines = [bars(answer["probabilities"])]
+        if "labels" in answer:
+            lines.insert(0, ", ".join(answer["labels"]) or "(no label)")
+        return "\n".join(lines)
+
+
+def reached_labels(
+    labels: Sequence[str], probabilities_C: np.ndarray, thresholds: np.ndarray | float
+) -> Answer:
+    """An answer: the `labels` that reach their thresholds, and the `probabilities` of all labels."""
+    reached = probabilities_C >= thresholds
+    return {
+        "labels": [label for label, is_reached in zip(labels, reached, strict=True) if is_reached],
+        "probabilities": dict(zip(labels, probabilities_C.tolist(), strict=True)),
+    }

@@ -1,6 +1,7 @@
 """Settings of classification: a GLUE task, or files of your own."""
 
 import dataclasses
+import math
 import os
 from collections.abc import Mapping
 
@@ -10,7 +11,9 @@ from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig, file
 GLUE_TASK_NAMES = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "AX")
 OWN_TASK = "tsv"
 RANKED_TASKS = ("qnli", "wnli")
+SCORED_TASKS = ("stsb",)
 UNTRAINED_TASK = "ax"  # a model of MNLI answers it
+BALANCED = "balanced"
 
 
 def task_key(name: str) -> str:
@@ -58,6 +61,17 @@ class ClassifierConfig(FineTuningConfig):
         choices=("classification", "regression"),
         of_model="fixed",
     )
+    label_separator: str = setting(
+        "",
+        "Text between the labels of an example, such as a comma, of --task_name=tsv. With it, an example has any number"
+        " of labels; an empty field has none.",
+        of_model="fixed",
+    )
+    class_weights: str = setting(
+        "",
+        "Weights of the labels in the loss: `balanced` by their frequency in the training data, or label:weight pairs"
+        " separated by commas; other labels have the weight 1.",
+    )
     pair_ranking: bool = setting(
         False,
         "Whether to rank the candidates of a question (QNLI) or sentence (WNLI) by their scores (paper, appendix).",
@@ -73,6 +87,52 @@ class ClassifierConfig(FineTuningConfig):
             self.refuse("pair_ranking", f"is for QNLI and WNLI, not {self.task_name}")
         if self.pair_ranking and self.train_records:
             self.refuse("pair_ranking", "and --train_records contradict each other")
+        if self.label_separator:
+            self._check_separator()
+        if self.class_weights:
+            self._check_weights()
+
+    def _check_separator(self) -> None:
+        if self.task_key != OWN_TASK:
+            self.refuse("label_separator", f"is for --task_name=tsv, not {self.task_name}")
+        if self.kind == "regression":
+            self.refuse("label_separator", "and --kind=regression contradict each other")
+        if any(character in self.label_separator for character in "\t\r\n"):
+            self.refuse("label_separator", "must not be a tab or a line break, which end a field")
+
+    def _check_weights(self) -> None:
+        if self.kind == "regression" or self.task_key in SCORED_TASKS:
+            self.refuse("class_weights", "is for labels, but this task has scores")
+        if self.pair_ranking:
+            self.refuse("class_weights", "and --pair_ranking contradict each other")
+        if self.class_weights != BALANCED:
+            self.weights_by_label()
+        elif self.train_records:
+            reason = "=balanced needs the labels of --train_file; with --train_records, give label:weight pairs"
+            self.refuse("class_weights", reason)
+
+    def weights_by_label(self) -> dict[str, float]:
+        """The weights in --class_weights, by label, if it is not `balanced`.
+
+        Raises:
+          UserError: it is not a list of label:weight pairs, or a weight is not above 0.
+        """
+        weights = {}
+        for pair in self.class_weights.split(","):
+            label, _, word = map(str.strip, pair.rpartition(":"))
+            try:
+                weight = float(word)
+            except ValueError:
+                weight = math.nan
+            if not label or not 0 < weight < math.inf:
+                reason = (
+                    f"must be `{BALANCED}` or label:weight pairs with weights above 0, got {pair!r}"
+                )
+                self.refuse("class_weights", reason)
+            if label in weights:
+                self.refuse("class_weights", f"has the label {label!r} twice")
+            weights[label] = weight
+        return weights
 
     @property
     def task_key(self) -> str:

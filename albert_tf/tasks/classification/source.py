@@ -12,6 +12,7 @@ class TextSource(Source):
     Attributes:
       glue: the task's row in the table of GLUE; None for a user's own files.
       is_regression: whether scores are predicted.
+      is_multi_label: whether an example has any number of labels.
     """
 
     config: ClassifierConfig
@@ -30,6 +31,9 @@ class TextSource(Source):
             self.label_columns = ("label_scores",)
         elif self.glue:
             self.labels = self.glue.labels
+        self.is_multi_label = bool(config.label_separator)
+        if self.is_multi_label:
+            self.label_columns = ("label_sets",)
 
     def read(self, split: str) -> list[TextExample] | None:
         """See `Source`; the labels of a user's own task are collected when its training data is read."""
@@ -45,7 +49,12 @@ class TextSource(Source):
         if not path:
             return None
         if split == "train" and not self.labels:
-            self.labels = tsv.find_labels(path, label_column=config.label_column, flag=flag)
+            self.labels = tsv.find_labels(
+                path,
+                label_column=config.label_column,
+                label_separator=config.label_separator,
+                flag=flag,
+            )
         is_labelled = split != "predict" and self.labels  # unknown ones are refused later
         return tsv.read_own(
             path,
@@ -53,6 +62,7 @@ class TextSource(Source):
             label_column=config.label_column if is_labelled else "",
             id_column=config.id_column,
             labels=() if self.is_regression else self.labels,
+            label_separator=config.label_separator,
             flag=flag,
         )
 

@@ -6,28 +6,71 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.core.checksums import with_sums
+from albert_tf.data.records import EXAMPLE_WEIGHTS
+from albert_tf.formats.description import THRESHOLDS
 from albert_tf.model.heads import AlbertForSequenceClassification
 from albert_tf.tasks import metrics
-from albert_tf.tasks.classification import glue, pair_ranking
-from albert_tf.tasks.classification.settings import ClassifierConfig
+from albert_tf.tasks.classification import glue, multi_label, pair_ranking
+from albert_tf.tasks.classification.settings import BALANCED, ClassifierConfig
 from albert_tf.tasks.classification.source import TextSource
 from albert_tf.tasks.finetuning import (
+    FineTuningTask,
     LabelTask,
     averaged,
     commonest_share,
     example_weights,
+    named_answer_rows,
 )
 from albert_tf.tasks.settings import FineTuningRunConfig
-from albert_tf.training.losses import Ratio, cross_entropy, squared_error
+from albert_tf.training.losses import (
+    Ratio,
+    binary_cross_entropy,
+    cross_entropy,
+    squared_error,
+)
 from albert_tf.training.task import Features, Files, Outputs, Predictions
 
 
-class ClassificationTask(LabelTask):
-    """One GLUE task, or a task of the user's own; arguments as of `FineTuningTask`."""
+def make_task(config: ClassifierConfig, run: FineTuningRunConfig) -> FineTuningTask:
+    """The task of the settings; arguments as of `FineTuningTask`."""
+    return (MultiLabelTask if config.label_separator else ClassificationTask)(config, run)
+
+
+class TextTask(FineTuningTask):
+    """The base of tasks that give labels or scores to texts; arguments as of `FineTuningTask`.
+
+    Attributes:
+      class_weights: of the labels in the loss, float32 [C]; None if all are equal.
+    """
 
     model_class = AlbertForSequenceClassification
     source_class = TextSource
     source: TextSource
+    config: ClassifierConfig
+
+    def __init__(self, config: ClassifierConfig, run: FineTuningRunConfig):
+        super().__init__(config, run)
+        self.class_weights = None
+        if not config.class_weights or not run.do_train:
+            return
+        if config.class_weights == BALANCED:
+            truths = self.tables["train"].columns[self.source.label_columns[0]]
+            self.class_weights = multi_label.balanced_weights(
+                truths, len(self.labels), is_multi_label=self.source.is_multi_label
+            )
+        else:
+            weights = config.weights_by_label()
+            self.class_weights = multi_label.given_weights(weights, self.labels)
+        named = zip(self.labels, self.class_weights, strict=True)
+        print(f"class weights  {'  '.join(f'{name} {weight:.4g}' for name, weight in named)}")
+
+    def _class_weights_for(self, features: Features) -> np.ndarray | None:
+        """The weights of the labels in training; None in an evaluation, whose losses can be compared between runs."""
+        return None if EXAMPLE_WEIGHTS in features else self.class_weights
+
+
+class ClassificationTask(TextTask, LabelTask):
+    """One GLUE task, or a task of the user's own; arguments as of `FineTuningTask`."""
 
     def __init__(self, config: ClassifierConfig, run: FineTuningRunConfig):
         super().__init__(config, run)
@@ -43,14 +86,25 @@ class ClassificationTask(LabelTask):
 
     # --- Training ---
 
+    def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
+        """The number of examples, or the sum of the weights of their labels."""
+        return {"label_loss": tf.reduce_sum(self._loss_weights(features))}
+
+    def _loss_weights(self, features: Features) -> tf.Tensor:
+        """The weight of each example in the loss, float32 [B]."""
+        weights, class_weights = example_weights(features), self._class_weights_for(features)
+        if class_weights is None:
+            return weights
+        return weights * tf.gather(class_weights, features["label_ids"][:, 0])
+
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
         """Cross entropy, or the squared error of a score (original classifier_utils.py:779-830)."""
         if features["input_ids"].shape.rank == 3:
             return {"label_loss": self._ranking_loss(outputs, features)}
-        if not self.is_regression:
-            return super().losses(outputs, features)
-        scores, labels = outputs["logits"][:, 0], features[self.label_column][:, 0]
-        return {"label_loss": squared_error(scores, labels, example_weights(features))}
+        labels, weights = features[self.label_column][:, 0], self._loss_weights(features)
+        if self.is_regression:
+            return {"label_loss": squared_error(outputs["logits"][:, 0], labels, weights)}
+        return {"label_loss": cross_entropy(outputs["logits"], labels, weights)}
 
     def _ranking_loss(self, outputs: Outputs, features: Features) -> Ratio:
         """Half the cross entropy of which row of a pair has the answer, and half that of both labels."""
@@ -153,3 +207,135 @@ class ClassificationTask(LabelTask):
             folder = glue.SUBMISSION_FOLDER
             contents |= {f"{folder}/{name}": content for name, content in with_sums(files).items()}
         return contents
+
+
+class MultiLabelTask(TextTask):
+    """Any number of labels for a text; arguments as of `FineTuningTask`."""
+
+    best_metric = "micro_average_precision"  # it needs no thresholds
+
+    def __init__(self, config: ClassifierConfig, run: FineTuningRunConfig):
+        super().__init__(config, run)
+        for label in self.labels:
+            if config.label_separator in label:
+                reason = f"={config.label_separator} is in the label {label!r}; choose another"
+                config.refuse("label_separator", reason)
+        # Those of a finished model stay, so that an evaluation on other data does not choose them by its own labels.
+        self._fixed_thresholds = None
+        if self._weights and not run.do_train and not config.ensemble:
+            task, source = self._weights.task, self._weights.source
+            self._fixed_thresholds = multi_label.thresholds_of(task, self.labels, source)
+        self._thresholds = self._fixed_thresholds  # of the last evaluation
+
+    # --- Training ---
+
+    def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
+        """The number of decisions: examples times labels."""
+        return {"label_loss": tf.reduce_sum(example_weights(features)) * len(self.labels)}
+
+    def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
+        """Binary cross entropy of each label; --class_weights are factors of the terms of true labels.
+
+        It equals torch.nn.BCEWithLogitsLoss with its `pos_weight`, which transformers uses.
+        """
+        labels_BC = features["label_sets"]
+        weights_BC = tf.repeat(example_weights(features)[:, None], len(self.labels), axis=1)
+        count = tf.reduce_sum(weights_BC)
+        if (class_weights := self._class_weights_for(features)) is not None:
+            weights_BC *= tf.where(labels_BC == 1, class_weights[None], 1.0)
+        loss = binary_cross_entropy(outputs["logits"], labels_BC, weights_BC)
+        return {"label_loss": Ratio(loss.sum, count)}
+
+    def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
+        """Probabilities [B, C], each of one label."""
+        return {"probabilities": tf.sigmoid(outputs["logits"])}
+
+    # --- Results ---
+
+    def _evaluated(self, members: Sequence[Predictions]) -> tuple[np.ndarray, np.ndarray]:
+        """Probabilities and truths of the development data, [examples, C]; 0 for a model that has diverged."""
+        probabilities = np.nan_to_num(averaged(members, "probabilities"))
+        return probabilities, self.tables["eval"].columns["label_sets"]
+
+    def _thresholds_for(self, probabilities: np.ndarray, truths: np.ndarray) -> np.ndarray:
+        """The thresholds of the model or, of a new model, the best ones."""
+        if self._fixed_thresholds is not None:
+            return self._fixed_thresholds
+        return multi_label.best_thresholds(probabilities, truths)
+
+    def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
+        """Average precision; F1 with all thresholds at 0.5, and with the thresholds of the labels."""
+        probabilities, truths = self._evaluated(members)
+        thresholds = self._thresholds_for(probabilities, truths)
+        return multi_label.scores(probabilities, truths, thresholds)
+
+    def collapsed(self, members: Sequence[Predictions]) -> str:
+        """Says so if the probabilities of every example are the same."""
+        probabilities, truths = self._evaluated(members)
+        if len(np.unique(truths, axis=0)) == 1 or np.ptp(probabilities, axis=0).max() >= 1e-3:
+            return ""
+        return f"the model gives the same probabilities to all of the {len(truths):,} examples"
+
+    def chance_levels(self) -> Mapping[str, float]:
+        """Average precision if the probabilities of every example are the frequencies of the labels."""
+        if not self.eval_data:
+            return {}
+        truths = self.tables["eval"].columns["label_sets"]
+        frequencies = np.broadcast_to(truths.mean(axis=0), truths.shape)
+        return multi_label.average_precisions(frequencies, truths)
+
+    # --- Files ---
+
+    def evaluation_files(self, members: Sequence[Predictions]) -> Files:
+        """A table by label with the worst errors, and the raw predictions."""
+        probabilities, truths = self._evaluated(members)
+        self._thresholds = self._thresholds_for(probabilities, truths)
+        predicted = probabilities >= self._thresholds
+        worst, number = multi_label.worst_errors(probabilities, predicted, truths)
+        lines = [
+            multi_label.label_table(self.labels, predicted, truths, self._thresholds),
+            f"The {len(worst)} surest of {number:,} examples with wrong labels, of {len(truths):,} examples\n",
+        ]
+        for index in worst:
+            item, row = (
+                self.items["eval"][index],
+                zip(self.labels, probabilities[index], strict=True),
+            )
+            wrong = predicted[index] != (truths[index] == 1)
+            shown = [
+                f"{name} {value:.3f}"
+                for (name, value), is_wrong in zip(row, wrong, strict=True)
+                if is_wrong
+            ]
+            lines.append(
+                f"row {item.row}: predicted {self._names(predicted[index]) or '(none)'},"
+                f" true {self._names(truths[index]) or '(none)'} ({', '.join(shown)})"
+            )
+            lines += [f"  {text}" for text in (item.text_a, item.text_b) if text]
+        report = "\n".join(lines) + "\n"
+        return {"predictions/eval_errors.txt": report, **self._raw_file(members, "eval")}
+
+    def _names(self, is_label: np.ndarray) -> str:
+        """The labels of an example as the files have them."""
+        names = [name for name, is_own in zip(self.labels, is_label, strict=True) if is_own]
+        return self.config.label_separator.join(names)
+
+    def prediction_files(self, members: Sequence[Predictions]) -> Files:
+        """The answers as a table with tabs (id, labels, probability of every label), and the raw predictions."""
+        probabilities = averaged(members, "probabilities")
+        thresholds = self._thresholds
+        if thresholds is None:
+            thresholds = multi_label.DEFAULT_THRESHOLD
+            print("every threshold is 0.5, as there is no evaluation that chose them", flush=True)
+        ids = [item.id for item in self.items["predict"]]
+        answers = [self._names(row) for row in probabilities >= thresholds]
+        text = named_answer_rows(ids, self.labels, answers, probabilities)
+        return {"predictions/predictions.tsv": text, **self._raw_file(members, "predict")}
+
+    def task_settings(self):
+        """See `FineTuningTask`; with the thresholds that the evaluation chose."""
+        settings = super().task_settings()
+        if self._thresholds is not None:
+            values = self._thresholds.astype(float).tolist()
+            settings[THRESHOLDS] = dict(zip(self.labels, values, strict=True))
+        return settings

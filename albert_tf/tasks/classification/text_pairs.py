@@ -16,7 +16,8 @@ class TextExample:
       id: its name in files of predictions.
       text_a: the first text, as in the file.
       text_b: the second, or None where the task has one text.
-      label: index of its label (int), its score (float), or None if it has neither.
+      label: index of its label (int), its score (float), for several labels 1 or 0 for each label of the task (tuple),
+        or None if it has none of them.
       group: the part of the data that it belongs to, such as "matched"; "" if there is one part only.
       row: its line in the file, counted from 1.
     """
@@ -24,7 +25,7 @@ class TextExample:
     id: str
     text_a: str
     text_b: str | None = None
-    label: int | float | None = None
+    label: int | float | tuple[int, ...] | None = None
     group: str = ""
     row: int = 0
 
@@ -47,11 +48,11 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
 
     Args:
       settings: vocabulary and length.
-      examples: of one task, so that all of them have a label, or a score, or neither.
+      examples: of one task, so that all of them have a label, or a score, or several labels, or none of them.
 
     Returns:
-      A table with the sequences `input_ids` and `segment_ids`, and the column `label_ids` (int32 [examples, 1]) or
-      `label_scores` (float32 [examples, 1]), or no column without labels.
+      A table with the sequences `input_ids` and `segment_ids`, and the column `label_ids` (int32 [examples, 1]),
+      `label_scores` (float32 [examples, 1]) or `label_sets` (int32 [examples, C]), or no column without labels.
 
     Raises:
       ValueError: some examples have a label or a score and others do not.
@@ -70,7 +71,7 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
     if len(kinds) > 1:
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise ValueError(f"labels must be of one kind, got {names}")
-    names = {int: "label_ids", float: "label_scores"}
+    names = {int: "label_ids", float: "label_scores", tuple: "label_sets"}
     columns = {names[kind]: labels for kind in kinds if kind in names}
     uncut = {"max_seq_length": uncut_lengths}
     return pack_pairs(settings.tokenizer, pairs, columns, uncut_lengths=uncut)

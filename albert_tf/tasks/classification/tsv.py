@@ -155,6 +155,40 @@ def parse_value(word: str, indices: Mapping[str, int], place: str) -> int | floa
     return score
 
 
+def parse_labels(
+    field: str, indices: Mapping[str, int], separator: str, place: str
+) -> tuple[int, ...]:
+    """1 for each label in a field, and 0 for the others; all 0 for an empty field.
+
+    Args:
+      field: labels with the separator between them.
+      indices: of the labels, by label.
+      separator: see `split_labels`.
+      place: file and row, for the message.
+
+    Raises:
+      UserError: there is no such label.
+    """
+    found = {parse_value(word, indices, place) for word in split_labels(field, separator, place)}
+    return tuple(int(index in found) for index in range(len(indices)))
+
+
+def split_labels(field: str, separator: str, place: str) -> list[str]:
+    """The labels in a field, white space around each ignored.
+
+    Raises:
+      UserError: there is nothing between two separators.
+    """
+    if not field.strip():
+        return []
+    labels = [label.strip() for label in field.strip().split(separator)]
+    if not all(labels):
+        raise UserError(
+            f"{place}: expected labels with {separator!r} between them, got {field[:80]!r}"
+        )
+    return labels
+
+
 # --- A task of the user's own ---
 
 
@@ -165,6 +199,7 @@ def read_own(
     label_column: str = "",
     id_column: str = "",
     labels: Sequence[str] = (),
+    label_separator: str = "",
     flag: str,
 ) -> list[TextExample]:
     """Reads a file with a header, the columns of which the user names.
@@ -176,6 +211,7 @@ def read_own(
         need not have it.
       id_column: name of a column with ids; "" numbers the examples from 0.
       labels: in the order of the model's outputs; empty for a regression.
+      label_separator: between the labels of an example; "" if each has one label or score.
       flag: the flag that named the file, for messages.
 
     Raises:
@@ -190,7 +226,11 @@ def read_own(
     examples = []
     for row, fields in _whole_rows(table):
         name = str(len(examples)) if id is None else fields[id]
-        value = None if label is None else parse_value(fields[label], indices, f"{path}:{row}")
+        value, place = None, f"{path}:{row}"
+        if label is not None and label_separator:
+            value = parse_labels(fields[label], indices, label_separator, place)
+        elif label is not None:
+            value = parse_value(fields[label], indices, place)
         words = [fields[column] for column in texts]
         examples.append(TextExample(name, *words, label=value, row=row))
     check_texts(examples, text_columns, table.source)
@@ -208,7 +248,9 @@ def check_texts(examples: Sequence[TextExample], text_columns: Sequence[str], so
             raise UserError(f"{source}: column {column!r} has no text in any row")
 
 
-def find_labels(path: str, *, label_column: str, flag: str) -> tuple[str, ...]:
+def find_labels(
+    path: str, *, label_column: str, label_separator: str = "", flag: str
+) -> tuple[str, ...]:
     """The labels that a file holds, in order: numbers by their value, anything else by its letters.
 
     Example:
@@ -217,23 +259,35 @@ def find_labels(path: str, *, label_column: str, flag: str) -> tuple[str, ...]:
     Args:
       path: the file.
       label_column: name of the column.
+      label_separator: between the labels of an example; "" if each has one label.
       flag: the flag that named the file, for messages.
 
     Raises:
-      UserError: the file cannot be read, the column is missing, a row has too few or too many columns, or no label,
-        or all labels are equal.
+      UserError: the file cannot be read, the column is missing, a row has too few or too many columns, or all labels
+        are equal. Without a separator, a row has no label; with one, every row has one label.
     """
     table = read_tsv(path, source=f"--{flag}={path}")
     position = table.position(label_column)
-    labels = set()
+    labels, counts = set(), set()
     for row, fields in _whole_rows(table):
-        label = fields[position].strip()
-        if not label:
-            raise UserError(f"{path}:{row}: has no label in column {label_column!r}")
-        labels.add(label)
-    if len(labels) < 2:
+        label, place = fields[position].strip(), f"{path}:{row}"
+        if label_separator:
+            own = split_labels(label, label_separator, place)
+        elif label:
+            own = [label]
+        else:
+            raise UserError(f"{place}: has no label in column {label_column!r}")
+        labels.update(own)
+        counts.add(len(own))
+    if label_separator and counts == {1}:
         raise UserError(
-            f"{table.source}: expected two labels or more in column {label_column!r}, got only {label!r}"
+            f"{table.source}: every row has one label in column {label_column!r}, such as {label[:80]!r}; expected"
+            f" several with {label_separator!r} between them, or none; change --label_separator or leave it out"
+        )
+    if len(labels) < 2:
+        only = next(iter(labels), label)
+        raise UserError(
+            f"{table.source}: expected two labels or more in column {label_column!r}, got only {only!r}"
         )
     with contextlib.suppress(ValueError):  # some labels are not numbers
         if all(math.isfinite(float(label)) for label in labels):

@@ -43,6 +43,11 @@ class SquadConfig(FineTuningConfig):
         changes_results=False,
         of_model="default",
     )
+    softmax_over_padding: bool = setting(
+        False,
+        "SQuAD 1.1: whether padding takes part in the softmax of the loss, as in the original; every batch is then"
+        " padded to --max_seq_length.",
+    )
     null_threshold: str = setting(
         "best",
         "SQuAD 2.0: an answer is empty if its null odds are above this number. `best` is the number with the best"
@@ -61,6 +66,11 @@ class SquadConfig(FineTuningConfig):
                 self.refuse(
                     "null_threshold", f"must be `best` or a number, got {self.null_threshold!r}"
                 )
+        if self.softmax_over_padding and self.version != "1.1":
+            self.refuse("softmax_over_padding", "is for --version=1.1; in 2.0 padding is masked")
+        if self.softmax_over_padding and self.length_buckets not in (None, 1):
+            reason = f"and --length_buckets={self.length_buckets} contradict each other"
+            self.refuse("softmax_over_padding", reason)
         if self.max_query_length + 3 >= self.max_seq_length:
             self.refuse(
                 "max_query_length",

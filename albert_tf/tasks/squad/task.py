@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from albert_tf.core import checksums, files
 from albert_tf.core.errors import UserError
+from albert_tf.data.feature_table import FeatureTable
 from albert_tf.model.heads import AlbertForSpan, AlbertForSpanOrNone
 from albert_tf.tasks.finetuning import EVAL_PREDICTIONS, FineTuningTask, example_weights
 from albert_tf.tasks.settings import FineTuningRunConfig
@@ -45,6 +46,12 @@ class SquadTask(FineTuningTask):
             split: [question for _, question in items] for split, items in self.items.items()
         }
 
+    def _buckets(self, table: FeatureTable) -> tuple[int, ...]:
+        """See `FineTuningTask`; with --softmax_over_padding the length of a batch would change its loss."""
+        if self.config.softmax_over_padding:
+            return (self.config.max_seq_length,)
+        return super()._buckets(table)
+
     # --- Training ---
 
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
@@ -55,12 +62,14 @@ class SquadTask(FineTuningTask):
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
         """Half of the cross entropies of start and end; for 2.0 half of that of having no answer as well.
 
-        Source: original squad_utils.py:1640-1664. There, padding takes part in the softmax of SQuAD 1.1; here it does
-        not, so that the length that a batch is padded to changes nothing.
+        Source: original squad_utils.py:1640-1664. There, padding takes part in the softmax of SQuAD 1.1; here only with
+        --softmax_over_padding, so that the length that a batch is padded to changes nothing.
         """
         weights = example_weights(features)
         if self.has_null:
             starts, ends = outputs["start_log_probs"], outputs["end_log_probs"]
+        elif self.config.softmax_over_padding:
+            starts, ends = outputs["start_logits"], outputs["end_logits"]
         else:
             is_padding = 1.0 - tf.cast(features["input_mask"], tf.float32)
             starts = outputs["start_logits"] - 1e30 * is_padding

@@ -1,0 +1,236 @@
+"""Several labels per text: thresholds of their probabilities, scores, and a report of errors; weights of labels.
+
+C is the number of labels. A label is given to an example if its probability is at least the label's threshold.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import sklearn.metrics
+
+from albert_tf.core.errors import UserError
+from albert_tf.formats.description import THRESHOLDS
+from albert_tf.model.config import shortened
+
+DEFAULT_THRESHOLD = 0.5
+FEWEST_EXAMPLES = 10  # with a label, and without it, to choose its threshold
+_WORST = 20
+
+
+def best_thresholds(probabilities: np.ndarray, truths: np.ndarray) -> np.ndarray:
+    """The threshold of each label with the best F1, float32 [C].
+
+    It is in the middle between the two probabilities that it separates; of equally good ones it is the nearest to 0.5.
+    A label that fewer than `FEWEST_EXAMPLES` examples have, or do not have, keeps 0.5: a threshold that few examples
+    decide does not carry over to other texts.
+
+    Args:
+      probabilities: float [examples, C].
+      truths: 1 or 0, int [examples, C].
+    """
+    thresholds = np.full(truths.shape[1], DEFAULT_THRESHOLD, np.float32)
+    for label, count in enumerate(truths.sum(axis=0)):
+        if FEWEST_EXAMPLES <= count <= len(truths) - FEWEST_EXAMPLES:
+            thresholds[label] = _best_threshold(probabilities[:, label], truths[:, label])
+    return thresholds
+
+
+def _best_threshold(probabilities: np.ndarray, truths: np.ndarray) -> np.float32:
+    order = np.argsort(-probabilities, kind="stable")
+    sorted_probabilities = probabilities[order].astype(np.float64)
+    # Numbers of true positives if the first 1, 2, ... examples get the label.
+    hits = np.cumsum(truths[order])
+    scores = 2 * hits / (np.arange(1, len(order) + 1) + hits[-1])
+    following = np.append(sorted_probabilities[1:], 0.0)
+    middles = ((sorted_probabilities + following) / 2).astype(np.float32)
+    # Between neighbouring numbers, the middle is rounded to one of them, perhaps the lower one.
+    middles = np.where(middles > following, middles, sorted_probabilities).astype(np.float32)
+    is_last_of_equals = np.append(np.diff(sorted_probabilities) < 0, True)
+    scores = np.where(is_last_of_equals, scores, -1.0)
+    best = np.flatnonzero(scores == scores.max())
+    return middles[best[np.argmin(np.abs(middles[best] - DEFAULT_THRESHOLD))]]
+
+
+def thresholds_of(task: Mapping[str, Any], labels: Sequence[str], source: str) -> np.ndarray | None:
+    """The thresholds that a finished model was saved with, float32 [C]; None if it has none.
+
+    Args:
+      task: settings of the model's task.
+      labels: of the model.
+      source: of the model, for messages.
+
+    Raises:
+      UserError: they are not a number from 0 to 1 for each label.
+    """
+    values = task.get(THRESHOLDS)
+    if values is None:
+        return None
+    is_complete = isinstance(values, dict) and set(values) == set(labels)
+    numbers = values.values() if is_complete else ()
+    if not is_complete or not all(type(v) in (int, float) and 0 <= v <= 1 for v in numbers):
+        raise UserError(
+            f"{source}: {THRESHOLDS} must give a number from 0 to 1 to each label, got {shortened(values)}"
+        )
+    return np.array([values[label] for label in labels], np.float32)
+
+
+def label_scores(predictions: np.ndarray, truths: np.ndarray) -> dict[str, np.ndarray]:
+    """`precision`, `recall` and `f1` of each label, float [C]; NaN where the formula is 0 / 0.
+
+    Args:
+      predictions: bool [examples, C].
+      truths: 1 or 0, int [examples, C].
+    """
+    hits = (predictions & (truths == 1)).sum(axis=0)
+    predicted, true = predictions.sum(axis=0), truths.sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return {
+            "precision": hits / predicted,
+            "recall": hits / true,
+            "f1": 2 * hits / (predicted + true),
+        }
+
+
+def f1_scores(predictions: np.ndarray, truths: np.ndarray) -> dict[str, float]:
+    """`micro_f1` of all decisions, and `macro_f1`, the mean of the labels that occur, predicted or true; 0 without any.
+
+    Args:
+      predictions: bool [examples, C].
+      truths: 1 or 0, int [examples, C].
+    """
+    of_all = label_scores(predictions.reshape(-1, 1), truths.reshape(-1, 1))["f1"]
+    of_labels = label_scores(predictions, truths)["f1"]
+    return {"micro_f1": _mean(of_all), "macro_f1": _mean(of_labels)}
+
+
+def average_precisions(probabilities: np.ndarray, truths: np.ndarray) -> dict[str, float]:
+    """`micro_average_precision` of all decisions, `macro_average_precision` of the labels that some example has.
+
+    Average precision is the sum over the examples of a label, in the order of their probabilities, of the precision
+    at that example, divided by their number; equal probabilities count as one step (scikit-learn's
+    average_precision_score).
+
+    Args:
+      probabilities: float [examples, C].
+      truths: 1 or 0, int [examples, C].
+    """
+    columns = np.flatnonzero(truths.sum(axis=0))
+    of_labels = [
+        sklearn.metrics.average_precision_score(truths[:, label], probabilities[:, label])
+        for label in columns
+    ]
+    micro = 0.0
+    if len(columns):
+        micro = sklearn.metrics.average_precision_score(truths.ravel(), probabilities.ravel())
+    return {
+        "micro_average_precision": float(micro),
+        "macro_average_precision": _mean(np.array(of_labels)),
+    }
+
+
+def scores(
+    probabilities: np.ndarray, truths: np.ndarray, thresholds: np.ndarray
+) -> dict[str, float]:
+    """Average precisions, `micro_f1` and `macro_f1` at 0.5, and both with the ending `_thresholds` at thresholds.
+
+    Args:
+      probabilities: float [examples, C].
+      truths: 1 or 0, int [examples, C].
+      thresholds: float [C].
+    """
+    chosen = f1_scores(probabilities >= thresholds, truths)
+    return {
+        **average_precisions(probabilities, truths),
+        **f1_scores(probabilities >= DEFAULT_THRESHOLD, truths),
+        **{f"{name}_thresholds": value for name, value in chosen.items()},
+    }
+
+
+def _mean(values: np.ndarray) -> float:
+    """The mean of those that are numbers; 0 if none is."""
+    numbers = values[~np.isnan(values)]
+    return float(numbers.mean()) if len(numbers) else 0.0
+
+
+# --- Reports ---
+
+
+def label_table(
+    labels: Sequence[str], predictions: np.ndarray, truths: np.ndarray, thresholds: np.ndarray
+) -> str:
+    """Number of examples, threshold, precision, recall and F1 of each label, as lines.
+
+    Args:
+      labels: names of the C labels.
+      predictions: bool [examples, C].
+      truths: 1 or 0, int [examples, C].
+      thresholds: float [C].
+    """
+    scores = label_scores(predictions, truths)
+    rows = [["label", "examples", "predicted", "threshold", "precision", "recall", "f1"]]
+    for index, label in enumerate(labels):
+        counts = (truths[:, index].sum(), predictions[:, index].sum())
+        values = [scores[name][index] for name in ("precision", "recall", "f1")]
+        shown = ["-" if np.isnan(value) else f"{100 * value:.1f} %" for value in values]
+        rows.append([label, *(f"{n:,}" for n in counts), f"{thresholds[index]:.3f}", *shown])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for name, *cells in rows:
+        cells = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+        lines.append("  ".join([name.ljust(widths[0]), *cells]) + "\n")
+    return "".join(lines)
+
+
+def worst_errors(
+    probabilities: np.ndarray, predictions: np.ndarray, truths: np.ndarray, count: int = _WORST
+) -> tuple[np.ndarray, int]:
+    """The examples with the wrong decisions of the highest certainty, and the number of examples with a wrong one.
+
+    Args:
+      probabilities: float [examples, C].
+      predictions: bool [examples, C].
+      truths: 1 or 0, int [examples, C].
+      count: most examples to return.
+
+    Returns:
+      int64 [at most count], the largest difference of a probability from the truth first; equals in their order.
+    """
+    errors = np.where(predictions != (truths == 1), np.abs(probabilities - truths), 0.0).max(axis=1)
+    wrong = np.flatnonzero(np.any(predictions != (truths == 1), axis=1))
+    return wrong[np.argsort(-errors[wrong], kind="stable")[:count]], len(wrong)
+
+
+# --- Weights of labels ---
+
+
+def balanced_weights(truths: np.ndarray, num_labels: int, *, is_multi_label: bool) -> np.ndarray:
+    """Weights that make up for the frequencies of the labels, float32 [C]; 1 for a label that no example has.
+
+    Args:
+      truths: indices of labels int [examples, 1], or for several labels 1 or 0, int [examples, C].
+      num_labels: C.
+      is_multi_label: which of both.
+
+    Returns:
+      Of n examples, n_c of them with the label: n / (C n_c), or for several labels (n - n_c) / n_c, at least 1 / n_c,
+      so that the examples with the label weigh as much as those without it.
+    """
+    counts = (
+        truths.sum(axis=0) if is_multi_label else np.bincount(truths[:, 0], minlength=num_labels)
+    )
+    shares = np.maximum(len(truths) - counts, 1) if is_multi_label else len(truths) / num_labels
+    return np.where(counts, shares / np.maximum(counts, 1), 1.0).astype(np.float32)
+
+
+def given_weights(weights: Mapping[str, float], labels: Sequence[str]) -> np.ndarray:
+    """Weights by label as float32 [C]; 1 for labels without one.
+
+    Raises:
+      UserError: a label is unknown.
+    """
+    for label in weights:
+        if label not in labels:
+            shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
+            raise UserError(f"--class_weights: expected labels ({shown}), got {label!r}")
+    return np.array([weights.get(label, 1.0) for label in labels], np.float32)
