@@ -131,10 +131,10 @@ class _Graph:
         self._nodes.append(helper.make_node(operation, inputs, [name], name=name, **attributes))
         return name
 
-    def several(self, operation: str, *inputs: str, num_outputs: int, **attributes) -> list[str]:
-        """The outputs of a new node that has several."""
+    def two(self, operation: str, *inputs: str, **attributes) -> list[str]:
+        """The outputs of a new node that has two."""
         name = f"{operation}_{len(self._nodes)}"
-        outputs = [f"{name}_{index}" for index in range(num_outputs)]
+        outputs = [f"{name}_0", f"{name}_1"]
         self._nodes.append(helper.make_node(operation, inputs, outputs, name=name, **attributes))
         return outputs
 
@@ -229,7 +229,7 @@ def _encoded(graph: _Graph, encoder: AlbertEncoder, ids: str, mask: str, segment
     if encoder.projection is not None:
         hidden = graph.dense(encoder.projection, hidden)
     is_padding = graph.op("Sub", graph.number(1), graph.op("Cast", mask, to=TensorProto.FLOAT))
-    not_attended = float(operations.padding_mask(tf.zeros([1, 1])).bias())
+    not_attended = operations.padding_mask(tf.zeros([1, 1])).bias().numpy().item()
     bias_BM = graph.op("Mul", is_padding, graph.number(not_attended))
     bias_B11M = graph.op("Unsqueeze", bias_BM, graph.integers(1, 2))
     for attention, ffn in zip(*encoder.blocks_in_order(), strict=True):
@@ -292,7 +292,7 @@ def _model_file(model: AlbertModel, parts: Collection[str]) -> bytes:
             _add_choices(graph, model)
         case heads.AlbertForSpan():
             scores_BL2 = graph.scores(model.head, _encoded(graph, model.encoder, *INPUTS))
-            parts = graph.several("Split", scores_BL2, num_outputs=2, axis=-1)
+            parts = graph.two("Split", scores_BL2, num_outputs=2, axis=-1)
             for name, part_BL1 in zip(("start_logits", "end_logits"), parts, strict=True):
                 graph.output(name, graph.without_last(part_BL1), "batch", "length")
         case heads.AlbertForSpanOrNone():
@@ -370,13 +370,11 @@ def _add_span_or_none(graph: _Graph, model: heads.AlbertForSpanOrNone) -> None:
     graph.output("cls_logits", graph.without_last(graph.dense(model.answer, joined_BD)), "batch")
 
     num_starts, num_ends = model.num_starts, model.num_ends
-    values, starts_BK = graph.several(
-        "TopK", start_log_probs_BL, graph.integers(num_starts), num_outputs=2
-    )
+    values, starts_BK = graph.two("TopK", start_log_probs_BL, graph.integers(num_starts))
     graph.output("start_top_log_probs", values, "batch", num_starts)
     graph.output("start_top_index", starts_BK, "batch", num_starts, is_float=False)
 
-    kernels = graph.several("Split", graph.weight(model.end_hidden.kernel), num_outputs=2, axis=0)
+    kernels = graph.two("Split", graph.weight(model.end_hidden.kernel), num_outputs=2, axis=0)
     indices = graph.op("Unsqueeze", starts_BK, graph.integers(-1))
     starts_BKD = graph.op("GatherND", hidden_BLD, indices, batch_dims=1)
     of_position_B1LD = graph.op("Unsqueeze", graph.op("MatMul", hidden_BLD, kernels[0]), one)
@@ -390,7 +388,7 @@ def _add_span_or_none(graph: _Graph, model: heads.AlbertForSpanOrNone) -> None:
     allowed_B1L, penalty_B1L = (graph.op("Unsqueeze", x, one) for x in (allowed_BL, penalty_BL))
     end_BKL = graph.op("Add", graph.op("Mul", end_BKL, allowed_B1L), penalty_B1L)
     ends = graph.op("LogSoftmax", end_BKL, axis=-1)
-    best = graph.several("TopK", ends, graph.integers(num_ends), num_outputs=2)
+    best = graph.two("TopK", ends, graph.integers(num_ends))
     flat, total = graph.integers(0, num_starts * num_ends), num_starts * num_ends
     for name, value in zip(("end_top_log_probs", "end_top_index"), best, strict=True):
         is_float = name == "end_top_log_probs"

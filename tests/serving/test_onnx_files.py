@@ -37,7 +37,8 @@ def in_onnxruntime(content: bytes):
 def in_openvino(content: bytes):
     openvino = pytest.importorskip("openvino")
     options = {"INFERENCE_PRECISION_HINT": "f32"}  # by default it computes in bfloat16 where it can
-    model = openvino.Core().compile_model(content, "CPU", options)
+    core = openvino.Core()
+    model = core.compile_model(core.read_model(content), "CPU", options)
     names = [output.get_any_name() for output in model.outputs]
     return lambda inputs: dict(zip(names, model(inputs).to_tuple(), strict=True))
 
@@ -70,12 +71,16 @@ def test_every_sharing_strategy(changes):
     model = make(**changes)
     assert_same_outputs(model)
     (content,) = onnx_files.convert(model).values()
-    weights = onnx.load_from_string(content).graph.initializer
-    shapes = {weight.name: weight.dims for weight in weights if "/" in weight.name}
+    constants = onnx.load_from_string(content).graph.initializer
+    shapes = {constant.name: tuple(constant.dims) for constant in constants}
+    variables = {name: tuple(each.shape) for name, each in model.named_variables().items()}
     # Each variable once, under its released name, whatever the number of layers that use it.
-    expected = {name: variable.shape for name, variable in model.named_variables().items()}
-    assert shapes == expected
-    assert len(content) < 4 * model.count_params() + 1000 * (9 + 24 * model.config.num_blocks) / 9
+    assert variables.items() <= shapes.items()
+    assert all(
+        name.startswith(("number_", "integers_", "first"))
+        for name in shapes.keys() - variables.keys()
+    )
+    assert len(content) < 4 * model.count_params() + 4000 * (1 + model.config.num_blocks)
 
 
 @pytest.mark.parametrize("activation", model_config.ACTIVATIONS)
@@ -131,8 +136,8 @@ def test_weights_that_do_not_fit_are_one_line(monkeypatch):
 
 
 def test_the_command_writes_it_with_what_it_needs(tmp_path, capfd):
-    spm = train_spm(tmp_path / "spm.model", ["a cat sat on the mat"] * 9, vocab_size=30)
-    model = heads.AlbertForPreTraining(CONFIG.replace(vocab_size=30), seed=3)
+    spm = train_spm(tmp_path / "spm.model", ["a cat sat on the mat"] * 9, vocab_size=16)
+    model = heads.AlbertForPreTraining(CONFIG.replace(vocab_size=16), seed=3)
     save_pretrained(model, tmp_path / "model", spm_model_file=spm)
     path = export_model(str(tmp_path / "model"), str(tmp_path / "out"), format="onnx")
     assert path == str(tmp_path / "out/model.onnx")
