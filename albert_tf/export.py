@@ -54,7 +54,7 @@ class ExportSettings(ModelUse):
     warmup: bool = setting(True, "Whether a SavedModel gets requests for a server to warm up with.")
     quantization: str = setting(
         "none",
-        "Weights of a TFLite file: float32, or int8 with float activations.",
+        "Weights of a TFLite file: float32, or int8; activations are then rounded to 8 bits before each product.",
         choices=("none", "dynamic_int8"),
     )
 

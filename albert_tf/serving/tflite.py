@@ -27,7 +27,8 @@ def convert(model: AlbertModel, length: int, quantization: str) -> bytes:
     Args:
       model: an `AlbertForPreTraining`, whose encoder is converted, or an `AlbertForSequenceClassification`.
       length: L, of the sequences that it takes; shorter ones are padded, with `input_mask` 0.
-      quantization: "none", or "dynamic_int8" for weights of a byte each and float activations.
+      quantization: "none", or "dynamic_int8" for weights of a byte each; before each product, activations are rounded
+        to 8 bits.
 
     Returns:
       A model whose signature `serving_default` maps `input_ids`, `input_mask` and `segment_ids`, int32 [1, L], to
