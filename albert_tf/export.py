@@ -1,4 +1,4 @@
-"""A model -> a SavedModel that takes strings, or a TFLite file.
+"""A model -> a SavedModel that takes strings, or a TFLite or ONNX file.
 
     albert-tf export runs/mrpc --output_dir=served/mrpc
 
@@ -7,6 +7,7 @@ A SavedModel has the layout of TensorFlow Serving. docs/serving.md describes the
 
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import os
 import tempfile
@@ -23,6 +24,8 @@ from albert_tf.text.tokenizer import Tokenizer
 # TensorFlow is imported by the functions that need it, so that a wrong flag is refused before.
 
 CONFIG, EXPORT = "albert_config.json", "export.json"
+# Formats, and the name of the file in --output_dir; a SavedModel is in a folder with the name of its version.
+_FILES = {"saved_model": "", "tflite": "model.tflite", "onnx": "model.onnx"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,13 +34,13 @@ class ExportSettings(ModelUse):
 
     output_dir: str = setting(
         "",
-        "Folder to write to; a SavedModel is written to its subfolder --version, a TFLite file to the folder.",
+        "Folder to write to; a SavedModel is written to its subfolder --version, other files to the folder.",
         required=True,
     )
     format: str = setting(
         "saved_model",
-        "A SavedModel that takes strings, or a TFLite file that takes ids.",
-        choices=("saved_model", "tflite"),
+        "A SavedModel that takes strings, or a TFLite or ONNX file that takes ids.",
+        choices=tuple(_FILES),
     )
     version: int = setting(
         1, "Version of a SavedModel; a server takes the highest.", minimum=1, maximum=LARGEST_INT64
@@ -51,7 +54,7 @@ class ExportSettings(ModelUse):
     warmup: bool = setting(True, "Whether a SavedModel gets requests for a server to warm up with.")
     quantization: str = setting(
         "none",
-        "Weights of a TFLite file: float32, or int8 with float activations.",
+        "Weights of a TFLite file: float32, or int8; activations are then rounded to 8 bits before each product.",
         choices=("none", "dynamic_int8"),
     )
 
@@ -60,11 +63,14 @@ class ExportSettings(ModelUse):
         foreign = {
             "saved_model": {"quantization": "none"},
             "tflite": {"version": 1, "dtype": "float32"},
+            "onnx": {"version": 1, "dtype": "float32", "quantization": "none"},
         }[self.format]
         for name, default in foreign.items():
             value = getattr(self, name)
             if value != default:
                 self.refuse(name, f"={value} contradicts --format={self.format}")
+        if self.format == "onnx" and not importlib.util.find_spec("onnx"):
+            self.refuse("format", "=onnx needs the package onnx: pip install onnx")
 
 
 def export_model(model: str, output_dir: str, **options: Any) -> str:
@@ -76,7 +82,7 @@ def export_model(model: str, output_dir: str, **options: Any) -> str:
       options: the other fields of `ExportSettings`.
 
     Returns:
-      The path of the SavedModel's folder, or of the TFLite file.
+      The path of the SavedModel's folder, or of the TFLite or ONNX file.
 
     Raises:
       UserError: an option is wrong, the model cannot be read, lacks its head or a vocabulary, or the output is there
@@ -92,8 +98,7 @@ def main(settings: ExportSettings) -> str:
     from albert_tf.serving import predictors
 
     settings.register_task()
-    name = str(settings.version) if settings.format == "saved_model" else "model.tflite"
-    path = os.path.join(settings.output_dir, name)
+    path = os.path.join(settings.output_dir, _FILES[settings.format] or str(settings.version))
     with _errors_named(path):
         files.remove_leftovers(settings.output_dir)  # also completes the version of a killed export
     if files.exists(path) and not settings.overwrite:
@@ -102,10 +107,10 @@ def main(settings: ExportSettings) -> str:
         )
     weights = pretrained.read_weights(settings.model)
     task = predictors.task_settings_of(weights, settings.max_seq_length)
-    if settings.format == "tflite":
-        _export_tflite(path, settings, weights, task)
-    else:
+    if settings.format == "saved_model":
         _export_saved_model(path, settings, weights, task)
+    else:
+        _export_files(path, settings, weights, task)
     return path
 
 
@@ -169,24 +174,20 @@ def _assets(config, about: Mapping[str, Any], tokenizer: Tokenizer | None) -> di
     return contents | ({tokenizer.file_name: tokenizer.content} if tokenizer else {})
 
 
-def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) -> None:
+def _export_files(path: str, settings: ExportSettings, weights, task: Mapping) -> None:
+    """Writes a TFLite file or ONNX files; before, their outputs are compared with the model's."""
     from albert_tf.formats import pretrained
-    from albert_tf.serving import tflite
+    from albert_tf.serving import comparison
 
     model, report = pretrained.build_model(weights, dtype="float32")
-    if any(name.startswith("bert/") for name in report.initialised):
-        raise UserError(
-            f"{weights.source}: its file has no values for the pooler, which a TFLite file needs; export"
-            " --format=saved_model"
-        )
-    with _errors_named(path):  # the converter uses the folder of temporary files
-        content = tflite.convert(model, task["max_seq_length"], settings.quantization)
-    difference = tflite.largest_difference(content, model, task["max_seq_length"])
-    if settings.quantization == "none" and not difference <= tflite.TOLERANCE:
+    with _errors_named(path):  # TensorFlow's converter uses the folder of temporary files
+        contents, difference = _files_of(model, report.initialised, settings, weights, task)
+    if settings.quantization == "none" and not difference <= comparison.TOLERANCE:
         raise UserError(
             f"{path}: not written, as its outputs differ from the model's by up to {difference:.1e}"
-            f" (at most {tflite.TOLERANCE:.0e} is right); export --format=saved_model"
+            f" (at most {comparison.TOLERANCE:.0e} is right); export --format=saved_model"
         )
+    sizes = ", ".join(f"{name} {len(content):,} bytes" for name, content in contents.items())
     vocabulary = settings.vocabulary_file or weights.vocabulary
     about = {
         "model_class": weights.model_class,
@@ -195,12 +196,37 @@ def _export_tflite(path: str, settings: ExportSettings, weights, task: Mapping) 
     }
     tokenizer = Tokenizer.from_file(vocabulary) if vocabulary else None
     with _errors_named(path):
-        contents = _assets(model.config, about, tokenizer) | {os.path.basename(path): content}
+        contents |= _assets(model.config, about, tokenizer)
         files.write_files(settings.output_dir, checksums.with_sums(contents))
     print(
-        f"{path}: {type(model).__name__}, {len(content):,} bytes, length {task['max_seq_length']};"
+        f"{path}: {type(model).__name__}, {sizes}, length {task['max_seq_length']};"
         f" outputs differ from the model's by up to {difference:.1e}"
     )
+
+
+def _files_of(
+    model, missing: list[str], settings: ExportSettings, weights, task: Mapping
+) -> tuple[dict[str, bytes], float]:
+    """Contents of TFLite or ONNX files by name, and the largest difference of their outputs from the model's."""
+    # The ONNX files of a pretrained model leave out what they lack.
+    leaves_out = settings.format == "onnx" and weights.model_class == "AlbertForPreTraining"
+    needs_pooler = model.uses_pooler and not leaves_out
+    if needs_pooler and any(name.startswith("bert/") for name in missing):
+        name = _FILES[settings.format]
+        raise UserError(
+            f"{weights.source}: its file has no values for the pooler, which {name} needs; export"
+            " --format=saved_model"
+        )
+    if settings.format == "onnx":
+        from albert_tf.serving import onnx_files
+
+        contents = onnx_files.convert(model, missing)
+        return contents, onnx_files.largest_difference(contents, model)
+    from albert_tf.serving import tflite
+
+    length = task["max_seq_length"]
+    content = tflite.convert(model, length, settings.quantization)
+    return {_FILES["tflite"]: content}, tflite.largest_difference(content, model, length)
 
 
 @contextlib.contextmanager

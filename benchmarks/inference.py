@@ -52,7 +52,7 @@ def answer(settings: BenchSettings, *, who: str) -> Values:
     return {"cells": cells}
 
 
-def _ids(settings: BenchSettings, batch: int, length: int) -> dict[str, np.ndarray]:
+def random_ids(settings: BenchSettings, batch: int, length: int) -> dict[str, np.ndarray]:
     """Random sequences without padding, int32 [B, L]."""
     vocab_size = files.read_json(f"{model_path(settings)}/config.json")["vocab_size"]
     ids = np.random.default_rng(1).integers(5, vocab_size, (batch, length)).astype(np.int32)
@@ -70,7 +70,7 @@ def _ours(settings: BenchSettings, *, from_strings: bool = False) -> Callable:
 
     def make_call(batch: int, length: int):
         work = (settings, batch, length)
-        inputs = {"texts": texts_of(*work)} if from_strings else _ids(*work)
+        inputs = {"texts": texts_of(*work)} if from_strings else random_ids(*work)
         tensors = {name: tf.constant(value) for name, value in inputs.items()}
         return lambda: function(**tensors)[output].numpy()
 
@@ -104,7 +104,7 @@ def _transformers(settings: BenchSettings) -> Callable:
     model = transformers.AlbertModel.from_pretrained(model_path(settings)).eval()
 
     def make_call(batch: int, length: int):
-        inputs = peers.transformers_inputs(_ids(settings, batch, length))
+        inputs = peers.transformers_inputs(random_ids(settings, batch, length))
 
         def call():
             with torch.inference_mode():
@@ -128,7 +128,7 @@ def _model_garden(settings: BenchSettings) -> Callable:
     )
 
     def make_call(batch: int, length: int):
-        inputs = peers.model_garden_inputs(_ids(settings, batch, length))
+        inputs = peers.model_garden_inputs(random_ids(settings, batch, length))
         tensors = [tf.constant(value) for value in inputs.values()]
         return lambda: run(*tensors).numpy()
 

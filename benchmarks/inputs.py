@@ -18,6 +18,18 @@ from albert_tf.core.errors import UserError
 from benchmarks.measure import BenchSettings, Measurement, Values
 
 TEXT, VOCABULARY, MODEL, EXPORT = "input.text", "input.vocabulary", "input.model", "input.export"
+# Other exports of the same model.
+BFLOAT16_EXPORT, ONNX_EXPORT = "input.export_bfloat16", "input.export_onnx"
+TFLITE_EXPORTS = {length: f"input.export_tflite_{length}" for length in (32, 128, 384)}
+_EXPORT_OPTIONS = {
+    EXPORT: {"max_seq_length": 512},
+    BFLOAT16_EXPORT: {"max_seq_length": 512, "dtype": "bfloat16"},
+    ONNX_EXPORT: {"format": "onnx"},
+    **{
+        name: {"max_seq_length": length, "format": "tflite", "quantization": "dynamic_int8"}
+        for length, name in TFLITE_EXPORTS.items()
+    },
+}
 RECORDS = {
     (length, kind): f"input.records.{length}.{kind}"
     for length in (512, 128)
@@ -57,9 +69,9 @@ def model_path(settings: BenchSettings) -> str:
     return str(settings.work / "classifier")
 
 
-def export_path(settings: BenchSettings) -> str:
-    """The same model as SavedModels: a folder with versions."""
-    return str(settings.work / "export")
+def export_path(settings: BenchSettings, name: str = EXPORT) -> str:
+    """The same model as an export: a folder with the versions of a SavedModel, or with files."""
+    return str(settings.work / name.removeprefix("input."))
 
 
 def record_flags(settings: BenchSettings, text: str, length: int) -> dict[str, Any]:
@@ -181,12 +193,12 @@ def make_model(settings: BenchSettings) -> Values:
     return {"parameters": model.count_params()}
 
 
-def make_export(settings: BenchSettings) -> Values:
+def make_export(settings: BenchSettings, *, name: str) -> Values:
     """Exports that classifier."""
     from albert_tf.export import export_model
 
-    path = export_path(settings)
-    export_model(model_path(settings), path, max_seq_length=512, overwrite=True)
+    path = export_path(settings, name)
+    export_model(model_path(settings), path, overwrite=True, **_EXPORT_OPTIONS[name])
     return {"path": path}
 
 
@@ -210,5 +222,8 @@ INPUTS = (
         for (length, kind), name in RECORDS.items()
     ),
     Measurement(MODEL, make_model, inputs=(VOCABULARY,)),
-    Measurement(EXPORT, make_export, inputs=(MODEL,)),
+    *(
+        Measurement(name, functools.partial(make_export, name=name), inputs=(MODEL,))
+        for name in _EXPORT_OPTIONS
+    ),
 )

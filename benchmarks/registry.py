@@ -1,6 +1,7 @@
 """All measurements in the order in which they are made: the most important first, in case the time is over."""
 
 from benchmarks import (
+    engines,
     fine_tuning,
     inference,
     input_pipeline,
@@ -17,6 +18,7 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     *preparation.MEASUREMENTS,
     *input_pipeline.MEASUREMENTS,
     *inference.MEASUREMENTS,
+    *engines.MEASUREMENTS,
     *fine_tuning.MEASUREMENTS,
     *training_step.MEMORY,
     *training_step.GROWTH,

@@ -16,7 +16,7 @@ import numpy as np
 from albert_tf.core import files, flags
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.tables import table
-from benchmarks import plots
+from benchmarks import engines, plots
 from benchmarks.measure import Values
 from benchmarks.peers import PEERS
 from benchmarks.preparation import ORIGINAL
@@ -50,6 +50,7 @@ def write(folder: pathlib.Path) -> None:
         "Input pipeline": input_pipeline,
         "Fine-tuning": fine_tuning,
         "Inference": inference,
+        "Inference engines": inference_engines,
         "Limits of the machine": limits,
         "How the cost grows": growth,
         "Left out, failed, not run": missing,
@@ -338,6 +339,28 @@ def inference(results: RunResults) -> list[str]:
         ]
         lines += ["", *table("over HTTP: texts a request | texts/s | ms", rows)]
     return lines
+
+
+def inference_engines(results: RunResults) -> list[str]:
+    """Latency of every export in the engines that run it."""
+    values_of = {who: results.values(f"engines.{who}") for who in engines.ENGINES}
+    sizes = [f"{batch}x{length}" for batch, length in engines.SIZES]
+    ours = values_of["saved_model"]
+    rows = []
+    for who, values in values_of.items():
+        if not values:
+            continue
+        cells = values["cells"]
+        times = (spread(cells[size], 1000) if size in cells else "" for size in sizes)
+        difference = ""
+        if ours and "sample" in values and values is not ours:
+            difference = f"{np.abs(np.subtract(values['sample'], ours['sample'])).max():.1e}"
+        rows.append(
+            (engines.ENGINES[who].title, *times, difference, gigabytes(values["peak_bytes"]))
+        )
+    columns = (*(size.replace("x", " x ") for size in sizes), "difference of logits", "memory, GB")
+    header = " | ".join(["batch x length: ms", *columns])
+    return table(header, rows) if rows else []
 
 
 def limits(results: RunResults) -> list[str]:

@@ -11,7 +11,7 @@ released checkpoints. Dropout is a function of a seed, so that a resumed run dra
 run.
 
 Source: paper, section 3; original modeling.py. Factorized embeddings (section 3.1) are `Embeddings`, of width E, and
-`projection`, from E to D. Cross-layer parameter sharing is `_blocks` and `_blocks_in_order`, by the groups of
+`projection`, from E to D. Cross-layer parameter sharing is `_blocks` and `blocks_in_order`, by the groups of
 `AlbertConfig`. The sentence-order loss is in `heads.py` and `tasks/pretraining/task.py`.
 """
 
@@ -288,7 +288,7 @@ class AlbertEncoder(tf_keras.Model):
     def _apply_blocks(self, hidden, mask, seed, plain: bool) -> list[tf.Tensor]:
         """Applies attention and feed-forward once for each layer; if all is shared, the same two blocks every time."""
         execution = operations if plain else kernels
-        attentions, ffns = self._blocks_in_order()
+        attentions, ffns = self.blocks_in_order()
         attention_weights = weights_of_each_use(attentions, plain=plain)
         ffn_weights = weights_of_each_use(ffns, plain=plain)
         outputs = []
@@ -300,7 +300,7 @@ class AlbertEncoder(tf_keras.Model):
             outputs.append(hidden)
         return outputs
 
-    def _blocks_in_order(self) -> tuple[list[AttentionBlock], list[FeedForwardBlock]]:
+    def blocks_in_order(self) -> tuple[list[AttentionBlock], list[FeedForwardBlock]]:
         """The blocks of every layer, with inner groups one after the other."""
         attentions, ffns = [], []
         for layer in range(self.config.num_hidden_layers):

@@ -46,7 +46,7 @@ def servable(
       The object to save, a reusable SavedModel as TF-Hub defines it: loaded, it can be called on a dictionary of ids
       with `training`, has `trainable_variables`, and `weights` by their released names. And its signatures.
     """
-    parts = _parts_without(missing)
+    parts = parts_without(missing)
     if make_signatures:
         text, own = make_signatures(model, tokenizer, task)
     elif isinstance(model, heads.AlbertForSpan | heads.AlbertForSpanOrNone):
@@ -76,8 +76,8 @@ def servable(
     return root, {"tokens": _tokens(model, parts), **own}
 
 
-def _parts_without(missing: Collection[str]) -> set[str]:
-    """The parts that have all their values, of those that some models on disk lack."""
+def parts_without(missing: Collection[str]) -> set[str]:
+    """The parts that have all their values, of those that some models on disk lack: "pooler", "mlm", "sop"."""
     prefixes = {
         "pooler": ("bert/pooler",),
         "mlm": ("cls/predictions",),

@@ -5,19 +5,19 @@ The caller tokenises texts, as SentencePiece is none of TFLite's own operations.
 
 import errno
 import tempfile
-import warnings
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
 
 from albert_tf.core import quiet
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.model import heads
 from albert_tf.model.heads import AlbertModel
+from albert_tf.serving import comparison
 from albert_tf.serving.signatures import TOKENS
 
-TOLERANCE = 1e-4  # of the outputs of a float32 file
 _NUM_TRIALS = 4
 
 
@@ -27,7 +27,8 @@ def convert(model: AlbertModel, length: int, quantization: str) -> bytes:
     Args:
       model: an `AlbertForPreTraining`, whose encoder is converted, or an `AlbertForSequenceClassification`.
       length: L, of the sequences that it takes; shorter ones are padded, with `input_mask` 0.
-      quantization: "none", or "dynamic_int8" for weights of a byte each and float activations.
+      quantization: "none", or "dynamic_int8" for weights of a byte each; before each product, activations are rounded
+        to 8 bits.
 
     Returns:
       A model whose signature `serving_default` maps `input_ids`, `input_mask` and `segment_ids`, int32 [1, L], to
@@ -48,7 +49,7 @@ def convert(model: AlbertModel, length: int, quantization: str) -> bytes:
     with quiet.silent():  # TFLite's notes
         content = converter.convert()
     # The converter hides that it cannot write its temporary files, and makes a file without a signature.
-    if not _interpreter(content).get_signature_list():
+    if not Interpreter(model_content=content).get_signature_list():
         folder = tempfile.gettempdir()
         raise OSError(errno.ENOSPC, "No space left for temporary files", folder)
     return content
@@ -78,41 +79,32 @@ def largest_difference(content: bytes, model: AlbertModel, length: int) -> float
       model: that it was made of.
       length: L, of its sequences.
     """
-    rng = np.random.default_rng(0)
-    run, outputs_of = runner(content), _outputs_of(model)
-    largest = 0.0
+    rng, run, outputs_of = np.random.default_rng(0), runner(content), _outputs_of(model)
+    differences = []
     for _ in range(_NUM_TRIALS):
-        mask = (np.arange(length) < rng.integers(2, length + 1)).astype(np.int32)[None]
-        ids = rng.integers(0, model.config.vocab_size, mask.shape).astype(np.int32) * mask
-        segments = (np.arange(length) > length // 2).astype(np.int32)[None] * mask
-        features = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
-        expected, outputs = outputs_of(**features), run(**features)
-        for name, array in expected.items():
-            # Unlike max, np.maximum keeps NaN.
-            largest = np.maximum(largest, np.max(np.abs(outputs[name] - array.numpy())))
-    return float(largest)
+        features = comparison.random_features(model, rng, 1, length)
+        expected = {name: value.numpy() for name, value in outputs_of(**features).items()}
+        differences.append(comparison.largest_difference(run(**features), expected))
+    return float(np.max(differences))
 
 
-def runner(content: bytes) -> Callable[..., dict[str, np.ndarray]]:
+def runner(content: bytes, num_threads: int = 1) -> Callable[..., dict[str, np.ndarray]]:
     """A file's signature as a function of arrays, by name.
+
+    Args:
+      content: of the file.
+      num_threads: of LiteRT, which runs it.
 
     Raises:
       UserError: the content is not that of a TFLite file.
     """
     try:
-        interpreter = _interpreter(content)
+        interpreter = Interpreter(model_content=content, num_threads=num_threads)
     except (ValueError, RuntimeError) as error:
         raise UserError(f"no usable TFLite file ({first_line(error)})") from None
 
     def run(**features: np.ndarray) -> dict[str, np.ndarray]:
-        with quiet.silent():  # TFLite's notes
+        with quiet.silent():  # LiteRT's notes
             return interpreter.get_signature_runner()(**features)
 
     return run
-
-
-def _interpreter(content: bytes) -> tf.lite.Interpreter:
-    with warnings.catch_warnings():
-        # TensorFlow's interpreter says that it will move to a package of its own.
-        warnings.filterwarnings("ignore", "(?s).*tf.lite.Interpreter is deprecated")
-        return tf.lite.Interpreter(model_content=content)

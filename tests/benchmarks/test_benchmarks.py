@@ -348,6 +348,26 @@ def test_the_table_says_what_was_reached_missed_and_left_out(tmp_path):
         assert f"]({name})" in text and (tmp_path / name).stat().st_size > 5000
 
 
+def test_engines_have_their_times_and_the_difference_of_their_logits():
+    sizes = ("1x32", "1x128", "8x32", "1x384")
+    cells = {size: timing(0.01 * number) for number, size in enumerate(sizes, 1)}
+    measurements = {
+        "engines.saved_model": done(cells=cells, sample=[[1.0, 2.0]]),
+        "engines.tflite_int8": done(cells={"1x32": timing(0.03)}, sample=[[1.0, 2.25]]),
+        "engines.openvino": {"status": "left out", "reason": "openvino is not installed"},
+    }
+    lines = report.inference_engines(run_results.RunResults({"measurements": measurements}))
+    assert len(lines) == 4
+    assert lines[2] == (
+        "| SavedModel, ids | 10.0 (9.00 to 11.0) | 20.0 (18.0 to 22.0) | 30.0 (27.0 to 33.0)"
+        " | 40.0 (36.0 to 44.0) |  | 2.00 |"
+    )
+    assert lines[3] == (
+        "| TFLite `dynamic_int8` in LiteRT | 30.0 (27.0 to 33.0) |  |  |  | 2.5e-01 | 2.00 |"
+    )
+    assert not report.inference_engines(run_results.RunResults({"measurements": {}}))
+
+
 def test_the_limit_between_the_repeats_counts():
     ours = RESULTS["measurements"]["training_step.8x512.float32.ours"]
     values = {**ours["values"], "limit": 400e9}

@@ -1,0 +1,396 @@
+"""Models as ONNX files, written operation by operation, so that weights which layers share are stored once.
+
+The graphs mirror `model/encoder.py` and `model/heads.py`, whose shape legend they use. Why no converter is used is in
+docs/architecture.md.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnx.reference
+import tensorflow as tf
+from onnx import TensorProto, helper, numpy_helper
+
+from albert_tf.core.errors import UserError
+from albert_tf.model import heads, operations
+from albert_tf.model.encoder import (
+    AlbertEncoder,
+    AttentionBlock,
+    Dense,
+    Embeddings,
+    FeedForwardBlock,
+    LayerNorm,
+)
+from albert_tf.model.heads import AlbertModel, ScoreHead
+from albert_tf.serving import comparison
+from albert_tf.serving.signatures import TOKENS, parts_without
+
+MODEL, MASKED_LM = "model.onnx", "masked_lm.onnx"
+OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the version of the format from its time
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")  # `TOKENS` as transformers names them
+# Operation and attributes by `AlbertConfig.hidden_act`.
+ACTIVATIONS = {
+    "gelu": ("Gelu", {"approximate": "tanh"}),
+    "relu": ("Relu", {}),
+    "tanh": ("Tanh", {}),
+    "linear": ("Identity", {}),
+}
+_MOST_BYTES = 2**31 - 2**20  # of the weights: a file must be smaller than 2 GiB
+
+# Our names of what `MODEL` gives for a pretrained model.
+_PRETRAINED_OUTPUTS = {
+    "last_hidden_state": "sequence_output",
+    "pooler_output": "pooled_output",
+    "sop_logits": "sentence_order_logits",
+}
+
+
+def convert(model: AlbertModel, missing: Collection[str] = ()) -> dict[str, bytes]:
+    """The contents of a model's ONNX files, by name.
+
+    Args:
+      model: any model of `heads.py`.
+      missing: released names of variables that have no trained values; outputs that need them are left out.
+
+    Returns:
+      `model.onnx`, which maps `INPUTS`, int64 [B, L] (multiple choice: [B, C, L]), and for an `AlbertForSpanOrNone`
+      also `p_mask`, to the outputs of the model's class; those of an `AlbertForPreTraining` are `last_hidden_state`
+      [B, L, D], `pooler_output` [B, D] and `sop_logits` [B, 2]. An `AlbertForPreTraining` also has `masked_lm.onnx`,
+      with `logits` [B, L, V] of every position.
+
+    Raises:
+      UserError: the weights do not fit into one file.
+    """
+    parts = parts_without(missing)
+    contents = {MODEL: _model_file(model, parts)}
+    if isinstance(model, heads.AlbertForPreTraining) and "mlm" in parts:
+        contents[MASKED_LM] = _masked_lm_file(model)
+    return contents
+
+
+def largest_difference(contents: Mapping[str, bytes], model: AlbertModel) -> float:
+    """The largest difference of files' outputs from their model's, on random sequences.
+
+    The files are run by the evaluator of the onnx package, which follows the standard to the letter, and is slow.
+
+    Args:
+      contents: what `convert` made of the model.
+      model: the model.
+    """
+    length = min(9, model.config.max_position_embeddings)
+    features = comparison.random_features(model, np.random.default_rng(0), 2, length)
+    differences = []
+    for name, content in contents.items():
+        evaluator = onnx.reference.ReferenceEvaluator(content)
+        arrays = evaluator.run(None, inputs_of(features))
+        found = dict(zip(evaluator.output_names, arrays, strict=True))
+        expected = expected_outputs(model, features, name)
+        differences.append(comparison.largest_difference(found, expected))
+    return float(np.max(differences))
+
+
+def inputs_of(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The inputs of a file for features of this project."""
+    renamed = dict(zip(TOKENS, INPUTS, strict=True))
+    return {
+        renamed.get(name, name): np.asarray(array, np.int64) for name, array in features.items()
+    }
+
+
+def expected_outputs(
+    model: AlbertModel, features: Mapping[str, np.ndarray], file: str = MODEL
+) -> dict[str, np.ndarray]:
+    """The model's own outputs under the names that one of its files gives them."""
+    if isinstance(model, heads.AlbertForPreTraining):
+        positions = np.broadcast_to(
+            np.arange(features["input_ids"].shape[1]), features["input_ids"].shape
+        )
+        outputs = model({**features, "masked_lm_positions": positions})
+        names = {"logits": "masked_lm_logits"} if file == MASKED_LM else _PRETRAINED_OUTPUTS
+        return {name: outputs[ours].numpy() for name, ours in names.items()}
+    return {name: tensor.numpy() for name, tensor in model(features).items()}
+
+
+# --- Graphs ---
+
+
+class _Graph:
+    """Nodes, weights and outputs of a graph in the making; a value is known by its name."""
+
+    def __init__(self, model: AlbertModel):
+        self.config = model.config
+        self._names = {variable.ref(): name for name, variable in model.named_variables().items()}
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: dict[str, onnx.TensorProto] = {}
+        self._outputs: list[onnx.ValueInfoProto] = []
+
+    def op(self, operation: str, *inputs: str, **attributes) -> str:
+        """The output of a new node."""
+        name = f"{operation}_{len(self._nodes)}"
+        self._nodes.append(helper.make_node(operation, inputs, [name], name=name, **attributes))
+        return name
+
+    def two(self, operation: str, *inputs: str, **attributes) -> list[str]:
+        """The outputs of a new node that has two."""
+        name = f"{operation}_{len(self._nodes)}"
+        outputs = [f"{name}_0", f"{name}_1"]
+        self._nodes.append(helper.make_node(operation, inputs, outputs, name=name, **attributes))
+        return outputs
+
+    def weight(self, variable: tf.Variable) -> str:
+        """A variable under its released name; each use after the first one refers to the first."""
+        return self._constant(self._names[variable.ref()], variable.numpy())
+
+    def number(self, value: float) -> str:
+        """A constant, float32."""
+        return self._constant(f"number_{value:g}", np.array(value, np.float32))
+
+    def integers(self, *values: int) -> str:
+        """A constant vector, int64."""
+        return self._constant("integers_" + "_".join(map(str, values)), np.array(values, np.int64))
+
+    def _constant(self, name: str, array: np.ndarray) -> str:
+        if name not in self._constants:
+            self._constants[name] = numpy_helper.from_array(array, name)
+        return name
+
+    def output(self, name: str, value: str, *dimensions: str | int, is_float: bool = True) -> None:
+        """Gives a value as an output, float32 or int64."""
+        self._nodes.append(helper.make_node("Identity", [value], [name], name=f"output_{name}"))
+        kind = TensorProto.FLOAT if is_float else TensorProto.INT64
+        self._outputs.append(helper.make_tensor_value_info(name, kind, dimensions))
+
+    def content(self, inputs: Mapping[str, Sequence[str]]) -> bytes:
+        """The file of this graph.
+
+        Args:
+          inputs: names of the dimensions of each input, int64.
+
+        Raises:
+          UserError: the weights do not fit into one file.
+        """
+        num_bytes = sum(len(constant.raw_data) for constant in self._constants.values())
+        if num_bytes > _MOST_BYTES:
+            raise UserError(
+                f"an ONNX file holds at most 2 GiB, and the weights have {num_bytes / 2**30:.1f} GiB; export"
+                " --format=saved_model"
+            )
+        infos = [
+            helper.make_tensor_value_info(name, TensorProto.INT64, dimensions)
+            for name, dimensions in inputs.items()
+        ]
+        constants = list(self._constants.values())
+        graph = helper.make_graph(self._nodes, "albert", infos, self._outputs, constants)
+        model = helper.make_model(
+            graph,
+            producer_name="albert-tf",
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            ir_version=IR_VERSION,
+        )
+        onnx.checker.check_model(model, full_check=True)
+        return model.SerializeToString()
+
+    # --- Layers ---
+
+    def dense(self, layer: Dense, value: str) -> str:
+        """[..., G] -> [..., F]; the layer without its activation."""
+        product = self.op("MatMul", value, self.weight(layer.kernel))
+        return self.op("Add", product, self.weight(layer.bias)) if layer.use_bias else product
+
+    def layer_norm(self, layer: LayerNorm, value: str) -> str:
+        """LayerNorm over the last axis."""
+        weights = self.weight(layer.gamma), self.weight(layer.beta)
+        return self.op("LayerNormalization", value, *weights, epsilon=layer.epsilon)
+
+    def activation(self, value: str) -> str:
+        """The activation of the configuration."""
+        operation, attributes = ACTIVATIONS[self.config.hidden_act]
+        return self.op(operation, value, **attributes)
+
+    def scores(self, head: ScoreHead, value: str) -> str:
+        """[..., D] -> [..., C]."""
+        weights_DC = self.op("Transpose", self.weight(head.output_weights), perm=[1, 0])
+        return self.op("Add", self.op("MatMul", value, weights_DC), self.weight(head.output_bias))
+
+    def without_last(self, value: str) -> str:
+        """[..., 1] -> [...]."""
+        return self.op("Squeeze", value, self.integers(-1))
+
+    def first(self, value_BLD: str) -> str:
+        """The vector of [CLS], [B, D]."""
+        index = self._constant("first", np.array(0, np.int64))
+        return self.op("Gather", value_BLD, index, axis=1)
+
+
+def _encoded(graph: _Graph, encoder: AlbertEncoder, ids: str, mask: str, segments: str) -> str:
+    """`sequence_output` [B, L, D] of int64 [B, L]."""
+    hidden = _embedded(graph, encoder.embeddings, ids, segments)
+    if encoder.projection is not None:
+        hidden = graph.dense(encoder.projection, hidden)
+    is_padding = graph.op("Sub", graph.number(1), graph.op("Cast", mask, to=TensorProto.FLOAT))
+    not_attended = operations.padding_mask(tf.zeros([1, 1])).bias().numpy().item()
+    bias_BM = graph.op("Mul", is_padding, graph.number(not_attended))
+    bias_B11M = graph.op("Unsqueeze", bias_BM, graph.integers(1, 2))
+    for attention, ffn in zip(*encoder.blocks_in_order(), strict=True):
+        hidden = _fed_forward(graph, ffn, _attended(graph, attention, hidden, bias_B11M))
+    return hidden
+
+
+def _embedded(graph: _Graph, layer: Embeddings, ids: str, segments: str) -> str:
+    words_BLE = graph.op("Gather", graph.weight(layer.word_embeddings), ids)
+    types_BLE = graph.op("Gather", graph.weight(layer.token_type_embeddings), segments)
+    zero, length = graph.integers(0), graph.op("Shape", ids, start=1)
+    table = graph.weight(layer.position_embeddings)
+    positions_LE = graph.op("Slice", table, zero, length, zero)
+    summed_BLE = graph.op("Add", graph.op("Add", words_BLE, types_BLE), positions_LE)
+    return graph.layer_norm(layer.layer_norm, summed_BLE)
+
+
+def _attended(graph: _Graph, block: AttentionBlock, hidden_BLD: str, bias_B11M: str) -> str:
+    config = graph.config
+    heads_shape = graph.integers(0, 0, config.num_attention_heads, config.head_size)
+
+    def split(layer: Dense, *order: int) -> str:
+        parts_BLNH = graph.op("Reshape", graph.dense(layer, hidden_BLD), heads_shape)
+        return graph.op("Transpose", parts_BLNH, perm=order)
+
+    query_BNLH, key_BNHM = split(block.query, 0, 2, 1, 3), split(block.key, 0, 2, 3, 1)
+    scaled_BNLH = graph.op("Mul", query_BNLH, graph.number(config.head_size**-0.5))
+    scores_BNLM = graph.op("Add", graph.op("MatMul", scaled_BNLH, key_BNHM), bias_B11M)
+    probabilities_BNLM = graph.op("Softmax", scores_BNLM, axis=-1)
+    context_BNLH = graph.op("MatMul", probabilities_BNLM, split(block.value, 0, 2, 1, 3))
+    context_BLNH = graph.op("Transpose", context_BNLH, perm=[0, 2, 1, 3])
+    context_BLD = graph.op("Reshape", context_BLNH, graph.integers(0, 0, config.hidden_size))
+    update_BLD = graph.dense(block.output_dense, context_BLD)
+    return graph.layer_norm(block.layer_norm, graph.op("Add", update_BLD, hidden_BLD))
+
+
+def _fed_forward(graph: _Graph, block: FeedForwardBlock, hidden_BLD: str) -> str:
+    inner_BLF = graph.activation(graph.dense(block.intermediate, hidden_BLD))
+    update_BLD = graph.dense(block.output_dense, inner_BLF)
+    return graph.layer_norm(block.layer_norm, graph.op("Add", update_BLD, hidden_BLD))
+
+
+# --- Outputs ---
+
+
+def _model_file(model: AlbertModel, parts: Collection[str]) -> bytes:
+    graph = _Graph(model)
+    inputs = dict.fromkeys(INPUTS, ["batch", "length"])
+    match model:
+        case heads.AlbertForPreTraining():
+            _add_pretrained(graph, model, parts)
+        case heads.AlbertForSequenceClassification():
+            logits_BC = graph.scores(model.head, _pooled(graph, model.encoder, INPUTS))
+            graph.output("logits", logits_BC, "batch", len(model.config.labels))
+        case heads.AlbertForTokenClassification():
+            logits_BLC = graph.scores(model.head, _encoded(graph, model.encoder, *INPUTS))
+            graph.output("logits", logits_BLC, "batch", "length", len(model.config.labels))
+        case heads.AlbertForMultipleChoice():
+            inputs = dict.fromkeys(INPUTS, ["batch", "choices", "length"])
+            _add_choices(graph, model)
+        case heads.AlbertForSpan():
+            scores_BL2 = graph.scores(model.head, _encoded(graph, model.encoder, *INPUTS))
+            parts = graph.two("Split", scores_BL2, num_outputs=2, axis=-1)
+            for name, part_BL1 in zip(("start_logits", "end_logits"), parts, strict=True):
+                graph.output(name, graph.without_last(part_BL1), "batch", "length")
+        case heads.AlbertForSpanOrNone():
+            inputs["p_mask"] = ["batch", "length"]
+            _add_span_or_none(graph, model)
+    return graph.content(inputs)
+
+
+def _masked_lm_file(model: heads.AlbertForPreTraining) -> bytes:
+    graph, config, head = _Graph(model), model.config, model.masked_lm_head
+    hidden_BLD = _encoded(graph, model.encoder, *INPUTS)
+    transformed_BLE = graph.activation(graph.dense(head.transform, hidden_BLD))
+    normed_BLE = graph.layer_norm(head.layer_norm, transformed_BLE)
+    # Gemm, unlike MatMul, takes the table as it is, but only matrices.
+    rows_XE = graph.op("Reshape", normed_BLE, graph.integers(-1, config.embedding_size))
+    table_VE = graph.weight(model.encoder.embeddings.word_embeddings)
+    logits_XV = graph.op("Gemm", rows_XE, table_VE, graph.weight(head.output_bias), transB=1)
+    length = graph.op("Shape", INPUTS[0], start=1)
+    shape = graph.op(
+        "Concat", graph.integers(-1), length, graph.integers(config.vocab_size), axis=0
+    )
+    logits_BLV = graph.op("Reshape", logits_XV, shape)
+    graph.output("logits", logits_BLV, "batch", "length", config.vocab_size)
+    return graph.content(dict.fromkeys(INPUTS, ["batch", "length"]))
+
+
+def _pooled(graph: _Graph, encoder: AlbertEncoder, ids: Sequence[str]) -> str:
+    """`pooled_output` [B, D] of the three inputs."""
+    return _pooled_of(graph, encoder, _encoded(graph, encoder, *ids))
+
+
+def _pooled_of(graph: _Graph, encoder: AlbertEncoder, hidden_BLD: str) -> str:
+    return graph.op("Tanh", graph.dense(encoder.pooler, graph.first(hidden_BLD)))
+
+
+def _add_pretrained(
+    graph: _Graph, model: heads.AlbertForPreTraining, parts: Collection[str]
+) -> None:
+    hidden_BLD, width = _encoded(graph, model.encoder, *INPUTS), model.config.hidden_size
+    graph.output("last_hidden_state", hidden_BLD, "batch", "length", width)
+    if "pooler" in parts:
+        pooled_BD = _pooled_of(graph, model.encoder, hidden_BLD)
+        graph.output("pooler_output", pooled_BD, "batch", width)
+        if "sop" in parts:
+            logits_B2 = graph.scores(model.sentence_order_head, pooled_BD)
+            graph.output("sop_logits", logits_B2, "batch", 2)
+
+
+def _add_choices(graph: _Graph, model: heads.AlbertForMultipleChoice) -> None:
+    length = graph.op("Shape", INPUTS[0], start=2)
+    shape = graph.op("Concat", graph.integers(-1), length, axis=0)
+    flat = [graph.op("Reshape", name, shape) for name in INPUTS]
+    scores_X1 = graph.scores(model.head, _pooled(graph, model.encoder, flat))
+    logits_BC = graph.op("Reshape", scores_X1, graph.op("Shape", INPUTS[0], end=2))
+    graph.output("logits", logits_BC, "batch", "choices")
+
+
+def _add_span_or_none(graph: _Graph, model: heads.AlbertForSpanOrNone) -> None:
+    """See `heads.AlbertForSpanOrNone.call`."""
+    hidden_BLD = _encoded(graph, model.encoder, *INPUTS)
+    mask_BL = graph.op("Cast", "p_mask", to=TensorProto.FLOAT)
+    allowed_BL = graph.op("Sub", graph.number(1), mask_BL)
+    penalty_BL = graph.op("Mul", mask_BL, graph.number(-1e30))
+
+    start_BL = graph.without_last(graph.dense(model.start, hidden_BLD))
+    start_BL = graph.op("Add", graph.op("Mul", start_BL, allowed_BL), penalty_BL)
+    start_log_probs_BL = graph.op("LogSoftmax", start_BL, axis=-1)
+    graph.output("start_log_probs", start_log_probs_BL, "batch", "length")
+
+    one = graph.integers(1)
+    probabilities_B1L = graph.op("Unsqueeze", graph.op("Softmax", start_BL, axis=-1), one)
+    start_BD = graph.op("Squeeze", graph.op("MatMul", probabilities_B1L, hidden_BLD), one)
+    both = graph.op("Concat", start_BD, graph.first(hidden_BLD), axis=-1)
+    joined_BD = graph.op("Tanh", graph.dense(model.answer_hidden, both))
+    graph.output("cls_logits", graph.without_last(graph.dense(model.answer, joined_BD)), "batch")
+
+    num_starts, num_ends = model.num_starts, model.num_ends
+    values, starts_BK = graph.two("TopK", start_log_probs_BL, graph.integers(num_starts))
+    graph.output("start_top_log_probs", values, "batch", num_starts)
+    graph.output("start_top_index", starts_BK, "batch", num_starts, is_float=False)
+
+    kernels = graph.two("Split", graph.weight(model.end_hidden.kernel), num_outputs=2, axis=0)
+    indices = graph.op("Unsqueeze", starts_BK, graph.integers(-1))
+    starts_BKD = graph.op("GatherND", hidden_BLD, indices, batch_dims=1)
+    of_position_B1LD = graph.op("Unsqueeze", graph.op("MatMul", hidden_BLD, kernels[0]), one)
+    of_start_BK1D = graph.op(
+        "Unsqueeze", graph.op("MatMul", starts_BKD, kernels[1]), graph.integers(2)
+    )
+    summed_BKLD = graph.op("Add", of_position_B1LD, of_start_BK1D)
+    biased_BKLD = graph.op("Add", summed_BKLD, graph.weight(model.end_hidden.bias))
+    normed_BKLD = graph.layer_norm(model.end_norm, graph.op("Tanh", biased_BKLD))
+    end_BKL = graph.without_last(graph.dense(model.end, normed_BKLD))
+    allowed_B1L, penalty_B1L = (graph.op("Unsqueeze", x, one) for x in (allowed_BL, penalty_BL))
+    end_BKL = graph.op("Add", graph.op("Mul", end_BKL, allowed_B1L), penalty_B1L)
+    ends = graph.op("LogSoftmax", end_BKL, axis=-1)
+    best = graph.two("TopK", ends, graph.integers(num_ends))
+    flat, total = graph.integers(0, num_starts * num_ends), num_starts * num_ends
+    for name, value in zip(("end_top_log_probs", "end_top_index"), best, strict=True):
+        is_float = name == "end_top_log_probs"
+        value = graph.op("Reshape", value, flat)
+        graph.output(name, value, "batch", total, is_float=is_float)
