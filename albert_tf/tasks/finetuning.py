@@ -1,5 +1,6 @@
 """The base of fine-tuning tasks: model and new head, vocabulary, features, the folder of the finished model."""
 
+import collections
 import dataclasses
 import io
 import math
@@ -377,6 +378,10 @@ class LabelTask(FineTuningTask):
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
         """The answers as a table with tabs (id, label, probability of every label), and the raw predictions."""
         answers = self._answers(members, "predict")
+        counts = collections.Counter(self.labels[answer] for answer in answers).most_common(10)
+        print(
+            "predicted " + ", ".join(f"{label}: {count:,}" for label, count in counts), flush=True
+        )
         ids = [item.id for item in self.items["predict"]]
         text = answer_rows(ids, self.labels, answers, averaged(members, "probabilities"))
         return {"predictions/predictions.tsv": text, **self._raw_file(members, "predict")}

@@ -54,6 +54,7 @@ class ClassifierConfig(FineTuningConfig):
         "",
         "Column with the names of the examples in predictions; by default the row number.",
         of_model="default",
+        changes_results=False,
     )
     kind: str = setting(
         "classification",

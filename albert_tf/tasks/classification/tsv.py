@@ -234,6 +234,7 @@ def read_own(
         words = [fields[column] for column in texts]
         examples.append(TextExample(name, *words, label=value, row=row))
     check_texts(examples, text_columns, table.source)
+    _warn_of_quotes(examples, table.source)
     return examples
 
 
@@ -246,6 +247,21 @@ def check_texts(examples: Sequence[TextExample], text_columns: Sequence[str], so
     for column, name in zip(text_columns, ("text_a", "text_b"), strict=False):
         if not any(getattr(example, name).strip() for example in examples):
             raise UserError(f"{source}: column {column!r} has no text in any row")
+
+
+def _warn_of_quotes(examples: Sequence[TextExample], source: str) -> None:
+    """Says so if a program that quotes texts seems to have written the file: '"He said ""no""."'."""
+    quoted = sum(
+        len(text) > 1 and text[0] == text[-1] == '"' and '""' in text[1:-1]
+        for example in examples
+        for text in (example.text_a, example.text_b or "")
+    )
+    if quoted >= max(2, len(examples) / 100):
+        print(
+            f"WARNING {source}: {quoted:,} texts are within quotes, which count as text here: write the file"
+            " without quoting",
+            flush=True,
+        )
 
 
 def find_labels(
