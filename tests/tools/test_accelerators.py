@@ -46,7 +46,7 @@ def about(request):
 def test_a_step_has_static_shapes_no_call_of_the_host_and_products_in_bfloat16(about):
     facts = check.static_facts(about)
     assert facts["broken"] == []
-    assert facts["large_products"]["bf16 x bf16"] > 0.9
+    assert facts["large_products"].keys() == {"bf16 x bf16"}
 
 
 def test_the_products_of_a_step_are_those_of_the_formula(about):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 _BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "f16": 2, "bf16": 2}
 _BYTES |= {"s32": 4, "u32": 4, "f32": 4, "s64": 8, "u64": 8, "f64": 8}
-_ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,]*)\](\{[^}]*\})?")
+_ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<=]*)\](\{[^}]*\})?")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*)$")
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$")
 _OPCODE = re.compile(r"\s([a-z][\w\-]*)\(")
@@ -101,13 +101,15 @@ class Module:
         """How often a loop's body runs: as the compiler says, or the limit of its condition."""
         if match := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.text):
             return int(match[1])
-        condition = self.computations[loop.called("condition")]
-        numbers = [
-            int(match[1])
-            for one in condition.values()
-            if (match := re.search(r"s32\[\](?:\{[^}]*\})? constant\((\d+)\)", one.text))
-        ]
-        return max(numbers, default=1)
+        return max(self._integers(loop.called("condition")), default=1)
+
+    def _integers(self, name: str) -> Iterator[int]:
+        """The constants of a computation and of those that it calls."""
+        for one in self.computations[name].values():
+            if match := re.match(r"s32\[\](?:\{[^}]*\})? constant\((\d+)\)", one.text):
+                yield int(match[1])
+            elif one.opcode == "call":
+                yield from self._integers(one.called("to_apply"))
 
     def all_instructions(self) -> Iterator[tuple[Computation, Instruction, int]]:
         """As `executed`, with what is inside fusions."""
@@ -218,7 +220,11 @@ def _instruction(name: str, text: str) -> Instruction:
     match = _OPCODE.search(text)
     opcode, start = (match[1], match.start()) if match else ("", len(text))
     results = tuple(
-        Array(dtype, tuple(int(one) for one in shape.split(",") if one), "S(" in (layout or ""))
+        Array(
+            dtype,
+            tuple(int(one.strip("<=")) for one in shape.split(",") if one),
+            "S(" in (layout or ""),
+        )
         for dtype, shape, layout in _ARRAY.findall(text[:start])
     )
     depth, end = 0, match.end() - 1 if match else len(text)
