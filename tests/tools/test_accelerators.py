@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -15,7 +16,10 @@ from tools.accelerators.chips import CHIPS, roofline
 from tools.accelerators.compile import GPUS, TPU_TOPOLOGIES
 from tools.accelerators.lower import StepSettings, lower
 
-PYTHON = os.environ.get("ALBERT_TEST_ACCELERATORS", ROOT / ".venv.accelerators/bin/python")
+PYTHON = ROOT / ".venv.accelerators/bin/python"
+needs_compilers = pytest.mark.skipif(
+    not PYTHON.exists(), reason="needs `make accelerator-check` once"
+)
 SMALL = TINY.replace(hidden_size=64, embedding_size=8, intermediate_size=96, vocab_size=40)
 STEPS = {
     "pretraining": {},
@@ -29,9 +33,9 @@ STEPS = {
 }
 
 
-@pytest.fixture(scope="module", params=STEPS.values(), ids=STEPS)
-def about(request):
-    """What is known about a lowered step of a small model."""
+@pytest.fixture(scope="module")
+def small_models():
+    """In the place of every model, a small one, whose attention takes blocks of one example."""
 
     def from_name(name, **_changes):
         rate = 0.1 if name == "with dropout" else 0.0
@@ -40,7 +44,13 @@ def about(request):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AlbertConfig, "from_name", from_name)
         patch.setitem(accelerators._BLOCK_BYTES, "TPU", 1)
-        return lower(StepSettings(batch=6, length=16, **request.param))[1]
+        yield
+
+
+@pytest.fixture(scope="module", params=STEPS.values(), ids=STEPS)
+def about(request, small_models):
+    """What is known about a lowered step of a small model."""
+    return lower(StepSettings(batch=6, length=16, **request.param))[1]
 
 
 def test_a_step_has_static_shapes_no_call_of_the_host_and_products_in_bfloat16(about):
@@ -169,14 +179,31 @@ def test_every_chip_can_be_compiled_for():
     assert roofline("v5e", 197e12, 819e9) == pytest.approx((1, 1))
 
 
-@pytest.mark.skipif(not os.path.exists(PYTHON), reason="needs `make accelerator-check` once")
+@needs_compilers
 def test_the_compiler_takes_a_step_and_recomputation_saves_memory(tmp_path):
     """The command itself, with the least step: 20 seconds."""
     output = tmp_path / "results.jsonl"
-    command = [ROOT / ".venv/bin/python", "-m", "tools.accelerators.check", "--chips=v5e"]
-    flags = ["--batches=8", "--lengths=128", f"--python={PYTHON}", f"--output_file={output}"]
+    command = [sys.executable, "-m", "tools.accelerators.check", "--chips=v5e"]
+    flags = ["--batches=8", "--lengths=128", f"--output_file={output}"]
     done = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("| yes |") == 2
     kept, recomputed = map(json.loads, output.read_text().splitlines())
     assert recomputed["peak_bytes"] < kept["peak_bytes"]
+
+
+@needs_compilers
+def test_a_step_run_by_jax_has_the_losses_of_tensorflow(small_models, tmp_path):
+    """On this machine's CPU; the program is for a GPU."""
+    hlo_bytes, known = lower(StepSettings(batch=6, length=16, target="GPU"), with_loss=True)
+    (tmp_path / "step.hlo").write_bytes(hlo_bytes)
+    (tmp_path / "step.json").write_text(json.dumps(known))
+    command = [PYTHON, ROOT / "tools/accelerators/run_step.py", tmp_path, "--steps=2"]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "masked_lm_loss" in done.stdout and "| albert-tf |" in done.stdout
+    known["pairs"]["masked_lm_loss"][0] *= 2
+    (tmp_path / "step.json").write_text(json.dumps(known))
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and "differs" in done.stderr

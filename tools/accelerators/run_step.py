@@ -39,6 +39,7 @@ class Step:
         import jax
         from jaxlib import _jax, xla_client
 
+        jax.config.update("jax_enable_x64", True)  # TensorFlow counts steps in int64
         self.about = json.loads((folder / "step.json").read_text())
         self.device = jax.devices()[0]
         features = values.of_features(self.about["features"], self.about["vocab_size"])
@@ -53,7 +54,7 @@ class Step:
 
     def __call__(self) -> dict[str, np.ndarray]:
         """A step; the (sum, count) of each loss and metric, before the update."""
-        results = self._program.execute_sharded([[one] for one in self._arguments])
+        results = self._program.execute_sharded(self._arguments)
         outputs = [arrays[0] for arrays in results.disassemble_into_single_device_arrays()]
         for argument, result in self._aliases.items():
             self._arguments[argument] = outputs[result]
