@@ -19,13 +19,13 @@ import functools
 import itertools
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tf_keras
 
 from albert_tf.core.errors import UserError
-from albert_tf.model import kernels, operations
+from albert_tf.model import accelerators, kernels, operations
 from albert_tf.model.config import AlbertConfig, shortened
 from albert_tf.model.weight_sharing import Weights, weights_of_each_use
 
@@ -107,7 +107,7 @@ class AttentionBlock(tf_keras.layers.Layer):
           mask: which positions attend to which, an `operations.AttentionMask`.
           weights: `weights_by_name()`, in the types that they are used in.
           seed: of the dropout; None drops nothing.
-          execution: `operations` or `kernels`.
+          execution: `operations`, `kernels` or `accelerators`.
 
         Returns:
           Hidden states [B, L, D] float32.
@@ -115,11 +115,8 @@ class AttentionBlock(tf_keras.layers.Layer):
         config = self.config
         projected_BLT = linear(hidden_BLD, weights["input_kernel"])
         bias_T, num_heads = weights["input_bias"], config.num_attention_heads
-        heads = execution.split_heads(projected_BLT, bias_T, num_heads)
         drop = dropout_function(config.attention_probs_dropout_prob, fold_seed(seed, 0))
-        context_BNLH = execution.attention(*heads, mask, drop=drop)
-        context_BLNH = tf.transpose(context_BNLH, [0, 2, 1, 3])
-        context_BLD = tf.reshape(context_BLNH, tf.shape(hidden_BLD))
+        context_BLD = execution.self_attention(projected_BLT, bias_T, num_heads, mask, drop)
         return execution.residual_norm(
             linear(context_BLD, weights["output_kernel"]),
             weights["output_bias"],
@@ -287,7 +284,9 @@ class AlbertEncoder(tf_keras.Model):
 
     def _apply_blocks(self, hidden, mask, seed, plain: bool) -> list[tf.Tensor]:
         """Applies attention and feed-forward once for each layer; if all is shared, the same two blocks every time."""
-        execution = operations if plain else kernels
+        on_cpu = kernels.target_device() == "CPU"
+        execution = operations if plain else kernels if on_cpu else accelerators
+        recomputed = tf.recompute_grad if on_cpu else accelerators.recomputed
         attentions, ffns = self.blocks_in_order()
         attention_weights = weights_of_each_use(attentions, plain=plain)
         ffn_weights = weights_of_each_use(ffns, plain=plain)
@@ -295,7 +294,7 @@ class AlbertEncoder(tf_keras.Model):
         for index, blocks in enumerate(zip(attentions, ffns, strict=True)):
             layer_seed = fold_seed(seed, 1 + index)
             layer = functools.partial(_layer, *blocks, mask, layer_seed, execution)
-            layer = tf.recompute_grad(layer) if self._recompute else layer
+            layer = recomputed(layer) if self._recompute else layer
             hidden = layer(hidden, attention_weights[index], ffn_weights[index])
             outputs.append(hidden)
         return outputs
@@ -456,11 +455,24 @@ def dropout(tensor: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor
     return tf.nn.experimental.stateless_dropout(tensor, rate, seed, rng_alg="philox")
 
 
-def dropout_function(
-    rate: float, seed: tf.Tensor | None
-) -> Callable[[tf.Tensor], tf.Tensor] | None:
+class Dropout(NamedTuple):
+    """`dropout` of a rate and seed, as a function of the tensor."""
+
+    rate: float
+    seed: tf.Tensor
+
+    def __call__(self, tensor: tf.Tensor) -> tf.Tensor:
+        """The tensor with dropout."""
+        return dropout(tensor, self.rate, self.seed)
+
+    def of_part(self, number: tf.Tensor | int) -> "Dropout":
+        """Dropout of a part of a tensor, by the part's number."""
+        return Dropout(self.rate, fold_seed(self.seed, number))
+
+
+def dropout_function(rate: float, seed: tf.Tensor | None) -> Dropout | None:
     """`dropout` of that rate and seed as a function of the tensor; None where it would do nothing."""
-    return None if seed is None or rate == 0.0 else lambda tensor: dropout(tensor, rate, seed)
+    return None if seed is None or rate == 0.0 else Dropout(rate, seed)
 
 
 def fold_seed(seed: tf.Tensor | None, site: int) -> tf.Tensor | None:

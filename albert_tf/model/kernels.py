@@ -26,7 +26,8 @@ def compiled(function: Callable) -> Callable:
 
     @functools.wraps(function, assigned=())
     def call(*args):
-        _discard_start_up_log()
+        if target_device() != "TPU":  # whose TensorFlow cannot compile for the CPU beside it
+            _discard_start_up_log()
         return kernel(*args)
 
     return call
@@ -57,10 +58,36 @@ def _discard_start_up_log() -> None:
         tf.function(tf.identity, jit_compile=True)(tf.zeros([]))
 
 
-@functools.cache
+_targets: list[str] = []  # of the blocks of `compiled_for` around
+
+
+@contextlib.contextmanager
+def compiled_for(device_type: str) -> Iterator[None]:
+    """In the block, steps are traced for devices of a type that this machine need not have.
+
+    Args:
+      device_type: "CPU", "GPU" or "TPU".
+    """
+    _targets.append(device_type)
+    try:
+        yield
+    finally:
+        _targets.pop()
+
+
+def target_device() -> str:
+    """The type of the devices that the step runs on; every choice that depends on the device asks this function."""
+    if _targets:
+        return _targets[-1]
+    if tf.distribute.has_strategy():
+        device = tf.distribute.get_strategy().extended.worker_devices[0]
+        return tf.DeviceSpec.from_string(device).device_type
+    types = {device.device_type for device in tf.config.list_logical_devices()}
+    return next((kind for kind in ("TPU", "GPU") if kind in types), "CPU")
+
+
 def _is_on_cpu() -> bool:
-    """Whether there are only CPUs; every choice that depends on the device asks this function."""
-    return all(device.device_type == "CPU" for device in tf.config.list_logical_devices())
+    return target_device() == "CPU"
 
 
 def _sum_of_rows(tensor: tf.Tensor) -> tf.Tensor:
@@ -126,6 +153,9 @@ def attention(
         return output_BNLH, gradient
 
     return function(query_BNLH, key_BNMH, value_BNMH)
+
+
+self_attention = functools.partial(operations.self_attention, split=split_heads, attend=attention)
 
 
 def _probabilities(query_BNLH, key_BNMH, mask: operations.AttentionMask):

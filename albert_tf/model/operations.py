@@ -80,6 +80,33 @@ def attention(query_BNLH, key_BNMH, value_BNMH, mask: AttentionMask, drop: Calla
     return tf.matmul(drop(probabilities_BNLM) if drop else probabilities_BNLM, value_BNMH)
 
 
+def self_attention(
+    projected_BLT,
+    bias_T,
+    num_heads: int,
+    mask: AttentionMask,
+    drop: Callable | None = None,
+    *,
+    split: Callable = split_heads,
+    attend: Callable = attention,
+) -> tf.Tensor:
+    """`attention` of all heads, [B, L, D], from the joint projection of query, key and value.
+
+    Args:
+      projected_BLT: see `split_heads`.
+      bias_T: see `split_heads`.
+      num_heads: N.
+      mask: which positions attend to which.
+      drop: dropout of a tensor; None drops nothing.
+      split: another form of `split_heads`.
+      attend: another form of `attention`.
+    """
+    context_BNLH = attend(*split(projected_BLT, bias_T, num_heads), mask, drop=drop)
+    length = projected_BLT.shape[1] or tf.shape(projected_BLT)[1]
+    context_BLNH = tf.transpose(context_BNLH, [0, 2, 1, 3])
+    return tf.reshape(context_BLNH, [-1, length, projected_BLT.shape[-1] // 3])
+
+
 def attention_probabilities(query_BNLH, key_BNMH, mask: AttentionMask) -> tf.Tensor:
     """softmax(query key / sqrt(H) + bias), [B, N, L, M]; in float32, then cast to the query's type."""
     scale = tf.cast(query_BNLH.shape[-1] ** -0.5, query_BNLH.dtype)

@@ -20,6 +20,7 @@ from albert_tf.formats import pretrained
 from albert_tf.formats.hugging_face import vocabulary_files
 from albert_tf.formats.model_card import Card
 from albert_tf.formats.weights import POOLER
+from albert_tf.model import kernels
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertModel
 from albert_tf.tasks import metrics, registry
@@ -265,7 +266,7 @@ class FineTuningTask(Task):
 
     def _buckets(self, table: FeatureTable) -> tuple[int, ...]:
         """Lengths to which batches are padded."""
-        on_tpu = bool(tf.config.list_logical_devices("TPU"))
+        on_tpu = kernels.target_device() == "TPU"
         num_buckets = self.config.length_buckets or (1 if on_tpu else 4)
         return lengths_to_pad_to(table.lengths, self.config.max_seq_length, num_buckets)
 

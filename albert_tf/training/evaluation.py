@@ -11,7 +11,7 @@ from albert_tf.data.datasets import EXAMPLE_INDEX, Data
 from albert_tf.training.accumulators import Accumulators, ratio_names
 from albert_tf.training.devices import num_workers
 from albert_tf.training.state import RunState
-from albert_tf.training.task import Predictions
+from albert_tf.training.task import Features, Predictions, Task
 
 
 class Evaluator(orbit.StandardEvaluator):
@@ -61,17 +61,9 @@ class Evaluator(orbit.StandardEvaluator):
     def eval_step(self, iterator):
         """Adds the losses and metrics of a global batch to the sums; returns its predictions."""
 
-        def device_step(features):
-            outputs = self._model(features, training=False)
-            predictions = dict(self._task.predictions(outputs, features))
-            if predictions:
-                predictions[EXAMPLE_INDEX] = features[EXAMPLE_INDEX]
-            if not self._has_labels:
-                return {}, predictions
-            losses = self._task.losses(outputs, features)
-            ratios = {**losses, **self._task.metrics(outputs, features)}
-            return {name: tf.stack(ratio) for name, ratio in ratios.items()}, predictions
-
+        device_step = functools.partial(
+            evaluation_step, self._task, self._model, has_labels=self._has_labels
+        )
         pairs, predictions = self.strategy.run(device_step, args=(next(iterator),))
         for name, pair in pairs.items():
             total = self.strategy.reduce(tf.distribute.ReduceOp.SUM, pair, axis=None)
@@ -90,6 +82,18 @@ class Evaluator(orbit.StandardEvaluator):
         if not self._has_labels:
             return {}
         return {**self._accumulators.results(), **self._task.evaluate([self.predictions])}
+
+
+def evaluation_step(task: Task, model, features: Features, *, has_labels: bool):
+    """The work of one device: (sum, count) pairs, float32 [2] each, without labels none; and predictions."""
+    outputs = model(features, training=False)
+    predictions = dict(task.predictions(outputs, features))
+    if predictions:
+        predictions[EXAMPLE_INDEX] = features[EXAMPLE_INDEX]
+    if not has_labels:
+        return {}, predictions
+    ratios = {**task.losses(outputs, features), **task.metrics(outputs, features)}
+    return {name: tf.stack(ratio) for name, ratio in ratios.items()}, predictions
 
 
 def in_example_order(steps: Sequence[Mapping[str, np.ndarray]], num_examples: int) -> Predictions:

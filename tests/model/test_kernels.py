@@ -17,10 +17,10 @@ def random(seed, *shape, dtype="float32"):
     return tf.cast(tf.constant(values), dtype)
 
 
-def values_and_gradients(function, *tensors):
+def values_and_gradients(function, *tensors, jit_compile=None):
     """The values of a function inside a graph, and its gradients for random upstream gradients; float32."""
 
-    @tf.function
+    @tf.function(jit_compile=jit_compile)
     def compute():
         with tf.GradientTape() as tape:
             tape.watch(tensors)
@@ -156,6 +156,30 @@ def test_softmax_in_bfloat16_rounds_once():
     np.testing.assert_allclose(
         tf.cast(actual, tf.float32), tf.cast(expected, tf.float32), rtol=0.02, atol=1e-6
     )
+
+
+def test_the_target_is_the_device_of_the_strategy_and_not_what_the_host_has(monkeypatch):
+    gpu = tf.config.LogicalDevice("/device:GPU:0", "GPU")
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind=None: [gpu])
+    assert kernels.target_device() == "GPU"
+    with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+        assert kernels.target_device() == "CPU"
+        with kernels.compiled_for("TPU"):
+            assert kernels.target_device() == "TPU"
+
+
+def test_nothing_is_compiled_for_the_host_of_a_tpu(monkeypatch):
+    """tensorflow-tpu has no XLA for the CPU beside it; such a kernel ended --tpu_name=local at its start."""
+
+    def start_up():
+        raise AssertionError("compiled for the CPU")
+
+    monkeypatch.setattr(kernels, "_discard_start_up_log", start_up)
+    double = kernels.compiled(lambda tensor: 2 * tensor)
+    with kernels.compiled_for("TPU"):
+        assert double(tf.constant(3)) == 6
+    with pytest.raises(AssertionError):
+        double(tf.constant(3))
 
 
 def test_training_and_inference_give_the_same():

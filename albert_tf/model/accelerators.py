@@ -1,0 +1,218 @@
+"""The operations of `operations.py` for TPUs and GPUs, where the memory and its traffic limit a training step.
+
+Attention works on blocks of a few heads, whose scores fit into the memory on the chip. It keeps neither scores nor
+probabilities nor dropout masks for the backward pass, which computes them again. An optimization barrier keeps XLA from
+merging the second computation with the first, and so from keeping its result.
+
+Shape legend: `encoder.py`; T query, key and value next to each other, 3 D; R examples and G heads of a
+block, W values of its heads.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from albert_tf.model import kernels, operations
+
+bias_activation = kernels.bias_activation
+
+# Of the scores of a block in float32: on a TPU they fit into the memory on the chip, on a GPU a kernel is large enough.
+_BLOCK_BYTES = {"TPU": 4 << 20, "GPU": 64 << 20}
+_LANES = 128  # the width of a TPU's registers, which parts of a tensor should be multiples of
+
+
+def self_attention(projected_BLT, bias_T, num_heads: int, mask, drop=None):
+    """See `operations.self_attention`; `drop` is an `encoder.Dropout`, and each block draws with a seed of its own."""
+    shape = projected_BLT.shape
+    if not shape.is_fully_defined():  # batches of a GPU may have several lengths
+        return kernels.self_attention(projected_BLT, bias_T, num_heads, mask, drop)
+    block = _block_of(shape, num_heads, _BLOCK_BYTES[kernels.target_device()])
+
+    @tf.custom_gradient
+    def function(biased_BLT):
+        context_BLD = _forward(biased_BLT, mask, drop, num_heads, block)
+
+        def gradient(upstream_BLD):
+            again_BLT, output_BLD, upstream_BLD = _barrier(biased_BLT, context_BLD, upstream_BLD)
+            return _backward(again_BLT, output_BLD, upstream_BLD, mask, drop, num_heads, block)
+
+        return context_BLD, gradient
+
+    return function(tf.nn.bias_add(projected_BLT, bias_T))
+
+
+@kernels.compiled
+def _barrier(*tensors):
+    """The tensors, which XLA takes for others."""
+    return gen_xla_ops.xla_optimization_barrier(input=tensors)
+
+
+def _block_of(shape, num_heads: int, most_bytes: int) -> tuple[int, int]:
+    """Number of examples R and of heads G of a block.
+
+    Args:
+      shape: of queries, keys and values, [B, L, T].
+      num_heads: N.
+      most_bytes: of the block's scores in float32, if that is possible.
+    """
+    batch, length, width = shape
+    most_heads = max(1, most_bytes // (4 * length**2))
+    if most_heads >= num_heads:
+        return max(rows for rows in _divisors(batch) if rows * num_heads <= most_heads), num_heads
+    head_size = width // (3 * num_heads)
+    aligned = [heads for heads in _divisors(num_heads) if heads * head_size % _LANES == 0]
+    fitting = [heads for heads in aligned if heads <= most_heads]
+    return 1, max(fitting, default=min(aligned, default=num_heads))
+
+
+def _divisors(number: int) -> list[int]:
+    return [one for one in range(1, number + 1) if number % one == 0]
+
+
+class _Blocks:
+    """The blocks of a tensor [B, L, T], for the body of a loop.
+
+    Args:
+      shape: of the tensor.
+      num_heads: N.
+      block: of `_block_of`.
+    """
+
+    def __init__(self, shape, num_heads: int, block: tuple[int, int]):
+        batch, self.length, width = shape
+        self.width, self.head_size = width // 3, width // (3 * num_heads)
+        self.rows, self.heads = block
+        self.groups = num_heads // self.heads
+        self.number = batch // self.rows * self.groups
+
+    def place(self, index, part: int = 0):
+        """Where a block begins; `part` is 0 for queries and results, 1 for keys, 2 for values."""
+        column = part * self.width + index % self.groups * self.heads * self.head_size
+        return tf.stack([index // self.groups * self.rows, 0, column])
+
+    def heads_of(self, tensor, index, part: int = 0):
+        """A block, [R, G, L, H]."""
+        size = [self.rows, self.length, self.heads * self.head_size]
+        block_RLW = tf.slice(tensor, self.place(index, part), size)
+        return tf.transpose(tf.reshape(block_RLW, [*size[:2], self.heads, -1]), [0, 2, 1, 3])
+
+    def mask_of(self, mask, index):
+        """The mask of a block."""
+        begin = index // self.groups * self.rows
+        return operations.AttentionMask(
+            *(
+                None if factor is None else tf.slice(factor, [begin, 0, 0], [self.rows, -1, -1])
+                for factor in mask
+            )
+        )
+
+    def put(self, tensor, block_RGLH, index, part: int = 0):
+        """The tensor with a block replaced."""
+        block_RLW = tf.reshape(tf.transpose(block_RGLH, [0, 2, 1, 3]), [self.rows, self.length, -1])
+        return gen_xla_ops.xla_dynamic_update_slice(tensor, block_RLW, self.place(index, part))
+
+    def loop(self, body: Callable, result):
+        """body(index, result) for every block, one after the other; the last result."""
+        if self.number == 1:
+            return body(tf.constant(0), result)
+        _, result = tf.while_loop(
+            lambda index, _: index < self.number,
+            lambda index, result: (index + 1, body(index, result)),
+            (tf.constant(0), result),
+            maximum_iterations=self.number,
+        )
+        return result
+
+
+@kernels.compiled
+def _forward(biased_BLT, mask, drop, num_heads: int, block):
+    """The context of every position, [B, L, D]."""
+    blocks = _Blocks(biased_BLT.shape, num_heads, block)
+
+    def body(index, context_BLD):
+        heads = [blocks.heads_of(biased_BLT, index, part) for part in range(3)]
+        drop_block = drop and drop.of_part(index)
+        context = operations.attention(*heads, blocks.mask_of(mask, index), drop_block)
+        return blocks.put(context_BLD, context, index)
+
+    return blocks.loop(body, _zeros_like(biased_BLT[..., : blocks.width]))
+
+
+@kernels.compiled
+def _backward(biased_BLT, output_BLD, upstream_BLD, mask, drop, num_heads: int, block):
+    """The gradient of the projections, [B, L, T]; see `kernels.attention`."""
+    blocks = _Blocks(biased_BLT.shape, num_heads, block)
+
+    def body(index, gradient_BLT):
+        query, key, value = (blocks.heads_of(biased_BLT, index, part) for part in range(3))
+        upstream, output = (blocks.heads_of(one, index) for one in (upstream_BLD, output_BLD))
+        probabilities = operations.attention_probabilities(query, key, blocks.mask_of(mask, index))
+        dropped = drop.of_part(index)(probabilities) if drop else probabilities
+        scores = kernels._gradient_of_scores(
+            probabilities,
+            dropped if drop else None,
+            tf.matmul(upstream, value, transpose_b=True),
+            upstream,
+            output,
+        )
+        parts = (
+            tf.matmul(scores, key),
+            tf.matmul(scores, query, transpose_a=True),
+            tf.matmul(dropped, upstream, transpose_a=True),
+        )
+        for part, gradient in enumerate(parts):
+            gradient_BLT = blocks.put(gradient_BLT, gradient, index, part)
+        return gradient_BLT
+
+    return blocks.loop(body, _zeros_like(biased_BLT))
+
+
+def _zeros_like(tensor):
+    """Zeros that are not folded into a constant of the program, as those of `tf.zeros` are."""
+    return tf.raw_ops.ZerosLike(x=tensor)
+
+
+def residual_norm(
+    update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon: float, drop=None
+) -> tf.Tensor:
+    """See `operations.residual_norm`; the backward pass draws the dropout mask again."""
+    drop = drop and _drawn_again(drop)
+    return kernels.residual_norm(update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon, drop)
+
+
+def _drawn_again(drop) -> Callable[[tf.Tensor], tf.Tensor]:
+    @tf.custom_gradient
+    def function(tensor):
+        def gradient(upstream):
+            upstream, seed = _barrier(upstream, drop.seed)
+            return drop._replace(seed=seed)(upstream)
+
+        return drop(tensor), gradient
+
+    return function
+
+
+def recomputed(function: Callable) -> Callable:
+    """The function, whose backward pass computes it again.
+
+    Args:
+      function: of a structure of tensors; gradients are for these arguments only.
+    """
+
+    def call(*arguments: Any):
+        @tf.custom_gradient
+        def flat(*tensors):
+            def gradient(upstream):
+                *again, upstream = _barrier(*tensors, upstream)
+                with tf.GradientTape() as tape:
+                    tape.watch(again)
+                    result = function(*tf.nest.pack_sequence_as(arguments, again))
+                return tape.gradient(result, again, upstream)
+
+            return function(*tf.nest.pack_sequence_as(arguments, tensors)), gradient
+
+        return flat(*tf.nest.flatten(arguments))
+
+    return call
