@@ -305,6 +305,7 @@ def write(
     task: Mapping[str, Any],
     *,
     tokenizer: Tokenizer | None = None,
+    cleaning: Mapping[str, bool],
     untrained: Collection[str] = (),
     card: str = "",
 ) -> None:
@@ -315,13 +316,14 @@ def write(
       folder: created if it does not exist; files of the same names are replaced once the new ones are complete.
       task: settings of the task that the model was fine-tuned for; empty for none.
       tokenizer: its vocabulary; None for none.
+      cleaning: `Tokenizer.cleaning` of its text.
       untrained: released names of variables that have no trained values; they are left out.
       card: content of README.md.
 
     Raises:
       OSError: a file cannot be written.
     """
-    contents = {}
+    contents = tokenizer_files.files_without_vocabulary(cleaning)
     special_ids = (0, 2, 3)
     if tokenizer:
         special_ids = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)

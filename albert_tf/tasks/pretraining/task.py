@@ -235,11 +235,11 @@ class PretrainingTask(Task):
             name for name in model.named_variables() if name.startswith("cls/seq_relationship/")
         ]
         cleaning = {name: metadata[name] for name in _CLEANING if name in metadata}
-        path = self.config.vocabulary_file
         pretrained.save_pretrained(
             model,
             folder,
-            spm_model_file=Tokenizer.from_file(path, **cleaning) if path else "",
+            spm_model_file=self.config.vocabulary_file,
+            **cleaning,
             untrained=[] if has_order else order_head,
             card=Card({"Data": data, **history}),
         )
