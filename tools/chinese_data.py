@@ -2,10 +2,11 @@
 
     python -m tools.chinese_data data/chinese data/tagging/msra_zh WORK
 
-Writes WORK/shopping/{train,dev}.tsv, 6,000 and 2,000 of the reviews with their category; WORK/{train,held_out}.txt, the
-text of pretraining, one sentence a line; and WORK/vocab.txt, those tokens of the Chinese vocabulary that the text has
-three times, and ASCII. No text of a development file is in the text of pretraining, nor one that differs from it in
-nothing but punctuation.
+Writes WORK/shopping/{train,dev}.tsv, 6,000 and 2,000 of the reviews with their category;
+WORK/{train,held_out}.txt, the text of pretraining, one sentence a line; and WORK/vocab.txt, those
+tokens of the Chinese vocabulary that the text has three times, and ASCII. No text of a development
+file of reviews is in the text of pretraining, nor one that differs from it in nothing but
+punctuation.
 """
 
 import argparse

@@ -1,8 +1,9 @@
 """Classification with TF-IDF and logistic regression, to compare `run_classifier.py --task_name=tsv` with.
 
-    python -m tools.text_baseline train.tsv dev.tsv --text_column=text_a --label_column=label --analyzer=char
+    python -m tools.text_baseline train.tsv dev.tsv --text_column=text_a --label_column=label
 
-The features are runs of one to three characters, which suits Chinese, or single words and pairs of words.
+The features are runs of one to three characters, which suits Chinese, or single words and pairs of
+words.
 """
 
 import argparse
