@@ -59,7 +59,7 @@ def main(settings: ConvertSettings) -> None:
         settings.output_dir,
         settings.format,
         Tokenizer.from_file(vocabulary, **weights.cleaning) if vocabulary else "",
-        do_lower_case=weights.cleaning["do_lower_case"],
+        **weights.cleaning,
         task=predictors.recorded_settings(weights),
         untrained=report.initialised,
         card=model_card.Card(text=definition.card if definition else None),

@@ -128,6 +128,21 @@ def test_the_model_says_so_in_every_layout(model, tokenizer, tmp_path):
         assert predictor.tokenizer.encode("Déjà") == tokenizer.encode("Déjà"), path
 
 
+@pytest.mark.parametrize("format", ["tf1", "hf"])
+@pytest.mark.parametrize("changes", [{"do_lower_case": False}, {"keep_accents": True}], ids=str)
+def test_a_folder_without_its_vocabulary_still_says_so(tmp_path, changes, format):
+    cleaning = {"do_lower_case": True, "keep_accents": False, **changes}
+    save_pretrained(AlbertForPreTraining(TINY), tmp_path / "a", format, **changes)
+    assert pretrained.read_weights(tmp_path / "a").cleaning == cleaning
+    for other in ("hf", "tf1"):
+        target = tmp_path / other
+        convert.main(
+            convert.ConvertSettings(model=str(tmp_path / "a"), output_dir=str(target), format=other)
+        )
+        write_vocabulary(without_checksums(target) / "vocab.txt")
+        assert pretrained.read_weights(target).cleaning == cleaning
+
+
 def test_the_export_keeps_accents(model, tokenizer, tmp_path):
     path = export_model(str(model), str(tmp_path), warmup=False)
     embed = tf.saved_model.load(path).signatures["embed"]

@@ -74,22 +74,17 @@ class Chain:
             *("--train_batch_size=4", "--num_train_steps=3", "--num_warmup_steps=1"),
         )
 
-    def fine_tune(self) -> None:
+    def fine_tune(self, runner: str, *flags: str) -> str:
+        """Fine-tunes the pretrained model for two steps; returns the run's folder."""
+        folder = str(self.folder / runner)
         fine_tune_here(
-            "classifier",
-            *(
-                "--task_name=tsv",
-                "--text_columns=text_a",
-                "--do_train",
-                "--do_eval",
-                "--num_workers=1",
-            ),
-            f"--train_file={self.folder / 'train.tsv'}",
-            f"--eval_file={self.folder / 'train.tsv'}",
+            runner,
+            *("--do_train", "--do_eval", "--num_workers=1", *flags),
             f"--init_checkpoint={self.folder / 'pretrained' / 'model'}",
-            f"--output_dir={self.folder / 'tuned'}",
+            f"--output_dir={folder}",
             *("--max_seq_length=31", "--train_batch_size=6", "--num_train_steps=2"),
         )
+        return folder
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +99,12 @@ def prepared(tmp_path_factory) -> Chain:
 def chain(prepared) -> Chain:
     """Also a pretrained and a fine-tuned model."""
     prepared.pretrain()
-    prepared.fine_tune()
+    prepared.fine_tune(
+        "classifier",
+        *("--task_name=tsv", "--text_columns=text_a"),
+        f"--train_file={prepared.folder / 'train.tsv'}",
+        f"--eval_file={prepared.folder / 'train.tsv'}",
+    )
     return prepared
 
 
@@ -158,7 +158,7 @@ def test_whole_words_are_masked(prepared, tmp_path):
 
 
 def test_models_carry_the_vocabulary(chain):
-    for run in ("pretrained", "tuned"):
+    for run in ("pretrained", "classifier"):
         folder = chain.folder / run / "model"
         assert (folder / "vocab.txt").read_bytes() == chain.tokenizer.content
         assert not (folder / "spiece.model").exists()
@@ -174,9 +174,9 @@ def test_models_carry_the_vocabulary(chain):
 
 def test_predictions_and_the_export_agree(chain, tmp_path):
     texts = [*SENTENCES, *CHINESE_LINES]
-    predictor = load_predictor(str(chain.folder / "tuned"))
+    predictor = load_predictor(str(chain.folder / "classifier"))
     answers = predictor.predict(texts)
-    path = export_model(str(chain.folder / "tuned"), str(tmp_path))
+    path = export_model(str(chain.folder / "classifier"), str(tmp_path))
     loaded = tf.saved_model.load(path)
     found = loaded.signatures["classify"](texts=tf.constant(texts))
     for answer, probabilities in zip(answers, found["probabilities"].numpy(), strict=True):
@@ -185,6 +185,103 @@ def test_predictions_and_the_export_agree(chain, tmp_path):
     assert pathlib.Path(info["vocab_file"].numpy().decode()).name == "vocab.txt"
     weights = pretrained.read_weights(path)
     assert pathlib.Path(weights.vocabulary).read_bytes() == chain.tokenizer.content
+
+
+# Texts that a model was not trained on: unknown characters, accents, words of several tokens, a long one.
+CONTEXTS = ["我喜欢南京的酒店，很好。", *CHINESE_LINES, "".join([*SENTENCES, *CHINESE_LINES])]
+
+
+def test_answers_are_cut_from_the_text(chain, tmp_path):
+    """SQuAD: the text of an answer is the context from start to end, in Python and in the export."""
+    paragraphs = [
+        {
+            "context": context,
+            "qas": [
+                {
+                    "id": f"{row}",
+                    "question": "喜欢南京？",
+                    "answers": [{"text": context[3:7], "answer_start": 3}],
+                }
+            ],
+        }
+        for row, context in enumerate(CONTEXTS)
+    ]
+    squad = {"version": "1.1", "data": [{"title": "南京", "paragraphs": paragraphs}]}
+    path = tmp_path / "squad.json"
+    path.write_text(json.dumps(squad), encoding="utf-8")
+    files = (f"--train_file={path}", f"--eval_file={path}", "--version=1.1")
+    folder = chain.fine_tune("squad", *files, "--doc_stride=9", "--max_query_length=8")
+    rows = [{"question": "南京 Café?", "context": context} for context in CONTEXTS]
+    answers = load_predictor(folder).predict(rows)
+    loaded = tf.saved_model.load(export_model(folder, str(tmp_path), warmup=False))
+    columns = {name: tf.constant([row[name] for row in rows]) for name in rows[0]}
+    found = loaded.signatures["serving_default"](**columns)
+    for place, (context, answer) in enumerate(zip(CONTEXTS, answers, strict=True)):
+        start, end, text = (found[name].numpy()[place] for name in ("start", "end", "text"))
+        assert answer["answer"] and answer["answer"] == context[answer["start"] : answer["end"]]
+        assert (answer["start"], answer["end"], answer["answer"]) == (start, end, text.decode())
+
+
+def test_options_are_chosen(chain, tmp_path):
+    """RACE: the same option in Python and in the export."""
+    passage = {
+        "id": "high1.txt",
+        "article": CONTEXTS[-1],
+        "questions": ["喜欢 _ ？", "何处去？"],
+        "options": [["酒店", "Café", "手机", "南京"], ["老城", "cat", "1,000", "好"]],
+        "answers": ["A", "D"],
+    }
+    write_files(
+        tmp_path, {f"RACE/{split}/high/1.txt": json.dumps(passage) for split in ("train", "dev")}
+    )
+    data = (f"--data_dir={tmp_path / 'RACE'}", "--level=high")
+    folder = chain.fine_tune("race", *data, "--max_qa_length=12")
+    rows = [
+        {"article": context, "question": "喜欢_？", "options": passage["options"][0]}
+        for context in CONTEXTS
+    ]
+    answers = load_predictor(folder).predict(rows)
+    loaded = tf.saved_model.load(export_model(folder, str(tmp_path), warmup=False))
+    names = {"context": "article", "question": "question", "options": "options"}
+    columns = {name: tf.constant([row[own] for row in rows]) for name, own in names.items()}
+    found = loaded.signatures["serving_default"](**columns)["probabilities"].numpy()
+    for answer, probabilities in zip(answers, found, strict=True):
+        np.testing.assert_allclose([*answer["probabilities"].values()], probabilities, atol=1e-5)
+
+
+def test_entities_are_cut_from_the_text(chain, tmp_path):
+    tags = {"南": "B-LOC", "京": "I-LOC"}
+    lines = [
+        "\n".join(f"{char}\t{tags.get(char, 'O')}" for char in text.replace(" ", ""))
+        for text in SENTENCES
+    ]
+    path = tmp_path / "train.conll"
+    path.write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+    files = (f"--train_file={path}", f"--eval_file={path}", "--word_separator=none")
+    folder = chain.fine_tune("tagger", *files, "--doc_stride=9")
+    answers = load_predictor(folder).predict(CONTEXTS)
+    loaded = tf.saved_model.load(export_model(folder, str(tmp_path), warmup=False))
+    found = loaded.signatures["serving_default"](texts=tf.constant(CONTEXTS))
+    for place, (context, answer) in enumerate(zip(CONTEXTS, answers, strict=True)):
+        entities = answer["entities"]
+        assert all(row["text"] == context[row["start"] : row["end"]] for row in entities)
+        columns = [found[name].numpy()[place] for name in ("label", "start", "end")]
+        spans = [(label.decode(), *span) for label, *span in zip(*columns, strict=True)]
+        spans = spans[: found["count"].numpy()[place]]
+        assert spans == [(row["label"], row["start"], row["end"]) for row in entities]
+    assert any(answer["entities"] for answer in answers)
+
+
+def test_a_fine_tuned_model_answers_alike_after_tf1_and_back(chain, tmp_path):
+    source = chain.folder / "classifier" / "model"
+    expected = load_predictor(str(source)).predict(CONTEXTS)
+    for format, path in (("tf1", source), ("hf", tmp_path / "tf1")):
+        convert.main(
+            convert.ConvertSettings(
+                model=str(path), output_dir=str(tmp_path / format), format=format
+            )
+        )
+        assert load_predictor(str(tmp_path / format)).predict(CONTEXTS) == expected
 
 
 def test_masks_are_filled_in_python_and_in_the_export(chain, tmp_path):

@@ -1,4 +1,4 @@
-"""Prints the table of docs/results/finetuning.md from the folders that tools/finetuning_runs.sh wrote.
+"""Prints the tables of docs/results/{finetuning,tagging,chinese}.md from what tools/finetuning_runs.sh wrote.
 
 python tools/finetuning_table.py RUNS
 """
@@ -20,6 +20,10 @@ METRICS = {
     "squad1.1": ["exact_match", "f1"],
     "squad2.0": ["exact", "f1", "f1_threshold_0"],
     "race": ["accuracy", "accuracy_middle", "accuracy_high"],
+    "wnut17": ["f1", "precision", "recall"],
+    "msra_zh": ["f1", "precision", "recall"],
+    "ChnSentiCorp": ["accuracy", "macro_f1"],
+    "shopping": ["accuracy", "macro_f1"],
 }
 
 

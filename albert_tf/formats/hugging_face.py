@@ -307,6 +307,7 @@ def write(
     task: Mapping[str, Any],
     *,
     tokenizer: Tokenizer | None = None,
+    cleaning: Mapping[str, bool],
     untrained: Collection[str] = (),
     card: str = "",
 ) -> None:
@@ -317,6 +318,7 @@ def write(
       folder: created if it does not exist; files of the same names are replaced once the new ones are complete.
       task: settings of the task that the model was fine-tuned for; empty for none.
       tokenizer: its vocabulary; None for none.
+      cleaning: `Tokenizer.cleaning` of its text.
       untrained: released names of variables that have no trained values; they are left out.
       card: content of README.md.
 
@@ -327,6 +329,7 @@ def write(
     if tokenizer:
         special_ids = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
     contents = vocabulary_files(tokenizer, model.config)
+    contents = contents or tokenizer_files.files_without_vocabulary(cleaning)
     left_out = {*untrained}
     if model.hf_architecture in _NO_POOLER:  # ours is not used
         left_out.update(POOLER)

@@ -204,10 +204,10 @@ def save_pretrained(
     format: str = "hf",
     spm_model_file: files.AnyPath | Tokenizer = "",
     *,
-    do_lower_case: bool = True,
     task: Mapping[str, Any] | None = None,
     untrained: Collection[str] = (),
     card: model_card.Card | None = None,
+    **cleaning: bool,
 ) -> None:
     """Writes a model as a folder that `load_pretrained` reads.
 
@@ -216,12 +216,13 @@ def save_pretrained(
       folder: created if it does not exist; files of the same names are replaced once the new ones are complete.
       format: "hf", the Hugging Face layout (config.json, model.safetensors), or "tf1", the released one
         (albert_config.json, model.ckpt-best.*).
-      spm_model_file: SentencePiece model or WordPiece vocabulary to copy into the folder; "" for none. A tokenizer, if
-        its text keeps accents.
-      do_lower_case: whether text is lower-cased; a tokenizer says so itself.
+      spm_model_file: SentencePiece model or WordPiece vocabulary to copy into the folder, or its tokenizer; "" for
+        none.
       task: settings of the task that the model was fine-tuned for, such as `max_seq_length`.
       untrained: released names of variables that have no trained values (`LoadReport.initialised`); they are left out.
       card: what the folder's README.md says besides the sizes.
+      cleaning: `do_lower_case` (default True) and `keep_accents` (default False) of the model's text, also where its
+        vocabulary is not given; a tokenizer says so itself.
 
     Raises:
       UserError: the format is unknown, the vocabulary cannot be read, or the folder cannot be written.
@@ -229,16 +230,24 @@ def save_pretrained(
     if format not in ("hf", "tf1"):
         raise UserError(f"format must be one of hf, tf1; got {format!r}")
     folder = str(folder)
+    cleaning = _cleaning(**cleaning)
     tokenizer = spm_model_file or None
-    if tokenizer and not isinstance(tokenizer, Tokenizer):
-        tokenizer = Tokenizer.from_file(tokenizer, do_lower_case=do_lower_case)
-    settings: dict[str, Any] = {"tokenizer": tokenizer, "untrained": untrained}
+    if isinstance(tokenizer, Tokenizer):
+        cleaning = tokenizer.cleaning
+    elif tokenizer:
+        tokenizer = Tokenizer.from_file(tokenizer, **cleaning)
+    settings = {"tokenizer": tokenizer, "cleaning": cleaning, "untrained": untrained}
     try:
         if format == "hf":
             title, card = model_card.title_of(folder), card or model_card.Card()
             text = model_card.model_card(model, title, card.sections, card.text)
             hugging_face.write(model, folder, task or {}, card=text, **settings)
         else:
-            tf1.write(model, folder, task or {}, do_lower_case=do_lower_case, **settings)
+            tf1.write(model, folder, task or {}, **settings)
     except (OSError, safetensors.SafetensorError, tf.errors.OpError) as error:
         raise UserError(f"{folder}: the model cannot be written ({first_line(error)})") from None
+
+
+def _cleaning(*, do_lower_case: bool = True, keep_accents: bool = False) -> dict[str, bool]:
+    """`Tokenizer.cleaning`, complete."""
+    return {"do_lower_case": do_lower_case, "keep_accents": keep_accents}

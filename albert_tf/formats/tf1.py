@@ -65,7 +65,7 @@ def write(
     task: Mapping[str, Any],
     *,
     tokenizer: Tokenizer | None = None,
-    do_lower_case: bool = True,
+    cleaning: Mapping[str, bool],
     untrained: Collection[str] = (),
 ) -> None:
     """Writes a model's variables under the original's names, its configuration and vocabulary.
@@ -75,7 +75,7 @@ def write(
       folder: created if it does not exist; files of the same names are replaced once the new ones are complete.
       task: settings of the task that the model was fine-tuned for; empty for none.
       tokenizer: its vocabulary; None for none.
-      do_lower_case: whether its text is lower-cased, if there is no vocabulary.
+      cleaning: `Tokenizer.cleaning` of its text.
       untrained: released names of variables that have no trained values; they are left out.
 
     Raises:
@@ -91,7 +91,7 @@ def write(
     variables = {name: value for name, value in variables.items() if name not in untrained}
     own = {
         "model_class": type(model).__name__,
-        **(tokenizer.cleaning if tokenizer else {"do_lower_case": do_lower_case}),
+        **cleaning,
         "task": dict(task),
         **({"left_out": sorted(untrained)} if untrained else {}),
     }

@@ -13,7 +13,7 @@ import itertools
 import json
 import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
@@ -26,6 +26,7 @@ TOKENIZER, SETTINGS = "tokenizer.json", TOKENIZER_SETTINGS
 
 # Sigma after a letter that has a case, and before none, as `str.lower` finds it.
 _FINAL_SIGMA = r"(?<=\p{L})Σ(?!\p{L})"
+_BYTES = {"type": "ByteFallback"}
 _NEVER = -100.0  # added to the score of a token that must not be chosen
 _SPECIAL = {"pad_token": "pad_id", "unk_token": "unk_id", "cls_token": "cls_id"}
 _SPECIAL |= {"sep_token": "sep_id", "mask_token": "mask_id"}
@@ -70,6 +71,19 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
     return contents
 
 
+def files_without_vocabulary(cleaning: Mapping[str, bool]) -> dict[str, bytes]:
+    """The settings for a vocabulary of either kind that is put there later; no file where they are the usual ones.
+
+    Args:
+      cleaning: `Tokenizer.cleaning`.
+    """
+    if cleaning["do_lower_case"] and not cleaning["keep_accents"]:
+        return {}
+    strip_accents = False if cleaning["keep_accents"] else None
+    settings = {**cleaning, "strip_accents": strip_accents}
+    return {SETTINGS: json.dumps(settings, indent=2).encode() + b"\n"}
+
+
 def _special_ids(tokenizer: Tokenizer) -> dict[str, int]:
     """The library's name of each special token -> its id."""
     return {name: getattr(tokenizer, id) for name, id in _SPECIAL.items()}
@@ -97,15 +111,18 @@ def _tokenizer_json(parts: dict[str, Any], special_ids: dict[str, int]) -> bytes
 def _unigram_parts(model: ModelProto, tokenizer: Tokenizer) -> dict[str, Any]:
     """The parts of `tokenizer.json` for a SentencePiece model; empty if it is no unigram model."""
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
-    if trainer.model_type != TrainerSpec.UNIGRAM or trainer.byte_fallback:
+    if trainer.model_type != TrainerSpec.UNIGRAM:
         return {}
     scheme = "always" if normalizer.add_dummy_prefix else "never"
     words = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": True}
-    unigrams = {"unk_id": tokenizer.unk_id, "vocab": _scores(model), "byte_fallback": False}
+    has_bytes = any(piece.type == ModelProto.SentencePiece.BYTE for piece in model.pieces)
+    unigrams = {"unk_id": tokenizer.unk_id, "vocab": _scores(model), "byte_fallback": has_bytes}
     return {
         "normalizers": _cleaning(normalizer, tokenizer),
         "pre_tokenizer": words,
-        "decoder": words,
+        "decoder": {"type": "Sequence", "decoders": [_BYTES, {"type": "Fuse"}, words]}
+        if has_bytes
+        else words,
         "model": {"type": "Unigram", **unigrams},
     }
 
@@ -114,8 +131,7 @@ def _wordpiece_parts(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
     """The parts of `tokenizer.json` for a WordPiece vocabulary: the steps of `wordpiece.split_words`."""
     steps = [_remove(wordpiece.is_removed)]
     if tokenizer.do_lower_case:
-        # The library's lower case does not know the sigma at the end of a word.
-        steps += [_replace(_FINAL_SIGMA, "ς"), {"type": "Lowercase"}]
+        steps += _lower_case()
     if tokenizer.do_lower_case and not tokenizer.keep_accents:
         steps += [{"type": "NFD"}, _remove(wordpiece.is_accent)]
     splits = [
@@ -161,14 +177,21 @@ def _cleaning(normalizer: NormalizerSpec, tokenizer: Tokenizer) -> list[dict[str
     if not tokenizer.keep_accents:
         steps += [{"type": "NFKD"}, _remove(_is_combining)]
     if tokenizer.do_lower_case:
-        steps.append({"type": "Lowercase"})
+        steps += _lower_case()
     if normalizer.precompiled_charsmap:
+        # The library applies the table to single characters and short groups, so that it composes no Korean syllables.
+        steps += [{"type": "NFC"}] if "nfkc" in normalizer.name else []
         table = base64.b64encode(normalizer.precompiled_charsmap).decode()
         steps.append({"type": "Precompiled", "precompiled_charsmap": table})
     if normalizer.remove_extra_whitespaces:
         steps.append(_replace(" {2,}", " "))
         steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
     return steps
+
+
+def _lower_case() -> list[dict[str, Any]]:
+    """The library's lower case does not know the sigma at the end of a word."""
+    return [_replace(_FINAL_SIGMA, "ς"), {"type": "Lowercase"}]
 
 
 def _replace(pattern: str, content: str) -> dict[str, Any]:
@@ -200,7 +223,10 @@ def _escaped(char: str) -> str:
 
 
 def _scores(model: ModelProto) -> list[tuple[str, float]]:
-    """Tokens and scores; a token that ends in a digit and a comma is never chosen, which gives "▁1999" ","."""
+    """Tokens and scores; a token that ends in a digit and a comma is never chosen, which gives "▁1999" ",".
+
+    A byte is not chosen for its name, the text "<0xE4>", if the model knows the characters of this text.
+    """
     kinds = ModelProto.SentencePiece
     best = max(piece.score for piece in model.pieces if piece.type == kinds.NORMAL)
     scores = []
@@ -208,7 +234,7 @@ def _scores(model: ModelProto) -> list[tuple[str, float]]:
         token, score = piece.piece, piece.score
         if piece.type == kinds.USER_DEFINED:
             score = len(token.encode()) * best - 0.1  # as in SentencePiece, unigram_model.cc
-        elif token[-2:-1].isdigit() and token.endswith(","):
+        elif piece.type == kinds.BYTE or (token[-2:-1].isdigit() and token.endswith(",")):
             score += _NEVER
         scores.append((token, score))
     return scores

@@ -204,6 +204,9 @@ class AlbertConfig(Settings):
         for key, value in values.items():
             if key in known:
                 own[key] = renamed.get(str(value), value) if key == "hidden_act" else value
+            elif key == "id2label" and isinstance(value, dict):
+                # A file has strings; transformers' own `to_dict` has integers.
+                foreign[key] = {str(number): name for number, name in value.items()}
             elif key in foreign_keys or str(key).startswith("_"):
                 foreign[key] = value
             else:

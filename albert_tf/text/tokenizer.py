@@ -31,7 +31,7 @@ from albert_tf.core.files import AnyPath, read_bytes
 from albert_tf.text import wordpiece
 
 MARKER = "▁"  # U+2581: SentencePiece writes it for the space before a word
-NO_BYTE_FALLBACK = "offsets need a SentencePiece model trained without byte_fallback"
+NO_BYTE_FALLBACK = "offsets in an export need a SentencePiece model trained without byte_fallback"
 WORD_START_RULES = ("original", "marker")
 _WORD = re.compile(r"\S+")  # splits where str.split() does
 _NOT_ASCII = re.compile("[^\x00-\x7f]+")
@@ -255,8 +255,8 @@ class Tokenizer(abc.ABC):
 
         Spans neither begin nor end in white space. A token without text (the marker alone) has an empty span,
         where the next token's text begins. Characters that leave no trace in any token (accents, zero-width
-        characters) belong to the character before. All tokens of a single character ("½" is "1", "⁄" and "2")
-        have that character's span.
+        characters) belong to the character before. All tokens of a single character ("½" is "1", "⁄" and "2"; or
+        the bytes of a model trained with byte_fallback) have that character's span.
 
         Args:
           text: the text as the user wrote it, before any cleaning.
@@ -266,12 +266,8 @@ class Tokenizer(abc.ABC):
 
         Raises:
           TypeError: `text` is not a str.
-          UserError: the model breaks characters into bytes (trained with byte_fallback).
         """
         ids, lengths, char_spans = self._encode_with_lengths(text)
-        if sum(lengths) != len(char_spans):
-            raise UserError(NO_BYTE_FALLBACK)
-
         spans = []
         first = 0
         for length in lengths:
@@ -424,6 +420,8 @@ class SentencePieceTokenizer(Tokenizer):
         return self._processor.normalize(cleaned)
 
     def _is_word_start(self, token: str, rule: str) -> bool:
+        if self._processor.is_byte(self.piece_to_id(token)) and is_inside_character(token):
+            return False
         return is_word_start(token) if rule == "original" else token.startswith(MARKER)
 
     def replacement_table(self) -> "Replacements":
@@ -450,7 +448,14 @@ class SentencePieceTokenizer(Tokenizer):
         cleaned, origins = clean_with_origins(text, **self.cleaning)
         ids, tokens = self._encode_with_tokens(cleaned)
         lengths = list(map(visible_length, tokens))
-        return ids, lengths, self._visible_char_spans(cleaned, origins)
+        spans = self._visible_char_spans(cleaned, origins)
+        for place, id in enumerate(ids):
+            if self._processor.is_byte(id):
+                lengths[place] = 1
+                if is_inside_character(tokens[place]):  # another token of the same character
+                    first = sum(lengths[:place])
+                    spans.insert(first, spans[first - 1])
+        return ids, lengths, spans
 
     def _decode(self, ids: list[int]) -> str:
         return self._processor.decode(ids)
@@ -516,6 +521,11 @@ class Replacements(NamedTuple):
 def visible_length(token: str) -> int:
     """Characters of a token without markers."""
     return len(token.replace(MARKER, ""))
+
+
+def is_inside_character(byte_token: str) -> bool:
+    """Whether a byte such as "<0xA4>" is not the first one of a character in UTF-8."""
+    return int(byte_token[1:-1], 16) & 0xC0 == 0x80
 
 
 def _ends_in_digit_comma(token: str) -> bool:

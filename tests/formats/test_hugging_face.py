@@ -26,7 +26,9 @@ from tests.helpers import (
     random_features,
     train_spm,
     without_checksums,
+    write_files,
 )
+from tests.text.texts import LINES, train, write_vocabulary
 
 PEER_OUTPUTS = ROOT / "tests" / "peer_outputs"
 TOLERANCE = 1e-5
@@ -559,6 +561,41 @@ def test_transformers_tokenises_as_we_do(tmp_path, vocabulary):
     ]
     assert pair["token_type_ids"] == [0] * (len(first) + 2) + [1] * (len(second) + 1)
     assert theirs.model_max_length == 17
+
+
+# Without special tokens, which transformers finds in text, and without digits that have two splits of the same score.
+PLAIN_LINES = [line for line in LINES if not set(line) & set("[0123456789")]
+PLAIN_LINES += [
+    *("서울의 날씨, 각힣", "ΟΔΟΣ ΣΑΣ. Σ Σα αΣ", "é e\u0301\u0302t", "我喜欢 unaffable 的 Café"),
+]
+
+
+@pytest.mark.parametrize("keep_accents", [False, True], ids=["plain", "accents"])
+@pytest.mark.parametrize("lower", [True, False], ids=["lower", "cased"])
+@pytest.mark.parametrize("kind", ["unigram", "bytes", "wordpiece"])
+def test_transformers_reads_every_kind_of_vocabulary(tmp_path, kind, lower, keep_accents):
+    transformers = pytest.importorskip("transformers")
+    if kind == "wordpiece":
+        path = write_vocabulary(tmp_path / "vocab.txt")
+    else:
+        path = train(tmp_path / "a.model", byte_fallback=kind == "bytes", vocab_size=450)
+    tokenizer = Tokenizer.from_file(path, do_lower_case=lower, keep_accents=keep_accents)
+    contents = {**tokenizer_files(tokenizer, 17), "config.json": b'{"model_type": "albert"}'}
+    write_files(tmp_path / "model", contents)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    for text in PLAIN_LINES:
+        assert theirs(text, add_special_tokens=False)["input_ids"] == tokenizer.encode(text), text
+
+
+def test_the_tokens_of_bytes_are_used_for_unknown_characters_only(tmp_path):
+    path = train(tmp_path / "bytes.model", byte_fallback=True, vocab_size=450)
+    content = tokenizer_files(Tokenizer.from_file(path), max_length=17)
+    parts = json.loads(content["tokenizer.json"])
+    assert parts["model"]["byte_fallback"] is True
+    scores = dict(parts["model"]["vocab"])
+    assert scores["<0xE4>"] < -99 < scores["▁the"]
+    steps = [step["type"] for step in parts["normalizer"]["normalizers"]]
+    assert steps.index("NFC") == steps.index("Precompiled") - 1
 
 
 def test_transformers_tokenises_real_text_as_we_do(tmp_path, real_data, released_model_file):

@@ -54,6 +54,16 @@ def test_a_released_file_is_read_and_written(tmp_path):
     assert AlbertConfig.from_json_file(path) == config
 
 
+def test_labels_may_have_numbers_as_keys():
+    """As in the `to_dict` of transformers; a file has strings."""
+    labels = {"id2label": {0: "bad", 1: "good", 2: "mixed"}}
+    config = AlbertConfig.from_dict({**SMALL, **labels})
+    assert config.labels == ("bad", "good", "mixed")
+    assert AlbertConfig.from_dict(json.loads(config.to_json_string())) == config
+    with pytest.raises(UserError, match="id2label must give a name to each of"):
+        AlbertConfig.from_dict({**SMALL, "id2label": {1: "bad", 2: "good"}})
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -236,7 +236,10 @@ def test_tokens_of_one_character_share_its_span(tokenizer):
     assert spans[-1][1] == 2
 
 
-def check_offsets(tokenizer, model_file, text, shared_characters="½⅓⅔¼⅞…™℃ﬁﬂ①②"):
+SHARED = "½⅓⅔¼⅞…™℃ﬁﬂ①②"  # by several tokens
+
+
+def check_offsets(tokenizer, model_file, text, shared_characters=SHARED):
     """Every span holds its piece's text; together, in order, they hold all that the model sees."""
     ids, spans = tokenizer.encode_with_offsets(text)
     assert ids == tokenizer.encode(text)
@@ -245,7 +248,8 @@ def check_offsets(tokenizer, model_file, text, shared_characters="½⅓⅔¼⅞�
         assert last_start <= start <= end <= len(text)
         part = text[start:end]
         assert part == part.strip()
-        if id != tokenizer.unk_id and not set(part) & set(shared_characters):
+        is_text = id != tokenizer.unk_id and not load(model_file).is_byte(id)
+        if is_text and not set(part) & set(shared_characters):
             piece = tokenizer.id_to_piece(id).replace("▁", "")
             assert visible(model_file, part, tokenizer.do_lower_case) == piece
         covered += text[max(start, last_end) : end]
@@ -259,12 +263,33 @@ def test_offsets_hold_the_text_of_their_tokens(tokenizer, model_file, text):
     check_offsets(tokenizer, model_file, text)
 
 
-def test_offsets_need_a_model_without_byte_fallback(tmp_path):
+def test_bytes_of_a_character_have_its_offsets(tmp_path):
     path = train(tmp_path / "bytes.model", byte_fallback=True, vocab_size=400)
     tokenizer = Tokenizer.from_file(path)
-    assert tokenizer.encode("中")
-    with pytest.raises(UserError, match="byte_fallback"):
-        tokenizer.encode_with_offsets("中")
+    num_bytes = 0
+    for text in [line for line in LINES if "Σ" not in line] + ["中5, é中", "<0xE4>½😀中"]:
+        check_offsets(tokenizer, path, text)
+        ids, spans = tokenizer.encode_with_offsets(text)
+        assert ids == referee_encode(path, text, lower=True)
+        is_byte = load(path).is_byte(ids)
+        for place in np.flatnonzero(is_byte):
+            start, end = spans[place]
+            same = [is_byte[n] and spans[n] == (start, end) for n in range(len(ids))]
+            content = bytes(
+                int(tokenizer.id_to_piece(ids[n])[1:-1], 16) for n in np.flatnonzero(same)
+            )
+            seen = visible(path, text[start:end], lower=True)  # "½" is "1", "⁄" and "2"
+            assert content.decode() == "".join(char for char in seen if char not in "0123456789")
+            num_bytes += 1
+    assert num_bytes > 100
+
+
+def test_only_the_first_byte_of_a_character_may_start_a_word(tmp_path):
+    path = train(tmp_path / "bytes.model", byte_fallback=True, vocab_size=400)
+    tokenizer = Tokenizer.from_file(path)
+    ids = tokenizer.encode("é中")[-3:]
+    assert [tokenizer.id_to_piece(id) for id in ids] == ["<0xE4>", "<0xB8>", "<0xAD>"]
+    assert tokenizer.word_starts()[ids].tolist() == [True, False, False]
 
 
 # The vocabulary.
@@ -334,6 +359,20 @@ def test_word_starts(tokenizer):
 
 
 # Files.
+
+
+def test_a_byte_level_vocabulary_is_refused(tmp_path):
+    """The two files of GPT-2 and RoBERTa, and that of the tokenizers library."""
+    contents = {
+        "vocab.json": '{"<s>": 0, "[UNK]": 1, "\u0120the": 2}\n',
+        "merges.txt": "#version: 0.2\n\u0120 t\nh e\n\u0120t he\n",
+        "tokenizer.json": '{\n  "model": {\n    "type": "BPE",\n    "unk_token": "[UNK]"\n  }\n}\n',
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        expected = f"{name}: is neither a SentencePiece model nor a WordPiece vocabulary"
+        with pytest.raises(UserError, match=expected):
+            Tokenizer.from_file(str(tmp_path / name))
 
 
 def test_missing_file(tmp_path):

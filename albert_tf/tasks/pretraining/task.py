@@ -219,13 +219,14 @@ class PretrainingTask(Task):
 
     def vocabulary_files(self) -> Files:
         """Those of the Hugging Face layout, if the vocabulary is known."""
-        return vocabulary_files(self._tokenizer(), self.model_config)
+        path = self.config.vocabulary_file
+        tokenizer = Tokenizer.from_file(path, **self._cleaning()) if path else None
+        return vocabulary_files(tokenizer, self.model_config)
 
-    def _tokenizer(self) -> Tokenizer | None:
-        """That of the vocabulary's file, which cleans text as it was cleaned for the records."""
-        metadata, path = self._all_records["input_file"].metadata, self.config.vocabulary_file
-        cleaning = {name: metadata[name] for name in _CLEANING if name in metadata}
-        return Tokenizer.from_file(path, **cleaning) if path else None
+    def _cleaning(self) -> dict[str, bool]:
+        """How the text of the records was cleaned, as far as they say so."""
+        metadata = self._all_records["input_file"].metadata
+        return {name: metadata[name] for name in _CLEANING if name in metadata}
 
     def save_model(
         self, model: AlbertForPreTraining, folder: str, history: Mapping[str, Mapping]
@@ -248,7 +249,8 @@ class PretrainingTask(Task):
         pretrained.save_pretrained(
             model,
             folder,
-            spm_model_file=self._tokenizer() or "",
+            spm_model_file=self.config.vocabulary_file,
+            **self._cleaning(),
             untrained=[] if has_order else order_head,
             card=Card({"Data": data, **history}),
         )

@@ -223,9 +223,6 @@ def make_windows(
         start_positions, end_positions: first and last token of the answer, 0 if there is none in this window.
         is_impossible: 1 if there is none.
 
-    Raises:
-      UserError: the tokenizer cannot give offsets (byte_fallback).
-
     Source: squad_utils.py (`convert_examples_to_features`). There, tokens are aligned with characters by a longest
     common subsequence (:214-356), and questions whose context does not align well are left out.
     """

@@ -82,9 +82,6 @@ def make_windows(
         tag_numbers: there, 1 + the index of the word's label; 0 elsewhere. Only if the sentences have tags.
       Column int32 [windows, 1]:
         sentence_index: in the data set.
-
-    Raises:
-      UserError: the tokenizer cannot give offsets (byte_fallback).
     """
     names = ["input_ids", "segment_ids", "word_numbers"]
     names += ["tag_numbers"] if any(sentence.tags is not None for _, sentence in sentences) else []

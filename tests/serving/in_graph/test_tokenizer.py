@@ -191,8 +191,11 @@ def test_origins_in_graph_of_every_character_equal_python():
 
 def test_offsets_in_graph_need_a_model_without_byte_fallback(tmp_path):
     path = train(tmp_path / "bytes.model", byte_fallback=True, vocab_size=400)
+    tokenizer = Tokenizer.from_file(path)
     with pytest.raises(UserError, match="byte_fallback"):
-        graph_tokenizer_with_offsets(Tokenizer.from_file(path))
+        graph_tokenizer_with_offsets(tokenizer)
+    found = in_graph(graph_tokenizer(tokenizer), LINES)  # without offsets, it works
+    assert found == [tokenizer.encode(line) for line in LINES]
 
 
 def test_offsets_in_graph_survive_saving(tokenizer, graph_with_offsets, tmp_path):

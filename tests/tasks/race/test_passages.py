@@ -14,6 +14,7 @@ from albert_tf.tasks.race import passages as race
 from albert_tf.tasks.race.passages import RaceQuestion, RaceSettings, make_race_features, read_race
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import train_spm, write_files
+from tests.text.texts import write_vocabulary
 
 BIRD = {
     "id": "high7.txt",
@@ -265,6 +266,23 @@ def test_four_sequences_a_question(tokenizer):
         (article, f"the bird sat in the {option} .")
         for option in ("tree", "house", "sea", "old red car")
     ]
+
+
+def test_four_sequences_of_a_wordpiece_vocabulary(tmp_path):
+    tokenizer = Tokenizer.from_file(write_vocabulary(tmp_path / "vocab.txt"))
+    options = ("酒店", "iPhone6s手机", "unaffable Café", "南")
+    asked = question(
+        article="我喜欢南京的酒店，很好。" * 3, question="南京的_ 很好?", options=options
+    )
+    length, most = 30, 12
+    table = make_race_features(RaceSettings(tokenizer, length, max_qa_length=most), [asked])
+    article = tokenizer.encode(asked.article)
+    for row, option in enumerate(options):
+        ending = tokenizer.encode(f"南京的{option} 很好?")[-most:]
+        expected = [tokenizer.cls_id, *article[: length - 3 - len(ending)], tokenizer.sep_id]
+        expected += [*ending, tokenizer.sep_id]
+        assert table.sequence("input_ids", row).tolist() == expected
+        assert table.sequence("segment_ids", row).sum() == len(ending) + 1
 
 
 def test_columns(tokenizer):

@@ -19,6 +19,7 @@ from albert_tf.tasks.squad.windows import (
 )
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, clean_text
 from tests.helpers import train_spm
+from tests.text.texts import CHINESE_LINES, write_vocabulary
 
 WORDS = "who where is was in the a cat sat on mat dog ran far away from home then slept"
 
@@ -427,6 +428,47 @@ def test_real_windows(
         exact += asked.context[first:last] == asked.answers[0][0]
         assert asked.answers[0][0] in asked.context[first:last]
     assert exact == num_exact
+
+
+# --- WordPiece ---
+
+
+@pytest.fixture(scope="module")
+def wordpiece(tmp_path_factory):
+    """A tokenizer with Chinese characters, and English words in several tokens."""
+    return Tokenizer.from_file(write_vocabulary(tmp_path_factory.mktemp("words") / "vocab.txt"))
+
+
+@pytest.mark.parametrize("context", [*CHINESE_LINES, "  ".join([*CHINESE_LINES, *ALIGNED])])
+def test_every_run_of_wordpiece_tokens_can_be_an_answer(wordpiece, context):
+    """Its text is the substring that the label says, in whichever window."""
+    _, spans = wordpiece.encode_with_offsets(context)
+    rng = np.random.default_rng(1)
+    for first in rng.integers(0, len(spans), 40):
+        last = min(first + rng.integers(0, 12), len(spans) - 1)
+        start, end = spans[first][0], spans[last][1]
+        answer = context[start:end]
+        table = windows_of(wordpiece, question(context, answer, start), max_seq_length=40)
+        rows = [row for row, (*_, is_impossible) in enumerate(labels(table)) if not is_impossible]
+        assert rows
+        assert {answer_text(table, row, context) for row in rows} == {answer}
+
+
+def test_real_answers_in_wordpiece(real_data):
+    questions = read_squad(
+        str(real_data / "squad" / "dev-v1.1.json"), version="1.1", flag="x", need_answers=True
+    )[::10]
+    tokenizer = Tokenizer.from_file(str(real_data / "chinese" / "vocab.txt"))
+    settings = WindowSettings(tokenizer, 384, 128, 64)
+    table = make_windows(settings, list(enumerate(questions)))
+    exact = []
+    for row, (*_, is_impossible) in enumerate(labels(table)):
+        if not is_impossible:
+            asked = questions[table.columns["question_index"][row, 0]]
+            found = answer_text(table, row, asked.context)
+            assert asked.answers[0][0] in found
+            exact.append(found == asked.answers[0][0])
+    assert len(exact) >= len(questions) and np.mean(exact) > 0.99
 
 
 # --- Files ---
