@@ -24,36 +24,38 @@ def read(settings: BenchSettings, *, length: int, kind: str, deterministic: bool
     """Reads batches as training does.
 
     Returns:
-      `repeated`'s values for `batches` batches of `batch` examples; `examples_a_second`; `record_bytes` of an example.
+      `repeated`'s values for `batches` batches of `batch` examples, on average; `examples_a_second`; `record_bytes` of
+      an example.
     """
     import tensorflow as tf
 
     if deterministic:  # as --deterministic does
         tf.config.experimental.enable_op_determinism()
         tf.random.set_seed(1)
-    batches, num_bytes = _training_batches(records_path(settings, length, kind))
+    batches, batch, num_bytes = _training_batches(records_path(settings, length, kind))
     timing = measure.repeated(
         lambda: _take(batches), settings.seconds / 4, warm_up=_WARM_UP_ROUNDS, least=5
     )
     return {
         **timing,
-        "batch": _BATCH,
+        "batch": batch,
         "batches": _BATCHES,
         "record_bytes": num_bytes,
-        "examples_a_second": _BATCH * _BATCHES / timing["median"],
+        "examples_a_second": batch * _BATCHES / timing["median"],
     }
 
 
-def _training_batches(folder: str) -> tuple[Iterator, float]:
-    """The stream of batches, and the bytes of a record."""
+def _training_batches(folder: str) -> tuple[Iterator, float, float]:
+    """The stream of batches of `_BATCH` records, the examples in each, and the bytes of an example."""
     from albert_tf.data import records
 
     record_set = records.find_records(folder, "input_file")
-    schema = records.pretraining_schema(*records.pretraining_lengths(record_set, "input_file"))
+    schema = records.schema_of(record_set, "input_file")
     reading = records.Reading(_BATCH, shuffle=True, buffer_examples=_BUFFER, seed=1)
     num_bytes = sum(shard["bytes"] for shard in record_set.metadata["shards"])
     dataset = records.training_dataset(record_set, schema, reading)
-    return iter(dataset), num_bytes / record_set.num_examples
+    examples = _BATCH * record_set.num_examples / record_set.num_records
+    return iter(dataset), examples, num_bytes / record_set.num_examples
 
 
 def _take(batches: Iterator) -> None:
@@ -63,12 +65,12 @@ def _take(batches: Iterator) -> None:
 
 def _line(folder: str) -> str:
     """The rate at which a folder's records are read, in words."""
-    batches, num_bytes = _training_batches(folder)
+    batches, batch, num_bytes = _training_batches(folder)
     rates = []
     for _ in range(_WARM_UP_ROUNDS + 7):
         start = time.process_time()
         _take(batches)
-        rates.append(_BATCH * _BATCHES / (time.process_time() - start))
+        rates.append(batch * _BATCHES / (time.process_time() - start))
     rate = measure.statistics_of(rates[_WARM_UP_ROUNDS:])
     return (
         f"{folder}: {num_bytes:,.0f} bytes an example; examples a second of one core"

@@ -33,12 +33,13 @@ _EXPORT_OPTIONS = {
 RECORDS = {
     (length, kind): f"input.records.{length}.{kind}"
     for length in (512, 128)
-    for kind in ("full", "compact", "dynamic")
+    for kind in ("full", "compact", "packed", "dynamic")
 }
 _RECORD_FLAGS = {
-    "full": {"dupe_factor": 4},
+    "full": {"dupe_factor": 4, "record_format": "full"},
     "compact": {"dupe_factor": 4, "record_format": "compact"},
-    "dynamic": {"masking": "dynamic"},
+    "packed": {"dupe_factor": 4, "record_format": "packed"},
+    "dynamic": {"masking": "dynamic", "record_format": "compact"},
 }
 _VOCABULARY_SIZES = (30000, 8000)
 _RECORDS_MEGABYTES = 5

@@ -35,8 +35,8 @@ def matrix_products(settings: BenchSettings, *, dtype: str) -> Values:
     for rows in ROWS:
         products = {}
         for name, (width_in, width_out) in _WIDTHS.items():
-            x, kernel = _normal(dtype, rows, width_in), _normal(dtype, width_in, width_out)
-            dy = _normal(dtype, rows, width_out)
+            x, kernel = normal(dtype, rows, width_in), normal(dtype, width_in, width_out)
+            dy = normal(dtype, rows, width_out)
             calls = {
                 "x W": functools.partial(tf.matmul, x, kernel),
                 "x^T dy": functools.partial(tf.matmul, x, dy, transpose_a=True),
@@ -53,7 +53,8 @@ def matrix_products(settings: BenchSettings, *, dtype: str) -> Values:
     return rates
 
 
-def _normal(dtype: str, *shape: int):
+def normal(dtype: str, *shape: int):
+    """A tensor of random numbers."""
     import tensorflow as tf
 
     return tf.cast(tf.random.stateless_normal(shape, seed=[1, 2]), dtype)
@@ -72,7 +73,7 @@ def layer_products(rows: int, dtype: str) -> tuple[Callable[[], None], int]:
     import tensorflow as tf
 
     pairs = [
-        (_normal(dtype, rows, width_in), _normal(dtype, width_in, width_out))
+        (normal(dtype, rows, width_in), normal(dtype, width_in, width_out))
         for width_in, width_out in _WIDTHS.values()
     ]
 

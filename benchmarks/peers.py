@@ -62,7 +62,7 @@ def transformers_config(config: AlbertConfig):
     import transformers
 
     sizes = {**config.to_dict(), "hidden_act": "gelu_new"}
-    del sizes["share_parameters"], sizes["foreign"]
+    del sizes["share_parameters"]
     return transformers.AlbertConfig(**sizes)
 
 

@@ -8,6 +8,7 @@ from benchmarks import (
     inputs,
     limits,
     preparation,
+    step_parts,
     training_step,
 )
 from benchmarks.measure import Measurement
@@ -20,6 +21,7 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     *inference.MEASUREMENTS,
     *engines.MEASUREMENTS,
     *fine_tuning.MEASUREMENTS,
+    *step_parts.MEASUREMENTS,
     *training_step.MEMORY,
     *training_step.GROWTH,
     *limits.AGAIN,

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import Values
-from benchmarks.training_step import PRECISIONS
+from benchmarks.training_step import PACKED, PRECISIONS
 
 NAMES = {
     "ours": "albert-tf",
+    "ours_packed": "albert-tf, packed rows",
     "model_garden": "TF Model Garden",
     "transformers": "transformers (PyTorch)",
     "keras_hub": "keras-hub",
@@ -68,15 +69,30 @@ class RunResults:
         limit = self.limit(step, precision)
         return values["flops"] / limit / values["median"] if values and limit else None
 
+    def rates(self, step: str, precision: str) -> dict[str, float]:
+        """The examples a second of a step by implementation."""
+        prefix = f"training_step.{step}.{precision}."
+        measured = self.values_by_name(prefix)
+        return {
+            name.removeprefix(prefix): values["examples_a_second"]
+            for name, values in measured.items()
+        }
+
+    def tokens_of_example(self, step: str) -> float:
+        """Mean tokens of an example of the corpus at a step's length; 0 if no step of packed rows was measured."""
+        values = (self.values(f"training_step.{step}.{name}.{PACKED}") for name in PRECISIONS)
+        return next((each["tokens_of_example"] for each in values if each), 0.0)
+
     def inference_cells(self) -> dict[str, Values]:
         """The `cells` of inference by implementation."""
         values_of = {who: self.values(f"inference.{who}") for who in NAMES}
         return {who: values["cells"] for who, values in values_of.items() if values}
 
     def examples_a_second(self, step: str) -> float | None:
-        """The rate of our step in the faster precision."""
-        timings = [self.values(f"training_step.{step}.{name}.ours") for name in PRECISIONS]
-        return max((values["examples_a_second"] for values in timings if values), default=None)
+        """The rate of our step, at its fastest."""
+        rates = [self.rates(step, precision) for precision in PRECISIONS]
+        ours = [of[who] for of in rates for who in ("ours", PACKED) if who in of]
+        return max(ours, default=None)
 
 
 def epoch_seconds(lengths: Mapping[str, Values], batches: Mapping[str, int]) -> float:

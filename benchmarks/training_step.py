@@ -1,12 +1,14 @@
 """Seconds and memory of a pretraining step, ours and the peers': forward, backward, clipping, optimizer.
 
 Every peer gets the same batch of random tokens without padding, the same sizes, no dropout (ALBERT version 2), clipping
-to a global norm of 1, and is used as its documentation says. benchmarks/README.md lists the differences.
+to a global norm of 1, and is used as its documentation says. benchmarks/README.md lists the differences. Our step is
+also timed with packed rows of the corpus.
 """
 
 import contextlib
 import dataclasses
 import functools
+import os
 import pathlib
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,18 +16,22 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import psutil
 
+from albert_tf.core import files
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.flops import example_flops
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from benchmarks import limits, measure, peers
-from benchmarks.inputs import predictions_of
+from benchmarks.inputs import RECORDS, predictions_of, records_path
 from benchmarks.measure import BenchSettings, Measurement, Values
 from benchmarks.peers import PEERS
 
 PRECISIONS = ("float32", "bfloat16")
 _LEARNING_RATE = 1e-4
 _NUM_EXAMPLES = 64  # in our records
+PACKED = "ours_packed"
+# Who makes a step at base's size.
+WHO = ("ours", PACKED, *(peer for peer in PEERS if peer != "ours"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,9 +39,9 @@ class Step:
     """A training step.
 
     Attributes:
-      who: one of `PEERS`.
+      who: one of `WHO`.
       model: name of the size.
-      batch: B.
+      batch: B, rows.
       length: L; 15 % of the tokens are predicted.
       precision: "float32" or "bfloat16", mixed.
       recompute: whether the backward pass recomputes activations; ours only.
@@ -103,10 +109,12 @@ def measure_step(
     Returns:
       `repeated`'s values; `flops` (`Step.flops`); `examples_a_second`; `start_bytes`, the memory before the first
       step, with model and optimizer; for ours at base's width also `limit`, the floating-point operations a second of
-      the matrix products of a layer, measured between the repeats.
+      the matrix products of a layer, measured between the repeats; for packed rows also `tokens_of_example`, the mean.
     """
+    records = _PackedRecords.of(settings, step) if step.who == PACKED else None
     makers = {
         "ours": our_step,
+        PACKED: functools.partial(our_step, records=records),
         "model_garden": model_garden_step,
         "transformers": transformers_step,
         "keras_hub": keras_hub_step,
@@ -117,12 +125,16 @@ def measure_step(
         if step.who == "ours" and step.config.hidden_size == limits.HIDDEN:
             products, product_flops = limits.layer_products(rows, step.precision)
         timing = measure.repeated(call, effort * settings.seconds, least=least, beside=products)
-    limit = {"limit": product_flops / timing["beside"]["median"]} if products else {}
+    more = {"limit": product_flops / timing["beside"]["median"]} if products else {}
+    examples = step.batch
+    if records:
+        examples *= records.examples_of_row
+        more["tokens_of_example"] = records.tokens_of_example
     return {
         **timing,
-        **limit,
+        **more,
         "flops": step.flops,
-        "examples_a_second": step.batch / timing["median"],
+        "examples_a_second": examples / timing["median"],
         "start_bytes": start_bytes,
     }
 
@@ -130,26 +142,60 @@ def measure_step(
 # --- Ours ---
 
 
+@dataclasses.dataclass(frozen=True)
+class _PackedRecords:
+    """Packed records of the corpus: their folder, numbers of tokens in the vocabulary, means."""
+
+    folder: str
+    vocab_size: int
+    examples_of_row: float
+    tokens_of_example: float
+
+    @classmethod
+    def of(cls, settings: BenchSettings, step: Step) -> "_PackedRecords":
+        folder = records_path(settings, step.length, "packed")
+        metadata = files.read_json(os.path.join(folder, "metadata.json"))
+        counts = metadata["counts"]
+        return cls(
+            folder,
+            metadata["vocab_size"],
+            counts["examples"] / counts["rows"],
+            counts["pieces_in_records"] / counts["examples"],
+        )
+
+
 @contextlib.contextmanager
-def our_step(step: Step) -> Iterator[Callable[[], None]]:
-    """The step of run_pretraining.py: records, pipeline, strategy, LAMB, compiled loop."""
+def our_step(step: Step, records: _PackedRecords | None = None) -> Iterator[Callable[[], None]]:
+    """The step of run_pretraining.py: records, pipeline, strategy, LAMB, compiled loop.
+
+    Args:
+      step: the step.
+      records: what is read; None reads random examples without padding.
+    """
     import tensorflow as tf
 
     from albert_tf.data_prep.pretraining.record_writer import encode_examples
     from albert_tf.tasks.pretraining.task import PretrainingTask
 
     with tempfile.TemporaryDirectory() as folder:
-        examples = features_of(step, max(_NUM_EXAMPLES, step.batch))
-        pathlib.Path(folder, "examples.tfrecord").write_bytes(encode_examples(examples).tobytes())
+        config, examples = step.config, step.batch
+        if records:
+            config = config.replace(vocab_size=records.vocab_size)
+            examples = round(step.batch * records.examples_of_row)
+        else:
+            features = features_of(step, max(_NUM_EXAMPLES, step.batch))
+            pathlib.Path(folder, "random.tfrecord").write_bytes(encode_examples(features).tobytes())
         config_file = pathlib.Path(folder, "config.json")
-        config_file.write_text(step.config.to_json_string())
+        config_file.write_text(config.to_json_string())
         run = RunConfig(
             output_dir=f"{folder}/run",
-            train_batch_size=step.batch,
+            train_batch_size=examples,
             mixed_precision=step.dtype_policy,
             recompute_activations=step.recompute,
         )
-        pretraining = PretrainingConfig(input_file=folder, albert_config_file=str(config_file))
+        pretraining = PretrainingConfig(
+            input_file=records.folder if records else folder, albert_config_file=str(config_file)
+        )
         trainer = make_trainer(lambda: PretrainingTask(pretraining, run), run, OptimizerConfig())
         one_step = tf.constant(1)
         yield lambda: trainer.train(one_step)
@@ -266,7 +312,9 @@ def keras_hub_step(step: Step) -> Iterator[Callable[[], None]]:
 
 def _measurement(name: str, step: Step, in_quick: bool = False, **options) -> Measurement:
     function = functools.partial(measure_step, step=step, **options)
-    return Measurement(name, function, needs=PEERS[step.who], in_quick=in_quick)
+    inputs = (RECORDS[step.length, "packed"],) if step.who == PACKED else ()
+    needs = PEERS.get(step.who, ())
+    return Measurement(name, function, needs=needs, inputs=inputs, in_quick=in_quick)
 
 
 STEPS = tuple(
@@ -274,14 +322,15 @@ STEPS = tuple(
         f"training_step.{batch}x{length}.{precision}.{who}",
         Step(who, batch=batch, length=length, precision=precision),
         in_quick=batch == 16 and (precision == "float32" or who == "ours"),
+        least=3 if who in ("ours", PACKED) else 2,
     )
     for batch, length in ((8, 512), (16, 128))
     for precision in PRECISIONS
-    for who in PEERS
+    for who in WHO
 )
 
 # What fits into 24 GB. STEPS contains base at 8 x 512.
-_SIZES = (("large", 2, 512), ("xlarge", 1, 512), ("xxlarge", 1, 128))
+_SIZES = (("large", 2, 512), ("xxlarge", 1, 128))
 
 
 def _memory(size: str, batch: int, length: int, who: str, recompute: bool = False) -> Measurement:
@@ -310,8 +359,8 @@ GROWTH = tuple(
     )
     for dimension, size, options in [
         *(("length", length, {"length": length}) for length in (128, 256)),
-        *(("layers", n, {"changes": (("num_hidden_layers", n),)}) for n in (3, 6, 24)),
-        *(("width", width, {"changes": _width(width)}) for width in (256, 512, 1024)),
-        *(("batch", batch, {"batch": batch}) for batch in (1, 4, 32)),
+        *(("layers", n, {"changes": (("num_hidden_layers", n),)}) for n in (3, 24)),
+        *(("width", width, {"changes": _width(width)}) for width in (256, 1024)),
+        *(("batch", batch, {"batch": batch}) for batch in (1, 16)),
     ]
 )

@@ -1,13 +1,15 @@
-"""Plots both accuracies of a pretraining run, on training batches and on held-out records, by step.
+"""Plots pretraining runs by step: accuracies or losses on training batches and on held-out records.
 
-python tools/plot_run.py RUN_FOLDER OUTPUT.png
+python tools/plot_run.py RUN_FOLDER... OUTPUT.png [--losses]
 """
 
 import argparse
 import json
 import pathlib
 
-from albert_tf.core.plots import new_figure, save
+from albert_tf.core.plots import COLORS, new_figure, save
+
+TITLES = {"masked_lm": "masked LM", "sentence_order": "sentence order"}
 
 
 def lines(path: pathlib.Path) -> list[dict]:
@@ -15,20 +17,27 @@ def lines(path: pathlib.Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def main(folder: str, output: str) -> None:
-    """Reads a run's folder and writes the plot."""
-    run = pathlib.Path(folder)
-    training, held_out = lines(run / "metrics.jsonl"), lines(run / "eval_metrics.jsonl")
-    chance = json.loads((run / "results.json").read_text())["chance"]
+def main(folders: list[str], output: str, losses: bool) -> None:
+    """Reads the folders of runs and writes the plot."""
+    kind = "loss" if losses else "accuracy"
     figure, (panels,) = new_figure(2, width=5, height=3.6)
-    titles = {"masked_lm_accuracy": "masked LM", "sentence_order_accuracy": "sentence order"}
-    curves = ((training, "-", "training batches", 0.6), (held_out, "o-", "held out", 1.5))
-    for axes, (name, title) in zip(panels, titles.items(), strict=True):
-        for points, style, label, width in curves:
-            steps, values = [p["step"] for p in points], [p[name] for p in points]
-            axes.plot(steps, values, style, ms=3, lw=width, label=label)
-        axes.axhline(chance[name], color="grey", ls="--", lw=1, label="chance")
-        axes.set(title=title, xlabel="step", ylabel="accuracy")
+    for folder, color in zip(folders, COLORS, strict=False):
+        run = pathlib.Path(folder)
+        prefix = f"{run.name}, " if len(folders) > 1 else ""
+        # One run has a colour for each of its curves.
+        colors = [color] * 2 if prefix else COLORS
+        training, held_out = lines(run / "metrics.jsonl"), lines(run / "eval_metrics.jsonl")
+        curves = ((training, "-", "training batches", 0.6), (held_out, "o-", "held out", 1.5))
+        for axes, name in zip(panels, TITLES, strict=True):
+            for (points, style, label, width), curve_color in zip(curves, colors, strict=False):
+                steps, values = [p["step"] for p in points], [p[f"{name}_{kind}"] for p in points]
+                options = {"ms": 3, "lw": width, "color": curve_color}
+                axes.plot(steps, values, style, label=prefix + label, **options)
+    for axes, (name, title) in zip(panels, TITLES.items(), strict=True):
+        if not losses:
+            chance = json.loads((run / "results.json").read_text())["chance"]
+            axes.axhline(chance[f"{name}_{kind}"], color="grey", ls="--", lw=1, label="chance")
+        axes.set(title=title, xlabel="step", ylabel=kind)
         axes.legend()
     save(figure, output)
 
@@ -37,6 +46,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", help="folder of a pretraining run")
+    parser.add_argument("folders", nargs="+", help="folders of pretraining runs")
     parser.add_argument("output", help="PNG file to write")
+    parser.add_argument("--losses", action="store_true", help="plot losses, not accuracies")
     main(**vars(parser.parse_args()))

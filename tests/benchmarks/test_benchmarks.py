@@ -27,7 +27,8 @@ from benchmarks import (
     training_step,
 )
 from benchmarks.measure import BenchSettings, Measurement
-from benchmarks.training_step import Step
+from benchmarks.training_step import PACKED, Step
+from tests.data.test_compact_records import make  # noqa: F401 - a fixture
 from tests.helpers import BATCH, TINY, pretrain_here, run_script, the_line
 
 SIZES = {name: value for name, value in TINY.to_dict().items() if isinstance(value, int)}
@@ -210,6 +211,18 @@ def test_our_step_runs():
         assert measure.repeated(call, 0, least=2, beside=lambda: None)["beside"]["repeats"] == 2
 
 
+def test_the_step_of_packed_rows_counts_their_examples_and_tokens(settings, make, monkeypatch):  # noqa: F811
+    folder = make("packed", record_format="packed", short_seq_prob=1.0)
+    monkeypatch.setattr(training_step, "records_path", lambda *_: str(folder))
+    changes = {**SIZES, "max_position_embeddings": 64}
+    step = Step(PACKED, batch=5, length=64, changes=tuple(changes.items()))
+    values = training_step.measure_step(settings, step=step, effort=0, least=1)
+    counts = json.loads((folder / "metadata.json").read_text())["counts"]
+    assert values["tokens_of_example"] == counts["pieces_in_records"] / counts["examples"] < 64
+    examples = values["examples_a_second"] * values["median"]  # of 5 rows
+    assert examples == pytest.approx(5 * counts["examples"] / counts["rows"])
+
+
 @pytest.mark.filterwarnings("ignore:.*did not match any model input")  # of the Garden's own call
 @pytest.mark.parametrize("who", ["model_garden", "transformers"])
 def test_a_peers_step_runs(who):
@@ -289,6 +302,9 @@ RESULTS = {
         "training_step.8x512.float32.ours": done(
             **timing(6.0), flops=2.4e12, examples_a_second=8 / 6
         ),
+        f"training_step.8x512.float32.{PACKED}": done(
+            **timing(6.4), flops=2.4e12, examples_a_second=16 / 6.4, tokens_of_example=250.0
+        ),
         "training_step.8x512.float32.model_garden": done(
             **timing(9.0), flops=2.4e12, examples_a_second=8 / 9, others=0.5
         ),
@@ -296,6 +312,7 @@ RESULTS = {
             "status": "left out",
             "reason": "torch is not installed",
         },
+        "step_parts.8x512.float32": done(parts={"attention": {**timing(0.125), "calls": 12}}),
         "memory.base.8x512.ours_recomputed": done(**timing(7.0), peak_bytes=1.25e9),
         "input_pipeline.512.full": done(
             **timing(1.0), batch=10, batches=2, record_bytes=3000.0, examples_a_second=20.0
@@ -335,11 +352,22 @@ def test_the_table_says_what_was_reached_missed_and_left_out(tmp_path):
     ) in rows
     memory = "data preparation, memory of all processes, any corpus"
     assert (memory, "0.80 GB", "0.90 GB", "**missed**") in rows
-    ours = ("albert-tf", "6.00 (5.40 to 6.60)", "1.33", "400", "80%", "1.00", "2.00")
+    ours = ("albert-tf", "6.00 (5.40 to 6.60)", "1.33", "333", "400", "80%", "1.00", "2.00")
     assert ours in rows
-    assert any(row[:3] == ("512", "full", "no") and row[5] == "15.0" for row in rows)
+    # 16 examples in 6.4 s are 2.5 a second.
+    of_packed = ("albert-tf, packed rows", "6.40 (5.76 to 7.04)", "2.50", "625")
+    assert (*of_packed, "375", "75%", "0.53", "2.00") in rows
+    packed = "training step, base 8x512, float32, packed rows: examples/s, multiple of "
+    assert (f"{packed}single examples", "1.8 x", "1.88 x", "reached") in rows
+    peers_title = packed.replace("float32, packed", "float32: packed")
+    assert (f"{peers_title}every peer", "> 2 x", "2.81 x TF Model Garden", "disturbed") in rows
+    assert "at length 512 250 tokens, 49% of a row, so that full rows hold 2.05 times" in text
+    assert ("attention", "1,500") in rows
+    # The pipeline's 20 examples a second, divided by those of the fastest step.
+    assert any(row[:3] == ("512", "full", "no") and row[5] == "8.00" for row in rows)
     recomputed = (
-        "| albert-base 8x512 | 2.00 GB, 6.00 s | 2.00 GB, 9.00 s | left out | 1.25 GB, 7.00 s |"
+        "| albert-base 8x512 | 2.00 GB, 6.00 s | 2.00 GB, 6.40 s | 2.00 GB, 9.00 s | left out"
+        " | 1.25 GB, 7.00 s |"
     )
     assert recomputed in text.splitlines()
     assert "- `training_step.8x512.float32.transformers`: left out: torch is not installed" in text

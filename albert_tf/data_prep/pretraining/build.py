@@ -382,9 +382,8 @@ def _write_part(
     settings = job.settings
     ids, pairs, seeds = _pairs_of_part(job, plan, part)
     order = shuffled(len(pairs), combine_seeds(settings.random_seed, part, 1))
-    is_packed = settings.record_format == PACKED
     per_row = np.ones(len(order), np.int64)
-    if is_packed:
+    if settings.record_format == PACKED:
         order, per_row = _packed(job, pairs, order, combine_seeds(settings.random_seed, part, 2))
     compressor = zlib.compressobj(wbits=31) if settings.compression == "gzip" else None
     ends = np.cumsum(per_row)
@@ -395,9 +394,7 @@ def _write_part(
             job, ids, pairs[chosen], seeds[chosen], per_row[rows]
         )
         output.write(compressor.compress(records) if compressor else records)
-        if is_packed:
-            most = most_predictions_of_rows(sequences.num_tokens, per_row[rows], job.masking_rule)
-            _add(counts, dict(zip(_MAXIMA, (int(per_row[rows].max()), most), strict=True)))
+        most = most_predictions_of_rows(sequences.num_tokens, per_row[rows], job.masking_rule)
         num_changed = int(sequences.labels.sum())
         made = {
             "examples": len(chosen),
@@ -406,6 +403,8 @@ def _write_part(
             "masked_pieces": num_masked,
             "label_0": len(chosen) - num_changed,
             "label_1": num_changed,
+            MOST_EXAMPLES: int(per_row[rows].max()),
+            MOST_PREDICTIONS: most,
         }
         _add(counts, made)
     if compressor:
@@ -423,9 +422,10 @@ def _packed(
     segments = pairs[order][:, [A_END, B_END]] - pairs[order][:, [A_START, B_START]]
     lengths = np.minimum(segments.sum(axis=1) + 3, row_length)  # [CLS], [SEP], [SEP]
     packed, per_row = packing.pack(lengths, row_length, MOST_EXAMPLES_OF_ROW)
-    rows = np.split(order[packed], np.cumsum(per_row)[:-1])
-    new_order = shuffled(len(rows), seed)
-    return np.concatenate([rows[row] for row in new_order]), per_row[new_order]
+    new_rows = shuffled(len(per_row), seed)
+    new_row_of_example = np.repeat(np.argsort(new_rows), per_row)
+    by_new_row = np.argsort(new_row_of_example, kind="stable")
+    return order[packed[by_new_row]], per_row[new_rows]
 
 
 def _encode(
