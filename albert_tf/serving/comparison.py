@@ -26,7 +26,9 @@ def random_features(
         "segment_ids": (np.arange(length) > lengths // 2) * mask,
     }
     if isinstance(model, heads.AlbertForSpanOrNone):
-        features["p_mask"] = rng.integers(0, 2, shape)
+        # The candidates are allowed places: the order of others, which are equal, is not defined.
+        most = length - max(model.num_starts, model.num_ends)
+        features["p_mask"] = rng.integers(0, 2, shape) * (np.arange(length) < most)
     return {name: array.astype(np.int32) for name, array in features.items()}
 
 

@@ -124,6 +124,7 @@ class _Graph:
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[str, onnx.TensorProto] = {}
         self._outputs: list[onnx.ValueInfoProto] = []
+        self._renamed: dict[str, str] = {}  # values that are outputs
 
     def op(self, operation: str, *inputs: str, **attributes) -> str:
         """The output of a new node."""
@@ -156,8 +157,8 @@ class _Graph:
         return name
 
     def output(self, name: str, value: str, *dimensions: str | int, is_float: bool = True) -> None:
-        """Gives a value as an output, float32 or int64."""
-        self._nodes.append(helper.make_node("Identity", [value], [name], name=f"output_{name}"))
+        """Makes a value an output of this name, float32 or int64."""
+        self._renamed[value] = name
         kind = TensorProto.FLOAT if is_float else TensorProto.INT64
         self._outputs.append(helper.make_tensor_value_info(name, kind, dimensions))
 
@@ -176,6 +177,9 @@ class _Graph:
                 f"an ONNX file holds at most 2 GiB, and the weights have {num_bytes / 2**30:.1f} GiB; export"
                 " --format=saved_model"
             )
+        for node in self._nodes:
+            for names in (node.input, node.output):
+                names[:] = [self._renamed.get(name, name) for name in names]
         infos = [
             helper.make_tensor_value_info(name, TensorProto.INT64, dimensions)
             for name, dimensions in inputs.items()
