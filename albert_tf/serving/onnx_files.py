@@ -32,6 +32,7 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")  # `TOKENS` as transf
 # Operation and attributes by `AlbertConfig.hidden_act`.
 ACTIVATIONS = {
     "gelu": ("Gelu", {"approximate": "tanh"}),
+    "gelu_exact": ("Gelu", {}),
     "relu": ("Relu", {}),
     "tanh": ("Tanh", {}),
     "linear": ("Identity", {}),
