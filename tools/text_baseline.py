@@ -1,4 +1,4 @@
-"""Classification with TF-IDF and logistic regression, to compare `run_classifier.py --task_name=tsv` with.
+"""TF-IDF and logistic regression, to compare `run_classifier.py --task_name=tsv` with.
 
     python -m tools.text_baseline train.tsv dev.tsv --text_column=text_a --label_column=label
 
