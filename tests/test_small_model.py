@@ -51,6 +51,13 @@ def test_the_original_format_keeps_its_answers(predictor, tmp_path):
     assert load_predictor(str(tmp_path)).predict([TEXT]) == predictor.predict([TEXT])
 
 
+def test_its_export_in_bfloat16_gives_the_same_word(predictor, tmp_path):
+    folder = export_model(str(MODEL), str(tmp_path), dtype="bfloat16", warmup=False)
+    outputs = tf.saved_model.load(folder).signatures["fill_mask"](texts=tf.constant([TEXT]))
+    (answer,) = predictor.predict([TEXT])
+    assert outputs["pieces"].numpy()[0, 0, 0].decode() == pieces(answer["masks"][0])[0]
+
+
 def test_its_export_gives_the_same_words(predictor, tmp_path):
     served = tf.saved_model.load(export_model(str(MODEL), str(tmp_path), warmup=False))
     outputs = served.signatures["fill_mask"](texts=tf.constant([TEXT]))

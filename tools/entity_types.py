@@ -3,8 +3,8 @@
     python -m tools.entity_types wnut17/train.conll --outputs=train.tsv
     python -m tools.entity_types wnut17/dev.conll --outputs=dev.tsv,test.tsv
 
-The files have the columns `text` and `types`; a sentence without entities has an empty field. Several output files get
-the sentences in turn.
+The files have the columns `text` and `types`; a sentence without entities has an empty field.
+Several output files get the sentences in turn.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""Several labels per text with a logistic regression for each label, to compare run_classifier.py with.
+"""Several labels per text with logistic regressions, to compare run_classifier.py with.
 
-    python -m tools.multi_label_baseline train.tsv dev.tsv test.tsv --text_columns=text --label_column=types
+    python -m tools.multi_label_baseline train.tsv dev.tsv test.tsv --label_column=types
 
-The features are TF-IDF of words and pairs of words, and of characters, as they are written. The thresholds are chosen
-on dev.tsv and the scores are those of test.tsv.
+The features are TF-IDF of words and pairs of words, and of characters, as they are written.
+The thresholds are chosen on dev.tsv and the scores are those of test.tsv.
 """
 
 import argparse
