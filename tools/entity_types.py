@@ -1,4 +1,4 @@
-"""Named entities -> several labels per text: which types of entities a sentence names, in files of your own.
+"""Named entities -> several labels per text: which types of entities a sentence names.
 
     python -m tools.entity_types wnut17/train.conll --outputs=train.tsv
     python -m tools.entity_types wnut17/dev.conll --outputs=dev.tsv,test.tsv
