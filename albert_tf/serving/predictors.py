@@ -38,6 +38,12 @@ def load_predictor(
       UserError: there is no such model, or no vocabulary for it, or its task is not known, or the length is above the
         model's.
     """
+    for name, value, least in (
+        ("max_seq_length", max_seq_length, 3),
+        ("batch_size", batch_size, 1),
+    ):
+        if value is not None and (not isinstance(value, int) or value < least):
+            raise UserError(f"{name} must be an integer of at least {least}, got {value!r}")
     weights = pretrained.read_weights(path)
     tokenizer = tokenizer_of(weights, spm_model_file, do_lower_case)
     task = task_settings_of(weights, max_seq_length)

@@ -269,7 +269,8 @@ class FineTuningConfig(ModelChoice, TextSettings):
     )
     max_seq_length: int = setting(
         128,
-        "Largest number of tokens of a sequence; longer text is cut. A model with fewer positions lowers the default.",
+        "Largest number of tokens of a sequence; longer text is cut, or read in windows (SQuAD, tagging). A model with"
+        " fewer positions lowers the default.",
         minimum=8,
         maximum=LONGEST_SEQUENCE,
         of_model="fixed",

@@ -249,6 +249,11 @@ class Answer(NamedTuple):
         return self.start_log_prob + self.end_log_prob
 
 
+def no_answer_probability(null_odds: np.ndarray | float) -> np.ndarray:
+    """The model's probability that a question has no answer (SQuAD 2.0): the sigmoid of the null odds."""
+    return 1 / (1 + np.exp(-np.asarray(null_odds, np.float64)))
+
+
 def best_answers(
     questions: Sequence[SquadQuestion], spans: Spans, n_best_size: int
 ) -> list[list[Answer]]:

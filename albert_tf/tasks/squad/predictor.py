@@ -46,7 +46,8 @@ class SpanPredictor(Predictor):
         ]
         for answer, null_odds in zip(answers, spans.null_odds.tolist(), strict=False):
             if null_odds > self.task["null_threshold"]:
-                answer.update(answer="", start=0, end=0)
+                probability = float(squad_answers.no_answer_probability(null_odds))
+                answer.update(answer="", probability=probability, start=0, end=0)
             answer["null_odds"] = null_odds
         return answers
 

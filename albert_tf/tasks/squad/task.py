@@ -145,7 +145,7 @@ class SquadTask(FineTuningTask):
         answers = self._answers(members, "eval")
         texts = answers.texts(self._scores(answers).get("best_threshold", math.inf))
         distinct = set(texts.values())
-        if len(distinct) > 1 or len(texts) == 1:
+        if len(distinct) > 1 or not any(question.answers for question in answers.questions):
             return ""
         answer = f"the answer {distinct.pop()!r}" if any(distinct) else "no answer"
         return f"the model gives {answer} to all of the {len(texts):,} questions"
@@ -238,11 +238,15 @@ def _error_report(answers: Answers, threshold: float) -> str:
     for title, group in (("has an answer", has_answer), ("has none", ~has_answer)):
         counts = (group & is_answered).sum(), (group & ~is_answered).sum()
         lines.append(f"{title:24}{counts[0]:>10}{counts[1]:>12}")
+    sureness = np.array([best[0].probability for best in answers.best])
+    if answers.null_odds is not None:
+        of_none = squad_answers.no_answer_probability(answers.null_odds)
+        sureness = np.where(is_answered, sureness, of_none)
     wrong = []
-    for question, best in zip(questions, answers.best, strict=True):
+    for question, probability in zip(questions, sureness, strict=True):
         references = {squad_answers.normalize_answer(text) for text, _ in question.answers} or {""}
         if squad_answers.normalize_answer(texts[question.id]) not in references:
-            wrong.append((best[0].probability, question))
+            wrong.append((probability, question))
     wrong.sort(key=lambda error: -error[0])
     lines.append(
         f"\nThe {min(_WORST, len(wrong))} surest of {len(wrong):,} wrong answers to {len(questions):,} questions\n"
