@@ -121,7 +121,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
     from albert_tf.serving import exports, predictors, signatures, warmup
     from albert_tf.tasks import registry
 
-    tokenizer = predictors.tokenizer_of(weights, settings.vocabulary_file, settings.lower_case)
+    tokenizer = predictors.tokenizer_of(weights, settings.vocabulary_file, settings.do_lower_case)
     dtype = {"bfloat16": "mixed_bfloat16"}.get(settings.dtype, settings.dtype)
     model, report = pretrained.build_model(weights, dtype=dtype)
     missing = report.initialised

@@ -55,7 +55,7 @@ def main(settings: PredictSettings) -> None:
     predictor = load_predictor(
         settings.model,
         spm_model_file=settings.vocabulary_file,
-        do_lower_case=settings.lower_case,
+        do_lower_case=settings.do_lower_case,
         max_seq_length=settings.max_seq_length,
         batch_size=settings.batch_size,
     )

@@ -653,6 +653,23 @@ def test_wrong_flags_are_named(flags, message):
         settings_here("export.py", [ExportSettings], ["--model=m", "--output_dir=o", *flags])
 
 
+@pytest.mark.parametrize(
+    ("flags", "is_lower"),
+    [
+        ([], None),
+        (["--do_lower_case"], True),
+        (["--do_lower_case=True"], True),
+        (["--do_lower_case=false"], False),
+        (["--nodo_lower_case"], False),
+    ],
+)
+def test_lower_case_is_a_boolean_flag_as_in_the_original(flags, is_lower):
+    (settings,) = settings_here(
+        "export.py", [ExportSettings], [*flags, "--model=m", "--output_dir=o"]
+    )
+    assert settings.do_lower_case is is_lower
+
+
 def test_a_length_above_the_models_is_refused(sources, tmp_path):
     with pytest.raises(UserError, match=f"--max_seq_length={LENGTH + 1} is above"):
         export_model(sources("pairs"), str(tmp_path / "out"), max_seq_length=LENGTH + 1)

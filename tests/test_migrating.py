@@ -4,10 +4,12 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+from albert_tf import load_pretrained
 from albert_tf.core import original_flags
-from tests.helpers import ROOT
+from tests.helpers import ROOT, run_script, the_line
 
 PRETRAINING, RACE = "run_pretraining.py", "run_race.py"
 # The flags of the original's programs, and our program for each.
@@ -36,6 +38,7 @@ ORIGINAL = {
         dropout_prob""",
     RACE: """
         data_dir albert_config_file vocab_file spm_model_file output_dir init_checkpoint albert_hub_module_handle
+        task_name train_file eval_file predict_file
         do_lower_case dropout_prob max_seq_length max_qa_length num_keep_checkpoint high_only middle_only do_train
         do_eval do_predict train_batch_size eval_batch_size predict_batch_size learning_rate train_step warmup_step
         save_checkpoints_steps iterations_per_loop use_tpu tpu_name tpu_zone gcp_project master num_tpu_cores""",
@@ -56,17 +59,65 @@ def test_every_flag_of_the_original_exists_or_its_error_says_what_replaces_it(pr
         [*command, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert process.returncode == 2
+    advice = advice_of(process.stderr)
+    assert set(advice) == {f"--{name}" for name in gone}
     for name in gone:
-        assert (
-            f"--{name} is not a flag of this program; {original_flags.replacement(name)}"
-            in process.stderr
-        )
-        assert original_flags.replacement(name), name
+        assert advice[f"--{name}"] == original_flags.replacement(name, known) != "", name
     for new_name in re.findall(r"; --(\w+) replaces it", process.stderr):
         assert new_name in known, f"{program} has no --{new_name}"
+
+
+def advice_of(line: str) -> dict[str, str]:
+    """What an error says to each of the flags that it names."""
+    advice = {}
+    for message in line.strip().partition(": ")[2].split(" | "):
+        names, text = re.fullmatch(
+            r"(.*?) (?:is not a flag|are not flags) of this program; (.*)", message
+        ).groups()
+        assert text not in advice.values(), "the same advice twice"
+        advice.update(dict.fromkeys(names.split(", "), text))
+    return advice
+
+
+def test_flags_of_the_original_that_are_switched_off_are_left_out(no_tensorflow):
+    off = ["--nomiddle_only", "--high_only=False", "--use_tpu=0", "--nouse_tpu"]
+    process = run_script(RACE, *off, "--middle_only", "--train_step=5", **no_tensorflow)
+    assert process.returncode == 2
+    assert advice_of(the_line(process)) == {
+        **dict.fromkeys((argument.partition("=")[0] for argument in off), "leave it out"),
+        "--middle_only": "use --level=middle",
+        "--train_step": "--num_train_steps replaces it",
+    }
+
+
+def test_files_of_race_are_named_only_where_a_folder_replaces_them(no_tensorflow):
+    flag = "--train_file=x"
+    named = advice_of(the_line(run_script(RACE, flag, **no_tensorflow)))
+    assert named == {"--train_file": "not needed: --data_dir names the folder"}
+    assert "data_dir" not in the_line(run_script(PRETRAINING, flag, **no_tensorflow))
 
 
 def test_the_guide_lists_every_flag_of_the_original():
     text = (ROOT / "docs" / "migrating.md").read_text()
     for name in {name for names in ORIGINAL.values() for name in names.split()}:
         assert f"`{name}`" in text, name
+
+
+def test_the_example_of_the_guide_trains_from_the_pretrained_encoder(tiny_pretrained, tmp_path):
+    guide = (ROOT / "docs" / "migrating.md").read_text()
+    code = re.search(r"```python\n(.*?)```", guide, re.DOTALL)[1]
+    code = code.replace("models/albert-tiny-docs", str(tiny_pretrained))
+    values: dict = {}
+    exec(code.replace("runs/reviews", str(tmp_path / "saved")), values)
+    losses = values["history"].history["loss"]
+    assert len(losses) == 5 and losses[-1] < losses[0]
+    trained = values["model"].encoder.get_weights()
+    for before, after in zip(values["pretrained"].encoder.get_weights(), trained, strict=True):
+        np.testing.assert_allclose(after, before, rtol=0, atol=2e-3)  # 5 steps of 1e-4
+    assert values["inputs"]["input_mask"].min() == 0  # there is padding
+    tokenizer, loaded = values["tokenizer"], load_pretrained(tmp_path / "saved")
+    assert loaded.config.labels == ("bad", "fair", "good")
+    for name, variable in loaded.named_variables().items():
+        np.testing.assert_array_equal(variable, values["model"].named_variables()[name])
+    ids = tokenizer.encode("it [MASK]")
+    assert not {tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id}.intersection(ids)

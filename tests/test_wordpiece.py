@@ -370,7 +370,7 @@ def test_two_vocabularies_are_one_too_many(prepared, no_tensorflow):
         **no_tensorflow,
     )
     assert process.returncode == 2
-    assert "--vocab_file contradicts --spm_model_file" in the_line(process)
+    assert "--vocab_file contradicts --spm_model_file, which contains its own" in the_line(process)
 
 
 def test_a_vocabulary_is_required(prepared, no_tensorflow):

@@ -142,6 +142,17 @@ WRONG_FLAGS = {
         ["--output_dir=run", "--input_file={records}", "--init_checkpoint=nowhere"],
         "--init_checkpoint=nowhere: no such file",
     ),
+    "an address of a model": (
+        [
+            *("--output_dir=run", "--input_file={records}"),
+            "--init_checkpoint=https://tfhub.dev/google/albert_base/1",
+        ],
+        "--init_checkpoint=https://tfhub.dev/google/albert_base/1: cannot be downloaded here; download it",
+    ),
+    "a name of keras-hub": (
+        ["--output_dir=run", "--input_file={records}", "--init_checkpoint=albert_base_en_uncased"],
+        "--init_checkpoint=albert_base_en_uncased: no such file or folder; presets of keras-hub are",
+    ),
     "missing vocabulary": (
         ["--output_dir=run", "--input_file={records}", "--spm_model_file=no.model"],
         "--spm_model_file=no.model: no such file",
@@ -159,6 +170,10 @@ WRONG_FLAGS = {
     "not a truth": (["--do_train=maybe"], "--do_train must be true or false; got 'maybe'"),
     "not a choice": (["--optimizer=sgd"], "--optimizer must be one of lamb, adamw; got 'sgd'"),
     "no value": (["--output_dir"], "Missing value for flag --output_dir"),
+    "no value, and an unknown flag": (
+        ["--train_step=5", "--nodo_train", "--output_dir"],
+        "Missing value for flag --output_dir | --train_step is not a flag of this program; --num_tra",
+    ),
     "out of bounds": (
         ["--output_dir=run", "--train_batch_size=0"],
         "--train_batch_size must be at least 1, got 0",

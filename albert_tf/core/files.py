@@ -24,6 +24,10 @@ from albert_tf.core.errors import UserError, first_line
 
 AnyPath = str | os.PathLike[str]  # what public functions take for a path
 HUB_PREFIX = "hf:"  # starts the name of a model on the Hugging Face hub
+ADDRESSES = ("http://", "https://", "kaggle://")  # start what no file system here can read
+NOT_DOWNLOADED = (
+    "cannot be downloaded here; download it and give the file or folder (of models: docs/models.md)"
+)
 
 # Starts the names of temporary folders. The final name is no part of them: `tf.io.gfile.glob` returns hidden names
 # too, and "*.tfrecord*" would match ".train.tfrecord.tmp".

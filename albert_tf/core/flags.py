@@ -149,11 +149,13 @@ def check_paths(settings: Settings) -> None:
     """Checks that the input files exist; remote ones (with ://, or hf:) are checked when they are read.
 
     Raises:
-      UserError: a path or pattern matches no file; names the flag.
+      UserError: a path or pattern matches no file, or is an address; names the flag.
     """
     for name in settings.names(input_path=True):
         value = getattr(settings, name)
         for path in filter(None, [value] if os.path.exists(value) else value.split(",")):
+            if path.startswith(files.ADDRESSES):
+                raise UserError(f"--{name}={path}: {files.NOT_DOWNLOADED}")
             # The prefix of a TensorFlow checkpoint is no file, but <prefix>.index is.
             exists = os.path.exists(path) or glob.glob(path) or os.path.exists(path + ".index")
             is_remote = "://" in path or path.startswith(files.HUB_PREFIX)
@@ -167,9 +169,11 @@ def _parse_or_exit(argv: Sequence[str], positional: str) -> list[str]:
     try:
         rest = flags.FLAGS(argv, known_only=True)
     except flags.Error as error:
-        _exit_with(_explain(error), FLAG_ERROR)
-    if unknown := [argument for argument in rest[1:] if argument.startswith("-")]:
-        _exit_with(" | ".join(map(_explain_unknown, unknown)), FLAG_ERROR)
+        # absl stops at the first wrong value. A value, such as -7, may begin with one hyphen.
+        named = [argument for argument in argv[1:] if argument.startswith("--")]
+        _exit_with(" | ".join([_explain(error), *_explain_unknown(named)]), FLAG_ERROR)
+    if unknown := _explain_unknown(rest[1:]):
+        _exit_with(" | ".join(unknown), FLAG_ERROR)
     if positional and len(rest) == 2 and not flags.FLAGS[positional].present:
         flags.FLAGS[positional].value = rest.pop()
     if len(rest) > 1:
@@ -177,13 +181,27 @@ def _parse_or_exit(argv: Sequence[str], positional: str) -> list[str]:
     return rest
 
 
-def _explain_unknown(argument: str) -> str:
-    """What an argument that names no flag may have meant."""
-    name = argument.lstrip("-").partition("=")[0]
-    hint = original_flags.replacement(name) or original_flags.replacement(name.removeprefix("no"))
-    close = difflib.get_close_matches(name, list(flags.FLAGS), n=1)
-    hint = hint or (f"did you mean --{close[0]}?" if close else "--help lists the flags")
-    return f"--{name} is not a flag of this program; {hint}"
+def _explain_unknown(arguments: Sequence[str]) -> list[str]:
+    """What the arguments that name no flag may have meant, one message for all that need the same advice."""
+    names: dict[str, list[str]] = {}
+    for argument in itertools.takewhile(lambda argument: argument != "--", arguments):
+        name = argument.lstrip("-").partition("=")[0]
+        if argument.startswith("-") and not _is_known(name):
+            close = difflib.get_close_matches(name, list(flags.FLAGS), n=1)
+            guess = f"did you mean --{close[0]}?" if close else "--help lists the flags"
+            advice = original_flags.replacement(argument, flags.FLAGS) or guess
+            names.setdefault(advice, []).append(f"--{name}")
+    return [
+        f"{', '.join(same)} {'is not a flag' if len(same) == 1 else 'are not flags'} of this program; {advice}"
+        for advice, same in names.items()
+    ]
+
+
+def _is_known(name: str) -> bool:
+    """Whether a name is that of a flag; a boolean flag also has its name with "no"."""
+    positive = name.removeprefix("no")
+    is_bool = positive in flags.FLAGS and flags.FLAGS[positive].flag_type() == "bool"
+    return name in flags.FLAGS or is_bool
 
 
 def _explain(error: flags.Error) -> str:

@@ -4,7 +4,7 @@ import dataclasses
 import textwrap
 from collections.abc import Sequence
 
-from albert_tf.core.settings import Settings, is_optional, value_type
+from albert_tf.core.settings import Settings, value_type
 
 _WIDTH = 100
 _COMMANDS = (
@@ -62,7 +62,7 @@ def _flag(field: dataclasses.Field) -> str:
         name = f"--{field.name}={value or _VALUES[value_type(field)]}"
     default = str(field.default).lower() if value_type(field) is bool else field.default
     note = "required" if declared["required"] else f"default: {default}"
-    hide = is_optional(field) or (default == "" and not declared["required"])
+    hide = default is None or (default == "" and not declared["required"])
     lines = textwrap.wrap(
         name + ("" if hide else f" ({note})"),
         _WIDTH,

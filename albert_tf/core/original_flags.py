@@ -4,8 +4,11 @@ Every other flag of the original has its name here. The flags are those of commi
 does not have, of the newest commit.
 """
 
+from collections.abc import Container
+
 _FEATURES = "features need no file; --feature_cache_dir keeps them for further runs"
 _TPU_VM = "not needed: a program on a TPU VM finds its TPU by --tpu_name=local"
+_RACE_FILE = "not needed: --data_dir names the folder"
 _NEW_NAME = {
     "albert_directory": "model",
     "albert_hub_module_handle": "init_checkpoint",
@@ -24,6 +27,7 @@ _NEW_NAME = {
 _EXPLANATIONS = {
     "checkpoint_name": "give the checkpoint's path in --model",
     "end_n_top": "always 5, the original's default",
+    "eval_file": _RACE_FILE,
     "gcp_project": _TPU_VM,
     "high_only": "use --level=high",
     "input_file_mode": "not needed: text is read as UTF-8; see --invalid_utf8",
@@ -33,15 +37,32 @@ _EXPLANATIONS = {
     "num_tpu_cores": "not needed: all cores are used",
     "predict_feature_file": _FEATURES,
     "predict_feature_left_file": _FEATURES,
+    "predict_file": _RACE_FILE,
     "start_n_top": "always 5, the original's default",
+    "task_name": "not needed here",
     "tpu_zone": _TPU_VM,
     "train_feature_file": _FEATURES,
+    "train_file": _RACE_FILE,
     "use_einsum": "not needed: every export converts to TFLite (--format=tflite)",
 }
 
 
-def replacement(name: str) -> str:
-    """What to use instead of a flag of the original; "" if it is no such flag, or has the same name here."""
+_BOOLEAN = {"high_only", "init_from_group0", "middle_only", "use_einsum", "use_tpu"}
+_FALSE = {"false", "f", "no", "n", "0"}
+
+
+def replacement(argument: str, known: Container[str] = ()) -> str:
+    """What to write instead of an argument of the original; "" if its flag is none, or has the same name here.
+
+    Args:
+      argument: "--train_step=1000", "--nouse_tpu" or only "train_step".
+      known: names of the flags of the program.
+    """
+    name, _, value = argument.lstrip("-").partition("=")
+    positive = name.removeprefix("no")
+    if positive in _BOOLEAN and (positive != name or value.lower() in _FALSE):
+        return "leave it out"
     if name in _NEW_NAME:
         return f"--{_NEW_NAME[name]} replaces it"
-    return _EXPLANATIONS.get(name, "")
+    explanation = _EXPLANATIONS.get(name, "")
+    return "" if explanation == _RACE_FILE and "data_dir" not in known else explanation

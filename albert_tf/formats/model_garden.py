@@ -261,5 +261,7 @@ class _Loader(yaml.SafeLoader):
 
 def _config(values: Mapping[str, Any], path: str) -> AlbertConfig:
     if "num_hidden_layers" not in values:
-        raise UserError(f"{path}: has no number of layers, which no variable's shape shows; add it")
+        change = "rename num_layers" if "num_layers" in values else "add it"
+        reason = "the number of layers, which no variable's shape shows"
+        raise UserError(f"{path}: has no num_hidden_layers, {reason}; {change}")
     return AlbertConfig.from_dict(dict(values), source=path)

@@ -93,6 +93,8 @@ def _read(path: str) -> Weights:
     """See `read_weights`; arrays are as they are in the files."""
     if path.startswith(files.HUB_PREFIX):
         return hugging_face.read(hub_names.fetched(path))
+    if path.startswith(files.ADDRESSES):
+        raise UserError(f"{path}: {files.NOT_DOWNLOADED}")
     prefix = path.removesuffix(".index")
     checksums.verify(path if files.is_folder(path) else os.path.dirname(prefix))
     if files.exists(prefix + ".index"):

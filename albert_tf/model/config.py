@@ -278,9 +278,13 @@ def where_released(name: str) -> str:
     """Where the released model of a size is, for a message; "" for names of other models.
 
     Args:
-      name: of the size, as users write it: also albert_base_v2, albert/albert-base-v2, or albert-base for version 2.
+      name: of the size, as users write it: also albert_base_v2, albert/albert-base-v2, or albert-base for version 2;
+        or of a preset of keras-hub.
     """
-    match = re.fullmatch(r"(?:.*/)?(albert-\w+?)(-v\d)?", name.lower().replace("_", "-"))
+    name = name.lower().replace("_", "-")
+    if re.fullmatch(r"albert-[a-z-]+-en-uncased", name):
+        return "presets of keras-hub are read from a local folder: give the folder of the preset"
+    match = re.fullmatch(r"(?:.*/)?(albert-\w+?)(-v\d)?", name)
     size = match[1] + (match[2] or "-v2") if match else ""
     if size not in MODEL_SIZES:
         return ""

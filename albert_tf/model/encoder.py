@@ -36,6 +36,18 @@ ACTIVATIONS = {
     "tanh": tf.tanh,
     "linear": tf.identity,
 }
+# Names of inputs in transformers, keras-hub and the TF Model Garden, and ours.
+_FOREIGN_INPUTS = {
+    "token_ids": "input_ids",
+    "input_word_ids": "input_ids",
+    "word_ids": "input_ids",
+    "attention_mask": "input_mask",
+    "padding_mask": "input_mask",
+    "token_type_ids": "segment_ids",
+    "input_type_ids": "segment_ids",
+    "type_ids": "segment_ids",
+    "mask_positions": "masked_lm_positions",
+}
 
 
 class Embeddings(tf_keras.layers.Layer):
@@ -257,7 +269,8 @@ class AlbertEncoder(tf_keras.Model):
           outputs [B, L, D] of all pairs of attention and feed-forward block in order; float32.
 
         Raises:
-          UserError: the inputs are no such dictionary, or longer than `max_position_embeddings`.
+          UserError: the inputs are no such dictionary, longer than `max_position_embeddings`, or have a name that
+            another library gives to one of these inputs. Other names, those of labels for example, are not used.
         """
         input_ids = inputs["input_ids"]
         segment_ids = inputs.get("segment_ids")
@@ -345,12 +358,19 @@ def checked_inputs(inputs: Any, config: AlbertConfig) -> dict[str, Any]:
     """The inputs of a model, with lists as tensors.
 
     Raises:
-      UserError: they are no dictionary with integers [B, L] as `input_ids`, or longer than `max_position_embeddings`.
+      UserError: they are no dictionary with integers [B, L] as `input_ids`, longer than `max_position_embeddings`, or
+        have another library's name of an input, which would be ignored.
     """
     expected = (
         'a model expects {"input_ids": [[2, 13, 3], ...]}, ids [B, L] of its Tokenizer'
         " (load_predictor(path).predict(texts) takes texts)"
     )
+    if isinstance(inputs, Mapping) and (
+        foreign := [key for key in inputs if key in _FOREIGN_INPUTS]
+    ):
+        renamed = ", ".join(f"{name} (here {_FOREIGN_INPUTS[name]})" for name in foreign)
+        names = "input_ids, input_mask and segment_ids"
+        raise UserError(f"the inputs of a model are called {names}; got {renamed}")
     if not isinstance(inputs, Mapping) or "input_ids" not in inputs:
         raise UserError(f"{expected}; got {shortened(inputs)}")
     try:

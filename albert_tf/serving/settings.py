@@ -60,10 +60,9 @@ class ModelSource(VocabularySettings):
 class ModelUse(ModelSource):
     """A trained model and the preprocessing of its texts."""
 
-    do_lower_case: str = setting(
-        "auto",
-        "Whether text is lower-cased; `auto` follows the model's folder, and is true if the folder does not say it.",
-        choices=("auto", "true", "false"),
+    do_lower_case: bool | None = setting(
+        None,
+        "Whether text is lower-cased; by default, the model's folder decides, and true if it does not say it.",
     )
     max_seq_length: int | None = setting(
         None,
@@ -73,8 +72,3 @@ class ModelUse(ModelSource):
         maximum=LONGEST_SEQUENCE,
         none_value=0,
     )
-
-    @property
-    def lower_case(self) -> bool | None:
-        """Whether text is lower-cased; None if the model's folder decides."""
-        return {"auto": None, "true": True, "false": False}[self.do_lower_case]

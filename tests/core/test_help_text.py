@@ -28,6 +28,7 @@ class Own(Base):
         "", "What it is called.", choices=("", *("long-name-" * n for n in (1, 2, 3)))
     )
     limit: int | None = setting(None, "At most so many.")
+    most: int | None = setting(100, "At most so many steps.", none_value=0)
     fast: bool = setting(True, "Whether it is fast.")
 
 
@@ -52,11 +53,12 @@ def test_flags_are_grouped_with_values_defaults_and_explanations():
         "--folder=TEXT (required)",
         "--size=NUMBER (default: 5)",
         "--limit=NUMBER\n",
+        "--most=NUMBER (default: 100)\n",
         "--[no]fast (default: true)",
         "--rate=NUMBER (default: 0.5)\n      Share of it.",
     ):
         assert f"\n  {line}" in text
-    assert len(re.findall(r"^  --", text, re.MULTILINE)) == 7
+    assert len(re.findall(r"^  --", text, re.MULTILINE)) == 8
     assert (
         "\n  --name=TEXT\n      What it is called. One of long-name-, long-name-long-name-, "
         in text

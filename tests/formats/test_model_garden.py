@@ -188,7 +188,10 @@ def test_a_configuration_that_does_not_fit_is_named(alone, changes, message):
 def test_the_number_of_layers_is_not_guessed(alone):
     without = {name: value for name, value in CONFIG.items() if name != "num_hidden_layers"}
     (alone / "albert_config.json").write_text(json.dumps(without))
-    with pytest.raises(UserError, match="has no number of layers"):
+    with pytest.raises(UserError, match=r"has no num_hidden_layers, .* shape shows; add it"):
+        load_pretrained(alone / "encoder")
+    (alone / "albert_config.json").write_text(json.dumps({**without, "num_layers": 3}))
+    with pytest.raises(UserError, match=r"has no num_hidden_layers, .*; rename num_layers"):
         load_pretrained(alone / "encoder")
 
 

@@ -82,6 +82,14 @@ def test_the_name_of_a_released_model_is_answered_with_its_places():
         load_pretrained("albert_large_v1")
 
 
+@pytest.mark.parametrize(
+    "address", ["https://tfhub.dev/google/albert_base/1", "kaggle://keras/albert"]
+)
+def test_an_address_is_answered_with_what_to_do(address):
+    with pytest.raises(UserError, match=f"^{address}: cannot be downloaded here; download it and"):
+        load_pretrained(address)
+
+
 def test_missing_heads_are_reported_not_refused(tmp_path):
     source = AlbertForPreTraining(TINY, seed=1)
     save_pretrained(source, tmp_path)

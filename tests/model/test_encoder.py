@@ -219,6 +219,25 @@ def test_too_long_input_is_refused(tiny):
         modeling.AlbertEncoder(tiny)({"input_ids": np.ones([2, 18], np.int32)})
 
 
+@pytest.mark.parametrize("part", ["model", "encoder"])
+def test_names_of_inputs_of_other_libraries_are_refused_with_ours(tiny, part):
+    model = AlbertForPreTraining(tiny)
+    call = model if part == "model" else model.encoder
+    features = random_features(BATCH)
+    call(features)  # other names, here of labels, may be there
+    ids = features["input_ids"]
+    with pytest.raises(UserError) as error:
+        call({"input_ids": ids, "attention_mask": ids, "token_type_ids": ids})
+    assert str(error.value) == (
+        "the inputs of a model are called input_ids, input_mask and segment_ids;"
+        " got attention_mask (here input_mask), token_type_ids (here segment_ids)"
+    )
+    with pytest.raises(
+        UserError, match=r"token_ids \(here input_ids\), padding_mask \(here input_m"
+    ):
+        call({"token_ids": ids, "padding_mask": ids})
+
+
 def test_every_layer_norm_has_one_epsilon(tiny):
     model = AlbertForPreTraining(tiny.replace(layer_norm_eps=3e-7))
     norms = [layer for layer in model.submodules if isinstance(layer, modeling.LayerNorm)]
