@@ -90,7 +90,7 @@ def sources(spm, tokenizer, tmp_path_factory):
             is_multi_label = kind == "labels"
             config = config.with_labels(LABELS[kind], kind, is_multi_label=is_multi_label)
         model = CLASSES[kind](config, seed=5)
-        if kind == "pairs":
+        if kind in ("pairs", "labels"):
             # So that different texts get different labels.
             features = pair_features(tokenizer, random_texts(1, 40), random_texts(2, 40), 13)
             model.head.output_bias.assign(-tf.reduce_mean(model(features)["logits"], axis=0))
