@@ -101,7 +101,8 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
     )
     num_shards: int = setting(
         0,
-        "Files in --output_dir; 0 makes as many as get about 128 MiB of full records each.",
+        "Files in --output_dir; 0 makes as many as get about 128 MiB of full records each, and of a small text up to a"
+        " few dozen smaller ones, so that all processes have work.",
         minimum=0,
         maximum=MOST_SHARDS,
     )
