@@ -156,8 +156,9 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
             root.assets[tokenizer.file_name], tokenizer.do_lower_case
         )
         functions["tokenization_info"] = info
-        # It serves and is not trained; TensorFlow cannot save the gradients of weights in bfloat16.
-        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+        # TensorFlow cannot save the gradients of shared weights in bfloat16; such an export cannot be fine-tuned.
+        has_gradients = settings.dtype == "float32"
+        options = tf.saved_model.SaveOptions(experimental_custom_gradients=has_gradients)
         tf.saved_model.save(root, folder, signatures=functions, options=options)
         files.remove_parts(os.path.join(folder, "variables", "variables"))
         if settings.warmup:
