@@ -312,7 +312,7 @@ def test_counting_parameters_needs_no_data(tmp_path):
         Engine(workspace, str(tmp_path)).run(experiment, experiment.rows[2:3], [1])
     found = report.Measured(experiment, report.read_results(experiment, scale, str(tmp_path)))
     assert report.cell(found, experiment.row("ALBERT-base"), "parameters") == "11,683,584 (12)"
-    assert report.costs(found, scale)[-1] == "    python -m experiments run table_1 --scale=nano"
+    assert report.costs(found, scale)[-1] == "    albert-tf experiments run table_1 --scale=nano"
 
 
 def test_results_of_other_settings_are_refused(finished, micro):
