@@ -254,8 +254,9 @@ class FineTuningTask(Task):
                     f" {name}={made_with[name]!r}, expected {value!r}"
                 )
         choices, length = record_set.metadata["choices"], self.config.max_seq_length
+        kinds = {name for name in record_set.metadata["columns"] if name.startswith("label_")}
         for name in self.source.label_columns:
-            if name not in record_set.metadata["columns"]:
+            if kinds and name not in kinds:
                 raise UserError(
                     f"--train_records={self.config.train_records}: have no {name}, which this kind of labels needs;"
                     " were they made with the same --kind and --label_separator?"

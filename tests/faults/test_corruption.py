@@ -40,6 +40,7 @@ from albert_tf.experiments.engine import Result
 from albert_tf.experiments.recorded import read_result
 from albert_tf.export import export_model
 from albert_tf.serving import exports
+from albert_tf.tasks import registry
 from albert_tf.tasks.squad.task import THRESHOLD_FILE, SquadTask
 from tests.data_prep.test_create_pretraining_data import made_up_text
 from tests.faults.damages import DAMAGES
@@ -242,9 +243,9 @@ def read_split(inputs, folder, *, task, split):
 
 
 def source_class(runner):
-    from tests.helpers import fine_tuning_task
+    from tests.helpers import RUNNERS
 
-    return fine_tuning_task(runner).source_class
+    return registry.resolve(RUNNERS[runner].source)
 
 
 def make_threshold(_inputs, folder, seed):
