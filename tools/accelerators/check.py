@@ -30,7 +30,7 @@ from tools.accelerators.lower import PRECISIONS, TASKS, StepSettings, lower
 # Operations of TensorFlow that return to the host in the middle of a step.
 _HOST_OPERATIONS = ("PyFunc", "EagerPyFunc", "NumpyFunction", "PyFuncStateless", "Print", "PrintV2")
 _HOST_INSTRUCTIONS = ("infeed(", "outfeed(", " send(", " recv(", "callback")
-_LARGE = 0.0005  # a product is large from this share of the step's operations on
+_LARGE = 0.005  # a product is large from this share of the step's operations on
 _MOST_ALL_REDUCES = 2
 _MOST_EXAMPLES = 1 << 14
 

@@ -107,6 +107,7 @@ def _task(step: StepSettings):
     if step.task == "classification":
         task = ClassificationTask.__new__(ClassificationTask)
         task.is_regression, task.class_weights = False, None
+        task.label_column = "label_ids"
         return task, step.config, heads.AlbertForSequenceClassification
     if step.task == "span":
         task = SquadTask.__new__(SquadTask)
