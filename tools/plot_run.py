@@ -1,4 +1,4 @@
-"""Plots pretraining runs by step: accuracies or losses on training batches and on held-out records.
+"""Plots pretraining runs by step, finished or not: accuracies or losses on training batches and on held-out records.
 
 python tools/plot_run.py RUN_FOLDER... OUTPUT.png [--losses]
 """
@@ -6,6 +6,7 @@ python tools/plot_run.py RUN_FOLDER... OUTPUT.png [--losses]
 import argparse
 import json
 import pathlib
+import sys
 
 from albert_tf.core.plots import COLORS, new_figure, save
 
@@ -13,8 +14,8 @@ TITLES = {"masked_lm": "masked LM", "sentence_order": "sentence order"}
 
 
 def lines(path: pathlib.Path) -> list[dict]:
-    """The objects of a JSON-lines file."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    """The objects of a JSON-lines file; none if it is not there yet."""
+    return list(map(json.loads, path.read_text().splitlines())) if path.exists() else []
 
 
 def main(folders: list[str], output: str, losses: bool) -> None:
@@ -23,6 +24,8 @@ def main(folders: list[str], output: str, losses: bool) -> None:
     figure, (panels,) = new_figure(2, width=5, height=3.6)
     for folder, color in zip(folders, COLORS, strict=False):
         run = pathlib.Path(folder)
+        if not (run / "metrics.jsonl").exists():
+            sys.exit(f"{folder}: expected the folder of a pretraining run, with a metrics.jsonl")
         prefix = f"{run.name}, " if len(folders) > 1 else ""
         # One run has a colour for each of its curves.
         colors = [color] * 2 if prefix else COLORS
@@ -34,7 +37,7 @@ def main(folders: list[str], output: str, losses: bool) -> None:
                 options = {"ms": 3, "lw": width, "color": curve_color}
                 axes.plot(steps, values, style, label=prefix + label, **options)
     for axes, (name, title) in zip(panels, TITLES.items(), strict=True):
-        if not losses:
+        if not losses and (run / "results.json").exists():  # it appears at the end of the run
             chance = json.loads((run / "results.json").read_text())["chance"]
             axes.axhline(chance[f"{name}_{kind}"], color="grey", ls="--", lw=1, label="chance")
         axes.set(title=title, xlabel="step", ylabel=kind)

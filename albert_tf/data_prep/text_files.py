@@ -36,7 +36,7 @@ def invalid_utf8_setting() -> Any:
 
 
 # Said where too few or all documents are held out.
-_FEW = "; of a few long documents, give one as the --input_file of a corpus for evaluation"
+_FEW = "; cut a few long documents into files of some pages each (docs/pretraining.md)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

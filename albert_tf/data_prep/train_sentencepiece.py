@@ -283,7 +283,8 @@ def _explain(message: str, settings: TrainSettings) -> UserError:
     wanted = f"--vocab_size={settings.vocab_size}"
     if match := re.search(r"too high \(\d+\).*?<= (\d+)", message, re.DOTALL):
         return UserError(
-            f"{wanted}: the corpus is too small for so many tokens; it gives at most {match[1]}"
+            f"{wanted}: the corpus is too small for so many tokens; it gives at most {match[1]};"
+            " choose fewer, for example 8000 for 20 MB of text"
         )
     if match := re.search(r"required_chars\. \d+ vs (\d+)", message):
         return UserError(

@@ -42,7 +42,9 @@ def describe(state: RunState) -> str:
             reason = reason if peak else "raise --learning_rate"
             lines["WARNING"] = f"every step has learning rate 0, so nothing is learned: {reason}"
     if state.first_step and run.do_train:
-        lines["resumed"] = f"at step {state.first_step}"
+        is_done = state.first_step >= state.last_step
+        note = ", the last one: nothing is left to train" if is_done else ""
+        lines["resumed"] = f"at step {state.first_step}{note}"
     elif state.first_step:
         lines["trained"] = f"up to step {state.first_step}"
     lines["chance"] = ", ".join(f"{name} {value:.4f}" for name, value in state.chance.items())
@@ -84,6 +86,10 @@ def write_results(
         losses = [line["loss"] for line in lines]
         advice = advice_after_collapse(losses, rate, task.usual_learning_rate)
         print(f"COLLAPSED: {collapsed}; {advice}")
+    if not num_steps:  # the times of the process that trained stay
+        earlier = folder.read_json(RESULTS_FILE)
+        times = ("seconds", "steps_in_this_process")
+        results |= {name: earlier[name] for name in times if name in earlier}
     if not state.run.do_train:  # an evaluation keeps the results of the training
         of_evaluation = ("eval", "collapsed") if evaluation else ()
         replaced = {name: results[name] for name in of_evaluation if name in results}

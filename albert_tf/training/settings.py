@@ -190,7 +190,7 @@ class RunConfig(Settings):
     )
     deterministic: bool = setting(
         False,
-        "Whether every operation is deterministic (slower), so that equal runs are equal bit for bit.",
+        "Whether every operation is deterministic (on a GPU, slower), so that equal runs are equal bit for bit.",
         **_SAME,
     )
     init_checkpoint: str = setting(

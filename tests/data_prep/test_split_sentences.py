@@ -387,7 +387,7 @@ def test_a_held_out_part_far_larger_than_asked_is_warned_of(tmp_path, capsys, se
     texts = {f"{n}": f"It rains {n} times. It pours. " * (300 if n == 1 else 1) for n in range(9)}
     evaluation = {"eval_fraction": 0.3, "eval_output_file": str(tmp_path / "eval.txt")}
     split(tmp_path, texts, random_seed=seed, **evaluation)
-    warning = "of the text, not 30 %; of a few long documents, give one"
+    warning = "of the text, not 30 %; cut a few long documents into files"
     assert (warning in capsys.readouterr().err) == is_warned_of
 
 

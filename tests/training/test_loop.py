@@ -257,6 +257,17 @@ def test_a_resumed_run_repeats_only_an_evaluation_that_a_kill_lost(pretrain, rec
     }
 
 
+def test_the_same_command_on_a_finished_run_keeps_its_times_and_says_that_nothing_is_left(
+    pretrain, capfd
+):
+    times = []
+    for _ in range(2):
+        results = json.loads((pretrain() / "results.json").read_text())
+        times.append((results["seconds"], results["steps_in_this_process"]))
+    assert times[0] == times[1] and times[0][1] > 0
+    assert "the last one: nothing is left to train" in capfd.readouterr().out
+
+
 def test_a_run_of_an_older_version_is_resumed(pretrain):
     whole = pretrain(name="whole")
     folder = pretrain("--stop_after_steps=3", name="older")
