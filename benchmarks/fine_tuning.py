@@ -24,7 +24,7 @@ from benchmarks.measure import BenchSettings, Measurement, Values
 
 BATCH, MAX_SEQ_LENGTH, NUM_BUCKETS = 32, 128, 4
 _LENGTHS = (32, 64, 128)
-_REPEATS = 3
+_REPEATS = 2
 _SMALL = {"hidden_size": 256, "intermediate_size": 1024}
 _SIZES = {"small": {**_SMALL, "num_hidden_layers": 4, "num_attention_heads": 4}, "base": {}}
 

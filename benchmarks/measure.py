@@ -102,7 +102,7 @@ class BenchSettings(Settings):
     @property
     def seconds(self) -> float:
         """How long a call is repeated."""
-        return 3.0 if self.quick else 10.0
+        return 3.0 if self.quick else 6.0
 
     @property
     def run_seconds(self) -> float:

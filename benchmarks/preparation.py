@@ -142,7 +142,7 @@ def _measurement(name: str, in_quick: bool = False, **work) -> Measurement:
 
 
 # Megabytes of text on which the original is compared, by --dupe_factor.
-COMPARED = {10: ORIGINAL["megabytes"], 1: 60}
+COMPARED = {10: ORIGINAL["megabytes"], 1: 25}
 
 
 def _original(dupe_factor: int) -> Measurement:

@@ -60,6 +60,7 @@ class Chain:
                 "max_seq_length": 40,
                 "max_predictions_per_seq": 7,
                 "dupe_factor": 2,
+                "record_format": "full",
                 **changes,
             },
         )

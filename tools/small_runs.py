@@ -160,6 +160,7 @@ class Work:
                 max_seq_length=64,
                 max_predictions_per_seq=10,
                 single_segment="clean",
+                record_format="full",
                 dupe_factor=2 if name == "held_out" else 5,
             )
 

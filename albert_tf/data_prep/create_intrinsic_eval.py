@@ -99,6 +99,7 @@ def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
     names = set(settings.names()) & set(PretrainingDataSettings.names())
     values = {name: getattr(settings, name) for name in names}
     values |= {"input_file": text, "single_segment": "clean", "short_seq_prob": 0.0}
+    values |= {"record_format": "full"}  # one example a record: results of each are compared
     num_examples = {}
     for task in SENTENCE_TASKS:
         values |= {"sentence_task": task, "output_dir": os.path.join(settings.output_dir, task)}

@@ -4,8 +4,8 @@ r"""Text -> TFRecords of masked sentence-order examples.
         --spm_model_file=30k-clean.model
 
 Input: UTF-8 text, one sentence a line, a blank line between documents; the end of a file ends a document.
-Output: shards of records, with the original's features or in a compact form (`record_formats.py`), and `metadata.json`
-with every setting and count.
+Output: shards of records, each several examples or one, also with the original's features (`record_formats.py`), and
+`metadata.json` with every setting and count.
 
 An output file gets its final name only when it is complete. A run that was killed can be started again and is resumed;
 until it ends, its folder contains `.unfinished` with the tokenized text (half the size of the text, or less).

@@ -54,7 +54,7 @@ def make(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def full(make):
-    return find(make("full"))
+    return find(make("full", record_format="full"))
 
 
 @pytest.fixture(scope="module")
@@ -395,11 +395,8 @@ def test_records_of_a_later_version(full, tmp_path):
         find(folder)
 
 
-def test_passes_and_format_follow_from_dynamic_masking():
-    assert dynamic_defaults({"masking": "dynamic"}) == {
-        "record_format": "compact",
-        "dupe_factor": 1,
-    }
+def test_dynamic_masking_needs_one_pass_only():
+    assert dynamic_defaults({"masking": "dynamic"}) == {"dupe_factor": 1}
     assert dynamic_defaults({"masking": "static"}) == {}
 
 

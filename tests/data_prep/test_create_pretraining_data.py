@@ -78,6 +78,7 @@ def make(tmp_path, spm_model_file, text_file):
             "max_seq_length": 64,
             "max_predictions_per_seq": 10,
             "dupe_factor": 2,
+            "record_format": "full",
             "num_workers": 1,
         }
         settings = PretrainingDataSettings(**{**defaults, **changes})
@@ -672,7 +673,7 @@ def test_a_full_disk(make, tmp_path):
         ({"output_dir": "", "output_file": "a/x,a/x"}, "twice"),
         ({"output_dir": "", "output_file": "x", "num_shards": 2}, "--num_shards contradicts"),
         ({"max_seq_length": 4}, "--max_seq_length must be at least 5"),
-        ({"masking": "dynamic"}, "--masking=dynamic needs --record_format=compact"),
+        ({"masking": "dynamic"}, "--masking=dynamic needs --record_format=packed"),
     ],
 )
 def test_contradictory_settings(make, changes, message):

@@ -89,6 +89,7 @@ TEXT = "text.txt"
 def record_settings(inputs, folder, seed, **changes) -> PretrainingDataSettings:
     values = {"input_file": str(inputs.folder / TEXT), "spm_model_file": inputs.spm}
     values |= {"max_seq_length": 32, "max_predictions_per_seq": 5, "dupe_factor": 1}
+    values |= {"record_format": "full"}
     values |= {"num_shards": 2, "num_workers": 1, "random_seed": seed}
     return PretrainingDataSettings(output_dir=str(folder), **{**values, **changes})
 

@@ -81,11 +81,11 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
         maximum=100_000,
     )
     record_format: str = setting(
-        "full",
-        "full: the original's features, padded; compact: a fifth to a third of the bytes, for training with this"
-        " project alone; packed: compact, with several examples in a row of --max_seq_length, so that training computes"
-        " no padding. The default is compact with --masking=dynamic.",
-        choices=("full", "compact", "packed"),
+        "packed",
+        "packed: several examples in a row of --max_seq_length, so that training computes no padding; compact: one"
+        " example a record, without padding; full: one example with the original's features, padded, which its scripts"
+        " read too.",
+        choices=("packed", "compact", "full"),
     )
     masking: str = setting(
         "static",
@@ -133,7 +133,7 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
         if bool(self.output_dir) == bool(self.output_file):
             self.refuse("output_dir", "or --output_file must be given, and not both")
         if self.masking == "dynamic" and self.record_format == "full":
-            self.refuse("masking", "=dynamic needs --record_format=compact or packed")
+            self.refuse("masking", "=dynamic needs --record_format=packed or compact")
         if self.output_file and self.num_shards:
             self.refuse("num_shards", "contradicts --output_file, which names every file")
         if len({os.path.dirname(path) for path in self.output_files}) > 1:
@@ -195,8 +195,7 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
 
 def dynamic_defaults(flags: Mapping[str, Any], given: Set[str] = frozenset()) -> Mapping[str, Any]:
     """Values of flags that are not given with --masking=dynamic, where masks differ without further passes."""
-    is_dynamic = flags["masking"] == "dynamic"
-    return {"record_format": "compact", "dupe_factor": 1} if is_dynamic else {}
+    return {"dupe_factor": 1} if flags["masking"] == "dynamic" else {}
 
 
 def with_pipeline_options(arguments: Sequence[str]) -> list[str]:

@@ -133,11 +133,16 @@ def serialized(folder):
 # --- The same records.
 
 FORMATS = {
-    "full": {},
+    "full": {"record_format": "full"},
     "compact": {"record_format": "compact", "num_shards": 3},
     "dynamic": {"record_format": "compact", "masking": "dynamic", "dupe_factor": 1},
     "packed": {"record_format": "packed", "num_shards": 3, "short_seq_prob": 0.5},
-    "gzip": {"compression": "gzip", "num_shards": 2, "sentence_task": "nsp"},
+    "gzip": {
+        "record_format": "full",
+        "compression": "gzip",
+        "num_shards": 2,
+        "sentence_task": "nsp",
+    },
 }
 
 
