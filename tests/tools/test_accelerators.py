@@ -11,7 +11,7 @@ import pytest
 from albert_tf.model import accelerators
 from albert_tf.model.config import AlbertConfig
 from tests.helpers import ROOT, TINY
-from tools.accelerators import check, hlo
+from tools.accelerators import check, hlo, report, run_step
 from tools.accelerators.chips import CHIPS, roofline
 from tools.accelerators.compile import GPUS, TPU_TOPOLOGIES
 from tools.accelerators.lower import StepSettings, lower
@@ -182,6 +182,46 @@ def test_every_chip_can_be_compiled_for():
     assert roofline("v5e", 197e12, 819e9) == pytest.approx((1, 1))
 
 
+def compiled_program(batch, layers, **changes):
+    """A result as that of a compiler, whose numbers are linear in examples and layers."""
+    step = dataclasses.asdict(StepSettings(batch=batch, num_layers=layers))
+    depth = layers or 12
+    values = {
+        "least_effort": False,
+        "peak_bytes": 1e9 + batch * (1e7 + 2e7 * depth),
+        "product_flops": batch * (3e9 + 5e9 * depth),
+        "formula_flops": batch * 5e9 * depth,
+        "traffic": 2e9 + batch * 1e8 * depth,
+    }
+    return result(step=step, collectives=[], **{**values, **changes})
+
+
+def test_a_whole_model_follows_from_two_numbers_of_layers():
+    parts = [compiled_program(8, layers) for layers in (2, 4)]
+    left_out = [compiled_program(8, 3, least_effort=True), compiled_program(16, 2)]
+    (found,) = report.whole_models([*parts, *left_out])
+    expected = compiled_program(8, 0)
+    assert found["layers"] == "2 and 4"
+    for name in ("peak_bytes", "product_flops", "traffic", "step"):
+        assert found[name] == pytest.approx(expected[name]), name
+    assert report.whole_models([*parts, expected]) == [{**expected, "layers": "all"}]
+
+
+def test_the_largest_batch_and_the_time_of_training_are_estimated():
+    results = [compiled_program(batch, 0, chip="v3") for batch in (8, 24)]
+    ((most, largest),) = report.largest_batches(report.whole_models(results))
+    assert most["step"]["batch"] == 24
+    assert largest == int((16e9 - 1e9) / 2.5e8)
+    settings = report.ReportSettings(
+        input_file=__file__, num_train_steps=3_600_000, train_batch_size=2 * 24
+    )
+    cells = report.estimates(results, settings)[-1].split(" | ")
+    # Of a chip's two devices, each computes 24 examples; the traffic takes longer than the products.
+    milliseconds = 1e3 * (2e9 + 24 * 1.2e9) / 450e9
+    assert float(cells[7].split(" / ")[1]) == pytest.approx(milliseconds, abs=0.05)
+    assert cells[9] == f"{milliseconds:,.0f}"
+
+
 @needs_compilers
 def test_the_compiler_takes_a_step_and_recomputation_saves_memory(tmp_path):
     """The command itself, with the least step: 20 seconds."""
@@ -206,7 +246,13 @@ def test_a_step_run_by_jax_has_the_losses_of_tensorflow(small_models, tmp_path):
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "masked_lm_loss" in done.stdout and "| albert-tf |" in done.stdout
-    known["pairs"]["masked_lm_loss"][0] *= 2
-    (tmp_path / "step.json").write_text(json.dumps(known))
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 1 and "differs" in done.stderr
+
+
+def test_a_loss_that_is_not_the_cpu_s_ends_the_run_of_a_step():
+    """`nan` too."""
+    expected = {"masked_lm_loss": [30.0, 3.0]}
+    text = run_step.compare({"masked_lm_loss": [30.1, 3.0]}, expected, "mixed_bfloat16")
+    assert text == "masked_lm_loss 10.03333 (CPU 10.00000)"
+    for wrong in (60.0, float("nan")):
+        with pytest.raises(SystemExit, match="differs"):
+            run_step.compare({"masked_lm_loss": [wrong, 3.0]}, expected, "mixed_bfloat16")

@@ -251,12 +251,14 @@ def rows_of(results: list[Mapping[str, Any]]) -> list[list[str]]:
         layers = step["num_layers"] or "all"
         kind = ["packed" if step["packed"] else "single"] + ["recomputed"] * step["recompute"]
         head = [f"{step['replicas']} {result['chip']}", step["model"], step["task"], layers]
+        head += ["least" if result["least_effort"] else "usual"]
         head += [f"{step['batch']} x {step['length']}", ", ".join(kind)]
         if "error" in result:
             rows.append([*head, f"no: {result['error']}", *["-"] * 6])
             continue
         ratio = result["product_flops"] / result["formula_flops"]
-        traffic = result["traffic"]
+        # With the least effort, what could stay on the chip is counted.
+        traffic = None if result["least_effort"] else result["traffic"]
         by_products, by_traffic = roofline(result["chip"], result["product_flops"], traffic or 0)
         types = ", ".join(f"{kind} {share:.0%}" for kind, share in result["large_products"].items())
         rows.append(
@@ -266,14 +268,14 @@ def rows_of(results: list[Mapping[str, Any]]) -> list[list[str]]:
                 f"{traffic / 1e9:.1f}" if traffic else "-",
                 f"{1e3 * by_products:.1f} / {1e3 * by_traffic:.1f}" if traffic else "-",
                 types,
-                len(result["collectives"]) if traffic else "-",
+                "-" if result["traffic"] is None else len(result["collectives"]),
             ]
         )
     return rows
 
 
 HEADER = (
-    "devices | model | step | layers | batch | rows | compiles | peak GB | TFLOP (of formula) | traffic GB"
+    "devices | model | step | layers | effort | batch | rows | compiles | peak GB | TFLOP (of formula) | traffic GB"
     " | ms at peak: products / traffic | large products | collectives"
 )
 
