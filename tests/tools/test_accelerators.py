@@ -182,44 +182,43 @@ def test_every_chip_can_be_compiled_for():
     assert roofline("v5e", 197e12, 819e9) == pytest.approx((1, 1))
 
 
-def compiled_program(batch, layers, **changes):
-    """A result as that of a compiler, whose numbers are linear in examples and layers."""
-    step = dataclasses.asdict(StepSettings(batch=batch, num_layers=layers))
-    depth = layers or 12
+def compiled_program(batch, **changes):
+    """A result as that of a compiler, whose numbers grow by the same amount with each example."""
+    step = dataclasses.asdict(StepSettings(batch=batch))
     values = {
+        "step": step,
         "least_effort": False,
-        "peak_bytes": 1e9 + batch * (1e7 + 2e7 * depth),
-        "product_flops": batch * (3e9 + 5e9 * depth),
-        "formula_flops": batch * 5e9 * depth,
-        "traffic": 2e9 + batch * 1e8 * depth,
+        "argument_bytes": 1.1e9,
+        "temporary_bytes": 2.5e8 * batch,
+        "product_flops": 6e10 * batch,
+        "traffic": 2e9 + 1.2e9 * batch,
     }
-    return result(step=step, collectives=[], **{**values, **changes})
+    return result(**{**values, **changes})
 
 
-def test_a_whole_model_follows_from_two_numbers_of_layers():
-    parts = [compiled_program(8, layers) for layers in (2, 4)]
-    left_out = [compiled_program(8, 3, least_effort=True), compiled_program(16, 2)]
-    (found,) = report.whole_models([*parts, *left_out])
-    expected = compiled_program(8, 0)
-    assert found["layers"] == "2 and 4"
-    for name in ("peak_bytes", "product_flops", "traffic", "step"):
-        assert found[name] == pytest.approx(expected[name]), name
-    assert report.whole_models([*parts, expected]) == [{**expected, "layers": "all"}]
+def test_the_largest_batch_follows_from_two_batches():
+    packed = compiled_program(8)
+    packed["step"]["packed"] = True
+    two_layers = compiled_program(4)
+    two_layers["step"]["num_layers"] = 2
+    left_out = [packed, two_layers, compiled_program(4, least_effort=True)]
+    results = [compiled_program(24), compiled_program(8), *left_out]
+    (kind,) = report.whole_models(results)
+    assert kind == [results[1], results[0]]
+    assert report.largest_batch(kind) == int((15.75 * 2**30 - 1.1e9) / 2.5e8)
+    assert report.largest_batch(kind[:1]) is None
 
 
-def test_the_largest_batch_and_the_time_of_training_are_estimated():
-    results = [compiled_program(batch, 0, chip="v3") for batch in (8, 24)]
-    ((most, largest),) = report.largest_batches(report.whole_models(results))
-    assert most["step"]["batch"] == 24
-    assert largest == int((16e9 - 1e9) / 2.5e8)
+def test_the_time_of_training_is_estimated():
     settings = report.ReportSettings(
         input_file=__file__, num_train_steps=3_600_000, train_batch_size=2 * 24
     )
+    results = [compiled_program(24, chip="v3")]
     cells = report.estimates(results, settings)[-1].split(" | ")
     # Of a chip's two devices, each computes 24 examples; the traffic takes longer than the products.
     milliseconds = 1e3 * (2e9 + 24 * 1.2e9) / 450e9
-    assert float(cells[7].split(" / ")[1]) == pytest.approx(milliseconds, abs=0.05)
-    assert cells[9] == f"{milliseconds:,.0f}"
+    assert float(cells[5].split(" / ")[1]) == pytest.approx(milliseconds, abs=0.05)
+    assert cells[7] == f"{milliseconds:,.0f}"
 
 
 @needs_compilers
