@@ -231,6 +231,8 @@ def _instruction(name: str, text: str) -> Instruction:
         )
         for dtype, shape, layout in _ARRAY.findall(text[:start])
     )
+    if "__cublas$" in text:  # results: product, working memory
+        results = results[:1]
     depth, end = 0, match.end() - 1 if match else len(text)
     begin = end
     for end in range(begin, len(text)):
