@@ -30,7 +30,7 @@ from tools.accelerators.lower import PRECISIONS, TASKS, StepSettings, lower
 # Operations of TensorFlow that return to the host in the middle of a step.
 _HOST_OPERATIONS = ("PyFunc", "EagerPyFunc", "NumpyFunction", "PyFuncStateless", "Print", "PrintV2")
 _HOST_INSTRUCTIONS = ("infeed(", "outfeed(", " send(", " recv(", "callback")
-_LARGE = 0.005  # a product is large from this share of the step's operations on
+_LARGE = 0.01  # products of a type are shown, and must be bfloat16, from this share of the operations on
 _MOST_ALL_REDUCES = 2
 _MOST_EXAMPLES = 1 << 14
 
@@ -156,17 +156,17 @@ def static_facts(about: Mapping[str, Any]) -> dict[str, Any]:
       about: of `lower`.
 
     Returns:
-      `formula_flops`, `product_flops` (of all its products), `large_products` (types of the operands, each with its
-      share of the operations) and `broken`, the rules that it breaks.
+      `formula_flops`, `product_flops` (of all its products), `large_products` (types of operands, each with the
+      share of its products in the operations) and `broken`, the rules that it breaks.
     """
     module = hlo.Module(about["text"])
     products = module.products()
     total = sum(one.flops * one.times for one in products)
     shares: dict[str, float] = {}
     for one in products:
-        if one.flops * one.times >= _LARGE * total:
-            types = " x ".join(one.types[:2])
-            shares[types] = shares.get(types, 0.0) + one.flops * one.times / total
+        types = " x ".join(one.types[:2])
+        shares[types] = shares.get(types, 0.0) + one.flops * one.times / total
+    shares = {types: share for types, share in shares.items() if share >= _LARGE}
     broken = []
     if "<=" in about["text"]:
         broken.append("a shape is not static")
