@@ -5,7 +5,11 @@ r"""Compiles the device steps for TPUs and GPUs that are not there, and prints w
 
 The step has two layers and the compiler saves its time by default, which takes about a minute. Memory and traffic of
 the whole model need `--num_layers=0 --least_effort=false`. A rule that a step breaks is printed, and makes the exit
-status 1.
+status 1. A GPU needs another environment, of 5 GB:
+
+    python -m venv .venv.gpu
+    .venv.gpu/bin/python -m pip install --requirement tools/accelerators/requirements-gpu.txt
+    python -m tools.accelerators.check --chips=h100 --python=.venv.gpu/bin/python
 """
 
 import dataclasses
@@ -30,7 +34,9 @@ from tools.accelerators.lower import PRECISIONS, TASKS, StepSettings, lower
 # Operations of TensorFlow that return to the host in the middle of a step.
 _HOST_OPERATIONS = ("PyFunc", "EagerPyFunc", "NumpyFunction", "PyFuncStateless", "Print", "PrintV2")
 _HOST_INSTRUCTIONS = ("infeed(", "outfeed(", " send(", " recv(", "callback")
-_LARGE = 0.01  # products of a type are shown, and must be bfloat16, from this share of the operations on
+_LARGE = (
+    0.01  # products of a type are shown, and must be bfloat16, from this share of the operations on
+)
 _MOST_ALL_REDUCES = 2
 _MOST_EXAMPLES = 1 << 14
 

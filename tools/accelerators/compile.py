@@ -5,6 +5,7 @@
 Each line of standard input is a dictionary with the arguments of `compiled`; its result is printed as a line of JSON.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -163,7 +164,9 @@ def main() -> None:
             os.environ["JAX_PLATFORMS"] = "" if job["chip"] in GPUS else "cpu"
             if job["chip"] in GPUS:
                 os.environ["XLA_FLAGS"] = f"{GPU_FLAGS} --xla_dump_to={folder}"
-            print(json.dumps(compiled(**job, dumps=folder)), flush=True)
+            with contextlib.redirect_stdout(sys.stderr):  # jax prints about CUDA
+                result = compiled(**job, dumps=folder)
+            print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":
