@@ -201,8 +201,8 @@ def test_the_largest_batch_follows_from_two_batches():
     packed["step"]["packed"] = True
     two_layers = compiled_program(4)
     two_layers["step"]["num_layers"] = 2
-    left_out = [packed, two_layers, compiled_program(4, least_effort=True)]
-    results = [compiled_program(24), compiled_program(8), *left_out]
+    failed = compiled_program(4, error="no kernel")
+    results = [compiled_program(24), compiled_program(8), packed, two_layers, failed]
     (kind,) = report.whole_models(results)
     assert kind == [results[1], results[0]]
     assert report.largest_batch(kind) == int((15.75 * 2**30 - 1.1e9) / 2.5e8)
@@ -219,6 +219,9 @@ def test_the_time_of_training_is_estimated():
     milliseconds = 1e3 * (2e9 + 24 * 1.2e9) / 450e9
     assert float(cells[5].split(" / ")[1]) == pytest.approx(milliseconds, abs=0.05)
     assert cells[7] == f"{milliseconds:,.0f}"
+    results = [compiled_program(24, chip="v3", least_effort=True)]
+    cells = report.estimates(results, settings)[-1].split(" | ")
+    assert cells[5].endswith(" / -")
 
 
 @needs_compilers

@@ -1,7 +1,7 @@
 r"""Compiles the device steps for TPUs and GPUs that are not there, and prints what their compilers say.
 
     make accelerator-check
-    make accelerator-check ACCELERATOR_FLAGS="--models=albert-base-v1 --chips=v5e,v6e --num_layers=0"
+    make accelerator-check ACCELERATOR_FLAGS="--models=albert-base-v1 --chips=v6e --num_layers=0"
 
 The step has two layers and the compiler saves its time by default, which takes about a minute. Memory and traffic of
 the whole model need `--num_layers=0 --least_effort=false`. A rule that a step breaks is printed, and makes the exit
@@ -43,7 +43,7 @@ _MOST_EXAMPLES = 1 << 14
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckSettings(Settings):
-    """Which steps are compiled for which chips: all combinations of the lists, whose items commas separate."""
+    """Which steps are compiled for which chips: all combinations of lists, whose items commas separate."""
 
     models: str = setting("albert-base-v2", "Names of sizes; v1 has dropout, v2 has none.")
     chips: str = setting("v5e", f"Of {', '.join(CHIPS)}.")

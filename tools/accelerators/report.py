@@ -8,6 +8,7 @@ the time of its products at the peak rate, and at least the time of its traffic 
 
 import collections
 import dataclasses
+import importlib.metadata
 import json
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,8 +38,7 @@ class ReportSettings(Settings):
 def whole_models(results: Iterable[Result]) -> list[list[Result]]:
     """The programs of pretraining whole models on a device, by kind, from fewest to most examples.
 
-    Packed rows are left out, and so are programs of the least effort, because their traffic means nothing, and those
-    that do not compile.
+    Packed rows and what does not compile are left out.
 
     Args:
       results: of `check`.
@@ -46,10 +46,11 @@ def whole_models(results: Iterable[Result]) -> list[list[Result]]:
     kinds: dict[str, list[Result]] = collections.defaultdict(list)
     for result in results:
         step = result["step"]
-        is_whole = step["num_layers"] == 0 and not result["least_effort"] and result.get("traffic")
+        is_whole = step["num_layers"] == 0 and "error" not in result
         is_plain = step["task"] == "pretraining" and step["replicas"] == 1 and not step["packed"]
         if is_whole and is_plain:
-            key = json.dumps([{**step, "batch": 0}, result["chip"]], sort_keys=True)
+            known = [{**step, "batch": 0}, result["chip"], result["least_effort"]]
+            key = json.dumps(known, sort_keys=True)
             kinds[key].append(result)
     return [sorted(kind, key=lambda result: result["step"]["batch"]) for kind in kinds.values()]
 
@@ -70,7 +71,7 @@ def largest_batch(kind: Sequence[Result]) -> int | None:
 
 
 def estimates(results: Iterable[Result], settings: ReportSettings) -> list[str]:
-    """The table of estimates.
+    """The table of estimates; those of programs of the least effort do without traffic, which means nothing there.
 
     Args:
       results: of `check`.
@@ -81,14 +82,15 @@ def estimates(results: Iterable[Result], settings: ReportSettings) -> list[str]:
     for kind in whole_models(results):
         result = kind[-1]
         step, chip = result["step"], CHIPS[result["chip"]]
-        times = roofline(result["chip"], result["product_flops"], result["traffic"])
+        traffic = 0 if result["least_effort"] else result["traffic"]
+        times = roofline(result["chip"], result["product_flops"], traffic)
         hours = examples / (step["batch"] * chip.devices / max(times)) / 3600
         dollars = hours * scaling_table.CHIPS[result["chip"]].dollars
         rows.append(
             [
                 *(result["chip"], step["model"], "yes" if step["recompute"] else "no"),
                 *(f"{step['batch']} x {step['length']}", largest_batch(kind) or "-"),
-                " / ".join(f"{1e3 * seconds:.1f}" for seconds in times),
+                " / ".join(f"{1e3 * seconds:.1f}" if seconds else "-" for seconds in times),
                 f"{step['batch'] * chip.devices / max(times):,.0f}",
                 *(f"{hours:,.0f}", scaling_table.duration(hours / 64), f"{dollars:,.0f}"),
             ]
@@ -105,6 +107,10 @@ def main(settings: ReportSettings) -> None:
     lines = pathlib.Path(settings.input_file).read_text().splitlines()
     results = list(map(json.loads, lines))
     broken = check.broken_rules(results)
+    pins = pathlib.Path(__file__).with_name("requirements.txt").read_text().split()
+    versions = [pin for pin in pins if pin.startswith(("jax==", "libtpu=="))]
+    versions.append(f"tensorflow=={importlib.metadata.version('tensorflow')}")
+    print(f"# Steps compiled for accelerators\n\nWith {', '.join(versions)}.\n")
     print("## Estimates\n\nComputed from the compiled program, not measured.\n")
     print("\n".join(estimates(results, settings)))
     print("\n## Programs\n")
