@@ -1,11 +1,15 @@
 r"""Compiles the device steps for TPUs and GPUs that are not there, and prints what their compilers say.
 
     make accelerator-check
-    make accelerator-check ACCELERATOR_FLAGS="--models=albert-base-v1 --chips=v5e,v6e --num_layers=0"
+    make accelerator-check ACCELERATOR_FLAGS="--models=albert-base-v1 --chips=v6e --num_layers=0"
 
 The step has two layers and the compiler saves its time by default, which takes about a minute. Memory and traffic of
 the whole model need `--num_layers=0 --least_effort=false`. A rule that a step breaks is printed, and makes the exit
-status 1.
+status 1. A GPU needs another environment, of 5 GB:
+
+    python -m venv .venv.gpu
+    .venv.gpu/bin/python -m pip install --requirement tools/accelerators/requirements-gpu.txt
+    python -m tools.accelerators.check --chips=h100 --python=.venv.gpu/bin/python
 """
 
 import dataclasses
@@ -30,14 +34,16 @@ from tools.accelerators.lower import PRECISIONS, TASKS, StepSettings, lower
 # Operations of TensorFlow that return to the host in the middle of a step.
 _HOST_OPERATIONS = ("PyFunc", "EagerPyFunc", "NumpyFunction", "PyFuncStateless", "Print", "PrintV2")
 _HOST_INSTRUCTIONS = ("infeed(", "outfeed(", " send(", " recv(", "callback")
-_LARGE = 0.005  # a product is large from this share of the step's operations on
+_LARGE = (
+    0.01  # products of a type are shown, and must be bfloat16, from this share of the operations on
+)
 _MOST_ALL_REDUCES = 2
 _MOST_EXAMPLES = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckSettings(Settings):
-    """Which steps are compiled for which chips: all combinations of the lists, whose items commas separate."""
+    """Which steps are compiled for which chips: all combinations of lists, whose items commas separate."""
 
     models: str = setting("albert-base-v2", "Names of sizes; v1 has dropout, v2 has none.")
     chips: str = setting("v5e", f"Of {', '.join(CHIPS)}.")
@@ -156,17 +162,17 @@ def static_facts(about: Mapping[str, Any]) -> dict[str, Any]:
       about: of `lower`.
 
     Returns:
-      `formula_flops`, `product_flops` (of all its products), `large_products` (types of the operands, each with its
-      share of the operations) and `broken`, the rules that it breaks.
+      `formula_flops`, `product_flops` (of all its products), `large_products` (types of operands, each with the
+      share of its products in the operations) and `broken`, the rules that it breaks.
     """
     module = hlo.Module(about["text"])
     products = module.products()
     total = sum(one.flops * one.times for one in products)
     shares: dict[str, float] = {}
     for one in products:
-        if one.flops * one.times >= _LARGE * total:
-            types = " x ".join(one.types[:2])
-            shares[types] = shares.get(types, 0.0) + one.flops * one.times / total
+        types = " x ".join(one.types[:2])
+        shares[types] = shares.get(types, 0.0) + one.flops * one.times / total
+    shares = {types: share for types, share in shares.items() if share >= _LARGE}
     broken = []
     if "<=" in about["text"]:
         broken.append("a shape is not static")
@@ -243,6 +249,11 @@ def largest_batch(
     return [between or found]
 
 
+def reserved(result: Mapping[str, Any]) -> int:
+    """Bytes that the compiler sets aside; more than the peak where buffers leave gaps."""
+    return result["argument_bytes"] + result["temporary_bytes"]
+
+
 def rows_of(results: list[Mapping[str, Any]]) -> list[list[str]]:
     """The table's rows."""
     rows = []
@@ -251,30 +262,32 @@ def rows_of(results: list[Mapping[str, Any]]) -> list[list[str]]:
         layers = step["num_layers"] or "all"
         kind = ["packed" if step["packed"] else "single"] + ["recomputed"] * step["recompute"]
         head = [f"{step['replicas']} {result['chip']}", step["model"], step["task"], layers]
+        head += ["least" if result["least_effort"] else "usual"]
         head += [f"{step['batch']} x {step['length']}", ", ".join(kind)]
         if "error" in result:
             rows.append([*head, f"no: {result['error']}", *["-"] * 6])
             continue
         ratio = result["product_flops"] / result["formula_flops"]
-        traffic = result["traffic"]
+        # With the least effort, what could stay on the chip is counted.
+        traffic = None if result["least_effort"] else result["traffic"]
         by_products, by_traffic = roofline(result["chip"], result["product_flops"], traffic or 0)
         types = ", ".join(f"{kind} {share:.0%}" for kind, share in result["large_products"].items())
         rows.append(
             [
-                *(*head, "yes", f"{result['peak_bytes'] / 1e9:.2f}"),
+                *(*head, "yes", f"{result['peak_bytes'] / 1e9:.2f} / {reserved(result) / 1e9:.2f}"),
                 f"{result['product_flops'] / 1e12:.2f} ({ratio:.2f})",
                 f"{traffic / 1e9:.1f}" if traffic else "-",
                 f"{1e3 * by_products:.1f} / {1e3 * by_traffic:.1f}" if traffic else "-",
                 types,
-                len(result["collectives"]) if traffic else "-",
+                "-" if result["traffic"] is None else len(result["collectives"]),
             ]
         )
     return rows
 
 
 HEADER = (
-    "devices | model | step | layers | batch | rows | compiles | peak GB | TFLOP (of formula) | traffic GB"
-    " | ms at peak: products / traffic | large products | collectives"
+    "devices | model | step | layers | effort | batch | rows | compiles | peak / reserved GB"
+    " | TFLOP (of formula) | traffic GB | ms at peak: products / traffic | large products | collectives"
 )
 
 

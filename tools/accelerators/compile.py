@@ -5,11 +5,13 @@
 Each line of standard input is a dictionary with the arguments of `compiled`; its result is printed as a line of JSON.
 """
 
+import contextlib
 import json
 import os
 import pathlib
 import re
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
@@ -31,9 +33,9 @@ ENVIRONMENT = {
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_WORKER_ID": "0",
     "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
-    "XLA_FLAGS": "--xla_gpu_autotune_level=0",
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
+GPU_FLAGS = "--xla_gpu_autotune_level=0 --xla_dump_hlo_as_text"
 
 
 def devices_of(chip: str, replicas: int) -> list:
@@ -90,7 +92,13 @@ def with_aliases(module: bytes, num_features: int) -> tuple[bytes, dict[int, int
 
 
 def compiled(
-    folder: str, chip: str, *, replicas: int = 1, least_effort: bool = False, text: str = ""
+    folder: str,
+    chip: str,
+    *,
+    replicas: int = 1,
+    least_effort: bool = False,
+    text: str = "",
+    dumps: str = "",
 ) -> dict:
     """The sizes of a compiled step, in bytes and operations; or the compiler's `error`.
 
@@ -100,6 +108,7 @@ def compiled(
       replicas: devices that the step was lowered for.
       least_effort: whether the compiler saves its time. It then leaves out the use of on-chip memory.
       text: file to write the compiled module to.
+      dumps: folder that the compiler writes its modules to; needed for a GPU.
     """
     import numpy as np
     from jaxlib import _jax, xla_client
@@ -123,32 +132,41 @@ def compiled(
             used = float(match[1]) * {"G": 2**30, "M": 2**20}[match[2]]
             return {"error": match[0], "needed_bytes": used, "limit_bytes": float(match[3]) * 2**30}
         return {"error": message.strip()[:500]}
+    seconds = time.monotonic() - started
     memory = program.get_compiled_memory_stats()
     arguments, temporary = memory.argument_size_in_bytes, memory.temp_size_in_bytes
-    module_facts = {"traffic": None, "collectives": []}
-    if chip not in GPUS:  # whose compiler does not show its program
-        compiled_text = program.hlo_modules()[0].to_string()
-        parsed = hlo.Module(compiled_text)
-        collectives = sorted(one.opcode for one in parsed.collectives())
-        module_facts = {"traffic": parsed.traffic(), "collectives": collectives}
-        if text:
-            pathlib.Path(text).write_text(compiled_text)
+    compiled_text = _last_dump(dumps) if chip in GPUS else program.hlo_modules()[0].to_string()
+    parsed = hlo.Module(compiled_text)
+    if text:
+        pathlib.Path(text).write_text(compiled_text)
     return {
-        "seconds": round(time.monotonic() - started, 1),
+        "seconds": round(seconds, 1),
         "peak_bytes": arguments + temporary if chip in GPUS else memory.peak_memory_in_bytes,
         "temporary_bytes": temporary,
         "argument_bytes": arguments,
-        **module_facts,
+        "traffic": parsed.traffic(),
+        "collectives": sorted(one.opcode for one in parsed.collectives()),
     }
+
+
+def _last_dump(folder: str) -> str:
+    """The program that was compiled last for a GPU, which the compiler itself does not give."""
+    files = pathlib.Path(folder).glob("*gpu_after_optimizations.txt")
+    return max(files, key=lambda file: file.stat().st_mtime).read_text()
 
 
 def main() -> None:
     """Answers every line."""
-    os.environ.update(ENVIRONMENT)
-    for line in sys.stdin:
-        job = json.loads(line)
-        os.environ["JAX_PLATFORMS"] = "" if job["chip"] in GPUS else "cpu"
-        print(json.dumps(compiled(**job)), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.update(ENVIRONMENT)
+        for line in sys.stdin:
+            job = json.loads(line)
+            os.environ["JAX_PLATFORMS"] = "" if job["chip"] in GPUS else "cpu"
+            if job["chip"] in GPUS:
+                os.environ["XLA_FLAGS"] = f"{GPU_FLAGS} --xla_dump_to={folder}"
+            with contextlib.redirect_stdout(sys.stderr):  # jax prints about CUDA
+                result = compiled(**job, dumps=folder)
+            print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

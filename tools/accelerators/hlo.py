@@ -98,10 +98,14 @@ class Module:
                 yield from self.executed(self.computations[inner], times * repeats)
 
     def trip_count(self, loop: Instruction) -> int:
-        """How often a loop's body runs: as the compiler says, or the limit of its condition."""
+        """How often a loop's body runs: as the compiler says, or the least limit of its condition.
+
+        `tf.while_loop` adds a limit for `maximum_iterations`. The one of accumulation counts from the second
+        micro-batch on, because the first one is outside the loop.
+        """
         if match := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.text):
             return int(match[1])
-        return max(self._integers(loop.called("condition")), default=1)
+        return min(self._integers(loop.called("condition")), default=1)
 
     def _integers(self, name: str) -> Iterator[int]:
         """The constants of a computation and of those that it calls."""
@@ -227,6 +231,8 @@ def _instruction(name: str, text: str) -> Instruction:
         )
         for dtype, shape, layout in _ARRAY.findall(text[:start])
     )
+    if "__cublas$" in text:  # results: product, working memory
+        results = results[:1]
     depth, end = 0, match.end() - 1 if match else len(text)
     begin = end
     for end in range(begin, len(text)):

@@ -1,0 +1,123 @@
+"""Prints what a file of results says: estimates of training, all compiled programs, and the rules that they break.
+
+    python -m tools.accelerators.report --input_file=results.jsonl > table.md
+
+An estimate is computed from the compiled program and the chip's published peaks, not measured: a step takes at least
+the time of its products at the peak rate, and at least the time of its traffic at the peak bandwidth.
+"""
+
+import collections
+import dataclasses
+import importlib.metadata
+import json
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from albert_tf.core import flags
+from albert_tf.core.settings import Settings, setting
+from albert_tf.core.tables import table
+from tools import scaling_table
+from tools.accelerators import check
+from tools.accelerators.chips import CHIPS, roofline
+
+Result = Mapping[str, Any]
+
+_USABLE = 15.75 / 16  # of a chip's memory; the rest is the runtime's, as the compiler for v5e says
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportSettings(Settings):
+    """The results, and what is trained."""
+
+    input_file: str = setting("", "File of `check --output_file`.", required=True, input_path=True)
+    num_train_steps: int = setting(125_000, "Steps.", minimum=1)
+    train_batch_size: int = setting(4096, "Examples in a step.", minimum=1)
+
+
+def whole_models(results: Iterable[Result]) -> list[list[Result]]:
+    """The programs of pretraining whole models on a device, by kind, from fewest to most examples.
+
+    Packed rows and what does not compile are left out.
+
+    Args:
+      results: of `check`.
+    """
+    kinds: dict[str, list[Result]] = collections.defaultdict(list)
+    for result in results:
+        step = result["step"]
+        is_whole = step["num_layers"] == 0 and "error" not in result
+        is_plain = step["task"] == "pretraining" and step["replicas"] == 1 and not step["packed"]
+        if is_whole and is_plain:
+            known = [{**step, "batch": 0}, result["chip"], result["least_effort"]]
+            key = json.dumps(known, sort_keys=True)
+            kinds[key].append(result)
+    return [sorted(kind, key=lambda result: result["step"]["batch"]) for kind in kinds.values()]
+
+
+def largest_batch(kind: Sequence[Result]) -> int | None:
+    """How many examples the memory holds, by the line through two programs; None if only one was compiled.
+
+    Args:
+      kind: of `whole_models`.
+    """
+    (fewest, least), (most, largest) = (
+        (result["step"]["batch"], check.reserved(result)) for result in (kind[0], kind[-1])
+    )
+    if fewest == most:
+        return None
+    limit = CHIPS[kind[0]["chip"]].gigabytes * 2**30 * _USABLE
+    return most + int((limit - largest) // ((largest - least) / (most - fewest)))
+
+
+def estimates(results: Iterable[Result], settings: ReportSettings) -> list[str]:
+    """The table of estimates; those of programs of the least effort do without traffic, which means nothing there.
+
+    Args:
+      results: of `check`.
+      settings: what is trained.
+    """
+    rows = []
+    examples = settings.num_train_steps * settings.train_batch_size
+    for kind in whole_models(results):
+        result = kind[-1]
+        step, chip = result["step"], CHIPS[result["chip"]]
+        traffic = 0 if result["least_effort"] else result["traffic"]
+        times = roofline(result["chip"], result["product_flops"], traffic)
+        hours = examples / (step["batch"] * chip.devices / max(times)) / 3600
+        dollars = hours * scaling_table.CHIPS[result["chip"]].dollars
+        rows.append(
+            [
+                *(result["chip"], step["model"], "yes" if step["recompute"] else "no"),
+                *(f"{step['batch']} x {step['length']}", largest_batch(kind) or "-"),
+                " / ".join(f"{1e3 * seconds:.1f}" if seconds else "-" for seconds in times),
+                f"{step['batch'] * chip.devices / max(times):,.0f}",
+                *(f"{hours:,.0f}", scaling_table.duration(hours / 64), f"{dollars:,.0f}"),
+            ]
+        )
+    header = (
+        "chip | model | recomputed | batch | largest batch | ms at peak: products / traffic"
+        " | examples/s of a chip | hours of a chip | on 64 chips | $"
+    )
+    return table(header, rows)
+
+
+def main(settings: ReportSettings) -> None:
+    """Prints Markdown."""
+    lines = pathlib.Path(settings.input_file).read_text().splitlines()
+    results = list(map(json.loads, lines))
+    broken = check.broken_rules(results)
+    pins = pathlib.Path(__file__).with_name("requirements.txt").read_text().split()
+    versions = [pin for pin in pins if pin.startswith(("jax==", "libtpu=="))]
+    versions.append(f"tensorflow=={importlib.metadata.version('tensorflow')}")
+    print(f"# Steps compiled for accelerators\n\nWith {', '.join(versions)}.\n")
+    print("## Estimates\n\nComputed from the compiled program, not measured.\n")
+    print("\n".join(estimates(results, settings)))
+    print("\n## Programs\n")
+    print("\n".join(table(check.HEADER, check.rows_of(results))))
+    print("\n## Rules that are broken\n")
+    print("\n".join(f"- {line}" for line in broken) or "None.")
+
+
+if __name__ == "__main__":
+    flags.run(main, ReportSettings, description=__doc__)
