@@ -88,7 +88,12 @@ def runs(tmp_path_factory):
 
 def lines(path):
     """The lines of a log, without timings."""
-    found = [json.loads(line) for line in path.read_text().splitlines()]
+    return without_speeds(path.read_text().splitlines())
+
+
+def without_speeds(lines):
+    """The values in lines of a log, without timings."""
+    found = map(json.loads, lines)
     return [{k: v for k, v in line.items() if k != "examples_per_second"} for line in found]
 
 
