@@ -124,7 +124,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_finish():
-    """What is in memory now stays there: garbage collections, of which each training makes some, need not look at it."""
+    """What is in memory now stays there, so garbage collections, of which each training makes some, leave it out."""
     gc.collect()
     gc.freeze()
 

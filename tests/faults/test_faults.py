@@ -299,7 +299,7 @@ class Tried:
         """Runs the program with what is in the folder."""
         command, eagerly = self.program.command(self.inputs, self.output), self.program.eagerly
         options["ignored"] = self.program.ignored
-        if in_new_process or not self.program.is_slow:
+        if in_new_process or not eagerly:
             return run_program(command, self.output, *others, eagerly=eagerly, **options)
         if self.process is None or self.process.has_ended:
             self.end()

@@ -155,7 +155,7 @@ def test_other_numbers_would_be_noticed(runs):
 
 def test_every_flip_in_a_checkpoint_is_noticed(runs, tmp_path):
     folder, flags = runs
-    every = 211 if TRIES_ALL else 2999
+    every = 499 if TRIES_ALL else 2999
     num_refused = 0
     run = tmp_path / "run"
     shutil.copytree(folder / "finished", run)
