@@ -156,7 +156,7 @@ def vocabulary(inputs, output):
     yield f"--output_prefix={output / 'spiece'}", "--vocab_size=60"
 
 
-@program()
+@program(eagerly=True)
 def records(inputs, output):
     folder = inputs["folder"]
     yield "-m", "data_prep.create_pretraining_data", f"--spm_model_file={folder / 'spiece.model'}"
@@ -164,13 +164,13 @@ def records(inputs, output):
     yield "--max_seq_length=32", "--dupe_factor=2", "--num_shards=2", "--num_workers=1"
 
 
-@program(is_slow=True)
+@program(eagerly=True, is_slow=True)
 def records_with_Beam(inputs, output):
     yield from records(inputs, output)
     yield ("--runner=direct",)
 
 
-@program(is_slow=True)
+@program(eagerly=True, is_slow=True)
 def development_set(inputs, output):
     folder = inputs["folder"]
     yield "-m", "data_prep.create_intrinsic_eval", f"--spm_model_file={folder / 'spiece.model'}"
@@ -178,7 +178,7 @@ def development_set(inputs, output):
     yield ("--max_seq_length=32",)
 
 
-@program()
+@program(eagerly=True)
 def feature_records(inputs, output):
     yield "-m", "data_prep.create_finetuning_data", "--task_name=MRPC", "--num_workers=1"
     yield f"--data_dir={inputs['tasks'] / 'glue'}", f"--output_dir={output / 'features'}"
@@ -186,12 +186,12 @@ def feature_records(inputs, output):
     yield ("--num_shards=2",)
 
 
-@program()
+@program(eagerly=True)
 def conversion(inputs, output):
     yield "-m", "albert_tf.convert", inputs["pretrained"], f"--output_dir={output / 'model'}"
 
 
-@program()
+@program(eagerly=True)
 def conversion_to_TF1(inputs, output):
     yield from conversion(inputs, output)
     yield ("--format=tf1",)
