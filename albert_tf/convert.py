@@ -75,7 +75,7 @@ def main(settings: ConvertSettings) -> None:
 
 def run() -> None:
     """Runs the program with the flags of the command line; ends the process."""
-    flags.run(main, ConvertSettings, description=__doc__, positional="model")
+    flags.run(main, ConvertSettings, description=__doc__, positional=("model",))
 
 
 if __name__ == "__main__":

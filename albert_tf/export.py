@@ -245,7 +245,7 @@ def _errors_named(path: str) -> Iterator[None]:
 
 def run() -> None:
     """Runs the program with the flags of the command line; ends the process."""
-    flags.run(main, ExportSettings, description=__doc__, positional="model")
+    flags.run(main, ExportSettings, description=__doc__, positional=("model",))
 
 
 if __name__ == "__main__":

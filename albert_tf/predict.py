@@ -166,7 +166,7 @@ def _line(prompt: str) -> str:
 
 def run() -> None:
     """Runs the program with the flags of the command line; ends the process."""
-    flags.run(main, PredictSettings, description=__doc__, positional="model")
+    flags.run(main, PredictSettings, description=__doc__, positional=("model",))
 
 
 if __name__ == "__main__":

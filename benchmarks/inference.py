@@ -136,7 +136,7 @@ def _model_garden(settings: BenchSettings) -> Callable:
 
 
 def over_http(settings: BenchSettings) -> Values:
-    """Times requests of one client to albert_tf/serve.py, with texts of up to 32 tokens.
+    """Times requests of one client to albert_tf.serve, with texts of up to 32 tokens.
 
     Returns:
       `batches`: by batch size, `statistics_of` the requests' seconds, and `texts_a_second`.

@@ -3,7 +3,7 @@ r"""How fast an exported model answers over HTTP: latency and throughput by batc
     python -m benchmarks.serving --model_dir=served/mrpc --input_file=texts.txt \
         --output_file=serving.md
 
-The result is a Markdown table. The program starts albert_tf/serve.py on a free port of this machine, sends requests for
+The result is a Markdown table. The program starts albert_tf.serve on a free port of this machine, sends requests for
 a limited time, and stops it. With --url it uses a running server instead, such as TensorFlow Serving.
 """
 

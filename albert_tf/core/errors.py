@@ -4,9 +4,8 @@ import re
 import signal
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-SIGNAL_STATUS = (
-    128  # exit status of a program that a signal ended, without the number of the signal
-)
+# Exit status of a program that a signal ended, without the number of the signal.
+SIGNAL_STATUS = 128
 
 
 class UserError(ValueError):

@@ -37,7 +37,7 @@ def run(
     *settings_classes: type[Settings],
     description: str = "",
     defaults: Callable[[Mapping[str, Any], Set[str]], Mapping[str, Any]] | None = None,
-    positional: str = "",
+    positional: Sequence[str] = (),
 ) -> None:
     """Runs a program: flags -> settings -> `main(*settings)`; ends the process.
 
@@ -50,7 +50,7 @@ def run(
       description: what the program does, for --help: the docstring of its module.
       defaults: function of the values of all flags, and of the names of those on the command line. It gives other
         defaults, for flags that are not on the command line.
-      positional: name of the flag whose value may be given without its name.
+      positional: names of the flags whose values may be given, in this order, without their names.
     """
     define_flags(settings_classes, flags.FLAGS)
 
@@ -165,20 +165,26 @@ def check_paths(settings: Settings) -> None:
                 raise UserError(f"--{name}={path}: no such file or folder" + (hint and f"; {hint}"))
 
 
-def _parse_or_exit(argv: Sequence[str], positional: str) -> list[str]:
+def _parse_or_exit(argv: Sequence[str], positional: Sequence[str]) -> list[str]:
+    rest = _parsed(argv)
+    if unknown := _explain_unknown(rest[1:]):
+        _exit_with(" | ".join(unknown), FLAG_ERROR)
+    missing = [name for name in positional if not flags.FLAGS[name].present]
+    program, *values = rest
+    if len(values) > len(missing):
+        _exit_with(f"{values[len(missing)]!r} is not a flag; write --name=value", FLAG_ERROR)
+    named = (f"--{name}={value}" for name, value in zip(missing, values, strict=False))
+    return _parsed([program, *named])
+
+
+def _parsed(argv: Sequence[str]) -> list[str]:
+    """Sets flags; returns the program and the arguments that are no known flag."""
     try:
-        rest = flags.FLAGS(argv, known_only=True)
+        return flags.FLAGS(argv, known_only=True)
     except flags.Error as error:
         # absl stops at the first wrong value. A value, such as -7, may begin with one hyphen.
         named = [argument for argument in argv[1:] if argument.startswith("--")]
         _exit_with(" | ".join([_explain(error), *_explain_unknown(named)]), FLAG_ERROR)
-    if unknown := _explain_unknown(rest[1:]):
-        _exit_with(" | ".join(unknown), FLAG_ERROR)
-    if positional and len(rest) == 2 and not flags.FLAGS[positional].present:
-        flags.FLAGS[positional].value = rest.pop()
-    if len(rest) > 1:
-        _exit_with(f"{rest[1]!r} is not a flag; write --name=value", FLAG_ERROR)
-    return rest
 
 
 def _explain_unknown(arguments: Sequence[str]) -> list[str]:

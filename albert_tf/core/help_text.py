@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from albert_tf.core.settings import Settings, value_type
 
 _WIDTH = 100
-_COMMANDS = (
-    "albert-tf ",
-    "python ",
-)  # an example that a formatter of docstrings has moved to the left
+# Beginnings of an example that a formatter of docstrings has moved to the left.
+_COMMANDS = ("albert-tf ", "python ")
 _VALUES = {int: "NUMBER", float: "NUMBER", str: "TEXT"}
 
 

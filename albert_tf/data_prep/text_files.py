@@ -385,6 +385,9 @@ class CorpusWriter:
         text = f"{self.training} in {self._settings.output_file}"
         if self._settings.eval_fraction:
             text += f"; held out {self.held_out} in {self._settings.eval_output_file}"
+            share = self.held_out.bytes / (self.held_out.bytes + self.training.bytes)
+            if share > 2 * (asked := self._settings.eval_fraction):
+                text += f"; WARNING: that is {100 * share:.0f} % of the text, not {100 * asked:.3g} %{_FEW}"
         return text
 
 

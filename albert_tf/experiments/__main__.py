@@ -240,10 +240,10 @@ def evaluate(settings: EvaluationSettings) -> None:
 
 
 COMMANDS = {
-    "list": (show_list, ResultSettings, "experiments"),
-    "run": (run_experiments, ExperimentSettings, "experiments"),
-    "report": (report, ReportSettings, "experiments"),
-    "evaluate": (evaluate, EvaluationSettings, "model"),
+    "list": (show_list, ResultSettings, ("experiments",)),
+    "run": (run_experiments, ExperimentSettings, ("experiments",)),
+    "report": (report, ReportSettings, ("experiments",)),
+    "evaluate": (evaluate, EvaluationSettings, ("model",)),
 }
 
 

@@ -11,16 +11,13 @@ from typing import Any, NamedTuple
 from albert_tf.core import checksums, files, run_files
 from albert_tf.core.errors import UserError
 
-CONFIG, TF1_CONFIG = (
-    "config.json",
-    "albert_config.json",
-)  # CONFIG: of a run, of Hugging Face, of keras-hub
+# CONFIG: of a run, of Hugging Face, of keras-hub.
+CONFIG, TF1_CONFIG = "config.json", "albert_config.json"
 TOKENIZER_SETTINGS = "tokenizer_config.json"
 # Keys of our own settings in the configurations of Hugging Face and of the original, which ignore unknown keys.
 HF_OWN_KEY, TF1_OWN_KEY = "albert_tf", "_albert_tf"
-THRESHOLDS = (
-    "thresholds"  # setting of a task with a number for each label; the others are single values
-)
+# Setting of a task with a number for each label; the others are single values.
+THRESHOLDS = "thresholds"
 _OF_TEXT = ("do_lower_case", "keep_accents")
 ASSETS, EXPORT = "assets", "export.json"  # of our own exports; EXPORT says what they are
 

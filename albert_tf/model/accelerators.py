@@ -150,7 +150,7 @@ def _backward(biased_BLT, output_BLD, upstream_BLD, mask, drop, num_heads: int, 
         upstream, output = (blocks.heads_of(one, index) for one in (upstream_BLD, output_BLD))
         probabilities = operations.attention_probabilities(query, key, blocks.mask_of(mask, index))
         dropped = drop.of_part(index)(probabilities) if drop else probabilities
-        scores = kernels._gradient_of_scores(
+        scores = kernels.gradient_of_scores(
             probabilities,
             dropped if drop else None,
             tf.matmul(upstream, value, transpose_b=True),

@@ -37,6 +37,7 @@ ACTIVATIONS = {
     "linear": tf.identity,
 }
 # Names of inputs in transformers, keras-hub and the TF Model Garden, and ours.
+_SHAPED_AS_IDS = {"input_mask", "segment_ids", "position_ids", "example_numbers"}
 _FOREIGN_INPUTS = {
     "token_ids": "input_ids",
     "input_word_ids": "input_ids",
@@ -358,8 +359,8 @@ def checked_inputs(inputs: Any, config: AlbertConfig) -> dict[str, Any]:
     """The inputs of a model, with lists as tensors.
 
     Raises:
-      UserError: they are no dictionary with integers [B, L] as `input_ids`, longer than `max_position_embeddings`, or
-        have another library's name of an input, which would be ignored.
+      UserError: they are no dictionary with integers [B, L] as `input_ids`, longer than `max_position_embeddings`,
+        of different shapes, or have another library's name of an input, which would be ignored.
     """
     expected = (
         'a model expects {"input_ids": [[2, 13, 3], ...]}, ids [B, L] of its Tokenizer'
@@ -388,6 +389,10 @@ def checked_inputs(inputs: Any, config: AlbertConfig) -> dict[str, Any]:
     if length is not None and length > limit and "position_ids" not in tensors:
         reason = f"but max_position_embeddings is {limit}: shorten the input"
         raise UserError(f"input_ids has {length} tokens, {reason}")
+    for name in _SHAPED_AS_IDS & tensors.keys():
+        if tensors[name] is not None and not shape.is_compatible_with(tensors[name].shape):
+            got = tf.TensorShape(tensors[name].shape)
+            raise UserError(f"{name} must have the shape of input_ids, {shape}; got {got}")
     return tensors
 
 

@@ -137,7 +137,7 @@ def attention(
         output_BNLH = tf.matmul(dropped_BNLM, value_BNMH)
 
         def gradient(upstream_BNLH):
-            scores_gradient_BNLM = _gradient_of_scores(
+            scores_gradient_BNLM = gradient_of_scores(
                 probabilities_BNLM,
                 dropped_BNLM if drop else None,
                 tf.matmul(upstream_BNLH, value_BNMH, transpose_b=True),
@@ -197,9 +197,7 @@ def _softmax_is_float32(dtype: tf.DType) -> bool:
 
 
 @compiled
-def _gradient_of_scores(
-    probabilities_BNLM, dropped_BNLM, gradient_BNLM, upstream_BNLH, output_BNLH
-):
+def gradient_of_scores(probabilities_BNLM, dropped_BNLM, gradient_BNLM, upstream_BNLH, output_BNLH):
     """Gradient of query key, [B, N, L, M], from that of the dropped probabilities; None: nothing was dropped."""
     gradient32_BNLM = tf.cast(gradient_BNLM, tf.float32)
     product_BNLH = tf.cast(upstream_BNLH, tf.float32) * tf.cast(output_BNLH, tf.float32)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-_NOT_ATTENDED = -10000.0  # added before the softmax (original modeling.py:806-834)
+NOT_ATTENDED = -10000.0  # added before the softmax (original modeling.py:806-834)
 
 
 def split_heads(projected_BLT, bias_T, num_heads: int) -> list[tf.Tensor]:
@@ -51,7 +51,7 @@ def padding_mask(is_token_BM: tf.Tensor) -> AttentionMask:
     Args:
       is_token_BM: int; 1 is a token, and 0 is padding.
     """
-    keys_BM = (1.0 - tf.cast(is_token_BM, tf.float32)) * _NOT_ATTENDED
+    keys_BM = (1.0 - tf.cast(is_token_BM, tf.float32)) * NOT_ATTENDED
     return AttentionMask(None, keys_BM[..., None])
 
 
@@ -63,7 +63,7 @@ def example_mask(example_numbers_BL: tf.Tensor, most_examples: int) -> Attention
       most_examples: S, the largest number.
     """
     is_of_example_BLS = tf.one_hot(example_numbers_BL - 1, most_examples)
-    return AttentionMask(is_of_example_BLS, (1.0 - is_of_example_BLS) * _NOT_ATTENDED)
+    return AttentionMask(is_of_example_BLS, (1.0 - is_of_example_BLS) * NOT_ATTENDED)
 
 
 def attention(query_BNLH, key_BNMH, value_BNMH, mask: AttentionMask, drop: Callable | None = None):

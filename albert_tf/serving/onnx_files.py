@@ -234,8 +234,7 @@ def _encoded(graph: _Graph, encoder: AlbertEncoder, ids: str, mask: str, segment
     if encoder.projection is not None:
         hidden = graph.dense(encoder.projection, hidden)
     is_padding = graph.op("Sub", graph.number(1), graph.op("Cast", mask, to=TensorProto.FLOAT))
-    not_attended = operations.padding_mask(tf.zeros([1, 1])).bias().numpy().item()
-    bias_BM = graph.op("Mul", is_padding, graph.number(not_attended))
+    bias_BM = graph.op("Mul", is_padding, graph.number(operations.NOT_ATTENDED))
     bias_B11M = graph.op("Unsqueeze", bias_BM, graph.integers(1, 2))
     for attention, ffn in zip(*encoder.blocks_in_order(), strict=True):
         hidden = _fed_forward(graph, ffn, _attended(graph, attention, hidden, bias_B11M))

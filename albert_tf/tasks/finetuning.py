@@ -243,10 +243,8 @@ class FineTuningTask(Task):
             "spm_sha256": self.tokenizer.sha256,
             **self.tokenizer.cleaning,
         }
-        made_with = {
-            "keep_accents": False,
-            **record_set.metadata,
-        }  # which older records do not name
+        # Older records do not name keep_accents.
+        made_with = {"keep_accents": False, **record_set.metadata}
         for name, value in expected.items():
             if made_with[name] != value:
                 raise UserError(
@@ -254,13 +252,6 @@ class FineTuningTask(Task):
                     f" {name}={made_with[name]!r}, expected {value!r}"
                 )
         choices, length = record_set.metadata["choices"], self.config.max_seq_length
-        kinds = {name for name in record_set.metadata["columns"] if name.startswith("label_")}
-        for name in self.source.label_columns:
-            if kinds and name not in kinds:
-                raise UserError(
-                    f"--train_records={self.config.train_records}: have no {name}, which this kind of labels needs;"
-                    " were they made with the same --kind and --label_separator?"
-                )
         names = ["input_mask", *self.source.names("train")]
         schema = feature_schema(record_set.metadata["columns"], names, choices * length)
         return RecordData(record_set, schema, True, _SHUFFLED_RECORDS, choices=choices)

@@ -13,6 +13,8 @@ import numpy as np
 import scipy.stats
 import sklearn.metrics
 
+from albert_tf.core.tables import aligned
+
 Metric = Callable[[np.ndarray, np.ndarray], float]
 
 
@@ -105,12 +107,7 @@ def format_confusion(predictions: np.ndarray, labels: np.ndarray, names: Sequenc
         rows.append([name, *(f"{n:,}" for n in counts), _percent(num_right, counts.sum())])
     precisions = map(_percent, right, table.sum(axis=0))
     rows.append(["precision", *precisions, _percent(right.sum(), table.sum())])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for title, *cells in rows:
-        cells = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
-        lines.append("  ".join([title.ljust(widths[0]), *cells]) + "\n")
-    return "".join(lines)
+    return aligned(rows)
 
 
 def _percent(part: int, whole: int) -> str:

@@ -165,12 +165,6 @@ class RunFolder:
                 " folder; the same command continues from the newest checkpoint"
             ) from None
 
-    def write_missing(self, contents: Mapping[str, str | bytes]) -> None:
-        """Writes those of some files, by their paths inside the folder, that do not exist."""
-        self.write_files(
-            {name: value for name, value in contents.items() if not files.exists(self.file(name))}
-        )
-
     def write_files(self, contents: Mapping[str, str | bytes]) -> None:
         """Writes files by their paths inside the folder."""
         if self.is_chief:
@@ -209,15 +203,19 @@ class RunFolder:
     def read_lines(self, name: str) -> list[dict[str, Any]]:
         """The lines of a log; none if it is not there."""
         path = self.file(name)
-        content = files.read_bytes(path) if files.exists(path) else b""
-        return [files.parse_json(line, path) for line in content.splitlines()]
+        return [files.parse_json(line, path) for line in self._content(name).splitlines()]
+
+    def _content(self, name: str) -> bytes:
+        """The content of a file; nothing if it is not there."""
+        path = self.file(name)
+        return files.read_bytes(path) if files.exists(path) else b""
 
     def log_states(self) -> dict[str, dict[str, Any]]:
         """The lengths and checksums of the logs, for the record of a checkpoint; the logs are on the disk then."""
         contents = {}
         for name in _LOGS:
             path = self.file(name)
-            contents[name] = files.read_bytes(path) if files.exists(path) else b""
+            contents[name] = self._content(name)
             if contents[name] and "://" not in path:
                 with open(path, "rb") as file:
                     os.fsync(file.fileno())
@@ -245,7 +243,7 @@ class RunFolder:
             path = self.file(name)
             if os.path.islink(path) and not os.path.exists(path):
                 raise UserError(f"{path}: is a link to a file that does not exist; delete it")
-            content = files.read_bytes(path) if files.exists(path) else b""
+            content = self._content(name)
             kept = self._unchanged(name, content, states.get(name)) if step else b""
             lines = kept.splitlines(keepends=True)
             if content and not content.endswith(b"\n") and self.is_chief:

@@ -99,8 +99,6 @@ def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> 
     # The checks above may refuse the command, so nothing is written or deleted before this line. Creating the next
     # variable synchronizes the workers: they wait until the chief has deleted the checkpoints of an old run.
     folder.open()
-    if run.do_train:
-        folder.write_missing({f"{MODEL}/{name}": c for name, c in task.vocabulary_files().items()})
     global_step = orbit.utils.create_global_step()
     saved = {"model": model, "global_step": global_step}
     if run.do_train:
@@ -113,6 +111,9 @@ def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> 
     checkpoints = Checkpoints(folder, saved, run.keep_checkpoint_max)
     if run.do_train and folder.is_chief:
         checkpoints.delete_old()
+        if not checkpoints.latest:
+            vocabulary = task.vocabulary_files()
+            folder.write_files({f"{MODEL}/{name}": vocabulary[name] for name in vocabulary})
     newest = checkpoints.latest
     if not run.do_train and task.keeps == "best":
         newest = checkpoints.best_path or newest

@@ -22,6 +22,7 @@ PROGRAMS = {
     "albert_tf.predict": ["--model=docs"],
     "albert_tf.convert": ["--model=docs", "--output_dir=x"],
     "albert_tf.export": ["--model=docs", "--output_dir=x"],
+    "albert_tf.serve": ["--folder=docs"],
     "data_prep.split_sentences": ["--input_file=README.md", "--output_file=x"],
     "data_prep.sample_corpus": ["--output_file=x"],
     "data_prep.train_sentencepiece": ["--input_file=README.md", "--output_prefix=x"],

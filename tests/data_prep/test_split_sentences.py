@@ -382,6 +382,15 @@ def test_nothing_is_held_out(tmp_path):
         split(tmp_path, {"wiki": PAGES}, **changes)
 
 
+@pytest.mark.parametrize(("seed", "is_warned_of"), [(2, True), (0, False)])
+def test_a_held_out_part_far_larger_than_asked_is_warned_of(tmp_path, capsys, seed, is_warned_of):
+    texts = {f"{n}": f"It rains {n} times. It pours. " * (300 if n == 1 else 1) for n in range(9)}
+    evaluation = {"eval_fraction": 0.3, "eval_output_file": str(tmp_path / "eval.txt")}
+    split(tmp_path, texts, random_seed=seed, **evaluation)
+    warning = "of the text, not 30 %; of a few long documents, give one"
+    assert (warning in capsys.readouterr().err) == is_warned_of
+
+
 def test_input_must_exist_and_differ_from_output(tmp_path):
     with pytest.raises(UserError, match="--input_file=.*nowhere: no such file"):
         split(tmp_path, {}, input_file=str(tmp_path / "nowhere"))

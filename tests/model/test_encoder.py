@@ -219,6 +219,15 @@ def test_too_long_input_is_refused(tiny):
         modeling.AlbertEncoder(tiny)({"input_ids": np.ones([2, 18], np.int32)})
 
 
+@pytest.mark.parametrize("name", ["input_mask", "segment_ids", "position_ids"])
+def test_an_input_of_another_shape_than_the_ids_is_refused(tiny, name):
+    ids = random_features(BATCH)["input_ids"]
+    rows, length = ids.shape
+    for shape in ((rows, 1), (rows, length - 1), (1, length), (length,)):
+        with pytest.raises(UserError, match=f"{name} must have the shape of input_ids"):
+            modeling.AlbertEncoder(tiny)({"input_ids": ids, name: np.ones(shape, np.int32)})
+
+
 @pytest.mark.parametrize("part", ["model", "encoder"])
 def test_names_of_inputs_of_other_libraries_are_refused_with_ours(tiny, part):
     model = AlbertForPreTraining(tiny)

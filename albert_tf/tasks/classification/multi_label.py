@@ -10,6 +10,7 @@ import numpy as np
 import sklearn.metrics
 
 from albert_tf.core.errors import UserError
+from albert_tf.core.tables import aligned
 from albert_tf.formats.description import THRESHOLDS
 from albert_tf.model.config import shortened
 
@@ -174,12 +175,7 @@ def label_table(
         values = [scores[name][index] for name in ("precision", "recall", "f1")]
         shown = ["-" if np.isnan(value) else f"{100 * value:.1f} %" for value in values]
         rows.append([label, *(f"{n:,}" for n in counts), f"{thresholds[index]:.3f}", *shown])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for name, *cells in rows:
-        cells = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
-        lines.append("  ".join([name.ljust(widths[0]), *cells]) + "\n")
-    return "".join(lines)
+    return aligned(rows)
 
 
 def worst_errors(

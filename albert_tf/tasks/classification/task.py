@@ -6,6 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.core.checksums import with_sums
+from albert_tf.core.errors import UserError
+from albert_tf.data.datasets import RecordData
 from albert_tf.data.records import EXAMPLE_WEIGHTS
 from albert_tf.formats.description import THRESHOLDS
 from albert_tf.model.heads import AlbertForSequenceClassification
@@ -63,6 +65,18 @@ class TextTask(FineTuningTask):
             self.class_weights = multi_label.given_weights(weights, self.labels)
         named = zip(self.labels, self.class_weights, strict=True)
         print(f"class weights  {'  '.join(f'{name} {weight:.4g}' for name, weight in named)}")
+
+    def _record_data(self) -> RecordData:
+        (name,) = self.source.label_columns
+        kinds = {
+            column for column in self._records.metadata["columns"] if column.startswith("label_")
+        }
+        if kinds and name not in kinds:
+            raise UserError(
+                f"--train_records={self.config.train_records}: have no {name}, which this kind of labels needs;"
+                " were they made with the same --kind and --label_separator?"
+            )
+        return super()._record_data()
 
     def _class_weights_for(self, features: Features) -> np.ndarray | None:
         """The weights of the labels in training; None in an evaluation, whose losses can be compared between runs."""
@@ -297,16 +311,9 @@ class MultiLabelTask(TextTask):
             f"The {len(worst)} surest of {number:,} examples with wrong labels, of {len(truths):,} examples\n",
         ]
         for index in worst:
-            item, row = (
-                self.items["eval"][index],
-                zip(self.labels, probabilities[index], strict=True),
-            )
-            wrong = predicted[index] != (truths[index] == 1)
-            shown = [
-                f"{name} {value:.3f}"
-                for (name, value), is_wrong in zip(row, wrong, strict=True)
-                if is_wrong
-            ]
+            item = self.items["eval"][index]
+            wrong = np.flatnonzero(predicted[index] != (truths[index] == 1))
+            shown = [f"{self.labels[i]} {probabilities[index, i]:.3f}" for i in wrong]
             lines.append(
                 f"row {item.row}: predicted {self._names(predicted[index]) or '(none)'},"
                 f" true {self._names(truths[index]) or '(none)'} ({', '.join(shown)})"

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from albert_tf.tasks.sequences import share_of_them
 from albert_tf.tasks.source import FILE_FLAGS, Source
 from albert_tf.tasks.squad import windows
 from albert_tf.tasks.squad.settings import SquadConfig
@@ -29,12 +30,7 @@ class SquadSource(Source):
         if not len(indices):
             return []
         windows = np.bincount(indices)  # of each question
-        several = int(np.sum(windows > 1))
-        share = (
-            f"{several:,} of them ({100 * several / len(windows):.0f} %)"
-            if several
-            else "none of them"
-        )
+        share = share_of_them(int(np.sum(windows > 1)), len(windows))
         line = (
             f"{len(windows):,} questions, {share} with a context that needs several windows of"
             f" --max_seq_length={self.config.max_seq_length}; {len(table):,} windows, {windows.max()} at most"

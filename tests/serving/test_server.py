@@ -20,21 +20,17 @@ import tensorflow as tf
 from numpy.testing import assert_allclose
 
 from albert_tf import save_pretrained
+from albert_tf.core.errors import UserError
 from albert_tf.export import export_model
 from albert_tf.model.heads import AlbertForPreTraining
+from albert_tf.serving.server import Server, make_server
+from albert_tf.serving.settings import Limits
 from albert_tf.text.tokenizer import Tokenizer
 from tests.faults.test_memory import memory_of
-from tests.helpers import NAMES, ROOT, TINY, WORDS, train_spm, without_log_level
+from tests.helpers import NAMES, ROOT, TINY, WORDS, run_script, train_spm, without_log_level
 
 URL = "/v1/models/tiny"
 ORDER = {"signature_name": "sentence_order"}
-
-
-@pytest.fixture(scope="module")
-def serve():
-    from albert_tf import serve  # TensorFlow
-
-    return serve
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +51,12 @@ def model(folder):
 
 
 @pytest.fixture(scope="module")
-def start(serve, model):
+def start(model):
     """A context manager that runs a server with some limits."""
 
     @contextlib.contextmanager
     def start(**limits):
-        server = serve.Server(model, "tiny", "1", 0, serve.Limits(**limits))
+        server = Server(model, "tiny", "1", 0, Limits(**limits))
         stop = threading.Event()
         thread = threading.Thread(target=server.serve_until, args=(stop,))
         thread.start()
@@ -463,28 +459,27 @@ def test_the_program_bounds_its_memory_and_ends_after_the_requests_that_it_has(p
 
 
 @pytest.mark.parametrize(
-    "arguments, status, message",
+    "arguments, message",
     [
-        (["nowhere", "0"], 1, "nowhere: expected the folder of an export"),
-        (["nowhere", "70000"], 2, "port must be from 0 to 65535"),
-        (["nowhere", "0", "--max_connections=0"], 2, "max_connections must be at least 1"),
+        (["nowhere", "0"], "--folder=nowhere: no such file or folder"),
+        (["docs", "70000"], "--port must be at most 65535"),
+        (["docs", "some"], "--port must be a whole number; got 'some'"),
+        (["docs", "0", "more"], "'more' is not a flag; write --name=value"),
+        (["--port=0", "docs", "0"], "'0' is not a flag; write --name=value"),
     ],
 )
-def test_the_program_says_in_one_line_what_is_wrong(
-    serve, monkeypatch, capsys, arguments, status, message
-):
-    monkeypatch.setattr(sys, "argv", ["serve.py", *arguments])
-    with pytest.raises(SystemExit) as error:
-        serve.run()
-    assert error.value.code == status
-    printed = capsys.readouterr().err
-    assert message in printed and len(printed.splitlines()) == 1
+def test_the_program_says_in_one_line_what_is_wrong(arguments, message, no_tensorflow):
+    process = run_script("-m albert_tf.serve", *arguments, **no_tensorflow)
+    assert process.returncode == 2
+    assert message in process.stderr and len(process.stderr.splitlines()) == 1
 
 
-def test_a_damaged_export_and_a_port_in_use_are_named(serve, folder, model, server, tmp_path):
+def test_a_damaged_export_and_a_port_in_use_are_named(folder, model, server, tmp_path):
+    with pytest.raises(UserError, match="expected the folder of an export, with a numbered vers"):
+        make_server(str(tmp_path), 0)
     (tmp_path / "1").mkdir()
     (tmp_path / "1/saved_model.pb").write_bytes(b"x" * 99)
-    with pytest.raises(serve.UserError, match="1: no usable SavedModel"):
-        serve.make_server(str(tmp_path), 0)
-    with pytest.raises(serve.UserError, match=r"port \d+: cannot be used \(Address already in use"):
-        serve.make_server(str(folder), server.server_port)
+    with pytest.raises(UserError, match="1: no usable SavedModel"):
+        make_server(str(tmp_path), 0)
+    with pytest.raises(UserError, match=r"port \d+: cannot be used \(Address already in use"):
+        make_server(str(folder), server.server_port)

@@ -1,0 +1,501 @@
+"""A server of an exported model, with TensorFlow Serving's REST API.
+
+A thread for each connection reads a request, checks it and waits; one thread joins waiting requests and runs the model.
+Everything that a client could exhaust has a limit (`Limits`).
+"""
+
+import base64
+import concurrent.futures
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import queue
+import re
+import socket
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  (its operations tokenize)
+
+from albert_tf.core import files
+from albert_tf.core.errors import UserError, first_line
+from albert_tf.serving import exports
+from albert_tf.serving.settings import Limits
+
+_POLL_SECONDS = 0.1  # how often deadlines are checked
+_LAST_WORDS_SECONDS = 1.0  # for a client to read an error before the connection is closed
+
+
+class RequestError(UserError):
+    """A request that is not answered; `status` is that of HTTP."""
+
+    def __init__(self, message: str, status: int = 400):
+        super().__init__(message)
+        self.status = status
+
+
+# --- Requests ---
+
+
+def parse(model, content: bytes, limits: Limits) -> tuple[str, dict[str, np.ndarray], bool]:
+    """The name of the signature of a request, its inputs, and whether they came in rows.
+
+    Raises:
+      UserError: it is not what is expected.
+    """
+    request = files.parse_json(content, "request")
+    layouts = {"instances", "inputs"} & request.keys()
+    if len(layouts) != 1 or not request.keys() <= {"signature_name", *layouts}:
+        raise RequestError(
+            'expected "instances" or "inputs", and perhaps "signature_name";'
+            f" got {', '.join(map(repr, request)) or 'nothing'}"
+        )
+    signature_name = request.get("signature_name", "serving_default")
+    if signature_name not in list(model.signatures):
+        known = ", ".join(sorted(model.signatures))
+        raise RequestError(f"signature_name is {signature_name!r}; expected one of {known}")
+    signature = model.signatures[signature_name]
+    specs = dict(sorted(signature.structured_input_signature[1].items()))  # loaded in any order
+    in_rows = layouts == {"instances"}
+    columns = (columns_of_rows if in_rows else columns_by_name)(request[layouts.pop()], specs)
+    inputs = {name: array_of(columns[name], specs[name]) for name in specs}
+    sizes = {name: len(array) for name, array in inputs.items()}
+    if len(set(sizes.values())) > 1 or 0 in sizes.values():
+        raise RequestError(f"expected as many rows, at least one, in every input; got {sizes}")
+    if max(sizes.values(), default=0) > limits.max_instances:
+        raise RequestError(f"expected at most {limits.max_instances} rows; got {sizes}", 413)
+    if most_values(signature, inputs) > limits.max_computed_values:
+        raise RequestError("the outputs would be too large; send fewer or shorter rows", 413)
+    return signature_name, inputs, in_rows
+
+
+def most_values(signature, inputs: dict[str, np.ndarray]) -> int:
+    """About how many values the largest output has: a length that is not known is at most that of an input."""
+    largest = max((array.size for array in inputs.values()), default=1)
+    shapes = [output.shape for output in signature.structured_outputs.values()]
+    sizes = [math.prod(filter(None, shape)) for shape in shapes if shape.rank is not None]
+    return largest * max(sizes, default=1)
+
+
+def columns_of_rows(rows: Any, specs: dict[str, tf.TensorSpec]) -> dict[str, list]:
+    """The inputs of "instances": objects, or values if there is one input."""
+    if not isinstance(rows, list) or not specs:
+        raise RequestError('"instances" must be a list; a signature without inputs has none')
+    if len(specs) == 1 and not any(
+        isinstance(row, dict) and row.keys() == set(specs) for row in rows
+    ):
+        return {name: rows for name in specs}
+    if not all(isinstance(row, dict) and row.keys() == set(specs) for row in rows):
+        raise RequestError(f'every one of "instances" must be an object of {", ".join(specs)}')
+    return {name: [row[name] for row in rows] for name in specs}
+
+
+def columns_by_name(columns: Any, specs: dict[str, tf.TensorSpec]) -> dict[str, Any]:
+    """The inputs of "inputs": an object of lists, or a list if there is one input."""
+    if len(specs) == 1 and isinstance(columns, list):
+        return {name: columns for name in specs}
+    if not isinstance(columns, dict) or columns.keys() != set(specs):
+        raise RequestError(f'"inputs" must be an object of lists: {", ".join(specs) or "empty"}')
+    return columns
+
+
+def array_of(value: Any, spec: tf.TensorSpec) -> np.ndarray:
+    """The value of an input, with strings as bytes.
+
+    Raises:
+      RequestError: it is of another type or shape.
+    """
+    is_text = spec.dtype == tf.string
+
+    def checked(value: Any, depth: int) -> Any:
+        if depth and isinstance(value, list):
+            return [checked(element, depth - 1) for element in value]
+        if not depth and is_text and isinstance(value, str):
+            return value.encode()
+        if not depth and is_text and isinstance(value, dict) and value.keys() == {"b64"}:
+            return base64.b64decode(value["b64"], validate=True)
+        kinds = () if is_text else (int, float) if spec.dtype.is_floating else (int,)
+        # `tf.constant` may cut a number that is too large.
+        if not depth and type(value) in kinds and spec.dtype.min <= value <= spec.dtype.max:
+            return value
+        raise TypeError
+
+    try:
+        # An array of objects would take lists of different lengths.
+        tensor = tf.constant(checked(value, spec.shape.rank), spec.dtype)
+    except (TypeError, ValueError, OverflowError):
+        tensor = None
+    if tensor is None or not spec.shape.is_compatible_with(tensor.shape):
+        kind = 'strings, or {"b64": ...}' if is_text else f"numbers ({spec.dtype.name})"
+        lists = "a list" + " of lists of equal lengths" * (spec.shape.rank - 1)
+        raise RequestError(f"{spec.name}: expected {lists} of {kind}")
+    return tensor.numpy()
+
+
+def answer_of(outputs: dict[str, np.ndarray], in_rows: bool, limits: Limits) -> dict[str, Any]:
+    """The content of an answer.
+
+    Raises:
+      RequestError: it would be too large.
+    """
+    num_values = sum(array.size for array in outputs.values())
+    if num_values > limits.max_answer_values:
+        raise RequestError(
+            f"the answer has {num_values:,} values, at most {limits.max_answer_values:,} are sent;"
+            " send fewer or shorter rows",
+            413,
+        )
+    if not all(array.dtype == object or np.isfinite(array).all() for array in outputs.values()):
+        raise RequestError("the outputs are not all finite numbers, which JSON requires", 500)
+    values: Any = {name: listed(array) for name, array in outputs.items()}
+    if len(values) == 1:
+        values = values.popitem()[1]
+    elif in_rows:
+        rows = zip(*values.values(), strict=True)
+        values = [dict(zip(values, row, strict=True)) for row in rows]
+    return {"predictions" if in_rows else "outputs": values}
+
+
+def listed(array: np.ndarray) -> Any:
+    """The values of an array as JSON values."""
+    if array.dtype != object:
+        return array.tolist()
+    texts = [content.decode(errors="replace") for content in array.flat]
+    return np.array(texts, object).reshape(array.shape).tolist()
+
+
+# --- The model ---
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Waiting:
+    """A request that waits for the model."""
+
+    signature_name: str
+    inputs: dict[str, np.ndarray]
+    result: concurrent.futures.Future
+
+    @property
+    def num_rows(self) -> int:
+        """B; 0 without inputs."""
+        return max(map(len, self.inputs.values()), default=0)
+
+    @property
+    def key(self) -> tuple:
+        """Requests of equal keys can be joined."""
+        return self.signature_name, *(array.shape[1:] for array in self.inputs.values())
+
+
+class Batches:
+    """Runs a model in one thread, on several requests at a time.
+
+    Attributes:
+      num_batches: how often the model ran.
+    """
+
+    def __init__(self, model, limits: Limits):
+        self.num_batches = 0
+        self._signatures, self._limits = model.signatures, limits
+        self._arrived: queue.SimpleQueue[Waiting] = queue.SimpleQueue()  # one of each connection
+        self._left: list[Waiting] = []  # did not fit into a batch
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def outputs(self, signature_name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The outputs of a signature; waits for them."""
+        result: concurrent.futures.Future = concurrent.futures.Future()
+        self._arrived.put(Waiting(signature_name, inputs, result))
+        return result.result()
+
+    def _run(self) -> None:
+        while True:
+            self._answer(self._next_batch())
+
+    def _next_batch(self) -> list[Waiting]:
+        """The oldest request, and those that can be joined to it and come in time."""
+        left, self._left = self._left or [self._arrived.get()], []
+        first, *left = left
+        batch, num_rows = [first], first.num_rows
+        end = time.monotonic() + self._limits.batch_wait_ms / 1000
+        while num_rows < self._limits.max_batch_size and self._can_be_joined(first):
+            try:
+                wait = max(0, end - time.monotonic())
+                request = left.pop(0) if left else self._arrived.get(timeout=wait)
+            except queue.Empty:
+                break
+            fits = num_rows + request.num_rows <= self._limits.max_batch_size
+            if fits and request.key == first.key:
+                batch.append(request)
+                num_rows += request.num_rows
+            else:
+                self._left.append(request)
+        self._left += left
+        return batch
+
+    def _can_be_joined(self, request: Waiting) -> bool:
+        """Whether every row has outputs of one shape, whatever the other rows are."""
+        outputs = self._signatures[request.signature_name].structured_outputs.values()
+        return all(output.shape.rank and None not in output.shape[1:] for output in outputs)
+
+    def _answer(self, batch: list[Waiting]) -> None:
+        signature = self._signatures[batch[0].signature_name]
+        self.num_batches += 1
+        try:
+            inputs = {
+                name: tf.constant(np.concatenate([request.inputs[name] for request in batch]))
+                for name in batch[0].inputs
+            }
+            outputs = {
+                # Strings are objects; that of a scalar would be bytes instead of an array.
+                name: np.array(tensor.numpy(), object if tensor.dtype == tf.string else None)
+                for name, tensor in signature(**inputs).items()
+            }
+        except Exception as error:
+            if len(batch) == 1:
+                batch[0].result.set_exception(error)
+                return
+            for request in batch:  # one of them is at fault
+                self._answer([request])
+            return
+        if len(batch) == 1:
+            batch[0].result.set_result(outputs)
+            return
+        start = 0
+        for request in batch:
+            rows = slice(start, start + request.num_rows)
+            request.result.set_result({name: array[rows] for name, array in outputs.items()})
+            start += request.num_rows
+
+
+# --- HTTP ---
+
+
+class Server(ThreadingHTTPServer):
+    """A server of a model on this machine.
+
+    Args:
+      model: a loaded export.
+      name: of the model.
+      version: its number.
+      port: of this machine; 0 takes a free one.
+      limits: of clients.
+
+    Raises:
+      OSError: the port is taken.
+    """
+
+    request_queue_size = 1024  # connections that the system keeps until they are accepted
+
+    def __init__(self, model, name: str, version: str, port: int, limits: Limits):
+        self.model, self.version, self.limits = model, version, limits
+        self.batches = Batches(model, limits)
+        self.urls = (f"/v1/models/{name}", f"/v1/models/{name}/versions/{version}")
+        self.parsing = threading.Lock()  # values of JSON take many times its size
+        self._deadlines: dict[socket.socket, float] = {}
+        self._refused: set[socket.socket] = set()
+        self._threads_of_clients = concurrent.futures.ThreadPoolExecutor(limits.max_connections)
+        super().__init__(("127.0.0.1", port), Handler)
+
+    def process_request(self, request, client_address) -> None:
+        """Gives a connection to a thread, or refuses it."""
+        if len(self._deadlines) - len(self._refused) < self.limits.max_connections:
+            self.limit_time(request, self.limits.request_seconds)
+            self._threads_of_clients.submit(self.process_request_thread, request, client_address)
+            return
+        body = json.dumps({"error": "the server is busy; try again later"})
+        head = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
+        content = f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+        with contextlib.suppress(OSError):
+            request.setblocking(False)
+            request.send(content.encode())
+            request.shutdown(socket.SHUT_WR)
+        if len(self._refused) < self.limits.max_connections:
+            self._refused.add(request)
+            self.limit_time(request, _LAST_WORDS_SECONDS)
+        else:
+            request.close()
+
+    def limit_time(self, connection: socket.socket, seconds: float) -> None:
+        """Ends a connection after some time, unless it gets another limit before."""
+        self._deadlines[connection] = time.monotonic() + seconds
+
+    def service_actions(self) -> None:
+        """Ends connections that take too long; their threads then read and write nothing more."""
+        for connection, deadline in list(self._deadlines.items()):
+            if time.monotonic() > deadline:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+                if connection in self._refused:
+                    self.shutdown_request(connection)
+
+    def shutdown_request(self, request) -> None:
+        """Closes a connection."""
+        self._deadlines.pop(request, None)
+        self._refused.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request, client_address) -> None:
+        """Reports an error of a thread, except that the client has gone."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+    def serve_until(self, stop: threading.Event) -> None:
+        """Serves until the event; then answers the requests that have been read, and closes."""
+        thread = threading.Thread(target=self.serve_forever, args=(_POLL_SECONDS,))
+        thread.start()
+        stop.wait()
+        self.shutdown()
+        thread.join()
+        for connection in list(self._deadlines):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RD)
+        while self._deadlines:
+            self.service_actions()
+            time.sleep(_POLL_SECONDS)
+        self._threads_of_clients.shutdown()
+        self.server_close()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers the requests of a connection, one after the other."""
+
+    protocol_version = "HTTP/1.1"
+    default_request_version = "HTTP/1.0"  # answers to HTTP/0.9 have no status
+    disable_nagle_algorithm = True  # or a short answer waits 40 ms for an acknowledgement
+    server: Server
+
+    def handle_one_request(self) -> None:
+        """Reads and answers a request, in limited time."""
+        self.server.limit_time(self.connection, self.server.limits.request_seconds)
+        super().handle_one_request()
+
+    def do_GET(self) -> None:
+        """The state of the model."""
+        # A body would be taken for the next request.
+        self.close_connection |= (
+            "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
+        )
+        if self.path not in self.server.urls:
+            self.answer(404, {"error": f"expected GET {self.server.urls[0]}"})
+            return
+        state = {"version": self.server.version, "state": "AVAILABLE"}
+        state["status"] = {"error_code": "OK", "error_message": ""}
+        self.answer(200, {"model_version_status": [state]})
+
+    def do_POST(self) -> None:
+        """The answer of a signature."""
+        try:
+            length = self.content_length()
+            content = self.rfile.read(length)
+            if len(content) < length:  # the client has gone, or takes too long
+                self.close_connection = True
+                return
+            self.answer(200, self.predictions(content))
+        except UserError as error:
+            self.answer(getattr(error, "status", 400), {"error": str(error)})
+
+    def content_length(self) -> int:
+        """The size of the request.
+
+        Raises:
+          RequestError: it is not given or too large.
+        """
+        lengths = self.headers.get_all("Content-Length", [])
+        limit = self.server.limits.max_request_bytes
+        is_chunked = "Transfer-Encoding" in self.headers
+        if is_chunked or len(lengths) != 1 or not (lengths[0].isascii() and lengths[0].isdigit()):
+            self.close_connection = True
+            status = 400 if lengths and not is_chunked else 411
+            raise RequestError("expected the bytes of the body in one Content-Length", status)
+        if len(lengths[0]) > 18 or int(lengths[0]) > limit:
+            self.close_connection = True
+            raise RequestError(f"expected at most {limit:,} bytes; got {lengths[0][:18]}", 413)
+        return int(lengths[0])
+
+    def predictions(self, content: bytes) -> dict[str, Any]:
+        """The answer to the body of a request.
+
+        Raises:
+          UserError: the request is wrong.
+        """
+        server = self.server
+        if self.path not in [f"{url}:predict" for url in server.urls]:
+            raise RequestError(f"expected POST {server.urls[0]}:predict", 404)
+        server.limit_time(self.connection, float("inf"))
+        try:
+            with server.parsing:
+                signature_name, inputs, in_rows = parse(server.model, content, server.limits)
+            outputs = server.batches.outputs(signature_name, inputs)
+            return answer_of(outputs, in_rows, server.limits)
+        except UserError:
+            raise
+        except tf.errors.InvalidArgumentError as error:
+            # The message is before the node that failed.
+            message = re.search(r"^(.*)\n\s*\[\[", error.message, re.MULTILINE)
+            raise RequestError(message[1] if message else first_line(error)) from None
+        except Exception as error:  # a defect must not stop the server
+            raise RequestError(f"{type(error).__name__}: {first_line(error)}", 500) from error
+
+    def handle_expect_100(self) -> bool:
+        """Lets the client send a body that will be read."""
+        try:
+            self.content_length()
+        except RequestError as error:
+            self.answer(error.status, {"error": str(error)})
+            return False
+        return super().handle_expect_100()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answers a request that is not HTTP, or has another method."""
+        self.close_connection = True
+        if code == 501:
+            code, message = 405, f"expected GET or POST, got {self.command}"
+        self.answer(code, {"error": message or explain or "not a request of HTTP"})
+
+    def answer(self, status: int, content: dict[str, Any]) -> None:
+        """Sends an answer; if the connection ends with it, waits until the client has read it."""
+        data = json.dumps(content).encode()
+        self.server.limit_time(self.connection, self.server.limits.request_seconds)
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        if status == 405:
+            self.send_header("Allow", "GET, POST")
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(data)
+        if self.close_connection:
+            # If a connection is closed before everything is read, the client loses the answer.
+            self.server.limit_time(self.connection, _LAST_WORDS_SECONDS)
+            self.connection.shutdown(socket.SHUT_WR)
+            while self.connection.recv(1 << 16):
+                pass
+
+
+def make_server(folder: str, port: int, limits: Limits = Limits()) -> Server:  # noqa: B008 - frozen
+    """A server of the newest version in a folder, whose name is the model's.
+
+    Raises:
+      UserError: there is no version, or it cannot be loaded, or the port is taken.
+    """
+    versions = (
+        [name for name in os.listdir(folder) if name.isdigit()] if os.path.isdir(folder) else []
+    )
+    if not versions:
+        raise UserError(
+            f"{folder}: expected the folder of an export, with a numbered version in it"
+        )
+    path = os.path.join(folder, max(versions, key=int))
+    model = exports.load(path)
+    name = os.path.basename(os.path.abspath(folder))
+    try:
+        return Server(model, name, os.path.basename(path), port, limits)
+    except OSError as error:
+        raise UserError(f"port {port}: cannot be used ({error.strerror})") from None
