@@ -34,8 +34,8 @@ test-fast: lint
 
 test-faults: setup
 	@ALBERT_TEST_FAULTS=all $(PYTHON) -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadgroup \
-		--no-loadscope-reorder tests/faults tests/properties tests/training/test_damaged_run.py \
-		tests/training/test_interruption.py tests/training/test_workers.py $(TEST_FLAGS)
+		--no-loadscope-reorder tests/training/test_damaged_run.py tests/training/test_workers.py \
+		tests/faults/test_*.py tests/training/test_interruption.py tests/properties $(TEST_FLAGS)
 
 slow-tests: setup
 	@$(PYTEST) --write_slow_tests $(TEST_FLAGS)

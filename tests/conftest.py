@@ -3,10 +3,12 @@
 import collections
 import contextlib
 import functools
+import gc
 import io
 import json
 import os
 import pathlib
+import re
 from collections.abc import Callable
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -23,6 +25,7 @@ from tests.helpers import (
     MICRO,
     MINE,
     TINY,
+    TRIES_ALL,
     WORDS,
     FinishedRun,
     fine_tune_here,
@@ -85,7 +88,10 @@ class SlowTestsWriter:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks slow tests, and puts the files that take longest first, so that no process gets them last."""
+    """Marks slow tests, and puts the files that take longest first, so that no process gets them last.
+
+    What takes long in `make test-faults` is another matter: there, the order of the command line holds.
+    """
     slow = json.loads(SLOW_TESTS.read_text())
     of_file = collections.Counter()
     for name, seconds in slow.items():
@@ -94,11 +100,33 @@ def pytest_collection_modifyitems(items):
         name = item.nodeid.partition("[")[0]
         if name in slow or SLOW_FIXTURES.intersection(item.fixturenames):
             item.add_marker("slow")
-        if not item.get_closest_marker(
-            "xdist_group"
-        ):  # a process makes the fixtures of a file once
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-    items.sort(key=lambda item: -of_file[item.nodeid.partition("::")[0]])
+    if not TRIES_ALL:
+        items.sort(key=lambda item: -of_file[item.nodeid.partition("::")[0]])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With --dist=loadgroup, a process makes the fixtures of a file once, or those of a program of `test_faults`.
+
+    pytest-xdist 3.8 does not see its own marker of groups with pytest 9.
+    """
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file, _, test = nodeid.partition("::")
+            parameter = re.search(r"\[(.*?)(-\w+)?\]$", test)
+            return f"{file} {parameter[1]}" if parameter and "test_faults" in file else file
+
+    return Groups(config, log)
+
+
+def pytest_collection_finish():
+    """What is in memory now stays there, so garbage collections, of which each training makes some, leave it out."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

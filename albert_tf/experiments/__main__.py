@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 
 from albert_tf.core import flags
+from albert_tf.core.errors import UserError
 from albert_tf.core.settings import LARGEST_INT32, Settings, changed, setting
 from albert_tf.experiments import declarations
 from albert_tf.training.settings import PRECISIONS, RunConfig
@@ -199,7 +200,13 @@ def run_experiments(settings: ExperimentSettings) -> None:
     engine = Engine(workspace, settings.results_dir, measures, tasks)
     seeds = list(map(int, _names(settings.seeds))) or scale.seeds
     for experiment, rows in work:
-        engine.run(experiment, rows, seeds)
+        try:
+            engine.run(experiment, rows, seeds)
+        except OSError as error:
+            raise UserError(
+                f"{error.filename}: cannot be written ({error.strerror}): make room or choose another folder; the"
+                " same command continues"
+            ) from None
 
 
 def report(settings: ReportSettings) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import io
 import json
@@ -14,6 +15,7 @@ import pytest
 import tensorflow as tf
 from absl import flags
 
+from albert_tf.core import files
 from albert_tf.core import flags as cli
 from albert_tf.core.errors import UserError
 from albert_tf.experiments import (
@@ -25,7 +27,7 @@ from albert_tf.experiments import (
     training,
     verdicts,
 )
-from albert_tf.experiments.__main__ import ExperimentSettings
+from albert_tf.experiments.__main__ import ExperimentSettings, run_experiments
 from albert_tf.experiments.engine import Engine, Result, result_path
 from albert_tf.experiments.preparation import Workspace
 from albert_tf.experiments.training import Trained
@@ -313,6 +315,19 @@ def test_counting_parameters_needs_no_data(tmp_path):
     found = report.Measured(experiment, report.read_results(experiment, scale, str(tmp_path)))
     assert report.cell(found, experiment.row("ALBERT-base"), "parameters") == "11,683,584 (12)"
     assert report.costs(found, scale)[-1] == "    albert-tf experiments run table_1 --scale=nano"
+
+
+def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    monkeypatch.setattr(files, "write_bytes", full)
+    folders = {name: str(tmp_path / name) for name in ("results_dir", "work_dir")}
+    settings = ExperimentSettings(experiments="table_1", scale="nano", rows="3", **folders)
+    with pytest.raises(
+        UserError, match=r"json: cannot be written \(No space left on device\): make"
+    ):
+        run_experiments(settings)
 
 
 def test_results_of_other_settings_are_refused(finished, micro):

@@ -245,6 +245,7 @@ def _serve(parent: socket.socket, eagerly: bool) -> None:
             delattr(flags.FLAGS, name)
         files._folders_without_leftovers.clear()
         gc.collect()
+        gc.freeze()  # collections of the next run need not look at what stays
         sys.stdout.flush()
         sys.stderr.flush()
         parent.send(str(status).encode())
