@@ -15,7 +15,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.data.datasets import RecordData, TableData
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
-from albert_tf.data.records import EXAMPLE_WEIGHTS, feature_schema, find_feature_records
+from albert_tf.data.records import EXAMPLE_WEIGHTS, RecordSet, feature_schema, find_feature_records
 from albert_tf.formats import pretrained
 from albert_tf.formats.hugging_face import vocabulary_files
 from albert_tf.formats.model_card import Card
@@ -234,9 +234,8 @@ class FineTuningTask(Task):
         self.train_data, self.eval_data = data.get("train"), data.get("eval")
         self.predict_data = data.get("predict")
 
-    def _record_data(self) -> RecordData:
-        """Training data of --train_records, which must have been made for this model and these settings."""
-        record_set = self._records
+    def _check_records(self, record_set: RecordSet) -> None:
+        """Raises a `UserError` if --train_records were not made for this model and these settings."""
         record_set.require("max_seq_length", "max_seq_length", self.config.max_seq_length)
         expected = {
             "task_name": self.task_name,
@@ -251,6 +250,11 @@ class FineTuningTask(Task):
                     f"--train_records={self.config.train_records}: were made with"
                     f" {name}={made_with[name]!r}, expected {value!r}"
                 )
+
+    def _record_data(self) -> RecordData:
+        """Training data of --train_records."""
+        record_set = self._records
+        self._check_records(record_set)
         choices, length = record_set.metadata["choices"], self.config.max_seq_length
         names = ["input_mask", *self.source.names("train")]
         schema = feature_schema(record_set.metadata["columns"], names, choices * length)

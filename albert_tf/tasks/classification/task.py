@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from albert_tf.core.checksums import with_sums
 from albert_tf.core.errors import UserError
-from albert_tf.data.datasets import RecordData
-from albert_tf.data.records import EXAMPLE_WEIGHTS
+from albert_tf.data.records import EXAMPLE_WEIGHTS, RecordSet
 from albert_tf.formats.description import THRESHOLDS
 from albert_tf.model.heads import AlbertForSequenceClassification
 from albert_tf.tasks import metrics
@@ -66,17 +65,15 @@ class TextTask(FineTuningTask):
         named = zip(self.labels, self.class_weights, strict=True)
         print(f"class weights  {'  '.join(f'{name} {weight:.4g}' for name, weight in named)}")
 
-    def _record_data(self) -> RecordData:
+    def _check_records(self, record_set: RecordSet) -> None:
+        super()._check_records(record_set)
         (name,) = self.source.label_columns
-        kinds = {
-            column for column in self._records.metadata["columns"] if column.startswith("label_")
-        }
+        kinds = {column for column in record_set.metadata["columns"] if column.startswith("label_")}
         if kinds and name not in kinds:
             raise UserError(
                 f"--train_records={self.config.train_records}: have no {name}, which this kind of labels needs;"
                 " were they made with the same --kind and --label_separator?"
             )
-        return super()._record_data()
 
     def _class_weights_for(self, features: Features) -> np.ndarray | None:
         """The weights of the labels in training; None in an evaluation, whose losses can be compared between runs."""
