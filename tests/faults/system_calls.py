@@ -51,7 +51,7 @@ _OPENS = {"open": 1, "openat": 2}  # index of the flags; opening for reading is 
 _CHANGING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 # linux/seccomp.h, linux/bpf_common.h
-_NEW_LISTENER, _SET_FILTER, _NO_NEW_PRIVILEGES = 8, 1, 38
+_NEW_LISTENER, _UNINTERRUPTED, _SET_FILTER, _NO_NEW_PRIVILEGES = 8, 32, 1, 38
 _RECEIVE, _ANSWER, _CONTINUE = 0xC0502100, 0xC0182101, 1
 _LOAD, _JUMP_IF_EQUAL, _JUMP_IF_SET, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
@@ -128,10 +128,12 @@ def install_filter() -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
-    listener = libc.syscall(_SECCOMP, _SET_FILTER, _NEW_LISTENER, description)
-    if listener < 0:
-        raise OSError(ctypes.get_errno(), "seccomp")
-    return listener
+    # A signal must not interrupt a call while it is answered: a rename, for one, is never interrupted by itself.
+    # Linux 5.19 or later can do that.
+    for options in (_NEW_LISTENER | _UNINTERRUPTED, _NEW_LISTENER):
+        if (listener := libc.syscall(_SECCOMP, _SET_FILTER, options, description)) >= 0:
+            return listener
+    raise OSError(ctypes.get_errno(), "seccomp")
 
 
 class Listener:
