@@ -37,7 +37,7 @@ ACTIVATIONS = {
     "linear": tf.identity,
 }
 # Names of inputs in transformers, keras-hub and the TF Model Garden, and ours.
-_SHAPED_AS_IDS = {"input_mask", "segment_ids", "position_ids", "example_numbers"}
+_SHAPED_AS_IDS = ("input_mask", "segment_ids", "position_ids", "example_numbers")
 _FOREIGN_INPUTS = {
     "token_ids": "input_ids",
     "input_word_ids": "input_ids",
@@ -389,8 +389,8 @@ def checked_inputs(inputs: Any, config: AlbertConfig) -> dict[str, Any]:
     if length is not None and length > limit and "position_ids" not in tensors:
         reason = f"but max_position_embeddings is {limit}: shorten the input"
         raise UserError(f"input_ids has {length} tokens, {reason}")
-    for name in _SHAPED_AS_IDS & tensors.keys():
-        if tensors[name] is not None and not shape.is_compatible_with(tensors[name].shape):
+    for name in _SHAPED_AS_IDS:
+        if tensors.get(name) is not None and not shape.is_compatible_with(tensors[name].shape):
             got = tf.TensorShape(tensors[name].shape)
             raise UserError(f"{name} must have the shape of input_ids, {shape}; got {got}")
     return tensors

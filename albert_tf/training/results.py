@@ -86,14 +86,14 @@ def write_results(
         losses = [line["loss"] for line in lines]
         advice = advice_after_collapse(losses, rate, task.usual_learning_rate)
         print(f"COLLAPSED: {collapsed}; {advice}")
-    if not num_steps:  # the times of the process that trained stay
-        earlier = folder.read_json(RESULTS_FILE)
+    earlier = {} if num_steps else folder.read_json(RESULTS_FILE)
+    if state.run.do_train:  # the times of the process that trained stay
         times = ("seconds", "steps_in_this_process")
         results |= {name: earlier[name] for name in times if name in earlier}
-    if not state.run.do_train:  # an evaluation keeps the results of the training
+    else:  # an evaluation keeps the results of the training
         of_evaluation = ("eval", "collapsed") if evaluation else ()
         replaced = {name: results[name] for name in of_evaluation if name in results}
-        results = {**results, **folder.read_json(RESULTS_FILE), **replaced}
+        results = {**results, **earlier, **replaced}
     if folder.is_chief:
         with folder.writing():
             if state.run.do_train:
