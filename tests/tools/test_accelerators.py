@@ -96,7 +96,7 @@ def result(**changes):
         "peak_bytes": 5,
         "traffic": 7,
     }
-    return values | {"collectives": ["all-reduce"] * 2} | changes
+    return values | {"collectives": [["all-reduce", 8], ["all-reduce", 45_000_000]]} | changes
 
 
 def test_broken_rules_are_named():
@@ -104,17 +104,24 @@ def test_broken_rules_are_named():
     assert check.broken_rules([result(), result(step=recomputed, peak_bytes=4)]) == []
     lines = check.broken_rules(
         [
-            result(collectives=["all-reduce"] * 3),
+            result(collectives=[["all-reduce", 8]] * 3),
+            result(collectives=[]),
             result(step=recomputed, peak_bytes=5),
             result(error="no kernel"),
             result(error="Used 20G of 16G hbm", needed_bytes=2e10),
             result(broken=["large products are f32 x f32"]),
         ]
     )
-    expected = ["3 all-reduces", "does not lower", "no kernel", "f32 x f32"]
+    expected = ["3 all-reduces", "0 all-reduces", "does not lower", "no kernel", "f32 x f32"]
     assert len(lines) == len(expected)
     for part in expected:
         assert any(part in line for line in lines), part
+
+
+def test_gradients_that_are_too_large_to_be_combined_break_no_rule():
+    """Those of xxlarge: an all-reduce of the loss, one of all small gradients and one for each large gradient."""
+    sizes = [8, 88_000_000, *[67_108_864] * 4, *[268_435_456] * 2]
+    assert check.broken_rules([result(collectives=[["all-reduce", size] for size in sizes])]) == []
 
 
 BROKEN_MODULE = """HloModule broken
@@ -224,6 +231,22 @@ def test_the_time_of_training_is_estimated():
     assert cells[5].endswith(" / -")
 
 
+def test_the_table_has_a_row_for_a_step_and_a_column_for_a_chip():
+    facts = {"formula_flops": 1e12, "large_products": {"bf16 x bf16": 1.0}}
+    same = compiled_program(8, **facts)
+    larger = compiled_program(16, **facts)
+    failed = compiled_program(16, chip="v6e", error="no kernel", **facts)
+    del failed["peak_bytes"]
+    lines = check.programs([larger, same, {**same, "chip": "v6e", "least_effort": True}, failed])
+    cells = [line.strip("| ").split(" | ") for line in lines]
+    assert [(row[2], row[3], *row[7:]) for row in (cells[0], *cells[2:])] == [
+        ("effort", "step", "v5e", "v6e"),
+        ("least", "albert-base-v2, 8 x 512", "-", "0.00 / 3.10"),
+        ("usual", "albert-base-v2, 16 x 512", "0.00 / 5.10 / 21.20", "no: no kernel"),
+        ("usual", "albert-base-v2, 8 x 512", "0.00 / 3.10 / 11.60", "-"),
+    ]
+
+
 @needs_compilers
 def test_the_compiler_takes_a_step_and_recomputation_saves_memory(tmp_path):
     """The command itself, with the least step: 20 seconds."""
@@ -232,7 +255,7 @@ def test_the_compiler_takes_a_step_and_recomputation_saves_memory(tmp_path):
     flags = ["--batches=8", "--lengths=128", f"--output_file={output}"]
     done = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("| yes |") == 2
+    assert done.stdout.count("albert-base-v2, 8 x 128") == 2
     kept, recomputed = map(json.loads, output.read_text().splitlines())
     assert recomputed["peak_bytes"] < kept["peak_bytes"]
 

@@ -145,7 +145,9 @@ def compiled(
         "temporary_bytes": temporary,
         "argument_bytes": arguments,
         "traffic": parsed.traffic(),
-        "collectives": sorted(one.opcode for one in parsed.collectives()),
+        "collectives": sorted(
+            (one.opcode, sum(array.bytes for array in one.results)) for one in parsed.collectives()
+        ),
     }
 
 

@@ -113,8 +113,8 @@ def main(settings: ReportSettings) -> None:
     print(f"# Steps compiled for accelerators\n\nWith {', '.join(versions)}.\n")
     print("## Estimates\n\nComputed from the compiled program, not measured.\n")
     print("\n".join(estimates(results, settings)))
-    print("\n## Programs\n")
-    print("\n".join(table(check.HEADER, check.rows_of(results))))
+    print("\n## Programs\n\nIn the columns of chips: GB at the peak / reserved / of traffic.\n")
+    print("\n".join(check.programs(results)))
     print("\n## Rules that are broken\n")
     print("\n".join(f"- {line}" for line in broken) or "None.")
 
