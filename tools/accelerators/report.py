@@ -36,7 +36,7 @@ class ReportSettings(Settings):
 
 
 def whole_models(results: Iterable[Result]) -> list[list[Result]]:
-    """The programs of pretraining whole models on a device, by kind, from fewest to most examples.
+    """The programs of pretraining whole models on a device, by chip, model and kind, from fewest to most examples.
 
     Packed rows and what does not compile are left out.
 
@@ -49,10 +49,13 @@ def whole_models(results: Iterable[Result]) -> list[list[Result]]:
         is_whole = step["num_layers"] == 0 and "error" not in result
         is_plain = step["task"] == "pretraining" and step["replicas"] == 1 and not step["packed"]
         if is_whole and is_plain:
-            known = [{**step, "batch": 0}, result["chip"], result["least_effort"]]
+            known = [result["chip"], {**step, "batch": 0}, result["least_effort"]]
             key = json.dumps(known, sort_keys=True)
             kinds[key].append(result)
-    return [sorted(kind, key=lambda result: result["step"]["batch"]) for kind in kinds.values()]
+    return [
+        sorted(kind, key=lambda result: result["step"]["batch"])
+        for _, kind in sorted(kinds.items())
+    ]
 
 
 def largest_batch(kind: Sequence[Result]) -> int | None:
