@@ -443,7 +443,7 @@ vocab_size = 70
 max_seq_length = 24
 max_predictions_per_seq = 4
 dupe_factor = 1
-record_format = "compact"
+record_format = "packed"
 single_segment = "clean"
 
 [training]

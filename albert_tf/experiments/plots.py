@@ -37,7 +37,7 @@ def draw(measured, folder: str) -> str | None:
 
 
 def _dots(measured):
-    """A panel for each column: a dot for each seed, the mean with its 95 % interval, a hollow diamond for the paper's number."""
+    """A panel for each column: dots for seeds, the mean with its 95 % interval, a diamond for the paper's number."""
     columns = [
         name
         for name in _DOTS

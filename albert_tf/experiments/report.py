@@ -146,7 +146,8 @@ Where a result is too small to say, the last column of the claims tells how many
 the measured difference and spread were the true ones.
 """
 REPEATS = """One row of each experiment was run a second time by the printed command, with the same seed, in an empty
-work folder: text, vocabulary, records, training and measuring. The interval is that of two runs with different seeds."""
+work folder: text, vocabulary, records, training and measuring. The interval is that of two runs with different
+seeds."""
 
 
 def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:

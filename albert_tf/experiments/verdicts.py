@@ -133,7 +133,9 @@ def compare(
         return Verdict(TOO_SMALL, f"{value:+.{digits}f}, one seed{allowed}")
     groups = [len(numbers) for numbers in (values, others) if numbers]
     margin = spread.margin(sum(1 / number for number in groups), error)
-    reason = f"{value:+.{digits}f} ± {margin:.{digits}f} (n = {' and '.join(map(str, groups))}){allowed}"
+    reason = (
+        f"{value:+.{digits}f} ± {margin:.{digits}f} (n = {' and '.join(map(str, groups))}){allowed}"
+    )
     if (found := word(margin)) != TOO_SMALL:
         return Verdict(found, reason)
 
