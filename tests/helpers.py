@@ -485,7 +485,7 @@ title = "Mine"
 source = "here"
 base = "albert-base-v1"
 measures = ["parameters", "intrinsic", "layer_changes", "tasks"]
-columns = ["parameters", "masked_lm", "sop", "degrees_last", "roughness"]
+columns = ["parameters", "masked_lm", "sop", "sop_probe", "degrees_last", "roughness"]
 tasks = ["mrpc"]
 plot = "layers"
 

@@ -121,6 +121,9 @@ COLUMNS = {
     "roughness": Column("roughness of L2", _layer("l2_distance", roughness, 2), 2),
 }
 
+# The columns that need a probe, by sentence task; an experiment without them trains none.
+PROBE_COLUMNS = {task: {f"{task}_probe", f"{task}_held_out"} for task in ("nsp", "sop")}
+
 
 def shown(values: Values, digits: int) -> str:
     """A number, or a pair separated by a slash.

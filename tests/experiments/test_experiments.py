@@ -214,6 +214,8 @@ def test_a_row_has_every_measure(finished, micro):
         assert len(measures["layer_changes"]["pieces"]["degrees"]) == layers
         assert measures["intrinsic"]["development_set"]["race_dir"] == "dev"
         assert measures["intrinsic"]["examples"]["sop"] == 20
+        assert "sop_probe" in measures["intrinsic"]  # it has a column
+        assert "nsp_probe" not in measures["intrinsic"]
         assert result["declared"]["model"]["num_hidden_layers"] == layers
     assert "--warm_start_from_shallower=true" in result["measures"]["pretraining"]["command"]
     # One block serves one layer and two: the sizes are equal.
