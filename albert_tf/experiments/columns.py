@@ -90,7 +90,7 @@ _SQUAD = ("f1", "exact_match", "exact")
 
 COLUMNS = {
     "parameters": Column("parameters (the paper's, M)", _at("parameters", "paper"), 0),
-    "masked_lm": Column("MLM", _at("intrinsic", "masked_lm_accuracy", factor=100)),
+    "masked_lm": Column("MLM", _at("intrinsic", "masked_lm_accuracy", factor=100), 2),
     "nsp": _sentences("NSP", "nsp", "own_head"),
     "sop": _sentences("SOP", "sop", "own_head"),
     "nsp_probe": _sentences("NSP, probe", "nsp", "probe"),

@@ -196,7 +196,7 @@ def repeats(all_measured: Iterable[Measured], scale: Scale, results_dir: str) ->
                 )
             column = "masked_lm" if experiment.budget != "none" else "parameters"
             numbers = [COLUMNS[column].values(each)[0] for each in (before, result)]
-            shown_numbers = [shown((number,), COLUMNS[column].digits + 1) for number in numbers]
+            shown_numbers = [shown((number,), COLUMNS[column].digits) for number in numbers]
             cells = (_name(experiment), result["row"], result["seed"], COLUMNS[column].title)
             rows.append((*cells, *shown_numbers, f"{margin:.2f}", result["made"]["date"]))
     if not rows:

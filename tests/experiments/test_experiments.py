@@ -538,7 +538,7 @@ def test_cells_have_mean_spread_and_the_papers_number(micro):
     _, experiment = micro
     row = experiment.row("one layer")
     found = report.Measured(experiment, {"one layer": made_up((0.25, 0.27, 0.29))})
-    assert report.cell(found, row, "masked_lm") == "27.0 ± 2.0 (50.0)"
+    assert report.cell(found, row, "masked_lm") == "27.00 ± 2.00 (50.0)"
     assert report.cell(found, row, "sop") == "-"
     assert columns.shown((88.61, 81.5), 1) == "88.6/81.5"
 
@@ -606,7 +606,7 @@ def test_the_report_is_made_of_the_files(finished, micro):
     text = path.read_text()
     for row in (0, 1):
         measures = result_of(results_dir, micro, row)["measures"]
-        accuracy = f"{100 * measures['intrinsic']['masked_lm_accuracy']:.1f}"
+        accuracy = f"{100 * measures['intrinsic']['masked_lm_accuracy']:.2f}"
         degrees = f"{measures['layer_changes']['pieces']['degrees'][-1]:.1f}"
         (line,) = (
             line
