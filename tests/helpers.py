@@ -443,7 +443,7 @@ vocab_size = 70
 max_seq_length = 24
 max_predictions_per_seq = 4
 dupe_factor = 1
-record_format = "compact"
+record_format = "packed"
 single_segment = "clean"
 
 [training]
@@ -485,7 +485,7 @@ title = "Mine"
 source = "here"
 base = "albert-base-v1"
 measures = ["parameters", "intrinsic", "layer_changes", "tasks"]
-columns = ["parameters", "masked_lm", "sop", "degrees_last", "roughness"]
+columns = ["parameters", "masked_lm", "sop", "sop_probe", "degrees_last", "roughness"]
 tasks = ["mrpc"]
 plot = "layers"
 

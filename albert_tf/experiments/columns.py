@@ -90,7 +90,7 @@ _SQUAD = ("f1", "exact_match", "exact")
 
 COLUMNS = {
     "parameters": Column("parameters (the paper's, M)", _at("parameters", "paper"), 0),
-    "masked_lm": Column("MLM", _at("intrinsic", "masked_lm_accuracy", factor=100)),
+    "masked_lm": Column("MLM", _at("intrinsic", "masked_lm_accuracy", factor=100), 2),
     "nsp": _sentences("NSP", "nsp", "own_head"),
     "sop": _sentences("SOP", "sop", "own_head"),
     "nsp_probe": _sentences("NSP, probe", "nsp", "probe"),
@@ -120,6 +120,9 @@ COLUMNS = {
     "degrees_last": Column("degrees, last layer", _layer("degrees", lambda values: values[-1])),
     "roughness": Column("roughness of L2", _layer("l2_distance", roughness, 2), 2),
 }
+
+# The columns that need a probe, by sentence task; an experiment without them trains none.
+PROBE_COLUMNS = {task: {f"{task}_probe", f"{task}_held_out"} for task in ("nsp", "sop")}
 
 
 def shown(values: Values, digits: int) -> str:

@@ -20,6 +20,7 @@ from albert_tf.core.locks import locked
 from albert_tf.core.machine import commit, processor_name
 from albert_tf.core.workers import num_cores
 from albert_tf.experiments import intrinsic, layer_changes, training
+from albert_tf.experiments.columns import PROBE_COLUMNS
 from albert_tf.experiments.declarations import (
     FOLDER,
     MEASURES,
@@ -195,10 +196,12 @@ class Engine:
 
     def _intrinsic(self, trained: Trained) -> dict[str, Any]:
         limits = self.workspace.scale.intrinsic
+        shown = set(trained.experiment.columns)
+        probed = [task for task in intrinsic.SENTENCE_TASKS if shown & PROBE_COLUMNS[task]]
         measured = intrinsic.measure(
             self._model(trained),
             self.workspace.intrinsic(),
-            {task: self.workspace.probe(task) for task in intrinsic.SENTENCE_TASKS},
+            {task: self.workspace.probe(task) for task in probed},
             limits.get("max_examples", 0),
             limits.get("max_probe_examples", 0),
         )

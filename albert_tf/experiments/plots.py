@@ -12,7 +12,7 @@ from albert_tf.core.plots import COLORS, new_figure, save
 from albert_tf.experiments.columns import COLUMNS
 
 _PANELS_A_LINE = 3
-_DOTS = ("speedup", "masked_lm", "nsp", "sop", "mnli", "nsp_held_out", "sop_held_out")
+_DOTS = ("speedup", "masked_lm", "nsp", "sop", "sst2", "nsp_held_out", "sop_held_out")
 # Columns whose axis fits our numbers and the paper's.
 _WITH_PAPER = ("nsp", "sop", "speedup")
 
@@ -37,7 +37,7 @@ def draw(measured, folder: str) -> str | None:
 
 
 def _dots(measured):
-    """A panel for each column: a dot for each seed, a stroke for the mean, a hollow diamond for the paper's number."""
+    """A panel for each column: dots for seeds, the mean with its 95 % interval, a diamond for the paper's number."""
     columns = [
         name
         for name in _DOTS
@@ -58,12 +58,16 @@ def _dots(measured):
 
 
 def _dots_of_column(axes: Axes, measured, name: str) -> None:
-    title = COLUMNS[name].title
+    title, spread = COLUMNS[name].title, measured.spread(name)
     for position, row in enumerate(measured.rows):
         values = [numbers[0] for numbers in measured.values(row, name)]
         if values:
             axes.plot(values, [position] * len(values), "o", color=COLORS[0], ms=4, alpha=0.8)
-            axes.plot(statistics.fmean(values), position, "|", color=COLORS[0], ms=14, mew=1.5)
+            mean = statistics.fmean(values)
+            axes.plot(mean, position, "|", color=COLORS[0], ms=14, mew=1.5)
+            if spread.freedom:
+                margin = spread.margin(1 / len(values))
+                axes.errorbar(mean, position, xerr=margin, color=COLORS[0], capsize=3, lw=1)
         paper = measured.experiment.row(row).paper.get(name)
         if name in _WITH_PAPER and paper is not None:
             axes.plot(paper, position, "D", color=COLORS[1], ms=5, fillstyle="none")

@@ -167,7 +167,8 @@ class Workspace:
         has_passages = bool(self._given_passages())
         held_out = self.text("standard")[1] if has_passages else self._held_out_halves()["probe"]
         clean = {"sentence_task": task, "single_segment": "clean", "dupe_factor": 1}
-        return self._records(held_out, {**self.scale.data, **clean}, "probe")
+        own = {**clean, "record_format": "compact"}  # the evaluation reads single examples
+        return self._records(held_out, {**self.scale.data, **own}, "probe")
 
     def _records(self, text: str, settings: Mapping[str, Any], name: str) -> str:
         values = {"input_file": text, "spm_model_file": self.vocabulary(), **settings}

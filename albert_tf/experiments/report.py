@@ -17,6 +17,8 @@ from albert_tf.experiments.plots import draw
 from albert_tf.experiments.recorded import read_result
 
 NOTES_FILE = "notes.md"  # written by hand, in the folder of the JSON files
+REPEATED = "repeated"  # folder, in that of the results, of rows that were run again from nothing
+CLAIMS = "claim | compared by | here | difference | seeds that would decide it"
 
 
 class Measured(NamedTuple):
@@ -37,6 +39,10 @@ class Measured(NamedTuple):
     def means(self, row: str, column: str) -> list[float]:
         """The same with one number for each seed, the mean of a pair such as F1/EM."""
         return [statistics.fmean(values) for values in self.values(row, column)]
+
+    def spread(self, column: str) -> verdicts.Spread:
+        """The spread of a column over seeds, pooled over the rows."""
+        return verdicts.pooled(self.means(row, column) for row in self.rows)
 
 
 def write_report(
@@ -73,11 +79,14 @@ def scale_report(experiments: Sequence[Experiment], scale: Scale, results_dir: s
             continue
         folder = os.path.join(results_dir, experiment.name, scale.name)
         plot = draw(measured, folder)
-        text = section(measured, scale, folder, plot and os.path.relpath(plot, results_dir))
-        own = section(measured, scale, folder, plot and os.path.basename(plot))
+        text = section(measured, scale, folder, plot and os.path.relpath(plot, results_dir), False)
+        own = section(measured, scale, folder, plot and os.path.basename(plot), True)
         files.write_bytes(os.path.join(folder, "README.md"), own.encode())
         sections[text] = measured
-    return "\n".join([summary(scale, sections.values()), *sections]) if sections else ""
+    if not sections:
+        return ""
+    again = repeats(list(sections.values()), scale, results_dir)
+    return "\n".join([summary(scale, sections.values()), *again, *sections])
 
 
 def read_results(experiment: Experiment, scale: Scale, results_dir: str) -> dict[str, list[dict]]:
@@ -132,36 +141,90 @@ A difference is given with its 95 % interval, from the spread over seeds pooled 
 *agrees* or *disagrees* with the paper if the interval is decisive; otherwise it is *too small to say*. All seeds and
 rows use the same text and the same evaluation examples, and the intervals hold only for these. Chance is the score of
 the commonest answer; the interval of a distance from chance includes the error of the finite number of examples.
+
+Where a result is too small to say, the last column of the claims tells how many seeds of every row would decide it, if
+the measured difference and spread were the true ones.
 """
+REPEATS = """One row of each experiment was run a second time by the printed command, with the same seed, in an empty
+work folder: text, vocabulary, records, training and measuring. The interval is that of two runs with different
+seeds."""
 
 
 def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:
-    """The scale, and one line for each experiment."""
+    """The scale; all claims with their verdicts; one line for each experiment."""
     words = (verdicts.AGREES, verdicts.DISAGREES, verdicts.TOO_SMALL, verdicts.NOT_RUN)
+    counts, claims = [], []
+    for measured in all_measured:
+        heading = _heading(measured.experiment, scale)
+        anchor = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+        judged_words = [verdict.word for _, verdict in judged(measured)]
+        numbers = [judged_words.count(word) or "" for word in words]
+        title = f"[{measured.experiment.title}](#{anchor})"
+        counts.append((title, *numbers, f"{_minutes(measured) / 60:.1f}"))
+        name = f"[{_name(measured.experiment)}](#{anchor})"
+        claims += [(name, *row) for row in verdict_rows(measured)]
+    totals = [sum(row[column] or 0 for row in counts) for column in range(1, len(words) + 1)]
+    hours = sum(float(row[-1]) for row in counts)
+    counts.append(("all", *totals, f"{hours:.1f}"))
+    sizes = f"`albert_tf/experiments/scales/{scale.name}.toml` lists the sizes that replace the paper's."
+    return "\n".join(
+        [
+            *(f"# Scale {scale.name}: {scale.title}", "", sizes, ""),
+            *tables.table(f"experiment | {CLAIMS}", claims),
+            "",
+            *tables.table(f"experiment | {' | '.join(words)} | hours of training", counts),
+            "",
+        ]
+    )
+
+
+def repeats(all_measured: Iterable[Measured], scale: Scale, results_dir: str) -> list[str]:
+    """The rows that were run a second time from nothing, beside their first numbers; none if there are none."""
     rows = []
     for measured in all_measured:
-        judged_words = [verdict.word for _, verdict in judged(measured)]
-        anchor = re.sub(r"[^\w -]", "", _heading(measured.experiment, scale).lower())
-        title = f"[{measured.experiment.title}](#{anchor.replace(' ', '-')})"
-        rows.append((title, *map(judged_words.count, words), f"{_minutes(measured) / 60:.1f}"))
-    sizes = f"`albert_tf/experiments/scales/{scale.name}.toml` lists the sizes that replace the paper's."
-    lines = tables.table(f"experiment | {' | '.join(words)} | hours of training", rows)
-    return "\n".join([f"# Scale {scale.name}: {scale.title}", "", sizes, "", *lines, ""])
+        experiment = measured.experiment
+        again = read_results(experiment, scale, os.path.join(results_dir, REPEATED))
+        first = {(each["row"], each["seed"]): each for each in measured.all_results()}
+        margin = measured.spread("masked_lm")
+        margin = margin.margin(2) if margin.freedom else math.nan
+        for result in (result for results in again.values() for result in results):
+            before = first.get((result["row"], result["seed"]))
+            if not before or before["declared"] != result["declared"]:
+                raise UserError(
+                    f"{results_dir}/{REPEATED}: {experiment.name}, {result['row']}, seed {result['seed']} repeats no"
+                    " result: expected one with the same settings"
+                )
+            column = "masked_lm" if experiment.budget != "none" else "parameters"
+            numbers = [COLUMNS[column].values(each)[0] for each in (before, result)]
+            shown_numbers = [shown((number,), COLUMNS[column].digits) for number in numbers]
+            cells = (_name(experiment), result["row"], result["seed"], COLUMNS[column].title)
+            rows.append((*cells, *shown_numbers, f"{margin:.2f}", result["made"]["date"]))
+    if not rows:
+        return []
+    header = "experiment | row | seed | number | first | again | 95 % of repetitions differ by less than | date"
+    return ["## Repeated from nothing", "", REPEATS, "", *tables.table(header, rows), ""]
+
+
+def _name(experiment: Experiment) -> str:
+    return experiment.name.replace("_", " ").capitalize()
 
 
 def _heading(experiment: Experiment, scale: Scale) -> str:
-    name = experiment.name.replace("_", " ").capitalize()
-    return f"{name}, {scale.name}: {experiment.title}"
+    return f"{_name(experiment)}, {scale.name}: {experiment.title}"
 
 
-def section(measured: Measured, scale: Scale, folder: str, plot: str | None) -> str:
-    """The part of the report about one experiment."""
+def section(
+    measured: Measured, scale: Scale, folder: str, plot: str | None, with_claims: bool
+) -> str:
+    """The part of the report about one experiment; its claims can be left to the table of all claims."""
     experiment = measured.experiment
     source = f"{experiment.source}. {experiment.note}".strip()
     lines = [f"## {_heading(experiment, scale)}", "", source, "", *table(measured, scale)]
     if plot:
         lines += ["", f"![{experiment.title}]({plot})"]
-    lines += ["", *verdict_table(measured), "", *costs(measured, scale)]
+    if with_claims and experiment.claims:
+        lines += ["", *tables.table(CLAIMS, verdict_rows(measured))]
+    lines += ["", *costs(measured, scale)]
     notes = os.path.join(folder, NOTES_FILE)
     if os.path.exists(notes):
         lines += ["", files.read_bytes(notes).decode().strip()]
@@ -179,7 +242,8 @@ def table(measured: Measured, scale: Scale) -> list[str]:
     has_here = is_trained and any("parameters" in r["measures"] for r in measured.all_results())
     average = "average" in experiment.columns and "average" not in columns
     titles = ["", *(COLUMNS[name].title for name in columns)]
-    titles += ["parameters here"] * has_here + ["seeds"] * is_trained
+    minutes = is_trained and "minutes" not in columns
+    titles += ["parameters here"] * has_here + ["minutes", "seeds"][not minutes :] * is_trained
     titles += ["the paper's Avg"] * average
     lines = []
     for row in rows:
@@ -187,7 +251,8 @@ def table(measured: Measured, scale: Scale) -> list[str]:
         here = [f"{each['parameters']['here']:,}" for each in measures if "parameters" in each]
         seeds = sum(bool(set(each) - {"parameters"}) for each in measures)
         cells = [row.name, *(cell(measured, row, name) for name in columns)]
-        cells += [*here, "-"][:1] * has_here + [seeds] * is_trained
+        cells += [*here, "-"][:1] * has_here + [cell(measured, row, "minutes")] * minutes
+        cells += [seeds] * is_trained
         cells += [row.paper.get("average", "-")] * average
         lines.append(cells)
     chances = [chance_of(measured, COLUMNS[name]) for name in columns]
@@ -249,20 +314,19 @@ def judge(measured: Measured, claim: Claim) -> verdicts.Verdict:
         reference = measured.means(reference, name)
     else:
         reference = verdicts.Level(reference)
-    spread = verdicts.pooled(measured.means(row, name) for row in measured.rows)
-    values = measured.means(claim.higher, name)
+    values, spread = measured.means(claim.higher, name), measured.spread(name)
     return verdicts.compare(values, reference, spread, column.digits, rule, claim.within)
 
 
-def verdict_table(measured: Measured) -> list[str]:
-    """The claims of the paper with their verdicts."""
+def verdict_rows(measured: Measured) -> list[tuple[str, ...]]:
+    """The claims with their verdicts: text, what is compared, verdict, difference, seeds that would decide it."""
     rows = []
     for claim, verdict in judged(measured):
         metric = COLUMNS[name := compared_by(measured, claim)].title
         if claim.instead and claim.instead != name:
             metric += f", for the paper's {COLUMNS[claim.instead].title}"
-        rows.append((claim.text, metric, f"**{verdict.word}**", verdict.reason))
-    return tables.table("the paper says | compared by | here | difference", rows)
+        rows.append((claim.text, metric, f"**{verdict.word}**", verdict.reason, verdict.seeds))
+    return rows
 
 
 def costs(measured: Measured, scale: Scale) -> list[str]:
@@ -301,6 +365,10 @@ def _commands(measured: Measured, scale: Scale) -> list[str]:
     chosen = [name for name in experiment.measures if name in names]
     if len(chosen) < len(experiment.measures):
         command += f" --measures={','.join(chosen)}"
+    tasks = [task for task in experiment.tasks if task in scale.tasks]
+    done = [task for task in tasks if any(name == f"task {task}" for name, _ in measured_values)]
+    if "tasks" in chosen and len(done) < len(tasks):
+        command += f" --tasks={','.join(done)}"
     own = scale.training.get("mixed_precision", "")
     precisions = {r["declared"]["training"].get("mixed_precision", own) for r in results}
     flags = [f" --mixed_precision={name}" if name != own else "" for name in sorted(precisions)]

@@ -5,6 +5,7 @@ for each row are enough. A difference is decided by its 95 % interval of Student
 of equal rows is decided wrongly. Nothing is decided if no row has two seeds.
 """
 
+import bisect
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -14,13 +15,22 @@ from scipy import stats
 
 AGREES, DISAGREES, TOO_SMALL, NOT_RUN = "agrees", "disagrees", "too small to say", "not run"
 CONFIDENCE = 0.95
+MOST_SEEDS = 100  # more are not asked for
 
 
 class Verdict(NamedTuple):
-    """A word, and the numbers that explain it."""
+    """A word, and the numbers that explain it.
+
+    Fields:
+      word: one of the four.
+      reason: the difference with its interval.
+      seeds: of a comparison that is too small, how many seeds of every row of the table would decide it if the measured
+        difference and spread were the true ones; empty if it is decided, or the spread is unknown.
+    """
 
     word: str
     reason: str
+    seeds: str = ""
 
 
 class Spread(NamedTuple):
@@ -29,10 +39,24 @@ class Spread(NamedTuple):
     Fields:
       deviation: standard deviation within rows.
       freedom: degrees of freedom of its estimate; 0 if it is unknown.
+      rows: number of rows that it was estimated from.
     """
 
     deviation: float
     freedom: int
+    rows: int = 0
+
+    def margin(self, variance: float, error: float = 0.0, freedom: int = 0) -> float:
+        """Half the width of the interval of a difference.
+
+        Args:
+          variance: of the difference, in units of the variance within rows.
+          error: standard error of the difference besides the spread over seeds.
+          freedom: degrees of freedom; 0 takes those of this estimate.
+        """
+        tail = (1 + CONFIDENCE) / 2
+        of_seeds = stats.t.ppf(tail, freedom or self.freedom) * self.deviation * math.sqrt(variance)
+        return math.hypot(of_seeds, stats.norm.ppf(tail) * error)
 
 
 class Level(NamedTuple):
@@ -60,7 +84,7 @@ def pooled(rows: Iterable[Sequence[float]]) -> Spread:
     if not freedom:
         return Spread(0.0, 0)
     squares = sum(statistics.variance(values) * (len(values) - 1) for values in rows)
-    return Spread(math.sqrt(squares / freedom), freedom)
+    return Spread(math.sqrt(squares / freedom), freedom, len(rows))
 
 
 def _agreeing(rule: str, within: float) -> tuple[float, float, str]:
@@ -92,24 +116,33 @@ def compare(
     """
     if not values or not reference:
         return Verdict(NOT_RUN, "")
-    if isinstance(reference, Level):
-        subtracted, variance, error = reference.value, 1 / len(values), reference.error
-        numbers = f"{len(values)}"
-    else:
-        subtracted, variance = statistics.fmean(reference), 1 / len(values) + 1 / len(reference)
-        error, numbers = 0.0, f"{len(values)} and {len(reference)}"
-    value = statistics.fmean(values) - subtracted
-    if spread.freedom:
-        tail = (1 + CONFIDENCE) / 2
-        of_seeds = stats.t.ppf(tail, spread.freedom) * spread.deviation * math.sqrt(variance)
-        margin = math.hypot(of_seeds, stats.norm.ppf(tail) * error)
-        reason = f"{value:+.{digits}f} ± {margin:.{digits}f} (n = {numbers})"
-    else:
-        margin, reason = math.inf, f"{value:+.{digits}f}, one seed"
+    level = isinstance(reference, Level)
+    others = () if level else reference
+    error = reference.error if level else 0.0
+    value = statistics.fmean(values) - (reference.value if level else statistics.fmean(others))
     least, greatest, allowed = _agreeing(rule, within)
-    word = TOO_SMALL
-    if least <= value - margin and value + margin <= greatest:
-        word = AGREES
-    elif value + margin < least or greatest < value - margin:
-        word = DISAGREES
-    return Verdict(word, reason + allowed)
+
+    def word(margin: float) -> str:
+        if least <= value - margin and value + margin <= greatest:
+            return AGREES
+        if value + margin < least or greatest < value - margin:
+            return DISAGREES
+        return TOO_SMALL
+
+    if not spread.freedom:
+        return Verdict(TOO_SMALL, f"{value:+.{digits}f}, one seed{allowed}")
+    groups = [len(numbers) for numbers in (values, others) if numbers]
+    margin = spread.margin(sum(1 / number for number in groups), error)
+    reason = (
+        f"{value:+.{digits}f} ± {margin:.{digits}f} (n = {' and '.join(map(str, groups))}){allowed}"
+    )
+    if (found := word(margin)) != TOO_SMALL:
+        return Verdict(found, reason)
+
+    def is_decided(seeds: int) -> bool:
+        freedom = spread.rows * (seeds - 1)
+        return word(spread.margin(len(groups) / seeds, error, freedom)) != TOO_SMALL
+
+    # A larger number of seeds decides whatever a smaller one does.
+    seeds = bisect.bisect_left(range(MOST_SEEDS + 1), True, lo=min(groups) + 1, key=is_decided)
+    return Verdict(found, reason, str(seeds) if seeds <= MOST_SEEDS else f"more than {MOST_SEEDS}")

@@ -16,7 +16,8 @@ PAPER = declarations.Scale(name="paper", title="", seeds=(1,), texts={})
 
 def test_every_table_and_figure_is_there():
     names = declarations.names_of(declarations.DEFINITIONS)
-    assert names == ["figure_1", *(f"table_{number}" for number in range(1, 14))]
+    own = ["width_or_sharing_steps", "width_or_sharing_time"]
+    assert names == ["figure_1", *(f"table_{number}" for number in range(1, 14)), *own]
     for name in names:
         experiment = declarations.read_experiment(name)
         assert set(experiment.columns) <= set(columns.COLUMNS), name

@@ -6,7 +6,9 @@ import errno
 import functools
 import io
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -212,6 +214,8 @@ def test_a_row_has_every_measure(finished, micro):
         assert len(measures["layer_changes"]["pieces"]["degrees"]) == layers
         assert measures["intrinsic"]["development_set"]["race_dir"] == "dev"
         assert measures["intrinsic"]["examples"]["sop"] == 20
+        assert "sop_probe" in measures["intrinsic"]  # it has a column
+        assert "nsp_probe" not in measures["intrinsic"]
         assert result["declared"]["model"]["num_hidden_layers"] == layers
     assert "--warm_start_from_shallower=true" in result["measures"]["pretraining"]["command"]
     # One block serves one layer and two: the sizes are equal.
@@ -446,6 +450,25 @@ def test_verdicts_against_a_number(rule, values, others, word):
     assert verdict.word == word
 
 
+def test_what_is_too_small_says_how_many_seeds_would_decide_it():
+    """With a spread of 1 known exactly, 1.96 (2 / n) ** 0.5 is below 0.9 from n = 10 on."""
+    spread = verdicts.Spread(1.0, 10_000, 10_000)
+    equal, other = [0.0] * 3, [0.9] * 3
+    assert verdicts.compare(other, equal, spread) == (
+        "too small to say",
+        "+0.9 ± 1.6 (n = 3 and 3)",
+        "10",
+    )
+    assert verdicts.compare([5.0] * 3, equal, spread).seeds == ""
+    assert verdicts.compare([0.01] * 3, equal, spread).seeds == "more than 100"
+    assert verdicts.compare([0.9], [0.0], verdicts.Spread(0.0, 0)).seeds == ""
+    # No number of seeds decides what the number of examples leaves open.
+    level = verdicts.Level(0.0, 1.0)
+    assert verdicts.compare([0.9] * 3, level, spread).seeds == "more than 100"
+    # With few rows, the spread itself must be known better: Student's t for 2 (n - 1) degrees of freedom.
+    assert verdicts.compare(other, equal, verdicts.Spread(1.0, 4, 2)).seeds == "11"
+
+
 def test_distance_from_chance_has_the_error_of_the_examples():
     few = verdicts.compare([52.0] * 3, verdicts.Level(50.0, 1.0), SPREAD)
     many = verdicts.compare([52.0] * 3, verdicts.Level(50.0, 0.1), SPREAD)
@@ -487,9 +510,9 @@ def test_the_papers_own_column_is_compared_where_it_was_measured(micro):
     assert report.compared_by(found, claim) == "mrpc"
     ((_, verdict),) = report.judged(found)
     assert verdict.word == verdicts.DISAGREES and verdict.reason.startswith("-9.5")
-    assert "| MRPC |" in report.verdict_table(found)[-1]
+    assert report.verdict_rows(found)[-1][1] == "MRPC"
     half = report.Measured(experiment, {"two layers": higher, "one layer": rows["one layer"]})
-    assert report.verdict_table(half)[-1].split("|")[2] == " MLM, for the paper's MRPC "
+    assert report.verdict_rows(half)[-1][1] == "MLM, for the paper's MRPC"
 
 
 def test_seeds_of_different_settings_are_not_averaged(micro, tmp_path):
@@ -515,7 +538,7 @@ def test_cells_have_mean_spread_and_the_papers_number(micro):
     _, experiment = micro
     row = experiment.row("one layer")
     found = report.Measured(experiment, {"one layer": made_up((0.25, 0.27, 0.29))})
-    assert report.cell(found, row, "masked_lm") == "27.0 ± 2.0 (50.0)"
+    assert report.cell(found, row, "masked_lm") == "27.00 ± 2.00 (50.0)"
     assert report.cell(found, row, "sop") == "-"
     assert columns.shown((88.61, 81.5), 1) == "88.6/81.5"
 
@@ -583,7 +606,7 @@ def test_the_report_is_made_of_the_files(finished, micro):
     text = path.read_text()
     for row in (0, 1):
         measures = result_of(results_dir, micro, row)["measures"]
-        accuracy = f"{100 * measures['intrinsic']['masked_lm_accuracy']:.1f}"
+        accuracy = f"{100 * measures['intrinsic']['masked_lm_accuracy']:.2f}"
         degrees = f"{measures['layer_changes']['pieces']['degrees'][-1]:.1f}"
         (line,) = (
             line
@@ -602,6 +625,27 @@ def test_the_report_is_made_of_the_files(finished, micro):
         report.write_report([declarations.read_experiment("table_1")], [scale], results_dir)
 
 
+def test_the_report_shows_what_was_run_again(finished, micro, tmp_path):
+    _, results_dir, _ = finished
+    scale, experiment = micro
+    shutil.copytree(results_dir, tmp_path / "results")
+    own = os.path.join(experiment.name, scale.name, "one-layer-seed1.json")
+    again = tmp_path / "results" / report.REPEATED / own
+    again.parent.mkdir(parents=True)
+    result = json.loads((tmp_path / "results" / own).read_text())
+    result.pop("checksum", None)
+    first = result["measures"]["intrinsic"]["masked_lm_accuracy"]
+    result["measures"]["intrinsic"]["masked_lm_accuracy"] = first + 0.0125
+    again.write_text(json.dumps(result))
+    path = pathlib.Path(report.write_report([experiment], [scale], str(tmp_path / "results")))
+    numbers = f"| one layer | 1 | MLM | {100 * first:.2f} | {100 * first + 1.25:.2f} |"
+    assert numbers in path.read_text()
+    result["declared"]["training"]["num_train_steps"] += 1
+    again.write_text(json.dumps(result))
+    with pytest.raises(UserError, match="one layer, seed 1 repeats no result"):
+        report.write_report([experiment], [scale], str(tmp_path / "results"))
+
+
 def test_a_row_that_has_only_begun_has_no_plot(micro, tmp_path):
     scale, experiment = micro
     declared = {"training": {}}
@@ -612,4 +656,4 @@ def test_a_row_that_has_only_begun_has_no_plot(micro, tmp_path):
     )
     result.add("parameters", {"paper": 11_683_584, "here": 1_234}, 0.0)
     text = pathlib.Path(report.write_report([experiment], [scale], str(tmp_path))).read_text()
-    assert "| one layer | 11,683,584 | 1,234 | 0 |" in text and "plot.png" not in text
+    assert "| one layer | 11,683,584 | 1,234 | - | 0 |" in text and "plot.png" not in text
