@@ -231,6 +231,21 @@ def test_the_time_of_training_is_estimated():
     assert cells[5].endswith(" / -")
 
 
+def test_what_one_chip_holds_says_what_the_others_hold():
+    settings = report.ReportSettings(
+        input_file=__file__, num_train_steps=36_000_000, train_batch_size=20
+    )
+    kind = [compiled_program(8), compiled_program(24)]
+    header, _, line = report.on_all_chips(kind, settings)
+    cells = dict(zip(header.strip("| ").split(" | "), line.strip("| ").split(" | "), strict=True))
+    largest = int((31.5 * 2**30 - 1.1e9) / 2.5e8)
+    assert cells["v6e"] == f"{largest:,} / {7.2e8 * 6e10 / 918e12 / 3600:,.0f}"
+    # A chip of v3 has two devices; a batch is that of one of them.
+    assert report.largest_batch(kind, "v3") == report.largest_batch(kind, "v5e")
+    assert cells["v3"].endswith(f" / {7.2e8 * 6e10 / 123e12 / 3600:,.0f}")
+    assert not report.on_all_chips([compiled_program(8)], settings)  # no line through one
+
+
 def test_the_table_has_a_row_for_a_step_and_a_column_for_a_chip():
     facts = {"formula_flops": 1e12, "large_products": {"bf16 x bf16": 1.0}}
     same = compiled_program(8, **facts)

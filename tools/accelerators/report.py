@@ -23,6 +23,9 @@ from tools.accelerators.chips import CHIPS, roofline
 
 Result = Mapping[str, Any]
 
+TPUS = tuple(name for name in CHIPS if name.startswith("v"))
+_ON_ALL_CHIPS = """On each TPU: the largest batch of a device (of v3, a core), by the line through two programs and
+the device's memory; and the hours of a chip at its peak rate of products, without traffic."""
 _USABLE = 15.75 / 16  # of a chip's memory; the rest is the runtime's, as the compiler for v5e says
 
 
@@ -58,18 +61,19 @@ def whole_models(results: Iterable[Result]) -> list[list[Result]]:
     ]
 
 
-def largest_batch(kind: Sequence[Result]) -> int | None:
+def largest_batch(kind: Sequence[Result], chip: str = "") -> int | None:
     """How many examples the memory holds, by the line through two programs; None if only one was compiled.
 
     Args:
       kind: of `whole_models`.
+      chip: whose memory it is; by default that of the programs.
     """
     (fewest, least), (most, largest) = (
         (result["step"]["batch"], check.reserved(result)) for result in (kind[0], kind[-1])
     )
     if fewest == most:
         return None
-    limit = CHIPS[kind[0]["chip"]].gigabytes * 2**30 * _USABLE
+    limit = CHIPS[chip or kind[0]["chip"]].gigabytes * 2**30 * _USABLE
     return most + int((limit - largest) // ((largest - least) / (most - fewest)))
 
 
@@ -105,6 +109,29 @@ def estimates(results: Iterable[Result], settings: ReportSettings) -> list[str]:
     return table(header, rows)
 
 
+def on_all_chips(results: Iterable[Result], settings: ReportSettings) -> list[str]:
+    """The table of largest batches and least hours on chips for which a whole model was not compiled.
+
+    The memory that a step needs is nearly the same on all TPUs, and the operations of its products are the same.
+
+    Args:
+      results: of `check`.
+      settings: what is trained.
+    """
+    rows = []
+    examples = settings.num_train_steps * settings.train_batch_size
+    for kind in whole_models(results):
+        if not largest_batch(kind) or kind[0]["least_effort"]:
+            continue
+        step, flops = kind[-1]["step"], kind[-1]["product_flops"] / kind[-1]["step"]["batch"]
+        cells = []
+        for name in TPUS:
+            seconds, _ = roofline(name, examples * flops / CHIPS[name].devices, 0)
+            cells.append(f"{largest_batch(kind, name):,} / {seconds / 3600:,.0f}")
+        rows.append([step["model"], "yes" if step["recompute"] else "no", *cells])
+    return table(f"model | recomputed | {' | '.join(TPUS)}", rows)
+
+
 def main(settings: ReportSettings) -> None:
     """Prints Markdown."""
     lines = pathlib.Path(settings.input_file).read_text().splitlines()
@@ -116,6 +143,8 @@ def main(settings: ReportSettings) -> None:
     print(f"# Steps compiled for accelerators\n\nWith {', '.join(versions)}.\n")
     print("## Estimates\n\nComputed from the compiled program, not measured.\n")
     print("\n".join(estimates(results, settings)))
+    print(f"\n{_ON_ALL_CHIPS}\n")
+    print("\n".join(on_all_chips(results, settings)))
     print("\n## Programs\n\nIn the columns of chips: GB at the peak / reserved / of traffic.\n")
     print("\n".join(check.programs(results)))
     print("\n## Rules that are broken\n")
