@@ -297,7 +297,7 @@ def judged(measured: Measured) -> list[tuple[Claim, verdicts.Verdict]]:
 def compared_by(measured: Measured, claim: Claim) -> str:
     """The column that a claim is judged by: the paper's, if both rows have it, otherwise its replacement."""
     rows = [row for row in (claim.higher, claim.compared[1]) if row in measured.rows]
-    if claim.instead and all(measured.values(row, claim.instead) for row in rows):
+    if claim.instead and rows and all(measured.values(row, claim.instead) for row in rows):
         return claim.instead
     return claim.metric
 
