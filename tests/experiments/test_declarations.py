@@ -130,7 +130,9 @@ def test_wrong_declarations_are_refused_in_one_line(tmp_path, text, words):
 def test_unknown_names_are_refused():
     with pytest.raises(UserError, match="no such experiment; known are figure_1, table_1"):
         declarations.read_experiment("table_99")
-    with pytest.raises(UserError, match="no such scale; known are nano, nano_compact, paper, shapes, small"):
+    with pytest.raises(
+        UserError, match="no such scale; known are nano, nano_compact, paper, shapes, small"
+    ):
         declarations.read_scale("huge")
     experiment = declarations.read_experiment("table_5")
     chosen = ExperimentSettings(experiments="table_5", rows="3; none").chosen_rows(experiment)
