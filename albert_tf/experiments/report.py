@@ -157,12 +157,13 @@ def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:
     for measured in all_measured:
         heading = _heading(measured.experiment, scale)
         anchor = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
-        judged_words = [verdict.word for _, verdict in judged(measured)]
-        numbers = [judged_words.count(word) or "" for word in words]
+        rows = verdict_rows(measured)
+        given = [word for _, _, word, *_ in rows]
+        numbers = [given.count(f"**{word}**") or "" for word in words]
         title = f"[{measured.experiment.title}](#{anchor})"
         counts.append((title, *numbers, f"{_minutes(measured) / 60:.1f}"))
         name = f"[{_name(measured.experiment)}](#{anchor})"
-        claims += [(name, *row) for row in verdict_rows(measured)]
+        claims += [(name, *row) for row in rows]
     totals = [sum(row[column] or 0 for row in counts) for column in range(1, len(words) + 1)]
     hours = sum(float(row[-1]) for row in counts)
     counts.append(("all", *totals, f"{hours:.1f}"))
@@ -183,22 +184,22 @@ def repeats(all_measured: Iterable[Measured], scale: Scale, results_dir: str) ->
     rows = []
     for measured in all_measured:
         experiment = measured.experiment
-        again = read_results(experiment, scale, os.path.join(results_dir, REPEATED))
+        folder = os.path.join(results_dir, REPEATED)
+        again = Measured(experiment, read_results(experiment, scale, folder))
         first = {(each["row"], each["seed"]): each for each in measured.all_results()}
-        margin = measured.spread("masked_lm")
-        margin = margin.margin(2) if margin.freedom else math.nan
-        for result in (result for results in again.values() for result in results):
+        spread = measured.spread("masked_lm")
+        margin = spread.margin(2) if spread.freedom else math.nan
+        for result in again.all_results():
             before = first.get((result["row"], result["seed"]))
             if not before or before["declared"] != result["declared"]:
                 raise UserError(
-                    f"{results_dir}/{REPEATED}: {experiment.name}, {result['row']}, seed {result['seed']} repeats no"
+                    f"{folder}: {experiment.name}, {result['row']}, seed {result['seed']} repeats no"
                     " result: expected one with the same settings"
                 )
-            column = "masked_lm" if experiment.budget != "none" else "parameters"
-            numbers = [COLUMNS[column].values(each)[0] for each in (before, result)]
-            shown_numbers = [shown((number,), COLUMNS[column].digits) for number in numbers]
-            cells = (_name(experiment), result["row"], result["seed"], COLUMNS[column].title)
-            rows.append((*cells, *shown_numbers, f"{margin:.2f}", result["made"]["date"]))
+            column = COLUMNS["masked_lm" if experiment.budget != "none" else "parameters"]
+            numbers = [shown(column.values(each), column.digits) for each in (before, result)]
+            cells = (_name(experiment), result["row"], result["seed"], column.title)
+            rows.append((*cells, *numbers, f"{margin:.2f}", result["made"]["date"]))
     if not rows:
         return []
     header = "experiment | row | seed | number | first | again | 95 % of repetitions differ by less than | date"

@@ -37,6 +37,11 @@ class ReportSettings(Settings):
     num_train_steps: int = setting(125_000, "Steps.", minimum=1)
     train_batch_size: int = setting(4096, "Examples in a step.", minimum=1)
 
+    @property
+    def num_examples(self) -> int:
+        """Examples of the whole training."""
+        return self.num_train_steps * self.train_batch_size
+
 
 def whole_models(results: Iterable[Result]) -> list[list[Result]]:
     """The programs of pretraining whole models on a device, by chip, model and kind, from fewest to most examples.
@@ -85,13 +90,12 @@ def estimates(results: Iterable[Result], settings: ReportSettings) -> list[str]:
       settings: what is trained.
     """
     rows = []
-    examples = settings.num_train_steps * settings.train_batch_size
     for kind in whole_models(results):
         result = kind[-1]
         step, chip = result["step"], CHIPS[result["chip"]]
         traffic = 0 if result["least_effort"] else result["traffic"]
         times = roofline(result["chip"], result["product_flops"], traffic)
-        hours = examples / (step["batch"] * chip.devices / max(times)) / 3600
+        hours = settings.num_examples / (step["batch"] * chip.devices / max(times)) / 3600
         dollars = hours * scaling_table.CHIPS[result["chip"]].dollars
         rows.append(
             [
@@ -119,14 +123,14 @@ def on_all_chips(results: Iterable[Result], settings: ReportSettings) -> list[st
       settings: what is trained.
     """
     rows = []
-    examples = settings.num_train_steps * settings.train_batch_size
     for kind in whole_models(results):
         if not largest_batch(kind) or kind[0]["least_effort"]:
             continue
-        step, flops = kind[-1]["step"], kind[-1]["product_flops"] / kind[-1]["step"]["batch"]
+        step = kind[-1]["step"]
+        flops = settings.num_examples * kind[-1]["product_flops"] / step["batch"]
         cells = []
         for name in TPUS:
-            seconds, _ = roofline(name, examples * flops / CHIPS[name].devices, 0)
+            seconds, _ = roofline(name, flops / CHIPS[name].devices, 0)
             cells.append(f"{largest_batch(kind, name):,} / {seconds / 3600:,.0f}")
         rows.append([step["model"], "yes" if step["recompute"] else "no", *cells])
     return table(f"model | recomputed | {' | '.join(TPUS)}", rows)
