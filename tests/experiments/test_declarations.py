@@ -131,7 +131,7 @@ def test_unknown_names_are_refused():
     with pytest.raises(UserError, match="no such experiment; known are figure_1, table_1"):
         declarations.read_experiment("table_99")
     with pytest.raises(
-        UserError, match="no such scale; known are nano, nano_compact, paper, shapes, small"
+        UserError, match="no such scale; known are nano, paper, shapes, small, small_cpu"
     ):
         declarations.read_scale("huge")
     experiment = declarations.read_experiment("table_5")
