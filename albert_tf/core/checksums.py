@@ -1,6 +1,6 @@
-"""Checksums: SHA256SUMS of the files in a folder, an entry in a JSON file, a fingerprint of a file of any size.
+"""Checksums of a folder's files (SHA256SUMS), of a JSON file (an entry in it) and of a large file (a fingerprint).
 
-`sha256sum --check SHA256SUMS` verifies the first, too.
+`sha256sum --check SHA256SUMS` verifies a SHA256SUMS file, too.
 """
 
 import hashlib
@@ -14,17 +14,17 @@ from albert_tf.core.errors import UserError
 
 SUMS_FILE = "SHA256SUMS"
 JSON_ENTRY = "checksum"
-_END_BYTES = 64 << 10  # that a fingerprint covers at each end of a file
+_END_BYTES = 64 << 10  # bytes that a fingerprint covers at each end of a file
 
 
 def with_sums(contents: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Contents of files by name, and those of their SHA256SUMS."""
+    """The contents of files by name, with their SHA256SUMS file added."""
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     return {**contents, SUMS_FILE: _lines(sums)}
 
 
 def write_sums(folder: str, names: Iterable[str]) -> None:
-    """Writes SHA256SUMS of files that are in a folder.
+    """Writes the SHA256SUMS file of a folder.
 
     Args:
       folder: the folder.
@@ -73,16 +73,16 @@ def json_file(values: Mapping[str, Any]) -> bytes:
 
 
 def read_json(path: str) -> dict[str, Any]:
-    """The values of a `json_file`, without the checksum; one without a checksum is not verified.
+    """The values of a `json_file`, without the checksum; a file without a checksum is not verified.
 
     Raises:
-      UserError: it cannot be read, is no JSON object, or was changed.
+      UserError: the file cannot be read, is not a JSON object, or was changed.
     """
     return parse_json(files.read_bytes(path), path)
 
 
 def parse_json(content: bytes, source: str) -> dict[str, Any]:
-    """`read_json` of a content that was read; `source` names it in errors."""
+    """`read_json` for content that was already read; `source` names it in errors."""
     values = files.parse_json(content, source)
     checksum = values.pop(JSON_ENTRY, None)
     if checksum is not None and checksum != checksum_of(values):
@@ -94,8 +94,8 @@ def parse_json(content: bytes, source: str) -> dict[str, Any]:
 
 
 def checksum_of(values: Mapping[str, Any]) -> str:
-    """SHA-256 of values, independent of the order and of spaces in their file."""
-    as_read = json.loads(json.dumps(values))  # keys that are no strings become strings
+    """SHA-256 of values; neither their order nor the spaces in their file change it."""
+    as_read = json.loads(json.dumps(values))  # other keys become strings
     text = json.dumps(as_read, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -104,7 +104,7 @@ def checksum_of(values: Mapping[str, Any]) -> str:
 
 
 def fingerprint(file: BinaryIO, num_bytes: int) -> str:
-    """SHA-256 of the size of a file and its first and last 64 KiB: tells files apart without reading them whole.
+    """SHA-256 of a file's size, first 64 KiB and last 64 KiB; tells large files apart without reading all of them.
 
     Args:
       file: opened for reading, at its start.

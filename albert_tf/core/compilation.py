@@ -1,7 +1,8 @@
-"""Numba, with a folder for its compiled functions, and a line that says so when it compiles.
+"""Imports numba, chooses the folder of its compiled functions, and prints a line when it compiles.
 
-The modules of compiled functions import numba from here. It keeps what it compiles beside the module, or else in the
-user's cache folder; it refuses to work if it can write to neither.
+Modules with compiled functions import numba from here. Numba keeps compiled functions next to the module or, if that
+folder cannot be written, in the user's cache folder. It fails if it can write to neither; they are then kept in a
+temporary folder.
 """
 
 import atexit
@@ -17,13 +18,13 @@ from numba.core import event
 
 
 def _find_cache_folder() -> bool:
-    """Whether compiled functions are kept; if not, they get a folder that lasts as long as this process."""
+    """Returns whether compiled functions are kept. If not, names a folder that is removed when the process ends."""
     try:
         numba.njit(cache=True)(_probe)
     except RuntimeError:  # "no locator available"
         folder = tempfile.mkdtemp(prefix="albert-tf-numba-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = folder  # also of workers
+        numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = folder  # for workers, too
         return False
     return True
 
@@ -52,12 +53,12 @@ class _Announcement(event.Listener):
 
 @contextlib.contextmanager
 def announced(label: str, what: str, seconds: int) -> Iterator[None]:
-    """Prints a line if a function is compiled in the block, and not if all come from the cache.
+    """Prints a line if a function is compiled in the block; prints nothing if all are loaded from the cache.
 
     Args:
-      label: the program.
-      what: which functions.
-      seconds: how long that takes, about.
+      label: name of the program.
+      what: the functions, in words.
+      seconds: about how long compiling takes.
     """
     how_often = "once" if _IS_KEPT else "each time (NUMBA_CACHE_DIR can name a folder to keep them)"
     line = f"{label}: compiling {what}, {how_often}: about {seconds} s left"

@@ -1,10 +1,10 @@
-"""Exceptions for user errors and for signals, and the first line of other errors."""
+"""Exceptions for user errors and for signals, and a function that shortens the errors of libraries."""
 
 import re
 import signal
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Exit status of a program that a signal ended, without the number of the signal.
+# Exit status of a program that a signal ended; the number of the signal is added.
 SIGNAL_STATUS = 128
 
 
@@ -17,11 +17,11 @@ class UserError(ValueError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ends the program, SIGTERM or SIGINT (Ctrl-C).
+    """A signal, SIGTERM or SIGINT (Ctrl-C), ends the program.
 
     Args:
       message: one line.
-      number: of the signal.
+      number: of the signal, as in `signal.SIGTERM`.
     """
 
     def __init__(self, message: str = "interrupted", number: int = signal.SIGTERM):
@@ -30,7 +30,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def first_line(error: Exception) -> str:
-    """The message of a library's error in one line, without TensorFlow's names of operations.
+    """The first line of a library's error message, without TensorFlow's names of operations.
 
     Example:
       "{{function_node __wrapped__X}} corrupted record at 8 [Op:X] name:" -> "corrupted record at 8"

@@ -1,7 +1,7 @@
 """Reads and writes whole files and folders, local or remote.
 
-Whatever must be whole or absent is written through `staged`: into a hidden temporary folder next to its final place,
-and moved there when it is complete. TensorFlow is imported for paths with :// only.
+Files and folders that must be complete or absent are written through `staged`: into a hidden temporary folder next to
+their final place, and moved there when they are complete. TensorFlow is imported only for paths with ://.
 """
 
 import contextlib
@@ -22,18 +22,18 @@ from typing import Any
 
 from albert_tf.core.errors import UserError, first_line
 
-AnyPath = str | os.PathLike[str]  # what public functions take for a path
+AnyPath = str | os.PathLike[str]  # type of paths in public functions
 HUB_PREFIX = "hf:"  # starts the name of a model on the Hugging Face hub
-ADDRESSES = ("http://", "https://", "kaggle://")  # start what no file system here can read
+ADDRESSES = ("http://", "https://", "kaggle://")  # begin unreadable paths
 NOT_DOWNLOADED = (
     "cannot be downloaded here; download it and give the file or folder (of models: docs/models.md)"
 )
 
-# Starts the names of temporary folders. The final name is no part of them: `tf.io.gfile.glob` returns hidden names
-# too, and "*.tfrecord*" would match ".train.tfrecord.tmp".
+# Temporary folders begin with this. Their names do not contain the final name: `tf.io.gfile.glob` returns hidden
+# names too, and "*.tfrecord*" would match ".train.tfrecord.tmp".
 _TEMPORARY = ".albert-tmp-"
 _REPLACED = ".replaced"  # in a complete temporary folder: the old folders that its content replaces
-_ABANDONED_SECONDS = 7 * 24 * 60 * 60  # after its creation, where the file system has no locks
+_ABANDONED_SECONDS = 7 * 24 * 60 * 60  # from its creation; used where the file system has no locks
 
 # Local files under the names of `tf.io.gfile`.
 _LOCAL = types.SimpleNamespace(
@@ -46,14 +46,14 @@ _LOCAL = types.SimpleNamespace(
     rename=lambda path, new_path, overwrite=False: os.replace(path, new_path),
     rmtree=functools.partial(shutil.rmtree, ignore_errors=True),
 )
-_folders_without_leftovers: set[str] = set()  # as far as this process knows
+_folders_without_leftovers: set[str] = set()  # folders that this process has cleaned
 
 
 def read_bytes(path: str) -> bytes:
     """The content of a file; a path with :// is read through TensorFlow.
 
     Raises:
-      UserError: it cannot be read, or is no regular file: reading a pipe or a device might never end.
+      UserError: it cannot be read, or is not a regular file: reading a pipe or a device might never end.
     """
     check_regular(path)
     try:
@@ -63,7 +63,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def sha256(path: str) -> str:
-    """The hexadecimal hash of a file's content, which is read in pieces.
+    """The hexadecimal hash of a file's content, read in parts.
 
     Raises:
       UserError: as `read_bytes`.
@@ -76,10 +76,10 @@ def sha256(path: str) -> str:
 
 
 def check_regular(path: str) -> None:
-    """Checks that a local path is no pipe, socket or device; a path that does not exist passes.
+    """Checks that a local path is not a pipe, socket or device; a path that does not exist passes.
 
     Raises:
-      UserError: it is one, or the path, which a file may name, has a null character.
+      UserError: it is one of these, or the path (which may come from a file) contains a null character.
     """
     if "\0" in path:
         raise UserError(f"{path!r}: is no path")
@@ -111,8 +111,8 @@ def parse_json(content: str | bytes, source: str, kind: type = dict) -> Any:
       kind: see `read_json`.
 
     Raises:
-      UserError: it is not JSON, is nested too deeply, has half a surrogate pair in a string, which UTF-8 cannot write,
-        or is of another kind.
+      UserError: it is not JSON, is nested too deeply, contains half a surrogate pair, which UTF-8 cannot encode, or is
+        of another kind.
     """
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
@@ -163,7 +163,7 @@ def exists(path: str) -> bool:
 
 
 def remote(function: Callable[[Any], Any]) -> Any:
-    """`function(tf.io.gfile)`, whose errors become OSErrors."""
+    """Calls `function(tf.io.gfile)` and turns its errors into OSErrors."""
     import tensorflow as tf
 
     try:
@@ -173,17 +173,17 @@ def remote(function: Callable[[Any], Any]) -> Any:
 
 
 def remove_parts(checkpoint: str) -> None:
-    """Removes the folder in which TensorFlow wrote the parts of a checkpoint: if it cannot, it does not say so.
+    """Removes the folder in which TensorFlow wrote the parts of a checkpoint; TensorFlow ignores errors there.
 
     Raises:
-      OSError: it cannot be removed now either.
+      OSError: it cannot be removed.
     """
     if exists(folder := f"{checkpoint}_temp"):
         remote(lambda system: system.rmtree(folder))
 
 
 def _on(path: str, function: Callable[[Any], Any]) -> Any:
-    """`function(file system of the path)`."""
+    """Calls `function` with the file system of the path."""
     return remote(function) if "://" in path else function(_LOCAL)
 
 
@@ -213,24 +213,24 @@ def _all_names(system: Any, folder: str) -> list[str]:
 
 
 def write_bytes(path: str, content: bytes) -> None:
-    """Writes a file and the folders above it; under its name it is whole at any time (`staged`).
+    """Writes a file and the folders above it; the file is never incomplete under its name (`staged`).
 
     Raises:
-      OSError: it cannot be written; names the path.
+      OSError: the file cannot be written; the error names the path.
     """
     folder, name = os.path.split(path)
     write_files(folder, {name: content})
 
 
 def write_files(folder: str, contents: Mapping[str, bytes]) -> None:
-    """Writes files that belong together, all or none of them (`staged`).
+    """Writes files that belong together: all of them or none (`staged`).
 
     Args:
       folder: created if it does not exist.
       contents: by file name.
 
     Raises:
-      OSError: a file cannot be written; names its path.
+      OSError: a file cannot be written; the error names its path.
     """
     with staged(folder) as staging:
         for name, content in contents.items():
@@ -246,20 +246,20 @@ def staged(folder: str, *, within: str = "") -> Iterator[str]:
         with files.staged("models") as staging:
             save(os.path.join(staging, "1"))  # a file or folder, which replaces models/1
 
-    All of the content is on the disk before the first file moves. A process that is killed leaves its temporary folder,
-    whose hidden name `names_in` leaves out and patterns such as `*.tfrecord*` do not match. The first `staged` of each
-    process for a folder calls `remove_leftovers`. Processes that write the same files have a temporary folder each.
+    All of the content is on the disk before the first file moves. A process that is killed leaves its temporary folder.
+    `names_in` and patterns such as `*.tfrecord*` do not match its hidden name. The first `staged` of each process for a
+    folder calls `remove_leftovers`. Processes that write the same files each have their own temporary folder.
 
     Args:
       folder: where the files belong; created if it does not exist.
-      within: where the temporary folder is created, on the same file system; empty for `folder`. Only a single file may
-        be written with it: `remove_leftovers` would not know where others belong.
+      within: where the temporary folder is created, on the same file system; empty for `folder`. Use it for a single
+        file only: `remove_leftovers` would not know where several files belong.
 
     Yields:
       The path of the temporary folder.
 
     Raises:
-      OSError: a file cannot be written; names its final path, as do errors of the block.
+      OSError: a file cannot be written; the error, also one raised in the block, names the final path.
     """
     folder = folder or "."
     within = within or folder
@@ -275,7 +275,7 @@ def staged(folder: str, *, within: str = "") -> Iterator[str]:
             names = _on(folder, lambda system: _all_names(system, staging))
             try:
                 _on(folder, lambda system: _move_out(system, staging, folder))
-            except KeyboardInterrupt:  # all or none
+            except KeyboardInterrupt:  # moves all files or none
                 _on(folder, lambda system: _move_out(system, staging, folder))
                 raise
             if "://" not in folder:
@@ -287,11 +287,11 @@ def staged(folder: str, *, within: str = "") -> Iterator[str]:
 
 
 def remove_leftovers(folder: str) -> None:
-    """Removes what killed processes left incomplete in a folder.
+    """Removes incomplete files and folders that killed processes have left in a folder.
 
     If a process was killed while it moved a folder or several files to their place, they are moved now. Temporary
-    folders of running processes stay: a process keeps its own locked. Where the file system has no locks, they stay
-    for a week.
+    folders of running processes stay, because each process locks its own. Where the file system has no locks, temporary
+    folders stay for a week.
 
     Raises:
       OSError: files cannot be moved.
@@ -303,13 +303,13 @@ def remove_leftovers(folder: str) -> None:
 
 
 def temporary_path(folder: str) -> str:
-    """A new hidden name for a temporary file or folder; `remove_leftovers` knows it."""
+    """A new hidden name for a temporary file or folder, which `remove_leftovers` recognizes."""
     return os.path.join(folder, f"{_TEMPORARY}{int(time.time())}-{uuid.uuid4().hex[:12]}")
 
 
 @contextlib.contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Adds the path to OSErrors of the block: those of `write` and `close` name no file."""
+    """Adds the path to OSErrors of the block: those of `write` and `close` do not name a file."""
     try:
         yield
     except OSError as error:
@@ -317,7 +317,7 @@ def _naming(path: str) -> Iterator[None]:
 
 
 def _make_staging(system: Any, folder: str, within: str) -> tuple[str, int | None]:
-    """A new temporary folder, and its lock where the file system has locks."""
+    """Makes a temporary folder; returns it with its lock (None where the file system has no locks)."""
     with _naming(folder):
         system.makedirs(folder)
         if within not in _folders_without_leftovers:
@@ -325,7 +325,7 @@ def _make_staging(system: Any, folder: str, within: str) -> tuple[str, int | Non
         while True:
             staging = temporary_path(within)
             system.makedirs(staging)
-            # Before it is locked, another process may remove it as a leftover.
+            # Another process may remove it as a leftover before it is locked.
             with contextlib.suppress(BlockingIOError, FileNotFoundError):
                 lock = _lock(staging)
                 if lock is None or os.path.exists(staging):
@@ -334,7 +334,7 @@ def _make_staging(system: Any, folder: str, within: str) -> tuple[str, int | Non
 
 
 def _lock(path: str) -> int | None:
-    """The descriptor that locks a path until it is closed or the process ends; None where there are no locks."""
+    """Locks a path until the returned descriptor is closed or the process ends; None where there are no locks."""
     if "://" in path:
         return None
     descriptor = os.open(path, os.O_RDONLY)
@@ -350,7 +350,7 @@ def _lock(path: str) -> int | None:
 
 @contextlib.contextmanager
 def _final_names(staging: str, folder: str) -> Iterator[None]:
-    """Replaces the temporary folder by the final one in errors; those of TensorFlow become OSErrors."""
+    """Replaces the temporary folder by the final one in errors; TensorFlow's errors become OSErrors."""
     try:
         yield
     except Exception as error:
@@ -375,16 +375,17 @@ def _fsync(path: str) -> None:
         try:
             os.fsync(descriptor)
         except OSError:
-            if not os.path.isdir(path):  # some file systems refuse it for folders
+            if not os.path.isdir(path):  # some file systems do not sync folders
                 raise
         finally:
             os.close(descriptor)
 
 
 def _move_out(system: Any, staging: str, folder: str) -> None:
-    """Moves the content of a temporary folder to its place; old folders, which cannot be overwritten, into `_REPLACED`.
+    """Moves the content of a temporary folder to its place.
 
-    Where a single `rename` does not do, `_REPLACED` also says that the content is complete.
+    A folder cannot be overwritten, so the old one moves into `_REPLACED`. Where one `rename` is not enough, the
+    existence of `_REPLACED` also says that the content is complete.
     """
     replaced = os.path.join(staging, _REPLACED)
     names = [name for name in _all_names(system, staging) if name != _REPLACED]
@@ -399,9 +400,9 @@ def _move_out(system: Any, staging: str, folder: str) -> None:
 
 
 def _clean_up(system: Any, staging: str, folder: str, names: Sequence[str]) -> None:
-    """Removes a temporary folder; an old folder whose new one could not be moved goes back to its place.
+    """Removes a temporary folder; an old folder moves back to its place if the new one could not be moved there.
 
-    If some of the files `names` could not be moved, the folder stays for `remove_leftovers`, which moves them.
+    If only some of the files `names` were moved, the folder stays for `remove_leftovers`, which moves them.
     """
     replaced = os.path.join(staging, _REPLACED)
     for name in _all_names(system, replaced) if system.exists(replaced) else ():
@@ -421,7 +422,7 @@ def _remove_leftovers(system: Any, folder: str) -> None:
         path = os.path.join(folder, name)
         try:
             lock = _lock(path)
-        except OSError:  # another process writes to it, or removes it
+        except OSError:  # another process is writing to it or removing it
             continue
         created = name.removeprefix(_TEMPORARY).partition("-")[0]
         is_old = created.isdigit() and time.time() - int(created) > _ABANDONED_SECONDS

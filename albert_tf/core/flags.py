@@ -1,7 +1,7 @@
 """Command lines: settings classes -> absl flags -> settings, and one line on standard error for a user error.
 
-The only file of the library that imports absl.flags. A program calls `run` with its settings classes and a function of
-their instances; defaults, help texts and checks come from the fields (`settings.py`).
+This is the only file of the library that imports absl.flags. A program calls `run` with its settings classes and a
+function that takes their instances; defaults, help texts and checks come from the fields (`settings.py`).
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from albert_tf.core.errors import SIGNAL_STATUS, Interrupted, UserError
 from albert_tf.core.help_text import help_text
 from albert_tf.core.settings import Settings, value_type
 
-# TensorFlow reads it when it is imported: tf_keras is its Keras.
+# TensorFlow reads this when it is imported, and then uses tf_keras as its Keras.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 FLAG_ERROR, INPUT_ERROR = 2, 1  # exit statuses
@@ -41,15 +41,15 @@ def run(
 ) -> None:
     """Runs a program: flags -> settings -> `main(*settings)`; ends the process.
 
-    A user error ends it with one line on standard error and status 2 (flags) or 1 (anything else), Ctrl-C with status
-    130 and SIGTERM with 143; a defect of the program keeps its traceback.
+    A user error prints one line on standard error and exits with status 2 (flags) or 1 (anything else); Ctrl-C exits
+    with 130, SIGTERM with 143. Any other exception keeps its traceback.
 
     Args:
       main: called with one instance of each settings class, in order.
       settings_classes: dataclasses whose fields become flags; a field name may occur once only.
       description: what the program does, for --help: the docstring of its module.
-      defaults: function of the values of all flags, and of the names of those on the command line. It gives other
-        defaults, for flags that are not on the command line.
+      defaults: a function of the values of all flags and the names of the flags on the command line. It returns other
+        defaults for flags that are not on the command line.
       positional: names of the flags whose values may be given, in this order, without their names.
     """
     define_flags(settings_classes, flags.FLAGS)
@@ -62,7 +62,7 @@ def run(
 
     def run_main(_argv: Sequence[str]) -> None:
         if not flags.FLAGS["verbosity"].present:
-            logging.set_verbosity(logging.WARNING)  # TensorFlow's notes are for its developers
+            logging.set_verbosity(logging.WARNING)  # hides messages for TensorFlow's developers
         settings = _settings_or_exit(settings_classes, defaults)
         if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
             signal.signal(signal.SIGTERM, _interrupt)
@@ -71,7 +71,7 @@ def run(
         except KeyboardInterrupt as error:
             _print_error(str(error) or "interrupted")
             sys.stdout.flush()
-            # At once: to free the memory of a training that was left in the middle takes TensorFlow up to 20 seconds.
+            # Exit at once: TensorFlow can take 20 seconds to free the memory of an interrupted training.
             os._exit(SIGNAL_STATUS + getattr(error, "number", signal.SIGINT))
 
     try:
@@ -82,7 +82,7 @@ def run(
 
 
 def print_help(text: str) -> None:
-    """Prints a help text; the process ends without a message if its reader has ended, as in `--help | head`."""
+    """Prints a help text; ends without a message if the reader of a pipe has ended, as in `--help | head`."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     print(text, flush=True)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from albert_tf.core.settings import Settings, value_type
 
 _WIDTH = 100
-# Beginnings of an example that a formatter of docstrings has moved to the left.
+# An example in a docstring begins with one of these, also after a formatter has moved it to the left.
 _COMMANDS = ("albert-tf ", "python ")
 _VALUES = {int: "NUMBER", float: "NUMBER", str: "TEXT"}
 
@@ -16,21 +16,21 @@ def help_text(program: str, settings_classes: Sequence[type[Settings]]) -> str:
     """The help of a program.
 
     Args:
-      program: what it does: the docstring of its module.
-      settings_classes: whose fields are its flags. The flags of the last one come first: it is the program's own.
+      program: the docstring of its module, which says what it does.
+      settings_classes: classes whose fields are its flags. The program's own flags, the last class, come first.
     """
     groups = {}
     for settings_class in reversed(settings_classes):
         for field in dataclasses.fields(settings_class):
             groups.setdefault(_declared_by(settings_class, field), []).append(field)
-    # The fields of a base class come before those of a subclass, which are what the program is about.
+    # Subclasses first: dataclasses list a base class's fields first, but a subclass's are the program's own.
     ordered = sorted(groups, key=lambda cls: -len(cls.__mro__))
     sections = [f"{_title(cls)}\n\n" + "\n".join(map(_flag, groups[cls])) for cls in ordered]
     return "\n\n".join([*map(_paragraph, program.strip().split("\n\n")), *sections])
 
 
 def _paragraph(text: str) -> str:
-    """A paragraph in lines of the width of the help; examples and other indented lines stay as they are."""
+    """A paragraph with lines as wide as the help; examples and other indented lines stay as they are."""
     if text.startswith(_COMMANDS):
         return textwrap.indent(text, "    ")
     return text if text.startswith(" ") else textwrap.fill(" ".join(text.split()), _WIDTH)
@@ -43,7 +43,7 @@ def _declared_by(cls: type[Settings], field: dataclasses.Field) -> type[Settings
 
 
 def _title(cls: type[Settings]) -> str:
-    """The first sentence of a class's documentation, with a line below it."""
+    """The first sentence of a class's docstring, underlined."""
     title = " ".join(cls.__doc__.split("\n\n")[0].split())
     return f"{title}\n{'-' * len(title)}"
 

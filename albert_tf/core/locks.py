@@ -1,4 +1,4 @@
-"""A lock on a folder: one process holds it, and a kill releases it."""
+"""A lock on a folder: only one process can hold it, and it is released when the process ends or is killed."""
 
 import contextlib
 import datetime
@@ -22,7 +22,7 @@ _held: dict[tuple[str, int], IO] = {}  # the lock files of this process, by path
 
 
 def _release_in_child() -> None:
-    """A forked process shares the locks of its parent: it must not keep them when the parent is killed."""
+    """Closes the locks in a forked process, which shares them: it must not hold them after its parent was killed."""
     while _held:
         _held.popitem()[1].close()
 
@@ -31,7 +31,7 @@ os.register_at_fork(after_in_child=_release_in_child)
 
 
 def locks_output_dir(function: Callable) -> Callable:
-    """Decorates a function of settings that writes their `output_dir`: it holds the lock of this folder."""
+    """Decorates a function that takes settings and writes to their `output_dir`: it holds the lock of this folder."""
 
     @functools.wraps(function)
     def with_lock(settings: Any, *arguments: Any) -> Any:
@@ -43,7 +43,7 @@ def locks_output_dir(function: Callable) -> Callable:
 
 @contextlib.contextmanager
 def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iterator[None]:
-    """Holds the lock of a folder, which is made if it does not exist, and removed if it is still empty at the end.
+    """Holds the lock of a folder. The folder is created if it does not exist, and removed if it is empty at the end.
 
     The system releases the lock when the process ends, however it ends. A remote folder (a path with ://) is not
     locked, because object stores have no locks; nor is a folder on a file system without locks.
@@ -54,7 +54,7 @@ def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iter
       wait: whether to wait for the lock; otherwise a lock that is taken is an error.
 
     Raises:
-      UserError: another process holds the lock; says which one and since when. Or there is a file of this name, or the
+      UserError: another process holds the lock (the error says which one, and since when), a file has this name, or the
         folder cannot be written.
     """
     if "://" in folder:
@@ -64,7 +64,7 @@ def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iter
         raise UserError(f"--{flag}={folder} is a file: choose a new or empty folder")
     path = os.path.join(os.path.realpath(folder), LOCK_FILE)
     key = (path, threading.get_ident())
-    if key in _held:  # a function that holds it calls one that wants it
+    if key in _held:  # a caller in this thread holds it
         yield
         return
     is_new = not os.path.exists(folder)
@@ -83,15 +83,15 @@ def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iter
         with contextlib.suppress(OSError):
             os.remove(path)
             if is_new:
-                os.rmdir(folder)  # if nothing was written
+                os.rmdir(folder)  # succeeds only if nothing was written
         _held.pop(key, None)
         file.close()
 
 
 def _locked_file(path: str, wait: bool) -> IO | str:
-    """The lock file, open and locked; or the process that holds its lock, in words."""
+    """The lock file, open and locked; if another process holds the lock, its description."""
     while True:
-        with contextlib.suppress(FileNotFoundError):  # the former holder removes an empty folder
+        with contextlib.suppress(FileNotFoundError):  # the last holder may remove it now
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 (open as long as the lock is held)
             try:
@@ -106,21 +106,21 @@ def _locked_file(path: str, wait: bool) -> IO | str:
                 raise
             if _is_current(file, path):
                 break
-            file.close()  # the former holder has just removed this file
+            file.close()  # the previous holder has just removed this file
     holder = {
         "program": os.path.basename(sys.argv[0]),
         "process": os.getpid(),
         "host": socket.gethostname(),
         "since": datetime.datetime.now().isoformat(" ", "seconds"),
     }
-    with contextlib.suppress(OSError):  # a full disk: the lock holds, without a name
+    with contextlib.suppress(OSError):  # a full disk: the lock holds, unnamed
         os.truncate(file.fileno(), 0)
         os.write(file.fileno(), json.dumps(holder).encode())
     return file
 
 
 def _is_current(file: IO, path: str) -> bool:
-    """Whether an open file is still the one of that name."""
+    """Whether an open file is still the file of that name."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:
@@ -128,13 +128,13 @@ def _is_current(file: IO, path: str) -> bool:
 
 
 def _holder(file: IO) -> str:
-    """The process that a lock file names, in words."""
+    """A description of the process that a lock file names."""
     for _ in range(100):
         file.seek(0)
         try:
             return "{program} (process {process} on {host}, since {since})".format(
                 **json.load(file)
             )
-        except (ValueError, KeyError, TypeError):  # it has the lock, and has not written yet
+        except (ValueError, KeyError, TypeError):  # its name is not written yet
             time.sleep(0.01)
     return "another process"

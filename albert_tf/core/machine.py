@@ -1,4 +1,4 @@
-"""What a result was produced with: the processor and the commit of the code."""
+"""The processor and the commit of the code, which are recorded with results."""
 
 import pathlib
 import platform
@@ -6,7 +6,7 @@ import subprocess
 
 
 def processor_info() -> dict[str, str]:
-    """Properties of the first processor by name, as Linux lists them in /proc/cpuinfo; {} on other systems."""
+    """The first processor's properties by name, from /proc/cpuinfo of Linux; {} on other systems."""
     path = pathlib.Path("/proc/cpuinfo")
     first = path.read_text().partition("\n\n")[0].splitlines() if path.exists() else []
     pairs = (line.partition(":") for line in first)
@@ -14,26 +14,26 @@ def processor_info() -> dict[str, str]:
 
 
 def processor_name() -> str:
-    """The processor's model name; its architecture where the system does not tell the model."""
+    """The processor's model name, or its architecture if the system does not report the model."""
     return processor_info().get("model name") or platform.processor() or platform.machine()
 
 
 def commit(folder: str, *, short: bool = False) -> str:
-    """The commit of the code in a folder, with "+" if its Python or TOML files were changed since.
+    """The commit of the code in a folder, with "+" if Python or TOML files have changed since.
 
     Args:
       folder: any folder of the checkout.
       short: whether to abbreviate the hash.
 
     Returns:
-      The hash; "" outside of a checkout.
+      The hash; "" outside a checkout.
     """
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", folder, *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
-    code = (":(top)*.py", ":(top)*.toml")  # results are written while experiments run
+    code = (":(top)*.py", ":(top)*.toml")  # experiments write other files
     try:
         is_changed = git("status", "--porcelain", "--untracked-files=no", "--", *code)
         head = git("rev-parse", *(["--short"] if short else []), "HEAD")

@@ -1,7 +1,7 @@
-"""What replaces the flags of google-research/albert that do not exist here; docs/migrating.md shows all of its flags.
+"""The flags of google-research/albert that do not exist here, and their replacements (docs/migrating.md has all flags).
 
-Every other flag of the original has its name here. The flags are those of commit 4ae12a2 and, for the programs that it
-does not have, of the newest commit.
+Every other flag of the original has the same name here. The flags are those of commit 4ae12a2; flags of programs that
+this commit does not have are those of the newest commit.
 """
 
 from collections.abc import Container
@@ -52,7 +52,7 @@ _FALSE = {"false", "f", "no", "n", "0"}
 
 
 def replacement(argument: str, known: Container[str] = ()) -> str:
-    """What to write instead of an argument of the original; "" if its flag is none, or has the same name here.
+    """What to write instead of a flag of the original; "" if the argument is not such a flag or has the same name here.
 
     Args:
       argument: "--train_step=1000", "--nouse_tpu" or only "train_step".

@@ -8,7 +8,7 @@ from typing import TextIO
 
 import tqdm
 
-# No monitor thread: worker processes are forked only from a process with a single thread.
+# Without the monitor thread: worker processes are forked only from a process with a single thread.
 tqdm.tqdm.monitor_interval = 0
 
 
@@ -20,8 +20,8 @@ class Progress(contextlib.AbstractContextManager):
       total: size of the whole job, in `unit`.
       first: how much of it an earlier process has done.
       unit: what is counted.
-      seconds_between_lines: least time between two lines of a log; 0 prints a line at every update.
-      file: where the lines of a log go; None is standard output.
+      seconds_between_lines: minimum time between two lines of a log; 0 prints a line at every update.
+      file: the log; None is standard output.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Progress(contextlib.AbstractContextManager):
         self._description, self._unit, self._total = description, unit, total
         self._seconds_between_lines, self._file = seconds_between_lines, file
         self._last_line = time.monotonic()
-        # The first update and its time: before it, a job may have compiled, which the rest does not repeat.
+        # The first update and its time. The time before it may include compilation, which does not happen again.
         self._first_update: tuple[int, float] | None = None
         self._bar = None
         if sys.stderr.isatty():
@@ -59,11 +59,11 @@ class Progress(contextlib.AbstractContextManager):
     ) -> None:
         """Shows that `done` of the total is done.
 
-        Args:
-          done: in `unit`, with what an earlier process has done.
+        done: in `unit`, including what an earlier process has done.
+          values: shown after `done`, the most important first; a bar omits those that do not fit into the terminal.
           values: shown after it, the most important first; a bar leaves out those that do not fit into the terminal.
-          total: size of the whole job, where it has turned out to be another.
-          is_news: whether a log gets a line however short the time since the last one.
+          total: new size of the whole job, if it has changed.
+          is_news: whether a log gets a line even if the last one was printed a short time ago.
         """
         now = time.monotonic()
         self._total = total or self._total
@@ -86,7 +86,7 @@ class Progress(contextlib.AbstractContextManager):
         self.say("  ".join([line, *texts]))
 
     def _fitting(self, texts: Sequence[str]) -> str:
-        """The first of some texts that fit into the terminal beside a bar of ten characters."""
+        """The first texts, as many as fit into the terminal next to a bar of ten characters."""
         shown = self._bar.format_dict
         columns = shown["ncols"] or 80
         for number in range(len(texts), 0, -1):
@@ -97,7 +97,7 @@ class Progress(contextlib.AbstractContextManager):
         return ""
 
     def say(self, line: str) -> None:
-        """Prints a line without breaking the bar."""
+        """Prints a line without damaging the bar."""
         if self._bar is not None:
             self._bar.write(line)
         else:

@@ -1,4 +1,4 @@
-"""Suppresses what C++ libraries print whatever the log level."""
+"""Suppresses messages that C++ libraries print at every log level."""
 
 import contextlib
 import os

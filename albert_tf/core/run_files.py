@@ -1,4 +1,4 @@
-"""Files of a run's folder that several packages read: its checkpoints, with a record of each."""
+"""A run's checkpoints and their records: files that several packages read."""
 
 import os
 import re
@@ -50,14 +50,14 @@ def state_content(names: list[str]) -> bytes:
 
 
 def checkpoint_record(path: str, run_id: str | None) -> dict[str, Any]:
-    """The record of a checkpoint, after the checkpoint was compared with it; empty if there is none.
+    """The record of a checkpoint, after checking that it belongs to the checkpoint; empty if there is none.
 
-    The record has the checksum of the checkpoint's index. The index has those of all tensors, which TensorFlow compares
-    when it reads them.
+    The record has the checksum of the checkpoint's index. The index has the checksums of all tensors, which TensorFlow
+    checks when it reads them.
 
     Args:
       path: of the checkpoint, without suffix.
-      run_id: of the run; None is not compared.
+      run_id: the run that must have written it; None accepts any run.
 
     Raises:
       UserError: the checkpoint or its record is damaged or belongs to another run.

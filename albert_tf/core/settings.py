@@ -11,32 +11,32 @@ from typing import Any, ClassVar
 from albert_tf.core.errors import UserError
 
 LARGEST_INT32, LARGEST_INT64 = 2**31 - 1, 2**63 - 1
-LARGEST_SEED = 2**64 - 1  # of the random streams that are not TensorFlow's
+LARGEST_SEED = 2**64 - 1  # for the random streams that are not TensorFlow's
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """What a field says about itself, besides its type and default; kept in the field's metadata.
+    """The declaration of a field, besides its type and default; kept in the field's metadata.
 
     Attributes:
-      help: one sentence, with the unit where there is one.
+      help: one sentence, with the unit if there is one.
       choices: the allowed values; empty allows all.
       minimum: the least allowed value.
       maximum: the greatest allowed value; of a whole number, `LARGEST_INT32` if it is None.
-      none_value: a number that stands for None. The type of the field is then `int | None` or `float | None`. Flags,
-        TOML files and the config.json of older runs may hold this number.
+      none_value: a number that means None. The type of the field is then `int | None` or `float | None`. Flags, TOML
+        files and the config.json of older runs may hold this number.
       required: whether a command line must give it.
       input_path: whether it names files that must exist (a path, a glob, or several separated by commas).
-      changes_results: false if the same training steps or records are computed whatever its value, so that a run can
-        be resumed with another value. Paths of input files are such settings: files may move, and their contents are
+      changes_results: false if the value changes neither the training steps nor the records, so that a run can be
+        resumed with another value. Paths of input files are such settings: files may move, and their contents are
         checked.
-      if_missing: a function of a path in `input_path` that does not exist, which says where such a file may come from;
-        "" if it does not know.
+      if_missing: a function that takes a path of `input_path` that does not exist, and says how to get such a file; ""
+        if it does not know.
       of_model: whether the value belongs to a trained model: "fixed" if the model's features or labels were made with
-        it, "default" if it may differ in another use of the model; "" if it does not. Without training, a flag that
-        is not given has the value of the model.
-      about_devices: whether it chooses devices or compilation and not the work; experiments pass such settings from
-        pretraining on to fine-tuning.
+        it, "default" if another use of the model may choose another value, "" if it does not belong to the model.
+        Programs that do not train take the model's value if the flag is not given.
+      about_devices: whether it selects devices or compilation, not the work itself; experiments pass such settings from
+        pretraining to fine-tuning.
     """
 
     help: str
@@ -82,8 +82,8 @@ class Settings:
     """Base of all settings: checks every field against its declaration.
 
     Raises:
-      UserError: a value is of another type, not among the choices, out of bounds, infinite or not a number, or a text
-        that UTF-8 cannot write; names the field.
+      UserError: a value has the wrong type, is not among the choices, is out of bounds, infinite or not a number, or is
+        text that UTF-8 cannot encode; the error names the field.
     """
 
     name_prefix: ClassVar[str] = "--"
@@ -131,7 +131,7 @@ class Settings:
         """
 
     def refuse(self, field_name: str, reason: str) -> None:
-        """Raises the `UserError` that names a field; a reason may begin with its value, "=value ..."."""
+        """Raises a `UserError` that names a field; the reason may begin with the value, as "=value ..."."""
         space = "" if reason.startswith("=") else " "
         raise UserError(f"{self.name_prefix}{field_name}{space}{reason}")
 
@@ -141,13 +141,13 @@ class Settings:
 
     @classmethod
     def names(cls, **declared: Any) -> tuple[str, ...]:
-        """Names of the fields with some declarations, such as `changes_results=False`."""
+        """Names of the fields with the given declarations, such as `changes_results=False`."""
         fields = dataclasses.fields(cls)
         return tuple(field.name for field in fields if declared.items() <= field.metadata.items())
 
     @classmethod
     def of_model(cls, recorded: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of some recorded values that belong to a trained model (`Declaration.of_model`), of the right types."""
+        """The recorded values that belong to a trained model (`Declaration.of_model`), with the fields' types."""
         fields = (field for field in dataclasses.fields(cls) if field.metadata["of_model"])
         return {
             field.name: recorded[field.name]
@@ -157,10 +157,10 @@ class Settings:
 
     @classmethod
     def from_recorded(cls, recorded: Mapping[str, Any]) -> dict[str, Any]:
-        """Values that an older version of the class wrote with `to_dict`, as the class would write them now.
+        """Converts values that an older version of the class wrote with `to_dict` to those of this version.
 
-        A field that did not exist has its default, and a number that stands for None is None. Names that are no field
-        are kept.
+        A field that did not exist gets its default, and a number that means None becomes None. Names that are not
+        fields are kept.
         """
         values = dict(recorded)
         for field in dataclasses.fields(cls):
@@ -170,7 +170,7 @@ class Settings:
 
 
 def value_type(field: dataclasses.Field) -> Any:
-    """The type of a field's values; of `int | None`, this is int."""
+    """The type of a field's values; for `int | None` it is int."""
     return typing.get_args(field.type)[0] if is_optional(field) else field.type
 
 
@@ -180,7 +180,7 @@ def is_optional(field: dataclasses.Field) -> bool:
 
 
 def _normalized(field: dataclasses.Field, value: Any) -> Any:
-    """The value as the settings hold it: None for the number that stands for it, a float where floats are expected."""
+    """The value as the settings hold it: None for the number that means None, a float where a float is expected."""
     is_number = type(value) in (int, float)
     if is_number and value == field.metadata.get("none_value"):
         return None
@@ -188,12 +188,12 @@ def _normalized(field: dataclasses.Field, value: Any) -> Any:
         return value
     try:
         return float(value)
-    except OverflowError:  # a whole number above 10^308, as JSON may hold it
+    except OverflowError:  # a whole number above 10^308, which JSON can contain
         return math.copysign(math.inf, value)
 
 
 def _is_utf8(text: str) -> bool:
-    """Whether UTF-8 can write a text: not with half a surrogate pair, as for each wrong byte of a command line."""
+    """Whether UTF-8 can encode a text. It cannot encode half surrogate pairs, as in a command line with wrong bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:

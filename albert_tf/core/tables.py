@@ -1,4 +1,4 @@
-"""Tables for people to read."""
+"""Tables in Markdown and in aligned columns, for people to read."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +11,7 @@ def table(header: str, rows: Iterable[Iterable[object]]) -> list[str]:
       rows: their cells.
 
     Returns:
-      No lines if there are no rows.
+      The lines; none if there are no rows.
     """
     lines = ["| " + " | ".join(map(str, row)) + " |" for row in rows]
     return [f"| {header} |", "|" + "---|" * (header.count("|") + 1), *lines] if lines else []

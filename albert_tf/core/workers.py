@@ -20,13 +20,13 @@ Item = TypeVar("Item")
 
 
 def num_workers_setting() -> Any:
-    """The flag --num_workers of every program that has workers; its type is `int | None`."""
+    """The setting of the flag --num_workers, for every program that has workers; its type is `int | None`."""
     help = "Worker processes; by default, or with 0, one for every core. Changes no result."
     return setting(None, help, minimum=1, maximum=1024, none_value=0, changes_results=False)
 
 
 class Workers(contextlib.AbstractContextManager):
-    """Processes that call functions; a single worker is this process. Use as a context manager.
+    """Processes that call functions; with a single worker, this process calls them. Use as a context manager.
 
     Args:
       num_workers: number of processes; None is one for every core.
@@ -40,7 +40,7 @@ class Workers(contextlib.AbstractContextManager):
 
     def __exit__(self, _kind: type | None, error: BaseException | None, _traceback: object) -> None:
         if self._pool:
-            if isinstance(error, KeyboardInterrupt):  # their results are no longer wanted
+            if isinstance(error, KeyboardInterrupt):  # the results are no longer needed
                 for process in self._pool._processes.values():
                     process.terminate()
             self._pool.shutdown(cancel_futures=True)
@@ -68,7 +68,7 @@ class Workers(contextlib.AbstractContextManager):
         pending = collections.deque()
         try:
             for item in items:
-                with _signals_later():  # a new process would handle them as this one does
+                with _signals_later():  # a new process would inherit this one's signal handlers
                     pending.append(self._pool.submit(_call, function, item))
                 if len(pending) >= 3 * self._num_workers:
                     yield pending.popleft().result()
@@ -80,7 +80,7 @@ class Workers(contextlib.AbstractContextManager):
 
 
 def num_cores() -> int:
-    """Number of cores that this process may use; a container or a scheduler may allow fewer than the machine has."""
+    """Number of cores that this process may use; a container or scheduler may allow fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count()
@@ -97,7 +97,7 @@ def in_chunks(
     Args:
       items: in order.
       size_of: maps an item to its size.
-      chunk_size: a list ends with the item with which it reaches this size.
+      chunk_size: a list is complete when its size reaches this.
     """
     chunk, size = [], 0
     for item in items:
@@ -111,11 +111,11 @@ def in_chunks(
 
 
 def start_method() -> str:
-    """How worker processes start: "fork", which takes no time, where it is safe, otherwise "spawn".
+    """How worker processes start: "fork", which is fast, where it is safe; otherwise "spawn".
 
-    A forked process has a single thread, but a copy of every lock, so that it waits for ever for a lock that another
-    thread held. Fork is therefore safe in a process with a single thread: Python's threads are counted, TensorFlow is
-    known to start threads, and OpenBLAS ends its threads before a fork. A further library that starts threads must be
+    A forked process has a single thread but a copy of every lock. It would wait forever for a lock that another thread
+    held. Fork is therefore safe only in a process with a single thread: Python's threads are counted, TensorFlow is
+    known to start threads, and OpenBLAS ends its threads before a fork. Another library that starts threads must be
     added here. macOS's system libraries do not allow fork.
     """
     has_one_thread = threading.active_count() == 1 and "tensorflow" not in sys.modules
@@ -124,7 +124,7 @@ def start_method() -> str:
 
 @contextlib.contextmanager
 def _signals_later() -> Iterator[None]:
-    """Delays signals until the end of the block; processes that start in it block them until `_start_worker`."""
+    """Delays signals until the end of the block; processes started in it block signals until `_start_worker`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
     try:
         yield
@@ -138,7 +138,7 @@ _shared: Any  # in a worker process: the first argument of every call
 def _start_worker(shared: Any) -> None:
     global _shared
     _shared = shared
-    # The main process handles Ctrl-C, and ends its workers. If it is killed, the thread ends the worker.
+    # The main process handles Ctrl-C and ends its workers. If it is killed, the thread below ends the worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
@@ -146,7 +146,7 @@ def _start_worker(shared: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    # A forked worker holds the pipes of the workers before it open, so that workers end in reverse order.
+    # A forked worker holds open the pipes of the workers started before it, so workers end in reverse order.
     multiprocessing.parent_process().join()
     os._exit(1)
 

@@ -1,1 +1,1 @@
-"""Programs that turn files into files: text and data sets into records."""
+"""Programs that prepare data: they turn text and data sets into records."""

@@ -4,8 +4,8 @@ r"""GLUE, SQuAD, RACE, tags, own files -> TFRecords for training on TPUs.
         --spm_model_file=spiece.model --output_dir=gs://bucket/mnli
     albert-tf classify --task_name=MNLI --data_dir=glue --train_records=gs://bucket/mnli ...
 
-Training then needs no text. The runners make the same features from the text; those in records are all padded to the
-same length.
+Training then needs no text. The records contain the same features that the runners make from the text, except that all
+are padded to the same length.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ _EXAMPLES_AT_A_TIME = 512
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningDataSettings(VocabularySettings, TextSettings):
-    """Which training data becomes records, and how; the same settings as the runners'."""
+    """Which training data becomes records, and how. The settings are those of the runners."""
 
     task_name: str = changed(
         ClassifierConfig,
@@ -103,7 +103,7 @@ class FineTuningDataSettings(VocabularySettings, TextSettings):
 
 @locks_output_dir
 def main(settings: FineTuningDataSettings) -> None:
-    """Reads the training data, makes its features, writes the records."""
+    """Reads the training data, makes its features and writes the records."""
     source = make_source(settings)
     files.remove_leftovers(settings.output_dir)
     if files.exists(f"{settings.output_dir}/{METADATA_FILE}"):
@@ -123,7 +123,7 @@ def main(settings: FineTuningDataSettings) -> None:
 
 
 def make_source(settings: FineTuningDataSettings) -> Source:
-    """The task's data, with the settings that the runner of the task has.
+    """The task's data, with the same settings as in the task's runner.
 
     Raises:
       UserError: a setting is wrong; names the flag.
@@ -161,7 +161,7 @@ def make_source(settings: FineTuningDataSettings) -> Source:
 def write_records(
     table: FeatureTable, source: Source, tokenizer: Tokenizer, settings: FineTuningDataSettings
 ) -> dict:
-    """Writes the examples to the shards in turn, then the metadata; returns it.
+    """Distributes the examples over the shards in turn, then writes the metadata; returns the metadata.
 
     Raises:
       UserError: the folder cannot be written.

@@ -1,19 +1,20 @@
-r"""Passages of reading tests -> records of the paper's development set.
+r"""Passages of SQuAD and RACE -> records of the paper's development set.
 
     albert-tf data create_intrinsic_eval --squad_file=squad/dev-v1.1.json \
         --race_dir=RACE/dev --spm_model_file=30k-clean.model --output_dir=intrinsic/
 
-The paper's development set for what it calls intrinsic performance is made from the development sets of SQuAD and RACE
-"using the same procedure" as the pretraining data (section 4.1). A passage is a document, its sentences are split as
-those of the corpus, and `create_pretraining_data` makes three folders of records of the same passages:
+The paper measures what it calls intrinsic performance on a development set made from the development sets of SQuAD and
+RACE "using the same procedure" as the pretraining data (section 4.1). A passage is a document, its sentences are split
+like those of the corpus, and `create_pretraining_data` makes three folders of records from the same passages:
 
     none/   pairs in order: for masked LM
     nsp/    half of the B are from another passage
     sop/    half of the pairs are swapped
 
-Two things are not as in the corpus' records. A lone sentence is split before a word, as with --single_segment=clean, so
-that no swapped pair is one from another passage. And `short_seq_prob` is 0, not 0.1: training cuts some documents into
-shorter examples for a model to meet short input too, while here every example is as long as its passage allows.
+Two settings differ from the corpus' records. A lone sentence is split before a word, as with --single_segment=clean, so
+that no swapped pair comes from another passage. And `short_seq_prob` is 0, not 0.1: in training, some documents are cut
+into shorter examples so that the model also sees short input, while here every example is as long as its passage
+allows.
 
 A run that was killed is resumed by the same command.
 """
@@ -46,14 +47,16 @@ class IntrinsicSettings(VocabularySettings, TextSettings):
 
     squad_file: str = setting("", "SQuAD's JSON file, of any version.", input_path=True)
     race_dir: str = setting(
-        "", "Folder of RACE's passages, such as RACE/dev; searched through.", input_path=True
+        "", "Folder of RACE's passages, such as RACE/dev; subfolders are searched.", input_path=True
     )
     input_file: str = setting(
         "",
         "Other text instead of passages, one sentence a line and a blank line between documents.",
         input_path=True,
     )
-    output_dir: str = setting("", "Folder for the text and the three of records.", required=True)
+    output_dir: str = setting(
+        "", "Folder for the text and the three folders of records.", required=True
+    )
     max_seq_length: int = changed(PretrainingDataSettings, "max_seq_length", 512)
     max_predictions_per_seq: int = changed(PretrainingDataSettings, "max_predictions_per_seq", 20)
     masked_lm_prob: float = changed(PretrainingDataSettings, "masked_lm_prob", 0.15)
@@ -90,7 +93,7 @@ def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
       Number of examples by folder.
 
     Raises:
-      UserError: a file is missing or is not what it should be, or the folder holds other records.
+      UserError: a file is missing or malformed, or the folder holds other records.
     """
     text = settings.input_file
     if not text:
@@ -99,7 +102,8 @@ def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
     names = set(settings.names()) & set(PretrainingDataSettings.names())
     values = {name: getattr(settings, name) for name in names}
     values |= {"input_file": text, "single_segment": "clean", "short_seq_prob": 0.0}
-    values |= {"record_format": "full"}  # one example a record: results of each are compared
+    # One example per record, because each example's results are compared.
+    values |= {"record_format": "full"}
     num_examples = {}
     for task in SENTENCE_TASKS:
         values |= {"sentence_task": task, "output_dir": os.path.join(settings.output_dir, task)}
@@ -109,9 +113,9 @@ def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
 
 
 def write_passages(settings: IntrinsicSettings, path: str) -> None:
-    """Writes the passages as text, one sentence a line; passages of fewer than two sentences are left out.
+    """Writes the passages as text, one sentence a line; passages with fewer than two sentences are left out.
 
-    An equal file is not written again, so that an interrupted run on it can be resumed.
+    An equal file is not written again, so that an interrupted run that reads it can be resumed.
     """
     number = 0
     folder, name = os.path.split(path)
@@ -137,7 +141,7 @@ def _passages(settings: IntrinsicSettings) -> Iterator[str]:
 
 
 def squad_passages(values: dict, source: str) -> Iterable[str]:
-    """The contexts in a SQuAD file, each once.
+    """The contexts in a SQuAD file, without repetitions.
 
     Example:
       {"data": [{"paragraphs": [{"context": "One. Two.", "qas": []}]}]} -> "One. Two."

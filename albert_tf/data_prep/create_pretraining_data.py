@@ -4,14 +4,14 @@ r"""Text -> TFRecords of masked sentence-order examples.
         --spm_model_file=30k-clean.model
 
 Input: UTF-8 text, one sentence a line, a blank line between documents; the end of a file ends a document.
-Output: shards of records, each several examples or one, also with the original's features (`record_formats.py`), and
-`metadata.json` with every setting and count.
+Output: shards of records and `metadata.json` with every setting and count. A record has several examples or one; on
+request it has all of the original's features (`record_formats.py`).
 
-An output file gets its final name only when it is complete. A run that was killed can be started again and is resumed;
-until it ends, its folder contains `.unfinished` with the tokenized text (half the size of the text, or less).
+An output file gets its final name only when it is complete. The same command resumes a run that was killed. Until the
+run ends, its folder contains `.unfinished` with the tokenized text (at most half the size of the text).
 
-The work is in `albert_tf/data_prep/pretraining/`: `build.py` says how records are made by processes of this machine.
-With `--runner`, Apache Beam makes the same files on this machine or on a cluster (`beam_pipeline.py`).
+The implementation is in `albert_tf/data_prep/pretraining/`: with `build.py`, processes of this machine make the
+records. With `--runner`, Apache Beam makes the same files on this machine or on a cluster (`beam_pipeline.py`).
 
 Source: create_pretraining_data.py of the original.
 """
@@ -34,7 +34,7 @@ from albert_tf.data_prep.pretraining.settings import (
 from albert_tf.data_prep.pretraining.text_blocks import MOST_BLOCK_BYTES
 from albert_tf.data_prep.text_files import print_note
 
-# A count of the text that is not 0 -> a note on it; {1} is the first invalid line.
+# A count that the summary mentions if it is not 0 -> the note on it; {1} is the first invalid line.
 _NOTES = {
     "single_sentence_documents": "{:,} documents are a single sentence (--single_segment)",
     "dropped_sentences": "{:,} times a sentence of a single word could not be split, and was dropped",
@@ -72,7 +72,7 @@ def main(settings: PretrainingDataSettings) -> None:
 
 
 def _beam_pipeline():
-    """The engine of the other runners; Beam is imported for these only."""
+    """The function that makes records with Beam; Beam is imported only for the runners that need it."""
     try:
         with quiet_imports():
             from albert_tf.data_prep.pretraining import beam_pipeline
@@ -87,7 +87,7 @@ def _beam_pipeline():
 
 @contextlib.contextmanager
 def quiet_imports() -> Iterator[None]:
-    """Hides Beam's warnings of cloud clients that are not installed."""
+    """Hides Beam's warnings about cloud clients that are not installed."""
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():

@@ -4,8 +4,8 @@ r"""Predictions of runs -> a checked zip file for the GLUE leaderboard.
         --output_file=submission.zip --fill_missing
     albert-tf data glue_submission --check=submission.zip
 
-A run with --do_predict writes a file such as `predictions/CoLA.tsv` to its folder. A submission contains the answers to
-all eleven test sets; test sets without a run can be answered with a constant, so that a single task can be scored.
+A run with --do_predict writes a file such as `predictions/CoLA.tsv` to its folder. A submission needs answers to all
+eleven test sets. Test sets without a run can be answered with a constant, so that a single task can be scored.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ FILES: Mapping[str, tuple[GlueTask, LeaderboardFile]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SubmissionSettings(Settings):
-    """What is collected, or checked."""
+    """Which runs are collected, or which file is checked."""
 
     runs: str = setting(
         "", "Folders of finished runs, or globs, separated by commas.", input_path=True
@@ -50,7 +50,7 @@ class SubmissionSettings(Settings):
     fill_missing: bool = setting(
         False, "Whether to answer test sets that no run has answered with a constant."
     )
-    check: str = setting("", "Zip file to check; nothing is written.", input_path=True)
+    check: str = setting("", "Zip file to check; then nothing is written.", input_path=True)
 
     def __post_init__(self):
         super().__post_init__()
@@ -94,7 +94,7 @@ def main(settings: SubmissionSettings) -> None:
 
 
 def collect(runs: str) -> dict[str, bytes]:
-    """The leaderboard's files in the folders of runs, by name, each checked.
+    """Reads and checks the leaderboard's files in the folders of runs; returns them by name.
 
     Args:
       runs: folders or globs, separated by commas.
@@ -206,17 +206,17 @@ def _read_zip(path: str) -> dict[str, bytes]:
             if sum(entry.file_size for entry in archive.infolist()) > _MOST_BYTES:
                 raise UserError(f"{path}: its files have more than {_MOST_BYTES:,} bytes")
             return {name: archive.read(name) for name in names}
-    # An encrypted file is a RuntimeError, a method of compression that Python lacks a NotImplementedError.
+    # Python raises a RuntimeError for an encrypted file, a NotImplementedError for an unknown compression method.
     except (OSError, zipfile.BadZipFile, RuntimeError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: is no readable zip file ({first_line(error)})") from None
 
 
 def _zipped(contents: Mapping[str, bytes]) -> bytes:
-    """A flat archive; equal contents give equal bytes."""
+    """A zip file without folders; equal contents give equal bytes."""
     output = io.BytesIO()
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in FILES:
-            entry = zipfile.ZipInfo(name)  # dated 1980
+            entry = zipfile.ZipInfo(name)  # with the date 1980
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, contents[name])

@@ -2,9 +2,9 @@
 
     albert-tf data sample_task --output_dir=packages
 
-writes train.tsv and dev.tsv with the columns `text` and `package`, the package that a text documents. The passages come
-from the documentation that `sample_corpus` reads. A passage that names its package is left out. The passages of a
-module are all in the same file.
+The program writes train.tsv and dev.tsv with the columns `text` and `package`; the label `package` is the package that
+a text documents. The passages come from the documentation that `sample_corpus` reads. A passage that names its package
+is left out. All passages of a module are in the same file.
 """
 
 import collections
@@ -94,7 +94,7 @@ def _passages_by_package(settings: SampleTaskSettings) -> dict[str, list[Passage
 
 
 def _hash(value: object) -> bytes:
-    """Puts values into an order that looks random and is the same on every machine."""
+    """A hash that puts values into an order that looks random and is the same on every machine."""
     return hashlib.blake2b(repr(value).encode(), digest_size=8).digest()
 
 

@@ -45,11 +45,11 @@ class SplitSettings(text_files.CorpusSettings):
         "auto", "Format of the files; `auto` looks at the start of each.", choices=FORMATS
     )
     document_separator: str = setting(
-        "file", "What separates documents in plain text.", choices=("file", "blank_line")
+        "file", "How documents in plain text are separated.", choices=("file", "blank_line")
     )
     line_breaks: str = setting(
         "auto",
-        "What a line break means in text: the paragraph continues (wrapped), or the next paragraph begins.",
+        "Meaning of a line break in text: the paragraph continues (wrapped), or the next paragraph begins.",
         choices=("auto", "wrapped", "paragraphs"),
     )
     text_field: str = setting("text", "Name of the text in a JSON line.")
@@ -60,7 +60,7 @@ class SplitSettings(text_files.CorpusSettings):
     )
     max_heading_words: int = setting(
         5,
-        "A line of a WikiExtractor page with at most so many words is a section's title, and dropped.",
+        "A line of a WikiExtractor page with at most this many words is a section's title, and is dropped.",
         minimum=0,
     )
     require_final_punctuation: bool = setting(
@@ -70,7 +70,7 @@ class SplitSettings(text_files.CorpusSettings):
     min_letter_fraction: float = setting(
         0.5, "Sentences with a smaller share of letters are dropped.", minimum=0, maximum=1
     )
-    min_sentences: int = setting(2, "Documents with fewer are dropped.", minimum=1)
+    min_sentences: int = setting(2, "Documents with fewer sentences are dropped.", minimum=1)
     max_sentence_chars: int = setting(
         4000,
         "Longer sentences are cut between words, in characters.",
@@ -134,7 +134,7 @@ class Document(NamedTuple):
     """A document as it was read.
 
     Fields:
-      key: its first lines; decides whether it is held out, also for the later parts of a cut document.
+      key: its first lines, which decide whether it is held out; all parts of a cut document have the same key.
       lines: its text.
       is_page: whether it is a WikiExtractor page: every line is a paragraph or a heading.
     """
@@ -172,12 +172,12 @@ def read_documents(
 
 
 def detect_format(line: str) -> str:
-    """The format of a file, by its first line that is not blank: "text", "wikiextractor" or "jsonl"."""
+    """The format of a file, decided by its first line that is not blank: "text", "wikiextractor" or "jsonl"."""
     if line.startswith("<doc "):
         return "wikiextractor"
     if line.lstrip().startswith("{"):
         with contextlib.suppress(ValueError):
-            with contextlib.suppress(RecursionError):  # will be refused
+            with contextlib.suppress(RecursionError):  # refused later
                 json.loads(line)
             return "jsonl"
     return "text"
@@ -244,7 +244,7 @@ _HALF_PAIR = re.compile(
 
 
 def _parse_json_line(line: str, place: str, invalid_utf8: str) -> Any:
-    """The value of a JSON line; half a surrogate pair is refused, or becomes U+FFFD unless --invalid_utf8=error."""
+    """The value of a JSON line. Half a surrogate pair is refused with --invalid_utf8=error, otherwise it is U+FFFD."""
     try:
         return files.parse_json(line, place, object)
     except UserError:
@@ -299,7 +299,7 @@ def split_document(document: Document, settings: SplitSettings, counts: Counter)
     """The sentences of a document that are prose, in order.
 
     Args:
-      document: text as it was read.
+      document: a document as it was read.
       settings: what to drop and what to cut.
       counts: cuts are added to it.
     """
@@ -342,11 +342,11 @@ _GAP = re.compile(r"\s[.,;](?:\s|$)")
 
 
 def _lacks_template(sentence: str) -> bool:
-    """Whether a template is missing that WikiExtractor could not expand: "It covers .", "orbits the Sun."."""
+    """Whether a text lacks a template that WikiExtractor could not expand: "It covers .", "orbits the Sun."."""
     return sentence[0].islower() or _GAP.search(sentence) is not None
 
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, not in UTF-8
 
 
 def split_paragraph(paragraph: str, *, language: str = "en") -> list[str]:
@@ -374,9 +374,9 @@ def _is_inside_name(before: str, after: str) -> bool:
 
 
 def _split_quotation(sentence: str, language: str) -> list[str]:
-    """Splits inside quotation marks, whose text the splitter takes for a single sentence of any length.
+    """Splits text inside quotation marks, which the splitter would treat as a single sentence of any length.
 
-    The splitter sees the sentence without the marks; each mark then goes to the sentence that it touches.
+    The splitter gets the sentence without the marks; each mark is then added to the sentence that it touches.
     """
     if not any(quote in sentence for quote in _QUOTES):
         return [sentence]
@@ -430,7 +430,7 @@ def page_paragraphs(lines: Iterable[str], *, max_heading_words: int) -> list[str
 
     Args:
       lines: the page; a line is a paragraph, a title or an item of a list.
-      max_heading_words: lines of at most so many words are treated as titles.
+      max_heading_words: lines of at most this many words are treated as titles.
     """
     paragraphs = []
     for line in lines:
@@ -438,7 +438,7 @@ def page_paragraphs(lines: Iterable[str], *, max_heading_words: int) -> list[str
         if "<" in text:
             text = _TAG.sub("", _REFERENCE.sub("", text))
         text = _EMPTY_BRACKETS.sub("", text).strip()
-        # WikiExtractor puts these in front of a list's items, if it keeps the items.
+        # If WikiExtractor keeps the items of a list, it puts these characters in front of them.
         text = text.lstrip("*#:;•- ")
         if len(text.split(maxsplit=max_heading_words)) > max_heading_words:
             paragraphs.append(text)
@@ -453,14 +453,14 @@ MAX_WRAPPED_CHARS = 160  # lines longer than this were not wrapped by hand or by
 
 
 def text_paragraphs(lines: list[str], *, line_breaks: str = "auto") -> list[str]:
-    """The paragraphs of a plain text: a blank line ends a paragraph; a line break may end it.
+    """The paragraphs of a plain text: a blank line always ends a paragraph; a line break may end it.
 
     Example:
       ["It was a wet", "and wind-", "swept day.", "", "He left."] -> ["It was a wet and wind-swept day.", "He left."]
 
     Args:
       lines: the text.
-      line_breaks: "wrapped", "paragraphs", or "auto" to look at the lines.
+      line_breaks: "wrapped", "paragraphs", or "auto" to decide from the lines.
     """
     lines = _without_licence([line.strip() for line in lines])
     wrapped = is_hard_wrapped(lines) if line_breaks == "auto" else line_breaks == "wrapped"
@@ -485,7 +485,7 @@ def _without_licence(lines: list[str]) -> list[str]:
 
 
 def is_hard_wrapped(lines: Iterable[str]) -> bool:
-    """Whether lines were broken to a width: most lines that are not the last of a paragraph end inside a sentence."""
+    """Whether lines were broken to a width: except for the last lines of paragraphs, most end inside a sentence."""
     inner_lines = [line for line, following in itertools.pairwise(lines) if line and following]
     num_open = sum(not ends_as_sentence(line) for line in inner_lines)
     num_long = sum(len(line) > MAX_WRAPPED_CHARS for line in inner_lines)
@@ -493,7 +493,7 @@ def is_hard_wrapped(lines: Iterable[str]) -> bool:
 
 
 def _join_lines(lines: list[str], words: frozenset[str]) -> str:
-    """Joins wrapped lines; `words` are the text's words in lower case, to tell "wonder-/ful" from "wind-/swept"."""
+    """Joins wrapped lines; `words`, the text's words in lower case, tell "wonder-/ful" from "wind-/swept"."""
     text = lines[0]
     for line in lines[1:]:
         if not text.endswith("-"):

@@ -1,7 +1,7 @@
-"""Text files, local or remote: input paths, bytes that are not UTF-8, output files that are complete or absent.
+"""Text files, local or remote: finds input files, handles bytes that are not UTF-8, writes complete output files.
 
-The corpus that the programs of this folder hand to each other is UTF-8 text with one sentence a line and a
-blank line between documents.
+The programs of this folder pass the corpus to each other as UTF-8 text with one sentence a line and a blank line
+between documents.
 """
 
 import codecs
@@ -26,16 +26,16 @@ REMOTE_READ_BYTES = 16 << 20
 
 
 def invalid_utf8_setting() -> Any:
-    """The flag --invalid_utf8 of every program that reads text."""
+    """The setting of the flag --invalid_utf8, for every program that reads text."""
     return setting(
         "error",
-        "What to do with a line that is not UTF-8: stop, put U+FFFD for the bytes, read it as Windows-1252,"
+        "What to do with a line that is not UTF-8: stop, replace the bytes by U+FFFD, read it as Windows-1252,"
         " or leave it out.",
         choices=("error", "replace", "windows_1252", "skip_line"),
     )
 
 
-# Said where too few or all documents are held out.
+# Added to messages that too few or all documents are held out.
 _FEW = "; cut a few long documents into files of some pages each (docs/pretraining.md)"
 
 
@@ -73,14 +73,14 @@ class CorpusSettings(Settings):
 
 
 def check_not_read(patterns: str, outputs: Sequence[str]) -> None:
-    """Checks that a program does not overwrite what it reads; remote files are checked when they are read.
+    """Checks that a program does not overwrite its input; remote files are checked when they are read.
 
     Args:
       patterns: value of --input_file.
       outputs: files that the program is going to write.
 
     Raises:
-      UserError: a file is both.
+      UserError: a file is both read and written.
     """
     if "://" not in patterns:
         expand_paths(patterns, not_among=outputs)
@@ -93,7 +93,7 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
       "books/*.txt,wiki" -> ["books/emma.txt", "books/ulysses.txt", "wiki/AA/wiki_00", ...]
 
     Args:
-      patterns: files, globs and folders (searched through, hidden files left out), separated by commas.
+      patterns: files, globs and folders, separated by commas; subfolders are searched, hidden files left out.
       not_among: files that the program is going to write.
 
     Raises:
@@ -112,7 +112,7 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
 
 
 def _expand_local(pattern: str) -> list[str]:
-    # A file whose name holds [ or * is itself before it is a pattern.
+    # If a file's name contains [ or *, it means this file; otherwise it is a pattern.
     matches = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
     paths = []
     for match in matches:
@@ -175,10 +175,10 @@ class LineReader:
     """Reads text files line by line and counts bytes that are not UTF-8.
 
     Args:
-      invalid_utf8: what to do with them (`invalid_utf8_setting`).
+      invalid_utf8: what to do with such bytes (`invalid_utf8_setting`).
 
     Attributes:
-      num_bytes: how much was read so far.
+      num_bytes: number of bytes read so far.
     """
 
     def __init__(self, invalid_utf8: str):
@@ -216,7 +216,7 @@ class LineReader:
                 self._first_invalid.setdefault(path, where)
             position += len(line)
             self.num_bytes += len(line)
-            # A file that will be refused is still read to its end, to count for the message.
+            # A file that will be refused is still read to its end, because the message counts the invalid places.
             refused = self._invalid_utf8 == "error" and path in self._num_invalid
             if text is not None and not refused:
                 yield text.rstrip("\r\n")
@@ -227,21 +227,21 @@ class LineReader:
         return f"{path}: not UTF-8 at {places} at {self._first_invalid[path]}"
 
     def report(self) -> list[str]:
-        """One line for every file that held bytes which are not UTF-8: how many, the first, what was done."""
+        """One line for every file with bytes that are not UTF-8: how many places, the first one, and what was done."""
         done = {"replace": "replaced", "windows_1252": "read as Windows-1252"}
         action = done.get(self._invalid_utf8, "lines left out")
         return [f"{self._describe(path)}: {action}" for path in self._num_invalid]
 
 
 def check_first_line(line: bytes, path: str) -> None:
-    """Checks that a file is no UTF-16, and that its lines end in LF or CR LF.
+    """Checks that a file is not UTF-16, and that its lines end in LF or CR LF.
 
     Args:
-      line: the first of the file, with its end.
-      path: of the file, for the message.
+      line: the first line of the file, with its line end.
+      path: the file, for the message.
 
     Raises:
-      UserError: it is in another form.
+      UserError: it has another form.
     """
     if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise UserError(f"{path}: is UTF-16; save it as UTF-8")
@@ -250,23 +250,23 @@ def check_first_line(line: bytes, path: str) -> None:
 
 
 def decode_invalid(line: bytes, invalid_utf8: str) -> str | None:
-    """A line that is not UTF-8, read as `invalid_utf8_setting` says; None if it is left out."""
+    """Decodes a line that is not UTF-8 as `invalid_utf8` says; None if the line is left out."""
     encoding = {"replace": "utf-8", "windows_1252": "windows-1252"}.get(invalid_utf8)
     return line.decode(encoding, errors="replace") if encoding else None
 
 
 class OutputFile:
-    """A file that appears under its name only when it is whole.
+    """A file that appears under its name only when it is complete.
 
-    If the `with` block raises an exception, a file that had the name before stays (`files.staged`).
+    If the `with` block raises an exception, an existing file of this name is kept (`files.staged`).
 
     Args:
-      path: its name; the folder is created if there is none.
-      within: where it is written until it is whole, on the same file system; the folder of `path` if empty.
+      path: its name; its folder is created if it does not exist.
+      within: folder in which it is written, on the same file system; empty for the folder of `path`.
 
     Attributes:
-      num_bytes: how much was written so far.
-      sha256: of what was written so far, an object of hashlib.
+      num_bytes: number of bytes written so far.
+      sha256: hash of the bytes written so far, an object of hashlib.
     """
 
     def __init__(self, path: str, *, within: str = ""):
@@ -329,7 +329,7 @@ class Count:
 
 
 class CorpusWriter:
-    """Writes documents as sentences, to the corpus or to its held-out part; made by `corpus_writer`.
+    """Writes documents as sentences, to the corpus or to its held-out part; `corpus_writer` makes it.
 
     Attributes:
       training: amount of text in --output_file.
@@ -339,7 +339,7 @@ class CorpusWriter:
     def __init__(
         self, settings: CorpusSettings, training_file: OutputFile, held_out_file: OutputFile | None
     ):
-        """Takes open files; `held_out_file` is None if nothing is held out."""
+        """Stores open files; `held_out_file` is None if nothing is held out."""
         self._settings = settings
         self._files = (training_file, held_out_file)
         self.training, self.held_out = Count(), Count()
@@ -348,8 +348,8 @@ class CorpusWriter:
         """Appends one document.
 
         Args:
-          key: decides whether it is held out; documents with equal keys go to the same file.
-          sentences: of at least one character and without line ends, in order.
+          key: decides whether the document is held out; documents with equal keys go to the same file.
+          sentences: the sentences in order, each with at least one character and without line ends.
         """
         # The same documents are held out on every machine and in every order.
         seeded_key = f"{self._settings.random_seed}\n{key}".encode("utf-8", "surrogatepass")
@@ -381,7 +381,7 @@ class CorpusWriter:
             )
 
     def summary(self) -> str:
-        """What was written where, in one line."""
+        """One line that says how much was written to which file."""
         text = f"{self.training} in {self._settings.output_file}"
         if self._settings.eval_fraction:
             text += f"; held out {self.held_out} in {self._settings.eval_output_file}"
@@ -393,7 +393,7 @@ class CorpusWriter:
 
 @contextlib.contextmanager
 def corpus_writer(settings: CorpusSettings) -> Iterator[CorpusWriter]:
-    """A writer whose files appear when the `with` block ends without error.
+    """A writer whose files appear when the `with` block ends without an error.
 
     Raises:
       UserError: a file cannot be written, or would be empty.
@@ -406,7 +406,7 @@ def corpus_writer(settings: CorpusSettings) -> Iterator[CorpusWriter]:
 
 
 def show_progress(description: str, total: int, unit: str, *, first: int = 0) -> Progress:
-    """Progress as the programs of this folder show it: in a log, a line on standard error every ten seconds."""
+    """Progress for the programs of this folder: a log gets a line on standard error every ten seconds."""
     shown = {"seconds_between_lines": 10, "file": sys.stderr}
     return Progress(description, total, first=first, unit=unit, **shown)
 

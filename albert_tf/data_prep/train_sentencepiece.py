@@ -2,11 +2,11 @@
 
     albert-tf data train_sentencepiece --input_file=corpus.txt --output_prefix=30k-clean
 
-Writes `<prefix>.model` and `<prefix>.vocab`. Every setting is that of the released 30k-clean.model, as its
-trainer_spec and normalizer_spec record it.
+The program writes `<prefix>.model` and `<prefix>.vocab`. All settings are those of the released 30k-clean.model, as
+recorded in its trainer_spec and normalizer_spec.
 
-The corpus is read once, from this machine or from a remote file system. Only the sentences drawn are in memory
-(`--input_sentence_size`; 10 million of 130 bytes are about 2 GB), and pass to the trainer one by one.
+The corpus is read once, from this machine or from a remote file system. Only the sampled sentences are in memory
+(`--input_sentence_size`; 10 million of 130 bytes are about 2 GB). They are passed to the trainer one by one.
 """
 
 import array
@@ -39,9 +39,9 @@ CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
 USER_DEFINED_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 FIRST_TOKENS = META_TOKENS + CONTROL_SYMBOLS + USER_DEFINED_SYMBOLS
 
-# The trainer leaves out longer sentences; this is its default and the released model's value.
+# The trainer leaves out longer sentences; this limit is its default and the released model's value.
 MAX_SENTENCE_BYTES = 4192
-# The trainer adds up its counts thread by thread: a fixed number gives the same result on every machine.
+# The trainer adds up its counts by thread: a fixed number of threads gives the same result on every machine.
 NUM_THREADS = 16
 
 SHOWN_BYTES = 1 << 20  # read between two updates of the progress bar
@@ -60,7 +60,7 @@ class TrainSettings(TextSettings):
         input_path=True,
     )
     output_prefix: str = setting(
-        "", "The files written are this and .model, this and .vocab.", required=True
+        "", "Path of the written files without their suffixes .model and .vocab.", required=True
     )
     vocab_size: int = setting(30000, "Number of tokens.", minimum=len(FIRST_TOKENS) + 1)
     character_coverage: float = setting(
@@ -71,12 +71,12 @@ class TrainSettings(TextSettings):
     )
     input_sentence_size: int = setting(
         10_000_000,
-        "Sentences to train on, drawn at random from a larger corpus.",
+        "Sentences to train on, sampled at random if the corpus is larger.",
         minimum=1,
         maximum=LARGEST_INT64,
     )
     random_seed: int = setting(
-        12345, "Seed of the draw of sentences.", minimum=0, maximum=LARGEST_SEED
+        12345, "Seed of the sampling of sentences.", minimum=0, maximum=LARGEST_SEED
     )
     invalid_utf8: str = text_files.invalid_utf8_setting()
     verbose: bool = setting(False, "Whether to show the log of SentencePiece.")
@@ -120,10 +120,10 @@ def main(settings: TrainSettings) -> None:
 
 
 class Sample(NamedTuple):
-    """Some items of a stream.
+    """A sample of the items of a stream.
 
     Fields:
-      items: those drawn, in the stream's order; None for a sentence that the trainer would leave out.
+      items: the sampled items, in the stream's order; None for a sentence that the trainer would leave out.
       num_items: number of items in the stream.
     """
 
@@ -152,7 +152,7 @@ def _read_sentences(
             if reader.num_bytes > shown + SHOWN_BYTES:
                 shown = reader.num_bytes
                 progress.update(shown)
-            # Long lines would take much memory if they are drawn.
+            # Long lines would take much memory if they were sampled.
             if len(line) > MAX_SENTENCE_BYTES:
                 line = _clean(line, settings)
             if line is None or line and not line.isspace():
@@ -160,16 +160,16 @@ def _read_sentences(
 
 
 def draw(items: Iterable[str | None], *, num_drawn: int, seed: int) -> Sample:
-    """Draws items from a stream of unknown length, each subset of the size wanted as likely as any other.
+    """Samples items from a stream of unknown length; every subset of the requested size is equally likely.
 
-    Each item gets a random number, and the `num_drawn` items with the least numbers are kept: the reservoir. Instead of
-    a number for each item, the number of items is drawn that are skipped until an item replaces the item with the
-    largest number in the reservoir.
+    Each item gets a random number, and the `num_drawn` items with the smallest numbers are kept in the reservoir.
+    Instead of drawing a number for each item, the function draws how many items are skipped until one replaces the item
+    with the largest number in the reservoir.
 
     Args:
-      items: the stream; no more than the items drawn are held in memory.
-      num_drawn: number of items to draw; a shorter stream gives all.
-      seed: equal seeds draw equal items.
+      items: the stream; only the sampled items are held in memory.
+      num_drawn: size of the sample; all items are returned if the stream is shorter.
+      seed: equal seeds give equal samples.
 
     Source: Li, Reservoir-sampling algorithms of time complexity O(n(1 + log(N/n))), ACM Transactions on Mathematical
       Software 20, 1994, algorithm L.
@@ -177,7 +177,7 @@ def draw(items: Iterable[str | None], *, num_drawn: int, seed: int) -> Sample:
     generator = random.Random(seed)
     reservoir, places = [], array.array("q")
     index, log_largest = -1, 0.0
-    next_index = num_drawn - 1  # with which the reservoir is full
+    next_index = num_drawn - 1  # the item with which the reservoir is full
     for index, item in enumerate(items):
         if index < num_drawn:
             reservoir.append(item)
@@ -187,7 +187,8 @@ def draw(items: Iterable[str | None], *, num_drawn: int, seed: int) -> Sample:
             reservoir[slot], places[slot] = item, index
         if index == next_index:
             log_largest -= generator.expovariate(1.0) / num_drawn
-            chance = -math.expm1(log_largest)  # that an item's number is not below the largest
+            # Probability that an item's number is not below the largest.
+            chance = -math.expm1(log_largest)
             next_index += 1 + int(-generator.expovariate(1.0) / math.log(chance))
     return Sample([reservoir[slot] for slot in np.argsort(places)], index + 1)
 
@@ -195,7 +196,7 @@ def draw(items: Iterable[str | None], *, num_drawn: int, seed: int) -> Sample:
 def _cleaned(
     sentences: list[str | None], settings: TrainSettings, progress: Progress, counts: Counter
 ) -> Iterator[str]:
-    """Cleans sentences and removes them from the list: the trainer keeps its own copies."""
+    """Cleans sentences and removes them from the list, because the trainer keeps its own copies."""
     sentences.reverse()
     while sentences:
         sentence = sentences.pop()
@@ -207,7 +208,7 @@ def _cleaned(
 
 
 def _clean(sentence: str, settings: TrainSettings) -> str | None:
-    """The trainer's text for a sentence; None if the trainer would leave it out."""
+    """A sentence as the trainer gets it; None if the trainer would leave it out."""
     text = clean_text(sentence, **settings.cleaning)
     return text if len(text.encode()) <= MAX_SENTENCE_BYTES else None
 
@@ -223,7 +224,7 @@ def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:
       The bytes of a SentencePiece model file.
 
     Raises:
-      UserError: the corpus is too small for so many tokens, or has more characters than the vocabulary has room for.
+      UserError: the corpus is too small for this vocabulary size, or has more characters than the vocabulary can hold.
 
     Source: README.md of the original ("SentencePiece"); trainer_spec and normalizer_spec of 30k-clean.model.
     """
@@ -242,7 +243,7 @@ def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:
             eos_id=-1,
             control_symbols=list(CONTROL_SYMBOLS),
             user_defined_symbols=list(USER_DEFINED_SYMBOLS),
-            # The following are the trainer's current defaults; a later version may have others.
+            # These are the trainer's current defaults; they are given because a later version may have others.
             normalization_rule_name="nmt_nfkc",
             add_dummy_prefix=True,
             remove_extra_whitespaces=True,
@@ -257,7 +258,7 @@ def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:
             shrinking_factor=0.75,
             num_sub_iterations=2,
             num_threads=NUM_THREADS,
-            # The sentences were drawn before.
+            # The sentences are already sampled.
             input_sentence_size=0,
             shuffle_input_sentence=False,
             minloglevel=CHATTY if settings.verbose else SILENT,
@@ -270,7 +271,7 @@ def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:
 
 
 def _remember_error(sentences: Iterator[str], errors: list[Exception]) -> Iterator[str]:
-    """Keeps an error of the iterator, because the trainer raises another error with its text."""
+    """Keeps an error of the iterator, because the trainer raises another error that contains its text."""
     try:
         yield from sentences
     except Exception as error:
@@ -279,7 +280,7 @@ def _remember_error(sentences: Iterator[str], errors: list[Exception]) -> Iterat
 
 
 def _explain(message: str, settings: TrainSettings) -> UserError:
-    """The trainer's error as one line that names the flag."""
+    """Converts the trainer's error to one line that names the flag."""
     wanted = f"--vocab_size={settings.vocab_size}"
     if match := re.search(r"too high \(\d+\).*?<= (\d+)", message, re.DOTALL):
         return UserError(
@@ -295,7 +296,7 @@ def _explain(message: str, settings: TrainSettings) -> UserError:
 
 
 def vocabulary_text(model_proto: bytes) -> str:
-    """The vocabulary of a model as in SentencePiece's `.vocab` files: a line "token<tab>score" each."""
+    """The vocabulary of a model as in SentencePiece's `.vocab` files: one line "token<tab>score" per token."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model_proto)
     ids = range(processor.get_piece_size())
     return "".join(f"{processor.id_to_piece(id)}\t{processor.get_score(id):g}\n" for id in ids)

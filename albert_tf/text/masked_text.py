@@ -1,4 +1,4 @@
-"""Text that contains "[MASK]" as a mask -> token ids. Everywhere else, "[MASK]" in a text is text."""
+"""Text that contains "[MASK]" as a mask -> token ids. All other functions treat "[MASK]" as ordinary text."""
 
 import re
 
@@ -13,9 +13,9 @@ _BEGINS_WITH_SPACE = re.compile(r"\s")
 def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
     """The ids of a text, with the mask's id in place of each "[MASK]".
 
-    The parts between masks are tokenized separately. A part that follows a mask without white space continues the
-    word: its first token is replaced by the same token without marker, if the vocabulary has it. WordPiece marks the
-    tokens within words instead, and keeps its tokens.
+    The parts between masks are tokenized separately. If no white space separates a part from the mask before it, the
+    part continues a word: its first token is replaced by the same token without marker, if the vocabulary has it.
+    WordPiece tokens are kept, because WordPiece marks the tokens within words instead.
 
     Example:
       "a [MASK]." -> "▁a" [MASK] "."
@@ -32,6 +32,6 @@ def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def ids_within_word(tokenizer: Tokenizer) -> np.ndarray:
-    """For every token the token that it is within a word, int32 [V]; -1 for the marker alone."""
+    """For every token, the id of the same text within a word, int32 [V]; -1 for the marker alone."""
     ids = range(tokenizer.vocab_size)
     return np.array([tokenizer.id_within_word(id) for id in ids], np.int32)

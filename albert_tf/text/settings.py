@@ -33,14 +33,14 @@ class VocabularySettings(Settings):
 
     @property
     def vocabulary_file(self) -> str:
-        """The file that is given, "" if none is; what it holds says which kind it is."""
+        """The file that is given, "" if none is; its content tells which kind it is."""
         return self.spm_model_file or self.vocab_file
 
     def require_vocabulary(self, reason: str = "") -> None:
         """Raises a UserError if no file is given.
 
         Args:
-          reason: why one is needed, after "is required".
+          reason: why a file is needed; follows "is required" in the message.
         """
         if not self.vocabulary_file:
             self.refuse("spm_model_file", f"or --vocab_file is required{reason}")
@@ -48,7 +48,7 @@ class VocabularySettings(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextSettings(Settings):
-    """What is done to text before it is tokenized."""
+    """How text is cleaned before it is tokenized."""
 
     do_lower_case: bool = setting(
         True, "Whether text is lower-cased; false for a cased model.", of_model="fixed"

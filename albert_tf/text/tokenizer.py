@@ -1,10 +1,10 @@
 """Text -> token ids, with offsets into the original text.
 
-    Tokenizer                what every program uses of a vocabulary, of either kind
+    Tokenizer                a vocabulary of either kind, as every program uses it
     SentencePieceTokenizer   the same ids as the original's `preprocess_text` and `encode_ids`
     WordPieceTokenizer       the same ids as the original's `FullTokenizer` with a vocab.txt
-    clean_text               white space, compatibility forms, accents, case, for SentencePiece
-    clean_with_origins       the same, and where each character comes from
+    clean_text               white space, compatibility forms, accents and case, for SentencePiece
+    clean_with_origins       the same, with the origin of each character
 
 `serving/in_graph/tokenizer.py` has the same steps as TensorFlow operations, for exported models, and
 `albert_tf/data_prep/pretraining/line_tokenizer.py` as compiled tables of words, for data preparation.
@@ -33,17 +33,18 @@ from albert_tf.text import wordpiece
 MARKER = "▁"  # U+2581: SentencePiece writes it for the space before a word
 NO_BYTE_FALLBACK = "offsets in an export need a SentencePiece model trained without byte_fallback"
 WORD_START_RULES = ("original", "marker")
-_WORD = re.compile(r"\S+")  # splits where str.split() does
+_WORD = re.compile(r"\S+")  # matches the words of str.split()
 _NOT_ASCII = re.compile("[^\x00-\x7f]+")
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
+# Half a character: JSON can contain it, UTF-8 cannot encode it.
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _ENGLISH_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
-_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')  # the original's: no ' < = >
+_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')  # as in the original: without ' < = >
 
 
 def clean_text(text: str, *, do_lower_case: bool, keep_accents: bool = False) -> str:
-    """Collapses white space, decomposes compatibility forms, removes accents and, if asked to, lowers the case.
+    """Collapses white space, decomposes compatibility forms, removes accents and optionally lower-cases the text.
 
-    White space comes first, so that spaces that the decomposition makes ("´" is a space and an accent) stay.
+    White space comes first, so spaces that the decomposition makes ("´" becomes a space and an accent) stay.
 
     Example:
       " Ｃａｆé \\t ﬁn" -> "cafe fin"
@@ -59,7 +60,7 @@ def clean_text(text: str, *, do_lower_case: bool, keep_accents: bool = False) ->
     Raises:
       TypeError: `text` is not a str.
 
-    Source: tokenization.py:33-50 (`preprocess_text`); `keep_accents` is that of XLNet and of transformers.
+    Source: tokenization.py:33-50 (`preprocess_text`); `keep_accents` exists in XLNet and transformers.
     """
     check_text(text)
     text = " ".join(text.split())
@@ -79,9 +80,9 @@ def check_text(text: str) -> None:
 def clean_with_origins(
     text: str, *, do_lower_case: bool, keep_accents: bool = False
 ) -> tuple[str, list[tuple[int, int]]]:
-    """`clean_text`, and the (start, end) in `text` that each character of the result comes from.
+    """`clean_text`, with the (start, end) in `text` that each character of the result comes from.
 
-    A character that leaves no trace, as an accent, belongs to the character before it.
+    A character that is removed, such as an accent, belongs to the character before it.
     """
     cleaned = clean_text(text, do_lower_case=do_lower_case, keep_accents=keep_accents)
     origins: list[tuple[int, int]] = []
@@ -100,7 +101,7 @@ def clean_with_origins(
 
 
 def _base_form(text: str) -> str:
-    """The compatibility form without accents: of a text, that of its characters one after the other."""
+    """The compatibility form without accents; of a text, it is that of its characters one after the other."""
     decomposed = unicodedata.normalize("NFKD", text)
     combining = unicodedata.combining
     return _NOT_ASCII.sub(
@@ -111,7 +112,7 @@ def _base_form(text: str) -> str:
 @functools.cache
 def _cleaned_length(char: str, do_lower_case: bool, keep_accents: bool) -> int:
     char = char if keep_accents else _base_form(char)
-    return len(char.lower() if do_lower_case else char)  # "İ" has two characters in lower case
+    return len(char.lower() if do_lower_case else char)  # "İ" in lower case is two characters
 
 
 def is_word_start(token: str) -> bool:
@@ -120,21 +121,21 @@ def is_word_start(token: str) -> bool:
     A token continues a word only if it has no marker and consists of English letters and punctuation other
     than "'", "<", "=" and ">". So every unmarked digit starts a word, and so does a single punctuation mark.
 
-    Source: create_pretraining_data.py:393-407 (`_is_start_piece_sp`). It lists "€" and "£" too, as bytes that
-    equal no token in Python 3; they start a word because they are not English letters.
+    Source: create_pretraining_data.py:393-407 (`_is_start_piece_sp`). The original also lists "€" and "£" as bytes,
+    which equal no token in Python 3; here they start a word because they are not English letters.
     """
     continues_word = all(char.lower() in _ENGLISH_LETTERS | _PUNCTUATION for char in token)
     return token.startswith((MARKER, "<")) or token in _PUNCTUATION or not continues_word
 
 
 class Tokenizer(abc.ABC):
-    """A vocabulary as every program uses it: text -> token ids, and back.
+    """A vocabulary of either kind, as every program uses it: text -> token ids, and back.
 
     Args:
       content: the bytes of the vocabulary's file.
       do_lower_case: whether to lower-case text; false for a cased model.
       keep_accents: whether to keep accents, which the original removes.
-      source: what error messages call the file.
+      source: name of the file in error messages.
 
     Attributes:
       content: the bytes of the vocabulary's file.
@@ -146,7 +147,7 @@ class Tokenizer(abc.ABC):
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
 
     Raises:
-      UserError: the bytes are no vocabulary of this kind, or a special token is missing.
+      UserError: the bytes are not a vocabulary of this kind, or a special token is missing.
     """
 
     file_name: ClassVar[str]
@@ -177,7 +178,7 @@ class Tokenizer(abc.ABC):
 
     @property
     def cleaning(self) -> dict[str, bool]:
-        """`do_lower_case` and `keep_accents`: what is done to text, besides the vocabulary."""
+        """The arguments `do_lower_case` and `keep_accents`, which say how text is cleaned."""
         return {"do_lower_case": self.do_lower_case, "keep_accents": self.keep_accents}
 
     @staticmethod
@@ -190,16 +191,16 @@ class Tokenizer(abc.ABC):
     def from_pretrained(cls, path: AnyPath, *, do_lower_case: bool | None = None) -> "Tokenizer":
         """The vocabulary of a model, with the case that the model was trained with.
 
-        The model is read and checked, too, as by `load_pretrained`.
+        The model is also read and checked, as by `load_pretrained`.
 
         Args:
           path: the model, in any layout that `load_pretrained` takes.
-          do_lower_case: whether to lower-case text; None takes what the model's folder says, true if it says nothing.
+          do_lower_case: whether to lower-case text; None uses the value in the model's folder, or true if it has none.
 
         Raises:
           UserError: there is no such model, no vocabulary came with it, or the vocabulary is not the model's.
         """
-        # Referred to by name, because the packages that read models build on this one.
+        # Imported by name, because the packages that read models build on this one.
         load = pkgutil.resolve_name("albert_tf.serving.predictors:load_tokenizer")
         return load(path, do_lower_case)
 
@@ -216,7 +217,7 @@ class Tokenizer(abc.ABC):
           keep_accents: whether to keep accents, which the original removes.
 
         Raises:
-          UserError: the file cannot be read, is no vocabulary, or lacks a special token.
+          UserError: the file cannot be read, is not a vocabulary, or lacks a special token.
         """
         path = str(path)
         return cls.from_bytes(
@@ -253,16 +254,16 @@ class Tokenizer(abc.ABC):
         Example, of a SentencePiece model:
           "Ｃafé, 1999," -> "▁cafe" "," "▁1999" "," at (0, 4), (4, 5), (6, 10), (10, 11)
 
-        Spans neither begin nor end in white space. A token without text (the marker alone) has an empty span,
-        where the next token's text begins. Characters that leave no trace in any token (accents, zero-width
-        characters) belong to the character before. All tokens of a single character ("½" is "1", "⁄" and "2"; or
-        the bytes of a model trained with byte_fallback) have that character's span.
+        Spans neither begin nor end in white space. A token without text (the marker alone) has an empty span where the
+        next token's text begins. Characters that are in no token (accents, zero-width characters) belong to the
+        character before them. If one character has several tokens ("½" becomes "1", "⁄" and "2", or the bytes of a
+        model trained with byte_fallback), each of them has that character's span.
 
         Args:
           text: the text as the user wrote it, before any cleaning.
 
         Returns:
-          ids, equal to `encode(text)`, and as many (start, end) with `text[start:end]` the token's text.
+          ids, equal to `encode(text)`, and for each id its (start, end); `text[start:end]` is the token's text.
 
         Raises:
           TypeError: `text` is not a str.
@@ -292,9 +293,9 @@ class Tokenizer(abc.ABC):
         """Which tokens start a word, for whole-word and n-gram masking.
 
         Args:
-          rule: `original` is `is_word_start`, for English; `marker` selects tokens that begin with the
-            marker, for languages in which the original's rule makes every token a word. In WordPiece, both select the
-            tokens that do not begin with "##".
+          rule: `original` is `is_word_start`, for English; `marker` selects tokens that begin with the marker, for
+            languages in which the original's rule makes every token a word. In WordPiece, both select the tokens that
+            do not begin with "##".
 
         Returns:
           bool [V].
@@ -307,7 +308,7 @@ class Tokenizer(abc.ABC):
         return np.array([self._is_word_start(token, rule) for token in self.vocabulary()])
 
     def id_within_word(self, id: int) -> int:
-        """The token that a token is within a word, for text after a mask; -1 for one without text."""
+        """The id of a token's text within a word, for text after a mask; -1 for a token without text."""
         return id
 
     @abc.abstractmethod
@@ -320,7 +321,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def clean(self, text: str) -> str:
-        """What is done to a text before any of it is looked up in the vocabulary and joined with other texts.
+        """Cleans a text, before its tokens are looked up in the vocabulary or it is joined with other texts.
 
         Raises:
           TypeError: `text` is not a str.
@@ -332,7 +333,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _encode_with_lengths(self, text: str) -> tuple[list[int], list[int], list[tuple[int, int]]]:
-        """Ids, how many visible characters each token has, and the span of each of these characters."""
+        """Ids, the number of visible characters of each token, and the span of each of these characters."""
 
     @abc.abstractmethod
     def _decode(self, ids: list[int]) -> str:
@@ -358,7 +359,7 @@ class SentencePieceTokenizer(Tokenizer):
     ("▁1999" ","), so that a number has the same token with and without a comma.
 
     Attributes:
-      unknown_may_end_in_comma: whether the digit-comma rule depends on the texts of unknown tokens.
+      unknown_may_end_in_comma: whether the digit-comma rule can apply to unknown tokens.
     """
 
     file_name = "spiece.model"
@@ -382,7 +383,7 @@ class SentencePieceTokenizer(Tokenizer):
         self.sep_id = self._special_id("[SEP]", source)
         self.mask_id = self._special_id("[MASK]", source)
 
-        # The digit-comma rule's tokens in place of a token of the vocabulary depend on that token alone.
+        # What the digit-comma rule puts in place of a token of the vocabulary depends on that token only.
         self._split_tokens = {
             id: self._split_digit_comma(token)
             for id, token in enumerate(self.vocabulary())
@@ -416,7 +417,7 @@ class SentencePieceTokenizer(Tokenizer):
         return clean_text(text, **self.cleaning)
 
     def normalize(self, cleaned: str) -> str:
-        """A cleaned text after the model's own normalisation; the marker stands for spaces."""
+        """A cleaned text after the model's own normalisation; spaces are markers."""
         return self._processor.normalize(cleaned)
 
     def _is_word_start(self, token: str, rule: str) -> bool:
@@ -425,7 +426,7 @@ class SentencePieceTokenizer(Tokenizer):
         return is_word_start(token) if rule == "original" else token.startswith(MARKER)
 
     def replacement_table(self) -> "Replacements":
-        """The tokens that the digit-comma rule puts in place of every token: for most the token itself."""
+        """The tokens by which the digit-comma rule replaces each token; most tokens are replaced by themselves."""
         ids = [self._replacements.get(id, [id]) for id in range(self.vocab_size)]
         tokens = [self._split_tokens.get(id, [token]) for id, token in enumerate(self.vocabulary())]
         return Replacements(
@@ -475,9 +476,9 @@ class SentencePieceTokenizer(Tokenizer):
     def _split_digit_comma(self, token: str) -> list[str]:
         """The tokens in place of a token that ends in a digit and a comma.
 
-        Encoding its number again puts a marker in front, which is removed if the token had none. (The original
-        means to do that as well, but compares with the marker's bytes, which nothing equals in Python 3. The
-        released vocabulary has no such token.)
+        Encoding its number again puts a marker in front, which is removed if the token had none. (The original intends
+        this too, but compares with the marker's bytes, which equal nothing in Python 3. The released vocabulary has no
+        such token.)
         """
         parts = self._processor.encode(token[:-1].replace(MARKER, ""), out_type=str)
         if parts and parts[0].startswith(MARKER) and not token.startswith(MARKER):
@@ -490,7 +491,7 @@ class SentencePieceTokenizer(Tokenizer):
         """Spans in the original text of the characters of all tokens, without markers.
 
         The model normalises the cleaned text further. Its offsets lead from its output to the cleaned text; `origins`
-        lead from there to the original.
+        lead from the cleaned text to the original.
         """
         normalized, starts = self._processor.normalize(cleaned, with_offsets=True)
         spans = []
@@ -533,7 +534,7 @@ def _ends_in_digit_comma(token: str) -> bool:
 
 
 def _load_processor(model_proto: bytes, source: str) -> sentencepiece.SentencePieceProcessor:
-    # SentencePiece takes empty bytes for "load later".
+    # For SentencePiece, empty bytes mean "load later".
     try:
         if model_proto:
             return sentencepiece.SentencePieceProcessor(model_proto=model_proto)
@@ -548,7 +549,7 @@ class WordPieceTokenizer(Tokenizer):
     """The vocab.txt of a BERT or of a Chinese ALBERT, with the words of the original's `BasicTokenizer`.
 
     Attributes:
-      token_lengths: characters of each token, int64 [V]; an unknown token stands for a whole word.
+      token_lengths: characters of each token, int64 [V]; an unknown token replaces a whole word.
     """
 
     file_name = "vocab.txt"
@@ -568,7 +569,7 @@ class WordPieceTokenizer(Tokenizer):
         self.mask_id = self._special_id("[MASK]", source)
 
     def __reduce__(self):
-        # The words that have occurred are not sent to other processes.
+        # The cache of words is not sent to other processes.
         return _wordpiece_tokenizer, (self.content, self.cleaning)
 
     def id_to_piece(self, id: int) -> str:

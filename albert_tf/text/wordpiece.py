@@ -1,9 +1,9 @@
-"""WordPiece, the tokenization of BERT and of the released Chinese models: words, and the tokens that make them up.
+"""WordPiece, the tokenization of BERT and of the released Chinese models: text -> words -> tokens.
 
     read_tokens          the tokens of a vocab.txt
-    split_words          a text whose words, Chinese characters and punctuation marks have spaces between them
-    split_with_origins   the same, and where each character comes from
-    WordPieces           the longest tokens that make up a word
+    split_words          puts spaces between words, Chinese characters and punctuation marks
+    split_with_origins   the same, with the origin of each character
+    WordPieces           the longest tokens that together are a word
 
 Source: tokenization.py of the original (`load_vocab`, `BasicTokenizer`, `WordpieceTokenizer`).
 """
@@ -16,7 +16,7 @@ from albert_tf.core.errors import UserError
 
 CONTINUES_WORD = "##"  # begins a token that continues a word
 UNKNOWN = "[UNK]"
-MOST_CHARACTERS = 200  # of a word; a longer word is unknown
+MOST_CHARACTERS = 200  # in a word; a longer word is unknown
 _MOST_CACHED_WORDS = 1 << 18
 
 CHINESE = (
@@ -34,13 +34,13 @@ def is_wordpiece(content: bytes) -> bool:
 
 
 def read_tokens(content: bytes, source: str) -> list[str]:
-    r"""The tokens of a vocabulary by id: the first word of each line; of equal tokens, the first counts.
+    r"""The tokens of a vocabulary by id: the first word of each line; if a token occurs twice, its first line counts.
 
     Lines end at "\n" alone: the released Chinese vocabulary has a token U+2028, a line separator.
 
     Args:
       content: of the file, UTF-8.
-      source: what error messages call it.
+      source: its name in error messages.
 
     Raises:
       UserError: it is not UTF-8.
@@ -70,23 +70,23 @@ def is_space(char: str) -> bool:
 
 
 def is_chinese(char: str) -> bool:
-    """Whether a character is a word of its own: an ideograph, not a character of Japanese or Korean alone."""
+    """Whether a character is a word of its own: an ideograph, but not a character used only in Japanese or Korean."""
     code = ord(char)
     return code >= 0x3400 and any(first <= code <= last for first, last in CHINESE)
 
 
 def is_accent(char: str) -> bool:
-    """Whether a character is removed with the accents."""
+    """Whether a character is removed together with accents."""
     return unicodedata.category(char) == "Mn"
 
 
 def is_punctuation(char: str) -> bool:
-    """Whether a character is a punctuation mark, a word of its own; of ASCII, all that is no letter and no digit."""
+    """Whether a character is a punctuation mark, which is a word of its own; in ASCII: no letter, no digit."""
     return char in _ASCII_PUNCTUATION or unicodedata.category(char).startswith("P")
 
 
 class _Table(dict):
-    """A table for `str.translate` that is filled as characters occur."""
+    """A table for `str.translate` that adds a character when it first occurs."""
 
     def __init__(self, replacement: Callable[[str], str]):
         super().__init__()
@@ -114,7 +114,7 @@ _WITHOUT_ACCENTS = _Table(lambda char: "" if is_accent(char) else _separated(cha
 
 
 def split_words(text: str, *, do_lower_case: bool, keep_accents: bool = False) -> str:
-    """A text whose `split()` are its words.
+    """Separates the words of a text by spaces, so that `split()` returns them.
 
     Example:
       "It's 中文, Café" -> "it ' s  中  文  ,  cafe"
@@ -135,9 +135,9 @@ def split_words(text: str, *, do_lower_case: bool, keep_accents: bool = False) -
 def split_with_origins(
     text: str, *, do_lower_case: bool, keep_accents: bool = False
 ) -> tuple[str, list[tuple[int, int]]]:
-    """`split_words`, and the (start, end) in `text` that each character of the result comes from.
+    """`split_words`, with the (start, end) in `text` that each character of the result comes from.
 
-    A character that leaves no trace, as an accent or a control character, belongs to the character before it.
+    A character that is removed, such as an accent or a control character, belongs to the character before it.
     """
     split = split_words(text, do_lower_case=do_lower_case, keep_accents=keep_accents)
     starts, ends, lengths = [], [], []
@@ -163,12 +163,12 @@ def _split_length(char: str, do_lower_case: bool, keep_accents: bool) -> int:
 
 
 class WordPieces(dict):
-    """The ids of each word: the longest token of the vocabulary that begins it, then that of the rest, and so on.
+    """The ids of each word: the longest token that begins it, then the longest token that begins the rest, and so on.
 
-    It is a table that is filled as words occur.
+    It is a table that adds a word when it first occurs.
 
     Args:
-      tokens: of the vocabulary, by id.
+      tokens: the vocabulary, by id.
     """
 
     def __init__(self, tokens: Sequence[str]):

@@ -1,7 +1,7 @@
 """Files on Apache Beam's file systems: paths of this machine, gs://, s3://, hdfs:// and others.
 
-Here are the functions of `text_files.py` and `record_folder.py` for all of them. They use the same names in the same
-folder, so that either engine can resume a run of the other.
+The functions are those of `text_files.py` and `record_folder.py`, for all of these file systems. They use the same
+names in the same folder, so either engine can resume a run of the other.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ DELETE_FILES = 1000  # in one call
 
 
 def open_file(path: str) -> BinaryIO:
-    """Opens a file for reading bytes; a name such as x.gz does not decompress them.
+    """Opens a file for reading bytes; a file such as x.gz is not decompressed.
 
     Raises:
       OSError: it cannot be opened.
@@ -49,8 +49,8 @@ def read_bytes(path: str) -> bytes:
 def expand_inputs(patterns: str) -> list[InputFile]:
     """The files that --input_file names, in a fixed order, each once.
 
-    For paths of this machine see `text_files.expand_paths`. A remote folder stands for all files below it except hidden
-    ones, in the order of `text_files.expand_paths` for a copy of it on this machine. A remote glob matches files.
+    For paths of this machine see `text_files.expand_paths`. A remote folder means all files below it except hidden
+    ones, in the order that `text_files.expand_paths` would give a local copy of it. A remote glob matches files.
 
     Raises:
       UserError: a pattern matches no file.
@@ -80,7 +80,7 @@ def _expand_remote(pattern: str) -> list[InputFile]:
 
 
 def _in_walk_order(files: Sequence[Any], folder: str) -> list[Any]:
-    """The files below a folder without hidden ones, each folder's before those of its subfolders."""
+    """The files below a folder without hidden ones; the files of a folder come before those of its subfolders."""
 
     def walk_order(file: Any) -> list[tuple[bool, str]]:
         *folders, name = file.path.removeprefix(folder + "/").split("/")
@@ -115,13 +115,13 @@ def _cause(error: Exception) -> str:
 class OutputFile(text_files.OutputFile):
     """A file that appears under its name only when it is complete.
 
-    It is written under another name and renamed when the `with` block ends. So if a runner gives the same task to two
-    workers, each leaves a complete file.
+    It is written under another name and renamed when the `with` block ends. If a runner gives the same task to two
+    workers, each of them therefore leaves a complete file.
     """
 
     def write(self, data: bytes) -> None:
         """Appends bytes."""
-        super().write(bytes(data))  # some file systems take nothing else
+        super().write(bytes(data))  # some file systems accept only bytes
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[BinaryIO]:
@@ -147,7 +147,7 @@ def _rename(path: str, new_path: str) -> None:
     try:
         FileSystems.rename([path], [new_path])
     except BeamIOError:
-        # hdfs:// overwrites nothing. What stands there is another worker's, and the same.
+        # hdfs:// does not overwrite. An existing file was written by another worker, with the same content.
         if not FileSystems.exists(new_path):
             raise
         _delete([path])
@@ -183,7 +183,7 @@ class BeamFileAccess(FileAccess):
         return {os.path.basename(file.path): file.size_in_bytes for file in files}
 
     def remove_partial(self, folder: str) -> None:
-        """Does nothing: other machines may still write for the run that was stopped. `remove_folder` removes all."""
+        """Does nothing: other machines may still write for the stopped run. `remove_folder` removes all files later."""
 
     def remove_folder(self, folder: str) -> None:
         """Removes a folder and the files in it."""

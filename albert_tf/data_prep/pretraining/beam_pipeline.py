@@ -1,19 +1,19 @@
-"""Text -> records, by Apache Beam on any number of machines.
+"""Text -> records, with Apache Beam on any number of machines.
 
-The functions of `build.py` tokenize the same blocks and make the same parts of them, so that shards and metadata are
-those of the local engine, byte for byte. The difference is how the blocks are found. In the local engine, a single
-process reads the whole text line by line and numbers the blocks. Here it is done in parallel:
+The functions of `build.py` tokenize the same blocks and divide them into the same parts, so shards and metadata equal
+those of the local engine, byte for byte. The two engines differ in how they find the blocks. In the local engine, a
+single process reads the whole text line by line and numbers the blocks. Here this is done in parallel:
 
 1. Workers read *ranges* of about 64 MiB of the files and note where their blank lines are.
-2. One worker reads these notes, 24 bytes a document, and decides where blocks begin and end. It
-   reads text only where a document is so long that a block is cut inside it.
+2. One worker reads these notes, 24 bytes per document, and decides where blocks begin and end. It
+   reads text only where a document is so long that a block ends inside it.
 3. Workers read, tokenize and store the blocks.
-4. The counts of all blocks decide on the parts and shards.
+4. The counts of all blocks determine the parts and shards.
 5. Workers make shards from stored blocks.
 
-The steps pass places and counts to each other; text and token ids go through files in `.unfinished`. A task that is
-given to a worker again, by the runner or when a killed run is resumed, does nothing if its file is complete. A task of
-the last step is a shard, so at most as many workers as shards can work on it.
+The steps pass positions and counts to each other; text and token ids are passed through files in `.unfinished`. A task
+may be given to a worker again, by the runner or when a killed run is resumed; it does nothing if its file is complete.
+In the last step a task is a shard, so this step can use at most as many workers as there are shards.
 """
 
 import array
@@ -77,13 +77,13 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
 
 
 def pipeline_options(settings: PretrainingDataSettings) -> PipelineOptions:
-    """The options of Beam: those that `--runner` and `--num_workers` imply, then the user's."""
+    """The options of Beam: those that `--runner` and `--num_workers` imply, followed by the user's."""
     options = [f"--runner={BEAM_RUNNERS[settings.runner]}"]
     if settings.runner == "direct":
         num_workers = settings.num_workers or num_cores()
         mode = "in_memory" if num_workers == 1 else "multi_processing"
         options += [f"--direct_num_workers={num_workers}", f"--direct_running_mode={mode}"]
-        # Has no effect on a pipeline without triggers, but keeps Beam from downloading another runner (Prism).
+        # Has no effect on a pipeline without triggers, but prevents Beam from downloading another runner (Prism).
         options += ["--allow_unsafe_triggers"]
         # The run raises a single error; the workers' logs would repeat it.
         options += ["--default_sdk_harness_log_level=CRITICAL"]
@@ -96,7 +96,7 @@ def build_pipeline(options: PipelineOptions, job: Job) -> beam.Pipeline:
 
     Args:
       options: of Beam.
-      job: the job, sent to every worker; its work folder names the files of the corpus.
+      job: the job, which is sent to every worker; its work folder names the files of the corpus.
     """
     pipeline = beam.Pipeline(options=options)
     num_scanned = (
@@ -108,7 +108,7 @@ def build_pipeline(options: PipelineOptions, job: Job) -> beam.Pipeline:
         | "CountRanges" >> beam.combiners.Count.Globally()
     )
     text_counts = (
-        num_scanned  # so that all ranges are scanned before
+        num_scanned  # so that all ranges are scanned first
         | "CutIntoBlocks" >> beam.FlatMap(lambda _: cut_into_blocks(job))
         | "SpreadBlocks" >> beam.Reshuffle()
         | "Tokenize" >> beam.Map(tokenize, job)
@@ -131,11 +131,11 @@ def _summary_file(job: Job) -> str:
 
 
 def _run(pipeline: beam.Pipeline) -> None:
-    """Runs a pipeline to its end; raises the user error that a worker has raised."""
+    """Runs a pipeline to its end; a user error of a worker is raised again here."""
     try:
         state = pipeline.run().wait_until_finish()
     except Exception as error:
-        # Most runners raise another error, whose message contains the text of the worker's error.
+        # Most runners raise another error whose message contains the text of the worker's error.
         text = f"{type(error).__name__}: {error}".replace("\\n", "\n")
         match = re.search(r"\b(InputError|UserError): (.*?)(?: \[while running|$)", text, re.M)
         if not match:
@@ -161,7 +161,7 @@ class Range(NamedTuple):
 
 
 def input_files(job: Job) -> list[dict[str, Any]]:
-    """`file`, the path, and `bytes` of each file of the corpus."""
+    """For each file of the corpus a dictionary of `file`, its path, and `bytes`, its size."""
     return job.work.files.read_json(job.work.file("settings.json"))["input_files"]
 
 
@@ -177,10 +177,11 @@ def ranges_of(files: Sequence[dict[str, Any]]) -> list[Range]:
 
 
 def scan_range(part: Range, job: Job) -> None:
-    """Writes where the blank lines of a range are to a file, unless it is complete already.
+    """Writes a file that says where the blank lines of a range are, unless it is complete already.
 
-    The file holds an int64 [blank lines + 1, 3], what comes before the end of each blank line, and of the range: bytes
-    of the file; then, of this range, bytes without line ends, and lines.
+    The file holds an int64 [blank lines + 1, 3]. Each row describes the end of a blank line, the last row the end of
+    the
+    range: bytes of the file before it; then bytes without line ends, and lines, of this range before it.
 
     Raises:
       UserError: the text cannot be read, or the file cannot be written.
@@ -223,7 +224,7 @@ class FilePart(NamedTuple):
 
 
 class BlockPlace(NamedTuple):
-    """Where the text of a block is."""
+    """The files and lines in which the text of a block is."""
 
     index: int
     parts: list[FilePart]
@@ -231,7 +232,7 @@ class BlockPlace(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A place between two lines, and what comes before it in the whole text."""
+    """A place between two lines, and the amount of text before it."""
 
     position: Position
     num_bytes: int  # without line ends
@@ -239,7 +240,7 @@ class _Place(NamedTuple):
 
 
 def cut_into_blocks(job: Job) -> Iterator[BlockPlace]:
-    """The places of the blocks of `text_blocks.read_blocks`, from the notes of `scan_range`.
+    """Finds the blocks of `text_blocks.read_blocks` from the notes of `scan_range`; yields their places.
 
     Raises:
       UserError: a file cannot be read.
@@ -265,7 +266,7 @@ def _parts_between(start: Position, end: Position | None, paths: Sequence[str]) 
 def _block_ends(
     job: Job, paths: Sequence[str], ranges: Sequence[Range]
 ) -> Iterator[tuple[Position, bool]]:
-    """Where blocks end and whether they were cut, except for the last block."""
+    """Where each block but the last one ends, and whether its document was cut there."""
     start = _Place(Position(), 0, 0)
     for here, is_blank in _places(job, ranges):
         # The text is too long for a block, which therefore ends after the blank line before this one.
@@ -299,11 +300,11 @@ def _places(job: Job, ranges: Sequence[Range]) -> Iterator[tuple[_Place, bool]]:
 
 
 def _end_of(block: TextBlock, start: _Place, here: _Place, *, num_blank: int) -> _Place:
-    """The end of a block that begins at `start` and ends, after `num_blank` blank lines, at `here` or before it."""
+    """The end of a block that begins at `start`; it is at `here`, after `num_blank` blank lines, or before that."""
     first, _, line_number = block.sources[-1]
     lines = block.lines[first:]
     offset = start.position.offset if len(block.sources) == 1 else 0
-    # A line that was cut has no line end, nor has the last line of a file.
+    # A line that was cut has no line end; neither does the last line of a file.
     offset += sum(len(line) + (len(line) < text_blocks.MOST_LINE_BYTES) for line in lines)
     if offset >= here.position.offset:
         return here
@@ -332,12 +333,12 @@ def read_block(place: BlockPlace, job: Job) -> TextBlock:
     return TextBlock(place.index, lines, sources, place.was_cut)
 
 
-# --- Steps 3 to 5: blocks are tokenized, and shards made from them.
+# --- Steps 3 to 5: tokenize blocks and make shards from them.
 
 
 def tokenize(place: BlockPlace, job: Job) -> tuple[tuple[float, str], dict[str, int]]:
-    """`build.tokenize_block`; returns the block's number (infinite if all lines are valid), its first invalid line, and
-    its other counts.
+    """Calls `build.tokenize_block`; returns the block's number (infinite if all lines are valid) with its first invalid
+    line, and its other counts.
     """
     counts = build.tokenize_block(job, read_block(place, job))
     line = counts.pop("first_invalid_line")
@@ -347,7 +348,7 @@ def tokenize(place: BlockPlace, job: Job) -> tuple[tuple[float, str], dict[str, 
 def sum_counts(
     of_blocks: Iterable[tuple[tuple[float, str], Mapping[str, int]]],
 ) -> tuple[tuple[float, str], dict[str, int]]:
-    """The sums of results of `tokenize`, or of such sums."""
+    """Adds up results of `tokenize`; the arguments may be sums, too."""
     first_invalid_line, total = (math.inf, ""), collections.Counter()
     for line, counts in of_blocks:
         first_invalid_line = min(first_invalid_line, line)
@@ -358,7 +359,7 @@ def sum_counts(
 def text_counts_of(
     first_invalid_line: tuple[float, str], total: Mapping[str, int]
 ) -> dict[str, Any]:
-    """The result of `build.tokenize_text`, without `bytes`, which are those of the stored blocks."""
+    """The result of `build.tokenize_text`, except for `bytes`, the size of the stored blocks."""
     counts = {key: number for key, number in total.items() if key != "bytes"}
     return {**counts, "first_invalid_line": first_invalid_line[1]}
 
@@ -366,7 +367,7 @@ def text_counts_of(
 def plan_shards(
     text_counts: dict[str, Any], settings: PretrainingDataSettings
 ) -> Iterator[tuple[Plan, int]]:
-    """The plan with the number of each shard.
+    """The plan, once for each shard, with the shard's number.
 
     Raises:
       UserError: there are no examples, or fewer than files.
@@ -376,7 +377,7 @@ def plan_shards(
 
 
 def make_shard(planned: tuple[Plan, int], job: Job) -> tuple[int, dict[str, Any]]:
-    """`build.build_file` of a whole shard; returns its number, counts and file name."""
+    """Makes a whole shard with `build.build_file`; returns its number, counts and file name."""
     plan, shard = planned
     path = job.settings.shard_path(shard, plan.num_shards)
     counts = build.build_file(job, RecordFile(path, plan, plan.parts_of(shard)))

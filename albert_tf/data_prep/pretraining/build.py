@@ -1,14 +1,14 @@
 """Text -> tokenized blocks -> records, by processes of this machine.
 
-The original keeps the whole corpus as Python strings, and so needs 25 times its size in memory. Here memory is the same
-for any corpus, about 200 MB for each process, in two steps that both run on all cores:
+The original keeps the whole corpus in memory as Python strings, which takes 25 times the size of the corpus. Here
+memory does
+not depend on the corpus: about 200 MB for each process. There are two steps, which both run on all cores:
 
-1. The text is read in *blocks* of about 1 MiB of whole documents. Each block is tokenized, once, and stored.
-2. A worker takes the examples of a *part* (`plan.py`) from the stored blocks, shuffles, makes and writes them.
+1. The text is read in *blocks* of about 1 MiB of whole documents. Each block is tokenized once and stored.
+2. A worker takes the examples of a *part* (`plan.py`) from the stored blocks, shuffles them and writes their records.
 
-The content of a block and of a part, and every random number, depends on the text, the settings and the seed alone,
-never on the number of workers or on their speed. A random B (`pretraining_examples.plan_pairs`) comes from the same
-block.
+The content of a block and of a part, and every random number, depends only on the text, the settings and the seed,
+never on the number of workers or their speed. A random B (`pretraining_examples.plan_pairs`) comes from the same block.
 
 `beam_pipeline.py` calls the same functions for the same blocks and shards on Apache Beam's workers.
 """
@@ -70,7 +70,8 @@ from albert_tf.text.tokenizer import Tokenizer
 
 PROGRAM = "create_pretraining_data"
 BATCH_RECORDS = 256  # made and encoded together: about 1 MB
-# Each adds a column to queries and keys on a CPU, and a few tiny examples more would fill a row hardly better.
+# Each example of a row adds a column to queries and keys on a CPU, and more tiny examples would hardly fill a row
+# better.
 MOST_EXAMPLES_OF_ROW = 16
 _MAXIMA = (MOST_EXAMPLES, MOST_PREDICTIONS)
 
@@ -86,7 +87,7 @@ class Job(NamedTuple):
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str, Any], bool]:
-    """Makes the records that the settings describe; a run that was interrupted is resumed.
+    """Makes the records that the settings describe, or resumes an interrupted run.
 
     Returns:
       The content of `metadata.json`, and whether all records existed before.
@@ -124,7 +125,8 @@ def complete_run(
       tokenizer: the vocabulary.
       inputs: the files of the corpus.
       files: reads and writes the files of the run.
-      build: makes the shards; returns the counts of all blocks (`tokenize_text`), then counts and file of each shard.
+      build: makes the shards; returns the counts of all blocks (`tokenize_text`), then the counts and file of each
+        shard.
 
     Returns:
       The content of `metadata.json`, and whether all records existed before.
@@ -162,8 +164,8 @@ def _complete_run(settings, tokenizer, inputs, files, build) -> tuple[dict[str, 
 def run_identity(
     settings: PretrainingDataSettings, tokenizer: Tokenizer, inputs: Sequence[InputFile]
 ) -> dict[str, Any]:
-    """What must be equal for a run to be resumed; the first entries of the metadata."""
-    # These are in the metadata under other names, as requested_shards, file_names and sentence_task.
+    """The values that must be equal for a run to be resumed; they are the first entries of the metadata."""
+    # The metadata has these under other names: requested_shards, file_names and sentence_task.
     renamed = ("num_shards", "output_file", "random_next_sentence")
     names = [name for name in settings.names(changes_results=True) if name not in renamed]
     is_dynamic = settings.masking == "dynamic"
@@ -174,7 +176,7 @@ def run_identity(
         "vocab_size": tokenizer.vocab_size,
         "spm_sha256": tokenizer.sha256,
         "input_files": [{"file": file.path, "bytes": file.num_bytes} for file in inputs],
-        # For the reader, which masks.
+        # The reader needs it to mask tokens.
         **({"vocabulary": _vocabulary(settings, tokenizer).to_json()} if is_dynamic else {}),
         "version": albert_tf.__version__,
     }
@@ -199,7 +201,7 @@ def make_job(settings: PretrainingDataSettings, tokenizer: Tokenizer, work: Work
 
 
 def compile_functions(job: Job) -> None:
-    """Makes the vocabulary's tables and compiles all functions, so that worker processes do not each do it."""
+    """Makes the vocabulary's tables and compiles all functions, so that worker processes need not do it again."""
     with compilation.announced(PROGRAM, "the functions that make records", 20):
         documents = _as_documents(job.tokenizer, [], [])
         pairs, seeds, _ = _plan_pass(job, documents, 0, 0)
@@ -227,7 +229,7 @@ def tokenize_text(job: Job, workers: Workers, files: Sequence[str]) -> dict[str,
             total.update(counts)
             shown = {key: f"{total[key]:,}" for key in ("documents", "tokens")}
             progress.update(total["text_bytes"], shown)
-    del total["bytes"]  # of the stored blocks
+    del total["bytes"]  # the size of the stored blocks
     summary = {**total, "first_invalid_line": first_invalid_line}
     job.work.write_json(summary_file, summary)
     return summary
@@ -279,7 +281,7 @@ def tokenize_block(job: Job, block: TextBlock) -> dict[str, Any]:
 def _as_documents(
     tokenizer: LineTokenizer, texts: list[str], document_numbers: list[int]
 ) -> Documents:
-    """Tokenizes and joins sentences; those without any token are left out."""
+    """Tokenizes and joins sentences; sentences without any token are left out."""
     ids, lengths = tokenizer.encode(texts)
     numbers = np.array(document_numbers, np.int64)[lengths > 0]
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
@@ -313,7 +315,7 @@ class RecordFile(NamedTuple):
 def build_shards(job: Job, workers: Workers, plan: Plan, num_examples: int) -> list[dict[str, Any]]:
     """Makes the shards that are missing; returns the counts and file name of each.
 
-    Workers make the parts of a shard separately; afterwards they are joined.
+    Workers make the parts of a shard separately; then the parts are joined.
     """
     paths = [job.settings.shard_path(shard, plan.num_shards) for shard in range(plan.num_shards)]
     results = [job.work.counts_of(path) for path in paths]
@@ -343,7 +345,7 @@ def _add(total: dict[str, Any], counts: Mapping[str, Any]) -> None:
 
 
 def _files_of_shard(job: Job, plan: Plan, shard: int, path: str) -> list[RecordFile]:
-    """A file for each part of a shard; a single part is the shard."""
+    """A file for each part of a shard; if there is only one part, its file is the shard."""
     parts = plan.parts_of(shard)
     if len(parts) == 1:
         return [RecordFile(path, plan, parts)]
@@ -435,10 +437,10 @@ def _encode(
 
     Args:
       job: of the run.
-      ids: what the pairs point into.
+      ids: the token ids that the pairs refer to.
       pairs: int64 [examples, 5], of `plan_pairs`.
       seeds: uint64 [examples], of `plan_pairs`.
-      per_row: integers [records], examples of each.
+      per_row: integers [records], number of examples in each record.
     """
     settings = job.settings
     sequences = join_pairs(
@@ -463,7 +465,7 @@ def _pairs_of_part(job: Job, plan: Plan, part: int) -> tuple[np.ndarray, np.ndar
         pairs_of_block = []
         for _, number, slice_index in units:
             pairs, seeds, _ = _plan_pass(job, documents, block, number)
-            # Shuffled, or the same documents of each pass could end up in the same part.
+            # Shuffled, because the same documents of each pass could otherwise end up in the same part.
             order = shuffled(len(pairs), combine_seeds(plan.seed, number, block, 1))
             first = (part - num_dealt) % plan.num_parts if plan.is_small else slice_index
             rows = order[first :: plan.num_slices]
@@ -479,11 +481,11 @@ def _pairs_of_part(job: Job, plan: Plan, part: int) -> tuple[np.ndarray, np.ndar
 
 
 def _without_unused_ids(ids: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The ids that pairs point into, and the pairs with their new places.
+    """The ids that pairs refer to, and the pairs with the new positions.
 
-    A part of a small corpus takes a few pairs of every block; all ids would be the whole corpus.
+    A part of a small corpus takes a few pairs from every block; with all ids it would hold the whole corpus.
     """
-    changes = np.zeros(len(ids) + 1, np.int32)  # of the number of segments that an id is in
+    changes = np.zeros(len(ids) + 1, np.int32)  # changes of the number of segments that an id is in
     np.add.at(changes, pairs[:, [A_START, B_START]], 1)
     np.add.at(changes, pairs[:, [A_END, B_END]], -1)
     is_used = np.cumsum(changes[:-1]) > 0

@@ -1,15 +1,16 @@
 """Lines -> token ids, each distinct word tokenized once.
 
-SentencePiece needs a microsecond for a word, and a corpus repeats the same words. No token goes beyond a word, so a
-word has the same tokens in every line. Here a compiled loop looks every word up in a table, and tokenizes the words
-that are not in it.
+SentencePiece needs about a microsecond per word, and a corpus repeats the same words. No token crosses a word boundary,
+so a word has the same tokens in every line. Here a compiled loop looks up every word in a table, and tokenizes only
+words that are not in the table.
 
-There is one dependence on the rest of the line: SentencePiece adds up the scores of a whole line in float32, so that
-rounding decides between two segmentations of a word with equal scores. If a line contains a word whose two best scores
-are close, or whose characters are not all printable ASCII and known to the model, or anything else that could change
-its ids, `Tokenizer` tokenizes the line. Every line has the ids of `Tokenizer` (`test_line_tokenizer.py`).
+There is one exception: SentencePiece adds up the scores of a whole line in float32, so rounding errors, which depend on
+the rest of the line, can decide between two segmentations of a word with equal scores. `Tokenizer` therefore tokenizes
+a line itself if the line contains a word whose two best scores are close, a word with characters that are not printable
+ASCII or not known to the model, or anything else that could change its ids. So every line gets the ids of `Tokenizer`
+(`test_line_tokenizer.py`).
 
-A WordPiece tokenizer has a table of words itself (`WordPieces`).
+A WordPiece tokenizer already has its own table of words (`WordPieces`).
 """
 
 import functools
@@ -24,15 +25,15 @@ from albert_tf.text.tokenizer import MARKER, SentencePieceTokenizer, Tokenizer
 _SPACE, _PLAIN, _OTHER = range(3)  # classes of bytes
 _LINE_END = ord("\n")
 _MARKER_BYTE = 0xFF  # stands for the marker, and is in no UTF-8
-_UNSURE = -1  # in place of a line's number of ids
+_UNSURE = -1  # instead of a line's number of ids
 
-# While a line's scores add up to more than this, adding a score in float32 has an error of 2^-14 at most. A word has at
-# most one token for each byte, so the errors of two segmentations differ by less than the margin.
+# As long as the sum of a line's scores is above this, adding a score in float32 has an error of at most 2^-14. A word
+# has at most one token per byte, so the errors of two segmentations differ by less than the margin.
 _LEAST_SCORE = -2048.0
 _MOST_WORD_BYTES = 48
 _LEAST_MARGIN = 0.01
 
-# Limits of the table; further words are tokenized each time.
+# Limits of the table; words that do not fit are tokenized each time they occur.
 _MOST_WORDS = 1 << 18
 _MOST_TEXT, _MOST_IDS = 12 * _MOST_WORDS, 4 * _MOST_WORDS
 
@@ -83,7 +84,7 @@ class LineTokenizer:
     """`Tokenizer.encode_batch` for a corpus.
 
     Args:
-      tokenizer: gives the same ids. If its model is not a unigram model with the usual treatment of white space, it
+      tokenizer: returns the same ids. If its model is not a unigram model with the usual treatment of white space, it
         tokenizes every line itself.
     """
 
@@ -91,7 +92,7 @@ class LineTokenizer:
         self._tokenizer = tokenizer
 
     def __reduce__(self):
-        # It takes longer to send tables to another process than to make them, and the process may not need them.
+        # Sending the tables to another process takes longer than making them, and the process may not need them.
         return LineTokenizer, (self._tokenizer,)
 
     @functools.cached_property
@@ -120,13 +121,13 @@ class LineTokenizer:
         r"""The ids of lines.
 
         Args:
-          lines: none with "\n" in it.
+          lines: texts without "\n".
 
         Returns:
-          int32 [ids], those of all lines in a row, and int64 [lines], how many each has.
+          int32 [ids], the ids of all lines one after the other, and int64 [lines], the number of ids of each line.
 
         Raises:
-          ValueError: there is a line end within a line.
+          ValueError: a line contains a line end.
         """
         if any("\n" in line for line in lines):
             raise ValueError("expected lines, got text with a line end in it")
@@ -152,7 +153,7 @@ class LineTokenizer:
 
 def _tables_of(tokenizer: SentencePieceTokenizer) -> tuple[np.ndarray, np.ndarray, Vocabulary]:
     """The class of every byte, uint8 [256]; every plain byte after cleaning, uint8 [256]; the vocabulary."""
-    # Here, because it imports protobuf.
+    # Imported here because it imports protobuf.
     from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
     model = model_pb2.ModelProto.FromString(tokenizer.content)
@@ -217,7 +218,7 @@ def _grow_tree(text, offsets, ids, steps, ids_of_nodes):
 
 @numba.njit(cache=True)
 def _slot_of_step(steps, node, byte):
-    """Where the step from a node with a byte is in the hash table, or the empty slot where it would be."""
+    """The place in the hash table of the step from a node with a byte, or the empty slot where it would be."""
     key = 256 * np.int64(node) + np.int64(byte)
     slot = np.int64((np.uint64(key) * _SPREAD) >> _SHIFT) & (steps.size - 1)
     while steps[slot] >> 24 != key and steps[slot] >= 0:
@@ -230,11 +231,11 @@ def _slot_of_step(steps, node, byte):
 
 @numba.njit(cache=True)
 def _encode_lines(text, num_lines, byte_classes, cleaned_bytes, vocabulary, words):
-    """The ids of lines that each end with a line end, and how many each has, or `_UNSURE`."""
-    ids = np.empty(2 * text.size, np.int32)  # every byte and as many markers, at most
+    """The ids of lines that each end with a line end, and each line's number of ids, or `_UNSURE`."""
+    ids = np.empty(2 * text.size, np.int32)  # at most one for every byte and as many markers
     lengths = np.full(num_lines, _UNSURE, np.int64)
     scratch = _new_scratch()
-    # Taking an array out of a tuple counts a reference, which in the loop would cost more than all the rest.
+    # Taking an array out of a tuple counts a reference; in the loop, this would take longer than everything else.
     word, new_ids, best = scratch.word, scratch.ids, scratch.best
     kept_ids, ids_offsets, scores = words.ids, words.ids_offsets, words.scores
     table = (words.slots, words.hashes, words.text, words.text_offsets)
@@ -297,7 +298,7 @@ def _read_word(text, position, end, byte_classes, cleaned_bytes, word):
 
 @numba.njit(cache=True)
 def _copy(source, target, start):
-    """Copies an array into another; an assignment to a slice takes numba seconds to compile."""
+    """Copies an array into another; numba takes seconds to compile an assignment to a slice."""
     for index in range(source.size):
         target[start + index] = source[index]
 
@@ -307,7 +308,7 @@ def _copy(source, target, start):
 
 @numba.njit(cache=True)
 def _find_word(word, size, hash_, slots, hashes, text, text_offsets):
-    """Where a word is in the hash table, or the empty slot where it would be; and its number, or -1."""
+    """A word's place in the hash table, or the empty slot where it would be; and its number, or -1."""
     slot = np.int64(hash_ >> _SHIFT) & (slots.size - 1)
     while slots[slot] >= 0:
         number = slots[slot]
@@ -324,7 +325,7 @@ def _find_word(word, size, hash_, slots, hashes, text, text_offsets):
 
 @numba.njit(cache=True)
 def _keep_word(word, hash_, ids, score, slot, words):
-    """Adds a word, without ids if it is unsure, unless there is no room."""
+    """Adds a word if there is room for it; an unsure word is added without ids."""
     number = words.size[0]
     text_end = words.text_offsets[number] + word.size
     ids_end = words.ids_offsets[number] + ids.size
@@ -354,7 +355,7 @@ def _new_scratch():
 
 @numba.njit(cache=True)
 def _segment_word(word, vocabulary, scratch):
-    """Writes the ids of the tokens with the greatest sum of scores; returns their number, 0 if that is unsure."""
+    """Writes the ids of the tokens with the greatest sum of scores; returns their number, or 0 if unsure."""
     size, steps = word.size, vocabulary.steps
     ids_of_nodes, scores = vocabulary.ids, vocabulary.scores
     best, second, last_tokens, starts = scratch.best, scratch.second, scratch.token, scratch.start
@@ -378,7 +379,7 @@ def _segment_word(word, vocabulary, scratch):
                 best[end], last_tokens[end], starts[end] = score, token, start
             else:
                 second[end] = max(second[end], score)
-        if not has_byte:  # unknown tokens have different rules
+        if not has_byte:  # other rules apply to unknown tokens
             return 0
     if best[size] - second[size] < _LEAST_MARGIN:
         return 0
@@ -387,7 +388,7 @@ def _segment_word(word, vocabulary, scratch):
 
 @numba.njit(cache=True)
 def _write_ids(size, vocabulary, scratch):
-    """Writes the ids of the best segmentation, after the digit-comma rule; returns their number, or 0 without room."""
+    """Writes the ids of the best segmentation, after the digit-comma rule; returns their number, 0 without room."""
     count, end = 0, size
     while end > 0:
         token = scratch.token[end]

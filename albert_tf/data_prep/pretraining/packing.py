@@ -1,4 +1,4 @@
-"""Which examples share a row, so that rows are full: best fit, the longest example first.
+"""Puts examples into rows so that the rows are full: best fit, beginning with the longest example.
 
 Source: Krell et al., Efficient Sequence Packing without Cross-contamination (arXiv 2107.02027).
 """
@@ -12,9 +12,9 @@ def pack(lengths: np.ndarray, row_length: int, most_examples: int) -> tuple[np.n
     """Puts examples into rows; each goes to the fullest row that has room for it.
 
     Args:
-      lengths: integers [examples], tokens of each; at most `row_length`.
+      lengths: integers [examples], number of tokens of each; at most `row_length`.
       row_length: tokens in a row.
-      most_examples: in a row.
+      most_examples: maximum number of examples in a row.
 
     Returns:
       The indices of the examples, row after row, and the number of examples in each row; int64.
@@ -30,7 +30,7 @@ def _best_fit(lengths, row_length, most_examples):
     """The row of each example, and the number of rows."""
     row_of = np.empty(lengths.size, np.int64)
     num_examples = np.zeros(lengths.size, np.int64)  # in each row
-    # The rows with a certain room are a list: the first one, and the one after each.
+    # For each amount of room, the rows that have it are a linked list: the first row, and the row after each.
     first_with_room = np.full(row_length + 1, -1)
     next_row = np.full(lengths.size, -1)
     num_rows = 0

@@ -1,10 +1,11 @@
-"""Which examples go into which part and shard.
+"""Assigns examples to parts and shards.
 
-A *unit* is one pass through a block (there are `dupe_factor` of them), or a fraction of a pass if the corpus is small.
-All units are shuffled and dealt to *parts* of about 128 MiB of records each. A shard is one part, or several in a row.
-So the passes through a document end up in different parts, and a part mixes about 64 units from the whole corpus.
+A *unit* is one pass through a block (there are `dupe_factor` passes), or a fraction of a pass if the corpus is small.
+All units are shuffled and distributed over *parts* of about 128 MiB of records each. A shard is one part, or several
+consecutive parts. So the passes through a document end up in different parts, and a part mixes about 64 units from the
+whole corpus.
 
-A plan depends on the text, the settings and the seed alone, never on the number of workers.
+A plan depends only on the text, the settings and the seed, never on the number of workers.
 """
 
 import functools
@@ -19,20 +20,20 @@ from albert_tf.data.pretraining_examples import combine_seeds, shuffled
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 
 PART_BYTES = 128 << 20
-SMALL_PART_EXAMPLES = 2000  # parts of a small corpus are smaller, so that all cores have work
+SMALL_PART_EXAMPLES = 2000  # in the smaller parts of a small corpus, so that all cores have work
 MOST_SMALL_PARTS = 64
 UNITS_OF_PART = 64
 
 
 class InputError(UserError):
-    """The text is wrong, so that no intermediate result made of it can be used again."""
+    """The text is wrong, so intermediate results made from it must not be used again."""
 
 
 class Plan(NamedTuple):
-    """How the passes through all blocks are dealt to parts, and parts to shards.
+    """How the passes through all blocks are distributed over parts, and parts over shards.
 
-    Of a large corpus, every pass through a block is a unit, or a few units (slices). Of a small one, every
-    pass is dealt to all parts, example by example.
+    In a large corpus, every pass through a block is a unit, or a few units (slices). In a small corpus, every pass is
+    distributed over all parts, example by example.
     """
 
     num_blocks: int
@@ -48,7 +49,7 @@ class Plan(NamedTuple):
         return self.num_slices == self.num_parts
 
     def units_of(self, part: int) -> list[tuple[int, int, int]]:
-        """The (block, pass, slice) of a part, sorted; of a small corpus, slice is always 0."""
+        """The (block, pass, slice) of each unit of a part, sorted; for a small corpus, slice is always 0."""
         if self.is_small:
             return list(itertools.product(range(self.num_blocks), range(self.num_passes), [0]))
         units = np.sort(_shuffled_units(self)[part :: self.num_parts])
@@ -85,7 +86,7 @@ def plan_parts(settings: PretrainingDataSettings, text_counts: dict[str, Any]) -
             f"--input_file={settings.input_file}: no document has two sentences, or one of two words"
         )
     num_slots = settings.max_predictions_per_seq * (1 + settings.do_permutation)
-    # About the size of a full record, for compact ones too: the examples of a part are in memory together.
+    # The size of a full record, also for compact ones: the examples of a part are in memory together.
     example_bytes = 300 + 5 * settings.max_seq_length + 9 * num_slots
     small_parts = min(MOST_SMALL_PARTS, math.ceil(num_examples / SMALL_PART_EXAMPLES))
     wanted = max(small_parts, math.ceil(num_examples * example_bytes / PART_BYTES))

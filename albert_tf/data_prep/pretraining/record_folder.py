@@ -1,8 +1,8 @@
-"""A folder of records, in which a run that was killed can be resumed.
+"""A folder of records in which a killed run can be resumed.
 
-A file gets its final name only when it is complete. Until the whole run is, the folder contains `.unfinished`: the
-settings of the run, the counts and checksums of complete files, and intermediate files. A file that does not have its
-checksum any more is made again.
+A file gets its final name only when it is complete. Until the whole run is complete, the folder contains `.unfinished`:
+the settings of the run, the counts and checksums of complete files, and intermediate files. A file whose checksum has
+changed is made again.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from albert_tf.data.record_metadata import METADATA_FILE, PACKED
 from albert_tf.data_prep.text_files import OutputFile, expand_paths
 
 WORK_FOLDER = ".unfinished"
-# Of settings that older records do not name.
+# Settings that older records do not name, with their value then.
 _VALUES_BEFORE = {"keep_accents": False}
 
 
@@ -33,7 +33,7 @@ class InputFile(NamedTuple):
 
 
 def local_inputs(patterns: str) -> list[InputFile]:
-    """The files of `text_files.expand_paths`, on this machine."""
+    """The files of `text_files.expand_paths` on this machine, with their sizes and times."""
     status = {path: os.stat(path) for path in expand_paths(patterns)}
     return [InputFile(path, of.st_size, of.st_mtime_ns) for path, of in status.items()]
 
@@ -47,7 +47,7 @@ class FileAccess:
         """Opens a file for reading bytes.
 
         Raises:
-          OSError: it cannot be opened; as a UserError, it is a pipe or device.
+          OSError: it cannot be opened; a UserError if it is a pipe or device.
         """
         check_regular(path)
         return open(path, "rb")
@@ -71,7 +71,7 @@ class FileAccess:
         return os.path.getsize(path) if os.path.exists(path) else None
 
     def sizes_in(self, folder: str) -> dict[str, int | None]:
-        """`size_of` the files and folders in a folder, by name; nothing if there is no such folder."""
+        """`size_of` the files and folders in a folder, by name; empty if there is no such folder."""
         names = os.listdir(folder) if os.path.isdir(folder) else []
         return {name: self.size_of(os.path.join(folder, name)) for name in names}
 
@@ -92,7 +92,7 @@ class FileAccess:
         return None if content is None else checksums.parse_json(content, path)
 
     def write_json(self, path: str, values: Mapping[str, Any], *, within: str = "") -> None:
-        """Writes a JSON file with a checksum, which is complete or absent at any time.
+        """Writes a JSON file with a checksum; the file is never incomplete under its name.
 
         Args:
           path: the file.
@@ -107,12 +107,12 @@ class FileAccess:
 
 
 class WorkFolder:
-    """The folder of a run's intermediate files; every process has an object of it.
+    """The folder of a run's intermediate files; every process has its own instance.
 
     Args:
-      path: the folder; on the disk of the records.
+      path: the folder, on the same disk as the records.
       files: reads and writes files.
-      run: tells the run from others; a file of another run counts as damaged.
+      run: identifies the run; a file of another run counts as damaged.
     """
 
     def __init__(self, path: str, files: FileAccess, run: str = ""):
@@ -125,7 +125,7 @@ class WorkFolder:
         return os.path.join(self.path, name)
 
     def counts_of(self, path: str) -> dict[str, Any] | None:
-        """The counts of a file, if it is complete and unchanged; reads all of it."""
+        """The counts of a file if it is complete and unchanged; this reads the whole file."""
         counts = self.read_json(self._counts_file(path))
         if not counts or self.files.size_of(path) != counts["bytes"]:
             return None
@@ -150,14 +150,14 @@ class WorkFolder:
 
     @contextlib.contextmanager
     def writing(self, path: str, counts: dict[str, Any]) -> Iterator[OutputFile]:
-        """A file that gets its name only when everything, `counts` too, is on the disk.
+        """A file that gets its name only when its content and `counts` are on the disk.
 
         Args:
           path: its name.
-          counts: for `counts_of`; may be filled until the end of the `with` block, where `bytes` is added.
+          counts: returned by `counts_of`; may be filled until the end of the `with` block, which adds `bytes`.
 
         Raises:
-          UserError: the disk is full, for example; nothing is left under any name.
+          UserError: for example, the disk is full; then nothing is left under any name.
         """
         with self.files.output_file(path, within=self.path) as file:
             yield file
@@ -215,7 +215,7 @@ class RecordFolder:
                 raise UserError(
                     f"{path}: is missing or was changed; empty the folder to make all again"
                 )
-        # If a run was killed at the very end:
+        # In case a run was killed at the very end:
         self._files.remove_partial(self.path)
         self.remove_work()
         return metadata
@@ -228,7 +228,7 @@ class RecordFolder:
             return record_metadata.is_shard(shard, num_bytes, file)
 
     def open(self) -> bool:
-        """Resumes the run of the same identity, or starts one; returns whether it is resumed.
+        """Resumes the run with the same identity, or starts one; returns whether a run is resumed.
 
         Raises:
           UserError: the folder holds other records, or cannot be written to.
@@ -250,7 +250,7 @@ class RecordFolder:
                 raise UserError(
                     f"{self.path}: holds other records ({name}); give another folder, or empty it"
                 )
-        self.remove_work()  # files of a run whose settings are not known
+        self.remove_work()  # files of a run with unknown settings
         state = {**self._identity, "modified_nanoseconds": self._modified}
         self._files.write_json(state_file, state)
         return False
@@ -260,7 +260,7 @@ class RecordFolder:
         files = list(map(self._shard_entry, shards))
         counted = {"num_shards": len(shards), "counts": dict(counts), "shards": files}
         metadata = {**self._identity, **counted}
-        # Begun among the intermediate files: what a kill leaves of it is removed with them.
+        # Started in the folder of intermediate files, so that an incomplete file is removed with them.
         self._files.write_json(self._metadata_file, metadata, within=self.work.path)
         self.remove_work()
         return metadata

@@ -1,4 +1,4 @@
-"""The features of a record: all of the original's, or only those that cannot be computed from the others.
+"""Features of a record: all of the original's, or only those that cannot be computed from the others.
 
 `records.py`, `compact_records.py` and `packed_records.py` in `albert_tf/data/` read these records;
 `docs/file_formats.md` describes them.
@@ -24,7 +24,7 @@ class RecordBatch(NamedTuple):
 
     Fields:
       features: name -> int32 or float32 [B, values].
-      lengths: name -> int32 [B], how many of the values each record gets; features without an entry get all.
+      lengths: name -> int32 [B], number of values that each record gets; features without an entry get all.
       num_masked: number of predictions in all records.
     """
 
@@ -43,7 +43,7 @@ def full_records(sequences: Sequences, rule: MaskingRule) -> RecordBatch:
     in_b = is_token & (position >= sequences.first_b[:, None])
     starts_word = rule.is_word_start.copy()
     starts_word[[rule.cls_id, rule.sep_id]] = True
-    token_boundary = starts_word[sequences.input_ids] & is_token  # before anything is masked
+    token_boundary = starts_word[sequences.input_ids] & is_token  # before masking
     predictions = _mask(sequences, rule)
     is_used = np.arange(rule.num_slots) < predictions.counts[:, None]
     features = {
@@ -60,7 +60,7 @@ def full_records(sequences: Sequences, rule: MaskingRule) -> RecordBatch:
 
 
 def compact_records(sequences: Sequences, rule: MaskingRule) -> RecordBatch:
-    """Masked tokens and predictions without padding; a position is stored as its distance from the position before."""
+    """Masked tokens and predictions without padding; a position is stored as the distance from the previous one."""
     predictions = _mask(sequences, rule)
     gaps = np.diff(predictions.positions, axis=1, prepend=np.int32(0))
     return RecordBatch(
@@ -71,7 +71,7 @@ def compact_records(sequences: Sequences, rule: MaskingRule) -> RecordBatch:
 
 
 def unmasked_records(sequences: Sequences, _rule: MaskingRule) -> RecordBatch:
-    """Tokens without padding, to be masked by the reader."""
+    """Tokens without padding, which the reader masks."""
     return RecordBatch(_segments(sequences), {"pieces": sequences.num_tokens}, 0)
 
 
@@ -81,7 +81,7 @@ def _segments(sequences: Sequences) -> dict[str, np.ndarray]:
 
 
 def rows_of(batch: RecordBatch, per_row: np.ndarray) -> RecordBatch:
-    """Rows of several examples each, from compact records.
+    """Rows of several examples each, made from compact records.
 
     Args:
       batch: compact records, masked or not.
@@ -112,9 +112,9 @@ def most_predictions_of_rows(num_tokens: np.ndarray, per_row: np.ndarray, rule: 
     """The largest number of predictions that a row can have.
 
     Args:
-      num_tokens: integers [examples], tokens of each, row after row.
+      num_tokens: integers [examples], number of tokens of each example, row after row.
       per_row: integers [rows], examples in each row.
-      rule: of the masks.
+      rule: the masking rule.
     """
     wanted = np.rint(num_tokens * rule.masked_lm_prob)
     predictions = np.clip(wanted, 1, rule.max_predictions) * (1 + rule.permute)

@@ -16,7 +16,8 @@ import numpy as np
 
 from albert_tf.core.compilation import numba
 
-_TAG_1, _TAG_2, _TAG_3 = (field << 3 | 2 for field in (1, 2, 3))  # all with a length in front
+# All of these fields begin with a length.
+_TAG_1, _TAG_2, _TAG_3 = (field << 3 | 2 for field in (1, 2, 3))
 _LONGEST_VARINT = 10
 _FRAME_START_BYTES, _FRAME_BYTES = 12, 16
 
@@ -29,7 +30,7 @@ def encode_examples(
     Args:
       features: name -> int32 or float32 [examples, values]; integers have 64 bits in the record, as all integers
         of tf.train.Example.
-      lengths: name -> integers [examples], how many of a feature's values each record gets, from the first on;
+      lengths: name -> integers [examples], number of a feature's values that each record gets, from the first on;
         features without an entry get all.
 
     Returns:
@@ -68,7 +69,7 @@ def encode_examples(
 
 @numba.njit(cache=True)
 def _encode_records(names, name_offsets, values, firsts, used, is_float, crc_tables, output):
-    """Fills the output from its end to its start: lengths come before values, but depend on them. Returns the start."""
+    """Fills the output from its end to its start, because lengths stand before their values; returns the start."""
     start = output.size
     for row in range(len(values) - 1, -1, -1):
         start -= 4  # for the Example's checksum
@@ -96,7 +97,7 @@ def _encode_records(names, name_offsets, values, firsts, used, is_float, crc_tab
     return start
 
 
-# --- Protocol buffers: each function writes before a place and returns where that begins.
+# --- Protocol buffers: each function writes what ends at a place, and returns where it begins.
 
 
 @numba.njit(cache=True)
@@ -106,7 +107,7 @@ def _put_values(output, start, values, is_float):
         if is_float:
             start -= 4
             _put_little_endian(output, start, np.uint32(value), 4)
-        elif 0 <= value < 128:  # nearly all values are
+        elif 0 <= value < 128:  # nearly all values
             start -= 1
             output[start] = value
         else:
@@ -138,7 +139,7 @@ def _put_varint(output, start, value):
 
 
 def _crc_tables() -> np.ndarray:
-    """Tables of CRC-32C, uint32 [8, 256]: what a byte with 0 to 7 bytes behind it adds to the checksum."""
+    """Tables of CRC-32C, uint32 [8, 256]: the contribution of a byte with 0 to 7 bytes after it to the checksum."""
     polynomial = np.uint32(0x82F63B78)  # Castagnoli's, bits reversed
     tables = np.empty((8, 256), np.uint32)
     tables[0] = np.arange(256)
@@ -158,7 +159,7 @@ def _masked_crc(data, tables):
     crc = np.uint32(0xFFFFFFFF)
     size = data.size
     index = 0
-    while index + 8 <= size:  # eight bytes at a time, independent of each other
+    while index + 8 <= size:  # eight bytes at a time, which are independent of each other
         crc ^= _little_endian(data, index)
         crc = (
             tables[7, crc & 255]

@@ -21,7 +21,7 @@ RUNNERS = ("local", "direct", "flink", "spark", "dataflow", "portable")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingDataSettings(VocabularySettings, TextSettings):
-    """Which records are made from which text (original create_pretraining_data.py:31-92).
+    """Which text becomes records, and how (original create_pretraining_data.py:31-92).
 
     Raises:
       UserError: a value is impossible or contradicts another; names the flag.
@@ -37,15 +37,16 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
     )
     output_dir: str = setting("", "Folder for the records.", changes_results=False)
     output_file: str = setting(
-        "", "Names of the records, separated by commas, in one folder; instead of --output_dir."
+        "", "Names of the records, separated by commas, all in one folder; replaces --output_dir."
     )
     do_whole_word_mask: bool = setting(True, "Whether whole words are masked, or single tokens.")
     do_permutation: bool = setting(
         False,
-        "Whether the same number of further tokens are permuted and predicted; doubles the prediction slots.",
+        "Whether the same number of other tokens is permuted and predicted, too; doubles the prediction slots.",
     )
     favor_shorter_ngram: bool = setting(
-        True, "Whether spans of n words have chances of 1/n, or these in reverse."
+        True,
+        "Whether spans of n words have probability proportional to 1/n; false reverses these probabilities.",
     )
     random_next_sentence: bool = setting(False, "The original's name of --sentence_task=nsp.")
     sentence_task: str = setting(
@@ -56,14 +57,14 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
     )
     single_segment: str = setting(
         "faithful",
-        "Pair of a lone sentence: faithful takes B from another document, label 1, even with sop, as the"
-        " original; clean splits the sentence.",
+        "How a lone sentence becomes a pair: faithful takes B from another document, with label 1, even with sop, as"
+        " the original does; clean splits the sentence.",
         choices=("faithful", "clean"),
     )
     word_start_rule: str = setting(
         "original",
-        "Which tokens start a word: original is made for English, marker is for other languages; of a WordPiece"
-        " vocabulary, all but those that begin with ##.",
+        "Which tokens start a word: original is for English, marker for other languages; with a WordPiece vocabulary,"
+        " both mean all tokens but those that begin with ##.",
         choices=WORD_START_RULES,
     )
     max_seq_length: int = setting(512, "Tokens in an example.", minimum=5, maximum=LONGEST_SEQUENCE)
@@ -89,8 +90,8 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
     )
     masking: str = setting(
         "static",
-        "static: tokens are masked here; dynamic: training masks them, differently in each epoch, by the settings"
-        " given here.",
+        "static: tokens are masked here; dynamic: tokens are masked during training, differently in each epoch, by the"
+        " settings given here.",
         choices=("static", "dynamic"),
     )
     masked_lm_prob: float = setting(
@@ -101,8 +102,8 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
     )
     num_shards: int = setting(
         0,
-        "Files in --output_dir; 0 makes as many as get about 128 MiB of full records each, and of a small text up to a"
-        " few dozen smaller ones, so that all processes have work.",
+        "Files in --output_dir; 0 chooses the number: about 128 MiB of full records per file, or for a small text up to"
+        " a few dozen smaller files, so that all processes have work.",
         minimum=0,
         maximum=MOST_SHARDS,
     )
@@ -111,14 +112,14 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
     num_workers: int | None = num_workers_setting()
     runner: str = setting(
         "local",
-        "local: processes of this machine; the others are Apache Beam's, direct on this machine, portable at any"
+        "local: processes of this machine; the others use Apache Beam: direct on this machine, portable at any"
         " --job_endpoint. Changes no result.",
         choices=RUNNERS,
         changes_results=False,
     )
     pipeline_options: str = setting(
         "",
-        "Options of Beam and of the runner, as on a command line; or give them after --.",
+        "Options of Beam and of the runner, as on a command line; they can also be given after --.",
         changes_results=False,
     )
 
@@ -194,12 +195,12 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
 
 
 def dynamic_defaults(flags: Mapping[str, Any], given: Set[str] = frozenset()) -> Mapping[str, Any]:
-    """Values of flags that are not given with --masking=dynamic, where masks differ without further passes."""
+    """Defaults with --masking=dynamic: masks differ in each epoch without several passes through the text."""
     return {"dupe_factor": 1} if flags["masking"] == "dynamic" else {}
 
 
 def with_pipeline_options(arguments: Sequence[str]) -> list[str]:
-    """A command line whose arguments after -- have become the value of --pipeline_options.
+    """A command line in which the arguments after -- are the value of --pipeline_options.
 
     Example:
       ["x.py", "--runner=flink", "--", "--parallelism=8"]

@@ -12,9 +12,9 @@ from typing import BinaryIO, NamedTuple
 from albert_tf.core.errors import UserError
 from albert_tf.data_prep.text_files import check_first_line, decode_invalid
 
-# A block ends with a document when it has at least this much text and this many documents, so that there are other
-# documents for a random B. Long documents make a block larger, up to the limit, where they are cut in two. A block
-# also ends after so many blank lines, which have no bytes.
+# A block ends with a document when it has at least this much text and this many documents, so that a random B can come
+# from another document. Long documents make a block larger, up to the limit, where they are cut in two. A block also
+# ends after a number of blank lines, which have no bytes.
 BLOCK_BYTES = 1 << 20
 BLOCK_DOCUMENTS = 16
 LARGE_BLOCK_BYTES = 3 << 20
@@ -24,11 +24,11 @@ MOST_LINE_BYTES = 4 << 20
 
 
 class TextBlock(NamedTuple):
-    """Some lines of the input, and where they come from."""
+    """Consecutive lines of the input, and the files that they come from."""
 
     index: int
     lines: list[bytes]
-    # Index of a line, its file, its number there; for the first line of each file.
+    # For the first line of each file: its index in the block, its file, and its number in that file.
     sources: list[tuple[int, str, int]]
     was_cut: bool
 
@@ -51,11 +51,11 @@ _open_here = functools.partial(open, mode="rb")
 
 def read_blocks(
     files: Iterable[str],
-    start: Position = Position(),  # noqa: B008 - it cannot be changed
+    start: Position = Position(),  # noqa: B008 - it is immutable
     *,
     open_file: Callable[[str], BinaryIO] = _open_here,
 ) -> Iterator[TextBlock]:
-    """Cuts files into blocks, between documents unless they are too long.
+    """Cuts files into blocks. Cuts are between documents, except in documents that are too long.
 
     Args:
       files: the paths.
@@ -86,7 +86,7 @@ def read_blocks(
 
 
 def can_end_block(num_bytes: int, num_blank: int) -> bool:
-    """Whether a block may end with a blank line, its last of `num_blank`; bytes are counted without line ends."""
+    """Whether a block may end with a blank line, the last of `num_blank`; `num_bytes` does not include line ends."""
     is_large = num_blank >= BLOCK_DOCUMENTS or num_bytes >= LARGE_BLOCK_BYTES
     return (num_bytes >= BLOCK_BYTES and is_large) or num_blank >= MOST_BLANK_LINES
 
@@ -94,10 +94,10 @@ def can_end_block(num_bytes: int, num_blank: int) -> bool:
 def read_lines(
     path: str, offset: int = 0, *, open_file: Callable[[str], BinaryIO] = _open_here
 ) -> Iterator[bytes]:
-    """The lines of a file with their line ends, from a byte on; longer lines than `MOST_LINE_BYTES` are cut.
+    """The lines of a file with their line ends, starting at a byte; lines longer than `MOST_LINE_BYTES` are cut.
 
     Raises:
-      UserError: the file cannot be read, or is in another form than text in lines.
+      UserError: the file cannot be read, or is not text in lines.
     """
     try:
         with open_file(path) as file:
@@ -129,11 +129,11 @@ def decode_lines(lines: list[bytes], invalid_utf8: str) -> tuple[list[str], list
       [b"One.", b"Two.", b"", b"Three."] -> ["One.", "Two.", "Three."], [0, 0, 1], []
 
     Args:
-      lines: of a block.
-      invalid_utf8: what to do with those that are not UTF-8 (`text_files.invalid_utf8_setting`).
+      lines: the lines of a block.
+      invalid_utf8: what to do with lines that are not UTF-8 (`text_files.invalid_utf8_setting`).
 
     Returns:
-      The sentences, the number of each one's document, and the indices of lines that are not UTF-8.
+      The sentences, the number of each sentence's document, and the indices of lines that are not UTF-8.
     """
     texts, document_numbers, invalid_lines = [], [], []
     document = 0
