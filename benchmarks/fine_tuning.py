@@ -138,7 +138,7 @@ def batches_of(lengths: np.ndarray) -> dict[str, dict[str, int]]:
     """Numbers of batches of an epoch by padded length (as text).
 
     Args:
-      lengths: of the examples, int [examples].
+      lengths: lengths of the examples, int [examples].
 
     Returns:
       By kind of padding: `fixed`, length `buckets`, and `dynamic`, to the longest example of a random batch.

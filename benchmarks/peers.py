@@ -87,7 +87,7 @@ def transformers_training(
     Args:
       class_name: transformers' class of the model, encoder and head.
       config: its sizes.
-      learning_rate: of all steps.
+      learning_rate: learning rate of all steps.
       precision: "float32", or "bfloat16" by autocast.
 
     Returns:

@@ -40,11 +40,11 @@ def prepare(
 
     Args:
       settings: of the benchmark.
-      megabytes: of text.
+      megabytes: amount of text.
       dupe_factor: passes through the text.
       length: L.
       num_workers: processes; 0 is one for every core.
-      quick_megabytes: of text with --quick.
+      quick_megabytes: amount of text with --quick.
 
     Returns:
       `repeated`'s values; `cpu_seconds` of a run; `text_bytes`; `passes_of_corpus`, above 1 if it was repeated;

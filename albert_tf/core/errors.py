@@ -21,7 +21,7 @@ class Interrupted(KeyboardInterrupt):
 
     Args:
       message: one line.
-      number: of the signal, as in `signal.SIGTERM`.
+      number: number of the signal, as in `signal.SIGTERM`.
     """
 
     def __init__(self, message: str = "interrupted", number: int = signal.SIGTERM):

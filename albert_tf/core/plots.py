@@ -34,8 +34,8 @@ def new_figure(
     Args:
       columns: panels next to each other.
       rows: panels below each other.
-      width: of a panel, in inches.
-      height: of a panel, in inches.
+      width: width of a panel, in inches.
+      height: height of a panel, in inches.
       sharey: whether all panels have one vertical axis.
 
     Returns:

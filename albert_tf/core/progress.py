@@ -16,7 +16,7 @@ class Progress(contextlib.AbstractContextManager):
     """Shows how much of a job is done; use as a context manager.
 
     Args:
-      description: of the job.
+      description: description of the job.
       total: size of the whole job, in `unit`.
       first: how much of it an earlier process has done.
       unit: what is counted.

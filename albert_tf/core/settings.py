@@ -69,7 +69,7 @@ def changed(cls: type["Settings"], name: str, default: Any, **declared: Any) -> 
 
     Args:
       cls: the base class.
-      name: of the field.
+      name: name of the field.
       default: the value when nothing is given.
       declared: attributes of `Declaration` that differ from the base class's.
     """

@@ -1,11 +1,11 @@
-"""Compact pretraining records -> the features of full ones.
+"""Reads compact pretraining records and restores the features of full records.
 
-A compact record contains, without padding, what cannot be computed from the rest: the tokens, the start of segment B,
-the label. With --masking=static its tokens are masked and it contains the predictions too. TensorFlow operations alone
-read it, on any host. With --masking=dynamic its tokens are not masked; they are masked while reading, by the function
-that data preparation masks with, as a function of (seed, epoch, example). TensorFlow has no operation that
-selects spans one after the other, and a loop of small operations would be a second, slower implementation of masking.
-So the compiled function is called, without Python's lock, but in this process and not on another host.
+A compact record contains, without padding, only what cannot be computed from the rest: the tokens, the start of
+segment B and the label. With --masking=static its tokens are masked, and it also contains the predictions; TensorFlow
+operations alone can read it, on any host. With --masking=dynamic its tokens are masked while reading, as a function of
+(seed, epoch, example), by the same function that masks in data preparation. TensorFlow has no operation that selects
+spans one after the other, and a loop of small operations would be a second, slower implementation of masking. The
+compiled function runs without Python's global lock, but in this process and not on another host.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,13 +15,13 @@ import numpy as np
 import tensorflow as tf
 
 Metadata = Mapping[str, Any]
-# Maps B serialised examples, string [B], and their numbers, int64 [B], on which masks drawn while reading depend, to
-# the original's features, int32 or float32 [B, values].
+# Maps B serialised examples, string [B], and their numbers, int64 [B], to the original's features, int32 or float32
+# [B, values]. Masks that are drawn while reading depend on the numbers.
 Parser = Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
 
 
 def num_slots(metadata: Metadata, max_predictions_per_seq: int) -> int:
-    """P: predictions that an example has room for; permuted tokens are predicted too."""
+    """P: the number of prediction slots of an example; permuted tokens are predicted too."""
     return max_predictions_per_seq * (1 + metadata["do_permutation"])
 
 
@@ -50,7 +50,7 @@ def static_parser(max_seq_length: int, slots: int) -> Parser:
 
 
 def predictions(parsed: Mapping[str, tf.RaggedTensor], slots: int) -> dict[str, tf.Tensor]:
-    """The features of B records about their predictions, [B, P] each, from their lists `gaps` and `masked`."""
+    """The features of B records that describe their predictions, [B, P] each, from their lists `gaps` and `masked`."""
     num_masked = tf.cast(parsed["masked"].row_lengths(), tf.int32)
     is_used = tf.sequence_mask(num_masked, slots)
     positions = tf.cumsum(padded(parsed["gaps"], slots), axis=1)
@@ -69,10 +69,10 @@ def dynamic_parser(metadata: Metadata, max_seq_length: int, slots: int, seed: in
     """The function that parses and masks records of unmasked tokens.
 
     Args:
-      metadata: of the records, with the settings of the masks.
+      metadata: metadata of the records, with the settings of the masks.
       max_seq_length: L.
       slots: P, which may differ from the metadata.
-      seed: of the masks.
+      seed: seed of the masks.
     """
     max_predictions = slots // (1 + metadata["do_permutation"])
     mask = mask_function({**metadata, "max_predictions_per_seq": max_predictions}, seed)
@@ -86,17 +86,17 @@ def dynamic_parser(metadata: Metadata, max_seq_length: int, slots: int, seed: in
 
 
 def mask_function(metadata: Metadata, seed: int) -> Callable[..., tuple[np.ndarray, ...]]:
-    """The function that masks examples, compiled.
+    """The compiled function that masks examples.
 
     Args:
-      metadata: of the records, with the settings of the masks.
-      seed: of the masks.
+      metadata: metadata of the records, with the settings of the masks.
+      seed: seed of the masks.
 
     Returns:
       A function of the numbers [B], tokens [B, L] and numbers of tokens [B] of examples, int64 and int32. It returns
       the masked tokens and the fields of `Predictions`.
     """
-    # These load numba: half a second.
+    # These imports load numba, which takes half a second.
     from albert_tf.core import compilation
     from albert_tf.data import pretraining_examples as examples
 
@@ -105,7 +105,7 @@ def mask_function(metadata: Metadata, seed: int) -> Callable[..., tuple[np.ndarr
     rule = examples.masking_rule(vocabulary, **settings)
 
     def mask(numbers: np.ndarray, input_ids: np.ndarray, num_tokens: np.ndarray):
-        output_ids = input_ids.copy()  # the input is TensorFlow's
+        output_ids = input_ids.copy()  # the input belongs to TensorFlow
         seeds = examples.seeds_of(seed, numbers)
         return output_ids, *examples.mask_batch(output_ids, num_tokens, seeds, rule)
 
@@ -117,12 +117,12 @@ def mask_function(metadata: Metadata, seed: int) -> Callable[..., tuple[np.ndarr
 def masked(
     mask: Callable, numbers: tf.Tensor, input_ids: tf.Tensor, sizes: tf.Tensor, slots: int
 ) -> dict[str, tf.Tensor]:
-    """The features of B records that a mask changes or makes.
+    """The features of B records that masking changes or adds.
 
     Args:
-      mask: a function of the three next arguments as arrays. It returns masked tokens [B, L], positions and labels of
-        the predictions [B, P], and their numbers [B], int32.
-      numbers: of the records, int64 [B].
+      mask: a function of the next three arguments as arrays. It returns the masked tokens [B, L], the positions and
+        labels of the predictions [B, P], and the numbers of predictions [B], int32.
+      numbers: numbers of the records, int64 [B].
       input_ids: int32 [B, L].
       sizes: numbers of tokens, int32 [B] or more.
       slots: P.
@@ -142,7 +142,7 @@ def masked(
 def _parse_segments(
     serialized: tf.Tensor, max_seq_length: int, more_lists: tuple[str, ...] = ()
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.RaggedTensor]]:
-    """The part of both kinds of records: the features of the segments, and the lists as they were parsed."""
+    """Parses what both kinds of records have: returns the features of the segments and the parsed lists."""
     lists = ("pieces", *more_lists)
     spec = {name: tf.io.FixedLenFeature([1], tf.int64) for name in ("first_b", "label")}
     spec |= {name: tf.io.RaggedFeature(tf.int64) for name in lists}

@@ -1,7 +1,7 @@
-"""Datasets of the training loop: record files, or a table of features, as batches.
+"""Datasets of the training loop, which read batches from record files or from a table of features.
 
 Training batches are a function of (seed, step), so that a run can be resumed at any step. Evaluation batches contain
-every example once. With several input pipelines (workers), each gives its part of a batch.
+every example once. With several input pipelines (workers), each pipeline provides its part of a batch.
 """
 
 import abc
@@ -31,11 +31,11 @@ class Data(abc.ABC):
     num_examples: int
 
     def records_in(self, batch_size: int) -> int:
-        """Number of records of a batch of about `batch_size` examples: the number of examples, unless packed."""
+        """Number of records in a batch of about `batch_size` examples; with packed records, it is smaller."""
         return batch_size
 
     def examples_in(self, batch_size: int) -> float:
-        """Number of examples of such a batch, on average."""
+        """Average number of examples in such a batch."""
         return batch_size
 
     @abc.abstractmethod
@@ -46,13 +46,13 @@ class Data(abc.ABC):
     def training_dataset(
         self, batch_size: int, *, seed: int, first_step: int, context: tf.distribute.InputContext
     ) -> tf.data.Dataset:
-        """An endless stream of a device's parts of the global batches, from a step on."""
+        """An endless stream of one device's parts of the global batches, beginning at a step."""
 
     @abc.abstractmethod
     def evaluation_dataset(
         self, batch_size: int, context: tf.distribute.InputContext
     ) -> tf.data.Dataset:
-        """A device's parts of the global batches that contain every example once, endlessly repeated."""
+        """One device's parts of the global batches that contain every example once; repeated endlessly."""
 
     @abc.abstractmethod
     def evaluation_steps(self, batch_size: int) -> int:
@@ -72,7 +72,7 @@ class RecordData(Data):
       shuffle: whether training shuffles them, differently in each epoch.
       buffer_examples: examples that are shuffled together.
       choices: C; if there are several, sequences are [B, C, L].
-      parts: devices x accumulated micro-batches; packed rows are dealt to them evenly.
+      parts: devices x accumulated micro-batches; packed rows are divided evenly among them.
     """
 
     def __init__(
@@ -101,14 +101,14 @@ class RecordData(Data):
         return self.records_in(batch_size) * self.num_examples / self.record_set.num_records
 
     def spec(self, batch_size: int) -> Spec:
-        integer = {tf.int64: tf.int32}  # what records.parse_batch makes of it
+        integer = {tf.int64: tf.int32}  # as in records.parse_batch
         return {
             name: tf.TensorSpec([batch_size, *self._shape(size)], integer.get(dtype, dtype))
             for name, (size, dtype) in self.schema.items()
         }
 
     def _shape(self, size: int) -> tuple[int, ...]:
-        """Shape of one example's feature: a column has fewer values than there are choices."""
+        """Shape of one example's feature; a column has fewer values than there are choices."""
         is_sequence = self._choices > 1 and size >= self._choices
         return (self._choices, size // self._choices) if is_sequence else (size,)
 
@@ -127,7 +127,7 @@ class RecordData(Data):
         )
 
     def evaluation_dataset(self, batch_size, context):
-        # The number of steps is given; an endless dataset keeps its static shapes under every strategy.
+        # The caller knows the number of steps; an endless dataset keeps its static shapes under every strategy.
         size = self.records_in(batch_size)
         dataset = records.evaluation_dataset(self.record_set, self.schema, size, context)
         return dataset.repeat()
@@ -144,7 +144,7 @@ class TableData(Data):
 
     Args:
       table: the features.
-      names: sequences and columns that the model and the losses see.
+      names: sequences and columns that the model and the losses use.
       buckets: ascending lengths to pad to; the last holds every example.
     """
 
@@ -201,7 +201,7 @@ class TableData(Data):
     def _parts(
         self, batch: Batch, context: tf.distribute.InputContext
     ) -> Iterator[dict[str, np.ndarray]]:
-        """The part of a batch of each device of this pipeline."""
+        """For each device of this pipeline, its part of a batch."""
         pipelines = context.num_input_pipelines
         of_pipeline = np.split(batch.examples, pipelines)[context.input_pipeline_id]
         for examples in np.split(of_pipeline, context.num_replicas_in_sync // pipelines):

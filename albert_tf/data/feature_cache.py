@@ -1,4 +1,4 @@
-"""Features of a data set: made by several processes if that is faster, and kept in files for further runs."""
+"""Makes the features of a data set, in several processes if that is faster, and keeps them in files for other runs."""
 
 import contextlib
 import hashlib
@@ -19,7 +19,7 @@ from albert_tf.data.feature_table import FeatureTable
 
 SECONDS_BETWEEN_LINES = 5
 
-# All packages that the functions of a task's features import: a change of any file in them changes every key.
+# All packages that the functions making features import: a change of any file in them changes every key.
 CODE = ("core", "data", "tasks", "text")
 
 
@@ -33,23 +33,23 @@ def build(
     chunk_size: int,
     seconds_alone: float = 2,
 ) -> FeatureTable:
-    """The features of all items, made chunk by chunk, with progress shown.
+    """Makes the features of all items chunk by chunk, and shows progress.
 
-    This process begins. After `seconds_alone`, worker processes, which may take a second to start, do the rest.
-    Neither they nor `chunk_size` change the result.
+    This process begins alone. After `seconds_alone`, worker processes make the rest; they are not started at once
+    because that may take a second. Neither the workers nor `chunk_size` change the result.
 
     Args:
-      function: `function(shared, chunk)` gives the table of a list of items; a function of a module, so that
-        workers can import it. If it needs the items' indices, the items must have them: `list(enumerate(items))`.
+      function: `function(shared, chunk)` makes the table of a list of items. It is a function of a module, so that
+        workers can import it. If it needs the items' indices, they must be in the items: `list(enumerate(items))`.
       shared: settings, sent to each process once.
       items: the items, in order.
       description: name of the job in the progress.
       num_workers: number of processes; 0 is one for every core, and 1 is this process alone.
-      chunk_size: items of a call.
+      chunk_size: items per call.
       seconds_alone: seconds until worker processes start.
 
     Raises:
-      UserError: `function` has raised it, or a worker was killed by the system.
+      UserError: `function` raised it, or the system killed a worker.
     """
     if not items:
         return function(shared, [])
@@ -80,19 +80,20 @@ def _for_seconds(chunks: Iterator, seconds: float) -> Iterator:
 def cached(
     folder: str, key: Mapping[str, Any], make: Callable[[], FeatureTable], *, description: str
 ) -> FeatureTable:
-    """Features from a file of an earlier run with the same key, if there is one; otherwise made and written.
+    """Features from the file of an earlier run with the same key; without such a file, they are made and written to
+    one.
 
-    The code that makes features and the versions of its libraries are part of every key. A JSON file of the same name
-    contains the key of each file. Prints where the features come from.
+    The code that makes features and the versions of its libraries are part of every key. For each file, a JSON file of
+    the same name contains its key. The function prints where the features come from.
 
     Args:
-      folder: created if it does not exist; empty: nothing is kept.
-      key: everything else that the features depend on: settings, a hash of the data; JSON values.
+      folder: created if it does not exist; if it is empty, no file is kept.
+      key: JSON values for everything else that the features depend on: settings, a hash of the data.
       make: makes the features.
       description: name of the features in the printed line.
 
     Raises:
-      UserError: `make` has raised it.
+      UserError: `make` raised it.
     """
     if not folder:
         return _made(make, description)

@@ -15,7 +15,7 @@ import numpy as np
 
 from albert_tf.core.files import read_bytes
 
-# The value that a sequence is padded with, if it is not 0.
+# The values by which sequences are padded, if they are not 0.
 PADDING = {"p_mask": 1}
 _FILE_VERSION = 2
 _HASH_BYTES = hashlib.sha256().digest_size
@@ -27,11 +27,11 @@ class FeatureTable:
 
     Attributes:
       row_splits: int64 [sequences + 1]; sequence i holds the values from row_splits[i] to row_splits[i + 1].
-      sequences: name -> int32 [values]; one value for each token, in the order of the sequences.
+      sequences: name -> int32 [values]; one value per token, in the order of the sequences.
       columns: name -> int32 or float32 [examples, values].
-      choices: sequences of an example; example i has the sequences from i * choices on.
-      uncut_lengths: name of a setting that limits a length -> int64 [texts], the tokens that the texts would have
-        without it. It is for reports: `sha256` does not cover it, and `select` leaves it out.
+      choices: number of sequences of an example; the sequences of example i begin at i * choices.
+      uncut_lengths: name of a setting that limits a length -> int64 [texts], the number of tokens that each text would
+        have without the limit. It is for reports: `sha256` does not include it, and `select` drops it.
 
     Raises:
       ValueError: the arrays do not fit together.
@@ -83,7 +83,7 @@ class FeatureTable:
         Args:
           examples: int [B], their indices.
           length: L, at least their longest sequence's.
-          names: sequences and columns wanted.
+          names: the sequences and columns to return.
 
         Returns:
           Sequences int32 [B, L], or [B, C, L] where an example has several, with `input_mask` (1 = a token);
@@ -130,7 +130,7 @@ class FeatureTable:
         choices: int = 1,
         uncut_lengths: Mapping[str, Sequence[int]] | None = None,
     ) -> "FeatureTable":
-        """A table of Python lists.
+        """A table made from Python lists.
 
         Example:
           from_rows({"input_ids": [[2, 7, 3], [2, 3]]}, {"label_ids": [1, 0]}) has 2 examples and 5 tokens.
@@ -138,7 +138,7 @@ class FeatureTable:
         Args:
           sequences: name -> for each sequence its values.
           columns: name -> for each example a number or a list of numbers; floats make a float32 column.
-          choices: sequences of an example.
+          choices: number of sequences of an example.
           uncut_lengths: see `FeatureTable`.
 
         Raises:
@@ -156,7 +156,7 @@ class FeatureTable:
 
     @classmethod
     def concatenate(cls, tables: Sequence["FeatureTable"]) -> "FeatureTable":
-        """One table of several, which must have the same names; at least one."""
+        """One table made of several, at least one, which must have the same names."""
         first = tables[0]
         lengths = np.concatenate([np.diff(table.row_splits) for table in tables])
         sequences, columns, uncut_lengths = (
@@ -169,10 +169,10 @@ class FeatureTable:
         return cls(_row_splits(lengths), sequences, columns, first.choices, uncut_lengths)
 
     def to_bytes(self, key: str = "") -> bytes:
-        """The table as the bytes of an .npz file, followed by the hash of them and the key.
+        """The table as the bytes of an .npz file, followed by the hash of these bytes and of the key.
 
         Args:
-          key: what the table was made from; `from_file` must get the same.
+          key: describes the data that the table was made from; `from_file` must get the same key.
         """
         sequences = {f"sequence/{name}": _narrow(array) for name, array in self.sequences.items()}
         columns = {f"column/{name}": array for name, array in self.columns.items()}
@@ -180,12 +180,12 @@ class FeatureTable:
         choices = np.array([self.choices, _FILE_VERSION])
         file = io.BytesIO()
         np.savez(file, row_splits=self.row_splits, choices=choices, **sequences, **columns, **uncut)
-        # An .npz file has checksums of its arrays, but not of the list of them.
+        # An .npz file has checksums of its arrays, but not of the list of arrays.
         file.write(_hash(file.getbuffer(), key))
         return file.getvalue()
 
     def sha256(self) -> str:
-        """Hexadecimal hash of the contents, independent of the version of NumPy."""
+        """Hexadecimal hash of the contents; it does not depend on the version of NumPy."""
         digest = hashlib.sha256(str(self.choices).encode())
         named = {"row_splits": self.row_splits, **self.sequences, **self.columns}
         for name, values in sorted(named.items()):
@@ -198,7 +198,7 @@ class FeatureTable:
         """Reads the bytes of `to_bytes`; a path with :// is read through TensorFlow.
 
         Raises:
-          ValueError: the file is damaged, has another key or is of another version; as a UserError, it cannot be read.
+          ValueError: the file is damaged, or has another key or version; a UserError if it cannot be read.
         """
         content = read_bytes(path)
         end = max(0, len(content) - _HASH_BYTES)
@@ -230,14 +230,14 @@ def _row_splits(lengths: Sequence[int]) -> np.ndarray:
 
 
 def _joined(rows: Sequence[Sequence[int]]) -> np.ndarray:
-    """The values of all rows, int32; each way is many times slower for the other kind of rows."""
+    """The values of all rows, int32; each of the two methods is many times slower for the other kind of rows."""
     if len(rows) and isinstance(rows[0], np.ndarray):
         return np.concatenate(rows).astype(np.int32)
     return np.fromiter(itertools.chain.from_iterable(rows), np.int32)
 
 
 def _narrow(values: np.ndarray) -> np.ndarray:
-    """The same numbers in the smallest type that holds them, for a file of a quarter or half the size."""
+    """The same numbers in the smallest type that holds them, so that a file has a quarter or half of the size."""
     for dtype in (np.uint8, np.uint16):
         if values.size and values.min() >= 0 and values.max() <= np.iinfo(dtype).max:
             return values.astype(dtype)
@@ -281,17 +281,17 @@ def bucket_of(lengths: np.ndarray, buckets: Sequence[int]) -> np.ndarray:
 def training_batches(
     lengths: np.ndarray, buckets: Sequence[int], batch_size: int, seed: int, shuffle: bool = True
 ) -> Iterator[Batch]:
-    """An endless stream of batches; each epoch has every example once, in a new order.
+    """An endless stream of batches; each epoch contains every example once, in a new order.
 
-    A bucket's last batch is completed from the next shorter bucket. The last examples of an epoch's order that do not
-    fill a batch come first in the next epoch, so that no example is dropped, repeated, or delayed further.
+    A bucket's last batch is completed with examples of the next shorter bucket. The examples at the end of an epoch
+    that do not fill a batch come first in the next epoch; no example is dropped, repeated or delayed further.
 
     Args:
-      lengths: of the examples, int [examples]; at least one.
+      lengths: lengths of the examples, int [examples]; at least one.
       buckets: ascending lengths to pad to; the last holds every example.
-      batch_size: examples in a batch.
-      seed: of the order.
-      shuffle: whether examples and batches come in a random order; otherwise in the table's, long batches first.
+      batch_size: number of examples in a batch.
+      seed: seed of the order.
+      shuffle: whether examples and batches have a random order; otherwise the table's order, long batches first.
 
     Raises:
       ValueError: there are no examples, or one is longer than the last bucket.
@@ -313,7 +313,7 @@ def training_batches(
 
 
 def evaluation_batches(lengths: np.ndarray, buckets: Sequence[int], batch_size: int) -> list[Batch]:
-    """Batches that hold every example once, from long to short; the last is padded with -1.
+    """Batches that contain every example once, from long to short; the last batch is padded with -1.
 
     Raises:
       ValueError: an example is longer than the last bucket.
@@ -325,30 +325,30 @@ def evaluation_batches(lengths: np.ndarray, buckets: Sequence[int], batch_size: 
 
 
 def _long_to_short(examples: np.ndarray, bucket: np.ndarray) -> np.ndarray:
-    """The examples ordered by their buckets, the longest first; those of a bucket keep their order."""
+    """The examples ordered by bucket, the longest first; the examples of a bucket keep their order."""
     return examples[np.argsort(-bucket[examples].astype(np.int16), kind="stable")]
 
 
 def _cut(
     examples: np.ndarray, bucket: np.ndarray, buckets: Sequence[int], batch_size: int
 ) -> list[Batch]:
-    """Batches of examples that are ordered from long to short, each as long as its first example's bucket."""
+    """Cuts examples, ordered from long to short, into batches; the first example's bucket gives a batch's length."""
     rows = examples.reshape(-1, batch_size)
     return [Batch(row, buckets[index]) for row, index in zip(rows, bucket[rows[:, 0]], strict=True)]
 
 
 def lengths_to_pad_to(lengths: Iterable[int], max_length: int, num_buckets: int) -> tuple[int, ...]:
-    """A few lengths, multiples of 8 below `max_length`, chosen so that the examples need the least padding.
+    """A few lengths, multiples of 8 below `max_length`, chosen to minimize the padding of the examples.
 
-    The longest chosen length fits the longest example. `max_length` comes last, for longer examples of other data.
+    The longest chosen length fits the longest example. `max_length` is the last one, for longer examples of other data.
 
     Example:
       ([3, 5, 9, 12, 30, 31], 64, 2) -> (16, 32, 64)
 
     Args:
-      lengths: of the examples, at most `max_length`.
+      lengths: lengths of the examples, at most `max_length`.
       max_length: the longest bucket.
-      num_buckets: most buckets besides `max_length`; 1 pads everything to `max_length`.
+      num_buckets: maximum number of buckets besides `max_length`; 1 pads everything to `max_length`.
     """
     rounded = -(-np.fromiter(lengths, np.int64) // 8) * 8
     if num_buckets == 1 or not rounded.size:
@@ -359,9 +359,9 @@ def lengths_to_pad_to(lengths: Iterable[int], max_length: int, num_buckets: int)
 
 
 def _bounds_of_least_padding(bounds: np.ndarray, counts: np.ndarray, num_buckets: int) -> list[int]:
-    """Indices of the chosen among ascending `bounds`, the last included; `counts` examples need each of them."""
+    """Indices of the chosen bounds, including the last; `bounds` ascend, and `counts` examples need each of them."""
     num_below = np.cumsum(counts)
-    # tokens[i, j]: of the examples longer than bound i and up to bound j, if they are all padded to bound j.
+    # tokens[i, j]: the number of tokens if all examples longer than bound i, up to bound j, are padded to bound j.
     tokens = ((num_below - num_below[:, None]) * bounds).astype(np.float64)
     tokens[np.tri(len(bounds), dtype=bool)] = np.inf
     least = num_below * bounds  # with a single bucket, up to each bound

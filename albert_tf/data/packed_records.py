@@ -1,12 +1,12 @@
-"""Packed pretraining records: each is a row of several whole examples, which do not see each other.
+"""Packed pretraining records: each record is a row of several whole examples, which do not attend to each other.
 
-Most examples are shorter than the longest one, so that a batch of single examples is up to half padding. Rows are made
-when the records are written (`albert_tf/data_prep/pretraining/packing.py`): there, thousands of examples are at hand,
-so that nearly all rows are full, and a run can be resumed at any row without knowing the lengths of earlier examples.
+Most examples are shorter than the longest one, so up to half of a batch of single examples is padding. Rows are packed
+when the records are written (`albert_tf/data_prep/pretraining/packing.py`). There, thousands of examples are available,
+so nearly all rows are full, and a run can be resumed at any row without knowing the lengths of earlier examples.
 
-A record has the tokens of its examples one after the other, the number of tokens of each, its start of segment B and
-its label; with --masking=static also the predictions. With --masking=dynamic, each example is masked while reading as a
-function of (seed, epoch, row, place in the row), by the function that data preparation masks with.
+A record has the tokens of its examples one after the other and, for each example, the number of tokens, the start of
+segment B and the label; with --masking=static also the predictions. With --masking=dynamic, each example is masked
+while reading, as a function of (seed, epoch, row, place in the row), by the same function as in data preparation.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ from albert_tf.data.compact_records import (
     predictions,
 )
 
-# float [B, S]: 1 = the row has such an example.
+# float [B, S]: 1 = the row has an example at this place.
 SENTENCE_WEIGHTS = "sentence_weights"
 
 
@@ -47,18 +47,19 @@ def dynamic_parser(
     """The function that parses and masks rows of unmasked tokens.
 
     Args:
-      metadata: of the records, with the settings of the masks.
+      metadata: metadata of the records, with the settings of the masks.
       row_length: L.
       slots: P.
       num_examples: S.
-      seed: of the masks.
+      seed: seed of the masks.
     """
-    from albert_tf.data.pretraining_examples import joined_values  # loads numba: half a second
+    # Loads numba, which takes half a second.
+    from albert_tf.data.pretraining_examples import joined_values
 
     mask_examples = mask_function(metadata, seed)
 
     def mask(numbers: np.ndarray, rows: np.ndarray, sizes_BS: np.ndarray):
-        """Masks each example by itself; returns rows, positions and tokens [B, P], and how many of them are used."""
+        """Masks each example separately; returns rows, positions and tokens [B, P], and how many of the P are used."""
         is_used_BS = sizes_BS > 0
         sizes, per_row = sizes_BS[is_used_BS], is_used_BS.sum(axis=1)
         places = np.broadcast_to(np.arange(num_examples), sizes_BS.shape)
@@ -68,7 +69,7 @@ def dynamic_parser(
         in_row = np.arange(row_length) < sizes_BS.sum(axis=1)[:, None]
         ids[is_token] = rows[in_row]
         ids, positions, labels, counts = mask_examples(numbers_BS[is_used_BS], ids, sizes)
-        output = rows.copy()  # the input is TensorFlow's
+        output = rows.copy()  # the input belongs to TensorFlow
         output[in_row] = ids[is_token]
         firsts_BS = np.cumsum(sizes_BS, axis=1) - sizes_BS
         positions += firsts_BS[is_used_BS][:, None]
@@ -97,7 +98,7 @@ def _parse_rows(
     ends_BS = tf.cumsum(sizes_BS, axis=1)
     place_L = tf.range(row_length)
     is_token_BL = place_L < ends_BS[:, -1:]
-    # How many examples end before a place; beyond the last one it does not matter.
+    # The number of examples that end before a place; after the last example, the value is not used.
     index_BL = tf.searchsorted(
         ends_BS, tf.zeros_like(is_token_BL, tf.int32) + place_L, side="right"
     )

@@ -1,17 +1,17 @@
-"""Pretraining examples: sentence pairs, the sequences made of them, and masks. Pure functions of (ids, rule, seed).
+"""Makes pretraining examples by pure functions of (ids, rule, seed): sentence pairs, their sequences, and masks.
 
-What the original decides with Python lists of strings is decided here on arrays of ids, by functions that numba
-compiles. Each draws from its own stream of random numbers, which its seed alone determines, so that an example does not
-depend on the process that makes it or on the order.
+The original works on Python lists of strings; here, functions compiled by numba work on arrays of ids. Each function
+draws from its own stream of random numbers, which depends only on its seed. An example therefore does not depend on the
+process that makes it, or on the order.
 
 1. `plan_pairs` goes through documents and decides which sentences form a pair (segments A and B) and whether it is
    swapped. A pair is five numbers, not a copy of its tokens.
 2. `join_pairs` shortens pairs and adds [CLS] and [SEP].
-3. `mask_batch` masks: in data preparation, or in training when it reads records of unmasked tokens.
+3. `mask_batch` masks, either in data preparation or, for records of unmasked tokens, in training.
 
-All of it is in one file because of numba's cache of compiled functions. It notices a change of the file that a function
-is in, but not a change of another file whose functions are compiled into it. No TensorFlow here: data preparation does
-without.
+All of this is in one file because of numba's cache of compiled functions. Numba notices a change of the file that a
+function is in, but not a change of another file whose functions are compiled into it. The file does not use TensorFlow,
+because data preparation runs without it.
 
 Source: create_pretraining_data.py of the original; line numbers below are those of its commit b772393.
 """
@@ -27,10 +27,10 @@ from albert_tf.core.compilation import numba
 SENTENCE_TASKS = ("sop", "nsp", "none")
 _SOP, _NSP, _NONE = range(3)
 
-# Columns of a table of pairs: where the segments are in the array of ids, and the label.
+# Columns of a table of pairs: the positions of the segments in the array of ids, and the label.
 A_START, A_END, B_START, B_END, LABEL = range(5)
 
-# The settings of a rule of pairs, under their names in the flags of data preparation.
+# The settings of a pair rule, under their names in the flags of data preparation.
 PAIR_SETTINGS = ("max_seq_length", "short_seq_prob", "sentence_task", "single_segment")
 # The settings of a masking rule, under their names in the flags of data preparation and in the metadata of records.
 MASKING_SETTINGS = (
@@ -42,7 +42,7 @@ MASKING_SETTINGS = (
     "do_permutation",
 )
 
-# What has been decided about a token.
+# States of a token.
 _FREE, _MASKED, _PERMUTED = range(3)
 
 
@@ -50,7 +50,7 @@ _FREE, _MASKED, _PERMUTED = range(3)
 
 
 class Vocabulary(NamedTuple):
-    """What pairs and masks depend on of a vocabulary."""
+    """The parts of a vocabulary that pairs and masks depend on."""
 
     is_word_start: np.ndarray  # bool [vocab_size], which tokens start a word
     cls_id: int  # [CLS] and [SEP] are never masked
@@ -58,21 +58,21 @@ class Vocabulary(NamedTuple):
     mask_id: int
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values; `word_starts` has a bit for each token, from the highest of the first byte on, in base64."""
+        """As JSON values; `word_starts` has a bit for each token, in base64, the first token in the highest bit."""
         bits = np.packbits(self.is_word_start).tobytes()
         others = {name: getattr(self, name) for name in ("cls_id", "sep_id", "mask_id")}
         return {**others, "word_starts": base64.b64encode(bits).decode()}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], vocab_size: int) -> "Vocabulary":
-        """The vocabulary that `to_json` described."""
+        """The vocabulary described by `to_json`."""
         bits = np.frombuffer(base64.b64decode(values["word_starts"]), np.uint8)
         is_word_start = np.unpackbits(bits, count=vocab_size).astype(bool)
         return cls(is_word_start, values["cls_id"], values["sep_id"], values["mask_id"])
 
 
 class PairRule(NamedTuple):
-    """How sentences become pairs; made by `pair_rule`."""
+    """How sentences become pairs; `pair_rule` makes it."""
 
     max_tokens: int  # of A and B together
     short_seq_prob: float
@@ -93,14 +93,14 @@ def pair_rule(
 
     Args:
       is_word_start: bool [vocab_size], which tokens start a word.
-      max_seq_length: tokens in an example, with [CLS] and twice [SEP].
-      short_seq_prob: chance that a document is cut into pairs of a random, shorter length.
+      max_seq_length: tokens in an example, including [CLS] and two [SEP].
+      short_seq_prob: probability that a document is cut into pairs of a random, shorter length.
       sentence_task: `sop` swaps half of the pairs; `nsp` takes half of the B from another document; `none`
         leaves A and B in order, label 0.
-      single_segment: what becomes of a chunk of a document that is a single sentence. `faithful`: B comes from
-        another document, label 1, even with `sop`, as in the original. `clean`: the sentence is split before
-        a random word into A and B, then treated like any other pair; one of a single word is dropped.
-        With `none` it is always split, because every label is 0.
+      single_segment: what happens to a chunk of a document that is a single sentence. `faithful`: B comes from another
+        document, label 1, even with `sop`, as in the original. `clean`: the sentence is split before a random word into
+        A and B, which are then treated like any other pair; a sentence of a single word is dropped. With `none` it is
+        always split, because every label is 0.
     """
     return PairRule(
         max_tokens=max_seq_length - 3,
@@ -112,11 +112,12 @@ def pair_rule(
 
 
 class MaskingRule(NamedTuple):
-    """How tokens are masked; made by `masking_rule`."""
+    """How tokens are masked; `masking_rule` makes it."""
 
     masked_lm_prob: float
     max_predictions: int
-    ngram_cumulative: np.ndarray  # float64 [ngram], chance that a span has at most 1, 2, ... words
+    # Float64 [ngram], probability that a span has at most 1, 2, ... words.
+    ngram_cumulative: np.ndarray
     whole_words: bool
     permute: bool
     is_word_start: np.ndarray  # bool [vocab_size]
@@ -126,7 +127,7 @@ class MaskingRule(NamedTuple):
 
     @property
     def num_slots(self) -> int:
-        """P: predictions that an example has room for; permuted tokens are predicted too."""
+        """P: the number of prediction slots of an example; permuted tokens are predicted too."""
         return self.max_predictions * (1 + self.permute)
 
 
@@ -145,12 +146,12 @@ def masking_rule(
     Args:
       vocabulary: the vocabulary.
       masked_lm_prob: share of the tokens to predict; [CLS] and [SEP] count as tokens.
-      max_predictions_per_seq: most tokens to predict.
-      ngram: most words in a span.
-      favor_shorter_ngram: whether a span of n words has a chance proportional to 1/n (paper, section 4.1),
-        or the same chances in reverse.
+      max_predictions_per_seq: maximum number of tokens to predict.
+      ngram: maximum number of words in a span.
+      favor_shorter_ngram: whether the probability of a span of n words is proportional to 1/n (paper, section 4.1); if
+        false, the same probabilities are used in reverse order.
       do_whole_word_mask: whether the words of a span are whole words, or single tokens.
-      do_permutation: whether the same number of further tokens are permuted and predicted too.
+      do_permutation: whether the same number of other tokens is permuted and predicted too.
     """
     chances = 1.0 / np.arange(1, ngram + 1)
     if not favor_shorter_ngram:
@@ -216,7 +217,7 @@ def combine_seeds(*numbers: int) -> np.uint64:
 
 @numba.njit(cache=True, nogil=True)
 def seeds_of(seed, numbers):
-    """A seed for each of int64 [B] numbers, uint64 [B]: `combine` of both."""
+    """A seed for each of B numbers, int64 [B] -> uint64 [B]; each is `combine` of the seed and the number."""
     seeds = np.empty(numbers.size, np.uint64)
     for index in range(numbers.size):
         seeds[index] = combine(np.uint64(seed), np.uint64(numbers[index]))
@@ -259,25 +260,25 @@ def plan_pairs(
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """The pairs of one pass through some documents.
 
-    Each document is cut into chunks of whole sentences that reach the target length: `rule.max_tokens`, or,
-    with the chance `short_seq_prob` for each document and pass, a uniform length of at least 2. A chunk is
-    split between two sentences at random. A B that is not the continuation of A starts at a random sentence
-    of another one of *these* documents, where the original draws from the whole corpus: that needs the whole
-    corpus in memory. Sentences that such a B displaces are used again.
+    Each document is cut into chunks of whole sentences that reach the target length: `rule.max_tokens` or, with
+    probability `short_seq_prob` for each document and pass, a uniform length of at least 2. A chunk is split between
+    two random sentences. A B that does not continue A starts at a random sentence of another one of *these* documents.
+    (The original draws from the whole corpus, which must then be in memory.) Sentences replaced by such a B are used
+    again.
 
     Args:
-      documents: the documents; a random B comes from among them.
+      documents: the documents; a random B comes from one of them.
       rule: the rule.
-      seed: of this pass; another one gives other pairs.
+      seed: seed of this pass; another seed gives other pairs.
 
     Returns:
       pairs: int64 [pairs, 5], in the order of the text; A and B may still be too long together.
-      seeds: uint64 [pairs], what `join_pairs` needs for each.
+      seeds: uint64 [pairs], one for each pair, for `join_pairs`.
       num_dropped: sentences of a single word that could not be split.
 
     Source: create_pretraining_data.py:256-385.
     """
-    num_sentences = documents.sentence_offsets.size - 1  # no pair takes less than one
+    num_sentences = documents.sentence_offsets.size - 1  # every pair uses at least one
     pairs = np.empty((num_sentences, 5), np.int64)
     seeds = np.empty(num_sentences, np.uint64)
     count, num_dropped = _plan_documents(documents, rule, np.uint64(seed), pairs, seeds)
@@ -314,7 +315,7 @@ def _plan_document(documents, document, rule, seed, pairs, count):
             continue
         pair = pairs[count]
         if sentence - chunk > 1:
-            # Sentences that a random B displaces are read again.
+            # Sentences replaced by a random B are read again.
             sentence = _pair_of_chunk(
                 documents, document, chunk, sentence, target, rule, state, pair
             )
@@ -329,7 +330,7 @@ def _plan_document(documents, document, rule, seed, pairs, count):
 
 @numba.njit(cache=True)
 def _pair_of_chunk(documents, document, chunk, end, target, rule, state, pair):
-    """Makes a pair of sentences `chunk` to `end`; returns the first sentence that it does not use."""
+    """Makes a pair from the sentences `chunk` to `end`; returns the first sentence that it does not use."""
     offsets = documents.sentence_offsets
     middle = chunk + 1 + below(state, end - chunk - 1)
     changed = rule.task != _NONE and uniform(state) < 0.5
@@ -343,7 +344,7 @@ def _pair_of_chunk(documents, document, chunk, end, target, rule, state, pair):
 
 @numba.njit(cache=True)
 def _pair_of_sentence(documents, document, sentence, target, rule, state, pair):
-    """Makes a pair of a single sentence; returns whether that was possible."""
+    """Makes a pair from a single sentence; returns whether that was possible."""
     start = documents.sentence_offsets[sentence]
     end = documents.sentence_offsets[sentence + 1]
     _set_segment(pair, A_START, start, end)
@@ -376,10 +377,10 @@ def _set_ordered_pair(pair, start, middle, end, swapped):
 
 @numba.njit(cache=True)
 def _take_random_b(documents, document, target, state, pair):
-    """Sets B to sentences of a random document that fill up A to the target length; label 1."""
+    """Sets B to sentences of a random document, until A and B have the target length; label 1."""
     num_documents = documents.document_offsets.size - 1
     other = document
-    for _ in range(10):  # as the original: the same document, if ten draws find no other
+    for _ in range(10):  # as in the original: after ten draws, the same document
         other = below(state, num_documents)
         if other != document:
             break
@@ -396,7 +397,7 @@ def _take_random_b(documents, document, target, state, pair):
 
 @numba.njit(cache=True)
 def _random_word_start(ids, start, end, is_word_start, state):
-    """A random place after `start` where a word starts; `start` if there is none."""
+    """A random position after `start` at which a word starts; `start` if there is none."""
     places = start + 1 + np.flatnonzero(is_word_start[ids[start + 1 : end]])
     return places[below(state, places.size)] if places.size else start
 
@@ -407,7 +408,7 @@ def truncate_pair(pair, max_tokens, state):
 
     Args:
       pair: int64 [5].
-      max_tokens: most tokens of A and B together.
+      max_tokens: maximum number of tokens of A and B together.
       state: the stream to draw from, uint64 [1].
 
     Source: create_pretraining_data.py:601-616.
@@ -430,8 +431,8 @@ def truncate_pair(pair, max_tokens, state):
 class Sequences(NamedTuple):
     """B examples that are not masked, of up to L tokens: [CLS] A [SEP] B [SEP]."""
 
-    input_ids: np.ndarray  # int32 [B, L], filled up with 0
-    num_tokens: np.ndarray  # int32 [B], how many of the L are tokens
+    input_ids: np.ndarray  # int32 [B, L], padded with 0
+    num_tokens: np.ndarray  # int32 [B], number of tokens, without padding
     first_b: np.ndarray  # int32 [B], where segment B begins
     labels: np.ndarray  # int32 [B, 1], 0 for A and B in order, 1 otherwise
     mask_seeds: np.ndarray  # uint64 [B]
@@ -443,7 +444,7 @@ def join_pairs(
     """The tokens of pairs, shortened to fit, with [CLS] and [SEP].
 
     Args:
-      ids: uint16 or int32 [tokens], what the pairs point into.
+      ids: uint16 or int32 [tokens], the ids that the pairs refer to.
       pairs: int64 [examples, 5], from `plan_pairs`.
       seeds: uint64 [examples], from `plan_pairs`.
       rule: has the ids of [CLS] and [SEP].
@@ -501,16 +502,16 @@ class Predictions(NamedTuple):
 def mask_batch(
     input_ids: np.ndarray, num_tokens: np.ndarray, seeds: np.ndarray, rule: MaskingRule
 ) -> Predictions:
-    """Masks spans of words, in place.
+    """Masks spans of words in place.
 
-    Spans of one to n words are taken from random places until `masked_lm_prob` of all tokens are masked; a
-    span that would exceed this number is shortened by words, and left out if even its first word exceeds it
-    or if it overlaps another. Each masked token becomes [MASK] with a chance of 80 %, stays with 10 %, and
-    becomes a token drawn from the whole vocabulary with 10 %.
+    Spans of one to n words are taken from random places until `masked_lm_prob` of all tokens are masked. A span that
+    would exceed this number is shortened by whole words; it is left out if even its first word exceeds the number, or
+    if it overlaps another span. A masked token becomes [MASK] with probability 80 %, stays as it is with 10 %, and
+    becomes a random token of the whole vocabulary with 10 %.
 
     Args:
       input_ids: int32 [B, L], with [CLS] and [SEP], which are never masked.
-      num_tokens: int32 [B], how many of the L are tokens.
+      num_tokens: int32 [B], numbers of tokens, without padding.
       seeds: uint64 [B].
       rule: the rule.
 
@@ -523,7 +524,7 @@ def mask_batch(
     return predictions
 
 
-@numba.njit(cache=True, nogil=True)  # the threads of an input pipeline mask at the same time
+@numba.njit(cache=True, nogil=True)  # the threads of an input pipeline mask in parallel
 def _mask_rows(input_ids, num_tokens, seeds, rule, predictions):
     label_at = np.empty(input_ids.shape[1], np.int32)
     for row in range(len(input_ids)):
@@ -541,7 +542,7 @@ def _mask_rows(input_ids, num_tokens, seeds, rule, predictions):
 
 @numba.njit(cache=True)
 def _mask_in_place(ids, labels, rule, state):
-    """Masks `ids` and sets `labels`, -1 elsewhere, where something is to be predicted."""
+    """Masks `ids` in place; sets `labels` where a token must be predicted, and -1 elsewhere."""
     if rule.masked_lm_prob == 0:
         return
     positions, word_offsets = find_words(ids, rule)
@@ -564,15 +565,15 @@ def _mask_in_place(ids, labels, rule, state):
 def find_words(ids, rule):
     """Splits an example into words.
 
-    The first token opens a word in any case. A token after [SEP] that does not start a word belongs to
-    the last word in front of it, as in the original.
+    The first token always starts a word. A token after [SEP] that does not start a word belongs to the last word before
+    it, as in the original.
 
     Args:
       ids: int32 [length], with [CLS] and [SEP].
       rule: the masking rule.
 
     Returns:
-      positions: int64 [tokens], of the tokens other than [CLS] and [SEP].
+      positions: int64 [tokens], positions of the tokens other than [CLS] and [SEP].
       word_offsets: int64 [words + 1], where each word starts in `positions`, and the end.
 
     Source: create_pretraining_data.py:434-455.
@@ -595,18 +596,18 @@ def find_words(ids, rule):
 
 @numba.njit(cache=True)
 def choose_spans(word_offsets, ngram_cumulative, num_wanted, fate, mark, state):
-    """Marks random spans of whole words, at most `num_wanted` tokens in all.
+    """Marks random spans of whole words, at most `num_wanted` tokens in total.
 
     Args:
       word_offsets: int64 [words + 1].
       ngram_cumulative: float64 [ngram].
-      num_wanted: tokens to mark.
-      fate: uint8 [tokens], set to `mark` where it is 0; other values stay.
+      num_wanted: number of tokens to mark.
+      fate: uint8 [tokens], set to `mark` where it is 0; other values are kept.
       mark: the value to set.
       state: the stream to draw from, uint64 [1].
 
     Returns:
-      The number of tokens marked; smaller than `num_wanted` when no word fits the rest.
+      The number of marked tokens; smaller than `num_wanted` if no word fits into the rest.
 
     Source: create_pretraining_data.py:482-541.
     """
@@ -616,7 +617,7 @@ def choose_spans(word_offsets, ngram_cumulative, num_wanted, fate, mark, state):
     for turn in range(num_words):
         if num_chosen >= num_wanted:
             break
-        # Shuffles as far as needed only: few of the words get a turn.
+        # Shuffles only as far as needed, because few of the words are used.
         drawn = turn + below(state, num_words - turn)
         word = order[drawn]
         order[drawn] = order[turn]
@@ -625,7 +626,7 @@ def choose_spans(word_offsets, ngram_cumulative, num_wanted, fate, mark, state):
         while length < ngram_cumulative.size and draw >= ngram_cumulative[length - 1]:
             length += 1
         room = start + num_wanted - num_chosen
-        # At the end of the text a span has fewer words than were drawn.
+        # Before the end of the text, a span can have fewer words than were drawn.
         while length > 1 and word_offsets[min(word + length, num_words)] > room:
             length -= 1
         end = word_offsets[min(word + length, num_words)]
@@ -647,7 +648,7 @@ def _replacement(token, rule, state):
 
 @numba.njit(cache=True)
 def _permute_in_place(ids, labels, positions, state):
-    """Permutes the tokens at some positions; the labels are the tokens before."""
+    """Permutes the tokens at some positions; the labels are the original tokens."""
     for position in positions:
         labels[position] = ids[position]
     for last in range(positions.size - 1, 0, -1):
@@ -665,12 +666,12 @@ def joined_values(
 
     Args:
       values: [examples, n].
-      counts: integers [examples], how many of the n values count.
-      per_row: integers [rows], examples of each row, at least one.
-      width: W, of the result; 0 is the largest number of values.
+      counts: integers [examples], number of the n values that are used.
+      per_row: integers [rows], number of examples in each row, at least one.
+      width: W, width of the result; 0 means the largest number of values.
 
     Returns:
-      The values [rows, W], filled up with 0, and their number in each row.
+      The values [rows, W], padded with 0, and their number in each row.
     """
     counts_of_rows = sums_of_rows(counts, per_row)
     rows = np.zeros((len(per_row), width or counts_of_rows.max(initial=0)), values.dtype)
@@ -680,7 +681,7 @@ def joined_values(
 
 
 def sums_of_rows(values: np.ndarray, per_row: np.ndarray) -> np.ndarray:
-    """The sum of the examples' values in each row, [rows]; arguments as of `joined_values`."""
+    """The sum of the examples' values in each row, [rows]; for the arguments see `joined_values`."""
     if not len(per_row):
         return values[:0]
     return np.add.reduceat(values, np.cumsum([0, *per_row[:-1]]))

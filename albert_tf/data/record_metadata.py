@@ -1,4 +1,4 @@
-"""metadata.json of a folder of records: reading and checking it, and its entries about the shards."""
+"""Reads and checks metadata.json of a folder of records, and makes its entries about the shards."""
 
 import base64
 from collections.abc import Collection, Mapping, Sequence
@@ -13,7 +13,7 @@ PACKED = "packed"  # a record format
 
 _TOKENS, _WORDS, _IDS = range(1, 2**16), range(1, 2**10), range(2**24)
 _SIZES = range(2**63)
-# The entries that readers use, with their types; a range is that of a whole number.
+# The entries that readers use, with their types; a range is the range of a whole number.
 _SETTINGS = {
     "record_format": str,
     "max_seq_length": _TOKENS,
@@ -59,7 +59,7 @@ def read(path: str) -> dict[str, Any]:
     """The values in a metadata.json.
 
     Raises:
-      UserError: it cannot be read, was changed, or has an entry of the wrong type; names it.
+      UserError: it cannot be read, was changed, or has an entry of the wrong type; the error names the entry.
     """
     values = checksums.read_json(path)
     check(values, path)
@@ -67,11 +67,11 @@ def read(path: str) -> dict[str, Any]:
 
 
 def check(values: Mapping[str, Any], source: str) -> None:
-    """Checks the entries that readers use: older files have no checksum, and a file may be written by hand.
+    """Checks the entries that readers use; older files have no checksum, and a file may have been written by hand.
 
     Args:
-      values: of a metadata.json.
-      source: where they come from, for the error.
+      values: values of a metadata.json.
+      source: where the values come from, for the error.
 
     Raises:
       UserError: an entry is missing or of the wrong type, or a number is impossible.
@@ -148,7 +148,7 @@ def shard_entry(
     """The entry of a shard.
 
     Args:
-      name: of its file.
+      name: name of its file.
       examples: number of its examples.
       num_bytes: its size.
       file: opened for reading, at its start.
@@ -160,10 +160,10 @@ def shard_entry(
 
 
 def is_shard(entry: Mapping[str, Any], num_bytes: int, file: BinaryIO) -> bool:
-    """Whether a file is the one that an entry describes; older entries have no fingerprint.
+    """Whether a file is the one described by an entry; older entries have no fingerprint.
 
     Args:
-      entry: of the shard.
+      entry: entry of the shard.
       num_bytes: size of the file.
       file: opened for reading, at its start.
     """

@@ -1,8 +1,8 @@
-"""Record files: their schema, finding and checking them, and datasets that shuffle and batch them.
+"""Record files: finds and checks them, and makes datasets that shuffle and batch their examples.
 
 The order is a pure function of (seed, epoch), so that a run can be resumed at any example without replaying an epoch.
 Every example has a number that does not depend on the order: epoch * examples in an epoch + its index among them.
-Random numbers for an example, as of its masks, are a function of that number.
+Random numbers for an example, such as those for its masks, are a function of this number.
 """
 
 import concurrent.futures
@@ -30,7 +30,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _FILES_READ_TOGETHER = 16
 # "original" is an earlier name of "full"; files of the original's script have no metadata.
 _FULL, _COMPACT, _PACKED = ("full", "original"), "compact", record_metadata.PACKED
-EVALUATION_SEED = 0  # of masks that are drawn while reading: every run evaluates the same masks
+EVALUATION_SEED = 0  # seed of masks drawn while reading: every run evaluates the same masks
 
 Schema = Mapping[str, tuple[int, tf.DType]]  # feature name -> (number of values, int64 or float32)
 
@@ -84,8 +84,8 @@ def feature_schema(
 
     Args:
       columns: number of values of each column, by name; other names are sequences.
-      names: the features wanted.
-      sequence_values: values of a sequence feature, choices x length.
+      names: the features to return.
+      sequence_values: number of values of a sequence feature, choices x length.
     """
     types = {name: tf.float32 if name in _FLOAT_COLUMNS else tf.int64 for name in names}
     return {name: (columns.get(name, sequence_values), dtype) for name, dtype in types.items()}
@@ -93,11 +93,11 @@ def feature_schema(
 
 @dataclasses.dataclass(frozen=True)
 class RecordSet:
-    """Record files that belong together.
+    """A set of record files.
 
     Attributes:
       files: paths.
-      counts: number of records in each; a packed record is a row of several examples.
+      counts: number of records in each file; a packed record is a row of several examples.
       compression: "" or "GZIP".
       metadata: the content of metadata.json; empty for files made by the original's script.
     """
@@ -122,12 +122,12 @@ class RecordSet:
 
     @property
     def is_packed(self) -> bool:
-        """Whether the records are those of `packed_records`."""
+        """Whether the records have the format of `packed_records`."""
         return self.metadata.get("record_format") == _PACKED
 
     @property
     def is_compact(self) -> bool:
-        """Whether the records are those of `compact_records`."""
+        """Whether the records have the format of `compact_records`."""
         return self.metadata.get("record_format") == _COMPACT
 
     @property
@@ -136,10 +136,10 @@ class RecordSet:
         return self.metadata.get("masking") == "dynamic"
 
     def require(self, flag: str, key: str, wanted: object) -> None:
-        """Refuses records whose metadata contradicts a setting.
+        """Raises an error if the metadata of the records contradicts a setting.
 
         Raises:
-          UserError: the metadata has the key with another value.
+          UserError: the metadata has another value for the key.
         """
         value = self.metadata.get(key, wanted)
         if value != wanted:
@@ -149,13 +149,13 @@ class RecordSet:
             )
 
     def require_vocabulary(self, flag: str, sha256: str, vocabulary: str, owner: str) -> None:
-        """Refuses records that were made with another vocabulary, if their metadata names it.
+        """Raises an error if the records' metadata names another vocabulary.
 
         Args:
-          flag: that names the records.
+          flag: the flag that names the records.
           sha256: `Tokenizer.sha256` of the model's vocabulary.
-          vocabulary: its file, for the message.
-          owner: the flag or word for the model, for the message.
+          vocabulary: the file of the model's vocabulary, for the message.
+          owner: the flag or word that stands for the model in the message.
 
         Raises:
           UserError: the vocabularies differ.
@@ -175,11 +175,11 @@ def find_records(patterns: str, flag: str) -> RecordSet:
 
     Args:
       patterns: files, globs or folders, separated by commas.
-      flag: its name, for messages.
+      flag: name of the flag, for messages.
 
     Raises:
-      UserError: nothing matches, a file is empty, truncated or no TFRecord file, or the files do not belong together;
-        or they are not those that their metadata.json lists.
+      UserError: nothing matches; a file is empty, truncated or not a TFRecord file; the files do not belong together;
+        or they are not the files that their metadata.json lists.
     """
     found = {pattern: _expand(pattern) for pattern in map(str.strip, patterns.split(","))}
     files = [path for paths in found.values() for path in paths]
@@ -188,7 +188,7 @@ def find_records(patterns: str, flag: str) -> RecordSet:
     metadata = _common_metadata(files, flag)
     known = {shard["file"]: shard for shard in metadata["shards"]}
     _check_listed(found, known, flag)
-    # Remote files answer slowly, but many at a time.
+    # A remote file answers slowly, but many can be read in parallel.
     with concurrent.futures.ThreadPoolExecutor(_FILES_READ_TOGETHER) as pool:
         shards = [known.get(_whole_path(path)) for path in files]
         examined = list(pool.map(functools.partial(_examine, flag), files, shards))
@@ -204,7 +204,7 @@ def find_feature_records(folder: str, flag: str) -> RecordSet:
     """The fine-tuning records in a folder.
 
     Raises:
-      UserError: see `find_records`; or they are not what data_prep.create_finetuning_data writes.
+      UserError: see `find_records`; or data_prep.create_finetuning_data did not write the records.
     """
     record_set = find_records(folder, flag)
     if "table_sha256" not in record_set.metadata:
@@ -214,13 +214,13 @@ def find_feature_records(folder: str, flag: str) -> RecordSet:
 
 def _expand(pattern: str) -> list[str]:
     pattern = _pattern_of(pattern)
-    # Unlike the shell's, TensorFlow's "*" matches hidden names.
+    # Unlike the shell's "*", TensorFlow's "*" matches hidden names.
     paths = sorted(tf.io.gfile.glob(pattern))
     return [path for path in paths if not os.path.basename(path).startswith(".")]
 
 
 def _pattern_of(pattern: str) -> str:
-    """The pattern of the record files in a folder; another pattern as it is."""
+    """The pattern of the record files in a folder; any other pattern is returned unchanged."""
     is_folder = tf.io.gfile.isdir(pattern)
     return os.path.join(glob.escape(pattern), "*.tfrecord*") if is_folder else pattern
 
@@ -233,7 +233,7 @@ def _check_listed(
     Args:
       found: the files of each pattern.
       known: the listed files.
-      flag: that names the patterns.
+      flag: the flag that names the patterns.
 
     Raises:
       UserError: a file is not listed, or a listed one that matches a pattern is missing.
@@ -283,12 +283,12 @@ def _common_metadata(files: Sequence[str], flag: str) -> Mapping:
 
 
 def _whole_path(path: str) -> str:
-    """A path with a single `/` before the name: the paths of a glob may contain `//`."""
+    """A path with a single `/` before the name; paths from a glob may contain `//`."""
     return os.path.join(os.path.dirname(path), os.path.basename(path))
 
 
 def _check_agreement(metadata_of: Mapping[str, Mapping], folders: Sequence[str], flag: str) -> None:
-    """Checks the metadata of folders that are read together; folders may have none.
+    """Checks the metadata of folders that are read together; a folder may have no metadata.
 
     Raises:
       UserError: the records differ in a setting that must be equal, or their format is unknown.
@@ -315,7 +315,7 @@ def _check_agreement(metadata_of: Mapping[str, Mapping], folders: Sequence[str],
 def _examine(flag: str, path: str, shard: Mapping | None) -> tuple[int, bool]:
     """Number of records in a file, and whether it is compressed.
 
-    The number comes from its metadata if there is any, otherwise from its frames.
+    The number comes from the metadata if there is any, otherwise from counting the file's frames.
     """
     if tf.io.gfile.isdir(path):
         raise UserError(f"--{flag}: {path} is a folder; expected TFRecord files")
@@ -364,7 +364,7 @@ def feature_lengths(record_set: RecordSet, flag: str) -> dict[str, int]:
     """Number of values of every feature of the first record.
 
     Raises:
-      UserError: the record is damaged or no tf.train.Example.
+      UserError: the record is damaged or not a tf.train.Example.
     """
     dataset = tf.data.TFRecordDataset(record_set.files[0], record_set.compression)
     try:
@@ -386,11 +386,11 @@ def pretraining_lengths(
 
     Args:
       record_set: the records.
-      flag: that names them, for messages.
-      max_predictions_per_seq: most masked tokens if masks are drawn while reading; 0 is the number in the metadata.
+      flag: the flag that names the records, for messages.
+      max_predictions_per_seq: maximum number of masked tokens if masks are drawn while reading; 0 uses the metadata's.
 
     Raises:
-      UserError: they are no pretraining records.
+      UserError: they are not pretraining records.
     """
     metadata = record_set.metadata
     if record_set.is_packed:
@@ -414,7 +414,7 @@ def pretraining_lengths(
 
 
 def schema_of(record_set: RecordSet, flag: str, max_predictions_per_seq: int = 0) -> Schema:
-    """The features of pretraining records, in any format; arguments as of `pretraining_lengths`."""
+    """The features of pretraining records, in any format; for the arguments see `pretraining_lengths`."""
     length, slots = pretraining_lengths(record_set, flag, max_predictions_per_seq)
     if record_set.is_packed:
         return packed_schema(length, slots, most_examples(record_set))
@@ -427,7 +427,7 @@ def most_examples(record_set: RecordSet) -> int:
 
 
 def damaged_files(record_set: RecordSet, schema: Schema) -> list[str]:
-    """The files with a record that cannot be read or parsed, and its number; reads all files."""
+    """The files with a record that cannot be read or parsed, each with the record's number; reads all files."""
     parse = parser(record_set, schema, EVALUATION_SEED)
     damaged = []
     for path in record_set.files:
@@ -457,8 +457,8 @@ def parser(record_set: RecordSet, schema: Schema, seed: int) -> compact_records.
 
     Args:
       record_set: the records.
-      schema: the features wanted.
-      seed: of the masks, if they are drawn while reading.
+      schema: the features to return.
+      seed: seed of the masks, if they are drawn while reading.
     """
     if not record_set.is_compact and not record_set.is_packed:
         return lambda _numbers, serialized: parse_batch(serialized, schema)
@@ -477,10 +477,10 @@ def parser(record_set: RecordSet, schema: Schema, seed: int) -> compact_records.
 def first_batches(
     record_set: RecordSet, schema: Schema, batch_size: int
 ) -> Iterator[dict[str, tf.Tensor]]:
-    """All records in order, in batches of which the last may be smaller, as `evaluation_dataset` parses them.
+    """All records in order, in batches, parsed as in `evaluation_dataset`; the last batch may be smaller.
 
     Raises:
-      UserError: a record is damaged; names its file.
+      UserError: a record is damaged; the error names its file.
     """
     parse = parser(record_set, schema, EVALUATION_SEED)
     try:
@@ -491,7 +491,7 @@ def first_batches(
 
 
 def _ordered_records(record_set: RecordSet) -> tf.data.Dataset:
-    """The numbers and serialised examples of a first epoch, in order."""
+    """The numbers and serialised examples of the first epoch, in order."""
     return tf.data.TFRecordDataset(list(record_set.files), record_set.compression).enumerate()
 
 
@@ -500,11 +500,11 @@ class Reading:
     """How records are read for training.
 
     Attributes:
-      global_batch_size: records in a step, over all devices.
+      global_batch_size: records per step, over all devices.
       shuffle: whether files and examples are shuffled, differently in each epoch.
-      buffer_examples: examples that are shuffled together.
-      seed: of the order, and of the masks if they are drawn while reading.
-      first_step: step to start at; earlier examples count as read.
+      buffer_examples: number of examples that are shuffled together.
+      seed: seed of the order, and of the masks if they are drawn while reading.
+      first_step: step to start at; the examples of earlier steps are skipped.
     """
 
     global_batch_size: int
@@ -520,16 +520,16 @@ def training_dataset(
     reading: Reading,
     context: tf.distribute.InputContext | None = None,
 ) -> tf.data.Dataset:
-    """An endless stream of batches of one device's size, in an order that depends on the settings alone.
+    """An endless stream of batches for one device, in an order that depends only on the settings.
 
     With several input pipelines (workers) and enough files, each pipeline reads its own files; otherwise all read the
     same stream and take their batches in turn.
 
     Args:
-      record_set: what to read.
-      schema: how to parse it.
+      record_set: the records.
+      schema: how to parse them.
       reading: batch size, order and start.
-      context: index and number of input pipelines; None is a single one.
+      context: index and number of input pipelines; None means a single pipeline.
 
     Returns:
       Dataset of dictionaries of [B, values] tensors with static shapes.
@@ -559,10 +559,10 @@ def evaluation_dataset(
     """All records once, in order; the last batch is padded with examples of weight 0.
 
     Args:
-      record_set: what to read.
-      schema: how to parse it.
-      global_batch_size: records in a step, over all devices.
-      context: index and number of input pipelines; None is a single one.
+      record_set: the records.
+      schema: how to parse them.
+      global_batch_size: records per step, over all devices.
+      context: index and number of input pipelines; None means a single pipeline.
 
     Returns:
       Dataset of dictionaries of [B, values] tensors with `example_weights` [B]; static shapes.
@@ -586,8 +586,8 @@ def evaluation_dataset(
 
 
 def endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """A dataset without end, read ahead in a fixed order; workers do not shard it."""
-    # Without this, multi-worker strategies would search for an end and lose the static shapes.
+    """An endless dataset that is read ahead in a fixed order and not sharded by workers."""
+    # Without this, multi-worker strategies would look for an end of the data and lose the static shapes.
     asserted = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
     return _prefetched(dataset.apply(asserted))
 
@@ -615,17 +615,17 @@ def _file_order(num_files: int, shuffle: bool, seed: int, epoch) -> tf.Tensor:
 def _endless_records(
     record_set: RecordSet, chosen: slice, reading: Reading, first_example: int
 ) -> tf.data.Dataset:
-    """The serialised examples of some files with their numbers, epoch after epoch, from an example on.
+    """The serialised examples of some files with their numbers, epoch after epoch, beginning at an example.
 
-    An epoch reads its files in groups. The records of a group are interleaved and shuffled, so that a start in the
-    middle of an epoch skips whole groups unread and replays at most one group.
+    An epoch reads its files in groups. The records of a group are interleaved and shuffled. A start in the middle of an
+    epoch therefore skips whole groups without reading them, and replays at most one group.
     """
     counts = record_set.counts[chosen]
     num_files = len(counts)
     group_size = min(_FILES_READ_TOGETHER, num_files) if reading.shuffle else 1
     groups_per_epoch = -(-num_files // group_size)
     files = tf.constant(record_set.files[chosen])
-    # Indices among the examples of all files, also if only some are read here.
+    # Indices among the examples of all files, even if only some files are read here.
     first_indices = tf.constant(np.cumsum([0, *record_set.counts])[:-1][chosen], tf.int64)
     first_group, skipped = _locate(counts, reading, group_size, first_example)
 
@@ -657,7 +657,7 @@ def _endless_records(
 def _locate(
     counts: Sequence[int], reading: Reading, group_size: int, first_example: int
 ) -> tuple[int, int]:
-    """The group of an example, counted over all epochs, and the number of its examples before that example."""
+    """The group of an example, counted over all epochs, and how many examples of the group come before it."""
     num_files = len(counts)
     epoch, rest = divmod(first_example, sum(counts))
     order = _file_order(num_files, reading.shuffle, reading.seed, tf.constant(epoch, tf.int64))

@@ -154,7 +154,7 @@ def check_answers(name: str, content: bytes, source: str) -> None:
 
     Args:
       name: a key of `FILES`.
-      content: of the file.
+      content: content of the file.
       source: its name in messages.
 
     Raises:

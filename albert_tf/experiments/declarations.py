@@ -146,7 +146,7 @@ class Experiment:
     """A table or a figure of the paper.
 
     Attributes:
-      name: of its file.
+      name: name of its file.
       title: what is compared.
       source: section and table of the paper.
       rows: the models.
@@ -156,7 +156,7 @@ class Experiment:
       tasks: fine-tuning tasks; those without settings in the scale are left out.
       fine_tuning: settings of the fine-tuning runs that differ from the scale's.
       initial_tasks: by task, another task whose fine-tuned model initializes it.
-      columns: of the table, in order.
+      columns: the columns of the table, in order.
       speed_reference: the row whose speed is 1.
       plot: the kind of plot; "" draws none.
       claims: the paper's claims about the numbers.
@@ -200,9 +200,9 @@ class Scale:
     """The sizes and settings for one kind of machine.
 
     Attributes:
-      name: of its file.
+      name: name of its file.
       title: machine and time.
-      seeds: of the runs.
+      seeds: seeds of the runs.
       texts: by the text's name, patterns of files below --data_dir; "sample_corpus" is that of data_prep.
       fallback_texts: the same without --data_dir: only "sample_corpus".
       vocabulary: settings of data_prep.train_sentencepiece.

@@ -40,12 +40,12 @@ class Result:
     """The JSON file of a row and a seed; several processes may add measures to it.
 
     Args:
-      path: of the file.
+      path: path of the file.
       about: its first entries; `declared`, all settings that change results, must equal that of an existing file.
       lock: folder whose lock a process holds while it writes.
 
     Attributes:
-      path: of the file.
+      path: path of the file.
       measures: the measured values by name.
 
     Raises:
@@ -71,7 +71,7 @@ class Result:
         """Adds a measure to the current content of the file.
 
         Args:
-          name: of the measure.
+          name: name of the measure.
           measured: its values; None if there was no data for it.
           minutes: that it took.
         """

@@ -120,11 +120,11 @@ class Trained:
       workspace: shared data.
       experiment: determines the budget.
       row: the model.
-      seed: of the run.
+      seed: seed of the run.
 
     Attributes:
       folder: of all runs of this model.
-      run_folder: of the pretraining run.
+      run_folder: run folder of the pretraining run.
       model_config: the model's sizes.
       members: the models that an ensemble averages; an ensemble itself is not trained.
     """

@@ -91,7 +91,7 @@ def match(shapes: Shapes, weights: Weights) -> LoadReport:
     """Compares the variables of a model with values from disk.
 
     Args:
-      shapes: of the variables, by released name.
+      shapes: shapes of the variables, by released name.
       weights: the values.
 
     Raises:

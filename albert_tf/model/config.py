@@ -140,7 +140,7 @@ class AlbertConfig(Settings):
 
         Args:
           labels: names of the outputs, in order.
-          task_name: of the task that it is trained for.
+          task_name: name of the task that it is trained for.
           is_multi_label: whether it gives any number of the labels to a text, instead of one.
         """
         label_keys = {

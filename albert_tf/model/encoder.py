@@ -119,7 +119,7 @@ class AttentionBlock(tf_keras.layers.Layer):
           hidden_BLD: hidden states [B, L, D].
           mask: which positions attend to which, an `operations.AttentionMask`.
           weights: `weights_by_name()`, in the types that they are used in.
-          seed: of the dropout; None drops nothing.
+          seed: seed of the dropout; None drops nothing.
           execution: `operations`, `kernels` or `accelerators`.
 
         Returns:
@@ -210,7 +210,7 @@ class AlbertEncoder(tf_keras.Model):
       recompute_activations: whether each layer is computed again in the backward pass, to save memory.
       plain: whether training uses the plain `operations`, as inference always does. By default, training uses `kernels`
         and accumulates the gradients of shared weights in place: the same results, faster and with less memory.
-      seed: of the start values.
+      seed: seed of the start values.
     """
 
     def __init__(

@@ -62,8 +62,8 @@ class ScoreHead(tf_keras.layers.Layer):
     Args:
       config: the sizes.
       num_outputs: C, number of scores of a vector.
-      dropout_rate: of the vectors, in training.
-      initializers: of the start values.
+      dropout_rate: dropout rate of the vectors, in training.
+      initializers: initializers of the start values.
 
     Source: original run_pretraining.py:340-361 (sentence order, no dropout), classifier_utils.py:779-830,
     race_utils.py and squad_utils.py (create_model, create_v1_model).
@@ -102,11 +102,11 @@ class AlbertModel(tf_keras.Model):
       config: the sizes; `config.labels` for a classifier.
       dtype: a tf_keras dtype policy; None takes the global policy.
       recompute_activations: see `AlbertEncoder`.
-      seed: of the start values.
+      seed: seed of the start values.
 
     Attributes:
       hf_architecture: the class with this head in the transformers library; "" if there is none.
-      head_prefix: of the released names of the head's variables.
+      head_prefix: prefix of the released names of the head's variables.
       uses_pooler: whether the outputs depend on the pooler, so that training changes it.
     """
 

@@ -18,8 +18,8 @@ def split_heads(projected_BLT, bias_T, num_heads: int) -> list[tf.Tensor]:
     """Query, key and value, [B, N, L, H] each, from their joint projection without bias.
 
     Args:
-      projected_BLT: of any float type, as the results.
-      bias_T: of the same type, added first.
+      projected_BLT: a tensor of any float type, as the results.
+      bias_T: a tensor of the same type, added first.
       num_heads: N.
     """
     length = projected_BLT.shape[1] or tf.shape(projected_BLT)[1]
@@ -70,9 +70,9 @@ def attention(query_BNLH, key_BNMH, value_BNMH, mask: AttentionMask, drop: Calla
     """drop(softmax(query key / sqrt(H) + bias of the mask)) value of every head, [B, N, L, H].
 
     Args:
-      query_BNLH: of any float type, as the result.
-      key_BNMH: of the same type.
-      value_BNMH: of the same type.
+      query_BNLH: a tensor of any float type, as the result.
+      key_BNMH: a tensor of the same type.
+      value_BNMH: a tensor of the same type.
       mask: which positions attend to which.
       drop: dropout of a tensor; None drops nothing.
     """
@@ -119,8 +119,8 @@ def bias_activation(hidden_BLF, bias_F, activation: Callable) -> tf.Tensor:
     """activation(hidden + bias), [B, L, F].
 
     Args:
-      hidden_BLF: of any float type, as the result.
-      bias_F: of the same type.
+      hidden_BLF: a tensor of any float type, as the result.
+      bias_F: a tensor of the same type.
       activation: a function of a tensor that acts on each value separately.
     """
     return activation(tf.nn.bias_add(hidden_BLF, bias_F))
@@ -132,9 +132,9 @@ def residual_norm(
     """LayerNorm(drop(update + bias) + residual), [B, L, D] float32 (original modeling.py:429-432).
 
     Args:
-      update_BLD: of any float type.
-      bias_D: of the same type.
-      residual_BLD: of any float type.
+      update_BLD: a tensor of any float type.
+      bias_D: a tensor of the same type.
+      residual_BLD: a tensor of any float type.
       gamma_D: float32.
       beta_D: float32.
       epsilon: added to the variance.

@@ -281,7 +281,7 @@ class Server(ThreadingHTTPServer):
 
     Args:
       model: a loaded export.
-      name: of the model.
+      name: name of the model.
       version: its number.
       port: of this machine; 0 takes a free one.
       limits: of clients.

@@ -75,7 +75,7 @@ def largest_difference(content: bytes, model: AlbertModel, length: int) -> float
     """The largest difference of a file's outputs from its model's, on sequences of random tokens and lengths.
 
     Args:
-      content: of the file.
+      content: content of the file.
       model: that it was made of.
       length: L, of its sequences.
     """
@@ -92,8 +92,8 @@ def runner(content: bytes, num_threads: int = 1) -> Callable[..., dict[str, np.n
     """A file's signature as a function of arrays, by name.
 
     Args:
-      content: of the file.
-      num_threads: of LiteRT, which runs it.
+      content: content of the file.
+      num_threads: number of threads of LiteRT, which runs it.
 
     Raises:
       UserError: the content is not that of a TFLite file.

@@ -401,7 +401,7 @@ def answer_rows(
     """Answers as a table with tabs: id, label, and the probability of every label.
 
     Args:
-      ids: of the examples.
+      ids: ids of the examples.
       labels: names of the outputs.
       answers: int [examples], indices of labels.
       probabilities: float [examples, C].

@@ -59,7 +59,7 @@ class TaskDefinition:
         """The settings that --preset fills in.
 
         Args:
-          values: of all flags.
+          values: values of all flags.
 
         Raises:
           UserError: the preset has no settings for this task.

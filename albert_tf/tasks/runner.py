@@ -51,8 +51,8 @@ def defaults(
     """Values for flags that are not given: those that the model was trained with, of --preset, and the longest length.
 
     Args:
-      definition: of the task.
-      values: of all flags.
+      definition: definition of the task.
+      values: values of all flags.
       given: names of the flags on the command line.
 
     Raises:

@@ -24,8 +24,8 @@ def cut_report(lengths: np.ndarray, name: str, limit: int, texts: str = "texts")
       "22 texts, 3 of them (14 %) cut at --max_seq_length=33; 95 % have at most 36 tokens"
 
     Args:
-      lengths: of the texts before they are cut, int [texts]; at least one.
-      name: of the setting with the limit.
+      lengths: lengths of the texts before they are cut, int [texts]; at least one.
+      name: name of the setting with the limit.
       limit: its value.
       texts: what the texts are, in the plural.
     """
@@ -70,7 +70,7 @@ def windows_over(num_tokens: int, room: int, stride: int) -> Iterator[tuple[int,
     """The windows over a text, from left to right; at least one, even over a text without tokens.
 
     Args:
-      num_tokens: of the text.
+      num_tokens: number of tokens of the text.
       room: most tokens of the text in a window.
       stride: tokens from the beginning of a window to that of the next; at most `room` is used.
 

@@ -209,7 +209,7 @@ def model_of(values: Mapping[str, Any]) -> str:
     """Path of the model that a fine-tuning program uses; "" if training starts from random weights.
 
     Args:
-      values: of all flags.
+      values: values of all flags.
 
     Returns:
       The first member of an ensemble; where nothing is trained, the run in --output_dir if there is one; otherwise the

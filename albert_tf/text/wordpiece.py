@@ -39,7 +39,7 @@ def read_tokens(content: bytes, source: str) -> list[str]:
     Lines end at "\n" alone: the released Chinese vocabulary has a token U+2028, a line separator.
 
     Args:
-      content: of the file, UTF-8.
+      content: content of the file, UTF-8.
       source: its name in error messages.
 
     Raises:

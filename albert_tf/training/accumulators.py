@@ -12,7 +12,7 @@ class Accumulators(tf.Module):
     """Sums of (sum, count) pairs over steps, as variables that checkpoints contain.
 
     Args:
-      names: of the losses and metrics.
+      names: names of the losses and metrics.
     """
 
     def __init__(self, names: Iterable[str]):

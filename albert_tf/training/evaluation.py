@@ -18,12 +18,12 @@ class Evaluator(orbit.StandardEvaluator):
     """Losses, metrics and predictions of a run's model over one data set.
 
     Args:
-      state: of the run.
+      state: state of the run.
       data: the data set.
       has_labels: whether there are losses and metrics; otherwise there are predictions only.
 
     Attributes:
-      predictions: of the last evaluation.
+      predictions: predictions of the last evaluation.
     """
 
     def __init__(self, state: RunState, data: Data, *, has_labels: bool = True):

@@ -16,7 +16,7 @@ class Interruption:
     """The first signal that came while the process was watched.
 
     Attributes:
-      number: of the signal; 0 for none.
+      number: number of the signal; 0 for none.
     """
 
     def __init__(self):

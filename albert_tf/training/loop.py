@@ -121,8 +121,8 @@ class TrainingLoop:
     """The training of a run, with its logs, checkpoints and evaluations.
 
     Args:
-      state: of the run.
-      evaluator: of the development data, or None.
+      state: state of the run.
+      evaluator: evaluator of the development data, or None.
       progress: shows the steps.
     """
 
@@ -284,8 +284,8 @@ def evaluate(
     """Evaluates, logs and prints the results; in training, saves a checkpoint if it is the best so far.
 
     Args:
-      state: of the run.
-      evaluator: of the development data.
+      state: state of the run.
+      evaluator: evaluator of the development data.
       progress: prints the results.
       is_logged: whether the log has them already, because a finished run needs the predictions of its last step.
 

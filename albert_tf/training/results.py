@@ -61,7 +61,7 @@ def write_results(
     """Writes results.json and, after training, the model; returns the content of results.json.
 
     Args:
-      state: of the finished run.
+      state: state of the finished run.
       evaluation: losses and metrics of the model that is kept; empty without an evaluation.
       last_evaluation: those of the last step.
       collapsed: see `Task.collapsed`.
@@ -110,7 +110,7 @@ def advice_after_collapse(losses: Sequence[float], rate: float, usual_rate: floa
     than 5 % has not moved; a rate that is far too high can also be the reason (docs/loss_does_not_move.md).
 
     Args:
-      losses: of the training, in the order of the log; each is a mean over some steps.
+      losses: losses of the training, in the order of the log; each is a mean over some steps.
       rate: the peak learning rate.
       usual_rate: see `Task.usual_learning_rate`.
 

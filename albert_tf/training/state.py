@@ -29,7 +29,7 @@ class RunState:
       optimizer_config: optimizer and schedule; no None.
       strategy: the distribution strategy.
       folder: the run's folder, which may be written.
-      model: of the task.
+      model: model of the task.
       global_step: int64 scalar variable, the number of training steps that the model has seen.
       accumulators: losses and metrics since the last line of the log; None without training.
       optimizer: ours, or a LossScaleOptimizer around it; None without training.

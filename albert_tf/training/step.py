@@ -19,7 +19,7 @@ class Trainer(orbit.StandardTrainer):
     """The training step of a run, with its data.
 
     Args:
-      state: of the run.
+      state: state of the run.
       make_dataset: gives other global batches than those of the task's training data.
     """
 

@@ -60,7 +60,7 @@ class Module:
     """An HLO module.
 
     Args:
-      text: of the module.
+      text: text of the module.
 
     Attributes:
       computations: by name, with their instructions by name.

@@ -122,7 +122,7 @@ class Program:
 
     Attributes:
       function: a tf.function of the features, in the order of `feature_shapes`.
-      specs: of its arguments.
+      specs: specs of its arguments.
       names: released name of each variable, by its handle's identity.
     """
 

@@ -68,7 +68,7 @@ def compare(pairs: Mapping[str, np.ndarray], expected: Mapping[str, list], preci
     Args:
       pairs: sum and count of each loss.
       expected: those of the CPU.
-      precision: of the step.
+      precision: precision of the step.
     """
     texts = []
     for name in (name for name in expected if name.endswith("_loss")):

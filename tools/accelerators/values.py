@@ -12,7 +12,7 @@ def of_variable(name: str, shape: Sequence[int], dtype: str) -> np.ndarray:
     Args:
       name: the released name; "" for variables of the optimizer and counters.
       shape: of the variable.
-      dtype: of the variable.
+      dtype: type of the variable.
     """
     if name.endswith("gamma"):
         return np.ones(shape, dtype)

@@ -95,7 +95,7 @@ def build_pipeline(options: PipelineOptions, job: Job) -> beam.Pipeline:
     """The pipeline of a run, whose last step writes counts for `build.complete_run`.
 
     Args:
-      options: of Beam.
+      options: options of Beam.
       job: the job, which is sent to every worker; its work folder names the files of the corpus.
     """
     pipeline = beam.Pipeline(options=options)

@@ -436,7 +436,7 @@ def _encode(
     """The examples of pairs, how many of their tokens are masked, and their records.
 
     Args:
-      job: of the run.
+      job: job of the run.
       ids: the token ids that the pairs refer to.
       pairs: int64 [examples, 5], of `plan_pairs`.
       seeds: uint64 [examples], of `plan_pairs`.

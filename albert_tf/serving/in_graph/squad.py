@@ -25,7 +25,7 @@ class GraphSquad(tf.Module):
     """Answers questions by the characters of their contexts, as run_squad.py does.
 
     Args:
-      tokenizer: of the model.
+      tokenizer: tokenizer of the model.
       settings: of `SquadConfig`: max_seq_length, doc_stride, max_query_length, max_answer_length, n_best_size; with
         `has_null` also null_threshold, a number.
       has_null: whether the model can find that there is no answer (SQuAD 2.0).
@@ -299,7 +299,7 @@ def best_window(
       ids: the tokens, [B, (tokens)].
       room: tokens that fit into a window; int64 [B], as the others.
       stride: tokens from a window to the next.
-      num_windows: of each context.
+      num_windows: number of windows of each context.
     """
     row = ids.value_rowids()
     token = tf.range(tf.size(row, tf.int64)) - tf.gather(ids.row_starts(), row)

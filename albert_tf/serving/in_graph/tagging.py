@@ -26,7 +26,7 @@ class GraphTagger(tf.Module):
     """Finds the entities in texts, as `TaggingPredictor` does.
 
     Args:
-      tokenizer: of the model.
+      tokenizer: tokenizer of the model.
       settings: of `TaggingConfig`: max_seq_length, doc_stride, word_separator.
       labels: names of the model's outputs.
 

@@ -27,7 +27,7 @@ class LeaderboardFile:
     """A file of answers as the leaderboard wants it (gluebenchmark.com, FAQ).
 
     Attributes:
-      name: of the file.
+      name: name of the file.
       num_rows: examples of the official test set.
       constant_answer: the answer to every example without a model: the most frequent label of the training
         data (QNLI: of the development data), or their mean score.
@@ -345,8 +345,8 @@ def submission_tsv(
 
     Args:
       task: one of `GLUE_TASKS`.
-      group: of the examples; "" if the task has no groups.
-      ids: of the examples of the test set.
+      group: group of the examples; "" if the task has no groups.
+      ids: ids of the examples of the test set.
       predictions: int [examples], indices of labels; or float [examples], scores, which are clipped to `SCORE_RANGE`.
 
     Returns:

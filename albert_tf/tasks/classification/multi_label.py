@@ -58,8 +58,8 @@ def thresholds_of(task: Mapping[str, Any], labels: Sequence[str], source: str) -
 
     Args:
       task: settings of the model's task.
-      labels: of the model.
-      source: of the model, for messages.
+      labels: labels of the model.
+      source: source of the model, for messages.
 
     Raises:
       UserError: they are not a number from 0 to 1 for each label.

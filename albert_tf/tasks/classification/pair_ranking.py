@@ -29,7 +29,7 @@ def pair_up(questions: Sequence[str], labels: np.ndarray, positive: int, seed: i
       questions: the first text of each row.
       labels: int [rows].
       positive: the label of an answer.
-      seed: of the counterparts from other questions.
+      seed: seed of the counterparts from other questions.
 
     Returns:
       int64 [pairs, 2]: indices of a row with the answer and of one without; empty if all rows have the same label.

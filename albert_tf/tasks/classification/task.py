@@ -41,7 +41,7 @@ class TextTask(FineTuningTask):
     """The base of tasks that give labels or scores to texts; arguments as of `FineTuningTask`.
 
     Attributes:
-      class_weights: of the labels in the loss, float32 [C]; None if all are equal.
+      class_weights: weights of the labels in the loss, float32 [C]; None if all are equal.
     """
 
     model_class = AlbertForSequenceClassification

@@ -22,7 +22,7 @@ class TsvTable:
     """The lines of a file and the names of its columns.
 
     Attributes:
-      path: of the file.
+      path: path of the file.
       source: name of the file in messages about all of it, such as "--train_file=reviews.tsv".
       columns: names, white space around them removed.
       lines: one for each row.
@@ -134,7 +134,7 @@ def parse_value(word: str, indices: Mapping[str, int], place: str) -> int | floa
 
     Args:
       word: the field.
-      indices: of the labels, by label; empty for a score.
+      indices: indices of the labels, by label; empty for a score.
       place: file and row, for the message.
 
     Raises:
@@ -162,7 +162,7 @@ def parse_labels(
 
     Args:
       field: labels with the separator between them.
-      indices: of the labels, by label.
+      indices: indices of the labels, by label.
       separator: see `split_labels`.
       place: file and row, for the message.
 

@@ -94,10 +94,10 @@ def candidate_spans(
 
     Args:
       windows: from `make_windows`, for all questions.
-      outputs: of the model for each window. SQuAD 1.1, with L at least the longest window's length:
+      outputs: outputs of the model for each window. SQuAD 1.1, with L at least the longest window's length:
           start_logits, end_logits: float32 [windows, L].
         SQuAD 2.0:
-          start_top_log_probs: of the K best starts, float32 [windows, K].
+          start_top_log_probs: log probabilities of the K best starts, float32 [windows, K].
           start_top_index: their tokens, int [windows, K].
           end_top_log_probs: of the M best ends for each of these starts, float32 [windows, K * M]; those of start k
             begin at k * M.

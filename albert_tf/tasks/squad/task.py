@@ -202,7 +202,7 @@ def _read_threshold(path: str, raw: str) -> float:
     """The threshold in a file.
 
     Args:
-      path: of the file.
+      path: path of the file.
       raw: the predictions with which it was chosen; an ensemble has none.
 
     Raises:

@@ -38,9 +38,9 @@ class TaggedFile:
     """The sentences of a file.
 
     Attributes:
-      path: of the file.
+      path: path of the file.
       sentences: without tags.
-      tags: of each sentence, in IOB2; None if they were not read.
+      tags: tags of each sentence, in IOB2; None if they were not read.
     """
 
     path: str
