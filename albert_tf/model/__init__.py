@@ -1,1 +1,1 @@
-"""Token ids -> hidden states -> outputs; reads no files and trains nothing."""
+"""Token ids -> hidden states -> outputs. The package reads no files and trains nothing."""

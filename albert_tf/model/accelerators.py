@@ -1,11 +1,11 @@
-"""The operations of `operations.py` for TPUs and GPUs, where the memory and its traffic limit a training step.
+"""The operations of `operations.py` for TPUs and GPUs, where memory and its traffic limit a training step.
 
-Attention works on blocks of a few heads, whose scores fit into the memory on the chip. It keeps neither scores nor
-probabilities nor dropout masks for the backward pass, which computes them again. An optimization barrier keeps XLA from
-merging the second computation with the first, and so from keeping its result.
+Attention works on blocks of a few heads, whose scores fit into the memory on the chip. It keeps no scores,
+probabilities or dropout masks for the backward pass, which computes them again. XLA would merge this second computation
+with the first and so keep its result; an optimization barrier prevents that.
 
-Shape legend: `encoder.py`; T query, key and value next to each other, 3 D; R examples and G heads of a
-block, W values of its heads.
+Shape legend: `encoder.py`; T query, key and value next to each other, 3 D; R examples and G heads of a block, W the
+values of its heads.
 """
 
 from collections.abc import Callable
@@ -18,15 +18,15 @@ from albert_tf.model import kernels, operations
 
 bias_activation = kernels.bias_activation
 
-# Of the scores of a block in float32: on a TPU they fit into the memory on the chip, on a GPU a kernel is large enough.
+# Size of a block's scores in float32: on a TPU they fit into the memory on the chip, on a GPU a kernel is large enough.
 _BLOCK_BYTES = {"TPU": 4 << 20, "GPU": 64 << 20}
-_LANES = 128  # the width of a TPU's registers, which parts of a tensor should be multiples of
+_LANES = 128  # the width of a TPU's registers; parts of a tensor should be multiples of it
 
 
 def self_attention(projected_BLT, bias_T, num_heads: int, mask, drop=None):
-    """See `operations.self_attention`; `drop` is an `encoder.Dropout`, and each block draws with a seed of its own."""
+    """See `operations.self_attention`; `drop` is an `encoder.Dropout`; each block draws with its own seed."""
     shape = projected_BLT.shape
-    if not shape.is_fully_defined():  # batches of a GPU may have several lengths
+    if not shape.is_fully_defined():  # on a GPU, batches may have several lengths
         return kernels.self_attention(projected_BLT, bias_T, num_heads, mask, drop)
     block = _block_of(shape, num_heads, _BLOCK_BYTES[kernels.target_device()])
 
@@ -45,17 +45,17 @@ def self_attention(projected_BLT, bias_T, num_heads: int, mask, drop=None):
 
 @kernels.compiled
 def _barrier(*tensors):
-    """The tensors, which XLA takes for others."""
+    """The same tensors, which XLA must treat as different from the arguments."""
     return gen_xla_ops.xla_optimization_barrier(input=tensors)
 
 
 def _block_of(shape, num_heads: int, most_bytes: int) -> tuple[int, int]:
-    """Number of examples R and of heads G of a block.
+    """Number of examples R and number of heads G of a block.
 
     Args:
-      shape: of queries, keys and values, [B, L, T].
+      shape: shape of the joint queries, keys and values, [B, L, T].
       num_heads: N.
-      most_bytes: of the block's scores in float32, if that is possible.
+      most_bytes: largest size of the block's scores in float32; exceeded only if the smallest possible block is larger.
     """
     batch, length, width = shape
     most_heads = max(1, most_bytes // (4 * length**2))
@@ -75,9 +75,9 @@ class _Blocks:
     """The blocks of a tensor [B, L, T], for the body of a loop.
 
     Args:
-      shape: of the tensor.
+      shape: shape of the tensor.
       num_heads: N.
-      block: of `_block_of`.
+      block: sizes of a block, from `_block_of`.
     """
 
     def __init__(self, shape, num_heads: int, block: tuple[int, int]):
@@ -88,7 +88,7 @@ class _Blocks:
         self.number = batch // self.rows * self.groups
 
     def place(self, index, part: int = 0):
-        """Where a block begins; `part` is 0 for queries and results, 1 for keys, 2 for values."""
+        """The position at which a block begins; `part` is 0 for queries and results, 1 for keys, 2 for values."""
         column = part * self.width + index % self.groups * self.heads * self.head_size
         return tf.stack([index // self.groups * self.rows, 0, column])
 
@@ -114,7 +114,7 @@ class _Blocks:
         return gen_xla_ops.xla_dynamic_update_slice(tensor, block_RLW, self.place(index, part))
 
     def loop(self, body: Callable, result):
-        """body(index, result) for every block, one after the other; the last result."""
+        """Calls `body(index, result)` for each block in turn; returns the last result."""
         if self.number == 1:
             return body(tf.constant(0), result)
         _, result = tf.while_loop(
@@ -170,7 +170,7 @@ def _backward(biased_BLT, output_BLD, upstream_BLD, mask, drop, num_heads: int, 
 
 
 def _zeros_like(tensor):
-    """Zeros that are not folded into a constant of the program, as those of `tf.zeros` are."""
+    """Zeros that XLA does not fold into a constant of the program, unlike those of `tf.zeros`."""
     return tf.raw_ops.ZerosLike(x=tensor)
 
 
@@ -195,10 +195,10 @@ def _drawn_again(drop) -> Callable[[tf.Tensor], tf.Tensor]:
 
 
 def recomputed(function: Callable) -> Callable:
-    """The function, whose backward pass computes it again.
+    """The same function, but its backward pass computes it again instead of keeping intermediate values.
 
     Args:
-      function: of a structure of tensors; gradients are for these arguments only.
+      function: a function of a structure of tensors; only these arguments get gradients.
     """
 
     def call(*arguments: Any):

@@ -18,10 +18,11 @@ SHARING_STRATEGIES = ("all", "attention", "ffn", "none")
 MULTI_LABEL = "multi_label_classification"  # problem_type of transformers
 _RATE = {"minimum": 0, "maximum": 0.99}
 _SIZE = {"minimum": 1, "maximum": 2**31 - 1}
-_MOST_BLOCKS = 1000  # what a file says about its depth is compared with no size of the file
+_MOST_BLOCKS = 1000  # a limit, because a file may claim any depth
 
-# Keys of configuration files that mean nothing here; they are kept, not used. Those of the released models, then what
-# versions 2 to 5 of the transformers library write for an ALBERT, settings of text generation included.
+# Keys of configuration files that have no meaning here; they are kept, but not used. First the keys of the released
+# models, then those that versions 2 to 5 of the transformers library write for an ALBERT, including settings of text
+# generation.
 _FOREIGN_KEYS = """
     down_scale_factor net_structure_type gap_size num_memory_blocks layers_to_keep
 
@@ -130,18 +131,18 @@ class AlbertConfig(Settings):
 
     @property
     def is_multi_label(self) -> bool:
-        """Whether a classifier gives any number of its labels to a text, instead of one."""
+        """Whether a classifier may give a text any number of its labels, instead of exactly one."""
         return self.foreign.get("problem_type") == MULTI_LABEL
 
     def with_labels(
         self, labels: Sequence[str], task_name: str, *, is_multi_label: bool = False
     ) -> "AlbertConfig":
-        """The same configuration for a classifier with these outputs, stored under the keys of Hugging Face.
+        """The same configuration for a classifier with these outputs, stored under Hugging Face's keys.
 
         Args:
           labels: names of the outputs, in order.
           task_name: name of the task that it is trained for.
-          is_multi_label: whether it gives any number of the labels to a text, instead of one.
+          is_multi_label: whether a text may have any number of the labels, instead of exactly one.
         """
         label_keys = {
             "id2label": {str(index): label for index, label in enumerate(labels)},
@@ -154,16 +155,16 @@ class AlbertConfig(Settings):
         return self.replace(foreign={**others, **label_keys})
 
     def group_of_layer(self, layer: int) -> int:
-        """The group that a layer belongs to (original modeling.py:1091, its floating-point rule included)."""
+        """The group that a layer belongs to (as in original modeling.py:1091, including its floating-point rule)."""
         return int(layer / self.num_hidden_layers * self.num_hidden_groups)
 
     def attention_group_of_layer(self, layer: int) -> int:
-        """Which copy of the attention variables a layer uses."""
+        """The index of the copy of the attention variables that a layer uses."""
         is_shared = self.share_parameters in ("all", "attention")
         return self.group_of_layer(layer) if is_shared else layer
 
     def ffn_group_of_layer(self, layer: int) -> int:
-        """Which copy of the feed-forward variables a layer uses."""
+        """The index of the copy of the feed-forward variables that a layer uses."""
         return self.group_of_layer(layer) if self.share_parameters in ("all", "ffn") else layer
 
     def replace(self, **changes) -> "AlbertConfig":
@@ -195,7 +196,7 @@ class AlbertConfig(Settings):
         """
         if not isinstance(values, dict):
             raise UserError(f"{source}: expected the sizes of a model, got {shortened(values)}")
-        # Hugging Face's names for the original's `gelu`.
+        # Hugging Face's names of the activation that the original calls `gelu`.
         renamed = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu"}
         known = {field.name for field in dataclasses.fields(cls)} - {"foreign"}
         foreign_keys = _FOREIGN_KEYS.split()
@@ -205,7 +206,7 @@ class AlbertConfig(Settings):
             if key in known:
                 own[key] = renamed.get(str(value), value) if key == "hidden_act" else value
             elif key == "id2label" and isinstance(value, dict):
-                # A file has strings; transformers' own `to_dict` has integers.
+                # A file has strings as keys; transformers' own `to_dict` has integers.
                 foreign[key] = {str(number): name for number, name in value.items()}
             elif key in foreign_keys or str(key).startswith("_"):
                 foreign[key] = value
@@ -215,8 +216,9 @@ class AlbertConfig(Settings):
         try:
             _check_foreign(foreign)
             return cls(**own, foreign=foreign)
-        except (UserError, OverflowError) as error:  # OverflowError: an integer that is no float
-            reason = str(error)  # may repeat a value of any length
+        # OverflowError: an integer too large for a float.
+        except (UserError, OverflowError) as error:
+            reason = str(error)  # the reason may contain a value of any length
             reason = reason if len(reason) <= 300 else f"{reason[:297]}..."
             raise UserError(f"{source}: {reason}") from None
 
@@ -240,10 +242,10 @@ class AlbertConfig(Settings):
 
 
 def _check_foreign(values: Mapping[str, Any]) -> None:
-    """Checks the kept keys that have a meaning here; null counts as absent.
+    """Checks the kept keys that have a meaning here; null is treated as absent.
 
     Raises:
-      UserError: a value is of another type; names the key.
+      UserError: a value has the wrong type; the error names the key.
     """
     task = values.get("finetuning_task")
     if task is not None and not isinstance(task, str):
@@ -275,11 +277,11 @@ def shortened(value: Any) -> str:
 
 
 def where_released(name: str) -> str:
-    """Where the released model of a size is, for a message; "" for names of other models.
+    """A message that says where the released model of a size can be found; "" for other names.
 
     Args:
-      name: of the size, as users write it: also albert_base_v2, albert/albert-base-v2, or albert-base for version 2;
-        or of a preset of keras-hub.
+      name: the size as users write it, also albert_base_v2, albert/albert-base-v2, or albert-base for version 2; or the
+        name of a preset of keras-hub.
     """
     name = name.lower().replace("_", "-")
     if re.fullmatch(r"albert-[a-z-]+-en-uncased", name):

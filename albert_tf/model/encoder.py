@@ -70,13 +70,14 @@ class Embeddings(tf_keras.layers.Layer):
     def call(self, input_ids, segment_ids, position_ids=None, seed=None):
         """Ids [B, L] of tokens, segments and positions (by default from 0 on) -> [B, L, E]."""
         words_BLE = tf.gather(self.word_embeddings, input_ids)
-        # A gather, not a product with one-hot vectors: its gradient holds a row for every position, and the norm
-        # for gradient clipping counts each of those rows, as in the original on CPU and GPU.
+        # A gather instead of a product with one-hot vectors: its gradient has a row for every position, and the norm
+        # for gradient clipping counts each of these rows, as in the original on CPU and GPU.
         types_BLE = tf.gather(self.token_type_embeddings, segment_ids)
         length = input_ids.shape[1] or tf.shape(input_ids)[1]
         positions = self.position_embeddings[:length]
         if position_ids is not None:
-            # A gather from a part of the table, so that its gradient is a sum for each row: as without `position_ids`.
+            # Gathers from a part of the table, so that the gradient is a sum for each row, as it is without
+            # `position_ids`.
             positions = tf.gather(positions, position_ids)
         normed_BLE = self.layer_norm(words_BLE + types_BLE + positions)
         return dropout(normed_BLE, self.config.hidden_dropout_prob, seed)
@@ -113,12 +114,12 @@ class AttentionBlock(tf_keras.layers.Layer):
         }
 
     def call(self, hidden_BLD, mask, weights: Weights, seed, execution: ModuleType):
-        """Attends from every position to those that the mask gives.
+        """Computes attention from every position to those that the mask allows.
 
         Args:
           hidden_BLD: hidden states [B, L, D].
           mask: which positions attend to which, an `operations.AttentionMask`.
-          weights: `weights_by_name()`, in the types that they are used in.
+          weights: `weights_by_name()`, in the types in which they are used.
           seed: seed of the dropout; None drops nothing.
           execution: `operations`, `kernels` or `accelerators`.
 
@@ -175,7 +176,7 @@ class FeedForwardBlock(tf_keras.layers.Layer):
         }
 
     def call(self, hidden_BLD, weights: Weights, seed, execution: ModuleType):
-        """Hidden states [B, L, D] -> [B, L, D] float32; arguments as of `AttentionBlock.call`."""
+        """Hidden states [B, L, D] -> [B, L, D] float32; for the arguments see `AttentionBlock.call`."""
         inner_BLF = execution.bias_activation(
             linear(hidden_BLD, weights["input_kernel"]),
             weights["input_bias"],
@@ -209,7 +210,7 @@ class AlbertEncoder(tf_keras.Model):
       dtype: a tf_keras dtype policy (float32, mixed_bfloat16, mixed_float16); None takes the global policy.
       recompute_activations: whether each layer is computed again in the backward pass, to save memory.
       plain: whether training uses the plain `operations`, as inference always does. By default, training uses `kernels`
-        and accumulates the gradients of shared weights in place: the same results, faster and with less memory.
+        and accumulates the gradients of shared weights in place; results are the same, with less time and memory.
       seed: seed of the start values.
     """
 
@@ -233,7 +234,7 @@ class AlbertEncoder(tf_keras.Model):
         width, dtype = config.hidden_size, self.dtype_policy
         if config.embedding_size != width:
             self.projection = Dense(config.embedding_size, width, initializers, dtype)
-        # [group][inner group]; a group is one copy of the variables, whatever the number of layers that use it.
+        # [group][inner group]; a group is one copy of the variables, used by any number of layers.
         attention_group, ffn_group = config.attention_group_of_layer, config.ffn_group_of_layer
         self.attention_blocks = self._blocks(AttentionBlock, attention_group, initializers)
         self.ffn_blocks = self._blocks(FeedForwardBlock, ffn_group, initializers)
@@ -259,19 +260,19 @@ class AlbertEncoder(tf_keras.Model):
 
         Args:
           inputs: dictionary of int tensors, arrays or lists [B, L]: `input_ids`; optional `input_mask` (1 = real token,
-            default all) and `segment_ids` (default 0). Packed rows, which hold several examples each, have
-            `example_numbers` [B, L] instead of the mask (from 1 on; 0 = padding), `position_ids` [B, L], which begin
-            anew with each example, and `first_positions` [B, S], the places of the first tokens of up to S examples.
+            default all) and `segment_ids` (default 0). In packed rows, which hold several examples each,
+            `example_numbers` [B, L] replaces the mask (from 1 on; 0 = padding), `position_ids` [B, L] begin at 0 in
+            each example, and `first_positions` [B, S] are the positions of the first tokens of up to S examples.
           training: whether dropout is on.
-          seed: int32 [2] that dropout is a function of; drawn from TensorFlow's global generator if None.
+          seed: int32 [2], which determines the dropout; drawn from TensorFlow's global generator if it is None.
 
         Returns:
           Dictionary of `sequence_output` [B, L, D], `pooled_output` [B, D] (packed: [B, S, D]) and `all_layers`, the
-          outputs [B, L, D] of all pairs of attention and feed-forward block in order; float32.
+          outputs [B, L, D] of all pairs of attention and feed-forward blocks in order; float32.
 
         Raises:
-          UserError: the inputs are no such dictionary, longer than `max_position_embeddings`, or have a name that
-            another library gives to one of these inputs. Other names, those of labels for example, are not used.
+          UserError: the inputs are not such a dictionary, are longer than `max_position_embeddings`, or use another
+            library's name for one of these inputs. Inputs with other names, for example labels, are ignored.
         """
         input_ids = inputs["input_ids"]
         segment_ids = inputs.get("segment_ids")
@@ -297,7 +298,7 @@ class AlbertEncoder(tf_keras.Model):
         }
 
     def _apply_blocks(self, hidden, mask, seed, plain: bool) -> list[tf.Tensor]:
-        """Applies attention and feed-forward once for each layer; if all is shared, the same two blocks every time."""
+        """Applies attention and feed-forward once for each layer; if all is shared, with the same two blocks."""
         on_cpu = kernels.target_device() == "CPU"
         execution = operations if plain else kernels if on_cpu else accelerators
         recomputed = tf.recompute_grad if on_cpu else accelerators.recomputed
@@ -324,8 +325,9 @@ class AlbertEncoder(tf_keras.Model):
     def named_variables(self) -> dict[str, tf.Variable]:
         """Every variable under its name in the released checkpoints.
 
-        Where a strategy shares only one kind of block, the blocks of the other kind have a `group_g` for each layer,
-        which no released file has.
+        If a strategy shares only one kind of block, the blocks of the other kind have a `group_g` for each layer, which
+        no
+        released file has.
         """
         layers = {"bert/embeddings/": self.embeddings}
         if self.projection is not None:
@@ -340,13 +342,13 @@ class AlbertEncoder(tf_keras.Model):
 
 
 def _layer(attention, ffn, mask, seed, execution, hidden, attention_weights, ffn_weights):
-    """One layer; tensors that get a gradient come last, because `tf.recompute_grad` must see them as arguments."""
+    """One layer. Tensors that get a gradient come last, because `tf.recompute_grad` must see them as arguments."""
     attended = attention(hidden, mask, attention_weights, fold_seed(seed, 0), execution)
     return ffn(attended, ffn_weights, fold_seed(seed, 1), execution)
 
 
 def _mask_of(inputs: Mapping[str, tf.Tensor]) -> operations.AttentionMask:
-    """Which positions attend to which: the tokens of an example to each other."""
+    """The mask by which the tokens of an example attend to each other only."""
     if "example_numbers" in inputs:
         most_examples = inputs["first_positions"].shape[1]
         return operations.example_mask(inputs["example_numbers"], most_examples)
@@ -356,11 +358,12 @@ def _mask_of(inputs: Mapping[str, tf.Tensor]) -> operations.AttentionMask:
 
 
 def checked_inputs(inputs: Any, config: AlbertConfig) -> dict[str, Any]:
-    """The inputs of a model, with lists as tensors.
+    """The inputs of a model, with lists converted to tensors.
 
     Raises:
-      UserError: they are no dictionary with integers [B, L] as `input_ids`, longer than `max_position_embeddings`,
-        of different shapes, or have another library's name of an input, which would be ignored.
+      UserError: they are not a dictionary with integers [B, L] as `input_ids`, are longer than
+        `max_position_embeddings`, have different shapes, or use another library's name for an input, which would be
+        ignored.
     """
     expected = (
         'a model expects {"input_ids": [[2, 13, 3], ...]}, ids [B, L] of its Tokenizer'
@@ -400,7 +403,7 @@ def checked_inputs(inputs: Any, config: AlbertConfig) -> dict[str, Any]:
 
 
 class Initializers:
-    """Start values from one seed: truncated normal of the configured range, a new stream for each variable."""
+    """Makes initial values from one seed: truncated normal of the configured range, with a stream for each variable."""
 
     def __init__(self, config: AlbertConfig, seed: int):
         self._range = config.initializer_range
@@ -433,7 +436,7 @@ class Dense(tf_keras.layers.Dense):
 
 
 class LayerNorm(tf_keras.layers.Layer):
-    """Normalizes the last axis, in float32 whatever the policy (original modeling.py:429-432)."""
+    """Normalizes the last axis, in float32 under every policy (original modeling.py:429-432)."""
 
     def __init__(self, width: int, epsilon: float):
         super().__init__(dtype="float32")
@@ -451,7 +454,7 @@ class LayerNorm(tf_keras.layers.Layer):
 
 
 def _output_weights(dense: Dense, layer_norm: LayerNorm) -> Weights:
-    """Weights of the output projection and LayerNorm, which both blocks end with."""
+    """Weights of the output projection and of LayerNorm, with which both blocks end."""
     return {
         "output_kernel": dense.kernel,
         "output_bias": dense.bias,
@@ -468,7 +471,7 @@ def linear(tensor_BLG: tf.Tensor, kernel_GF: tf.Tensor) -> tf.Tensor:
 
 
 def dropout(tensor: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
-    """Zeroes a share `rate` of the values and scales the others up; does nothing without a seed.
+    """Zeroes a share `rate` of the values and scales up the others; does nothing without a seed.
 
     Args:
       tensor: float tensor of any shape.
@@ -481,7 +484,7 @@ def dropout(tensor: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor
 
 
 class Dropout(NamedTuple):
-    """`dropout` of a rate and seed, as a function of the tensor."""
+    """`dropout` with a fixed rate and seed, as a function of the tensor."""
 
     rate: float
     seed: tf.Tensor
@@ -491,29 +494,29 @@ class Dropout(NamedTuple):
         return dropout(tensor, self.rate, self.seed)
 
     def of_part(self, number: tf.Tensor | int) -> "Dropout":
-        """Dropout of a part of a tensor, by the part's number."""
+        """The dropout of one part of a tensor, whose number selects the seed."""
         return Dropout(self.rate, fold_seed(self.seed, number))
 
 
 def dropout_function(rate: float, seed: tf.Tensor | None) -> Dropout | None:
-    """`dropout` of that rate and seed as a function of the tensor; None where it would do nothing."""
+    """`dropout` with this rate and seed as a function of the tensor; None if it would do nothing."""
     return None if seed is None or rate == 0.0 else Dropout(rate, seed)
 
 
 def fold_seed(seed: tf.Tensor | None, site: int) -> tf.Tensor | None:
-    """A different seed for each place where dropout is applied, by its number; None stays None."""
+    """A different seed for each place with dropout, selected by the number of the place; None stays None."""
     return None if seed is None else tf.random.experimental.stateless_fold_in(seed, site)
 
 
 def training_seed(training: bool, seed: tf.Tensor | None) -> tf.Tensor | None:
-    """The seed, int32 [2], or one from TensorFlow's global generator if it is None; None outside training."""
+    """The given seed, int32 [2]; if it is None, one from TensorFlow's global generator; None outside training."""
     if not training:
         return None
     return tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32) if seed is None else seed
 
 
 def prefixed(layers: Mapping[str, tf_keras.layers.Layer]) -> dict[str, tf.Variable]:
-    """The named variables of layers by prefix, with the prefix of its layer in front of each name."""
+    """The named variables of several layers; the prefix of its layer is added to each name."""
     return {
         prefix + name: variable
         for prefix, layer in layers.items()

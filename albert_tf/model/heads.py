@@ -1,6 +1,6 @@
-"""Task heads, and the models of encoder and head: pretraining, classification, tagging, multiple choice, SQuAD.
+"""Task heads, and models made of encoder and head: pretraining, classification, tagging, multiple choice, SQuAD.
 
-Shape legend: `encoder.py`; K candidates of a start or an end.
+Shape legend: `encoder.py`; K candidates for a start or an end.
 """
 
 import tensorflow as tf
@@ -22,7 +22,7 @@ from albert_tf.model.encoder import (
 
 
 class MaskedLmHead(tf_keras.layers.Layer):
-    """Scores of every token of the vocabulary at the masked positions, with the word embeddings as weights.
+    """Scores of all tokens of the vocabulary at the masked positions; the weights are the word embeddings.
 
     Source: original run_pretraining.py:294-337 (get_masked_lm_output).
     """
@@ -57,11 +57,11 @@ class MaskedLmHead(tf_keras.layers.Layer):
 
 
 class ScoreHead(tf_keras.layers.Layer):
-    """Scores of each output vector of the encoder; float32 whatever the policy.
+    """Scores of each output vector of the encoder; float32 under every policy.
 
     Args:
       config: the sizes.
-      num_outputs: C, number of scores of a vector.
+      num_outputs: C, number of scores for a vector.
       dropout_rate: dropout rate of the vectors, in training.
       initializers: initializers of the start values.
 
@@ -96,16 +96,16 @@ class ScoreHead(tf_keras.layers.Layer):
 
 
 class AlbertModel(tf_keras.Model):
-    """An encoder and a head, a `tf_keras.Model`; the base of the models below, which have the same arguments.
+    """An encoder and a head as a `tf_keras.Model`; the base class of the models below, which have the same arguments.
 
     Args:
-      config: the sizes; `config.labels` for a classifier.
+      config: the sizes; for a classifier, also `config.labels`.
       dtype: a tf_keras dtype policy; None takes the global policy.
       recompute_activations: see `AlbertEncoder`.
       seed: seed of the start values.
 
     Attributes:
-      hf_architecture: the class with this head in the transformers library; "" if there is none.
+      hf_architecture: the class of the transformers library that has this head; "" if there is none.
       head_prefix: prefix of the released names of the head's variables.
       uses_pooler: whether the outputs depend on the pooler, so that training changes it.
     """
@@ -186,7 +186,7 @@ class AlbertForPreTraining(AlbertModel):
 
 
 class AlbertForSequenceClassification(AlbertModel):
-    """Encoder with one score for each label, from the pooled output; a single label is a regression.
+    """Encoder with a score for each label, computed from the pooled output; a single label is a regression.
 
     Source: original classifier_utils.py:779-830.
     """
@@ -266,7 +266,7 @@ class AlbertForSpan(AlbertModel):
 class AlbertForSpanOrNone(AlbertModel):
     """Encoder with scores of starts, of ends given a start, and of having no answer (SQuAD 2.0).
 
-    Source: original squad_utils.py:1428-1575 (create_v2_model), after XLNet.
+    Source: original squad_utils.py:1428-1575 (create_v2_model), which follows XLNet.
     """
 
     uses_pooler = False
@@ -287,14 +287,15 @@ class AlbertForSpanOrNone(AlbertModel):
 
         Args:
           inputs: see `AlbertEncoder.call`; also `p_mask` int [B, L], 1 = no answer can start or end here; optional
-            `start_positions` int [B, 1], known starts for the scores of ends.
-          training: whether dropout is on and the best candidates are left out.
+            `start_positions` int [B, 1], the known starts for the scores of ends.
+          training: whether dropout is on; the best candidates are then left out.
           seed: see `AlbertEncoder.call`.
 
         Returns:
-          `start_log_probs` [B, L] and `cls_logits` [B], larger = no answer. With `start_positions`: `end_log_probs`
-          [B, L]. Outside training: the best K starts `start_top_log_probs`, `start_top_index` [B, K], and for
-          each its best K ends `end_top_log_probs`, `end_top_index` [B, K * K]. Log probabilities are float32.
+          `start_log_probs` [B, L] and `cls_logits` [B], larger = no answer. With `start_positions`: `end_log_probs` [B,
+          L]. Outside training: `start_top_log_probs` and `start_top_index` [B, K] of the best K starts, and
+          `end_top_log_probs` and `end_top_index` [B, K * K] of the best K ends for each of them. Log probabilities are
+          float32.
         """
         seed = training_seed(training, seed)
         hidden_BLD = self.encoder(inputs, training=training, seed=seed)["sequence_output"]
@@ -312,7 +313,7 @@ class AlbertForSpanOrNone(AlbertModel):
         return outputs
 
     def _end_log_probs(self, hidden_BLD, starts_BK, mask_BL):
-        """Log probabilities of every end, given each of some starts, [B, K, L]."""
+        """Log probabilities of all ends for each of some given starts, [B, K, L]."""
         width = self.config.hidden_size
         # The product with [h; h_start] is the sum of the product with h and the product with h_start.
         dtype = self.end_hidden.compute_dtype
@@ -353,7 +354,7 @@ class AlbertForSpanOrNone(AlbertModel):
         }
 
 
-# Dropout sites of the encoder are 0 (embeddings) and one for each attention and feed-forward pair.
+# In the encoder, dropout sites are 0 (embeddings) and one for each pair of attention and feed-forward.
 _HEAD_SITE = 1_000_000
 
 

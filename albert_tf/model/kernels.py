@@ -1,9 +1,9 @@
-"""The operations of `operations.py` for training: same functions, same arguments, less memory traffic.
+"""The operations of `operations.py` for training: the same functions and arguments, with less memory traffic.
 
-On a CPU, what lies between the matrix products takes a third of a training step if TensorFlow computes it
-operation by operation, because each operation reads and writes all values. Here it is one kernel, compiled by XLA,
-whose backward pass computes intermediate values again from the input instead of storing them. Inference does not use
-these kernels, because XLA compiles a kernel again for every length.
+On a CPU, the operations between the matrix products take a third of a training step if TensorFlow computes them one by
+one, because each of them reads and writes all values. Here they are one kernel, compiled by XLA. Its backward pass
+computes intermediate values again from the input instead of storing them. Inference does not use these kernels, because
+XLA compiles a kernel again for every length.
 
 Shape legend: `encoder.py`; T query, key and value next to each other, 3 D; S factors of a mask.
 """
@@ -21,12 +21,12 @@ from albert_tf.model import operations
 
 
 def compiled(function: Callable) -> Callable:
-    """The function as one kernel, compiled by XLA."""
+    """The function as one kernel compiled by XLA."""
     kernel = tf.function(function, jit_compile=True, autograph=False)
 
     @functools.wraps(function, assigned=())
     def call(*args):
-        if target_device() != "TPU":  # whose TensorFlow cannot compile for the CPU beside it
+        if target_device() != "TPU":  # TensorFlow for TPUs cannot compile for their host
             _discard_start_up_log()
         return kernel(*args)
 
@@ -35,12 +35,12 @@ def compiled(function: Callable) -> Callable:
 
 @contextlib.contextmanager
 def graphs_freed() -> Iterator[None]:
-    """Lets memory be freed after the block that its graphs, and their variables, use.
+    """After the block, the memory that its graphs and their variables use can be freed.
 
-    TensorFlow registers each use of `tf.custom_gradient` in a graph under a new name, for ever, and so keeps the graph.
-    After the block, its graphs cannot be differentiated again.
+    TensorFlow registers each use of `tf.custom_gradient` in a graph under a new name, permanently, and so keeps the
+    graph. After the block, its graphs can no longer be differentiated.
     """
-    gc.collect()  # graphs of an earlier block refer to themselves
+    gc.collect()  # frees graphs of an earlier block, which refer to themselves
     registry = ops.gradient_registry._registry
     known = set(registry)
     try:
@@ -53,17 +53,17 @@ def graphs_freed() -> Iterator[None]:
 
 @functools.cache
 def _discard_start_up_log() -> None:
-    """Compiles a kernel without use, because XLA prints a start-up log with the first kernel of a process."""
+    """Compiles a dummy kernel, because XLA prints a start-up log with the first kernel of a process."""
     with quiet.silent(), tf.init_scope(), tf.device("CPU:0"):
         tf.function(tf.identity, jit_compile=True)(tf.zeros([]))
 
 
-_targets: list[str] = []  # of the blocks of `compiled_for` around
+_targets: list[str] = []  # device types of the enclosing blocks of `compiled_for`
 
 
 @contextlib.contextmanager
 def compiled_for(device_type: str) -> Iterator[None]:
-    """In the block, steps are traced for devices of a type that this machine need not have.
+    """Traces the steps in the block for devices of a type that this machine need not have.
 
     Args:
       device_type: "CPU", "GPU" or "TPU".
@@ -76,7 +76,7 @@ def compiled_for(device_type: str) -> Iterator[None]:
 
 
 def target_device() -> str:
-    """The type of the devices that the step runs on; every choice that depends on the device asks this function."""
+    """The type of the devices that the step runs on. Every choice that depends on the device calls this function."""
     if _targets:
         return _targets[-1]
     if tf.distribute.has_strategy():
@@ -91,7 +91,7 @@ def _is_on_cpu() -> bool:
 
 
 def _sum_of_rows(tensor: tf.Tensor) -> tf.Tensor:
-    """[..., D] -> [D]; a matrix product with ones is the fastest way on a CPU, but inexact on other devices."""
+    """[..., D] -> [D]; a matrix product with ones is fastest on a CPU, but inexact on other devices."""
     rows_XD = tf.reshape(tensor, [-1, tensor.shape[-1]])
     if not _is_on_cpu():
         return tf.raw_ops.BiasAddGrad(out_backprop=rows_XD)
@@ -126,8 +126,8 @@ def attention(
 ):
     """See `operations.attention`.
 
-    The gradient of the softmax needs, for each row of probabilities P, sum_M(P * dP). This equals sum_H(output *
-    d output), which has H terms instead of M, and holds with dropout too.
+    The gradient of the softmax needs sum_M(P * dP) for each row of probabilities P. This equals
+    sum_H(output * d output), which has H terms instead of M. The equality also holds with dropout.
     """
 
     @tf.custom_gradient
@@ -159,10 +159,10 @@ self_attention = functools.partial(operations.self_attention, split=split_heads,
 
 
 def _probabilities(query_BNLH, key_BNMH, mask: operations.AttentionMask):
-    """See `operations.attention_probabilities`; on a CPU, the product of query and key adds the bias."""
+    """See `operations.attention_probabilities`; on a CPU, the product of query and key includes the bias."""
     if not _is_on_cpu():
         return operations.attention_probabilities(query_BNLH, key_BNMH, mask)
-    # A few values more in each head cost a CPU little, but other devices much.
+    # A few additional values in each head cost little time on a CPU, but much on other devices.
     query_BNLT, key_BNMT = _with_mask(query_BNLH, key_BNMH, *mask)
     scores_BNLM = tf.matmul(query_BNLT, key_BNMT, transpose_b=True)
     if not _softmax_is_float32(scores_BNLM.dtype):
@@ -172,7 +172,7 @@ def _probabilities(query_BNLH, key_BNMH, mask: operations.AttentionMask):
 
 @compiled
 def _with_mask(query_BNLH, key_BNMH, queries_BLS, keys_BMS):
-    """Query and key, T = H + S values a head, whose product is query key / sqrt(H) + bias of the mask."""
+    """Query and key with T = H + S values per head, whose product is query key / sqrt(H) + bias of the mask."""
     scale = tf.cast(query_BNLH.shape[-1] ** -0.5, query_BNLH.dtype)
     queries_BNLS = tf.ones_like(query_BNLH[..., :1])
     if queries_BLS is not None:
@@ -182,14 +182,14 @@ def _with_mask(query_BNLH, key_BNMH, queries_BLS, keys_BMS):
 
 
 def _for_heads(factor_BLS, like_BNLH):
-    """A factor of a mask for every head, [B, N, L, S], in the type of the other argument."""
+    """A factor of a mask, repeated for every head, [B, N, L, S], with the type of the other argument."""
     shape = tf.concat([tf.shape(like_BNLH)[:-1], tf.shape(factor_BLS)[-1:]], axis=0)
     return tf.broadcast_to(tf.cast(factor_BLS[:, None], like_BNLH.dtype), shape)
 
 
 @functools.cache
 def _softmax_is_float32(dtype: tf.DType) -> bool:
-    """Whether the CPU's softmax of a type computes in float32 and rounds once, as oneDNN's does."""
+    """Whether the CPU's softmax of this type computes in float32 and rounds once, as oneDNN's does."""
     with tf.init_scope(), tf.device("CPU:0"):
         scores = tf.cast(tf.random.stateless_normal([64, 96], seed=[1, 2], stddev=4.0), dtype)
         expected = tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32)), dtype)
@@ -198,7 +198,7 @@ def _softmax_is_float32(dtype: tf.DType) -> bool:
 
 @compiled
 def gradient_of_scores(probabilities_BNLM, dropped_BNLM, gradient_BNLM, upstream_BNLH, output_BNLH):
-    """Gradient of query key, [B, N, L, M], from that of the dropped probabilities; None: nothing was dropped."""
+    """Gradient of query key, [B, N, L, M]; without dropout, `dropped_BNLM` is None."""
     gradient32_BNLM = tf.cast(gradient_BNLM, tf.float32)
     product_BNLH = tf.cast(upstream_BNLH, tf.float32) * tf.cast(output_BNLH, tf.float32)
     row_BNL1 = tf.reduce_sum(product_BNLH, axis=-1, keepdims=True)
@@ -229,7 +229,7 @@ def bias_activation(hidden_BLF, bias_F, activation: Callable):
 
 @functools.cache
 def _bias_activation_kernels(activation: Callable) -> tuple[Callable, Callable]:
-    """Forward and backward kernel; they compute in float32, because XLA rounds after every operation on bfloat16."""
+    """Forward and backward kernel. They compute in float32, because XLA rounds bfloat16 after every operation."""
 
     @compiled
     def forward(hidden_BLF, bias_F):
@@ -282,7 +282,7 @@ def _norm_forward(update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon):
 
 @compiled
 def _norm_backward(update_BLD, bias_D, residual_BLD, gamma_D, upstream_BLD, epsilon):
-    """The gradient of the sum, [B, L, D], and the rows whose sum is the gradient of gamma, [B, L, D]."""
+    """The gradient of the sum, [B, L, D], and the values [B, L, D] whose sum over rows is the gradient of gamma."""
     sum_BLD = _float32_sum(update_BLD, bias_D, residual_BLD)
     mean_BL1, variance_BL1 = tf.nn.moments(sum_BLD, axes=[-1], keepdims=True)
     scale_BL1 = tf.math.rsqrt(variance_BL1 + epsilon)

@@ -1,7 +1,7 @@
-"""The operations of a block in their plain form, written as they are defined.
+"""The operations of a block in plain form, written like their definitions.
 
-`kernels.py` has the same functions with the same arguments and is used in training. This module is used in inference,
-and in training by `AlbertEncoder(plain=True)`.
+`kernels.py` has the same functions with the same arguments, for training. This module is used in inference and, with
+`AlbertEncoder(plain=True)`, also in training.
 
 Shape legend: `encoder.py`; T query, key and value next to each other, 3 D; S factors of a mask.
 """
@@ -30,23 +30,24 @@ def split_heads(projected_BLT, bias_T, num_heads: int) -> list[tf.Tensor]:
 
 
 class AttentionMask(NamedTuple):
-    """Which positions attend to which; two factors of what is added to the scores, float32.
+    """Which positions attend to which, as two float32 factors of the bias that is added to the scores.
 
-    Their product over S is 0 where a position L attends to a position M, and -10000 elsewhere. It gets no gradient.
+    The product of the factors over S is 0 where position L attends to position M, and -10000 elsewhere. It has no
+    gradient.
     """
 
     queries_BLS: tf.Tensor | None  # None: S is 1, and all positions attend to the same ones
     keys_BMS: tf.Tensor
 
     def bias(self) -> tf.Tensor:
-        """What is added to the scores of all heads, [B, 1, L, M], or [B, 1, 1, M] if it is the same for all L."""
+        """The bias that is added to the scores of all heads, [B, 1, L, M], or [B, 1, 1, M] if it is equal for all L."""
         if self.queries_BLS is None:
             return self.keys_BMS[:, None, None, :, 0]
         return tf.einsum("BLS,BMS->BLM", self.queries_BLS, self.keys_BMS)[:, None]
 
 
 def padding_mask(is_token_BM: tf.Tensor) -> AttentionMask:
-    """Every position attends to all tokens.
+    """A mask with which every position attends to all tokens.
 
     Args:
       is_token_BM: int; 1 is a token, and 0 is padding.
@@ -56,11 +57,11 @@ def padding_mask(is_token_BM: tf.Tensor) -> AttentionMask:
 
 
 def example_mask(example_numbers_BL: tf.Tensor, most_examples: int) -> AttentionMask:
-    """Every position attends to the tokens of its own example.
+    """A mask with which every position attends to the tokens of its own example.
 
     Args:
-      example_numbers_BL: int; the examples in a row count from 1, and 0 is padding.
-      most_examples: S, the largest number.
+      example_numbers_BL: int; the number of each token's example in its row, from 1 on, and 0 for padding.
+      most_examples: S, the largest number of an example.
     """
     is_of_example_BLS = tf.one_hot(example_numbers_BL - 1, most_examples)
     return AttentionMask(is_of_example_BLS, (1.0 - is_of_example_BLS) * NOT_ATTENDED)
@@ -147,6 +148,6 @@ def residual_norm(
 
 
 def layer_norm(tensor, gamma_D, beta_D, epsilon: float) -> tf.Tensor:
-    """LayerNorm over the last axis, [..., D] float32 -> the same."""
+    """LayerNorm over the last axis, float32 [..., D] -> [..., D]."""
     mean, variance = tf.nn.moments(tensor, axes=[-1], keepdims=True)
     return tf.nn.batch_normalization(tensor, mean, variance, beta_D, gamma_D, epsilon)

@@ -1,8 +1,8 @@
-"""Weights that many layers share: cast once, and their gradients added up during the backward pass.
+"""Weights that many layers share: they are cast once, and their gradients are added up during the backward pass.
 
-TensorFlow keeps the gradient of every use of a variable until it has those of all uses, which for the 12 layers of
-albert-xxlarge is 12 times 0.8 GB. Here every use passes the weights on to the next use, so that the backward pass has
-one sum and adds to it in place.
+TensorFlow keeps the gradient of every use of a variable until it has those of all uses; for the 12 layers of
+albert-xxlarge, that is 12 times 0.8 GB. Here every use passes the weights to the next use, so the backward pass has one
+sum and adds to it in place.
 """
 
 import collections
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 Weights = dict[str, tf.Tensor]
 
-# LayerNorm computes in float32 in every precision; all other weights are used in the precision of their block.
+# LayerNorm always computes in float32; all other weights are used in the precision of their block.
 _FLOAT32_WEIGHTS = ("gamma", "beta")
 
 
@@ -20,12 +20,12 @@ def weights_of_each_use(blocks: Sequence, *, plain: bool) -> list[Weights]:
     """The weights of blocks that are applied one after another.
 
     Args:
-      blocks: what is applied, in order; a shared block is in it once for each use. `block.weights_by_name()` gives
-        float32 tensors or variables, and `block.compute_dtype` is the type that they are used in.
+      blocks: the blocks in the order of their use; a shared block occurs once for each use. `block.weights_by_name()`
+        returns float32 tensors or variables, and `block.compute_dtype` is the type in which they are used.
       plain: whether TensorFlow adds up the gradients, in the type of use; otherwise they are added up in float32.
 
     Returns:
-      The weights of each use by name, in the types that they are used in.
+      The weights of each use by name, in the types in which they are used.
     """
     counts = collections.Counter(blocks).items()
     uses = {block: _uses_of_block(block, num_uses, plain) for block, num_uses in counts}
@@ -46,10 +46,10 @@ def _uses_of_block(block, num_uses: int, plain: bool) -> Iterator[Weights]:
 
 
 def _chained_uses(value: tf.Tensor, dtype: tf.DType, num_uses: int) -> list[tf.Tensor]:
-    """The cast value for each use.
+    """The cast value, once for each use.
 
-    A use also passes the float32 value on to the next use. In the backward pass the gradient of the last use comes
-    first, and each earlier use adds its own to it.
+    A use also passes the float32 value to the next use. In the backward pass, the gradient of the last use comes first,
+    and each earlier use adds its own gradient to it.
     """
     cast = tf.stop_gradient(tf.cast(value, dtype))
 
