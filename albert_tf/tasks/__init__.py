@@ -1,1 +1,1 @@
-"""One package for each task, and the modules that they share."""
+"""The tasks, each in a package of its own, and the modules that they share."""

@@ -1,4 +1,4 @@
-"""The base of fine-tuning tasks: model and new head, vocabulary, features, the folder of the finished model."""
+"""The base of fine-tuning tasks: model and new head, vocabulary, features, and the folder of the finished model."""
 
 import collections
 import dataclasses
@@ -54,7 +54,7 @@ class FineTuningTask(Task):
 
     Attributes:
       source: the task's data.
-      items: items of the source, by split.
+      items: items of the source by split.
       tables: features by split.
       labels: names of the model's outputs.
 
@@ -96,7 +96,7 @@ class FineTuningTask(Task):
     # --- Model ---
 
     def _origin(self) -> str:
-        """Path of the weights: the initial checkpoint, or the run itself where nothing is trained."""
+        """Path of the weights: the initial checkpoint; if nothing is trained, the run itself."""
         return model_of({**self.config.to_dict(), **self.run.to_dict()})
 
     def _has_head(self) -> bool:
@@ -117,7 +117,7 @@ class FineTuningTask(Task):
         tokenizer = Tokenizer.from_file(path, **config.cleaning)
         if not self._weights:
             return tokenizer
-        # The model's shapes do not show its vocabulary and its case.
+        # The shapes of a model's variables do not show its vocabulary and its case.
         own = self._weights.vocabulary
         if own and Tokenizer.from_file(own).sha256 != tokenizer.sha256:
             config.refuse(
@@ -142,7 +142,7 @@ class FineTuningTask(Task):
                 f"{self._origin()}: has no head for {self.task_name} with the outputs"
                 f" {', '.join(self.labels)}; fine-tune it with --do_train first"
             )
-        if not self.run.do_train:  # programs have checked it, except for models on a hub
+        if not self.run.do_train:  # programs have already checked this, except for models on a hub
             fixed = {name: getattr(config, name) for name in config.names(of_model="fixed")}
             check_fixed(fixed, self._weights.task, self._weights.source)
         checkpoint = self._weights and self._weights.config
@@ -161,7 +161,8 @@ class FineTuningTask(Task):
         return chosen.with_labels(self.labels, self.task_name, is_multi_label=is_multi_label)
 
     def build_model(self, *, dtype: str, recompute_activations: bool, seed: int) -> AlbertModel:
-        """The model, with the encoder of the initial checkpoint, and with its head if that is of this very task.
+        """The model, with the encoder of the initial checkpoint; the head is taken from it, too, if it is of the same
+        task.
 
         Raises:
           UserError: a variable of the encoder is not in the checkpoint.
@@ -181,7 +182,7 @@ class FineTuningTask(Task):
         return model
 
     def vocabulary_files(self) -> Files:
-        """Those of the Hugging Face layout."""
+        """The vocabulary's files in the Hugging Face layout."""
         return vocabulary_files(self.tokenizer, self.model_config)
 
     def save_model(
@@ -215,7 +216,7 @@ class FineTuningTask(Task):
         """The settings that users of the finished model need, such as `max_seq_length`."""
         own = self.config.of_model(self.config.to_dict())
         for name in TextSettings.names():
-            del own[name]  # the files of the vocabulary say it
+            del own[name]  # the vocabulary's files contain these settings
         return {**plain_settings(self.source.featuriser(self.tokenizer)[1]), **own}
 
     # --- Data ---
@@ -242,7 +243,7 @@ class FineTuningTask(Task):
             "spm_sha256": self.tokenizer.sha256,
             **self.tokenizer.cleaning,
         }
-        # Older records do not name keep_accents.
+        # Older records lack keep_accents.
         made_with = {"keep_accents": False, **record_set.metadata}
         for name, value in expected.items():
             if made_with[name] != value:
@@ -261,7 +262,7 @@ class FineTuningTask(Task):
         return RecordData(record_set, schema, True, _SHUFFLED_RECORDS, choices=choices)
 
     def _buckets(self, table: FeatureTable) -> tuple[int, ...]:
-        """Lengths to which batches are padded."""
+        """The lengths to which batches are padded."""
         on_tpu = kernels.target_device() == "TPU"
         num_buckets = self.config.length_buckets or (1 if on_tpu else 4)
         return lengths_to_pad_to(table.lengths, self.config.max_seq_length, num_buckets)
@@ -275,7 +276,7 @@ class FineTuningTask(Task):
             data["train_sha256"] = self._records.metadata["table_sha256"]
         elif self.train_data:
             data["train_sha256"] = self.tables["train"].sha256()
-        # Other values of a released config.json differ from those that a finished run writes.
+        # A released config.json has other such values than a finished run writes.
         foreign = self.model_config.foreign
         labels = {name: value for name, value in foreign.items() if name in _LABEL_KEYS}
         return {
@@ -288,7 +289,7 @@ class FineTuningTask(Task):
     def resolve(
         self, run: FineTuningRunConfig, optimizer: FineTuningOptimizerConfig
     ) -> tuple[FineTuningRunConfig, OptimizerConfig]:
-        """The settings of the loop; those that depend on model and data are filled in.
+        """The settings of the loop; values that depend on model and data are filled in.
 
         Raises:
           UserError: the warm-up is longer than the training.
@@ -319,11 +320,11 @@ class FineTuningTask(Task):
     # --- Results ---
 
     def _column(self, split: str, name: str) -> np.ndarray:
-        """A column of one value, [examples]."""
+        """A column with one value per example, [examples]."""
         return self.tables[split].columns[name][:, 0]
 
     def _raw_file(self, members: Sequence[Predictions], split: str) -> Files:
-        """A file with the predictions, which ensembles read; none for an ensemble."""
+        """The file of predictions that ensembles read; none for an ensemble."""
         if len(members) > 1:
             return {}
         arrays = {**members[0], "table_sha256": np.array(self.tables[split].sha256())}
@@ -333,7 +334,7 @@ class FineTuningTask(Task):
 
 
 class LabelTask(FineTuningTask):
-    """A task that predicts a label (a subclass may predict a score); arguments as of `FineTuningTask`.
+    """A task that predicts a label (a subclass may predict a score); for the arguments see `FineTuningTask`.
 
     Attributes:
       unit: name of the examples, in the plural.
@@ -346,11 +347,11 @@ class LabelTask(FineTuningTask):
         return np.argmax(averaged(members, "probabilities"), axis=1)
 
     def _describe(self, item: Any, answer: Any, truth: Any, probability: float) -> str:
-        """An error for a person to read: of an item, with indices of labels or scores, and the answer's probability."""
+        """A line about an error: item, answer and truth (indices of labels, or scores), and the answer's probability."""
         raise NotImplementedError
 
     def collapsed(self, members: Sequence[Predictions]) -> str:
-        """Says so if every prediction is the same."""
+        """A sentence that says so if every prediction is the same."""
         answers = self._answers(members)
         if len(set(answers)) > 1 or len(set(self._column("eval", "label_ids"))) == 1:
             return ""
@@ -358,7 +359,7 @@ class LabelTask(FineTuningTask):
         return f"the model predicts the label {label!r} for all of the {len(answers):,} {self.unit}"
 
     def evaluation_files(self, members: Sequence[Predictions]) -> Files:
-        """The worst errors, after a table of confusions if labels are predicted, and the raw predictions."""
+        """The worst errors (for labels, after a confusion table), and the raw predictions."""
         items, answers = self.items["eval"], self._answers(members)
         truths = self._column("eval", self.source.label_columns[0])
         has_labels = "probabilities" in members[0]
@@ -373,7 +374,7 @@ class LabelTask(FineTuningTask):
         return {"predictions/eval_errors.txt": report, **self._raw_file(members, "eval")}
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
-        """The answers as a table with tabs (id, label, probability of every label), and the raw predictions."""
+        """The answers as a tab-separated table (id, label, probability of every label), and the raw predictions."""
         answers = self._answers(members, "predict")
         counts = collections.Counter(self.labels[answer] for answer in answers).most_common(10)
         print(
@@ -385,20 +386,20 @@ class LabelTask(FineTuningTask):
 
 
 def example_weights(features: Features) -> tf.Tensor:
-    """float32 [B]: 0 for examples that only fill a batch of an evaluation."""
+    """float32 [B]: 0 for examples that only pad an evaluation's batch."""
     ones = tf.ones(tf.shape(features["input_ids"])[:1])
     return features.get(EXAMPLE_WEIGHTS, ones)
 
 
 def commonest_share(labels: np.ndarray) -> float:
-    """Share of the most frequent label, of labels int [examples]: the accuracy without a model."""
+    """Share of the most frequent label among labels int [examples], which is the accuracy without a model."""
     return float(np.bincount(labels).max() / len(labels))
 
 
 def answer_rows(
     ids: Sequence[str], labels: Sequence[str], answers: np.ndarray, probabilities: np.ndarray
 ) -> str:
-    """Answers as a table with tabs: id, label, and the probability of every label.
+    """Answers as a tab-separated table: id, label, and the probability of every label.
 
     Args:
       ids: ids of the examples.
@@ -412,7 +413,7 @@ def answer_rows(
 def named_answer_rows(
     ids: Sequence[str], labels: Sequence[str], answers: Sequence[str], probabilities: np.ndarray
 ) -> str:
-    """As `answer_rows`, but `answers` are what the table shall have, such as several labels."""
+    """Like `answer_rows`, but `answers` are texts for the table, such as several labels."""
     rows = [
         "\t".join([id, answer, *(f"{value:.4f}" for value in row)])
         for id, answer, row in zip(ids, answers, probabilities, strict=True)

@@ -1,7 +1,7 @@
 """Metrics of classification and regression, and reports of a model's errors.
 
-Each metric is a function of (predictions, labels), two arrays of the same length, and always gives a number: 0 where
-its formula has none, as for a single example, or for predictions that are all equal.
+Each metric is a function of (predictions, labels), two arrays of the same length. It always returns a number: 0 if its
+formula has no value, for example for a single example, or if all predictions are equal.
 """
 
 import functools
@@ -19,12 +19,12 @@ Metric = Callable[[np.ndarray, np.ndarray], float]
 
 
 def _finite(formula: Metric) -> Metric:
-    """A metric that is 0 where its formula has no finite value."""
+    """A metric that returns 0 where its formula has no finite value."""
 
     @functools.wraps(formula)
     def metric(predictions: np.ndarray, labels: np.ndarray) -> float:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            # scikit-learn and scipy warn where the formula has no value, which is common early in a training.
+            # scikit-learn and scipy warn if the formula has no value, which is common early in a training.
             warnings.simplefilter("ignore")
             value = (
                 float(formula(np.asarray(predictions), np.asarray(labels))) if len(labels) else 0.0
@@ -36,37 +36,37 @@ def _finite(formula: Metric) -> Metric:
 
 @_finite
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Share of the predicted labels that are right; int [examples] both."""
+    """Share of the predicted labels that are right; both arguments are int [examples]."""
     return sklearn.metrics.accuracy_score(labels, predictions)
 
 
 @_finite
 def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Matthews correlation of two labels or more (R_K); int [examples] both."""
+    """Matthews correlation for two or more labels (R_K); both arguments are int [examples]."""
     return sklearn.metrics.matthews_corrcoef(labels, predictions)
 
 
 @_finite
 def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """F1 of label 1 against all others; int [examples] both."""
+    """F1 of label 1 against all others; both arguments are int [examples]."""
     return sklearn.metrics.f1_score(labels == 1, predictions == 1, zero_division=0)
 
 
 @_finite
 def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Mean of the F1 of every label that occurs, predicted or true; int [examples] both."""
+    """Mean of the F1 of every label that occurs as prediction or truth; both arguments are int [examples]."""
     return sklearn.metrics.f1_score(labels, predictions, average="macro", zero_division=0)
 
 
 @_finite
 def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Pearson correlation of scores; float [examples] both."""
+    """Pearson correlation of scores; both arguments are float [examples]."""
     return _correlation(scipy.stats.pearsonr, predictions, labels)
 
 
 @_finite
 def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Spearman correlation of scores; float [examples] both."""
+    """Spearman correlation of scores; both arguments are float [examples]."""
     return _correlation(scipy.stats.spearmanr, predictions, labels)
 
 
@@ -88,7 +88,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 
 
 def format_confusion(predictions: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> str:
-    """How often each label was predicted for each true label, with recall and precision, as a table.
+    """A table of how often each label was predicted for each true label, with recall and precision.
 
     Args:
       predictions: int [examples].
@@ -96,10 +96,10 @@ def format_confusion(predictions: np.ndarray, labels: np.ndarray, names: Sequenc
       names: the C labels.
 
     Returns:
-      Lines, each ended.
+      Lines, each with a line end.
     """
     table = np.zeros([len(names)] * 2, np.int64)
-    if len(labels):  # scikit-learn refuses empty arrays
+    if len(labels):  # scikit-learn does not accept empty arrays
         table = sklearn.metrics.confusion_matrix(labels, predictions, labels=range(len(names)))
     right = np.diag(table)
     rows = [["true \\ predicted", *names, "recall"]]
@@ -122,12 +122,12 @@ def error_report(
     probabilities: np.ndarray | None = None,
     unit: str = "examples",
 ) -> str:
-    """The worst errors of a model, after the table of confusions if it predicts labels.
+    """The worst errors of a model; if it predicts labels, a confusion table comes first.
 
     Args:
       predictions: int [examples], or float [examples] of scores.
       labels: int or float [examples].
-      describe: text about an example with this index.
+      describe: returns a text about the example with a given index.
       names: the labels; empty for scores.
       probabilities: float [examples, C] of labels.
       unit: name of the examples, in the plural.
@@ -141,16 +141,16 @@ def error_report(
 def worst_errors(
     predictions: np.ndarray, labels: np.ndarray, probabilities: np.ndarray | None, count: int = 20
 ) -> np.ndarray:
-    """The examples with wrong labels of the highest probability, or whose scores have the largest errors.
+    """The examples with the most probable wrong labels, or with the largest errors of scores.
 
     Args:
       predictions: int [examples], or float [examples] of scores.
-      labels: int or float [examples], true.
+      labels: int or float [examples], the true ones.
       probabilities: float [examples, C] of labels.
-      count: most examples to return.
+      count: maximum number of examples to return.
 
     Returns:
-      int64 [at most count], their indices, the highest probability or error first; equals in their order.
+      int64 [at most count], their indices, the highest probability or error first; ties keep their order.
     """
     if probabilities is None:
         return np.argsort(-np.abs(predictions - labels), kind="stable")[:count]

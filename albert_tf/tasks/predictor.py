@@ -1,7 +1,7 @@
-"""A finished model as a function of items: the base of the tasks' predictors.
+"""Predictor, the base of the tasks' predictors: a finished model that answers items.
 
-An item is a text, or a dictionary such as {"question": ..., "context": ...}; an answer is a dictionary of plain values
-that JSON can hold. The features are made by the same functions as in training, so that answers are the runners'.
+An item is a text, or a dictionary such as {"question": ..., "context": ...}; an answer is a dictionary of values that
+JSON can hold. The same functions as in training make the features, so the answers equal those of the runners.
 """
 
 import abc
@@ -22,7 +22,7 @@ from albert_tf.text.tokenizer import Tokenizer
 Item = str | Mapping[str, Any]
 Answer = dict[str, Any]
 
-_LENGTHS_ARE_MULTIPLES_OF = 8  # so that few shapes occur
+_LENGTHS_ARE_MULTIPLES_OF = 8  # so that there are few shapes
 
 
 class Predictor(abc.ABC):
@@ -31,17 +31,17 @@ class Predictor(abc.ABC):
     Args:
       model: the model.
       tokenizer: its vocabulary.
-      task: settings that its features depend on, `max_seq_length` among them.
-      batch_size: sequences that the model gets at a time.
-      untrained: released names of variables that have no trained values.
+      task: the settings on which its features depend, including `max_seq_length`.
+      batch_size: number of sequences that the model gets at once.
+      untrained: released names of variables without trained values.
 
     Attributes:
-      model, tokenizer, task: as given.
+      model, tokenizer, task: as in the arguments.
       expects: description of an item, for messages.
-      prompts: keys of an item that a conversation asks for one by one ("option A", "option B" make a list `options`);
-        empty asks for a whole item.
+      prompts: keys of an item that a conversation asks for one by one ("option A", "option B" fill a list `options`);
+        if empty, it asks for a whole item.
       text_keys: keys of items that are not repeated in answers.
-      default_settings: `task` for folders that do not say it, such as those of other projects.
+      default_settings: `task` for folders that do not contain it, such as those of other projects.
       sequence_names: features that the model reads besides `input_mask`.
     """
 
@@ -66,20 +66,21 @@ class Predictor(abc.ABC):
         self.task = task
         self._batch_size = batch_size
         self._untrained = untrained
-        self._uncut_lengths: dict[str, Counter] = defaultdict(Counter)  # how many texts have them
+        # Setting -> length -> number of texts.
+        self._uncut_lengths: dict[str, Counter] = defaultdict(Counter)
         self._call_in_graph = tf.function(self._call)
 
     def predict(self, items: Iterable[Item]) -> list[Answer]:
         """The answers to items, in their order.
 
         Args:
-          items: several items, such as a list of texts; `expects` describes an item.
+          items: several items, for example a list of texts; `expects` describes an item.
 
         Returns:
-          A dictionary for each item, with keys that depend on the kind of model.
+          A dictionary for each item, whose keys depend on the kind of model.
 
         Raises:
-          UserError: an item is not what is expected, or a single one is given instead of several.
+          UserError: an item does not have the expected form, or a single item is given instead of several.
         """
         if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
             raise UserError(
@@ -90,15 +91,15 @@ class Predictor(abc.ABC):
 
     @abc.abstractmethod
     def check(self, item: Item) -> Any:
-        """The example of an item, for `answers`.
+        """Converts an item to an example for `answers`.
 
         Raises:
-          UserError: it is not what is expected.
+          UserError: the item does not have the expected form.
         """
 
     @abc.abstractmethod
     def answers(self, examples: Sequence[Any]) -> list[Answer]:
-        """The answers to examples, at least one, in their order.
+        """The answers to examples, of which there is at least one, in their order.
 
         Raises:
           UserError: an example cannot be answered.
@@ -114,15 +115,15 @@ class Predictor(abc.ABC):
         return outputs
 
     def refuse(self, item: Item) -> NoReturn:
-        """Raises the UserError for an item of another form."""
+        """Raises the UserError for an item that does not have the expected form."""
         raise UserError(f"expected {self.expects}; got {shortened(item)}")
 
     def settings(self, *names: str) -> dict[str, Any]:
-        """Some settings of the task, by name."""
+        """The settings of the task with the given names."""
         return {name: self.task[name] for name in names}
 
     def cut_texts(self) -> list[str]:
-        """A line for each setting that has cut texts since the predictor was made: how many."""
+        """For each setting that has cut texts since the predictor was made, a line that says how many."""
         return [
             cut_report(np.fromiter(lengths.elements(), np.int64), name, self.task[name])
             for name, lengths in self._uncut_lengths.items()
@@ -158,7 +159,7 @@ class Predictor(abc.ABC):
 
 
 def _stacked(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Arrays [B, L, ...] or [B, ...] of several batches in one, padded to the longest L."""
+    """Joins arrays [B, L, ...] or [B, ...] of several batches, padded to the longest L."""
     if parts[0].ndim < 2:
         return np.concatenate(parts)
     longest = max(part.shape[1] for part in parts)
@@ -172,7 +173,7 @@ def defaults_of(settings: type[Settings], *names: str) -> dict[str, Any]:
 
 
 def best_label(key: str, labels: Sequence[str], probabilities: np.ndarray) -> Answer:
-    """An answer: the most probable label under `key`, its `probability`, and the `probabilities` of all labels."""
+    """An answer with the most probable label under `key`, its `probability`, and the `probabilities` of all labels."""
     best = int(probabilities.argmax())
     return {
         key: labels[best],
@@ -182,7 +183,7 @@ def best_label(key: str, labels: Sequence[str], probabilities: np.ndarray) -> An
 
 
 def bars(probabilities: Mapping[str, float]) -> str:
-    """Probabilities for a person to read: a line for each name, the most probable first."""
+    """Probabilities as text for a person to read: a line for each name, the most probable first."""
     width = max(map(len, probabilities))
     lines = []
     for name, value in sorted(probabilities.items(), key=lambda entry: -entry[1]):
@@ -191,6 +192,6 @@ def bars(probabilities: Mapping[str, float]) -> str:
 
 
 def shortened(value: object) -> str:
-    """A value for a message, at most 60 characters of it."""
+    """A value for a message, shortened to 60 characters."""
     text = value if isinstance(value, str) else repr(value)
     return repr(text if len(text) <= 60 else f"{text[:57]}...")

@@ -1,8 +1,8 @@
 """Hyper-parameters for --preset: `paper` is Table 14, `readme` the README of the original.
 
-Each task has its rows in its `definition.py`. The README differs from the paper for SQuAD 2.0 (rate, length, epochs)
+The rows of each task are in its `definition.py`. The README differs from the paper for SQuAD 2.0 (rate, length, epochs)
 and RACE (rate and dropout; "the v1 setting diverges" for v2 models, README:46). For GLUE, the README's run_glue.sh
-repeats the paper's rows, except WNLI, which it leaves out.
+repeats the paper's rows, except for WNLI, which it does not have.
 """
 
 from typing import Any
@@ -22,10 +22,10 @@ def row(
     Args:
       learning_rate: peak learning rate.
       batch_size: examples in a step.
-      dropout: of the encoder; the classifier's is 0.1 in every row.
+      dropout: dropout of the encoder; the classifier's is 0.1 in every row.
       num_train_steps: training steps.
-      num_warmup_steps: of these, steps of warm-up.
-      max_seq_length: most tokens of a sequence.
+      num_warmup_steps: how many of these steps are warm-up.
+      max_seq_length: maximum number of tokens of a sequence.
       changes: other settings.
     """
     return {

@@ -1,1 +1,1 @@
-"""Trains any task; knows no concrete one."""
+"""Trains any task through the Task interface; knows no concrete task."""

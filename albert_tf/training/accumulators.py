@@ -9,7 +9,7 @@ from albert_tf.training.task import Task
 
 
 class Accumulators(tf.Module):
-    """Sums of (sum, count) pairs over steps, as variables that checkpoints contain.
+    """Sums of (sum, count) pairs over steps, in variables that checkpoints contain.
 
     Args:
       names: names of the losses and metrics.
@@ -21,7 +21,7 @@ class Accumulators(tf.Module):
         self.pairs = {name: tf.Variable(tf.zeros([2]), name=name, **settings) for name in names}
 
     def add(self, pairs: Mapping[str, tf.Tensor]) -> None:
-        """Adds (sum, count) pairs, float32 [2] each."""
+        """Adds (sum, count) pairs; each is float32 [2]."""
         for name, pair in pairs.items():
             self.pairs[name].assign_add(pair)
 
@@ -33,7 +33,8 @@ class Accumulators(tf.Module):
     def results(self) -> dict[str, float]:
         """Each sum divided by its count, or 0 if the count is 0.
 
-        The first entry is `loss`, the sum of the losses; a task with a single loss has no other entry for it.
+        The first entry is `loss`, the sum of the losses; if a task has a single loss, `loss` is its only entry for
+        losses.
         """
         values = {}
         for name, variable in self.pairs.items():
@@ -45,7 +46,7 @@ class Accumulators(tf.Module):
 
 
 def ratio_names(task: Task, model, data: Data) -> list[str]:
-    """Names of the task's losses and metrics, from a trace of the model that computes nothing."""
+    """Names of the task's losses and metrics; traces the model without computing anything."""
 
     def ratios(features):
         outputs = model(features, training=False)

@@ -1,8 +1,8 @@
-"""The checkpoints of a run: its newest ones, and the best one.
+"""The checkpoints of a run: the newest ones and the best one.
 
-A checkpoint is written with its record (`run_files.checkpoint_record`), TensorFlow's list of checkpoints and, for the
-best one, its metric: all of these files or none of them get their names (`files.staged`). Older checkpoints are deleted
-after that.
+A checkpoint is written together with its record (`run_files.checkpoint_record`), TensorFlow's list of checkpoints and,
+for the best checkpoint, its metric. Either all of these files get their names or none of them (`files.staged`). Older
+checkpoints are deleted afterwards.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ class Checkpoints:
       best: step, metric and value of the best checkpoint, or None.
 
     Raises:
-      UserError: one of the best checkpoint's files is missing or damaged.
+      UserError: a file of the best checkpoint is missing or damaged.
     """
 
     def __init__(self, folder: RunFolder, state: Mapping, keep: int):
@@ -72,10 +72,11 @@ class Checkpoints:
         )
 
     def restore(self, path: str) -> dict[str, Any]:
-        """Restores the whole state from a checkpoint; returns the checkpoint's record, empty for an older version's.
+        """Restores the whole state from a checkpoint; returns its record, which is empty for older versions'
+        checkpoints.
 
         Raises:
-          UserError: the checkpoint is damaged or of another run or model.
+          UserError: the checkpoint is damaged, or belongs to another run or model.
         """
         try:
             record = run_files.checkpoint_record(path, self._folder.run_id)
@@ -89,15 +90,16 @@ class Checkpoints:
         return record
 
     def save(self, step: int) -> None:
-        """Saves the state of a step.
+        """Saves the state at a step.
 
         Raises:
-          UserError: the folder cannot be written (a full disk); older checkpoints are not changed.
+          UserError: the folder cannot be written, for example because the disk is full; older checkpoints are not
+            changed.
         """
         self._write(CHECKPOINTS, step, self._keep, {})
 
     def save_if_best(self, step: int, metric: str, value: float) -> bool:
-        """Saves the state of a step if its metric is above the best value so far; returns whether it is."""
+        """Saves the state at a step if the metric is above the best value so far; returns whether it is."""
         if self.best is not None and not value > self.best["value"]:
             return False
         best = {"step": step, "metric": metric, "value": value}
@@ -106,7 +108,7 @@ class Checkpoints:
         return True
 
     def record_logs(self) -> None:
-        """Adds lines that were appended to the logs after the newest checkpoint to its record."""
+        """Updates the record of the newest checkpoint after lines were appended to the logs."""
         path = self.latest
         if path and self._folder.is_chief and files.exists(f"{path}.json"):
             with self._folder.writing():
@@ -125,7 +127,7 @@ class Checkpoints:
                 path = os.path.join(staging, checkpoint)
                 self._checkpoint.write(path)
                 files.remove_parts(path)
-                # Every worker takes part, but only the chief's files are kept.
+                # All workers take part in saving, but only the chief's files are kept.
                 if not self._folder.is_chief:
                     for file_name in tf.io.gfile.listdir(staging):
                         remove(os.path.join(staging, file_name))
@@ -143,7 +145,7 @@ class Checkpoints:
             self._delete_old(folder, keep)
 
     def delete_old(self) -> None:
-        """Deletes old checkpoints that stayed because a process was killed before it had deleted them."""
+        """Deletes old checkpoints that remained because a process was killed before it had deleted them."""
         for name, keep in ((CHECKPOINTS, self._keep), (BEST, 1)):
             folder = self._folder.file(name)
             with self._writing(folder):
@@ -153,7 +155,7 @@ class Checkpoints:
         """Deletes the files of all but the newest complete checkpoints."""
         kept = [os.path.basename(path) for path in run_files.checkpoints(folder)][-keep:]
         names = files.names_in(folder) if kept else []
-        # The records go first: a checkpoint without one counts as incomplete.
+        # The records are deleted first, because a checkpoint without a record counts as incomplete.
         for name in sorted(names, key=lambda name: not name.endswith(".json")):
             match = re.match(r"(step-\d+)[._]", name)
             if match and match[1] not in kept:
@@ -161,7 +163,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _writing(self, folder: str) -> Iterator[None]:
-        """Turns an error of the disk into one line."""
+        """Turns an error of the disk into a UserError of one line."""
         try:
             yield
         except (tf.errors.OpError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Devices: the distribution strategy of a run, and what depends on the number of devices and workers."""
+"""Devices: the distribution strategy of a run, and functions that depend on the number of devices and workers."""
 
 import contextlib
 import functools
@@ -11,12 +11,12 @@ from official.common import distribute_utils
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.training.settings import RunConfig
 
-# One strategy for the same devices: two would give their collective operations the same numbers.
+# One strategy for the same devices, because two would use the same numbers for their collective operations.
 _strategies: dict[tuple, tf.distribute.Strategy] = {}
 
 
 def make_strategy(run: RunConfig) -> tf.distribute.Strategy:
-    """The strategy of a run; all runs of a process on the same devices share one.
+    """The strategy of a run; all runs of a process on the same devices share one strategy.
 
     Raises:
       UserError: the machine does not have the devices, or a TPU or worker cannot be reached.
@@ -60,7 +60,7 @@ def _new_strategy(run: RunConfig, kind: str) -> tf.distribute.Strategy:
 
 
 def _mirrored_cpus(num_devices: int) -> tf.distribute.Strategy:
-    """Mirrored over logical CPU devices, to try a step on several devices without GPUs."""
+    """A mirrored strategy over logical CPU devices, to try a step on several devices without GPUs."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     with contextlib.suppress(RuntimeError):  # an earlier run of this process created them
         logical = [tf.config.LogicalDeviceConfiguration()] * num_devices
@@ -73,7 +73,7 @@ def _mirrored_cpus(num_devices: int) -> tf.distribute.Strategy:
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process writes the files of the run; with several workers, only the first does."""
+    """Whether this process writes the files of the run; if there are several workers, only the first one does."""
     resolver = strategy.cluster_resolver
     return not resolver or not resolver.task_type or resolver.task_id in (None, 0)
 
@@ -87,7 +87,7 @@ def num_workers(strategy: tf.distribute.Strategy) -> int:
 
 
 def sum_over_workers(strategy: tf.distribute.Strategy, values: Sequence[float]) -> list[float]:
-    """Sums of numbers over the workers, the same in all of them; every worker must call it at the same step."""
+    """Sums numbers over the workers; every worker must call it at the same step, and gets the same result."""
     if num_workers(strategy) == 1:
         return list(values)
     devices = strategy.num_replicas_in_sync // num_workers(strategy)
@@ -109,7 +109,7 @@ def check_batches(run: RunConfig, num_devices: int) -> None:
     """Checks that the batches can be split evenly over devices and micro-batches.
 
     Raises:
-      UserError: they cannot; names the flag.
+      UserError: they cannot be split; the error names the flag.
     """
     batch, steps = run.train_batch_size, run.gradient_accumulation_steps
     if run.do_train and batch % (num_devices * steps):

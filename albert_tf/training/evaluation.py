@@ -20,7 +20,7 @@ class Evaluator(orbit.StandardEvaluator):
     Args:
       state: state of the run.
       data: the data set.
-      has_labels: whether there are losses and metrics; otherwise there are predictions only.
+      has_labels: whether to compute losses and metrics; otherwise only predictions are made.
 
     Attributes:
       predictions: predictions of the last evaluation.
@@ -35,11 +35,12 @@ class Evaluator(orbit.StandardEvaluator):
         self._task, self._model = state.task, state.model
         self._has_labels = has_labels
         self._interruption = state.interruption
-        self._ends_at_once = num_workers(state.strategy) == 1  # the others would wait for this one
+        # Other workers would wait for this one.
+        self._ends_at_once = num_workers(state.strategy) == 1
         self._num_examples = data.num_examples
         self._num_steps = data.evaluation_steps(batch_size)
         names = ()
-        if has_labels:  # a run that trains knows the names
+        if has_labels:  # a training run already knows the names
             known = state.accumulators
             names = known.pairs if known else ratio_names(state.task, state.model, data)
         self._accumulators = Accumulators(names)
@@ -48,7 +49,7 @@ class Evaluator(orbit.StandardEvaluator):
         """Losses and metrics of the whole data set, or of its first batches; also sets `predictions`.
 
         Args:
-          max_steps: largest number of batches; None evaluates the whole data set.
+          max_steps: maximum number of batches; None evaluates the whole data set.
         """
         return self.evaluate(tf.constant(min(self._num_steps, max_steps or self._num_steps)))
 
@@ -71,7 +72,7 @@ class Evaluator(orbit.StandardEvaluator):
         return {name: self.strategy.gather(value, axis=0) for name, value in predictions.items()}
 
     def eval_reduce(self, state, step_outputs):
-        """Appends the predictions of a step; ends an evaluation that a signal interrupts."""
+        """Appends the predictions of a step; ends the evaluation if a signal has interrupted it."""
         if self._ends_at_once:
             self._interruption.check()
         return [*state, {name: value.numpy() for name, value in step_outputs.items()}]
@@ -85,7 +86,7 @@ class Evaluator(orbit.StandardEvaluator):
 
 
 def evaluation_step(task: Task, model, features: Features, *, has_labels: bool):
-    """The work of one device: (sum, count) pairs, float32 [2] each, without labels none; and predictions."""
+    """Evaluates on one device: returns (sum, count) pairs, float32 [2] each (none without labels), and predictions."""
     outputs = model(features, training=False)
     predictions = dict(task.predictions(outputs, features))
     if predictions:
@@ -100,8 +101,8 @@ def in_example_order(steps: Sequence[Mapping[str, np.ndarray]], num_examples: in
     """Predictions of batches as arrays in the order of the examples.
 
     Args:
-      steps: predictions of each batch, [B, ...], and the indices of its examples; -1 fills up a short batch.
-      num_examples: n.
+      steps: for each batch, predictions [B, ...] and the indices of its examples; index -1 pads a short batch.
+      num_examples: n, the number of examples.
 
     Returns:
       Arrays [n, ...] by name; if the size of the second axis differs between batches, rows are padded with NaN.

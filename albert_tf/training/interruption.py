@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during training: noted, so that training ends after a whole step and with a checkpoint."""
+"""Records Ctrl-C and SIGTERM during training, so that training ends after a complete step and with a checkpoint."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ _SAME_SIGNAL_SECONDS = 0.5  # a scheduler may send a signal to a process and to 
 
 
 class Interruption:
-    """The first signal that came while the process was watched.
+    """The first signal that arrived while the process was watched.
 
     Attributes:
       number: number of the signal; 0 for none.
@@ -24,10 +24,10 @@ class Interruption:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Notes signals during the block instead of ending the program; a second one ends it at once.
+        """Records signals during the block instead of ending the program; a second signal ends it at once.
 
-        Python runs the handlers of signals between two instructions, but a loop on the device is a single one. So a
-        thread reads the numbers of signals from a pipe. Outside of the main thread, nothing is watched.
+        Python runs signal handlers only between two instructions, and a loop on the device is a single instruction.
+        Therefore a thread reads the signal numbers from a pipe. Outside the main thread, nothing is recorded.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -58,6 +58,6 @@ class Interruption:
                 os._exit(SIGNAL_STATUS + numbers[0])
 
     def check(self) -> None:
-        """Raises `Interrupted` if a signal came."""
+        """Raises `Interrupted` if a signal has arrived."""
         if self.number:
             raise Interrupted(number=self.number)

@@ -1,8 +1,8 @@
 """Training and evaluation of any task on any devices. The programs call `run`.
 
 orbit's Controller runs the steps of `step.py` in loops on the device. Between these loops, `TrainingLoop` shows the
-progress, logs, saves checkpoints and evaluates. A signal ends the training after such a loop, with a checkpoint; so
-each takes a few seconds at most.
+progress, logs, saves checkpoints and evaluates. A signal ends the training after such a loop, with a checkpoint; a loop
+therefore takes a few seconds at most.
 """
 
 import contextlib
@@ -32,20 +32,20 @@ from albert_tf.training.state import RunState, start_run
 from albert_tf.training.step import Trainer
 from albert_tf.training.task import Task
 
-_LOOP_SECONDS = 2.0  # at most about as long does a loop on the device take
-_SECONDS_BETWEEN_UPDATES = 0.5  # of the bar, where loops are shorter
-_SECONDS_BETWEEN_LINES = 60  # of a log of the program's output, at most about
+_LOOP_SECONDS = 2.0  # approximate maximum duration of a loop on the device
+_SECONDS_BETWEEN_UPDATES = 0.5  # of the bar, if loops are shorter
+_SECONDS_BETWEEN_LINES = 60  # in a log of the program's output, about
 
-# orbit prints every loop to standard output, which repeats our own lines.
+# orbit prints a line for every loop to standard output, which would repeat our own lines.
 orbit_controller._log = lambda message: None
-# orbit and tf-models-official call deprecated functions, of which TensorFlow warns.
+# orbit and tf-models-official call deprecated functions, about which TensorFlow warns.
 tf.get_logger().setLevel("ERROR")
 
 
 def run(
     make_task: Callable[[], Task], run_config: RunConfig, optimizer_config: OptimizerConfig
 ) -> dict:
-    """Trains and evaluates a task; resumes the run that --output_dir holds.
+    """Trains and evaluates a task; resumes the run in --output_dir if there is one.
 
     Args:
       make_task: creates the task; called after the devices and seeds are set.
@@ -58,13 +58,13 @@ def run(
     Raises:
       UserError: the settings contradict the devices, the records or the run in the folder; another process works in
         the folder; the disk is full; a record is damaged; the loss is not finite.
-      Interrupted: a signal came during training; the state was saved.
+      Interrupted: a signal arrived during training; the state was saved.
     """
     strategy = make_strategy(run_config)
     tf_keras.utils.set_random_seed(run_config.seed)
     if run_config.deterministic:
         tf.config.experimental.enable_op_determinism()
-    # Also where nothing is trained: an evaluation writes logs and results, too.
+    # The lock is also held if nothing is trained, because an evaluation writes logs and results, too.
     with graphs_freed(), lock_of(strategy, run_config), strategy.scope():
         task = make_task()
         with _explained_errors(task, run_config):
@@ -74,7 +74,7 @@ def run(
 def lock_of(
     strategy: tf.distribute.Strategy, run_config: RunConfig
 ) -> contextlib.AbstractContextManager[None]:
-    """The lock on --output_dir; of several workers, only the chief has it."""
+    """The lock on --output_dir; if there are several workers, only the chief holds it."""
     return locked(run_config.output_dir) if is_chief(strategy) else contextlib.nullcontext()
 
 
@@ -135,7 +135,7 @@ class TrainingLoop:
             steps_per_loop=self._steps_to_next_event,
             train_actions=[self._after_steps],
         )
-        # The last logged step and its time; times of evaluations are added, so that they do not count as training.
+        # The last logged step and its time. The time of an evaluation is added, so that it does not count as training.
         self._last_logged = (state.first_step, time.monotonic())
         self._last_shown = -math.inf  # time of the last update of the progress
         self._saved_step = state.first_step
@@ -143,7 +143,7 @@ class TrainingLoop:
         self._steps_in_time = (
             1  # so many steps take `_LOOP_SECONDS`, or fewer; doubled until they do
         )
-        self._evaluations: dict[int, dict[str, float]] = {}  # those in the log, by step
+        self._evaluations: dict[int, dict[str, float]] = {}  # the evaluations in the log, by step
 
     def train(self) -> dict[str, float]:
         """Trains to the last step; returns the results of the last evaluation, empty without one."""
@@ -163,8 +163,8 @@ class TrainingLoop:
     def _evaluation_at_start(self) -> dict[str, float]:
         """The evaluation of the checkpoint that the run is resumed from.
 
-        It is in the log, unless the run was killed between checkpoint and evaluation. Where training has ended, the
-        predictions of the evaluation are needed as well.
+        The log contains it, unless the run was killed between checkpoint and evaluation. If training has ended, the
+        predictions of the evaluation are needed, too.
         """
         state = self._state
         logged = self._evaluations.get(state.first_step)
@@ -187,14 +187,14 @@ class TrainingLoop:
         return results
 
     def _stops_early(self) -> bool:
-        """Whether the last evaluations were all not better than an earlier one."""
+        """Whether none of the last evaluations was better than an earlier one."""
         patience, best = self._state.run.early_stopping_evaluations, self._state.checkpoints.best
         if not patience or not best:
             return False
         return sum(step > best["step"] for step in self._evaluations) >= patience
 
     def _steps_to_next_event(self, step: int) -> int:
-        """Number of steps that run on the device without a return to Python."""
+        """Number of steps that run on the device without returning to Python."""
         run = self._state.run
         intervals = (run.log_every_steps, run.save_checkpoints_steps)
         events = [(step // interval + 1) * interval for interval in intervals]
@@ -203,7 +203,7 @@ class TrainingLoop:
         return min(*events, self._state.last_step, step + longest) - step
 
     def _after_steps(self, _outputs) -> None:
-        """Logs and saves if it is due at this step."""
+        """Logs and saves if that is due at this step."""
         run, step = self._state.run, self._state.step
         first, started = self._loop_started
         in_time = (step - first) * _LOOP_SECONDS / max(time.monotonic() - started, 1e-9)
@@ -219,9 +219,9 @@ class TrainingLoop:
             self._end_if_interrupted()
 
     def _end_if_interrupted(self) -> None:
-        """Saves the state and ends the training if a signal came to any of the workers."""
+        """Saves the state and ends the training if a signal has arrived at any worker."""
         state = self._state
-        # The workers must end at the same step, so that their loops must have the same lengths.
+        # The workers must end at the same step, so their loops must have the same lengths.
         steps = self._steps_in_time if is_chief(state.strategy) else 0
         own = [state.interruption.number > 0, steps]
         is_interrupted, self._steps_in_time = map(round, sum_over_workers(state.strategy, own))
@@ -268,7 +268,7 @@ class TrainingLoop:
         self._show(step, results, values["examples_per_second"])
 
     def _show(self, step: int, results: Mapping[str, float], speed: float | None = None) -> None:
-        """Shows the progress, with the averages since the last line of the log; a speed is that of such a line."""
+        """Shows the progress with the averages since the last line of the log; `speed` comes with such a line."""
         if not self._state.folder.is_chief:
             return
         is_first, self._last_shown = math.isinf(self._last_shown), time.monotonic()
@@ -287,14 +287,14 @@ def evaluate(
       state: state of the run.
       evaluator: evaluator of the development data.
       progress: prints the results.
-      is_logged: whether the log has them already, because a finished run needs the predictions of its last step.
+      is_logged: whether the log already has the results; a finished run is evaluated again for its predictions.
 
     Returns:
       Losses and metrics by name.
     """
     results = evaluator.results(state.run.max_eval_steps)
     step, task = state.step, state.task
-    # The line of the log comes after the checkpoint: a run that is killed between them evaluates again.
+    # The log line is written after the checkpoint: a run that is killed between the two evaluates again.
     is_best = state.run.do_train and state.checkpoints.save_if_best(
         step, task.best_metric, results[task.best_metric]
     )
@@ -314,7 +314,7 @@ def evaluate(
 
 @contextlib.contextmanager
 def _explained_errors(task: Task, run_config: RunConfig) -> Iterator[None]:
-    """Turns TensorFlow's errors about the user's files, disk and memory into one line."""
+    """Turns TensorFlow's errors about the user's files, disk and memory into errors of one line."""
     try:
         yield
     except (tf.errors.OpError, OSError, RuntimeError) as error:
@@ -335,7 +335,7 @@ def _explained_errors(task: Task, run_config: RunConfig) -> Iterator[None]:
                 " --gradient_accumulation_steps, or set --recompute_activations"
             ) from None
         if isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError)):
-            # A damaged record may be behind the first records, which were checked before.
+            # The first records were checked before, but a later record may be damaged.
             damaged = [file for data in task.data for file in data.damage()]
             if damaged or isinstance(error, tf.errors.DataLossError):
                 raise UserError(
@@ -346,7 +346,7 @@ def _explained_errors(task: Task, run_config: RunConfig) -> Iterator[None]:
 
 
 def _lost_worker(error: Exception) -> str:
-    """What TensorFlow says about a worker that no longer answers; "" for other errors."""
+    """TensorFlow's message about a worker that no longer answers; "" for other errors."""
     kinds = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
     match = re.search(r"(Collective ops is aborted by|cluster check alive failed).*", str(error))
     is_lost = match or isinstance(error, kinds)

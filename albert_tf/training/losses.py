@@ -1,4 +1,4 @@
-"""Losses and metrics as (sum, count), which are added up first and divided once at the end.
+"""Losses and metrics as (sum, count) pairs, which are added up first and divided once at the end.
 
 Results therefore do not depend on the batch size, the number of devices or a short last batch. C is the number of
 classes.

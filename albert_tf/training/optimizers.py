@@ -1,4 +1,4 @@
-"""LAMB and AdamW as in the original, the learning-rate schedule, and which variables decay.
+"""LAMB and AdamW as in the original, the learning-rate schedule, and the choice of variables with weight decay.
 
 Source: original optimization.py and lamb_optimizer.py; LAMB is arXiv 1904.00962, here without bias correction.
 """
@@ -13,11 +13,11 @@ import tf_keras
 from albert_tf.model import kernels
 from albert_tf.training.settings import OptimizerConfig
 
-# Released names of variables without decay and layer adaptation (original optimization.py:81,90 and
+# Released names of variables without weight decay and layer adaptation (original optimization.py:81,90 and
 # lamb_optimizer.py:60-64).
 _EXCLUDED = re.compile("LayerNorm|layer_norm|bias")
 
-# Variables of at least this size are updated by a compiled kernel; for smaller variables, compilation costs too much.
+# Variables of at least this size are updated by a compiled kernel; for smaller variables, compilation takes too long.
 _KERNEL_ELEMENTS = 1 << 16
 
 
@@ -29,9 +29,9 @@ def is_decayed(released_name: str) -> bool:
 class WarmupPolynomialDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up to the peak, then polynomial decay to 0 at the last step.
 
-    With `decay_from="start"` the decay starts at step 0, so that the rate drops at the end of the warm-up (original
-    optimization.py:28-66); with `"warmup_end"` it starts there. The first update is step 1, with the rate
-    peak / num_warmup_steps, because the original increments its global step before it reads the rate.
+    With `decay_from="start"` the decay starts at step 0, so the rate drops at the end of the warm-up (original
+    optimization.py:28-66); with `"warmup_end"` it starts at the end of the warm-up. The first update is step 1, with
+    the rate peak / num_warmup_steps, because the original increments its global step before it reads the rate.
 
     Args:
       config: the schedule's numbers.
@@ -136,7 +136,7 @@ class Lamb(AdamW):
 
 
 def square_sum(tensor: tf.Tensor) -> tf.Tensor:
-    """The sum of the squares of a tensor's values, a scalar; in one pass, while tf.norm stores the squares first."""
+    """The sum of the squares of a tensor's values, in one pass; tf.norm would store the squares first."""
     return 2.0 * tf.nn.l2_loss(tensor)
 
 
@@ -147,10 +147,10 @@ def clip_by_global_norm(
 
     Args:
       gradients: a dense tensor for each variable.
-      slice_square_sums: for a variable whose gradient was a set of rows (of an embedding table), the sum of the
-        squares of those rows before rows of the same id were added up; None for the other variables. The original's
-        norm counts every such row (tf.clip_by_global_norm on IndexedSlices), and so does ours.
-      max_norm: 0 does not clip.
+      slice_square_sums: for a variable whose gradient was a set of rows (of an embedding table), the sum of the squares
+        of these rows before rows of the same id were added up; None for other variables. The norm counts every such row
+        separately, as the original's does (tf.clip_by_global_norm on IndexedSlices).
+      max_norm: the maximum norm; 0 does not clip.
 
     Returns:
       The scaled gradients and the norm before scaling, float32 scalar.
@@ -163,7 +163,7 @@ def clip_by_global_norm(
     if not max_norm:
         return gradients, norm
     scale = max_norm / tf.maximum(norm, max_norm)
-    # A norm that is not finite makes every gradient not finite, which the training loop and loss scaling check.
+    # If the norm is not finite, all gradients become not finite, which the training loop and loss scaling detect.
     scale = tf.where(tf.math.is_finite(norm), scale, norm)
     return [gradient * scale for gradient in gradients], norm
 

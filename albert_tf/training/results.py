@@ -1,4 +1,4 @@
-"""What a run reports about itself: the first lines of its output, results.json, and rows of the model card."""
+"""The reports of a run: the first lines of its output, results.json, and rows of the model card."""
 
 import statistics
 import time
@@ -63,7 +63,7 @@ def write_results(
     Args:
       state: state of the finished run.
       evaluation: losses and metrics of the model that is kept; empty without an evaluation.
-      last_evaluation: those of the last step.
+      last_evaluation: losses and metrics of the last step.
       collapsed: see `Task.collapsed`.
       num_steps: number of training steps of this process.
     """
@@ -87,10 +87,10 @@ def write_results(
         advice = advice_after_collapse(losses, rate, task.usual_learning_rate)
         print(f"COLLAPSED: {collapsed}; {advice}")
     earlier = {} if num_steps else folder.read_json(RESULTS_FILE)
-    if state.run.do_train:  # the times of the process that trained stay
+    if state.run.do_train:  # the times of the process that trained are kept
         times = ("seconds", "steps_in_this_process")
         results |= {name: earlier[name] for name in times if name in earlier}
-    else:  # an evaluation keeps the results of the training
+    else:  # an evaluation does not replace the results of the training
         of_evaluation = ("eval", "collapsed") if evaluation else ()
         replaced = {name: results[name] for name in of_evaluation if name in results}
         results = {**results, **earlier, **replaced}
@@ -104,10 +104,11 @@ def write_results(
 
 
 def advice_after_collapse(losses: Sequence[float], rate: float, usual_rate: float | None) -> str:
-    """What to change after a training whose model gives the same answer to every example.
+    """Advice on what to change after a training whose model gives the same answer to every example.
 
-    A loss that rose by 1 %, or that rose again by more than half of its fall, has diverged. One that changed by less
-    than 5 % has not moved; a rate that is far too high can also be the reason (docs/loss_does_not_move.md).
+    A loss that rose by 1 %, or that first fell and then rose by more than half of its fall, has diverged. A loss that
+    changed by less than 5 % has not moved; a rate that is far too high can also cause this
+    (docs/loss_does_not_move.md).
 
     Args:
       losses: losses of the training, in the order of the log; each is a mean over some steps.

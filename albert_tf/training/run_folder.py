@@ -1,7 +1,7 @@
 """The folder of a run: its settings, logs, results and other files.
 
-A file is replaced only by a whole new file. A run that was killed is resumed from its newest checkpoint. The record of
-a checkpoint says how long the logs were; what came after that is deleted.
+A file is replaced only by a complete new file. A run that was killed is resumed from its newest checkpoint. The
+checkpoint's record says how long the logs were; later lines are deleted.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from albert_tf.training.settings import RunConfig
 
 CONFIG_FILE, RESULTS_FILE = "config.json", "results.json"
 METRICS_FILE, EVAL_METRICS_FILE = "metrics.jsonl", "eval_metrics.jsonl"
-# What --overwrite_output_dir deletes. CONFIG_FILE stays until the new one replaces it, so that the folder is a run's.
+# Deleted by --overwrite_output_dir. CONFIG_FILE stays until it is replaced, so that the folder always belongs to a run.
 CHECKPOINTS, BEST = "checkpoints", "checkpoints/best"
 _LOGS = (METRICS_FILE, EVAL_METRICS_FILE)
 MODEL = "model"
@@ -30,24 +30,24 @@ _WRITTEN_BY_RUN = (RESULTS_FILE, *_LOGS, *_FOLDERS)
 
 
 def write_files(folder: str, contents: Mapping[str, str | bytes]) -> None:
-    """Writes files by their paths inside a folder."""
+    """Writes files, given by their paths inside a folder."""
     for name, content in contents.items():
         content = content.encode() if isinstance(content, str) else content
         files.write_bytes(os.path.join(folder, name), content)
 
 
 class RunFolder:
-    """The folder of a run; before `open`, only temporary files that a killed process left are removed.
+    """The folder of a run; before `open`, only temporary files left by killed processes are removed.
 
     Args:
       run: settings of the run; `output_dir` is the folder.
-      settings: all settings of the run, by group; config.json holds them. A group that is no `Settings` describes the
+      settings: all settings of the run by group, as in config.json. A group that is not a `Settings` describes the
         data, and must be the same when the run is resumed.
       is_chief: whether this process writes; the other workers of a run only read.
 
     Attributes:
-      run_id: in every file that a later process reads, so that a file of another run is noticed. None for a
-        run that an older version started.
+      run_id: identifies the run in every file that a later process reads, so that a file of another run is detected.
+        None for a run that an older version started.
 
     Raises:
       UserError: the folder holds another run or other files, or its config.json is damaged.
@@ -67,7 +67,7 @@ class RunFolder:
                 for name in ("", CHECKPOINTS, BEST):
                     files.remove_leftovers(self.file(name))
         recorded = self._read_settings()
-        # A run without a checkpoint starts again, with whatever settings.
+        # A run without a checkpoint starts again, with any settings.
         has_checkpoint = bool(run_files.checkpoints(self.file(CHECKPOINTS)))
         self._is_resumed = bool(recorded) and has_checkpoint and not run.overwrite_output_dir
         self.run_id = recorded.get(run_files.RUN_ID) if self._is_resumed else uuid.uuid4().hex
@@ -90,7 +90,7 @@ class RunFolder:
                 refuse(f"holds files that are no run (no {CONFIG_FILE})")
             return {}
         recorded = checksums.read_json(path)
-        # The folder of a model has a config.json too.
+        # A model's folder also has a config.json.
         if not all(isinstance(recorded.get(group), dict) for group in ("run", "optimizer")):
             refuse(f"holds files that are no run ({CONFIG_FILE} is not a run's)")
         return recorded
@@ -100,8 +100,8 @@ class RunFolder:
     ) -> None:
         """Compares the settings with those that an earlier process recorded in config.json.
 
-        A setting that config.json lacks did not exist when the run was started, and counts as having its default. A
-        setting that exists only in config.json is ignored with a note: there is nothing to compare it with.
+        A setting that is missing in config.json did not exist when the run was started, and is treated as its default.
+        A setting that exists only in config.json cannot be compared; it is ignored with a note.
         """
         before, may_differ = dict(recorded), set()
         for group, values in settings.items():
@@ -127,7 +127,7 @@ class RunFolder:
                     )
 
     def open(self) -> None:
-        """Creates the folder, or deletes the run in it if that was asked for, and writes config.json.
+        """Creates the folder, or deletes the run in it if that was requested, and writes config.json.
 
         An evaluation does not change the config.json of a run.
 
@@ -137,7 +137,7 @@ class RunFolder:
         if not self.is_chief:
             return
         with self.writing():
-            # What a run left that was killed before its first checkpoint is another run's now.
+            # Files of a run that was killed before its first checkpoint do not belong to this run.
             names = (RESULTS_FILE, BEST) if self._run.do_train and not self._is_resumed else ()
             if self._run.overwrite_output_dir:
                 names = _WRITTEN_BY_RUN
@@ -156,7 +156,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Turns errors of the disk into one line that names the flag."""
+        """Turns errors of the disk into a UserError of one line that names the flag."""
         try:
             yield
         except (tf.errors.OpError, OSError) as error:
@@ -166,7 +166,7 @@ class RunFolder:
             ) from None
 
     def write_files(self, contents: Mapping[str, str | bytes]) -> None:
-        """Writes files by their paths inside the folder."""
+        """Writes files, given by their paths inside the folder."""
         if self.is_chief:
             with self.writing():
                 write_files(self.path, contents)
@@ -201,17 +201,17 @@ class RunFolder:
                 file.write(json.dumps(values) + "\n")
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
-        """The lines of a log; none if it is not there."""
+        """The lines of a log; empty if the log does not exist."""
         path = self.file(name)
         return [files.parse_json(line, path) for line in self._content(name).splitlines()]
 
     def _content(self, name: str) -> bytes:
-        """The content of a file; nothing if it is not there."""
+        """The content of a file; empty if the file does not exist."""
         path = self.file(name)
         return files.read_bytes(path) if files.exists(path) else b""
 
     def log_states(self) -> dict[str, dict[str, Any]]:
-        """The lengths and checksums of the logs, for the record of a checkpoint; the logs are on the disk then."""
+        """Lengths and checksums of the logs, for the record of a checkpoint; writes the logs to the disk first."""
         contents = {}
         for name in _LOGS:
             path = self.file(name)
@@ -225,18 +225,18 @@ class RunFolder:
         }
 
     def cut_logs(self, step: int, states: Mapping[str, Any]) -> dict[int, dict[str, float]]:
-        """Deletes from the logs what the run will write again, because it continues from a step.
+        """Deletes lines from the logs that the run, which is resumed at a step, will write again.
 
         Args:
           step: lines of later steps are deleted.
-          states: `log_states` when the checkpoint of this step was saved, or its evaluation logged; what was appended
+          states: `log_states` when the checkpoint of this step was saved or its evaluation logged; everything appended
             after that is deleted. Empty for a checkpoint of an older version.
 
         Returns:
           The remaining lines of the evaluations by step.
 
         Raises:
-          UserError: a log is not what the run wrote.
+          UserError: a log is not the one that the run wrote.
         """
         remaining = {}
         for name in _LOGS:
@@ -259,7 +259,7 @@ class RunFolder:
         return remaining
 
     def _unchanged(self, name: str, content: bytes, state: Mapping[str, Any] | None) -> bytes:
-        """The part of a log that the record of a checkpoint describes; all if there is no record."""
+        """The part of a log that a checkpoint's record describes; the whole log if there is no record."""
         if not state or not self.is_chief:
             return content
         if state["bytes"] and not files.exists(self.file(name)):
@@ -291,7 +291,7 @@ def _steps(path: str, lines: list[bytes]) -> list[int]:
     """The step of each line of a log.
 
     Raises:
-      UserError: a line is damaged; names it.
+      UserError: a line is damaged; the error names it.
     """
     steps = []
     for number, line in enumerate(lines, start=1):
@@ -308,5 +308,5 @@ def remove(path: str) -> None:
 
 
 def system_error(error: Exception) -> str:
-    """The system's error message, without the name of a temporary file that TensorFlow puts before it."""
+    """The system's error message, without the name of a temporary file that TensorFlow writes before it."""
     return first_line(error).rpartition("; ")[2]

@@ -22,7 +22,7 @@ class OptimizerConfig(Settings):
         choices=("none", "sqrt", "linear"),
     )
     reference_batch_size: int = setting(
-        4096, "Batch size that --learning_rate was chosen for.", minimum=1
+        4096, "Batch size for which --learning_rate was chosen.", minimum=1
     )
     num_train_steps: int = setting(
         125000, "Number of training steps; the learning rate is 0 after the last.", minimum=1
@@ -79,8 +79,8 @@ _MOST_EXAMPLES, _MOST_DEVICES = 2**20, 1024  # of a step
 
 
 def _dropout(sites: str) -> Any:
-    """The field of a dropout rate that replaces the rate of the model's configuration."""
-    default = "by default, or with -1, that of the model's configuration."
+    """The field of a dropout rate that overrides the rate in the model's configuration."""
+    default = "by default, or with -1, the rate in the model's configuration."
     return setting(None, f"{sites}; {default}", minimum=0, maximum=0.99, none_value=-1)
 
 
@@ -109,8 +109,8 @@ class RunConfig(Settings):
     )
     gradient_accumulation_steps: int = setting(
         1,
-        "Number of micro-batches that a device's part of the batch is split into, to save memory; changes only"
-        " dropout masks and rounding.",
+        "Number of micro-batches into which a device's part of the batch is split, to save memory; changes only dropout"
+        " masks and rounding.",
         **_COUNT,
     )
     distribution_strategy: str = setting(
@@ -121,7 +121,7 @@ class RunConfig(Settings):
     )
     num_devices: int | None = setting(
         None,
-        "Number of devices of `mirrored`; by default, or with 0, every GPU. Without a GPU, logical CPU devices are"
+        "Number of devices of `mirrored`; by default, or with 0, every GPU. If there is no GPU, logical CPU devices are"
         " created.",
         **_COUNT_OR_NONE,
         maximum=_MOST_DEVICES,
@@ -152,7 +152,7 @@ class RunConfig(Settings):
     )
     steps_per_loop: int = setting(
         1000,
-        "Largest number of training steps that run on the device without a return to Python.",
+        "Maximum number of training steps that run on the device without returning to Python.",
         **_COUNT,
     )
     log_every_steps: int = setting(
@@ -168,11 +168,11 @@ class RunConfig(Settings):
         **_COUNT,
     )
     max_eval_steps: int | None = setting(
-        100, "Largest number of steps of an evaluation; 0 evaluates all records.", **_COUNT_OR_NONE
+        100, "Maximum number of steps of an evaluation; 0 evaluates all records.", **_COUNT_OR_NONE
     )
     early_stopping_evaluations: int | None = setting(
         None,
-        "Training stops after this number of evaluations without a new best one; by default, or with 0, it does not"
+        "Training stops after this number of evaluations without a new best value; by default, or with 0, it does not"
         " stop early.",
         **_COUNT_OR_NONE,
     )
@@ -184,13 +184,13 @@ class RunConfig(Settings):
     )
     seed: int = setting(
         12345,
-        "Seed of initial values, dropout, the order of the records, and masks that are drawn while reading.",
+        "Seed of initial values, dropout, the order of the records, and masks drawn while reading.",
         minimum=0,
         maximum=LARGEST_INT32,
     )
     deterministic: bool = setting(
         False,
-        "Whether every operation is deterministic (on a GPU, slower), so that equal runs are equal bit for bit.",
+        "Whether every operation is deterministic (slower on a GPU), so that equal runs are equal bit for bit.",
         **_SAME,
     )
     init_checkpoint: str = setting(
@@ -237,7 +237,7 @@ class RunConfig(Settings):
             self.refuse("task_index", reason)
 
     def has_work(self) -> bool:
-        """Whether anything is asked for."""
+        """Whether the settings ask for any work."""
         return self.do_train or self.do_eval
 
     def _would_delete_checkpoint(self) -> bool:

@@ -1,4 +1,4 @@
-"""The state of a run: created in one place, restored from the newest checkpoint, used by training and evaluation."""
+"""The state of a run for training and evaluation; it is created here, or restored from the newest checkpoint."""
 
 import dataclasses
 import time
@@ -21,22 +21,22 @@ from albert_tf.training.task import Task
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunState:
-    """Everything that a run works with.
+    """All objects of a run.
 
     Attributes:
-      task: what is trained or evaluated.
-      run: folder, batches, devices, intervals; every None that depends on the task has its value.
-      optimizer_config: optimizer and schedule; no None.
+      task: the task that is trained or evaluated.
+      run: folder, batches, devices, intervals; without None where the task determines the value.
+      optimizer_config: optimizer and schedule; without None.
       strategy: the distribution strategy.
-      folder: the run's folder, which may be written.
+      folder: the run's folder, opened for writing.
       model: model of the task.
       global_step: int64 scalar variable, the number of training steps that the model has seen.
       accumulators: losses and metrics since the last line of the log; None without training.
       optimizer: ours, or a LossScaleOptimizer around it; None without training.
-      checkpoints: save and restore model, global_step, accumulators and optimizer.
-      chance: what a guess without a model reaches, by metric.
+      checkpoints: saves and restores model, global_step, accumulators and optimizer.
+      chance: for each metric, its value for a guess without a model.
       first_step: the global step at the start of this process.
-      log_states: the logs at that step, see `RunFolder.log_states`; empty if they are not known.
+      log_states: state of the logs at that step, see `RunFolder.log_states`; empty if it is not known.
       interruption: the signal that ends the training.
       started: time.monotonic() at the start.
     """
@@ -69,11 +69,11 @@ class RunState:
         return min(last, self.run.stop_after_steps or last)
 
     def learning_rate(self, step: int) -> float:
-        """The learning rate of the update from a step to the next."""
+        """The learning rate of the update that follows a step."""
         return float(self._schedule(step))
 
     def learns(self) -> bool:
-        """Whether a step of the training has a learning rate above 0."""
+        """Whether any training step has a learning rate above 0."""
         return bool(tf.reduce_any(self._schedule(tf.range(self.last_step)) > 0))
 
     @property

@@ -1,8 +1,8 @@
 """The training step: gradients of the global batch, clipped once, applied once.
 
-The step is the same under every strategy. Each device takes its part of the global batch. Every loss is divided by its
-count over the whole batch; gradients are summed over devices and then clipped. Apart from
-dropout masks and rounding, the result depends neither on the number of devices nor on gradient accumulation.
+The step is the same under every strategy. Each device processes its part of the global batch. Every loss is divided by
+its count over the whole batch; gradients are summed over devices and then clipped. Apart from dropout masks and
+rounding, the result depends neither on the number of devices nor on gradient accumulation.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class Trainer(orbit.StandardTrainer):
 
     Args:
       state: state of the run.
-      make_dataset: gives other global batches than those of the task's training data.
+      make_dataset: makes the global batches, if they are not those of the task's training data.
     """
 
     def __init__(self, state: RunState, make_dataset: Callable[[], tf.data.Dataset] | None = None):
@@ -48,7 +48,7 @@ class Trainer(orbit.StandardTrainer):
 
     @tf.autograph.experimental.do_not_convert
     def train_step(self, iterator):
-        """One update from the next global batch; called inside a tf.function."""
+        """Makes one update from the next global batch; called inside a tf.function."""
         pairs = self.strategy.run(self._device_step, args=(next(iterator),))
         for name, pair in pairs.items():
             total = self.strategy.reduce(tf.distribute.ReduceOp.SUM, pair, axis=None)
@@ -56,7 +56,7 @@ class Trainer(orbit.StandardTrainer):
         self.global_step.assign_add(1)
 
     def _device_step(self, features) -> dict[str, tf.Tensor]:
-        """The work of one device; returns its own (sum, count) pairs, float32 [2] each."""
+        """Computes one device's part; returns the device's own (sum, count) pairs, float32 [2] each."""
         context = tf.distribute.get_replica_context()
         total = tf.distribute.ReduceOp.SUM
         counts = context.all_reduce(total, dict(self.task.loss_counts(features)))
@@ -98,7 +98,7 @@ class Trainer(orbit.StandardTrainer):
         return totals
 
     def _micro_batch_gradients(self, features, counts, seed):
-        """Gradients, one a variable; square sums of embedding rows, by the variable's index; (sum, count) pairs."""
+        """Gradients by variable; sums of squares of embedding rows, by the variable's index; (sum, count) pairs."""
         with tf.GradientTape() as tape:
             outputs = self.model(features, training=True, seed=seed)
             ratios = dict(self.task.losses(outputs, features))

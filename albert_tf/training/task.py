@@ -1,4 +1,4 @@
-"""The Task interface: what the training loop needs to know about a task.
+"""The Task interface: everything that the training loop needs from a task.
 
 The loop calls a task in this order: `resolve`, `settings`, `build_model`, `chance_levels`; for every batch
 `loss_counts`, `losses`, `metrics` or `predictions`; after every evaluation `evaluate`; at the end `collapsed`,
@@ -33,10 +33,10 @@ class Task(abc.ABC):
       eval_data: development data, or None.
       predict_data: data to predict for, or None.
       best_metric: metric maximized by the best checkpoint.
-      shown_metrics: metrics in the line about an evaluation; empty shows all.
-      keeps: the checkpoint that is evaluated, used for predictions and saved as the model at the end: "last" or "best".
+      shown_metrics: metrics in the printed line of an evaluation; empty shows all.
+      keeps: "last" or "best": the checkpoint that is finally evaluated, used for predictions and saved as the model.
       loss_epsilons: added to the count that a loss is divided by; 0 for a loss without an entry.
-      steps_flags: the flags that decide the number of training steps, for messages.
+      steps_flags: the flags that determine the number of training steps, for messages.
       usual_learning_rate: the default for the model; None if there is no such default.
     """
 
@@ -57,39 +57,40 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def settings(self) -> Mapping[str, Settings | Mapping]:
-        """Groups of the run's config.json besides "run" and "optimizer"; "model" is the model's configuration.
+        """Groups of settings for the run's config.json, besides "run" and "optimizer"; "model" is the model's
+        configuration.
 
-        A run is resumed only if they are the same, except settings that do not change results.
+        A run is resumed only if they are the same, except for settings that do not change results.
         """
 
     def resolve(
         self, run: RunConfig, optimizer: OptimizerConfig
     ) -> tuple[RunConfig, OptimizerConfig]:
-        """The settings of the run and the optimizer with a value for every None that depends on the task."""
+        """Settings of the run and of the optimizer; every None that depends on the task is replaced by a value."""
         return run, optimizer
 
     def vocabulary_files(self) -> Files:
-        """The files of the model's folder that exist before training, so that every checkpoint can be used."""
+        """The files of the model's folder that are known before training, so that every checkpoint can be used."""
         return {}
 
     @abc.abstractmethod
     def build_model(self, *, dtype: str, recompute_activations: bool, seed: int):
-        """A new model, with the values of the initial checkpoint if there is one."""
+        """A new model; it has the values of the initial checkpoint if there is one."""
 
     @abc.abstractmethod
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
-        """The count that each loss is divided by, float32 scalars; they are summed over devices first."""
+        """For each loss the count that divides it, float32 scalars; the counts are first summed over devices."""
 
     @abc.abstractmethod
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
-        """The losses, which have equal weight, under the names of `loss_counts`."""
+        """The losses, which have equal weights, under the names of `loss_counts`."""
 
     def metrics(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
         """Metrics that are sums over examples."""
         return {}
 
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
-        """Outputs for every example, [B, ...], which `evaluate` and the files need."""
+        """Outputs for every example, [B, ...], that `evaluate` and the files need."""
         return {}
 
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
@@ -101,7 +102,7 @@ class Task(abc.ABC):
         return {}
 
     def collapsed(self, members: Sequence[Predictions]) -> str:
-        """A sentence about a model that gives the same answer to every example; "" for other models."""
+        """A sentence that says that the model gives the same answer to every example; "" for other models."""
         return ""
 
     def evaluation_files(self, members: Sequence[Predictions]) -> Files:

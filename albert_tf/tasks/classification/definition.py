@@ -1,4 +1,4 @@
-"""Classification as the programs see it."""
+"""The definition of classification for the programs."""
 
 from albert_tf.tasks.classification.settings import (
     GLUE_TASK_NAMES,

@@ -1,4 +1,4 @@
-"""GLUE: the table of its tasks, their files -> examples, answers -> the files of the leaderboard."""
+"""GLUE: the table of its tasks, reading their files, and writing the leaderboard's files of answers."""
 
 import dataclasses
 import os
@@ -15,7 +15,7 @@ from albert_tf.tasks.classification.text_pairs import TextExample
 from albert_tf.tasks.classification.tsv import check_texts, parse_value, read_tsv
 
 SPLITS = ("train", "dev", "test")
-TFDS = "tfds"  # data_dir for tensorflow-datasets
+TFDS = "tfds"  # the data_dir that means tensorflow-datasets
 SUBMISSION_FOLDER = "predictions"  # inside a run's folder
 SUBMISSION_HEADER = "index\tprediction"
 
@@ -24,13 +24,13 @@ _ONE_FILE = {split: {"": f"{split}.tsv"} for split in SPLITS}
 
 @dataclasses.dataclass(frozen=True)
 class LeaderboardFile:
-    """A file of answers as the leaderboard wants it (gluebenchmark.com, FAQ).
+    """A file of answers in the leaderboard's format (gluebenchmark.com, FAQ).
 
     Attributes:
       name: name of the file.
-      num_rows: examples of the official test set.
-      constant_answer: the answer to every example without a model: the most frequent label of the training
-        data (QNLI: of the development data), or their mean score.
+      num_rows: number of examples in the official test set.
+      constant_answer: the answer to every example if there is no model: the most frequent label of the training data
+        (QNLI: of the development data), or the mean score.
     """
 
     name: str
@@ -40,20 +40,20 @@ class LeaderboardFile:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GlueTask:
-    """A task of GLUE: its files, its labels, how it is scored.
+    """A task of GLUE: its files, labels and metrics.
 
     Attributes:
-      name: as the paper writes it.
-      labels: in the order of a model's outputs; empty for a regression.
-      files: split -> group -> name; "" is the group of a split in one file.
-      text_columns: one name or two.
-      label_column: name; "" if no file has labels.
-      id_column: name; files without it are numbered from 0.
+      name: the name as in the paper.
+      labels: the labels in the order of a model's outputs; empty for a regression.
+      files: split -> group -> file name; the group is "" if the split is one file.
+      text_columns: names of one column with text, or of two.
+      label_column: name of the column with the label; "" if no file has labels.
+      id_column: name of the column with ids; the examples of files without it are numbered from 0.
       columns_without_header: names of the columns of training and development files that have no header.
       skips_short_rows: whether rows without enough columns are skipped, as the original does.
-      metrics: names in `tasks.metrics.METRICS`; the first is the one in the paper's tables.
+      metrics: names in `tasks.metrics.METRICS`; the first is the metric of the paper's tables.
       leaderboard: group -> file.
-      tfds_text_columns: names of the texts in tensorflow-datasets, if they are others.
+      tfds_text_columns: names of the text columns in tensorflow-datasets, if they differ.
     """
 
     name: str
@@ -75,11 +75,11 @@ class GlueTask:
 
     @property
     def is_regression(self) -> bool:
-        """Whether scores are predicted, from `SCORE_RANGE`, rather than labels."""
+        """Whether the task predicts scores in `SCORE_RANGE` instead of labels."""
         return not self.labels
 
 
-# Of STS-B, the only regression.
+# The range of STS-B, which is the only regression.
 SCORE_RANGE = (0.0, 5.0)
 
 _NLI_LABELS = ("contradiction", "entailment", "neutral")
@@ -87,14 +87,14 @@ _TWO_WAY_LABELS = ("entailment", "not_entailment")
 
 
 def _task(name: str, test_set: tuple[int, str], **fields: Any) -> GlueTask:
-    """A task with one test set, of which the number of rows and the constant answer are given."""
+    """A task with one test set; `test_set` is its number of rows and the constant answer."""
     return GlueTask(
         name=name, leaderboard={"": LeaderboardFile(f"{name}.tsv", *test_set)}, **fields
     )
 
 
-# Labels in the original's order (classifier_utils.py, `get_labels`). Metrics: the two of GLUE, first the one that the
-# paper's Table 9 holds: accuracy for MRPC and QQP, Pearson's correlation for STS-B (fairseq#1561).
+# Labels are in the original's order (classifier_utils.py, `get_labels`). Metrics are those of GLUE; the first one is
+# that of the paper's Table 9: accuracy for MRPC and QQP, Pearson's correlation for STS-B (fairseq#1561).
 _TASKS = (
     _task(
         "CoLA",
@@ -147,7 +147,8 @@ _TASKS = (
     ),
     _task("RTE", (3000, "entailment"), labels=_TWO_WAY_LABELS),
     _task("WNLI", (146, "0")),
-    # The diagnostic set has no labels; a model of MNLI answers it, and the leaderboard scores it by this metric.
+    # The diagnostic set has no labels; a model trained on MNLI answers it, and the leaderboard scores it by this
+    # metric.
     _task(
         "AX",
         (1104, "entailment"),
@@ -163,11 +164,11 @@ GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType({task.name: task for task 
 
 
 def find_task(name: str, *, flag: str) -> GlueTask:
-    """The task of a name, in any case, with or without the hyphen; `diagnostic` is AX.
+    """The task with a given name, in upper or lower case, with or without the hyphen; `diagnostic` is AX.
 
     Args:
       name: as a user writes it, such as "sts-b" or "SST2".
-      flag: the flag that gave it, for the message.
+      flag: the flag with the name, for the message.
 
     Raises:
       UserError: there is no such task.
@@ -186,13 +187,13 @@ def read_glue(task: GlueTask, data_dir: str, split: str, *, flag: str) -> list[T
 
     Args:
       task: one of `GLUE_TASKS`.
-      data_dir: the folder of GLUE, which holds the task's, or the task's own; "tfds" takes the data from
-        tensorflow-datasets, which downloads it into TFDS_DATA_DIR.
-      split: one of `SPLITS`; examples of the last have no label.
+      data_dir: the folder of GLUE, which contains the task's folder, or the task's folder itself; "tfds" loads the data
+        with tensorflow-datasets, which downloads it to TFDS_DATA_DIR.
+      split: one of `SPLITS`; the examples of the last split have no label.
       flag: the flag that named the folder, for messages.
 
     Raises:
-      UserError: the task has no such split, or a file is missing or malformed; names the file and the row.
+      UserError: the task has no such split, or a file is missing or malformed; the error names the file and the row.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {SPLITS}, got {split!r}")
@@ -219,10 +220,10 @@ def read_glue(task: GlueTask, data_dir: str, split: str, *, flag: str) -> list[T
 
 
 def _locate(task: GlueTask, data_dir: str, name: str) -> str:
-    """Where a file is; "" if it is not there.
+    """The path of a file; "" if the file does not exist.
 
     Raises:
-      UserError: the folder is another task's, whose files often have the same names and columns.
+      UserError: the folder is another task's; files of different tasks often have the same names and columns.
     """
     inside, direct = os.path.join(data_dir, task.folder, name), os.path.join(data_dir, name)
     try:
@@ -245,13 +246,13 @@ def read_glue_file(
     Args:
       task: one of `GLUE_TASKS`.
       path: the file.
-      split: one of `SPLITS`, whose layout it has.
-      group: put into the examples.
-      source: name of the file in messages about all of it.
+      split: one of `SPLITS`; the file has its layout.
+      group: the group of the examples.
+      source: name of the file in messages about the whole file.
 
     Raises:
-      UserError: the file cannot be read, a column is missing, a row has too few, a label is unknown, or a score is no
-        number.
+      UserError: the file cannot be read, a column is missing, a row has too few columns, a label is unknown, or a score
+        is not a number.
 
     Source: classifier_utils.py (`MnliProcessor` to `AXProcessor`).
     """
@@ -288,13 +289,13 @@ _TFDS_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 
 
 def _read_tfds(task: GlueTask, split: str, flag: str) -> list[TextExample]:
-    """The examples of `read_glue`, from tensorflow-datasets; ids are row numbers there, and there are no lines."""
+    """Reads the examples of `read_glue` from tensorflow-datasets; ids are its row numbers, and there are no lines."""
     examples = []
     for group in task.files[split]:
         part = "_".join(filter(None, (_TFDS_SPLITS[split], group)))
         rows, label_feature = _load_tfds(f"glue/{task_key(task.name)}", part, flag)
         order = _tfds_label_order(task, label_feature)
-        for row in sorted(rows, key=lambda row: row["idx"]):  # the package shuffles what it stores
+        for row in sorted(rows, key=lambda row: row["idx"]):  # the package stores the rows shuffled
             label = None
             if split != "test":
                 label = float(row["label"]) if order is None else int(order[row["label"]])
@@ -304,15 +305,15 @@ def _read_tfds(task: GlueTask, split: str, flag: str) -> list[TextExample]:
 
 
 def _load_tfds(name: str, part: str, flag: str) -> tuple[list[Mapping], Any]:
-    """The rows of a part of a data set, and the feature that describes their labels."""
+    """The rows of a part of a data set, and the description of its label feature."""
     try:
         import tensorflow_datasets as tfds
 
-        # The package reads the variable only when it is imported, which may have been long ago.
+        # The package reads the variable only when it is imported, possibly before the variable was set.
         folder = os.environ.get("TFDS_DATA_DIR")
         dataset, info = tfds.load(name, split=part, data_dir=folder, with_info=True)
         return list(tfds.as_numpy(dataset)), info.features["label"]
-    except Exception as error:  # of the network, the disk, the installation: there are many
+    except Exception as error:  # many kinds: network, disk, installation
         raise UserError(
             f"--{flag}={TFDS}: tensorflow-datasets cannot give {name} ({first_line(error)});"
             " name the folder of the files instead"
@@ -322,8 +323,8 @@ def _load_tfds(name: str, part: str, flag: str) -> tuple[list[Mapping], Any]:
 def _tfds_label_order(task: GlueTask, feature: Any) -> Sequence[int] | None:
     """Our index of each label of tensorflow-datasets; None for scores.
 
-    Labels with our names may have another order there (MNLI: entailment, neutral, contradiction); those with
-    others (CoLA: unacceptable, acceptable) are our "0" and "1".
+    If the labels have our names, their order there may differ (MNLI: entailment, neutral, contradiction). If they have
+    other names (CoLA: unacceptable, acceptable), they are our "0" and "1".
     """
     if task.is_regression:
         return None
@@ -341,7 +342,7 @@ def _tfds_label_order(task: GlueTask, feature: Any) -> Sequence[int] | None:
 def submission_tsv(
     task: GlueTask, group: str, ids: Sequence[str], predictions: np.ndarray
 ) -> tuple[str, str]:
-    """A file of answers as the leaderboard wants it.
+    """A file of answers in the leaderboard's format.
 
     Args:
       task: one of `GLUE_TASKS`.

@@ -1,6 +1,6 @@
-"""Several labels per text: thresholds of their probabilities, scores, and a report of errors; weights of labels.
+"""Several labels per text: thresholds of probabilities, metrics, a report of errors, and weights of labels.
 
-C is the number of labels. A label is given to an example if its probability is at least the label's threshold.
+C is the number of labels. An example gets a label if the label's probability is at least its threshold.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,16 +15,16 @@ from albert_tf.formats.description import THRESHOLDS
 from albert_tf.model.config import shortened
 
 DEFAULT_THRESHOLD = 0.5
-FEWEST_EXAMPLES = 10  # with a label, and without it, to choose its threshold
+FEWEST_EXAMPLES = 10  # needed with a label, and without it, to choose its threshold
 _WORST = 20
 
 
 def best_thresholds(probabilities: np.ndarray, truths: np.ndarray) -> np.ndarray:
-    """The threshold of each label with the best F1, float32 [C].
+    """The threshold of each label that gives the best F1, float32 [C].
 
-    It is in the middle between the two probabilities that it separates; of equally good ones it is the nearest to 0.5.
-    A label that fewer than `FEWEST_EXAMPLES` examples have, or do not have, keeps 0.5: a threshold that few examples
-    decide does not carry over to other texts.
+    It is halfway between the two probabilities that it separates; of equally good thresholds, the one nearest to 0.5 is
+    taken. A label that fewer than `FEWEST_EXAMPLES` examples have, or do not have, keeps 0.5: a threshold chosen from
+    so few examples does not fit other texts.
 
     Args:
       probabilities: float [examples, C].
@@ -40,12 +40,13 @@ def best_thresholds(probabilities: np.ndarray, truths: np.ndarray) -> np.ndarray
 def _best_threshold(probabilities: np.ndarray, truths: np.ndarray) -> np.float32:
     order = np.argsort(-probabilities, kind="stable")
     sorted_probabilities = probabilities[order].astype(np.float64)
-    # Numbers of true positives if the first 1, 2, ... examples get the label.
+    # Numbers of true positives if the first 1, 2, ... examples are given the label.
     hits = np.cumsum(truths[order])
     scores = 2 * hits / (np.arange(1, len(order) + 1) + hits[-1])
     following = np.append(sorted_probabilities[1:], 0.0)
     middles = ((sorted_probabilities + following) / 2).astype(np.float32)
-    # Between neighbouring numbers, the middle is rounded to one of them, perhaps the lower one.
+    # If two probabilities are neighbouring float numbers, their middle is rounded to one of them, possibly the lower
+    # one.
     middles = np.where(middles > following, middles, sorted_probabilities).astype(np.float32)
     is_last_of_equals = np.append(np.diff(sorted_probabilities) < 0, True)
     scores = np.where(is_last_of_equals, scores, -1.0)
@@ -54,7 +55,7 @@ def _best_threshold(probabilities: np.ndarray, truths: np.ndarray) -> np.float32
 
 
 def thresholds_of(task: Mapping[str, Any], labels: Sequence[str], source: str) -> np.ndarray | None:
-    """The thresholds that a finished model was saved with, float32 [C]; None if it has none.
+    """The thresholds saved with a finished model, float32 [C]; None if it has none.
 
     Args:
       task: settings of the model's task.
@@ -62,7 +63,7 @@ def thresholds_of(task: Mapping[str, Any], labels: Sequence[str], source: str) -
       source: source of the model, for messages.
 
     Raises:
-      UserError: they are not a number from 0 to 1 for each label.
+      UserError: the thresholds are not a number from 0 to 1 for each label.
     """
     values = task.get(THRESHOLDS)
     if values is None:
@@ -94,7 +95,7 @@ def label_scores(predictions: np.ndarray, truths: np.ndarray) -> dict[str, np.nd
 
 
 def f1_scores(predictions: np.ndarray, truths: np.ndarray) -> dict[str, float]:
-    """`micro_f1` of all decisions, and `macro_f1`, the mean of the labels that occur, predicted or true; 0 without any.
+    """`micro_f1` over all decisions; `macro_f1`, the mean over labels that occur as prediction or truth (0 if none).
 
     Args:
       predictions: bool [examples, C].
@@ -106,10 +107,11 @@ def f1_scores(predictions: np.ndarray, truths: np.ndarray) -> dict[str, float]:
 
 
 def average_precisions(probabilities: np.ndarray, truths: np.ndarray) -> dict[str, float]:
-    """`micro_average_precision` of all decisions, `macro_average_precision` of the labels that some example has.
+    """`micro_average_precision` of all decisions, `macro_average_precision` of the labels that at least one example
+    has.
 
-    Average precision is the sum over the examples of a label, in the order of their probabilities, of the precision
-    at that example, divided by their number; equal probabilities count as one step (scikit-learn's
+    The average precision of a label is a mean over the examples that have it: each contributes the precision among the
+    examples with at least its probability. Equal probabilities count as one step (scikit-learn's
     average_precision_score).
 
     Args:
@@ -133,7 +135,7 @@ def average_precisions(probabilities: np.ndarray, truths: np.ndarray) -> dict[st
 def scores(
     probabilities: np.ndarray, truths: np.ndarray, thresholds: np.ndarray
 ) -> dict[str, float]:
-    """Average precisions, `micro_f1` and `macro_f1` at 0.5, and both with the ending `_thresholds` at thresholds.
+    """Average precisions, `micro_f1` and `macro_f1` at 0.5, and both as `..._thresholds` with the thresholds.
 
     Args:
       probabilities: float [examples, C].
@@ -149,7 +151,7 @@ def scores(
 
 
 def _mean(values: np.ndarray) -> float:
-    """The mean of those that are numbers; 0 if none is."""
+    """The mean of the values that are numbers; 0 if none is."""
     numbers = values[~np.isnan(values)]
     return float(numbers.mean()) if len(numbers) else 0.0
 
@@ -181,16 +183,16 @@ def label_table(
 def worst_errors(
     probabilities: np.ndarray, predictions: np.ndarray, truths: np.ndarray, count: int = _WORST
 ) -> tuple[np.ndarray, int]:
-    """The examples with the wrong decisions of the highest certainty, and the number of examples with a wrong one.
+    """The examples with the most certain wrong decisions, and the number of all examples with a wrong decision.
 
     Args:
       probabilities: float [examples, C].
       predictions: bool [examples, C].
       truths: 1 or 0, int [examples, C].
-      count: most examples to return.
+      count: maximum number of examples to return.
 
     Returns:
-      int64 [at most count], the largest difference of a probability from the truth first; equals in their order.
+      int64 [at most count], sorted by the largest difference between probability and truth; ties keep their order.
     """
     errors = np.where(predictions != (truths == 1), np.abs(probabilities - truths), 0.0).max(axis=1)
     wrong = np.flatnonzero(np.any(predictions != (truths == 1), axis=1))
@@ -201,16 +203,16 @@ def worst_errors(
 
 
 def balanced_weights(truths: np.ndarray, num_labels: int, *, is_multi_label: bool) -> np.ndarray:
-    """Weights that make up for the frequencies of the labels, float32 [C]; 1 for a label that no example has.
+    """Weights that compensate for the frequencies of the labels, float32 [C]; 1 for a label that no example has.
 
     Args:
-      truths: indices of labels int [examples, 1], or for several labels 1 or 0, int [examples, C].
+      truths: indices of labels, int [examples, 1]; for several labels 1 or 0, int [examples, C].
       num_labels: C.
-      is_multi_label: which of both.
+      is_multi_label: whether an example has several labels.
 
     Returns:
-      Of n examples, n_c of them with the label: n / (C n_c), or for several labels (n - n_c) / n_c, at least 1 / n_c,
-      so that the examples with the label weigh as much as those without it.
+      For n examples, n_c of which have the label: n / (C n_c), or for several labels (n - n_c) / n_c, at least 1 / n_c,
+      so that examples with the label have the same total weight as those without it.
     """
     counts = (
         truths.sum(axis=0) if is_multi_label else np.bincount(truths[:, 0], minlength=num_labels)

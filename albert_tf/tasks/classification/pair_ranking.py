@@ -1,8 +1,8 @@
-"""QNLI and WNLI as a ranking: of the candidates for one question or sentence, the best is the answer.
+"""QNLI and WNLI as a ranking: the best of the candidates for one question or sentence is the answer.
 
-The paper's test submissions have it from RoBERTa and XLNet (appendix; section 4.9). A question of QNLI is in
-several rows, each with another sentence; a sentence of WNLI in several rows, each with another reading of its
-pronoun. In training each row with the answer is compared with a row without; when the model is asked, they compete.
+In the paper, the test submissions do this, following RoBERTa and XLNet (appendix; section 4.9). A question of QNLI is
+in several rows, each with another sentence; a sentence of WNLI is in several rows, each with another reading of its
+pronoun. Training compares each row with the answer to a row without it. A prediction compares all rows of a question.
 """
 
 import dataclasses
@@ -12,15 +12,16 @@ import numpy as np
 
 from albert_tf.data.feature_table import FeatureTable
 
-# Task -> index of the label that the best candidate has.
+# Task -> index of the label of the best candidate.
 POSITIVE_LABELS = {"qnli": 0, "wnli": 1}
 
 
 def pair_up(questions: Sequence[str], labels: np.ndarray, positive: int, seed: int) -> np.ndarray:
-    """Pairs of a row with the answer and a row without.
+    """Pairs of a row that has the answer and a row that does not have it.
 
-    All such pairs of the same question are made. A row without a counterpart is paired with a row of another
-    question, so that no row is lost.
+    All such pairs of the same question are made. A row without a counterpart is paired with a row of another question,
+    so
+    that no row is lost.
 
     Example:
       (["a", "a", "a", "b"], [1, 0, 0, 1], 1) -> [[0, 1], [0, 2], [3, 1 or 2]]
@@ -32,7 +33,7 @@ def pair_up(questions: Sequence[str], labels: np.ndarray, positive: int, seed: i
       seed: seed of the counterparts from other questions.
 
     Returns:
-      int64 [pairs, 2]: indices of a row with the answer and of one without; empty if all rows have the same label.
+      int64 [pairs, 2]: indices of a row with the answer and a row without it; empty if all rows have the same label.
     """
     rows_of = {}
     for row, question in enumerate(questions):
@@ -53,10 +54,10 @@ def pair_up(questions: Sequence[str], labels: np.ndarray, positive: int, seed: i
 
 
 def paired_table(table: FeatureTable, pairs: np.ndarray) -> FeatureTable:
-    """A table whose examples are pairs of another table's: two sequences, and both labels.
+    """A table whose examples are pairs of another table's examples: two sequences, and both labels.
 
     Args:
-      table: of single rows, with `label_ids` [rows, 1].
+      table: a table of single rows, with `label_ids` [rows, 1].
       pairs: int [pairs, 2].
     """
     rows = table.select(pairs.ravel())
@@ -65,11 +66,11 @@ def paired_table(table: FeatureTable, pairs: np.ndarray) -> FeatureTable:
 
 
 def is_best(questions: Sequence[str], scores: np.ndarray) -> np.ndarray:
-    """Which rows are their question's best; a question's only row is if its score is above 0.
+    """Whether each row is the best of its question; the only row of a question is if its score is above 0.
 
     Args:
       questions: the first text of each row.
-      scores: float [rows]; how much more likely the answer is here than not, as a difference of logits.
+      scores: float [rows], as a difference of logits: how much more likely it is that the row has the answer.
 
     Returns:
       bool [rows].

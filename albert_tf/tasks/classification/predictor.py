@@ -1,4 +1,4 @@
-"""Labels or scores of texts from a finished model."""
+"""Predicts labels or scores of texts with a finished model."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ from albert_tf.tasks.predictor import Answer, Item, Predictor, bars, best_label
 
 
 class PairPredictor(Predictor):
-    """One text or two an item: "text", "text<TAB>text", or {"text_a": ..., "text_b": ...}."""
+    """The base of predictors for one text or two: "text", "text<TAB>text", or {"text_a": ..., "text_b": ...}."""
 
     expects = 'a text, two texts with a tab between, or {"text_a": ..., "text_b": ...}'
 
@@ -36,7 +36,7 @@ class PairPredictor(Predictor):
 
 
 class ClassificationPredictor(PairPredictor):
-    """Label and probabilities, several labels and probabilities, or a score."""
+    """Predicts a label with probabilities, several labels with probabilities, or a score."""
 
     def answers(self, examples):
         """See `Predictor`: `label` and `probability`, or `labels`, and `probabilities` by label; or `score`."""
@@ -63,7 +63,7 @@ class ClassificationPredictor(PairPredictor):
 def reached_labels(
     labels: Sequence[str], probabilities_C: np.ndarray, thresholds: np.ndarray | float
 ) -> Answer:
-    """An answer: the `labels` that reach their thresholds, and the `probabilities` of all labels."""
+    """An answer with `labels`, those that reach their thresholds, and the `probabilities` of all labels."""
     reached = probabilities_C >= thresholds
     return {
         "labels": [label for label, is_reached in zip(labels, reached, strict=True) if is_reached],

@@ -12,12 +12,12 @@ GLUE_TASK_NAMES = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE
 OWN_TASK = "tsv"
 RANKED_TASKS = ("qnli", "wnli")
 SCORED_TASKS = ("stsb",)
-UNTRAINED_TASK = "ax"  # a model of MNLI answers it
+UNTRAINED_TASK = "ax"  # answered by a model trained on MNLI
 BALANCED = "balanced"
 
 
 def task_key(name: str) -> str:
-    """A task's name without case, hyphens and underscores: "STS-B" is "stsb", AX's folder "diagnostic" is "ax"."""
+    """A task's name without case, hyphens and underscores: "STS-B" is "stsb"; AX's folder name "diagnostic" is "ax"."""
     key = name.strip().lower().replace("-", "").replace("_", "")
     return "ax" if key == "diagnostic" else key
 
@@ -52,20 +52,20 @@ class ClassifierConfig(FineTuningConfig):
     )
     id_column: str = setting(
         "",
-        "Column with the names of the examples in predictions; by default the row number.",
+        "Column with the names of the examples in predictions; by default the row numbers.",
         of_model="default",
         changes_results=False,
     )
     kind: str = setting(
         "classification",
-        "Type of --task_name=tsv: it predicts a label, or a score.",
+        "Type of --task_name=tsv: whether it predicts a label or a score.",
         choices=("classification", "regression"),
         of_model="fixed",
     )
     label_separator: str = setting(
         "",
-        "Text between the labels of an example, such as a comma, of --task_name=tsv. With it, an example has any number"
-        " of labels; an empty field has none.",
+        "Text between the labels of an example, such as a comma, of --task_name=tsv. If given, an example has any"
+        " number of labels; an empty field has none.",
         of_model="fixed",
     )
     class_weights: str = setting(
@@ -149,7 +149,7 @@ class ClassifierConfig(FineTuningConfig):
         """Checks the columns of --task_name=tsv.
 
         Raises:
-          UserError: a column is not named, or one column is used for two things; names the flag.
+          UserError: a column is not named, or a column is used twice; the error names the flag.
         """
         if not self.text_columns:
             self.refuse("text_columns", "is required with --task_name=tsv")
@@ -166,7 +166,7 @@ class ClassifierConfig(FineTuningConfig):
         """Checks that the flags name the data.
 
         Raises:
-          UserError: a flag is missing; names it.
+          UserError: a flag is missing; the error names it.
         """
         super().check_with(others)
         run = others[FineTuningRunConfig]

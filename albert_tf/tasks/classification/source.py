@@ -1,4 +1,4 @@
-"""The data of classification tasks: files -> features."""
+"""Reads the data of classification tasks: files -> features."""
 
 from albert_tf.tasks.classification import glue, pair_ranking, tsv
 from albert_tf.tasks.classification.settings import OWN_TASK, ClassifierConfig
@@ -25,7 +25,7 @@ class TextSource(Source):
         self.is_regression = config.kind == "regression" if is_own else self.glue.is_regression
         self.task_name = config.task_key
         if self.glue and not self.glue.label_column:
-            self.task_name = "mnli"  # AX has no training data: a model of MNLI answers it
+            self.task_name = "mnli"  # AX has no training data; a model trained on MNLI answers it
         if self.is_regression:
             self.labels = ("score",)
             self.label_columns = ("label_scores",)
@@ -55,7 +55,7 @@ class TextSource(Source):
                 label_separator=config.label_separator,
                 flag=flag,
             )
-        is_labelled = split != "predict" and self.labels  # unknown ones are refused later
+        is_labelled = split != "predict" and self.labels  # unknown labels are refused later
         return tsv.read_own(
             path,
             text_columns=config.text_column_names,

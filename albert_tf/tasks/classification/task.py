@@ -33,12 +33,12 @@ from albert_tf.training.task import Features, Files, Outputs, Predictions
 
 
 def make_task(config: ClassifierConfig, run: FineTuningRunConfig) -> FineTuningTask:
-    """The task of the settings; arguments as of `FineTuningTask`."""
+    """The task for the settings; for the arguments see `FineTuningTask`."""
     return (MultiLabelTask if config.label_separator else ClassificationTask)(config, run)
 
 
 class TextTask(FineTuningTask):
-    """The base of tasks that give labels or scores to texts; arguments as of `FineTuningTask`.
+    """The base of tasks that give labels or scores to texts; for the arguments see `FineTuningTask`.
 
     Attributes:
       class_weights: weights of the labels in the loss, float32 [C]; None if all are equal.
@@ -76,12 +76,12 @@ class TextTask(FineTuningTask):
             )
 
     def _class_weights_for(self, features: Features) -> np.ndarray | None:
-        """The weights of the labels in training; None in an evaluation, whose losses can be compared between runs."""
+        """The weights of the labels in training; None in an evaluation, so that losses of several runs are comparable."""
         return None if EXAMPLE_WEIGHTS in features else self.class_weights
 
 
 class ClassificationTask(TextTask, LabelTask):
-    """One GLUE task, or a task of the user's own; arguments as of `FineTuningTask`."""
+    """A GLUE task, or a task of the user's own; for the arguments see `FineTuningTask`."""
 
     def __init__(self, config: ClassifierConfig, run: FineTuningRunConfig):
         super().__init__(config, run)
@@ -118,7 +118,7 @@ class ClassificationTask(TextTask, LabelTask):
         return {"label_loss": cross_entropy(outputs["logits"], labels, weights)}
 
     def _ranking_loss(self, outputs: Outputs, features: Features) -> Ratio:
-        """Half the cross entropy of which row of a pair has the answer, and half that of both labels."""
+        """Half of the cross entropy of which row of a pair has the answer, plus half of that of both rows' labels."""
         weights = example_weights(features)
         scores_B2 = self._score(outputs["logits"])
         first_is_best = tf.zeros_like(features["label_ids"][:, 0])
@@ -128,7 +128,7 @@ class ClassificationTask(TextTask, LabelTask):
         return Ratio(0.5 * ranking.sum + 0.25 * labels.sum, ranking.count)
 
     def _score(self, logits):
-        """How much more likely the answer is here than not, as a difference of logits [..., 2]."""
+        """How much more likely it is that the row has the answer, as a difference of logits [..., 2]."""
         positive = pair_ranking.POSITIVE_LABELS[self.task_name]
         return logits[..., positive] - logits[..., 1 - positive]
 
@@ -153,9 +153,9 @@ class ClassificationTask(TextTask, LabelTask):
         return np.where(pair_ranking.is_best(questions, scores), positive, 1 - positive)
 
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
-        """Every metric of the task, for all examples and, where there are several groups, for each group.
+        """Every metric of the task, for all examples and, if there are several groups, for each group.
 
-        The first metric of a task with groups is that of its first group (MNLI: matched, as in the paper).
+        In a task with groups, the first metric is that of the first group (MNLI: matched, as in the paper).
         """
         answers, labels = self._answers(members), self._column("eval", self.label_column)
         groups = np.array([example.group for example in self.items["eval"]])
@@ -169,7 +169,7 @@ class ClassificationTask(TextTask, LabelTask):
         return results
 
     def collapsed(self, members: Sequence[Predictions]) -> str:
-        """Says so if every prediction is the same."""
+        """A sentence that says so if every prediction is the same."""
         if not self.is_regression:
             return super().collapsed(members)
         scores = self._answers(members)
@@ -180,7 +180,7 @@ class ClassificationTask(TextTask, LabelTask):
         )
 
     def chance_levels(self) -> Mapping[str, float]:
-        """Accuracy of always giving the commonest label."""
+        """The accuracy if the most frequent label is always given."""
         if not self.eval_data or "accuracy" not in self.metric_names:
             return {}
         groups = [example.group for example in self.items["eval"]]
@@ -197,7 +197,7 @@ class ClassificationTask(TextTask, LabelTask):
         return "\n".join([f"row {item.row}: {words}", *texts])
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
-        """Readable answers with probabilities, the leaderboard's file of a GLUE task, and the raw predictions."""
+        """Answers with probabilities to read, the leaderboard's file of a GLUE task, and the raw predictions."""
         examples, answers = self.items["predict"], self._answers(members, "predict")
         if self.is_regression:
             rows = [
@@ -221,9 +221,9 @@ class ClassificationTask(TextTask, LabelTask):
 
 
 class MultiLabelTask(TextTask):
-    """Any number of labels for a text; arguments as of `FineTuningTask`."""
+    """A task with any number of labels for a text; for the arguments see `FineTuningTask`."""
 
-    best_metric = "micro_average_precision"  # it needs no thresholds
+    best_metric = "micro_average_precision"  # does not need thresholds
 
     def __init__(self, config: ClassifierConfig, run: FineTuningRunConfig):
         super().__init__(config, run)
@@ -231,12 +231,13 @@ class MultiLabelTask(TextTask):
             if config.label_separator in label:
                 reason = f"={config.label_separator} is in the label {label!r}; choose another"
                 config.refuse("label_separator", reason)
-        # Those of a finished model stay, so that an evaluation on other data does not choose them by its own labels.
+        # A finished model keeps its thresholds, so that an evaluation does not choose them by the labels it is scored
+        # on.
         self._fixed_thresholds = None
         if self._weights and not run.do_train and not config.ensemble:
             task, source = self._weights.task, self._weights.source
             self._fixed_thresholds = multi_label.thresholds_of(task, self.labels, source)
-        self._thresholds = self._fixed_thresholds  # of the last evaluation
+        self._thresholds = self._fixed_thresholds  # the thresholds of the last evaluation
 
     # --- Training ---
 
@@ -245,7 +246,7 @@ class MultiLabelTask(TextTask):
         return {"label_loss": tf.reduce_sum(example_weights(features)) * len(self.labels)}
 
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
-        """Binary cross entropy of each label; --class_weights are factors of the terms of true labels.
+        """Binary cross entropy of each label; --class_weights multiply the terms of true labels.
 
         It equals torch.nn.BCEWithLogitsLoss with its `pos_weight`, which transformers uses.
         """
@@ -258,37 +259,37 @@ class MultiLabelTask(TextTask):
         return {"label_loss": Ratio(loss.sum, count)}
 
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
-        """Probabilities [B, C], each of one label."""
+        """The probability of each label, [B, C]."""
         return {"probabilities": tf.sigmoid(outputs["logits"])}
 
     # --- Results ---
 
     def _evaluated(self, members: Sequence[Predictions]) -> tuple[np.ndarray, np.ndarray]:
-        """Probabilities and truths of the development data, [examples, C]; 0 for a model that has diverged."""
+        """Probabilities and truths of the development data, [examples, C]; probabilities of a diverged model are 0."""
         probabilities = np.nan_to_num(averaged(members, "probabilities"))
         return probabilities, self.tables["eval"].columns["label_sets"]
 
     def _thresholds_for(self, probabilities: np.ndarray, truths: np.ndarray) -> np.ndarray:
-        """The thresholds of the model or, of a new model, the best ones."""
+        """The model's own thresholds; for a new model, the best ones."""
         if self._fixed_thresholds is not None:
             return self._fixed_thresholds
         return multi_label.best_thresholds(probabilities, truths)
 
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
-        """Average precision; F1 with all thresholds at 0.5, and with the thresholds of the labels."""
+        """Average precision; F1 with all thresholds at 0.5, and with the labels' own thresholds."""
         probabilities, truths = self._evaluated(members)
         thresholds = self._thresholds_for(probabilities, truths)
         return multi_label.scores(probabilities, truths, thresholds)
 
     def collapsed(self, members: Sequence[Predictions]) -> str:
-        """Says so if the probabilities of every example are the same."""
+        """A sentence that says so if the probabilities of all examples are the same."""
         probabilities, truths = self._evaluated(members)
         if len(np.unique(truths, axis=0)) == 1 or np.ptp(probabilities, axis=0).max() >= 1e-3:
             return ""
         return f"the model gives the same probabilities to all of the {len(truths):,} examples"
 
     def chance_levels(self) -> Mapping[str, float]:
-        """Average precision if the probabilities of every example are the frequencies of the labels."""
+        """The average precision if the frequencies of the labels are the probabilities of every example."""
         if not self.eval_data:
             return {}
         truths = self.tables["eval"].columns["label_sets"]
@@ -320,12 +321,12 @@ class MultiLabelTask(TextTask):
         return {"predictions/eval_errors.txt": report, **self._raw_file(members, "eval")}
 
     def _names(self, is_label: np.ndarray) -> str:
-        """The labels of an example as the files have them."""
+        """The labels of an example, written as in the files."""
         names = [name for name, is_own in zip(self.labels, is_label, strict=True) if is_own]
         return self.config.label_separator.join(names)
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
-        """The answers as a table with tabs (id, labels, probability of every label), and the raw predictions."""
+        """The answers as a tab-separated table (id, labels, probability of every label), and the raw predictions."""
         probabilities = averaged(members, "probabilities")
         thresholds = self._thresholds
         if thresholds is None:
@@ -337,7 +338,7 @@ class MultiLabelTask(TextTask):
         return {"predictions/predictions.tsv": text, **self._raw_file(members, "predict")}
 
     def task_settings(self):
-        """See `FineTuningTask`; with the thresholds that the evaluation chose."""
+        """See `FineTuningTask`; includes the thresholds that the evaluation chose."""
         settings = super().task_settings()
         if self._thresholds is not None:
             values = self._thresholds.astype(float).tolist()

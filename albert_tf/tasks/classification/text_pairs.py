@@ -15,10 +15,10 @@ class TextExample:
     Attributes:
       id: its name in files of predictions.
       text_a: the first text, as in the file.
-      text_b: the second, or None where the task has one text.
-      label: index of its label (int), its score (float), for several labels 1 or 0 for each label of the task (tuple),
-        or None if it has none of them.
-      group: the part of the data that it belongs to, such as "matched"; "" if there is one part only.
+      text_b: the second text, or None if the task has one text.
+      label: index of its label (int), its score (float), for several labels a tuple with 1 or 0 for each label of the
+        task, or None if it has none of these.
+      group: the part of the data to which it belongs, such as "matched"; "" if there is only one part.
       row: its line in the file, counted from 1.
     """
 
@@ -36,7 +36,7 @@ class PairSettings:
 
     Attributes:
       tokenizer: text to token ids.
-      max_seq_length: most tokens of a sequence, [CLS] and [SEP] among them.
+      max_seq_length: maximum number of tokens of a sequence, including [CLS] and [SEP].
     """
 
     tokenizer: Tokenizer
@@ -48,16 +48,18 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
 
     Args:
       settings: vocabulary and length.
-      examples: of one task, so that all of them have a label, or a score, or several labels, or none of them.
+      examples: examples of one task; either all have a label, all have a score, all have several labels, or none has
+        any.
 
     Returns:
       A table with the sequences `input_ids` and `segment_ids`, and the column `label_ids` (int32 [examples, 1]),
       `label_scores` (float32 [examples, 1]) or `label_sets` (int32 [examples, C]), or no column without labels.
 
     Raises:
-      ValueError: some examples have a label or a score and others do not.
+      ValueError: only some of the examples have a label or a score.
 
-    Source: classifier_utils.py (`convert_single_example`); a second text without tokens counts as none, as there.
+    Source: classifier_utils.py (`convert_single_example`); as there, a second text without tokens is treated as
+    missing.
     """
     texts = [text for example in examples for text in (example.text_a, example.text_b or "")]
     ids = settings.tokenizer.encode_batch(texts)
@@ -78,17 +80,17 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
 
 
 def kept_lengths(num_a: int, num_b: int, max_seq_length: int) -> tuple[int, int]:
-    """Numbers of tokens to keep of two texts, so that they fit into a sequence with [CLS] and [SEP].
+    """Numbers of tokens of two texts to keep, so that they fit into a sequence with [CLS] and [SEP].
 
-    The longer text loses tokens first; of two equally long texts, the second.
+    The longer text loses tokens first; if both are equally long, the second one does.
 
     Example:
       (9, 3, 10) -> (4, 3); (9, 8, 10) -> (4, 3); (9, 0, 10) -> (8, 0)
 
     Args:
-      num_a: tokens of the first text.
-      num_b: tokens of the second; 0 if there is none, which saves a [SEP].
-      max_seq_length: most tokens of the sequence.
+      num_a: number of tokens of the first text.
+      num_b: number of tokens of the second text; 0 if there is none, which saves a [SEP].
+      max_seq_length: maximum number of tokens of the sequence.
 
     Source: classifier_utils.py:751 (`_truncate_seq_pair`), which drops one token at a time.
     """

@@ -1,7 +1,7 @@
-"""Tab-separated files: rows, labels and scores; a classification or regression task of the user's own in such files.
+"""Tab-separated files: reads rows, labels and scores, also of a classification or regression task of the user's own.
 
-Quotation marks are ordinary text here. The files of GLUE hold thousands of unpaired ones, and a reader with the quoting
-of CSV joins all rows up to the next one.
+Quotation marks are ordinary text here. The files of GLUE contain thousands of unpaired ones, and a reader that quotes
+as CSV does would join all rows up to the next one.
 """
 
 import codecs
@@ -23,10 +23,10 @@ class TsvTable:
 
     Attributes:
       path: path of the file.
-      source: name of the file in messages about all of it, such as "--train_file=reviews.tsv".
-      columns: names, white space around them removed.
-      lines: one for each row.
-      first_row: line number of the first of them, counted from 1.
+      source: name of the file in messages about the whole file, such as "--train_file=reviews.tsv".
+      columns: names of the columns, without white space around them.
+      lines: the rows.
+      first_row: line number of the first row, counted from 1.
     """
 
     path: str
@@ -51,12 +51,12 @@ class TsvTable:
         raise UserError(f"{self.source}: has no column {column!r}, only {names}{hint}")
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """The line number and the fields of each row; a row may have more or fewer than there are columns."""
+        """The line number and the fields of each row; their number may differ from the number of columns."""
         for row, line in enumerate(self.lines, start=self.first_row):
             yield row, line.split("\t")
 
     def width_error(self, row: int, fields: Sequence[str]) -> UserError:
-        """The error for a row with another number of fields than the file has columns."""
+        """The error for a row whose number of fields differs from the file's number of columns."""
         columns = "1 column" if len(fields) == 1 else f"{len(fields)} columns"
         return UserError(
             f"{self.path}:{row}: expected {len(self.columns)} columns, got {columns};"
@@ -65,12 +65,12 @@ class TsvTable:
 
 
 def read_tsv(path: str, *, source: str, columns: Sequence[str] = ()) -> TsvTable:
-    """Reads a file: UTF-8 with or without byte-order mark, any line ends, the last of which may be missing.
+    """Reads a UTF-8 file, with or without byte-order mark, with any line ends; the last line end may be missing.
 
     Args:
       path: the file; a path with :// is read through TensorFlow.
-      source: name of the file in messages about all of it.
-      columns: names of the columns of a file without a header; by default, its first line has them.
+      source: name of the file in messages about the whole file.
+      columns: names of the columns if the file has no header; by default, they are in its first line.
 
     Raises:
       UserError: the file cannot be read, is not UTF-8, has no rows, or is separated by commas.
@@ -88,7 +88,7 @@ def read_tsv(path: str, *, source: str, columns: Sequence[str] = ()) -> TsvTable
 
 
 def read_lines(path: str, source: str) -> list[str]:
-    """The lines of a file, as `read_tsv` reads them; empty lines at the end are left out.
+    """The lines of a file, decoded as in `read_tsv`; empty lines at the end are left out.
 
     Raises:
       UserError: the file cannot be read, or is not UTF-8.
@@ -111,9 +111,9 @@ def _decode(path: str, source: str) -> str:
 
 
 def _split_lines(text: str) -> list[str]:
-    # Not str.splitlines, which also splits at U+0085, U+2028 and others: they occur inside texts of real files.
+    # Not str.splitlines, which also splits at U+0085, U+2028 and others; real files have these characters inside texts.
     if "\n" not in text:
-        text = text.replace("\r", "\n")  # as spreadsheets on old Macs wrote
+        text = text.replace("\r", "\n")  # line ends of spreadsheets on old Macs
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     while lines and not lines[-1]:
         lines.pop()
@@ -130,7 +130,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def parse_value(word: str, indices: Mapping[str, int], place: str) -> int | float:
-    """The index of a label, white space around it ignored; or a score.
+    """The index of a label, without white space around it; or a score.
 
     Args:
       word: the field.
@@ -174,10 +174,10 @@ def parse_labels(
 
 
 def split_labels(field: str, separator: str, place: str) -> list[str]:
-    """The labels in a field, white space around each ignored.
+    """The labels in a field, without white space around them.
 
     Raises:
-      UserError: there is nothing between two separators.
+      UserError: a label between two separators is empty.
     """
     if not field.strip():
         return []
@@ -202,21 +202,21 @@ def read_own(
     label_separator: str = "",
     flag: str,
 ) -> list[TextExample]:
-    """Reads a file with a header, the columns of which the user names.
+    """Reads a file with a header; the user names its columns.
 
     Args:
-      path: the file; other columns than the ones named are ignored.
+      path: the file; columns that are not named are ignored.
       text_columns: names of one column with text, or of two.
-      label_column: name of the column with the label or the score; "" reads neither, so that a file to predict on
+      label_column: name of the column with the label or the score; "" reads neither, so that a file for predictions
         need not have it.
       id_column: name of a column with ids; "" numbers the examples from 0.
-      labels: in the order of the model's outputs; empty for a regression.
-      label_separator: between the labels of an example; "" if each has one label or score.
+      labels: the labels in the order of the model's outputs; empty for a regression.
+      label_separator: text between the labels of an example; "" if each example has one label or score.
       flag: the flag that named the file, for messages.
 
     Raises:
       UserError: the file cannot be read, a column is missing or has no text, a row has too few or too many columns, a
-        label is unknown, or a score is no number.
+        label is unknown, or a score is not a number.
     """
     table = read_tsv(path, source=f"--{flag}={path}")
     texts = [table.position(column) for column in text_columns]
@@ -242,7 +242,7 @@ def check_texts(examples: Sequence[TextExample], text_columns: Sequence[str], so
     """Checks that the columns with text are not empty in every row.
 
     Raises:
-      UserError: a column is.
+      UserError: a column is empty in every row.
     """
     for column, name in zip(text_columns, ("text_a", "text_b"), strict=False):
         if not any(getattr(example, name).strip() for example in examples):
@@ -250,7 +250,7 @@ def check_texts(examples: Sequence[TextExample], text_columns: Sequence[str], so
 
 
 def _warn_of_quotes(examples: Sequence[TextExample], source: str) -> None:
-    """Says so if a program that quotes texts seems to have written the file: '"He said ""no""."'."""
+    """Prints a warning if the file seems to come from a program that quotes texts: '"He said ""no""."'."""
     quoted = sum(
         len(text) > 1 and text[0] == text[-1] == '"' and '""' in text[1:-1]
         for example in examples
@@ -267,7 +267,7 @@ def _warn_of_quotes(examples: Sequence[TextExample], source: str) -> None:
 def find_labels(
     path: str, *, label_column: str, label_separator: str = "", flag: str
 ) -> tuple[str, ...]:
-    """The labels that a file holds, in order: numbers by their value, anything else by its letters.
+    """The labels in a file, in order: by value if all are numbers, otherwise alphabetically.
 
     Example:
       a column with 10, 2, 1, 2 -> ("1", "2", "10")
@@ -275,12 +275,12 @@ def find_labels(
     Args:
       path: the file.
       label_column: name of the column.
-      label_separator: between the labels of an example; "" if each has one label.
+      label_separator: text between the labels of an example; "" if each example has one label.
       flag: the flag that named the file, for messages.
 
     Raises:
       UserError: the file cannot be read, the column is missing, a row has too few or too many columns, or all labels
-        are equal. Without a separator, a row has no label; with one, every row has one label.
+        are equal. Also, without a separator: a row has no label; with a separator: every row has one label.
     """
     table = read_tsv(path, source=f"--{flag}={path}")
     position = table.position(label_column)

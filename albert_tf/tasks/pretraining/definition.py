@@ -1,4 +1,4 @@
-"""Pretraining as the programs see it."""
+"""The definition of pretraining for the programs."""
 
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.registry import TaskDefinition

@@ -1,4 +1,4 @@
-"""Uses of a pretrained model without fine-tuning: fill masks, tell which of two texts comes first, embed texts."""
+"""Uses of a pretrained model without fine-tuning: it fills masks, orders two texts, and embeds texts."""
 
 from collections.abc import Sequence
 
@@ -11,11 +11,11 @@ from albert_tf.tasks.classification.text_pairs import TextExample
 from albert_tf.tasks.predictor import Answer, bars, shortened
 from albert_tf.text.masked_text import MASK, encode_masked
 
-_NUM_CANDIDATES = 5  # for a mask
+_NUM_CANDIDATES = 5  # shown for each mask
 
 
 class PretrainedPredictor(PairPredictor):
-    """Fills masks, tells the order of two texts, embeds a text."""
+    """Fills masks, predicts the order of two texts, or embeds a text."""
 
     expects = (
         f"a text with {MASK} to fill, two texts with a tab between to order, or a text to embed"
@@ -29,9 +29,9 @@ class PretrainedPredictor(PairPredictor):
     def answers(self, examples):
         """See `Predictor`.
 
-        For a text with "[MASK]": `masks`, the best tokens of each with their probabilities, and `text`, filled with
-        the best. For two texts: `in_order`, the probability that the first comes first. For another text:
-        `embedding`, the mean of the tokens' last hidden states [D].
+        For a text with "[MASK]": `masks`, the best tokens for each mask with their probabilities, and `text`, filled
+        with the best tokens. For two texts: `in_order`, the probability that they are in the right order. For any other
+        text: `embedding`, the mean of the tokens' last hidden states [D].
         """
         uses = list(map(self._use, examples))
         answers: list[Answer] = [{}] * len(examples)
@@ -57,7 +57,7 @@ class PretrainedPredictor(PairPredictor):
         return "embed"
 
     def _check_head(self, use: str, prefix: str) -> None:
-        """Raises a UserError if a head came without values."""
+        """Raises a UserError if the model's file has no values for a head."""
         if any(name.startswith(prefix) for name in self._untrained):
             raise UserError(f"this model cannot {use}: its file has no values for {prefix}*")
 
