@@ -731,7 +731,7 @@ def test_records_that_hold_pieces_beyond_the_vocabulary(refused, tmp_path):
     path = write_records(tmp_path / "big.tfrecord", random_features(30, vocab_size=120))
     line = refused(f"--input_file={path}")
     assert (
-        "--input_file: the records hold piece 1" in line
+        "--input_file: the records hold token id 1" in line
         and "vocab_size of the model is 101" in line
     )
 

@@ -347,7 +347,7 @@ class LabelTask(FineTuningTask):
         return np.argmax(averaged(members, "probabilities"), axis=1)
 
     def _describe(self, item: Any, answer: Any, truth: Any, probability: float) -> str:
-        """A line about an error: item, answer and truth (indices of labels, or scores), and the answer's probability."""
+        """A line about an error: item, answer and truth (indices of labels, or scores), and probability."""
         raise NotImplementedError
 
     def collapsed(self, members: Sequence[Predictions]) -> str:

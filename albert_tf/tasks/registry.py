@@ -1,8 +1,8 @@
-"""The tasks that the programs know, and the parts of each task that they use.
+"""The tasks known to the programs, and the parts of each task that the programs use.
 
 A task of the library is a package next to this file, with a `DEFINITION` in its `definition.py`. A task of the user is
 a module with a `DEFINITION`, which the user names (`--task_module`) or runs. No model file can name code to import.
-Definitions load without TensorFlow: what needs it is referred to as "module:name".
+Definitions are loaded without TensorFlow: parts that need TensorFlow are given by name, as "module:name".
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.settings import Settings
 from albert_tf.formats.model_card import CardText
 
-# A class or function, or "module:name", which is imported when it is needed.
+# A class or function; or its name "module:name", which is imported when it is needed.
 Reference = str | Callable
 # Key in the settings of a finished model: the file that defines its task; only for tasks of users.
 DEFINED_IN = "defined_in"
@@ -31,18 +31,19 @@ class TaskDefinition:
     """The parts of a task that other code uses.
 
     Attributes:
-      names: names of the task in the config.json of its models (`finetuning_task`); several where the data sets of one
-        package are trained separately.
-      settings: class of its settings; the fields are flags of its runner.
-      task: subclass of `Task`, which trains and evaluates; or a function that makes one of its settings and the run's.
+      names: names of the task in the config.json of its models (`finetuning_task`); more than one if the data sets of
+        a package are trained separately.
+      settings: class of its settings, whose fields are flags of its runner.
+      task: subclass of `Task`, which trains and evaluates; or a function that makes a task from its settings and the
+        run's.
       predictors: name of a model class -> subclass of `Predictor`, which answers with such a model. (A module with a
         model class of its own adds it to `model.heads.MODEL_CLASSES`, and gives `signatures` for exports.)
       source: subclass of `Source`, which reads the data and makes features; None for pretraining.
-      name_of: the name among `names`, given the values of all flags; by default the first.
+      name_of: function that selects one of `names` from the values of all flags; by default, it is the first name.
       presets: value of --preset -> name among `names` -> settings.
-      card: text of the model card; by default, that of the model class.
-      signatures: function (model, tokenizer, settings) -> (tf.Module, functions by name) for exports; by default, that
-        of the model class.
+      card: text of the model card; by default, the text for the model class.
+      signatures: function (model, tokenizer, settings) -> (tf.Module, functions by name) for exports; by default, the
+        function for the model class.
     """
 
     names: tuple[str, ...]
@@ -75,7 +76,7 @@ class TaskDefinition:
 
 
 def resolve(reference: Reference) -> Any:
-    """The class or function that a reference is for."""
+    """The class or function that a reference names."""
     return pkgutil.resolve_name(reference) if isinstance(reference, str) else reference
 
 
@@ -97,7 +98,7 @@ def definitions() -> list[TaskDefinition]:
 
 
 def register(definition: TaskDefinition) -> None:
-    """Makes a task of the user known; a task with the same name replaces an earlier one.
+    """Adds a task of the user; it replaces an earlier one with the same name.
 
     Raises:
       UserError: a task of the library has the name.
@@ -137,11 +138,11 @@ def register_module(name: str) -> None:
 
 
 def find(name: str, model_class: str = "") -> TaskDefinition | None:
-    """The task of a name or, if none has it, the first that trains a class of model.
+    """The task with a given name or, if there is none, the first task that trains a class of model.
 
     Args:
-      name: in `TaskDefinition.names`.
-      model_class: name of the model's class; "" looks for the name only.
+      name: a name in `TaskDefinition.names`.
+      model_class: name of the model's class; "" searches for the name only.
     """
     for definition in definitions():
         if name in definition.names and (not model_class or model_class in definition.predictors):
@@ -150,7 +151,7 @@ def find(name: str, model_class: str = "") -> TaskDefinition | None:
 
 
 def preset_rows(preset: str) -> dict[str, Mapping[str, Any]]:
-    """The settings of a preset for every task that it has, by the task's name."""
+    """The settings of a preset for every task that it covers, by the task's name."""
     return {
         name: row
         for definition in definitions()

@@ -1,6 +1,6 @@
-"""Repeated runs and ensembles (paper, section 4.2 and appendix): medians of several runs, restarts, ensembles.
+"""Repeated runs and ensembles (paper, section 4.2 and appendix): medians over several runs, restarts, ensembles.
 
-Runners call `fine_tune`; `training.loop.run` does a single run.
+Runners call `fine_tune`; `training.loop.run` makes a single run.
 """
 
 import dataclasses
@@ -29,12 +29,12 @@ def fine_tune(
     run: FineTuningRunConfig,
     optimizer: OptimizerConfig,
 ) -> dict:
-    """Makes one run, several runs with a table of their results, or an ensemble, as the settings say.
+    """Makes one run, several runs with a table of their results, or an ensemble, depending on the settings.
 
     Args:
-      task_class: makes the task of `config` and the settings of a run.
+      task_class: makes the task from `config` and the settings of a run.
       config: settings of the task, and the number of runs, restarts and members.
-      run: settings of a run; for several runs, its folder contains theirs.
+      run: settings of a run; if there are several runs, its folder contains their folders.
       optimizer: optimizer and schedule.
 
     Returns:
@@ -56,7 +56,7 @@ def fine_tune(
 
 
 def _several(task_class, config, run, optimizer) -> dict:
-    """Runs with consecutive seeds; a run that collapses is replaced by one with the next seed."""
+    """Makes runs with consecutive seeds; a run that collapses is replaced by a run with the next seed."""
     restarts_left = config.restart_collapsed
     runs, collapsed = [], []
     seed = run.seed
@@ -80,7 +80,7 @@ def _several(task_class, config, run, optimizer) -> dict:
         **summary,
         "seconds": round(sum(entry["seconds"] for entry in [*runs, *collapsed]), 1),
     }
-    if is_chief(make_strategy(run)):  # of several workers, one writes
+    if is_chief(make_strategy(run)):  # only one of several workers writes
         _write(run, {RESULTS_FILE: checksums.json_file(report)})
     print(table(runs, summary, getattr(task_class, "shown_metrics", ())), flush=True)
     print(f"results in {os.path.join(run.output_dir, RESULTS_FILE)}", flush=True)
@@ -88,10 +88,10 @@ def _several(task_class, config, run, optimizer) -> dict:
 
 
 def summarised(runs: Sequence[Mapping]) -> dict:
-    """Median, mean and spread over runs of every number on the development data, and the best run.
+    """Median, mean and spread of each number over several runs on the development data, and the best run.
 
     Args:
-      runs: results of runs, each with "eval", "best" and "folder".
+      runs: results of the runs, each with "eval", "best" and "folder".
 
     Returns:
       "median", "mean", "standard_deviation" (0 for one run), "least" and "greatest": name -> value; "best_run".
@@ -117,7 +117,7 @@ def summarised(runs: Sequence[Mapping]) -> dict:
 
 
 def table(runs: Sequence[Mapping], summary: Mapping, shown: Sequence[str] = ()) -> str:
-    """The numbers of several runs, one row a run, as text: those in `shown`, or all."""
+    """The numbers of several runs as text, one row per run: the numbers in `shown`, or all."""
     names = [name for name in shown or summary["median"] if name in summary["median"]]
     rows = [[f"seed {run['seed']}", *(run["eval"][name] for name in names)] for run in runs]
     for statistic in ("median", "mean", "standard_deviation"):
@@ -134,11 +134,11 @@ def table(runs: Sequence[Mapping], summary: Mapping, shown: Sequence[str] = ()) 
 
 
 def _ensemble(task_class, config, run) -> dict:
-    """Averages the predictions of finished runs; trains nothing."""
+    """Averages the predictions of finished runs; does not train."""
     folders = [folder.rstrip("/") for folder in config.ensemble.split(",")]
     if tf.io.gfile.exists(os.path.join(run.output_dir, "checkpoints")):
         run.refuse("output_dir", f"={run.output_dir} holds a run: choose another for the ensemble")
-    # The first member's model gives labels and vocabulary; its weights are not used.
+    # The first member's model provides labels and vocabulary; its weights are not used.
     run = dataclasses.replace(run, do_train=False, init_checkpoint=folders[0])
     task = task_class(config, run)
     if not task.eval_data:
@@ -159,7 +159,7 @@ def _ensemble(task_class, config, run) -> dict:
     if task.predict_data:
         unlabelled = [_read_predictions(folder, PREDICTIONS, task, "predict") for folder in chosen]
     results = {"members": chosen, "alone": alone, "eval": task.evaluate(predictions)}
-    # In this order: the answers of SQuAD 2.0 use the threshold that the evaluation writes.
+    # The order matters: the answers of SQuAD 2.0 use the threshold that the evaluation writes.
     _write(run, task.evaluation_files(predictions))
     if unlabelled:
         _write(run, task.prediction_files(unlabelled))
@@ -176,11 +176,12 @@ def chosen_greedily(
 ) -> list[str]:
     """Members of an ensemble, chosen greedily.
 
-    The first is the best model. Then the model that improves the development score most is added, until none does.
+    The best model comes first. Then the model that improves the development score most is added, until none improves
+    it.
 
     Args:
-      task: its `evaluate` and `best_metric` are used.
-      members: predictions for the development data by folder.
+      task: the task, whose `evaluate` and `best_metric` are used.
+      members: predictions for the development data, by folder.
       alone: each member's own value of the task's best metric.
     """
     chosen = [max(members, key=lambda folder: alone[folder])]
@@ -217,10 +218,10 @@ def _read_predictions(folder: str, name: str, task: FineTuningTask, split: str) 
 
 
 def _write(run: FineTuningRunConfig, contents: Mapping[str, str | bytes]) -> None:
-    """Writes files by their paths inside the folder of all runs.
+    """Writes files, given by their paths inside the folder of all runs.
 
     Raises:
-      UserError: one cannot be written.
+      UserError: a file cannot be written.
     """
     try:
         write_files(run.output_dir, contents)

@@ -1,4 +1,4 @@
-"""The program of a fine-tuning task: flags, settings of a trained model, presets, runs."""
+"""The program of a fine-tuning task: it parses flags, applies presets and a trained model's settings, and runs."""
 
 import contextlib
 import functools
@@ -21,7 +21,7 @@ from albert_tf.tasks.settings import (
 
 
 def run(definition: registry.TaskDefinition, description: str = "") -> None:
-    """Fine-tunes as the command line says; ends the process.
+    """Fine-tunes as the command line says; then the process ends.
 
     Args:
       definition: the task.
@@ -30,7 +30,7 @@ def run(definition: registry.TaskDefinition, description: str = "") -> None:
     registry.register(definition)
 
     def main(run, optimizer, config) -> None:
-        # Imported here, so that a wrong flag is refused before TensorFlow is loaded.
+        # Imported here, so that a wrong flag is an error before TensorFlow is loaded.
         from albert_tf.tasks import repeated_runs
 
         repeated_runs.fine_tune(registry.resolve(definition.task), config, run, optimizer)
@@ -48,7 +48,7 @@ def run(definition: registry.TaskDefinition, description: str = "") -> None:
 def defaults(
     definition: registry.TaskDefinition, values: Mapping[str, Any], given: Set[str]
 ) -> dict[str, Any]:
-    """Values for flags that are not given: those that the model was trained with, of --preset, and the longest length.
+    """Values for flags that are not given: the trained model's own, those of --preset, and the maximum length.
 
     Args:
       definition: definition of the task.
@@ -60,7 +60,7 @@ def defaults(
     """
     path, trained = model_of(values), {}
     only_uses = bool(values["ensemble"]) or not values["do_train"]
-    # TensorFlow reads what is not on the disk, so only where the flags depend on it.
+    # TensorFlow reads remote files, so they are read only if flags depend on them.
     model = describe(path) if only_uses or "://" not in path else Description()
     if only_uses and model.task_name in definition.names:
         trained = definition.settings.of_model(model.settings)
@@ -82,9 +82,9 @@ def defaults(
 
 
 def _max_position_embeddings(values: Mapping[str, Any], of_checkpoint: int | None) -> int | None:
-    """Length of the model's longest sequence, as far as it is known before TensorFlow is loaded."""
+    """The model's maximum sequence length, if it is known before TensorFlow is loaded; otherwise None."""
     if path := values["albert_config_file"]:
-        with contextlib.suppress(UserError):  # a wrong file is reported when it is read again
+        with contextlib.suppress(UserError):  # an error in a file is reported when it is read again
             return AlbertConfig.from_json_file(path).max_position_embeddings
         return None
     if values["model"] and not values["init_checkpoint"]:

@@ -1,4 +1,4 @@
-"""Token ids of one text or two -> the sequences that a model reads; windows over long texts.
+"""Token ids of one text or two -> the sequences that a model reads; also windows over long texts.
 
 [CLS] first text [SEP]                       segment_ids  0 0 0 0
 [CLS] first text [SEP] second text [SEP]     segment_ids  0 0 0 0 | 1 1 1
@@ -13,12 +13,12 @@ from albert_tf.text.tokenizer import Tokenizer
 
 
 def share_of_them(part: int, total: int) -> str:
-    """For example "3 of them (14 %)"."""
+    """Text such as "3 of them (14 %)"."""
     return f"{part:,} of them ({100 * part / total:.0f} %)" if part else "none of them"
 
 
 def cut_report(lengths: np.ndarray, name: str, limit: int, texts: str = "texts") -> str:
-    """How many texts a limit cuts, for a person to read.
+    """A line for a person to read that says how many texts a limit cuts.
 
     Example:
       "22 texts, 3 of them (14 %) cut at --max_seq_length=33; 95 % have at most 36 tokens"
@@ -27,7 +27,7 @@ def cut_report(lengths: np.ndarray, name: str, limit: int, texts: str = "texts")
       lengths: lengths of the texts before they are cut, int [texts]; at least one.
       name: name of the setting with the limit.
       limit: its value.
-      texts: what the texts are, in the plural.
+      texts: what the texts are called, in the plural.
     """
     cut, total = int(np.sum(lengths > limit)), len(lengths)
     most = int(np.percentile(lengths, 95, method="inverted_cdf"))
@@ -44,10 +44,10 @@ def pack_pairs(
     """A table of sequences of two texts.
 
     Args:
-      tokenizer: whose [CLS] and [SEP] are added.
-      pairs: token ids of both texts of each sequence, int32 [tokens]; None where there is no second text.
+      tokenizer: the tokenizer whose [CLS] and [SEP] are added.
+      pairs: token ids of both texts of each sequence, int32 [tokens]; None if there is no second text.
       columns: see `FeatureTable.from_rows`.
-      choices: sequences of an example.
+      choices: number of sequences of an example.
       uncut_lengths: see `FeatureTable`.
 
     Returns:
@@ -71,26 +71,26 @@ def windows_over(num_tokens: int, room: int, stride: int) -> Iterator[tuple[int,
 
     Args:
       num_tokens: number of tokens of the text.
-      room: most tokens of the text in a window.
-      stride: tokens from the beginning of a window to that of the next; at most `room` is used.
+      room: maximum number of tokens of the text in a window.
+      stride: number of tokens from the start of a window to the start of the next one; at most `room` is used.
 
     Returns:
-      For each window its first token, its number of tokens, and bool [tokens]: true where the token has more context
-      here than in the other windows.
+      For each window its first token, its number of tokens, and bool [tokens]: true if the token has more context in
+      this window than in the other windows.
 
     Source: squad_utils.py (`convert_examples_to_features`).
     """
     stride = min(room, stride)
     starts = np.arange(0, max(0, num_tokens - room) + stride, stride)
-    lengths = np.minimum(room, num_tokens - starts)  # all but the last are full
+    lengths = np.minimum(room, num_tokens - starts)  # all windows but the last are full
     yield from zip(starts, lengths, max_context(starts, lengths), strict=True)
 
 
 def max_context(starts: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
     """For each window of a question, bool [tokens]: true where the token has more context than in the other windows.
 
-    Context is the smaller of the numbers of tokens before and after in the window, and a little for the window's
-    length; of equal windows, the first has the token.
+    Context is the smaller of the numbers of tokens before and after the token in the window, plus a little for the
+    window's length. If two windows are equal, the token belongs to the first.
 
     Example:
       windows at 0 and 3 of 5 and 4 tokens -> 1 1 1 1 0 | 0 1 1 1

@@ -15,7 +15,7 @@ from albert_tf.model.config import MODEL_SIZES, SHARING_STRATEGIES, AlbertConfig
 from albert_tf.text.settings import TextSettings, VocabularySettings
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 
-LONGEST_SEQUENCE = 2**16  # tokens; no model has as many positions
+LONGEST_SEQUENCE = 2**16  # in tokens; no model has that many positions
 
 
 def files_setting(help: str, **declared: Any) -> Any:
@@ -39,7 +39,7 @@ class ModelChoice(VocabularySettings):
             self.refuse("model", "and --albert_config_file contradict each other: give one")
 
     def check_model(self, run: RunConfig) -> None:
-        """Checks that a flag names a model.
+        """Checks that a flag specifies a model.
 
         Raises:
           UserError: no flag does.
@@ -53,9 +53,9 @@ class ModelChoice(VocabularySettings):
         """The model's sizes.
 
         Args:
-          run: dropout rates that replace the model's.
-          checkpoint: of the initial checkpoint; taken if no flag names a size or a file.
-          vocab_size: V of the data, for sizes by name, which leave the vocabulary open.
+          run: dropout rates that override the model's.
+          checkpoint: configuration of the initial checkpoint; used if no flag names a size or a file.
+          vocab_size: V of the data, for sizes that are given by name, because the name does not determine V.
 
         Raises:
           UserError: a configuration file is wrong.
@@ -89,7 +89,7 @@ class FineTuningRunConfig(RunConfig):
         None,
         minimum=0,
         maximum=0,
-        help="Only 0: every example is evaluated, or the metrics would be wrong.",
+        help="Must be 0: the metrics would be wrong unless every example is evaluated.",
     )
     eval_every_steps: int | None = changed(
         RunConfig,
@@ -107,14 +107,15 @@ class FineTuningRunConfig(RunConfig):
     )
 
     def has_work(self) -> bool:
-        """Whether anything is asked for."""
+        """Whether the settings ask for any work."""
         return self.do_train or self.do_eval or self.do_predict
 
 
-# Largest width D -> peak learning rate of fine-tuning. Up to 384 measured (docs/results/small_models.md). Above: larger
-# models collapse at rates that suit smaller models (google-research/albert#197, google-research#151, keras-hub#831).
+# Maximum width D -> peak learning rate of fine-tuning. Up to 384, it was measured (docs/results/small_models.md).
+# Above, larger models collapse at rates that suit smaller models (google-research/albert#197, google-research#151,
+# keras-hub#831).
 _FINE_TUNING_RATES = {128: 3e-4, 512: 1e-4, 768: 3e-5, 1024: 2e-5, 2048: 1e-5, math.inf: 5e-6}
-_RANDOM_WEIGHTS_RATE = 1e-4  # that of BERT's pretraining, D = 768 and 1024
+_RANDOM_WEIGHTS_RATE = 1e-4  # the rate of BERT's pretraining, D = 768 and 1024
 _RATES_IN_WORDS = ", ".join(
     f"{rate:g} " + (f"up to D = {width}" if width < math.inf else "above")
     for width, rate in _FINE_TUNING_RATES.items()
@@ -199,21 +200,21 @@ class FineTuningOptimizerConfig(OptimizerConfig):
 
 
 def holds_run(folder: str) -> bool:
-    """Whether a folder holds a run with checkpoints, as far as a look at the disk can tell."""
+    """Whether a folder contains a run with checkpoints, judged from the local disk only."""
     with contextlib.suppress(OSError):
         return files.is_folder(os.path.join(folder, "checkpoints"))
     return False
 
 
 def model_of(values: Mapping[str, Any]) -> str:
-    """Path of the model that a fine-tuning program uses; "" if training starts from random weights.
+    """Path of the model that a fine-tuning program uses; "" if it trains from random weights.
 
     Args:
       values: values of all flags.
 
     Returns:
-      The first member of an ensemble; where nothing is trained, the run in --output_dir if there is one; otherwise the
-      initial checkpoint.
+      The first member of an ensemble; without training, the run in --output_dir if there is one; otherwise the initial
+      checkpoint.
     """
     if values["ensemble"]:
         return values["ensemble"].split(",")[0]
@@ -223,15 +224,15 @@ def model_of(values: Mapping[str, Any]) -> str:
 
 
 def check_fixed(given: Mapping[str, Any], trained: Mapping[str, Any], source: str) -> None:
-    """Checks settings against those that a model was trained with.
+    """Checks settings against those with which a model was trained.
 
     Args:
-      given: by name.
-      trained: by name; a setting that it lacks is not compared.
+      given: values to check, by name.
+      trained: the model's values, by name; a setting that is missing here is not compared.
       source: path of the model.
 
     Raises:
-      UserError: two values differ; names the flag.
+      UserError: two values differ; the error names the flag.
     """
     for name, value in given.items():
         if name in trained and value != trained[name]:
@@ -240,10 +241,10 @@ def check_fixed(given: Mapping[str, Any], trained: Mapping[str, Any], source: st
 
 
 def check_length(max_seq_length: int, max_position_embeddings: int) -> None:
-    """Checks that a model has a position for every token.
+    """Checks that a model has enough positions for a sequence length.
 
     Raises:
-      UserError: it has not.
+      UserError: it does not have enough.
     """
     if max_seq_length > max_position_embeddings:
         raise UserError(
@@ -253,7 +254,7 @@ def check_length(max_seq_length: int, max_position_embeddings: int) -> None:
 
 
 def as_flag(name: str, value: Any) -> str:
-    """A setting as it stands on a command line."""
+    """A setting as it is written on a command line."""
     return f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
 
 
@@ -269,7 +270,7 @@ class FineTuningConfig(ModelChoice, TextSettings):
     )
     max_seq_length: int = setting(
         128,
-        "Largest number of tokens of a sequence; longer text is cut, or read in windows (SQuAD, tagging). A model with"
+        "Maximum number of tokens of a sequence; longer text is cut, or read in windows (SQuAD, tagging). A model with"
         " fewer positions lowers the default.",
         minimum=8,
         maximum=LONGEST_SEQUENCE,
@@ -277,21 +278,21 @@ class FineTuningConfig(ModelChoice, TextSettings):
     )
     length_buckets: int | None = setting(
         None,
-        "Number of lengths that batches are padded to: 1 pads every batch to --max_seq_length. By default, or with 0,"
-        " 4, and 1 on a TPU.",
+        "Number of lengths to which batches are padded: 1 pads every batch to --max_seq_length. By default, or with 0,"
+        " it is 4, on a TPU 1.",
         minimum=1,
         maximum=64,
         none_value=0,
     )
     feature_cache_dir: str = setting(
         "",
-        "Folder where features are kept for further runs; without it they are computed in every run.",
+        "Folder in which features are kept for further runs; without it, every run computes them.",
         changes_results=False,
     )
     num_workers: int | None = num_workers_setting()
     train_records: str = setting(
         "",
-        "Folder that data_prep.create_finetuning_data wrote; training reads it instead of the task's own files.",
+        "Folder written by data_prep.create_finetuning_data; training reads it instead of the task's own files.",
         input_path=True,
     )
     preset: str = setting(
@@ -308,7 +309,7 @@ class FineTuningConfig(ModelChoice, TextSettings):
     )
     restart_collapsed: int = setting(
         0,
-        "Largest number of restarts with another seed, of runs that predict one class for everything.",
+        "Maximum number of restarts, with another seed, of runs that predict one class for everything.",
         minimum=0,
         changes_results=False,
     )
@@ -326,7 +327,7 @@ class FineTuningConfig(ModelChoice, TextSettings):
         """Checks that the flags ask for some work and name a model.
 
         Raises:
-          UserError: a flag is missing or contradicts another; names it.
+          UserError: a flag is missing or contradicts another; the error names it.
         """
         run = others[FineTuningRunConfig]
         if self.ensemble:
@@ -344,10 +345,10 @@ class FineTuningConfig(ModelChoice, TextSettings):
             self.refuse("num_runs", reason)
 
     def check_files(self, run: FineTuningRunConfig) -> None:
-        """Checks that --train_file, --eval_file and --predict_file, where a task has them, are named if needed.
+        """Checks that --train_file, --eval_file and --predict_file, if a task has them, are given when they are needed.
 
         Raises:
-          UserError: one is missing.
+          UserError: one of them is missing.
         """
         if run.do_train and not (self.train_file or self.train_records or self.ensemble):
             self.refuse("train_file", "is required to train")

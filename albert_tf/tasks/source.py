@@ -1,7 +1,7 @@
-"""The data of a fine-tuning task: which files make up a split, and how they become features.
+"""The data of a fine-tuning task: the files of each split, and how they become features.
 
-It needs neither a model nor TensorFlow, and is shared by the programs of the tasks and by
-`albert_tf/data_prep/create_finetuning_data.py`.
+A source needs neither a model nor TensorFlow; the programs of the tasks and
+`albert_tf/data_prep/create_finetuning_data.py` share it.
 """
 
 import abc
@@ -29,12 +29,13 @@ class Source(abc.ABC):
       config: settings of the task.
 
     Attributes:
-      task_name: what models of the task are marked with.
+      task_name: the name of the task in its models.
       labels: names of the model's outputs; empty until they are known.
-      label_columns: columns that the losses compare with.
-      feature_function: the parts of `featuriser`, if the settings are the tokenizer and fields of `config`.
-      texts: setting that cuts texts -> what these are, in the plural.
-      is_multi_label: whether an example has any number of the labels, instead of one.
+      label_columns: columns of the true labels, for the losses.
+      feature_function: the function of `featuriser`, and the class of its settings: the tokenizer and fields of
+        `config`.
+      texts: setting that cuts texts -> what these texts are called, in the plural.
+      is_multi_label: whether an example has any number of labels, instead of exactly one.
     """
 
     task_name: str
@@ -50,24 +51,24 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def read(self, split: str) -> Sequence[Any] | None:
-        """The items of "train", "eval" or "predict"; None if no file is named.
+        """The items of "train", "eval" or "predict"; None if no file is given.
 
         Raises:
-          UserError: a file is missing or wrong; names it, and the row.
+          UserError: a file is missing or wrong; the error names the file and the row.
         """
 
     def featuriser(self, tokenizer: Tokenizer) -> tuple[Callable, Any]:
-        """A function and its settings, a dataclass, so that `function(settings, items)` is a `FeatureTable`."""
+        """A function and its settings (a dataclass); `function(settings, items)` returns a `FeatureTable`."""
         function, settings = self.feature_function
         names = [field.name for field in dataclasses.fields(settings) if field.name != "tokenizer"]
         return function, settings(tokenizer, **{name: getattr(self.config, name) for name in names})
 
     def names(self, split: str) -> list[str]:
-        """Names of the sequences and columns for the model and the losses."""
+        """Names of the sequences and columns that the model and the losses use."""
         return [*self.sequence_names, *(self.label_columns if split != "predict" else ())]
 
     def features(self, split: str, items: Sequence[Any], tokenizer: Tokenizer) -> FeatureTable:
-        """The features of items, from --feature_cache_dir if they are there; prints how many texts are cut."""
+        """The features of items, from --feature_cache_dir if it has them; prints how many texts are cut."""
         function, settings = self.featuriser(tokenizer)
         key = {
             "function": function.__qualname__,
@@ -94,7 +95,7 @@ class Source(abc.ABC):
         return table
 
     def length_report(self, table: FeatureTable) -> list[str]:
-        """Lines that say how many texts are cut; of other limits than --max_seq_length, only if there are any."""
+        """Lines that say how many texts are cut; limits other than --max_seq_length are omitted if they cut none."""
         return [
             cut_report(lengths, name, limit, self.texts.get(name, "texts"))
             for name, lengths in table.uncut_lengths.items()

@@ -76,7 +76,7 @@ class TextTask(FineTuningTask):
             )
 
     def _class_weights_for(self, features: Features) -> np.ndarray | None:
-        """The weights of the labels in training; None in an evaluation, so that losses of several runs are comparable."""
+        """The weights of the labels in training; None in an evaluation, so that losses of runs are comparable."""
         return None if EXAMPLE_WEIGHTS in features else self.class_weights
 
 

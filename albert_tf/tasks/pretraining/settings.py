@@ -20,24 +20,24 @@ class PretrainingConfig(ModelChoice):
         ModelChoice,
         "spm_model_file",
         "",
-        help="SentencePiece model of the records; it, or the --vocab_file, is copied into the model's folder.",
+        help="SentencePiece model of the records; this file or the --vocab_file is copied into the model's folder.",
     )
     max_seq_length: int | None = setting(
         None,
-        "Number of tokens in an example; by default, or with 0, that of the records.",
+        "Number of tokens in an example; by default, or with 0, the number in the records.",
         minimum=1,
         maximum=LONGEST_SEQUENCE,
         none_value=0,
     )
     max_predictions_per_seq: int | None = setting(
         None,
-        "Number of masked tokens in an example; by default, or with 0, that of the records.",
+        "Number of masked tokens in an example; by default, or with 0, the number in the records.",
         minimum=1,
         maximum=LONGEST_SEQUENCE,
         none_value=0,
     )
     shuffle: bool = setting(
-        True, "Whether training records are shuffled, in another order each epoch."
+        True, "Whether training records are shuffled, in a different order each epoch."
     )
     shuffle_buffer_examples: int = setting(
         10000, "Number of examples that are shuffled together.", minimum=1, maximum=10_000_000
@@ -47,7 +47,7 @@ class PretrainingConfig(ModelChoice):
         """Checks that the flags name the records that training and evaluation need.
 
         Raises:
-          UserError: a flag is missing; names it.
+          UserError: a flag is missing; the error names it.
         """
         run = others[RunConfig]
         if run.do_train and not self.input_file:

@@ -23,7 +23,7 @@ from albert_tf.training.settings import RunConfig
 from albert_tf.training.task import Features, Files, Outputs, Task
 
 _CHANCE_EXAMPLES = 1000
-# Entries of the records' metadata.json: what was done to their text; for the model card.
+# Entries of the records' metadata.json that say how their text was cleaned; for the model card.
 _CLEANING = ("do_lower_case", "keep_accents")
 _DATA_OF_CARD = (
     *("text", "documents", "sentences", "examples", "dupe_factor", "max_seq_length"),
@@ -58,7 +58,7 @@ class PretrainingTask(Task):
         flags += ["eval_file"] if run.do_eval and config.eval_file else []
         sets = {flag: records.find_records(getattr(config, flag), flag) for flag in flags}
         for flag, record_set in sets.items():
-            # They would be masked on another machine, without our Python.
+            # Such hosts would mask the records, but this process's compiled function is not there.
             if record_set.has_dynamic_masks and run.tpu_name not in ("", "local"):
                 raise UserError(
                     f"--{flag}: records made with --masking=dynamic are masked in this process, not on the hosts of"
@@ -87,9 +87,9 @@ class PretrainingTask(Task):
         self.train_data, self.eval_data = data.get("input_file"), data.get("eval_file")
 
     def _check_lengths(self, flag: str, record_set: records.RecordSet) -> tuple[int, int]:
-        """Sequence length and predictions of records, which must be those of the flags that are given."""
+        """Sequence length and number of predictions of records, which must equal the flags that are given."""
         config = self.config
-        # Where training masks, it may mask more or less than the records' settings say.
+        # If tokens are masked in training, their number may differ from the records' settings.
         may_differ = record_set.has_dynamic_masks and not record_set.is_packed
         settings = ("max_seq_length", "max_predictions_per_seq")[: 2 - may_differ]
         for setting in settings:
@@ -142,7 +142,7 @@ class PretrainingTask(Task):
             largest = max(int(features["input_ids"].max()), int(features["masked_lm_ids"].max()))
             if largest >= model_config.vocab_size:
                 raise UserError(
-                    f"--{flag}: the records hold piece {largest}, but vocab_size of the model is"
+                    f"--{flag}: the records hold token id {largest}, but vocab_size of the model is"
                     f" {model_config.vocab_size}: they were made with another vocabulary"
                 )
         if self.config.vocabulary_file:
@@ -170,7 +170,7 @@ class PretrainingTask(Task):
 
     def settings(self) -> Mapping[str, Settings | Mapping]:
         """The task's settings by group, for the run's config.json."""
-        # Files may move before a run is resumed, but their contents must stay.
+        # Files may move before a run is resumed, but their contents must not change.
         record_set = next(iter(self._all_records.values()))
         return {
             "task": self.config,
@@ -218,13 +218,13 @@ class PretrainingTask(Task):
         }
 
     def vocabulary_files(self) -> Files:
-        """Those of the Hugging Face layout, if the vocabulary is known."""
+        """The vocabulary's files in the Hugging Face layout, if the vocabulary is known."""
         path = self.config.vocabulary_file
         tokenizer = Tokenizer.from_file(path, **self._cleaning()) if path else None
         return vocabulary_files(tokenizer, self.model_config)
 
     def _cleaning(self) -> dict[str, bool]:
-        """How the text of the records was cleaned, as far as they say so."""
+        """How the text of the records was cleaned, as far as their metadata says."""
         metadata = self._all_records["input_file"].metadata
         return {name: metadata[name] for name in _CLEANING if name in metadata}
 
@@ -241,7 +241,7 @@ class PretrainingTask(Task):
             for name in _DATA_OF_CARD
             if known.get(name, "") != ""
         }
-        # Where no pair is out of order, the head learns nothing but to say so.
+        # If no pair is out of order, the head learns only to answer that.
         has_order = metadata.get("sentence_task") != "none"
         order_head = [
             name for name in model.named_variables() if name.startswith("cls/seq_relationship/")
@@ -256,7 +256,7 @@ class PretrainingTask(Task):
         )
 
     def chance_levels(self) -> Mapping[str, float]:
-        """Accuracy of always giving the most frequent answer of the first examples."""
+        """Accuracy if the most frequent answer among the first examples is always given."""
         record_set = self._all_records.get("eval_file") or self._all_records["input_file"]
         features = self._sample(record_set, _CHANCE_EXAMPLES)
         masked = features["masked_lm_ids"][features["masked_lm_weights"] > 0]
@@ -289,7 +289,7 @@ def _sentence_order(outputs: Outputs, features: Features):
 
 
 def _sentence_weights(features: Features) -> tf.Tensor:
-    """[B] float, or [B, S] of packed rows: 1 for a real example."""
+    """Float [B], or [B, S] for packed rows: 1 for a real example."""
     weights = _example_weights(features)
     if SENTENCE_WEIGHTS not in features:
         return weights

@@ -1,4 +1,4 @@
-"""RACE as the programs see it."""
+"""The definition of RACE for the programs."""
 
 from albert_tf.tasks.presets import row
 from albert_tf.tasks.race.settings import RaceConfig

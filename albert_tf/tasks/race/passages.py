@@ -1,8 +1,8 @@
-"""RACE: passages with questions -> features of four sequences each.
+"""RACE: reads passages with questions, and makes features of four sequences for each question.
 
     [CLS] article [SEP] question and option [SEP]
 
-once for every option. Where the question has a gap ("_"), the option fills it.
+There is one sequence for every option. If the question has a gap ("_"), the option fills it.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from albert_tf.text.tokenizer import Tokenizer
 LEVELS = ("middle", "high")
 ANSWERS = "ABCD"
 NUM_OPTIONS = len(ANSWERS)
-# The archive has a file for each passage; the original's first release needed this file, with a passage in each line.
+# The archive has a file for each passage; the original's first release needed this file, with a passage on each line.
 JOINED_FILE = "all.txt"
 NUM_SPECIAL = 3  # [CLS] and twice [SEP]
 
@@ -31,12 +31,12 @@ class RaceQuestion:
     """A question about a passage.
 
     Attributes:
-      id: level, passage and number, as "high/19088.txt/2".
+      id: level, passage and number, such as "high/19088.txt/2".
       level: "middle" or "high".
       article: the passage.
-      question: may hold gaps, "_".
+      question: its text, which may contain gaps, "_".
       options: four texts.
-      answer: index of the right option; None if the data does not have it.
+      answer: index of the right option; None if the data does not contain it.
       file: path of its file.
       number: index among the questions of its passage.
     """
@@ -47,7 +47,7 @@ class RaceQuestion:
     question: str
     options: tuple[str, ...]
     answer: int | None
-    file: str = dataclasses.field(repr=False)  # features do not depend on it
+    file: str = dataclasses.field(repr=False)  # not used by features
     number: int
 
 
@@ -57,9 +57,9 @@ class RaceSettings:
 
     Attributes:
       tokenizer: text to token ids.
-      max_seq_length: L, most tokens of a sequence; the article is cut to fit.
-      max_qa_length: most tokens of question and option together, of which the last remain; at most
-        `max_seq_length` less the special tokens.
+      max_seq_length: L, maximum number of tokens of a sequence; the article is cut to fit.
+      max_qa_length: maximum number of tokens of question and option together; the first tokens are dropped. It is at
+        most `max_seq_length` minus the special tokens.
 
     Raises:
       UserError: there would be no room for a token of text.
@@ -84,17 +84,17 @@ def read_race(
     """Reads the questions of a split, sorted by level, file and number.
 
     Args:
-      data_dir: the unpacked archive, or the folder that holds it as `RACE`.
+      data_dir: the unpacked archive, or the folder that contains it as `RACE`.
       split: "train", "dev" or "test".
       level: "middle", "high" or "all".
       flag: the flag that named the folder, for error messages.
-      need_answers: whether questions without answers are refused.
+      need_answers: whether questions without answers are an error.
 
     Returns:
       The questions; either all have an answer or none has.
 
     Raises:
-      UserError: the split does not exist, or a file is malformed; names the file.
+      UserError: the split does not exist, or a file is malformed; the error names the file.
 
     Source: race_utils.py:98-155 (`read_examples`).
     """
@@ -156,7 +156,7 @@ def _read_file(path: str, level: str, need_answers: bool) -> Iterator[RaceQuesti
 
 
 def _passages(content: bytes, path: str) -> Iterator[tuple[str, Any]]:
-    """The JSON values of a file, each with its place for messages: one value in all, or one in each line."""
+    """The JSON values of a file, each with its place for messages: one value in the file, or one on each line."""
     lines = [line for line in enumerate(content.splitlines(), start=1) if line[1].strip()]
     if len(lines) < 2 or not _is_object(lines[0][1]):
         yield path, files.parse_json(content, path, object)
@@ -167,7 +167,7 @@ def _passages(content: bytes, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _is_object(line: bytes) -> bool:
-    """Whether a line is a whole JSON object: the file then has one in each line."""
+    """Whether a line is a complete JSON object; if so, the file has one object on each line."""
     try:
         files.parse_json(line, "")
     except UserError:
@@ -176,7 +176,7 @@ def _is_object(line: bytes) -> bool:
 
 
 def _check_passage(passage: Any, place: str, need_answers: bool) -> None:
-    """Raises a UserError unless a passage has all its parts, in the right form."""
+    """Raises a UserError unless a passage has all its parts in the right form."""
 
     def require(holds: bool, rule: str) -> None:
         if not holds:
@@ -211,7 +211,7 @@ def _check_passage(passage: Any, place: str, need_answers: bool) -> None:
 
 
 def join_question_and_option(question: str, option: str) -> str:
-    """The question with the option in every gap; behind it, if it has no gap.
+    """The question with the option in every gap, or after the question if it has no gap.
 
     Example:
       ("Ann _ , then _ .", "sang") -> "Ann sang , then sang ."; ("Who?", "Ann") -> "Who? Ann"
@@ -226,11 +226,11 @@ def make_race_features(settings: RaceSettings, questions: Sequence[RaceQuestion]
 
     Args:
       settings: vocabulary and lengths.
-      questions: in order; an article is tokenised once.
+      questions: the questions in order; each article is tokenised once.
 
     Returns:
-      A table of 4 sequences an example: `input_ids` and `segment_ids` (0 for [CLS], article and first [SEP], 1 for
-      the rest); columns `is_high` [n, 1] and, if the questions have answers, `label_ids` [n, 1].
+      A table of 4 sequences for each question: `input_ids` and `segment_ids` (0 for [CLS], article and first [SEP], 1
+      for the rest); columns `is_high` [n, 1] and, if the questions have answers, `label_ids` [n, 1].
 
     Source: race_utils.py:161-247 (`convert_single_example`).
     """
@@ -239,7 +239,7 @@ def make_race_features(settings: RaceSettings, questions: Sequence[RaceQuestion]
     ids_of = dict(zip(articles, tokenizer.encode_batch(articles), strict=True))
     texts = []
     for question in questions:
-        # Cleaned before they are joined, as cleaning turns other low lines ("＿") into gaps.
+        # Cleaned before they are joined, because cleaning turns other low lines ("＿") into gaps.
         cleaned = clean(question.question)
         texts += [join_question_and_option(cleaned, clean(option)) for option in question.options]
     room = settings.max_seq_length - NUM_SPECIAL
@@ -258,7 +258,7 @@ def make_race_features(settings: RaceSettings, questions: Sequence[RaceQuestion]
         ],
         list(map(len, uncut_endings)),
     ]
-    # Of each question, the longest of its sequences.
+    # For each question, the length of its longest sequence.
     longest = np.reshape(lengths, [2, -1, NUM_OPTIONS]).max(axis=2)
     uncut_lengths = {"max_seq_length": longest[0], "max_qa_length": longest[1]}
     columns = {"is_high": [question.level == "high" for question in questions]}

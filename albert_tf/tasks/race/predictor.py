@@ -1,4 +1,4 @@
-"""Answers to RACE's questions from a finished model."""
+"""Answers questions of RACE with a finished model."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ from albert_tf.tasks.race.settings import RaceConfig
 
 
 class ChoicePredictor(Predictor):
-    """The best of four options."""
+    """Chooses the best of four options."""
 
     expects = '{"article": ..., "question": ..., "options": [four texts]}'
     prompts = ("article", "question", *(f"option {letter}" for letter in ANSWERS))

@@ -15,11 +15,14 @@ class RaceConfig(FineTuningConfig):
     )
     level: str = setting(
         "all",
-        "Schools whose passages are used.",
+        "Schools from which passages are used.",
         choices=("all", "middle", "high"),
         of_model="default",
     )
     max_seq_length: int = changed(FineTuningConfig, "max_seq_length", 512)
     max_qa_length: int = setting(
-        128, "Largest number of tokens of question and option.", minimum=1, of_model="fixed"
+        128,
+        "Maximum number of tokens of question and option together.",
+        minimum=1,
+        of_model="fixed",
     )

@@ -1,4 +1,4 @@
-"""The data of RACE: files -> one sequence per option."""
+"""Reads the data of RACE: files -> one sequence per option."""
 
 from albert_tf.tasks.race import passages
 from albert_tf.tasks.race.settings import RaceConfig

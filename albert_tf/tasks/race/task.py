@@ -1,4 +1,4 @@
-"""RACE: which of four options answers a question about a passage (original run_race.py, race_utils.py)."""
+"""RACE: chooses which of four options answers a question about a passage (original run_race.py, race_utils.py)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from albert_tf.training.task import Predictions
 
 
 class RaceTask(LabelTask):
-    """Chooses one of four options; arguments as of `FineTuningTask`."""
+    """Chooses one of four options; for the arguments see `FineTuningTask`."""
 
     model_class = AlbertForMultipleChoice
     source_class = RaceSource
@@ -17,7 +17,7 @@ class RaceTask(LabelTask):
     unit = "questions"
 
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
-        """Accuracy over all questions, and over those of middle and of high schools."""
+        """Accuracy over all questions, over those of middle schools, and over those of high schools."""
         hits = self._answers(members) == self._column("eval", "label_ids")
         is_high = self._column("eval", "is_high") == 1
         groups = {"accuracy_middle": ~is_high, "accuracy_high": is_high}
@@ -28,7 +28,7 @@ class RaceTask(LabelTask):
         return results
 
     def chance_levels(self) -> Mapping[str, float]:
-        """Accuracy of always choosing the commonest option."""
+        """Accuracy if the most frequent option is always chosen."""
         if not self.eval_data:
             return {}
         return {"accuracy": commonest_share(self._column("eval", "label_ids"))}
