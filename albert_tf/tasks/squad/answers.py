@@ -1,14 +1,14 @@
-"""SQuAD: from a model's outputs to answers, from answers to scores; Python and NumPy only.
+"""SQuAD: turns a model's outputs into answers, and answers into scores; uses only Python and NumPy.
 
-    candidate_spans     every window's best starts and ends -> spans of the context
+    candidate_spans     the best starts and ends of every window -> spans of the context
     combine             the spans of several models -> those of their ensemble
     best_answers        spans -> each question's best answers
-    Answers             contents of the files of predictions
+    Answers             the contents of the files of predictions
     score_v1, ScoresV2  the rules of the official evaluation scripts
 
-Null odds say how likely a question has no answer: the logit that the model was trained to give for `is_impossible`, the
-least of the question's windows. A question is predicted to have no answer if they are greater than a threshold, so
-that the natural threshold is 0.
+Null odds say how likely it is that a question has no answer: they are the logit that the model was trained to give for
+`is_impossible`, the minimum over the question's windows. If they are greater than a threshold, the prediction is that
+the question has no answer. The natural threshold is therefore 0.
 """
 
 import collections
@@ -25,14 +25,14 @@ import numpy as np
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.squad.windows import SquadQuestion
 
-_WINDOWS_AT_A_TIME = 1024  # bounds the memory for pairs of starts and ends
-# Outputs of a model that `candidate_spans` takes.
+_WINDOWS_AT_A_TIME = 1024  # limits the memory for pairs of starts and ends
+# Outputs of a model that `candidate_spans` reads.
 V1_OUTPUTS = ("start_logits", "end_logits")
 V2_OUTPUTS = (
     *("start_top_log_probs", "start_top_index", "end_top_log_probs", "end_top_index"),
     "cls_logits",
 )
-_NO_LOG_PROB = -1e6  # of the empty answer to a question that has no candidate
+_NO_LOG_PROB = -1e6  # for the empty answer to a question without candidates
 
 
 # --- Spans ---
@@ -40,11 +40,11 @@ _NO_LOG_PROB = -1e6  # of the empty answer to a question that has no candidate
 
 @dataclasses.dataclass(frozen=True)
 class Spans:
-    """Candidate answers: question by question, best first.
+    """Candidate answers, question by question, each question's best first.
 
     Attributes:
       question: index of the question, int32 [spans].
-      start_chars, end_chars: the context's characters from start to before end, int32 [spans].
+      start_chars, end_chars: range of characters in the context, end exclusive, int32 [spans].
       start_log_probs, end_log_probs: the model's scores of start and end, float64 [spans]; their sum is the score.
       null_odds: float64 [questions] for SQuAD 2.0, otherwise [0].
     """
@@ -62,11 +62,11 @@ class Spans:
         return self.start_log_probs + self.end_log_probs
 
     def best_first(self) -> "Spans":
-        """The same spans in order; equals keep theirs."""
+        """The same spans with each question's best first; ties keep their order."""
         return self.take(np.lexsort((-self.scores, self.question)))
 
     def take(self, indices: np.ndarray) -> "Spans":
-        """The spans at some indices, or where a mask is true."""
+        """The spans at the given indices, or those for which a mask is true."""
         arrays = {name: array[indices] for name, array in vars(self).items() if name != "null_odds"}
         return Spans(**arrays, null_odds=self.null_odds)
 
@@ -85,12 +85,13 @@ def candidate_spans(
     n_best_size: int,
     max_answer_length: int,
 ) -> Spans:
-    """The candidate answers of a model, and for SQuAD 2.0 null odds.
+    """The candidate answers of a model and, for SQuAD 2.0, its null odds.
 
-    A span begins where its window has the most context, ends in the context, and has at most `max_answer_length`
-    tokens. For SQuAD 1.1 it is between a window's best starts and best ends. As in the original, these are chosen among
-    all tokens of a window, the question's included, and windows are compared by their logits. Unlike there, padding is
-    left out. For SQuAD 2.0 the model has searched for starts and ends.
+    A span begins in the window in which its first token has the most context, ends in the context, and has at most
+    `max_answer_length` tokens. For SQuAD 1.1, it combines one of the window's best starts with one of its best ends. As
+    in the original, these are chosen among all tokens of a window, including the question's, and windows are compared
+    by their logits. In contrast to the original, padding is left out. For SQuAD 2.0, the model has already searched for
+    starts and ends.
 
     Args:
       windows: from `make_windows`, for all questions.
@@ -99,12 +100,12 @@ def candidate_spans(
         SQuAD 2.0:
           start_top_log_probs: log probabilities of the K best starts, float32 [windows, K].
           start_top_index: their tokens, int [windows, K].
-          end_top_log_probs: of the M best ends for each of these starts, float32 [windows, K * M]; those of start k
-            begin at k * M.
+          end_top_log_probs: log probabilities of the M best ends for each of these starts, float32 [windows, K * M];
+            those of start k begin at k * M.
           end_top_index: their tokens, int [windows, K * M].
-          cls_logits: the logit of having no answer, float32 [windows].
-      n_best_size: starts, and ends, of a window that are considered for SQuAD 1.1.
-      max_answer_length: most tokens of an answer.
+          cls_logits: the logit for having no answer, float32 [windows].
+      n_best_size: number of starts, and of ends, that are considered in a window of SQuAD 1.1.
+      max_answer_length: maximum number of tokens of an answer.
 
     Source: squad_utils.py (`accumulate_predictions_v1`, `accumulate_predictions_v2`).
     """
@@ -144,8 +145,8 @@ def _valid_spans(
     end_log_probs: np.ndarray,
     max_answer_length: int,
 ) -> Spans:
-    """The valid spans from starts [windows, S] to ends [windows, S or 1, E], by window, start and end."""
-    # The model may choose tokens of the padding where a window has too few others.
+    """The valid spans from starts [windows, S] to ends [windows, S or 1, E], ordered by window, start and end."""
+    # If a window has too few other tokens, the model may choose tokens of the padding.
     length = 1 + max(windows.lengths.max() - 1, starts.max(), ends.max())
     names = ["start_chars", "end_chars", "is_max_context", "question_index"]
     parts = []
@@ -155,7 +156,8 @@ def _valid_spans(
         is_token = features["input_mask"] == 1
         start_chars, end_chars = features["start_chars"], features["end_chars"]
         is_context = is_token & (start_chars >= 0)
-        # A token without text ends where the last one before it with text does: no answer ends in white space.
+        # A token without text ends where the last token with text before it ends, so that no answer ends in white
+        # space.
         has_text = is_token & (end_chars > start_chars)
         end_chars = np.maximum.accumulate(np.where(has_text, end_chars, -1), axis=1)
 
@@ -184,7 +186,7 @@ def _valid_spans(
 
 
 def combine(members: Sequence[Spans]) -> Spans:
-    """The ensemble of several models that have answered the same questions.
+    """Combines the candidates of several models, which have answered the same questions, into an ensemble's.
 
     The scores of a span are averaged over the members that have it, null odds over all members.
 
@@ -192,13 +194,13 @@ def combine(members: Sequence[Spans]) -> Spans:
       scores {(0, 4): -1, (5, 9): -3} and {(0, 4): -2} -> {(0, 4): -1.5, (5, 9): -3}
 
     Args:
-      members: at least one; their windows may differ.
+      members: the candidates of at least one model; the models' windows may differ.
 
     Raises:
       ValueError: they have not answered the same questions.
 
-    Source: paper, A.3; squad_utils.py (`accumulate_predictions_v2`, `write_predictions_v2`), where the scores that are
-    averaged are log-probabilities.
+    Source: paper, A.3; squad_utils.py (`accumulate_predictions_v2`, `write_predictions_v2`), which averages
+      log-probabilities.
     """
     if len({member.null_odds.shape for member in members}) > 1:
         raise ValueError("the members of an ensemble must have answered the same questions")
@@ -206,7 +208,7 @@ def combine(members: Sequence[Spans]) -> Spans:
     spans = Spans.concatenate(members, null_odds)
     member = np.repeat(np.arange(len(members)), [len(spans.question) for spans in members])
 
-    # Several tokens may have the same characters: of such spans the best of a member counts.
+    # Several tokens may have the same characters; a member's best span of these is used.
     order = np.lexsort((-spans.scores, member, spans.end_chars, spans.start_chars, spans.question))
     spans, member = spans.take(order), member[order]
     keys = np.stack([spans.question, spans.start_chars, spans.end_chars])
@@ -230,10 +232,10 @@ class Answer(NamedTuple):
     """One of a question's best answers.
 
     Attributes:
-      text: the context's characters from `start_char` to before `end_char`; empty if there is no candidate at all.
+      text: the context's characters from `start_char` up to, but not including, `end_char`; empty without candidates.
       start_log_prob, end_log_prob: the model's scores of its start and end.
       probability: share of exp(score) among the answers listed with it.
-      start_char, end_char: where it stands in the context.
+      start_char, end_char: its range of characters in the context, end exclusive.
     """
 
     text: str
@@ -245,7 +247,7 @@ class Answer(NamedTuple):
 
     @property
     def score(self) -> float:
-        """What answers are ordered by."""
+        """The value by which answers are sorted."""
         return self.start_log_prob + self.end_log_prob
 
 
@@ -257,14 +259,14 @@ def no_answer_probability(null_odds: np.ndarray | float) -> np.ndarray:
 def best_answers(
     questions: Sequence[SquadQuestion], spans: Spans, n_best_size: int
 ) -> list[list[Answer]]:
-    """Each question's best answers of different text, best first; at least one.
+    """Each question's best answers with different texts, best first; at least one per question.
 
-    A question without a candidate gets the empty answer. (The original has the answer "empty" there for SQuAD 1.1.)
+    A question without a candidate gets the empty answer. (The original answers "empty" then for SQuAD 1.1.)
 
     Args:
-      questions: all that the spans are of.
-      spans: ordered as `Spans` says.
-      n_best_size: most answers of a question.
+      questions: all questions of the spans.
+      spans: candidates, ordered as in `Spans`.
+      n_best_size: maximum number of answers to a question.
 
     Source: squad_utils.py (`write_predictions_v1`, `write_predictions_v2`).
     """
@@ -294,11 +296,11 @@ def best_answers(
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """Answers to questions.
+    """The answers to some questions, and their files.
 
     Attributes:
-      questions: in order.
-      best: from `best_answers`.
+      questions: the questions in order.
+      best: the result of `best_answers`.
       null_odds: float [questions] for SQuAD 2.0, otherwise None.
     """
 
@@ -314,8 +316,8 @@ class Answers:
         """Contents of predictions.json: for each question's id its best answer, empty for "no answer".
 
         Args:
-          threshold: questions of greater null odds get no answer. (In the original also those of equal ones, although
-            the search for the best threshold counts these as answered.)
+          threshold: questions with greater null odds get no answer. (In the original, questions with equal null odds
+            get none either, although its search for the best threshold counts them as answered.)
         """
         texts = [best[0].text for best in self.best]
         if self.null_odds is not None:
@@ -323,7 +325,7 @@ class Answers:
         return self._by_id(texts)
 
     def nbest(self) -> dict[str, list[dict[str, str | float | int]]]:
-        """Contents of nbest_predictions.json: for each question's id its best answers, whatever the null odds."""
+        """Contents of nbest_predictions.json: each question's best answers by its id; null odds are ignored."""
         return self._by_id([answer._asdict() for answer in best] for best in self.best)
 
     def null_odds_by_id(self) -> dict[str, float]:
@@ -338,7 +340,7 @@ _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
-    """The text in lower case without ASCII punctuation, English articles and superfluous white space.
+    """The text in lower case, without ASCII punctuation, English articles and unnecessary white space.
 
     Example:
       "The U.S.  Army" -> "us army"
@@ -350,7 +352,7 @@ def normalize_answer(text: str) -> str:
 
 
 def f1_score(prediction: Sequence[str], reference: Sequence[str]) -> float:
-    """F1 of two bags of words; 0 if they have none in common, as if both are empty.
+    """F1 of two bags of words; 0 if they have no word in common, also if both are empty.
 
     Source: evaluate-v1.1.py (`f1_score`).
     """
@@ -368,8 +370,8 @@ def score_v1(
     """Exact match and F1 by the rules of SQuAD 1.1.
 
     Args:
-      questions: with their answers; at least one.
-      predictions: question id -> answer; a question that is missing counts as wrong.
+      questions: at least one question, with answers.
+      predictions: question id -> answer; a missing question counts as wrong.
 
     Returns:
       `exact_match` and `f1` in percent, and `total`, the number of questions.
@@ -396,10 +398,10 @@ class ScoresV2:
     """Exact match and F1 by the rules of SQuAD 2.0, for any threshold of null odds.
 
     Args:
-      questions: with their answers; at least one.
-      predictions: question id -> answer, empty for "no answer". A question that is missing counts as wrong. (The
-        official script stops at one.)
-      null_odds: question id -> null odds; 0 for one that is missing.
+      questions: at least one question, with answers.
+      predictions: question id -> answer, empty for "no answer". A missing question counts as wrong. (The official
+        script stops with an error then.)
+      null_odds: question id -> null odds; 0 for a missing question.
 
     Source: evaluate-v2.0.py.
     """
@@ -416,7 +418,7 @@ class ScoresV2:
             if question.id in predictions:
                 predicted = normalize(predictions[question.id])
                 references = {normalize(text) for text, _ in question.answers} - {""} or {""}
-                is_exact = predicted in references  # also where both have no answer, whose F1 is 0
+                is_exact = predicted in references  # also true if both have no answer, with F1 0
                 f1 = (f1_score(predicted.split(), text.split()) for text in references)
                 scores[row] = is_exact, max(is_exact, *f1)
         ids = [question.id for question in questions]
@@ -425,7 +427,7 @@ class ScoresV2:
         self._is_predicted = np.array([id in predictions for id in ids])
         self._is_text = np.array([bool(predictions.get(id)) for id in ids])
         self._null_odds = np.array([null_odds.get(id, 0.0) for id in ids], np.float64)
-        # Rows of the questions with null odds; equal ones stay in the order of the mapping, as in the official script.
+        # Rows of the questions with null odds; ties keep the order of the mapping, as in the official script.
         rows = {id: row for row, id in enumerate(ids)}
         ascending = [rows[id] for id in sorted(null_odds, key=null_odds.get) if id in rows]
         self._ascending = np.array(ascending, np.int64)
@@ -434,13 +436,13 @@ class ScoresV2:
         """The scores at a threshold.
 
         Args:
-          threshold: a question of greater null odds counts as predicted to have no answer, whatever the prediction. 1
-            is the default of the official script, which takes null odds for probabilities.
+          threshold: a question with greater null odds counts as predicted to have no answer, whatever its prediction
+            is. 1 is the default of the official script, which expects probabilities as null odds.
 
         Returns:
-          The official script's names: `exact`, `f1` in percent and `total`; the same with HasAns_ and NoAns_ for the
-          questions with and without answer, where there are any; and `best_exact`, `best_f1`, the most that a threshold
-          chosen on these very questions reaches, with `best_exact_thresh`, `best_f1_thresh`.
+          The official script's names: `exact` and `f1` in percent, and `total`; the same with HasAns_ and NoAns_ for
+          the questions with and without an answer, if there are any; and `best_exact`, `best_f1`, the best values that
+          a threshold chosen on these questions themselves reaches, with `best_exact_thresh`, `best_f1_thresh`.
         """
         is_null = self._is_predicted & (self._null_odds > threshold)
         exact = np.where(is_null, ~self._has_answer, self._exact)
@@ -459,16 +461,16 @@ class ScoresV2:
         return result
 
     def by_threshold(self, threshold: float | None) -> dict[str, dict[str, float]]:
-        """The scores at each threshold of null odds that matters.
+        """The scores at several thresholds of null odds.
 
-        Only the first two predict the scores of new questions. The original reports the best one.
+        Only the first two are an estimate for new questions. The original reports the scores at the best threshold.
 
         Args:
-          threshold: chosen beforehand, on other questions; None if there is none.
+          threshold: a threshold chosen before, on other questions; None if there is none.
 
         Returns:
-          `threshold_0`, `threshold_given` (if given) and `threshold_best` (for F1, chosen on these very questions):
-          each the result of `at`, and the `threshold`.
+          `threshold_0`, `threshold_given` (if given) and `threshold_best` (best F1, chosen on these questions
+          themselves); each is the result of `at` with the `threshold`.
 
         Source: squad_utils.py:1715 (`evaluate_v2`).
         """
@@ -478,9 +480,10 @@ class ScoresV2:
         return {name: {"threshold": value, **self.at(value)} for name, value in thresholds.items()}
 
     def _best_threshold(self, scores: np.ndarray) -> tuple[float, float]:
-        """The best score in percent, and its threshold; 0 if it is best to answer nothing.
+        """The best score in percent, and its threshold; the threshold is 0 if it is best to answer nothing.
 
-        Of questions with equal null odds, the script counts some as answered and some as not; so does this function.
+        If questions have equal null odds, the script counts some as answered and some as not answered; so does this
+        function.
 
         Source: evaluate-v2.0.py (`find_best_thresh`).
         """

@@ -1,4 +1,4 @@
-"""SQuAD as the programs see it."""
+"""The definition of SQuAD for the programs."""
 
 from albert_tf.tasks.presets import row
 from albert_tf.tasks.registry import TaskDefinition

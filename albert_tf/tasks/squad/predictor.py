@@ -1,4 +1,4 @@
-"""Answers to SQuAD's questions from a finished model."""
+"""Answers questions of SQuAD with a finished model."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,7 @@ _OF_ANSWERS = ("n_best_size", "max_answer_length")
 
 
 class SpanPredictor(Predictor):
-    """The part of a context that answers a question."""
+    """Finds the part of a context that answers a question."""
 
     expects = '{"question": ..., "context": ...}'
     prompts = ("context", "question")
@@ -27,9 +27,10 @@ class SpanPredictor(Predictor):
         return SquadQuestion("", question, context)
 
     def answers(self, examples):
-        """See `Predictor`: `answer`, its `probability`, and `start` and `end`, characters of the context.
+        """See `Predictor`: `answer`, its `probability`, and its `start` and `end`, positions of characters in the
+        context.
 
-        For SQuAD 2.0 also `null_odds`; the answer is empty where they are above the threshold.
+        For SQuAD 2.0 also `null_odds`; the answer is empty if they are above the threshold.
         """
         table = self.table(examples)
         spans = squad_answers.candidate_spans(
@@ -62,7 +63,7 @@ class SpanPredictor(Predictor):
 
 
 class SpanOrNonePredictor(SpanPredictor):
-    """The part of a context that answers a question, or none."""
+    """Finds the part of a context that answers a question, or says that there is none."""
 
     default_settings = {**SpanPredictor.default_settings, "null_threshold": 0.0}
     sequence_names = (*SpanPredictor.sequence_names, "p_mask")

@@ -31,10 +31,10 @@ class SquadConfig(FineTuningConfig):
         of_model="fixed",
     )
     max_query_length: int = setting(
-        64, "Largest number of tokens of a question.", minimum=1, of_model="fixed"
+        64, "Maximum number of tokens of a question.", minimum=1, of_model="fixed"
     )
     max_answer_length: int = setting(
-        30, "Largest number of tokens of an answer.", minimum=1, of_model="default"
+        30, "Maximum number of tokens of an answer.", minimum=1, of_model="default"
     )
     n_best_size: int = setting(
         20,
@@ -45,12 +45,12 @@ class SquadConfig(FineTuningConfig):
     )
     softmax_over_padding: bool = setting(
         False,
-        "SQuAD 1.1: whether padding takes part in the softmax of the loss, as in the original; every batch is then"
+        "SQuAD 1.1: whether the softmax of the loss includes padding, as in the original; every batch is then"
         " padded to --max_seq_length.",
     )
     null_threshold: str = setting(
         "best",
-        "SQuAD 2.0: an answer is empty if its null odds are above this number. `best` is the number with the best"
+        "SQuAD 2.0: an answer is empty if its null odds are above this number. `best` is the number that gives the best"
         " score on the evaluated file, saved with the model.",
         changes_results=False,
     )
@@ -81,7 +81,7 @@ class SquadConfig(FineTuningConfig):
         """Checks that the flags name the files.
 
         Raises:
-          UserError: a flag is missing; names it.
+          UserError: a flag is missing; the error names it.
         """
         super().check_with(others)
         self.check_files(others[FineTuningRunConfig])

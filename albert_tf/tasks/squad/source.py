@@ -1,4 +1,4 @@
-"""The data of SQuAD: files -> windows over contexts."""
+"""Reads the data of SQuAD: files -> windows over contexts."""
 
 import numpy as np
 
@@ -25,11 +25,11 @@ class SquadSource(Source):
             self.label_columns += ("is_impossible",)
 
     def length_report(self, table):
-        """See `Source`; a context that is too long is not cut, but read in several windows."""
+        """See `Source`; a context that is too long is not cut but read in several windows."""
         indices = table.columns["question_index"][:, 0]
         if not len(indices):
             return []
-        windows = np.bincount(indices)  # of each question
+        windows = np.bincount(indices)  # number of windows of each question
         share = share_of_them(int(np.sum(windows > 1)), len(windows))
         line = (
             f"{len(windows):,} questions, {share} with a context that needs several windows of"

@@ -27,7 +27,7 @@ _NEW_THRESHOLD = "evaluate again (--do_eval), or give a number as --null_thresho
 
 
 class SquadTask(FineTuningTask):
-    """Answers questions by a part of their context; arguments as of `FineTuningTask`."""
+    """Answers questions by a part of their context; for the arguments see `FineTuningTask`."""
 
     source_class = SquadSource
     best_metric = "f1"
@@ -47,7 +47,7 @@ class SquadTask(FineTuningTask):
         }
 
     def _buckets(self, table: FeatureTable) -> tuple[int, ...]:
-        """See `FineTuningTask`; with --softmax_over_padding the length of a batch would change its loss."""
+        """See `FineTuningTask`; with --softmax_over_padding, the length of a batch would change its loss."""
         if self.config.softmax_over_padding:
             return (self.config.max_seq_length,)
         return super()._buckets(table)
@@ -60,10 +60,10 @@ class SquadTask(FineTuningTask):
         return {"span_loss": count, **({"answerable_loss": count} if self.has_null else {})}
 
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
-        """Half of the cross entropies of start and end; for 2.0 half of that of having no answer as well.
+        """Half of the sum of the cross entropies of start and end; for 2.0 also half of that of having no answer.
 
-        Source: original squad_utils.py:1640-1664. There, padding takes part in the softmax of SQuAD 1.1; here only with
-        --softmax_over_padding, so that the length that a batch is padded to changes nothing.
+        Source: original squad_utils.py:1640-1664. There, the softmax of SQuAD 1.1 includes padding; here it does so
+        only with --softmax_over_padding, so that the padded length of a batch does not change its loss.
         """
         weights = example_weights(features)
         if self.has_null:
@@ -84,14 +84,14 @@ class SquadTask(FineTuningTask):
         return losses
 
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
-        """Scores of starts and ends of every window, and of having no answer."""
+        """Scores of the starts and ends of every window, and of having no answer."""
         names = squad_answers.V2_OUTPUTS if self.has_null else squad_answers.V1_OUTPUTS
         return {name: outputs[name] for name in names}
 
     # --- Answers ---
 
     def _spans(self, member: Predictions, split: str) -> squad_answers.Spans:
-        """Candidate answers of one model; remembered while members of an ensemble are chosen."""
+        """Candidate answers of one model; they are kept while the members of an ensemble are chosen."""
         key = (split, id(member))
         if key in self._known_spans:
             return self._known_spans[key][1]
@@ -101,12 +101,12 @@ class SquadTask(FineTuningTask):
             n_best_size=self.config.n_best_size,
             max_answer_length=self.config.max_answer_length,
         )
-        if self.config.ensemble:  # with the member, so that its id stays its own
+        if self.config.ensemble:  # keeps the member, too, so that its id is not used again
             self._known_spans[key] = (member, spans)
         return spans
 
     def _answers(self, members: Sequence[Predictions], split: str) -> Answers:
-        """Each question's best answers and null odds; the last are remembered, as several files are made of them."""
+        """Each question's best answers and null odds; the last result is kept, as several files are made from it."""
         key = (split, *map(id, members))
         if self._last_answers[0] != key:
             spans = [self._spans(member, split) for member in members]
@@ -120,8 +120,8 @@ class SquadTask(FineTuningTask):
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
         """Exact match and F1 in percent.
 
-        For SQuAD 2.0 `exact` and `f1` are those at the best threshold, which the paper and the original report;
-        `exact_threshold_0`, and `exact_threshold_given` if --null_threshold is a number, are reported as well.
+        For SQuAD 2.0, `exact` and `f1` are the values at the best threshold, which the paper and the original report;
+        `exact_threshold_0` and, if --null_threshold is a number, `exact_threshold_given` are reported as well.
         """
         return self._scores(self._answers(members, "eval"))
 
@@ -141,7 +141,7 @@ class SquadTask(FineTuningTask):
         return results
 
     def collapsed(self, members: Sequence[Predictions]) -> str:
-        """Says so if every question has the same answer."""
+        """A sentence that says so if every question has the same answer."""
         answers = self._answers(members, "eval")
         texts = answers.texts(self._scores(answers).get("best_threshold", math.inf))
         distinct = set(texts.values())
@@ -153,7 +153,7 @@ class SquadTask(FineTuningTask):
     # --- Files ---
 
     def evaluation_files(self, members: Sequence[Predictions]) -> Files:
-        """The answers for the development file, the worst of them, and the best threshold."""
+        """The answers for the development file, the worst errors among them, and the best threshold."""
         answers = self._answers(members, "eval")
         threshold = self._scores(answers).get("best_threshold", math.inf)
         contents = {
@@ -178,7 +178,7 @@ class SquadTask(FineTuningTask):
         return {**_answer_files("", answers, threshold), **self._raw_file(members, "predict")}
 
     def task_settings(self):
-        """See `FineTuningTask`; with the threshold of null odds."""
+        """See `FineTuningTask`; includes the threshold of null odds."""
         threshold = {"null_threshold": self._threshold()[0]} if self.has_null else {}
         return {**super().task_settings(), **threshold}
 
@@ -203,7 +203,7 @@ def _read_threshold(path: str, raw: str) -> float:
 
     Args:
       path: path of the file.
-      raw: the predictions with which it was chosen; an ensemble has none.
+      raw: path of the raw predictions for which it was chosen; an ensemble has no such file.
 
     Raises:
       UserError: the file was changed, or belongs to other predictions.
@@ -230,7 +230,7 @@ def _answer_files(prefix: str, answers: Answers, threshold: float) -> Files:
 
 
 def _error_report(answers: Answers, threshold: float) -> str:
-    """How many questions with and without answer were answered, and the wrong answers of the highest probability."""
+    """How many questions with and without an answer were answered, and the most probable wrong answers."""
     questions, texts = answers.questions, answers.texts(threshold)
     is_answered = np.array([bool(texts[question.id]) for question in questions])
     has_answer = np.array([bool(question.answers) for question in questions])

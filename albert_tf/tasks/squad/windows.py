@@ -1,11 +1,11 @@
-"""SQuAD 1.1 and 2.0: questions from the official JSON; windows of question and context from questions.
+"""SQuAD 1.1 and 2.0: reads questions from the official JSON, and makes windows of question and context.
 
 A context that is too long for one sequence is cut into windows that overlap:
 
     [CLS] question [SEP] tokens of the context [SEP]        segment_ids  0 0 0 0 | 1 1 1 1
                                                             p_mask       0 1 1 1 | 0 0 0 1
 
-Every token of the context has the range of its characters in the original, so that answers map to tokens, and
+Every token of the context has its range of characters in the original text. So answers are converted to tokens, and
 predictions to text, without an alignment.
 """
 
@@ -42,8 +42,9 @@ class SquadQuestion:
       id: its name in files of predictions.
       question: its text.
       context: the paragraph with the answer, as in the file.
-      answers: (text, first character in the context) of each reference answer; empty if impossible or not read.
-      is_impossible: whether the context does not answer it (SQuAD 2.0).
+      answers: for each reference answer its text and its first character in the context; empty if the question is
+        impossible or the answers were not read.
+      is_impossible: whether the context does not answer the question (SQuAD 2.0).
     """
 
     id: str
@@ -56,21 +57,21 @@ class SquadQuestion:
 def read_squad(path: str, *, version: str, flag: str, need_answers: bool) -> list[SquadQuestion]:
     """Reads a file in the official format.
 
-    Files for training give one answer to a question, files for evaluation several. The original refuses to train on
-    several; here the first is trained on (`make_windows`).
+    Training files have one answer to a question, evaluation files several. The original cannot train on several
+    answers; here the first one is used (`make_windows`).
 
     Args:
       path: the JSON file, with or without byte-order mark; a path with :// is read through TensorFlow.
       version: one of `VERSIONS`; only 2.0 has impossible questions.
       flag: the flag that named the file, for error messages.
-      need_answers: whether answers are read and checked; without, a file to predict on need not have any.
+      need_answers: whether answers are read and checked; if not, a file for predictions need not have any.
 
     Returns:
       The questions, in the order of the file; at least one.
 
     Raises:
-      UserError: the file cannot be read, is not in this format, gives an id twice, or has an answer that is not
-        where it says.
+      UserError: the file cannot be read, is not in this format, contains an id twice, or has an answer that is not at
+        the given position.
 
     Source: squad_utils.py (`read_squad_examples`).
     """
@@ -172,12 +173,12 @@ class WindowSettings:
 
     Attributes:
       tokenizer: text to token ids.
-      max_seq_length: most tokens of a window, special tokens included.
-      doc_stride: tokens from the beginning of a window to that of the next.
+      max_seq_length: maximum number of tokens of a window, including special tokens.
+      doc_stride: number of tokens from the start of a window to the start of the next one.
       max_query_length: tokens of a question beyond these are dropped.
 
     Raises:
-      UserError: there is no room for the context, or no step to the next window.
+      UserError: there is no room for the context, or the stride is 0.
     """
 
     tokenizer: Tokenizer
@@ -199,32 +200,33 @@ class WindowSettings:
 def make_windows(
     settings: WindowSettings, questions: Sequence[tuple[int, SquadQuestion]]
 ) -> FeatureTable:
-    """The windows of some questions, question by question and from left to right.
+    """The windows of some questions, question by question, from left to right.
 
-    Every question has at least one, even if its context is empty. Questions that share a context should come in the
-    same call: it is tokenized once.
+    Every question has at least one window, even if its context is empty. Questions with the same context should be
+    in the same call, so that it is tokenized only once.
 
-    A window is trained on its question's first answer if it holds all of it, otherwise on position 0, as impossible.
+    The target of a window is its question's first answer if the window contains all of it; otherwise position 0,
+    impossible.
 
     Args:
       settings: lengths and tokenizer.
-      questions: with their indices in the data set.
+      questions: the questions with their indices in the data set.
 
     Returns:
-      A table with an example for every window. Sequences int32, one value a token:
+      A table with an example for every window. Sequences are int32, with one value per token:
         input_ids, segment_ids: input of the model.
-        p_mask: 1 where no answer can begin or end: in the question, at [SEP], in the padding.
-        start_chars, end_chars: the context's characters from start to before end that a token of the context stands
-          for; -1 elsewhere.
-        is_max_context: 1 at the tokens of the context that have more context here than in the question's other
-          windows.
+        p_mask: 1 where no answer can begin or end: in the question, at [SEP] and in the padding.
+        start_chars, end_chars: for a token of the context, its range of characters in the context, end exclusive; -1
+          elsewhere.
+        is_max_context: 1 for the tokens of the context that have more context here than in the question's other
+        windows.
       Columns int32 [windows, 1]:
-        question_index: in the data set.
+        question_index: index of the question in the data set.
         start_positions, end_positions: first and last token of the answer, 0 if there is none in this window.
-        is_impossible: 1 if there is none.
+        is_impossible: 1 if there is no answer in this window.
 
-    Source: squad_utils.py (`convert_examples_to_features`). There, tokens are aligned with characters by a longest
-    common subsequence (:214-356), and questions whose context does not align well are left out.
+    Source: squad_utils.py (`convert_examples_to_features`). The original aligns tokens with characters by a longest
+    common subsequence (:214-356), and leaves out questions whose context does not align well.
     """
     tokenizer = settings.tokenizer
     texts = dict.fromkeys(question.context for _, question in questions)
@@ -243,7 +245,7 @@ def make_windows(
 
 
 class _Context(NamedTuple):
-    """The tokens of a context, int32 [tokens] each: ids, and the characters from start to before end."""
+    """The tokens of a context, int32 [tokens] each: ids, and ranges of characters, end exclusive."""
 
     ids: np.ndarray
     start_chars: np.ndarray
@@ -255,13 +257,13 @@ class _Context(NamedTuple):
         return cls(np.array(ids, np.int32), *np.array(spans, np.int32).reshape(-1, 2).T)
 
     def answer_tokens(self, question: SquadQuestion) -> tuple[int, int]:
-        """First and last token of the first answer; (-1, -1) without answer."""
+        """First and last token of the first answer; (-1, -1) if there is no answer."""
         if not question.answers:
             return -1, -1
         text, start = question.answers[0]
         first = np.searchsorted(self.end_chars, start, side="right")
         last = np.searchsorted(self.start_chars, start + len(text), side="left") - 1
-        # Characters that belong to no token, such as control characters, are no answer.
+        # Characters that belong to no token, such as control characters, are not an answer.
         return (first, last) if first <= last else (-1, -1)
 
 
@@ -284,7 +286,7 @@ def _windows_of(
         is_inside = start <= first and last < end
 
         def around(values: np.ndarray, elsewhere: int) -> np.ndarray:
-            """Values of the tokens of the context, and another value at all other positions."""
+            """The values at the tokens of the context, and another value at all other positions."""
             return np.concatenate([_filled(shift, elsewhere), values, _filled(1, elsewhere)])
 
         yield {

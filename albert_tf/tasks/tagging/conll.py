@@ -1,10 +1,10 @@
-"""Files with a word in each line, in the format of CoNLL or as a table with tabs.
+"""Files with a word on each line, in the format of CoNLL or as a tab-separated table.
 
     EU       NNP  B-ORG
     rejects  VBZ  O
 
-Columns are separated by tabs, or by spaces in a file without tabs. An empty line, or one that begins with -DOCSTART-,
-ends a sentence.
+Columns are separated by tabs or, in a file without tabs, by spaces. An empty line, or a line that begins with
+-DOCSTART-, ends a sentence.
 """
 
 import dataclasses
@@ -23,9 +23,9 @@ class Sentence:
     """Words, and a tag for each of them.
 
     Attributes:
-      words: at least one, none of them empty.
-      tags: indices of labels in IOB2; None without tags.
-      row: the line of its first word, counted from 1; 0 if it is from no file.
+      words: the words; at least one, none of them empty.
+      tags: indices of the words' labels in IOB2; None without tags.
+      row: line number of its first word, counted from 1; 0 if it does not come from a file.
     """
 
     words: tuple[str, ...]
@@ -39,7 +39,7 @@ class TaggedFile:
 
     Attributes:
       path: path of the file.
-      sentences: without tags.
+      sentences: the sentences without tags.
       tags: tags of each sentence, in IOB2; None if they were not read.
     """
 
@@ -48,7 +48,7 @@ class TaggedFile:
     tags: tuple[tuple[str, ...], ...] | None
 
     def labels(self) -> tuple[str, ...]:
-        """The labels of the types of entities that the file has."""
+        """The labels of all types of entities in the file."""
         types = {entities.letter_and_type(tag)[1] for tags in self.tags for tag in tags}
         return entities.iob2_labels(types - {""})
 
@@ -56,7 +56,7 @@ class TaggedFile:
         """The sentences with the indices of their tags.
 
         Raises:
-          UserError: a tag is not among the labels; names the line.
+          UserError: a tag is not among the labels; the error names the line.
         """
         indices = {label: index for index, label in enumerate(labels)}
         return [
@@ -74,18 +74,18 @@ class TaggedFile:
 def read_tagged(
     path: str, *, token_column: str, tag_column: str, need_tags: bool, flag: str
 ) -> TaggedFile:
-    """Reads a file: UTF-8 with or without byte-order mark, any line ends.
+    """Reads a UTF-8 file, with or without byte-order mark, with any line ends.
 
     Args:
       path: the file; a path with :// is read through TensorFlow.
       token_column: `first`, `last`, a number from 1, or a name in the first line.
       tag_column: the same for the tags, of scheme IOB1, IOB2, BIOES, BILOU or BMES.
-      need_tags: whether tags are read; without, a file to predict on need not have any.
+      need_tags: whether tags are read; if not, a file for predictions need not have any.
       flag: the flag that named the file, for messages.
 
     Raises:
-      UserError: the file cannot be read, holds no words, has a line with another number of columns, or a word that is
-        no tag where a tag must be; names the line.
+      UserError: the file cannot be read, has no words, has a line with a wrong number of columns, or has a word that is
+        not a tag in the column of the tags; the error names the line.
     """
     source = f"--{flag}={path}"
     lines = read_lines(path, source)
@@ -105,7 +105,7 @@ def read_tagged(
 def _groups(
     path: str, lines: Sequence[str], token_column: str, tag_column: str
 ) -> Iterator[tuple[int, tuple[str, ...], list[str]]]:
-    """The first line, the words and the tags of each sentence."""
+    """The line number, the words and the tags of each sentence; the number is that of its first line."""
     separator = "\t" if any("\t" in line.strip() for line in lines) else " "
     header, width, positions = None, None, None
     first_row, words, tags = 0, [], []

@@ -1,4 +1,4 @@
-"""Tagging as the programs see it."""
+"""The definition of tagging for the programs."""
 
 from albert_tf.tasks.registry import TaskDefinition
 from albert_tf.tasks.tagging.settings import TaggingConfig

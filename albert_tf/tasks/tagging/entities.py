@@ -1,15 +1,15 @@
-"""Tags of words and the entities that they mark; scores by entity.
+"""Tags of words, the entities that they mark, and scores of entities.
 
-A tag is `O`, or a type of entity after a letter. Which word has which letter depends on the scheme of the data: IOB1,
-IOB2 (BIO), and BIOES with its other names BILOU and BMES. The rule of conlleval, which seqeval implements, finds the
-entities in all of them. Training uses IOB2, whatever scheme the file has.
+A tag is `O`, or a letter followed by a type of entity. The scheme of the data determines the letters: IOB1, IOB2 (BIO),
+or BIOES, which is also called BILOU or BMES. The rule of conlleval, implemented by seqeval, finds the entities in all
+schemes. Training uses IOB2, whatever scheme the file has.
 """
 
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-# seqeval is imported by the functions that need it: it loads scikit-learn, which takes a second.
+# Functions that need seqeval import it, because it loads scikit-learn, which takes a second.
 
 OUTSIDE = "O"
 _TAG = re.compile(r"([BIESLUM])-(.+)")
@@ -22,7 +22,7 @@ class Entity(NamedTuple):
     """Words that belong together.
 
     Attributes:
-      type: such as "PER".
+      type: the type, such as "PER".
       first, last: indices of its first and its last word.
     """
 
@@ -37,9 +37,9 @@ def is_tag(word: str) -> bool:
 
 
 def letter_and_type(label: str) -> tuple[str, str]:
-    """A label's letter B, I, E or S, and its type; ("O", "") for `O`.
+    """A label's letter (B, I, E or S) and type; ("O", "") for `O`.
 
-    A label without a letter, which models of other projects may have, counts as I.
+    A label without a letter, as in some models of other projects, is treated as I.
     """
     if label == OUTSIDE:
         return OUTSIDE, ""
@@ -62,7 +62,7 @@ def entities_of(tags: Tags) -> list[Entity]:
 
 
 def to_iob2(tags: Tags) -> list[str]:
-    """The tags of the same entities in IOB2: B at the first word of an entity, I at the others."""
+    """The tags of the same entities in IOB2: B at the first word of an entity, I at its other words."""
     new = [OUTSIDE] * len(tags)
     for type, first, last in entities_of(tags):
         new[first : last + 1] = [f"B-{type}"] + [f"I-{type}"] * (last - first)
@@ -70,12 +70,12 @@ def to_iob2(tags: Tags) -> list[str]:
 
 
 def iob2_labels(types: Iterable[str]) -> tuple[str, ...]:
-    """All labels of some types of entities: `O`, then B and I of each type, in the types' order."""
+    """All labels for some types of entities: `O`, then B and I of each type, in the given order of types."""
     return (OUTSIDE, *(f"{letter}-{type}" for type in sorted(types) for letter in "BI"))
 
 
 def continuations(labels: Sequence[str]) -> list[int]:
-    """For each label the index of the label that a further word of the same entity has."""
+    """For each label, the index of the label of the next word of the same entity."""
     indices = {label: index for index, label in enumerate(labels)}
     types = [letter_and_type(label)[1] for label in labels]
     return [indices.get(f"I-{type}", index) for index, type in enumerate(types)]
@@ -84,27 +84,27 @@ def continuations(labels: Sequence[str]) -> list[int]:
 def scores(true: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, dict[str, float]]:
     """Precision, recall and F1 of entities: of each type, "micro avg" of all entities, "macro avg" of the types.
 
-    An entity is right if its type, its first and its last word are. A number without a value is 0.
+    An entity is right if its type, its first word and its last word are right. A score without a value is 0.
 
     Args:
       true: the tags of each sentence.
-      predicted: the same for the predictions.
+      predicted: the predicted tags of each sentence.
 
-    Source: seqeval (`classification_report`), which equals conlleval.
+    Source: seqeval (`classification_report`), which gives the same scores as conlleval.
     """
     rows = _report(true, predicted, output_dict=True)
     return {name: {key: float(value) for key, value in row.items()} for name, row in rows.items()}
 
 
 def score_table(true: Sequence[Tags], predicted: Sequence[Tags]) -> str:
-    """`scores` as a table with the number of true entities ("support"); lines, each ended."""
+    """`scores` as a table with the number of true entities ("support"); its lines end with line ends."""
     return _report(true, predicted, digits=4)
 
 
 def _report(true: Sequence[Tags], predicted: Sequence[Tags], **options):
     true, predicted = list(map(_canonical, true)), list(map(_canonical, predicted))
     if not any(tag != OUTSIDE for sentence in (*true, *predicted) for tag in sentence):
-        # seqeval cannot average over no type.
+        # seqeval cannot average if there are no types.
         return {} if options.get("output_dict") else "no entities\n"
     from seqeval.metrics import classification_report
 
@@ -112,5 +112,5 @@ def _report(true: Sequence[Tags], predicted: Sequence[Tags], **options):
 
 
 def _canonical(tags: Tags) -> list[str]:
-    """The tags with the letters that seqeval knows."""
+    """The tags with the letters that seqeval uses."""
     return ["-".join(filter(None, letter_and_type(tag))) for tag in tags]

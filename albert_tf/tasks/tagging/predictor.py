@@ -1,4 +1,4 @@
-"""Entities of texts from a finished model."""
+"""Finds the entities of texts with a finished model."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -15,15 +15,15 @@ _OF_WINDOWS = ("max_seq_length", "doc_stride", "word_separator")
 
 
 class Words(NamedTuple):
-    """A text with its words."""
+    """A text and its words."""
 
     text: str
-    spans: list[tuple[int, int]]  # the characters from start to before end of each word
-    are_given: bool  # or the text was split here
+    spans: list[tuple[int, int]]  # range of characters of each word, end exclusive
+    are_given: bool  # false if the text was split here
 
 
 class TaggingPredictor(Predictor):
-    """Entities with their characters."""
+    """Finds entities and their positions in the text."""
 
     expects = 'a text, or {"tokens": [words]}'
     text_keys = ("text", "tokens")
@@ -44,8 +44,8 @@ class TaggingPredictor(Predictor):
     def answers(self, examples):
         """See `Predictor`: `entities` with `label`, `text`, `start`, `end` and `probability`.
 
-        `start` and `end` count characters of the text, or of the tokens joined as in training. The `probability` is the
-        mean of the words'. Given tokens, the answer also has their `tags`.
+        `start` and `end` are positions in the text, or in the tokens joined as in training. The `probability` is the
+        mean over the entity's words. If tokens were given, the answer also has their `tags`.
         """
         sentences = [
             Sentence(tuple(text[slice(*span)] for span in spans)) for text, spans, _ in examples

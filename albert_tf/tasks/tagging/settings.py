@@ -15,7 +15,7 @@ class TaggingConfig(FineTuningConfig):
     """Named entities, or other labels of words, in files with a word in each line."""
 
     train_file: str = files_setting(
-        "File to train on, in the format of CoNLL: a word and its tag in each line, an empty line between sentences."
+        "File to train on, in the format of CoNLL: a word and its tag on each line, an empty line between sentences."
     )
     eval_file: str = files_setting("File to evaluate on, in the same format.")
     predict_file: str = files_setting("File to tag, with or without tags.")
@@ -31,7 +31,7 @@ class TaggingConfig(FineTuningConfig):
     )
     word_separator: str = setting(
         "space",
-        "What is put between the words of a sentence: `none` for text without spaces, such as Chinese.",
+        "Text between the words of a sentence: `none` for text without spaces, such as Chinese.",
         choices=tuple(SEPARATORS),
         of_model="fixed",
     )
@@ -39,7 +39,7 @@ class TaggingConfig(FineTuningConfig):
         FineTuningConfig,
         "max_seq_length",
         128,
-        help="Largest number of tokens of a window; a longer sentence is read in several.",
+        help="Maximum number of tokens of a window; a longer sentence is read in several windows.",
     )
     doc_stride: int = setting(
         64,
@@ -64,7 +64,7 @@ class TaggingConfig(FineTuningConfig):
         """Checks that the flags name the files.
 
         Raises:
-          UserError: a flag is missing; names it.
+          UserError: a flag is missing; the error names it.
         """
         super().check_with(others)
         self.check_files(others[FineTuningRunConfig])

@@ -1,4 +1,4 @@
-"""The data of tagging: files -> windows over sentences."""
+"""Reads the data of tagging: files -> windows over sentences."""
 
 from albert_tf.tasks.source import FILE_FLAGS, Source
 from albert_tf.tasks.tagging import conll, windows
@@ -19,7 +19,7 @@ class TaggingSource(Source):
         path = getattr(config, flag)
         if not path:
             return None
-        # Without labels, the model has no head for them, which is refused later.
+        # Without labels, the model has no head for them; this error is raised later.
         need_tags = split == "train" or (split == "eval" and bool(self.labels))
         file = conll.read_tagged(
             path,

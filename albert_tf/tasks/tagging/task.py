@@ -1,4 +1,4 @@
-"""Tagging: a label for every word, scored by entity."""
+"""Tagging: predicts a label for every word; entities are scored."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,7 @@ _WORST = 20
 
 
 class TaggingTask(FineTuningTask):
-    """Tags words; arguments as of `FineTuningTask`."""
+    """Tags words; for the arguments see `FineTuningTask`."""
 
     model_class = AlbertForTokenClassification
     source_class = TaggingSource
@@ -39,7 +39,7 @@ class TaggingTask(FineTuningTask):
         return {"tag_loss": tf.reduce_sum(_word_weights(features))}
 
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
-        """Cross entropy of the words' labels, at the tokens that stand for them."""
+        """Cross entropy of the words' labels, at each word's first token."""
         labels = tf.maximum(features["tag_numbers"] - 1, 0)
         return {"tag_loss": cross_entropy(outputs["logits"], labels, _word_weights(features))}
 
@@ -66,7 +66,7 @@ class TaggingTask(FineTuningTask):
         return [[self.labels[index] for index in row.tags] for row in self.sentences["eval"]]
 
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
-        """Precision, recall and F1 of entities, as seqeval and conlleval count; `f1_` and a type is that type's."""
+        """Precision, recall and F1 of entities, as in seqeval and conlleval; `f1_` with a type is that type's F1."""
         predicted, _ = self._tags(members, "eval")
         rows = entities.scores(self._true_tags(), predicted)
         names = {"precision": "precision", "recall": "recall", "f1": "f1-score"}
@@ -77,7 +77,7 @@ class TaggingTask(FineTuningTask):
         return {**results, "macro_f1": macro.get("f1-score", 0.0), **of_types}
 
     def collapsed(self, members: Sequence[Predictions]) -> str:
-        """Says so if every word gets the same tag."""
+        """A sentence that says so if every word gets the same tag."""
         predicted, _ = self._tags(members, "eval")
         tags = {tag for row in predicted for tag in row}
         if len(tags) > 1 or len({tag for row in self._true_tags() for tag in row}) == 1:
@@ -107,13 +107,13 @@ class TaggingTask(FineTuningTask):
 
 
 def _word_weights(features: Features) -> tf.Tensor:
-    """float32 [B, L]: 1 at the tokens that stand for a word of a real example."""
+    """float32 [B, L]: 1 at tokens that represent a word of a real example."""
     is_word = tf.cast(features["tag_numbers"] > 0, tf.float32)
     return is_word * example_weights(features)[:, None]
 
 
 def _conll(*columns: Sequence[Sequence[str]]) -> str:
-    """Columns of each sentence, with tabs between them and an empty line after each sentence."""
+    """Lines with the columns of each sentence, separated by tabs, and an empty line after each sentence."""
     return "".join(
         "".join("\t".join(row) + "\n" for row in zip(*sentence, strict=True)) + "\n"
         for sentence in zip(*columns, strict=True)
@@ -126,7 +126,7 @@ def _error_report(
     predicted: Sequence[entities.Tags],
     certainties: Sequence[np.ndarray],
 ) -> str:
-    """The table by type, and the sentences with the surest wrong entities."""
+    """The table by type, and the sentences with the most certain wrong entities."""
     wrong = []
     for index, tags in enumerate(zip(true, predicted, strict=True)):
         expected, found = map(set, map(entities.entities_of, tags))

@@ -1,13 +1,13 @@
-"""Sentences -> windows of tokens; what the model says about tokens -> tags of words.
+"""Converts sentences to windows of tokens, and a model's outputs for tokens to tags of words.
 
     words        Ann   lives  in  Wroclaw
     tokens  [CLS] ▁ann ▁lives ▁in ▁wro claw [SEP]
     word_numbers 0   1   2      3   4    0    0
 
-A sentence becomes one text, which is tokenized as a whole. The first token that begins in a word stands for it. A word
-in which none begins (SentencePiece may join words that are written without spaces) continues the tag of the word
-before. A sentence that is too long for one sequence is cut into windows that overlap; a word belongs to the window
-where its token has the most context.
+A sentence becomes one text, which is tokenized as a whole. A word is represented by the first token that begins in it.
+If no token begins in a word (SentencePiece may join words that are written without spaces), the word continues the tag
+of the word before it. A sentence that is too long for one sequence is cut into windows that overlap; a word belongs to
+the window in which its token has the most context.
 """
 
 import dataclasses
@@ -36,12 +36,12 @@ class WindowSettings:
 
     Attributes:
       tokenizer: text to token ids.
-      max_seq_length: most tokens of a window, special tokens included.
-      doc_stride: tokens from the beginning of a window to that of the next.
-      word_separator: key of `SEPARATORS`, what is between two words.
+      max_seq_length: maximum number of tokens of a window, including special tokens.
+      doc_stride: number of tokens from the start of a window to the start of the next one.
+      word_separator: key of `SEPARATORS`, for the text between two words.
 
     Raises:
-      UserError: there is no room for a token of text, no step to the next window, or no such separator.
+      UserError: there is no room for a token of text, the stride is 0, or the separator does not exist.
     """
 
     tokenizer: Tokenizer
@@ -62,26 +62,27 @@ class WindowSettings:
 
     @property
     def separator(self) -> str:
-        """What is between two words."""
+        """The text between two words."""
         return SEPARATORS[self.word_separator]
 
 
 def make_windows(
     settings: WindowSettings, sentences: Sequence[tuple[int, Sentence]]
 ) -> FeatureTable:
-    """The windows of some sentences, sentence by sentence and from left to right; each has at least one.
+    """The windows of some sentences, sentence by sentence, from left to right; each sentence has at least one.
 
     Args:
       settings: lengths and tokenizer.
-      sentences: with their indices in the data set; all have tags, or none has.
+      sentences: the sentences with their indices in the data set; either all have tags or none has.
 
     Returns:
-      A table with an example for every window. Sequences int32, one value a token:
+      A table with an example for every window. Sequences are int32, with one value per token:
         input_ids, segment_ids: input of the model.
-        word_numbers: at the token that stands for a word, 1 + the word's index in its sentence; 0 elsewhere.
-        tag_numbers: there, 1 + the index of the word's label; 0 elsewhere. Only if the sentences have tags.
+        word_numbers: at the token that represents a word, 1 + the word's index in its sentence; 0 elsewhere.
+        tag_numbers: at the same tokens, 1 + the index of the word's label; 0 elsewhere. Only if the sentences have
+          tags.
       Column int32 [windows, 1]:
-        sentence_index: in the data set.
+        sentence_index: index of the sentence in the data set.
     """
     names = ["input_ids", "segment_ids", "word_numbers"]
     names += ["tag_numbers"] if any(sentence.tags is not None for _, sentence in sentences) else []
@@ -108,18 +109,18 @@ def make_windows(
 
 
 def joined(words: Sequence[str], separator: str) -> tuple[str, np.ndarray]:
-    """The text of some words, and where each of them starts in it, int64 [words]."""
+    """The text made of some words, and the position at which each word starts, int64 [words]."""
     lengths = np.array([len(word) + len(separator) for word in words], np.int64)
     return separator.join(words), np.cumsum(lengths) - lengths
 
 
 def word_numbers(starts: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    """For each token 1 + the index of the word that it stands for, or 0; int32 [tokens].
+    """For each token, 1 + the index of the word that it represents, or 0; int32 [tokens].
 
     Args:
       starts: first character of each word, int [words].
-      spans: the characters from start to before end of each token, int [tokens, 2]; a token without text stands for
-        no word.
+      spans: range of characters of each token, end exclusive, int [tokens, 2]; a token without text represents no
+        word.
     """
     numbers = np.zeros(len(spans), np.int32)
     tokens = np.flatnonzero(spans[:, 1] > spans[:, 0])
@@ -138,9 +139,9 @@ def word_labels(
     """The most probable label of each word.
 
     Args:
-      windows: from `make_windows`, of all sentences.
-      probabilities: of the labels at each token, float [windows, L, C], with L at least the longest window's length.
-      sentences: in order.
+      windows: the result of `make_windows` for all sentences.
+      probabilities: float [windows, L, C], for the labels at each token, with L at least the longest window's length.
+      sentences: the sentences in order.
       labels: names of the C labels.
 
     Returns:
@@ -156,7 +157,7 @@ def word_labels(
     best, certainty = np.full(counts.sum(), -1), np.zeros(counts.sum())
     best[place], certainty[place] = rows.argmax(axis=-1), rows.max(axis=-1)
 
-    # A word without a token continues the last word before it, in its sentence, that has one.
+    # A word without a token continues the tag of the last word before it, in its sentence, that has a token.
     has_token = best >= 0
     last = np.maximum.accumulate(np.where(has_token, np.arange(len(best)), -1))
     follows = ~has_token & (last >= np.repeat(begins, counts))
@@ -169,20 +170,20 @@ def word_labels(
 
 # --- Words of a text ---
 
-# Ideographs, as the original's BasicTokenizer knows them (tokenization.py, `_is_chinese_char`).
+# Ideographs, as defined by the original's BasicTokenizer (tokenization.py, `_is_chinese_char`).
 _IDEOGRAPHS = (
     *((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF)),
     *((0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0x2F800, 0x2FA1F)),
 )
-_ALL_WITH_PUNCTUATION = range(0x20000)  # above are ideographs, and characters without a glyph
+_ALL_WITH_PUNCTUATION = range(0x20000)  # higher code points are ideographs or have no glyph
 
 
 @functools.cache
 def word_patterns() -> tuple[str, str]:
-    """Regular expressions of a word, and of white space: for Python's `re`, and for RE2, which graphs use.
+    """Regular expressions for a word and for white space, for Python's `re` and for RE2, which graphs use.
 
-    A word is an ideograph, or characters up to white space, or punctuation at either end of these. Punctuation inside
-    belongs to the word, and so do "@" and "#".
+    A word is an ideograph, a run of characters up to white space, or punctuation at either end of such a run.
+    Punctuation inside a run belongs to the word, and so do "@" and "#".
     """
     is_space = [chr(code).isspace() for code in _ALL_WITH_PUNCTUATION]
     is_punctuation = [
@@ -197,7 +198,7 @@ def word_patterns() -> tuple[str, str]:
 
 
 def _char_class(belongs: Sequence[bool]) -> str:
-    """The inside of a character class with the code points whose value is true."""
+    """The inside of a regular expression's character class: the code points whose value is true."""
     ranges, code = [], 0
     for value, group in itertools.groupby(belongs):
         end = code + len(list(group))
@@ -208,7 +209,7 @@ def _char_class(belongs: Sequence[bool]) -> str:
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
-    """The characters from start to before end of each word of a text.
+    """The range of characters, end exclusive, of each word of a text.
 
     Example:
       'Ann (in Rome), 2 days: http://a.b/c' -> Ann ( in Rome ), 2 days : http://a.b/c
