@@ -1,1 +1,1 @@
-"""Layouts in which models come and go: one file each, and all of them give the same thing, `weights.Weights`."""
+"""Reads and writes models in every layout: one module per layout, and all of them use `weights.Weights`."""

@@ -1,4 +1,4 @@
-"""Opens TensorFlow's checkpoints (`prefix.index`, `prefix.data-*`), which may be damaged or hostile."""
+"""Opens TensorFlow's checkpoints (`prefix.index`, `prefix.data-*`), which may be damaged or malicious."""
 
 import contextlib
 import math
@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 
-# What TensorFlow and its Python wrappers raise for damaged files, by experience.
+# Exceptions that TensorFlow and its Python wrappers have been seen to raise for damaged files.
 ERRORS = (
     *(tf.errors.OpError, AssertionError, DecodeError),
     *(RuntimeError, ValueError, TypeError, LookupError, MemoryError),
@@ -21,11 +21,11 @@ ERRORS = (
 
 @contextlib.contextmanager
 def opened(prefix: str, kind: str) -> Iterator[Any]:
-    """A checkpoint's reader; errors of the block become `UserError`.
+    """A checkpoint's reader; errors in the block become `UserError`s.
 
     Args:
       prefix: path of the checkpoint without ".index".
-      kind: of the checkpoint, for the message.
+      kind: the kind of checkpoint, for the message.
 
     Raises:
       UserError: the checkpoint is damaged, or its variables are larger than its files.
@@ -45,7 +45,7 @@ def _reader(prefix: str) -> Any:
     for path in paths:
         files.check_regular(path)
     reader = tf.train.load_checkpoint(prefix)
-    # TensorFlow would allocate a variable before it finds that its values are not there.
+    # TensorFlow would allocate memory for a variable before it notices that the values are missing.
     dtypes, claimed = reader.get_variable_to_dtype_map(), 0
     for name, shape in reader.get_variable_to_shape_map().items():
         if min(shape, default=0) < 0:

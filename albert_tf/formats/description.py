@@ -1,6 +1,6 @@
-"""What the files of a model say about it besides its weights, read without TensorFlow: its length, task and settings.
+"""Reads a model's length, task and settings from its files, without its weights and without TensorFlow.
 
-So flags are compared with the model before TensorFlow is loaded.
+So flags can be compared with the model before TensorFlow is loaded.
 """
 
 import contextlib
@@ -11,24 +11,24 @@ from typing import Any, NamedTuple
 from albert_tf.core import checksums, files, run_files
 from albert_tf.core.errors import UserError
 
-# CONFIG: of a run, of Hugging Face, of keras-hub.
+# CONFIG is used by runs, Hugging Face and keras-hub.
 CONFIG, TF1_CONFIG = "config.json", "albert_config.json"
 TOKENIZER_SETTINGS = "tokenizer_config.json"
-# Keys of our own settings in the configurations of Hugging Face and of the original, which ignore unknown keys.
+# Keys for our own settings in the configurations of Hugging Face and of the original, which ignore unknown keys.
 HF_OWN_KEY, TF1_OWN_KEY = "albert_tf", "_albert_tf"
-# Setting of a task with a number for each label; the others are single values.
+# The setting that has a number for each label; all other settings are single values.
 THRESHOLDS = "thresholds"
 _OF_TEXT = ("do_lower_case", "keep_accents")
-ASSETS, EXPORT = "assets", "export.json"  # of our own exports; EXPORT says what they are
+ASSETS, EXPORT = "assets", "export.json"  # in our own exports; EXPORT describes them
 
 
 class Description(NamedTuple):
-    """What is known of a model.
+    """The known facts about a model.
 
     Attributes:
-      max_position_embeddings: length of the longest sequence, in tokens; None if no file says it.
-      task_name: name of the task that it was fine-tuned for; "" if it was not.
-      settings: of this task, as far as they are recorded; of a run, all of them.
+      max_position_embeddings: length of the longest sequence, in tokens; None if no file contains it.
+      task_name: name of the task for which it was fine-tuned; "" if it was not.
+      settings: the recorded settings of this task; for a run, all its settings.
     """
 
     max_position_embeddings: int | None = None
@@ -37,11 +37,11 @@ class Description(NamedTuple):
 
 
 def describe(path: str) -> Description:
-    """What is known of a model.
+    """The facts about a model that its files contain.
 
     Args:
-      path: as for `pretrained.read_weights`. Nothing is known of models on a hub, of layouts without such files, and of
-        damaged files, which are reported when the model is read.
+      path: as for `pretrained.read_weights`. The result is empty for models on a hub, for layouts without such files,
+        and for damaged files (the error is reported when the model is read).
     """
     with contextlib.suppress(UserError, OSError):
         return _describe(path.rstrip("/").removesuffix(".index"))
@@ -70,9 +70,9 @@ def _describe(path: str) -> Description:
 
 
 def _description(sizes: Any, settings: Any) -> Description:
-    """The description in values of files, which may be of any type."""
+    """The description from the values of files, which may be of any type."""
     sizes = sizes if isinstance(sizes, dict) else {}
-    backbone = sizes.get("config")  # of keras-hub
+    backbone = sizes.get("config")  # in keras-hub presets
     length = sizes.get("max_position_embeddings")
     if isinstance(backbone, dict):
         length = backbone.get("max_sequence_length")

@@ -1,7 +1,7 @@
-"""Models by name: `hf:albert/albert-base-v2` -> a folder in the cache of the huggingface_hub library.
+"""Downloads models by name: `hf:albert/albert-base-v2` -> a folder in the cache of the huggingface_hub library.
 
 The library's own settings apply: HF_HUB_OFFLINE, HF_HOME, HF_ENDPOINT, HF_TOKEN. Without a network, its cache is used.
-Only files that are read here are downloaded, all of one commit.
+Only the files that this project reads are downloaded, all from one commit.
 """
 
 import os
@@ -20,17 +20,17 @@ def fetched(name: str) -> str:
     """The folder of a model, downloaded if it is not in the cache.
 
     Args:
-      name: "hf:organisation/model" or "hf:organisation/model@revision", a branch, a tag or a commit; "main" if none.
+      name: "hf:organisation/model" or "hf:organisation/model@revision" (a branch, tag or commit; "main" by default).
 
     Raises:
-      UserError: the name is malformed, huggingface_hub is not installed, there is no such model or revision, it needs a
-        permission, it has no weights in a known format, or it is not in the cache and there is no network.
+      UserError: the name is malformed, huggingface_hub is not installed, there is no such model or revision, access
+        needs a permission, it has no weights in a known format, or it is not in the cache and there is no network.
     """
     match = _NAME.fullmatch(name)
     if not match:
         raise UserError(f"{name}: expected hf:organisation/model or hf:organisation/model@revision")
     try:
-        from huggingface_hub import errors  # an extra
+        from huggingface_hub import errors  # an optional dependency
     except ImportError:
         hint = "models by name need huggingface_hub; pip install huggingface_hub"
         raise UserError(f"{name}: {hint}") from None
@@ -49,14 +49,14 @@ def fetched(name: str) -> str:
 
 
 def _folder(name: str, model: str, revision: str) -> str:
-    """Asks which files the model has, and downloads those that are read; without an answer, uses the cache."""
+    """Asks the hub for the model's files and downloads those that are needed; if it does not answer, uses the cache."""
     from huggingface_hub import HfApi, constants, errors, snapshot_download, try_to_load_from_cache
 
     try:
         listing = HfApi().model_info(model, revision=revision, timeout=_SECONDS)
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError):
         raise
-    except Exception as error:  # no answer: its class differs from version to version
+    except Exception as error:  # no answer; the exception differs between versions
         path = try_to_load_from_cache(model, hugging_face.CONFIG, revision=revision)
         if isinstance(path, str) and hugging_face.is_model(os.path.dirname(path)):
             return os.path.dirname(path)
@@ -77,7 +77,7 @@ def _folder(name: str, model: str, revision: str) -> str:
 
 
 def _files_to_read(names: Collection[str]) -> list[str]:
-    """Patterns of the files of a model that are read here, its weights in one format; empty if it has none."""
+    """Patterns for the files of a model that are read, with weights in one format; empty if it has no weights."""
     weights = [name for name in hugging_face.WEIGHT_FILES if name in names]
     if hugging_face.CONFIG not in names or not weights:
         return []

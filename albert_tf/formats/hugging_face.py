@@ -35,10 +35,10 @@ from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPiec
 WEIGHTS = "model.safetensors"
 VOCABULARIES = (SentencePieceTokenizer.file_name, WordPieceTokenizer.file_name)
 TORCH_WEIGHTS = "pytorch_model.bin"
-INDEX = ".index.json"  # ends the name of the index of weights in several files
-WEIGHT_FILES = (WEIGHTS, WEIGHTS + INDEX, TORCH_WEIGHTS, TORCH_WEIGHTS + INDEX)  # best first
+INDEX = ".index.json"  # suffix of the index if weights are in several files
+WEIGHT_FILES = (WEIGHTS, WEIGHTS + INDEX, TORCH_WEIGHTS, TORCH_WEIGHTS + INDEX)  # preferred first
 
-# Our layer -> the layer of Hugging Face. "kernel" matrices are transposed there.
+# Our layer -> Hugging Face's layer. Their "kernel" matrices are transposed.
 _BLOCK_LAYERS = {
     "attention_1/self/query": "attention.query",
     "attention_1/self/key": "attention.key",
@@ -59,7 +59,7 @@ _LAYERS = {
 
 
 def _variables(layers: Mapping[str, str]) -> dict[str, str]:
-    """Our name -> the name of Hugging Face, for the two variables of each layer."""
+    """Our name -> Hugging Face's name, for the two variables of each layer."""
     return {
         f"{ours}/{variable}": f"{theirs}.{their_variable}"
         for ours, theirs in layers.items()
@@ -84,20 +84,20 @@ _HEAD_NAMES = {
     "cls/squad/output_weights": "qa_outputs.weight",
     "cls/squad/output_bias": "qa_outputs.bias",
 }
-# Starts the names of tensors that the model of transformers does not have.
+# Prefix of tensors that the model of transformers does not have.
 _OWN_PREFIX = "albert_tf."
 _PROJECTION = _LAYERS["bert/encoder/embedding_hidden_mapping_in"]
-# Classes of transformers without the pooler.
+# Classes of transformers that have no pooler.
 _NO_POOLER = ("AlbertForMaskedLM", "AlbertForQuestionAnswering", "AlbertForTokenClassification")
-# Constants that old versions of transformers saved with the parameters.
+# Constants that old versions of transformers saved together with the parameters.
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 _EXACT_GELU = ("gelu", "gelu_python")
-_LONGEST_NAME = 255  # of a file, in the file systems of today
-_FLOAT_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}  # of safetensors
+_LONGEST_NAME = 255  # maximum length of a file name in common file systems
+_FLOAT_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}  # types of safetensors
 
 
 def _their_groups(config: AlbertConfig) -> list[int]:
-    """The group of each layer in the equivalent Hugging Face model: ours, or one per layer where its rule differs."""
+    """The group of each layer in the equivalent Hugging Face model: ours, or one per layer if its rule differs."""
     layers = range(config.num_hidden_layers)
     theirs = [int(layer / (len(layers) / config.num_hidden_groups)) for layer in layers]
     ours = (map(config.attention_group_of_layer, layers), map(config.ffn_group_of_layer, layers))
@@ -105,7 +105,7 @@ def _their_groups(config: AlbertConfig) -> list[int]:
 
 
 def _released_names(config: AlbertConfig) -> dict[str, str]:
-    """Hugging Face name -> released name, for every tensor that their model of this configuration has."""
+    """Hugging Face name -> released name, for every tensor of their model with this configuration."""
     names = {theirs: ours for ours, theirs in (_NAMES | _HEAD_NAMES).items()}
     for layer, group in enumerate(_their_groups(config)):
         groups = (config.attention_group_of_layer(layer), config.ffn_group_of_layer(layer))
@@ -113,13 +113,13 @@ def _released_names(config: AlbertConfig) -> dict[str, str]:
             start = f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}"
             own_group = groups[belongs_to_ffn("/" + ours)]
             name = f"bert/encoder/transformer/group_{own_group}/inner_group_{inner}/{ours}"
-            # The first layer of each of their groups says which of our copies it uses.
+            # The first layer of each of their groups determines which of our copies the group uses.
             names.setdefault(f"{start}.{_BLOCK_NAMES[ours]}", name)
     return names
 
 
 def is_model(folder: str) -> bool:
-    """Whether a folder holds weights under the names of this layout."""
+    """Whether a folder contains weights under this layout's file names."""
     return any(files.exists(os.path.join(folder, name)) for name in WEIGHT_FILES)
 
 
@@ -130,7 +130,7 @@ def read(folder: str) -> Weights:
     arrays of other heads keep their names and are reported as ignored.
 
     Raises:
-      UserError: a file is missing, damaged or of another kind of model; names it.
+      UserError: a file is missing, damaged or belongs to another kind of model; the error names the file.
     """
     path = os.path.join(folder, CONFIG)
     values = files.read_json(path)
@@ -141,7 +141,8 @@ def read(folder: str) -> Weights:
     if not isinstance(own, dict):
         raise UserError(f"{path}: expected an object under albert_tf, got {shortened(own)}")
     sizes = {name: own[name] for name in ("share_parameters", "num_hidden_groups") if name in own}
-    if values.get("hidden_act", "gelu_new") in _EXACT_GELU:  # elsewhere `gelu` is the tanh form
+    # In other configurations, `gelu` is the tanh form.
+    if values.get("hidden_act", "gelu_new") in _EXACT_GELU:
         sizes["hidden_act"] = "gelu_exact"
     config = AlbertConfig.from_dict({**values, **sizes}, source=path)
     architecture = (values.get("architectures") or [""])[0]
@@ -157,7 +158,7 @@ def read(folder: str) -> Weights:
 
 
 def vocabulary_files(tokenizer: Tokenizer | None, config: AlbertConfig) -> dict[str, bytes]:
-    """The files that `vocabulary_of` reads, and those with which the transformers library tokenizes."""
+    """The vocabulary's files for `vocabulary_of`, and the files with which the transformers library tokenizes."""
     length = config.max_position_embeddings
     return tokenizer_files.tokenizer_files(tokenizer, length) if tokenizer else {}
 
@@ -166,7 +167,7 @@ def vocabulary_of(folder: str) -> dict[str, Any]:
     """`vocabulary`, `do_lower_case` and `keep_accents` of a folder's `Weights`.
 
     Raises:
-      UserError: the tokenizer's settings are of another type, or no vocabulary here can follow them.
+      UserError: a setting of the tokenizer has the wrong type, or the vocabularies here do not support it.
     """
     paths = (if_exists(os.path.join(folder, name)) for name in VOCABULARIES)
     vocabulary = next(filter(None, paths), "")
@@ -187,7 +188,7 @@ def vocabulary_of(folder: str) -> dict[str, Any]:
 
 
 def _class_of(architecture: Any, own: Mapping) -> str:
-    """Name of our class for an architecture; the folder's section `albert_tf` decides between several."""
+    """Name of our class for an architecture; if there are several, the folder's section `albert_tf` decides."""
     ours = {name: cls.hf_architecture for name, cls in MODEL_CLASSES.items()}
     name = own.get("model_class")
     if isinstance(name, str) and ours.get(name) == architecture:
@@ -214,9 +215,9 @@ def _read_file(path: str) -> dict[str, np.ndarray]:
         tensors = safetensors.deserialize(files.read_bytes(path))
     except safetensors.SafetensorError as error:
         raise UserError(f"{path}: damaged safetensors file ({first_line(error)})") from None
-    # Not safetensors.numpy, which knows no bfloat16.
+    # Not safetensors.numpy, which does not support bfloat16.
     arrays = {}
-    while tensors:  # each tensor is freed once it is converted
+    while tensors:  # frees each tensor after its conversion
         name, tensor = tensors.pop()
         dtype = tensor["dtype"]
         if dtype != "BF16" and dtype not in _FLOAT_DTYPES:
@@ -226,7 +227,7 @@ def _read_file(path: str) -> dict[str, np.ndarray]:
         values = np.frombuffer(tensor["data"], _FLOAT_DTYPES.get(dtype, np.uint16))
         try:
             values = values.reshape(tensor["shape"])
-        except (ValueError, OverflowError):  # 0 values, or more dimensions than NumPy has
+        except (ValueError, OverflowError):  # no values, or too many dimensions for NumPy
             reason = f"{name} has the shape {shortened(tensor['shape'])}"
             raise UserError(f"{path}: damaged safetensors file ({reason})") from None
         arrays[name] = torch_file.float32_of_bfloat16(values) if dtype == "BF16" else values
@@ -234,7 +235,7 @@ def _read_file(path: str) -> dict[str, np.ndarray]:
 
 
 def _read_shards(index: str) -> dict[str, np.ndarray]:
-    """The tensors of all the files that an index names."""
+    """The tensors in all files that an index names."""
     places = files.read_json(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(file, str) for file in places.values()):
         raise UserError(f"{index}: expected the names of files under weight_map")
@@ -277,7 +278,7 @@ def _drop_copy(tensors: dict[str, np.ndarray], copy: str, name: str, path: str) 
 def _released_arrays(
     tensors: Mapping[str, np.ndarray], config: AlbertConfig, model_class: str, path: str
 ) -> dict[str, np.ndarray]:
-    """Float32 arrays under the released names; a tensor that has none keeps its own."""
+    """Float32 arrays under the released names; a tensor without a released name keeps its own."""
     released = _released_names(config)
     if model_class == AlbertForPreTraining.__name__:
         released = {name: own for name, own in released.items() if own not in _HEAD_NAMES}
@@ -314,12 +315,12 @@ def write(
     """Writes a model's configuration, tensors, tokenizer and description.
 
     Args:
-      model: what to write.
-      folder: created if it does not exist; files of the same names are replaced once the new ones are complete.
-      task: settings of the task that the model was fine-tuned for; empty for none.
-      tokenizer: its vocabulary; None for none.
-      cleaning: `Tokenizer.cleaning` of its text.
-      untrained: released names of variables that have no trained values; they are left out.
+      model: the model to write.
+      folder: created if it does not exist; files of the same names are replaced when the new ones are complete.
+      task: settings of the task for which the model was fine-tuned; empty if it was not.
+      tokenizer: its vocabulary, or None.
+      cleaning: `Tokenizer.cleaning` for its text.
+      untrained: released names of variables without trained values, which are not written.
       card: content of README.md.
 
     Raises:
@@ -331,14 +332,14 @@ def write(
     contents = vocabulary_files(tokenizer, model.config)
     contents = contents or tokenizer_files.files_without_vocabulary(cleaning)
     left_out = {*untrained}
-    if model.hf_architecture in _NO_POOLER:  # ours is not used
+    if model.hf_architecture in _NO_POOLER:  # our pooler is not used
         left_out.update(POOLER)
     tensors = _their_tensors(model, left_out)
     contents[WEIGHTS] = safetensors.numpy.save(tensors, metadata={"format": "pt"})
     config = _their_config(model, task, sorted(left_out))
     config |= zip(("pad_token_id", "bos_token_id", "eos_token_id"), special_ids, strict=True)
     contents[CONFIG] = json.dumps(config, indent=2).encode() + b"\n"
-    about = {model_card.FILE: card.encode()}  # without a checksum, because users edit it
+    about = {model_card.FILE: card.encode()}  # no checksum, because users edit this file
     files.write_files(folder, {**checksums.with_sums(contents), **about})
 
 
@@ -385,11 +386,11 @@ def _their_config(
     dropped = ["share_parameters", "torch_dtype", "problem_type"]
     has_two = len(values.get("id2label") or {}) == 2
     if isinstance(model, AlbertForPreTraining | AlbertForSpan) and not has_two:
-        # transformers would size the sentence-order or span head by the number of labels.
+        # transformers would derive the size of the sentence-order or span head from the number of labels.
         dropped += ["id2label", "label2id"]
     values = {key: value for key, value in values.items() if key not in dropped}
     if isinstance(model, AlbertForSequenceClassification):
-        # Without it, pipelines apply a sigmoid to the output of a regression.
+        # Without problem_type, pipelines apply a sigmoid to the output of a regression.
         values["problem_type"] = MULTI_LABEL
         if not config.is_multi_label:
             is_one = len(config.labels) == 1

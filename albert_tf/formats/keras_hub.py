@@ -32,8 +32,8 @@ _FIELDS = {
     "num_segments": "type_vocab_size",
 }
 
-# A layer, by its name and by its class with a number (both occur in files) -> its parts -> prefix and names, in the
-# order of the file, of their variables in the released checkpoints.
+# A layer, by its name and by its class with a number (both occur in files) -> its parts -> a prefix, and the names of
+# its variables in the released checkpoints, in the order of the file.
 _Layers = Mapping[tuple[str, str], Mapping[str, tuple[str, tuple[str, ...]]]]
 _DENSE, _NORM, _EMBEDDINGS = ("kernel", "bias"), ("gamma", "beta"), "bert/embeddings/"
 _BACKBONE: _Layers = {
@@ -63,24 +63,25 @@ _MASKED_LM_HEAD: _Layers = {
 }
 _CLASSIFIER_HEAD: _Layers = {("logits", "dense"): {"": ("", ("output_weights", "output_bias"))}}
 
-_MOST_EXPANSION = 4  # of a file; compression makes real weights a tenth smaller
+_MOST_EXPANSION = 4  # limit for a compressed file; real weights shrink by only a tenth
 
-# Of the masked-LM head alone (their layers/modeling/masked_lm_head.py); everywhere else it is 1e-12, as here.
+# Of the masked-LM head only (their layers/modeling/masked_lm_head.py); all other LayerNorms have 1e-12, as here.
 _MASKED_LM_EPSILON = 1e-5
 
 
 def recognises(folder: str) -> bool:
-    """Whether a folder holds a preset, of whatever model."""
+    """Whether a folder contains a keras-hub preset of any model."""
     return all(files.exists(os.path.join(folder, name)) for name in (CONFIG, WEIGHTS))
 
 
 def read(folder: str) -> Weights:
     """The model of a preset: its backbone, with the head of an AlbertMaskedLM or AlbertTextClassifier if it has one.
 
-    A preset does not say whether text is lower-cased: its tokenizer never does so, though the released models need it.
+    A preset does not say whether text is lower-cased. Its tokenizer never does it, although the released models need
+    it.
 
     Raises:
-      UserError: a file is missing, damaged or of another kind of model; names it.
+      UserError: a file is missing, damaged or belongs to another kind of model; the error names the file.
     """
     path = os.path.join(folder, CONFIG)
     config = _config(path)
@@ -110,7 +111,7 @@ def _config(path: str) -> AlbertConfig:
     sizes = {ours: values[theirs] for theirs, ours in _FIELDS.items()}
     config = AlbertConfig.from_dict({**sizes, **rates}, source=path)
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
-    # keras-hub divides the layers into equal groups; the original's rule differs in rounding, as with 44 layers.
+    # keras-hub divides the layers into equal groups; the original rounds differently, for example with 44 layers.
     if any(config.group_of_layer(layer) != layer * groups // layers for layer in range(layers)):
         hint = "groups in another way here; use fewer groups"
         raise UserError(f"{path}: {layers} layers are divided into {groups} {hint}")
@@ -142,7 +143,7 @@ def _blocks(config: AlbertConfig) -> _Layers:
 
 
 def _head(folder: str, config: AlbertConfig) -> tuple[str, AlbertConfig, dict[str, np.ndarray]]:
-    """The class of a preset's model, its configuration with what the head adds, and the head's arrays."""
+    """The class of a preset's model, its configuration with the head's settings, and the head's arrays."""
     path, weights_path = os.path.join(folder, TASK), os.path.join(folder, TASK_WEIGHTS)
     if not files.exists(path):
         return "AlbertForPreTraining", config, {}
@@ -160,7 +161,7 @@ def _head(folder: str, config: AlbertConfig) -> tuple[str, AlbertConfig, dict[st
             f"AlbertTextClassifier or AlbertMaskedLM; without {TASK}, the backbone alone is read"
         )
         raise UserError(f"{path}: class_name is {class_name!r}, expected {expected}")
-    # With softmax the preset gives probabilities; predictions here apply a softmax anyway.
+    # With softmax, the preset outputs probabilities; here predictions always apply a softmax.
     activation = values.get("activation", "linear")
     if activation not in ("linear", "softmax"):
         expected = "expected linear or softmax; the classifiers here have no other"
@@ -183,12 +184,12 @@ def _head(folder: str, config: AlbertConfig) -> tuple[str, AlbertConfig, dict[st
 
 
 def _arrays(path: str, layers: _Layers) -> dict[str, np.ndarray]:
-    """Float32 arrays of some layers of a weights file, under the released names."""
+    """Float32 arrays of the given layers in a weights file, under the released names."""
     arrays = {}
     content = files.read_bytes(path)
     try:
         with h5py.File(io.BytesIO(content), "r") as file:
-            # The second name is that of Keras 2.13.
+            # The second name is used by Keras 2.13.
             root = _member(file, "layers" if "layers" in file else "_layer_checkpoint_dependencies")
             datasets, names = {}, _own_names(root)
             for (name, kind), parts in layers.items():
@@ -200,14 +201,14 @@ def _arrays(path: str, layers: _Layers) -> dict[str, np.ndarray]:
                     for number, variable in enumerate(variables):
                         datasets[prefix + variable] = _member(group, str(number))
             arrays = _read_datasets(datasets, _MOST_EXPANSION * len(content))
-    except Exception as error:  # h5py raises what the content of the file leads to
+    except Exception as error:  # h5py may raise any exception, depending on the content
         reason = f"damaged, or not the weights of a keras-hub ALBERT ({first_line(error)})"
         raise UserError(f"{path}: {reason}") from None
     return arrays
 
 
 def _own_names(root: h5py.Group) -> dict[str, Any]:
-    """The names that layers give themselves, by the names of their groups."""
+    """The names that layers have in the file, by the names of their groups."""
     if not isinstance(root, h5py.Group):
         raise ValueError(f"{root.name} is no group")
     layers = [child for child in root if "vars" in _member(root, child)]
@@ -215,7 +216,7 @@ def _own_names(root: h5py.Group) -> dict[str, Any]:
 
 
 def _layer(root: h5py.Group, names: Mapping[str, Any], name: str, kind: str) -> h5py.Group:
-    """A layer by its own name; by its class and number in files without names."""
+    """A layer, found by its own name or, in files without names, by its class and number."""
     if any(names.values()):
         matches = [child for child, own_name in names.items() if own_name == name]
         if len(matches) != 1:
@@ -225,7 +226,7 @@ def _layer(root: h5py.Group, names: Mapping[str, Any], name: str, kind: str) -> 
 
 
 def _member(group: h5py.Group, path: str) -> h5py.Group | h5py.Dataset:
-    """The group or array at a path; links are refused, as they could lead to another file."""
+    """The group or array at a path; links are an error, because they could lead to another file."""
     for name in path.split("/"):
         is_group = isinstance(group, h5py.Group)
         if not is_group or not isinstance(group.get(name, getlink=True), h5py.HardLink):
@@ -235,11 +236,11 @@ def _member(group: h5py.Group, path: str) -> h5py.Group | h5py.Dataset:
 
 
 def _read_datasets(datasets: Mapping[str, Any], most_bytes: int) -> dict[str, np.ndarray]:
-    """Float32 arrays; nothing is read if they are larger than `most_bytes`."""
+    """Float32 arrays; an error before anything is read if they are larger than `most_bytes`."""
     for dataset in datasets.values():
         if not isinstance(dataset, h5py.Dataset):
             raise ValueError(f"{dataset.name} is no array")
-    # HDF5 makes values that are not in the file: of compressed arrays, and of those that were never written.
+    # HDF5 can return values that are not in the file: of compressed arrays, and of arrays that were never written.
     if sum(dataset.nbytes for dataset in datasets.values()) > most_bytes:
         raise ValueError("its arrays are much larger than the file")
     return {name: _array(dataset) for name, dataset in datasets.items()}

@@ -14,8 +14,8 @@ class CardText(NamedTuple):
     """Sentences of a model card.
 
     Attributes:
-      description: noun phrase that follows "ALBERT:".
-      limits: whole sentences about what the model cannot do.
+      description: noun phrase after "ALBERT:".
+      limits: complete sentences about what the model cannot do.
       pipeline_tag: the task's name on model hubs; "" if they have none.
     """
 
@@ -25,18 +25,18 @@ class CardText(NamedTuple):
 
 
 class Card(NamedTuple):
-    """What a model card says besides the sizes of the model.
+    """The content of a model card, besides the sizes of the model.
 
     Attributes:
-      sections: facts, as tables by title: "Data", "Training", "Results", "Task".
-      text: sentences about the model; None takes those of its class.
+      sections: tables of facts, by title: "Data", "Training", "Results", "Task".
+      text: sentences about the model; None uses those of its class.
     """
 
     sections: Mapping[str, Mapping[str, Any]] = {}
     text: CardText | None = None
 
 
-# For every class of model, whatever task it was trained for; a task can give its own (`TaskDefinition.card`).
+# For each class of model, independent of its task; a task can provide its own (`TaskDefinition.card`).
 _TEXTS = {
     "AlbertForPreTraining": CardText(
         "a pretrained encoder with masked-LM and sentence-order heads",
@@ -82,13 +82,13 @@ def model_card(
     sections: Mapping[str, Mapping[str, Any]],
     text: CardText | None = None,
 ) -> str:
-    """The card, in Markdown with the header that model hubs read.
+    """The card in Markdown, with the header for model hubs.
 
     Args:
       model: the model.
-      name: its title.
-      sections: facts about it, as tables by title: "Data", "Training", "Results", "Task".
-      text: sentences about the model; None takes those of its class.
+      name: title of the card.
+      sections: tables of facts about the model, by title: "Data", "Training", "Results", "Task".
+      text: sentences about the model; None uses those of its class.
     """
     kind = type(model).__name__
     if kind == "AlbertForSequenceClassification" and model.config.is_multi_label:
@@ -161,7 +161,7 @@ def _shown(value: Any) -> str:
 
 
 def title_of(folder: str) -> str:
-    """A name for the model in a folder: the folder's, or that of the run whose `model` it is."""
+    """A title for the model in a folder: the name of the folder or, if it is a run's `model`, of the run."""
     path = os.path.normpath(folder) if "://" not in folder else folder.rstrip("/")
     parent, name = os.path.split(path)
     return os.path.basename(parent) if name == "model" and parent else name

@@ -1,8 +1,9 @@
-"""Checkpoints of TF Model Garden's `AlbertEncoder`, alone or inside a pretrainer, with a configuration next to them.
+"""Checkpoints of TF Model Garden's `AlbertEncoder`, alone or in a pretraining model, with a configuration next to them.
 
-They are object-based (`tf.train.Checkpoint`): their keys are paths through the saved objects, which differ from program
-to program. The names of the variables do not differ, and the object graph in the checkpoint contains them; the Garden's
-own converter uses them too (official/nlp/tools/tf2_albert_encoder_checkpoint_converter.py).
+These checkpoints are object-based (`tf.train.Checkpoint`): their keys are paths through the saved objects, which depend
+on the program that saved them. The names of the variables do not depend on it, and the checkpoint's object graph
+contains them; the Garden's own converter also uses them
+(official/nlp/tools/tf2_albert_encoder_checkpoint_converter.py).
 """
 
 import contextlib
@@ -52,7 +53,7 @@ _NAMES = {
     },
 }
 QUERY = "transformer/self_attention/query/kernel"
-_OPTIONAL = ("embedding_projection/", "cls/")  # missing with E = D, or without a head
+_OPTIONAL = ("embedding_projection/", "cls/")  # missing if E = D, or if there is no head
 
 # Their field (official/nlp/configs/encoders.py, AlbertEncoderConfig) -> ours.
 _FIELDS = {
@@ -64,11 +65,11 @@ _FIELDS = {
 }
 
 
-_LONGEST_PARAMETERS = 1 << 20  # bytes; PyYAML takes 10 seconds for as much
+_LONGEST_PARAMETERS = 1 << 20  # bytes; PyYAML takes about 10 seconds for this size
 
 
 def recognises(prefix: str) -> bool:
-    """Whether there is an object-based checkpoint of this prefix; a damaged one is not."""
+    """Whether a prefix is that of an object-based checkpoint; false if the checkpoint is damaged."""
     try:
         with checkpoint_files.opened(prefix, "TF2") as reader:
             return reader.has_tensor(OBJECT_GRAPH)
@@ -85,10 +86,11 @@ def read(prefix: str) -> Weights:
         SentencePiece model.
 
     Returns:
-      The encoder, and the masked-LM head if it was saved; heads for other tasks keep their keys.
+      The encoder, and the masked-LM head if it was saved; arrays of other heads keep their keys.
 
     Raises:
-      UserError: the configuration is missing, wrong or does not fit; the checkpoint is damaged or of something else.
+      UserError: the configuration is missing, wrong or does not fit; or the checkpoint is damaged or contains something
+        else.
     """
     variables = read_variables(prefix)
     arrays = released_arrays(variables, prefix)
@@ -106,7 +108,7 @@ def read_variables(prefix: str) -> dict[str, np.ndarray]:
     """The float variables of an object-based checkpoint, without those of optimizers.
 
     Returns:
-      Float32 arrays by name of the variable, or by its key in the checkpoint where several have that name.
+      Float32 arrays by the names of the variables; if several variables have the same name, by their keys.
 
     Raises:
       UserError: the checkpoint is damaged.
@@ -130,7 +132,7 @@ def read_variables(prefix: str) -> dict[str, np.ndarray]:
 
 
 def read_dictionary(prefix: str, attribute: str) -> dict[str, np.ndarray]:
-    """The float variables in a dictionary that the saved object has as an attribute.
+    """The float variables in a dictionary that is an attribute of the saved object.
 
     Returns:
       Float32 arrays by their keys in the dictionary.
@@ -151,14 +153,14 @@ def read_dictionary(prefix: str, attribute: str) -> dict[str, np.ndarray]:
 
 @contextlib.contextmanager
 def _opened(prefix: str) -> Iterator[tuple[Any, trackable_object_graph_pb2.TrackableObjectGraph]]:
-    """A checkpoint's reader and the graph of the objects in it; errors become `UserError`."""
+    """A checkpoint's reader and the graph of its objects; errors in the block become `UserError`s."""
     with checkpoint_files.opened(prefix, "TF2") as reader:
         content = reader.get_tensor(OBJECT_GRAPH)
         yield reader, trackable_object_graph_pb2.TrackableObjectGraph.FromString(content)
 
 
 def _arrays(reader: Any, keys: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """Float32 arrays of those variables that hold floats, by the names that are given to their keys."""
+    """Float32 arrays of the variables that contain floats; `keys` maps their keys to the names to use."""
     types = reader.get_variable_to_dtype_map()
     return {
         name: reader.get_tensor(key).astype(np.float32)
@@ -168,14 +170,14 @@ def _arrays(reader: Any, keys: Mapping[str, str]) -> dict[str, np.ndarray]:
 
 
 def released_arrays(variables: Mapping[str, np.ndarray], source: str) -> dict[str, np.ndarray]:
-    """An encoder's variables under the released names, its attention in matrices.
+    """An encoder's variables under the released names, with the attention kernels as matrices.
 
     Args:
-      variables: by their own name, with or without a scope before it.
+      variables: arrays by the variables' own names, with or without a scope before them.
       source: the file, for the message.
 
     Returns:
-      Float32 arrays; a variable that has no released name keeps its own.
+      Float32 arrays; a variable without a released name keeps its own.
 
     Raises:
       UserError: a variable of the encoder is missing, or there are several encoders.
@@ -183,7 +185,7 @@ def released_arrays(variables: Mapping[str, np.ndarray], source: str) -> dict[st
     arrays = {}
     for name, array in variables.items():
         known = without_scope(name)
-        # Unknown variables belong to other heads; the prefix "bert/" is of the encoder.
+        # Unknown variables belong to other heads; the prefix "bert/" belongs to the encoder.
         released = _NAMES.get(known, known.removeprefix("bert/"))
         if released in arrays:
             reason = f"holds more than one variable {known}: which model is meant?"
@@ -198,13 +200,13 @@ def released_arrays(variables: Mapping[str, np.ndarray], source: str) -> dict[st
 
 
 def num_heads_of(variables: Mapping[str, np.ndarray]) -> int:
-    """The number of attention heads, N, that the query's kernel [D, N, H] shows; 0 if it does not."""
+    """The number of attention heads, N, in the shape of the query's kernel [D, N, H]; 0 if the shape is another one."""
     kernels = (array for name, array in variables.items() if without_scope(name) == QUERY)
     return next((kernel.shape[1] for kernel in kernels if kernel.ndim == 3), 0)
 
 
 def without_scope(name: str) -> str:
-    """The Garden's name of a variable inside another model, as "bert/cls/predictions/..."; other names as they are."""
+    """The Garden's name of a variable, without the scope of another model as in "bert/cls/predictions/..."."""
     parts = name.split("/")
     endings = ("/".join(parts[start:]) for start in range(len(parts)))
     return next((ending for ending in endings if ending in _NAMES), name)
@@ -237,10 +239,10 @@ def _encoder_sections(path: str) -> Iterator[Mapping[str, Any]]:
             return
         is_json = kind == "json"
         value = files.parse_json(content, path) if is_json else yaml.load(content, _Loader)
-    except Exception:  # a file of another program; PyYAML raises what its content leads to
+    except Exception:  # PyYAML may raise any exception for another program's file
         return
     levels = [value]
-    visited = set()  # a YAML file may refer to a level in many places
+    visited = set()  # a YAML file may contain the same level in many places
     while levels:
         level = levels.pop()
         if isinstance(level, Mapping) and id(level) not in visited:
@@ -251,10 +253,10 @@ def _encoder_sections(path: str) -> Iterator[Mapping[str, Any]]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Without merge keys (<<): they copy a level into another, so that a short file can grow without end."""
+    """A YAML loader without merge keys (<<): they copy levels, so that a short file could expand without limit."""
 
     def flatten_mapping(self, node):
-        """Refuses merge keys, instead of the levels that they name."""
+        """Raises an error for merge keys, instead of inserting the levels that they name."""
         if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
             raise yaml.constructor.ConstructorError(problem="has merge keys")
 

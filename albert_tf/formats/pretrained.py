@@ -1,7 +1,7 @@
-"""Reads models in every format, assigns their values strictly, writes Hugging Face and TF1 folders.
+"""Reads models in every format, assigns their values with strict checks, and writes Hugging Face and TF1 folders.
 
-Each module of `formats` reads one format into `Weights`: a configuration and arrays under the released variable names.
-All models are filled from `Weights`; an encoder variable without a value is an error.
+Each module of `formats` reads one format into `Weights`: a configuration, and arrays under the released variable names.
+All models are filled from `Weights`; it is an error if an encoder variable has no value.
 """
 
 import dataclasses
@@ -40,27 +40,27 @@ from albert_tf.text.tokenizer import Tokenizer
 
 
 def load_pretrained(path: files.AnyPath, *, dtype=None) -> AlbertModel:
-    """The model of a path: an `AlbertForPreTraining`, or the class that was fine-tuned.
+    """The model at a path: an `AlbertForPreTraining`, or the class that was fine-tuned.
 
     Args:
       path: a run's folder; a model's folder in the Hugging Face layout, or its name on the hub
         (`hf:albert/albert-base-v2`); the folder of a released TF1 archive; a keras-hub preset, a TF-Hub module, or an
         export of `albert_tf.export`; or the prefix of a checkpoint (TF1, TF Model Garden, or a run's).
-      dtype: tf_keras dtype policy of the model, such as "mixed_bfloat16"; None takes the global one.
+      dtype: tf_keras dtype policy of the model, such as "mixed_bfloat16"; None uses the global policy.
 
     Raises:
-      UserError: the path does not exist or holds no known format; a file is damaged, or was changed after it was
-        written here; or a variable of the encoder is missing or has another shape.
+      UserError: the path does not exist or contains no known format; a file is damaged, or was changed after this
+        project wrote it; or a variable of the encoder is missing or has another shape.
     """
     model, _ = build_model(read_weights(path), dtype=dtype)
     return model
 
 
 def build_model(weights: Weights, *, dtype=None) -> tuple[AlbertModel, LoadReport]:
-    """The model of weights from disk, and which variables got a value.
+    """The model with the given weights, and a report of the variables that got a value.
 
     Raises:
-      UserError: a variable of the encoder or of a fine-tuned head is missing, or one is mis-shaped.
+      UserError: a variable of the encoder or of a fine-tuned head is missing, or has the wrong shape.
     """
     report = match(shapes_of(weights.config, weights.model_class), weights)
     missing = [name for name in report.initialised if name not in POOLER]
@@ -81,7 +81,8 @@ def read_weights(path: files.AnyPath) -> Weights:
       UserError: see `load_pretrained`.
     """
     try:
-        with np.errstate(over="ignore", invalid="ignore"):  # `check` finds what is not finite
+        # `check` finds values that are not finite.
+        with np.errstate(over="ignore", invalid="ignore"):
             weights = _read(str(path).rstrip("/"))
     except OSError as error:  # a folder that cannot be listed, for example
         raise UserError(f"{path}: cannot be read ({first_line(error)})") from None
@@ -90,7 +91,7 @@ def read_weights(path: files.AnyPath) -> Weights:
 
 
 def _read(path: str) -> Weights:
-    """See `read_weights`; arrays are as they are in the files."""
+    """See `read_weights`; the arrays are not checked or converted."""
     if path.startswith(files.HUB_PREFIX):
         return hugging_face.read(hub_names.fetched(path))
     if path.startswith(files.ADDRESSES):
@@ -131,15 +132,16 @@ def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> Lo
     """Assigns values from disk to variables.
 
     Args:
-      variables: by released name.
+      variables: variables by released name.
       weights: the values.
 
     Returns:
-      Which variables were loaded, which keep their initial values (of heads alone), which arrays were ignored.
+      Which variables were loaded, which keep their initial values (only heads' variables), and which arrays were
+      ignored.
 
     Raises:
-      UserError: an encoder variable was not found, one is not the model's, or a variable has another shape; no
-        variable is changed then.
+      UserError: an encoder variable has no value, the checkpoint has an encoder variable that the model does not have,
+        or a shape differs; no variable is changed then.
     """
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
     report = match(shapes, weights)
@@ -151,12 +153,12 @@ def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> Lo
 def stretched(weights: Weights, config: AlbertConfig) -> Weights:
     """The weights of a shallower model, copied to the groups of a deeper one.
 
-    A fully shared model only needs the new number of layers; otherwise a group gets the values of the source's group at
-    the same relative depth (paper, footnote 5; original `init_from_group0`).
+    A model that shares all parameters only gets the new number of layers. Otherwise, a group gets the values of the
+    source's group at the same relative depth (paper, footnote 5; original `init_from_group0`).
 
     Args:
-      weights: the shallower model.
-      config: the deeper model's sizes.
+      weights: weights of the shallower model.
+      config: sizes of the deeper model.
 
     Raises:
       UserError: the models differ in more than their depth, or the source is not shallower.
@@ -182,10 +184,10 @@ def stretched(weights: Weights, config: AlbertConfig) -> Weights:
 
 
 def check_same_sizes(weights: Weights, config: AlbertConfig, ignored: tuple[str, ...] = ()) -> None:
-    """Checks that a checkpoint's configuration equals another one, except for dropout rates.
+    """Checks that a checkpoint's configuration equals another one, apart from dropout rates.
 
     Raises:
-      UserError: a field differs; names it. Shapes alone would not show a wrong number of heads.
+      UserError: a field differs; the error names it. Shapes alone would not reveal a wrong number of heads.
     """
     free = {"foreign", "initializer_range", *ignored}
     for name in config.names():
@@ -214,17 +216,17 @@ def save_pretrained(
     """Writes a model as a folder that `load_pretrained` reads.
 
     Args:
-      model: what to write.
-      folder: created if it does not exist; files of the same names are replaced once the new ones are complete.
-      format: "hf", the Hugging Face layout (config.json, model.safetensors), or "tf1", the released one
+      model: the model to write.
+      folder: created if it does not exist; files of the same names are replaced when the new ones are complete.
+      format: "hf" for the Hugging Face layout (config.json, model.safetensors), or "tf1" for the released one
         (albert_config.json, model.ckpt-best.*).
-      spm_model_file: SentencePiece model or WordPiece vocabulary to copy into the folder, or its tokenizer; "" for
-        none.
-      task: settings of the task that the model was fine-tuned for, such as `max_seq_length`.
-      untrained: released names of variables that have no trained values (`LoadReport.initialised`); they are left out.
-      card: what the folder's README.md says besides the sizes.
-      cleaning: `do_lower_case` (default True) and `keep_accents` (default False) of the model's text, also where its
-        vocabulary is not given; a tokenizer says so itself.
+      spm_model_file: SentencePiece model or WordPiece vocabulary to copy into the folder, or its tokenizer; "" if there
+        is none.
+      task: settings of the task for which the model was fine-tuned, such as `max_seq_length`.
+      untrained: released names of variables without trained values (`LoadReport.initialised`); they are not written.
+      card: content of the folder's README.md besides the sizes.
+      cleaning: `do_lower_case` (default True) and `keep_accents` (default False) of the model's text; a tokenizer has
+        its own values for these.
 
     Raises:
       UserError: the format is unknown, the vocabulary cannot be read, or the folder cannot be written.

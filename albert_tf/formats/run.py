@@ -1,4 +1,4 @@
-"""Folders of runs, as the runners write them."""
+"""Reads the models of runs from the runs' folders."""
 
 import os
 from collections import Counter
@@ -14,14 +14,14 @@ from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining
 
 
 def read(folder: str, checkpoint: str = "") -> Weights:
-    """The model of a run: of its newest checkpoint, or the model folder of a finished fine-tuning run (its best).
+    """The model of a run: of its newest checkpoint or, after a finished fine-tuning, of its model folder (the best).
 
     Args:
-      folder: the run's.
-      checkpoint: prefix of one of its checkpoints to read instead.
+      folder: the run's folder.
+      checkpoint: prefix of one of its checkpoints, to be read instead.
 
     Raises:
-      UserError: the folder holds no run's settings, has no checkpoint yet, or a damaged one.
+      UserError: the folder has no run's settings, has no checkpoint yet, or has a damaged one.
     """
     path = os.path.join(folder, "config.json")
     settings = checksums.read_json(path)
@@ -44,12 +44,13 @@ def read(folder: str, checkpoint: str = "") -> Weights:
     checkpoint = checkpoint or saved[-1]
     with checkpoint_files.opened(checkpoint, "TF2") as reader:
         run_files.checkpoint_record(checkpoint, settings.get(run_files.RUN_ID))
-        # Before there is a model of these sizes: other shapes, or as many of one shape, belong to another model.
+        # Checked before a model of these sizes is made: other shapes, or other numbers of a shape, belong to another
+        # model.
         saved_shapes = Counter(map(tuple, reader.get_variable_to_shape_map().values()))
         if Counter(shapes.values()) - saved_shapes:
             raise ValueError("it holds a model of other sizes")
         model = MODEL_CLASSES[model_class](config, dtype="float32")
-        # Otherwise TensorFlow warns of what is missing, after the error.
+        # Without expect_partial, TensorFlow would also warn about missing values, after the error.
         restored = tf.train.Checkpoint(model=model).read(checkpoint).expect_partial()
         restored.assert_existing_objects_matched()
     arrays = {name: variable.numpy() for name, variable in model.named_variables().items()}

@@ -1,4 +1,4 @@
-"""TF1 checkpoints, as the original released them: `albert_config.json`, `model.ckpt-best.*`, vocabulary."""
+"""TF1 checkpoints in the original's layout: `albert_config.json`, `model.ckpt-best.*`, vocabulary."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from albert_tf.model.heads import AlbertModel
 from albert_tf.text.tokenizer import Tokenizer
 
 CHECKPOINT = "model.ckpt-best"
-_VOCABULARY_NAMES = {"spiece.model": "30k-clean.model"}  # as the original calls them
+_VOCABULARY_NAMES = {"spiece.model": "30k-clean.model"}  # our name -> the original's
 
 
 def read(prefix: str) -> Weights:
@@ -46,7 +46,7 @@ def read(prefix: str) -> Weights:
 
 
 def read_arrays(prefix: str) -> dict[str, np.ndarray]:
-    """The float variables of a checkpoint by name, without those of the optimizer; float32.
+    """The float variables of a checkpoint by name, as float32, without those of the optimizer.
 
     Raises:
       UserError: the checkpoint is damaged.
@@ -71,15 +71,15 @@ def write(
     """Writes a model's variables under the original's names, its configuration and vocabulary.
 
     Args:
-      model: what to write.
-      folder: created if it does not exist; files of the same names are replaced once the new ones are complete.
-      task: settings of the task that the model was fine-tuned for; empty for none.
-      tokenizer: its vocabulary; None for none.
-      cleaning: `Tokenizer.cleaning` of its text.
-      untrained: released names of variables that have no trained values; they are left out.
+      model: the model to write.
+      folder: created if it does not exist; files of the same names are replaced when the new ones are complete.
+      task: settings of the task for which the model was fine-tuned; empty if it was not.
+      tokenizer: its vocabulary, or None.
+      cleaning: `Tokenizer.cleaning` for its text.
+      untrained: released names of variables without trained values, which are not written.
 
     Raises:
-      UserError: the original has no such activation.
+      UserError: the original does not have the model's activation.
       OSError, tf.errors.OpError: a file cannot be written.
     """
     if model.config.hidden_act == "gelu_exact":

@@ -1,8 +1,8 @@
 """TF-Hub modules: the TF1 format (google/albert_base), TF2 SavedModels (tensorflow/albert_en_base), our own exports.
 
-A module is never executed: its graph is parsed as a protocol buffer, its variables are read as a checkpoint. The sizes
-of a module without a configuration are inferred from the shapes of its variables and, for the number of layers and
-heads, the activation and epsilon, from its graph.
+A module is never executed: its graph is parsed as a protocol buffer, and its variables are read as a checkpoint. If a
+module has no configuration, its sizes are inferred from the shapes of its variables; the number of layers and of heads,
+the activation and epsilon are inferred from its graph.
 """
 
 import itertools
@@ -33,9 +33,9 @@ _EXACT_FORM = {"Erf", "Erfc"}  # operations of the exact gelu
 # Operations of activations that this project does not have.
 _OTHER_OPS = {"Elu", "Selu", "Sigmoid", "Softplus", "Softsign", "Relu6", "LeakyRelu"}
 _Nodes = Iterable[node_def_pb2.NodeDef]
-_MOST_NODES = 100_000  # in a call of a model: the functions of a crafted graph may call each other without end
+_MOST_NODES = 100_000  # run by a call of a model: functions of a malicious graph may call each other endlessly
 
-# Field -> the variable, and its axis, that have this size.
+# Field -> the variable, and the axis of it, that have this size.
 _BLOCK = "bert/encoder/transformer/group_0/inner_group_0/"
 _SIZES = {
     "vocab_size": ("bert/embeddings/word_embeddings", 0),
@@ -49,7 +49,7 @@ _NOT_IN_SHAPES = ("num_hidden_layers", "num_attention_heads", "hidden_act", "lay
 
 
 def recognises(folder: str) -> bool:
-    """Whether a folder holds a SavedModel, of whatever model."""
+    """Whether a folder contains a SavedModel of any model."""
     return files.exists(os.path.join(folder, GRAPH))
 
 
@@ -57,11 +57,11 @@ def read(folder: str) -> Weights:
     """The model of a module.
 
     Args:
-      folder: the unpacked module. An `albert_config.json` in it or among its assets must agree with the variables and
-        the graph; without one, the sizes are inferred from these, and dropout rates are 0.
+      folder: the unpacked module. If there is an `albert_config.json` in it or among its assets, it must agree with the
+        variables and the graph; otherwise the sizes are inferred from these, and dropout rates are 0.
 
     Raises:
-      UserError: the module is damaged or holds another model; a size cannot be inferred.
+      UserError: the module is damaged or contains another model; or a size cannot be inferred.
     """
     meta_graph = _meta_graph(os.path.join(folder, GRAPH))
     prefix = os.path.join(folder, VARIABLES)
@@ -74,7 +74,8 @@ def read(folder: str) -> Weights:
         arrays = model_garden.released_arrays(variables, folder)
         seen = _seen_in_shapes(arrays, folder)
         seen |= _seen_in_functions(meta_graph, model_garden.num_heads_of(variables), folder)
-        # No variable says so; the Garden's modules with a SentencePiece model do (tools/export_tfhub_lib.py).
+        # No variable contains this; the Garden's modules with a SentencePiece model lower-case
+        # (tools/export_tfhub_lib.py).
         do_lower_case = True
     else:
         variables = tf1.read_arrays(prefix)
@@ -88,7 +89,7 @@ def read(folder: str) -> Weights:
 
 
 def _meta_graph(path: str) -> meta_graph_pb2.MetaGraphDef:
-    """The graph of a module; the TF1 format has two, of which the one for inference is returned."""
+    """The graph of a module; the TF1 format has two, and the one for inference is returned."""
     try:
         saved_model = saved_model_pb2.SavedModel.FromString(files.read_bytes(path))
     except DecodeError as error:
@@ -100,7 +101,7 @@ def _meta_graph(path: str) -> meta_graph_pb2.MetaGraphDef:
 
 
 def _read_own(folder: str, prefix: str, meta_graph: meta_graph_pb2.MetaGraphDef) -> Weights:
-    """The model of an export of ours: the variables under their released names, the settings as assets."""
+    """The model of our own export: variables under their released names, and settings as assets."""
     assets = os.path.join(folder, ASSETS)
     about = files.read_json(os.path.join(assets, EXPORT))
     path = os.path.join(assets, tf1.CONFIG)
@@ -121,7 +122,7 @@ def _read_own(folder: str, prefix: str, meta_graph: meta_graph_pb2.MetaGraphDef)
 def _parts_without_values(
     meta_graph: meta_graph_pb2.MetaGraphDef, model_class: str
 ) -> tuple[str, ...]:
-    """Prefixes of variables that only hold initial values: no signature of the export uses them."""
+    """Prefixes of variables that have only initial values: no signature of the export uses them."""
     signatures = meta_graph.signature_def
     heads = {"cls/predictions/": "mlm", "cls/seq_relationship/": "sop"}
     is_pretraining = model_class == AlbertForPreTraining.__name__
@@ -132,8 +133,8 @@ def _parts_without_values(
 
 
 def _do_lower_case(meta_graph: meta_graph_pb2.MetaGraphDef) -> bool | None:
-    """What the signature `tokenization_info` of the TF1 format says; None if there is none."""
-    # A signature that does not exist counts as one without outputs.
+    """The value in the signature `tokenization_info` of the TF1 format; None if there is none."""
+    # A signature that does not exist is treated as one without outputs.
     outputs = meta_graph.signature_def["tokenization_info"].outputs
     if "do_lower_case" not in outputs:
         return None
@@ -146,7 +147,7 @@ def _do_lower_case(meta_graph: meta_graph_pb2.MetaGraphDef) -> bool | None:
 
 
 def _config(folder: str, seen: Mapping[str, Any]) -> AlbertConfig:
-    """The configuration that came with a module, which must agree with what is seen; without one, what is seen."""
+    """The configuration of a module, which must agree with the inferred values; without one, the inferred values."""
     for path in (os.path.join(folder, tf1.CONFIG), os.path.join(folder, ASSETS, tf1.CONFIG)):
         if files.exists(path):
             config = AlbertConfig.from_dict(files.read_json(path), source=path)
@@ -161,7 +162,7 @@ def _config(folder: str, seen: Mapping[str, Any]) -> AlbertConfig:
 
 
 def _seen_in_shapes(arrays: Mapping[str, np.ndarray], source: str) -> dict[str, int]:
-    """The sizes that the shapes and names of the variables show."""
+    """The sizes inferred from the shapes and names of the variables."""
     seen = {}
     for field, (name, axis) in _SIZES.items():
         if name not in arrays or arrays[name].ndim != 2:
@@ -176,10 +177,10 @@ def _seen_in_shapes(arrays: Mapping[str, np.ndarray], source: str) -> dict[str, 
 
 
 def _seen_in_graph(nodes: _Nodes, hidden_size: int, source: str) -> dict[str, Any]:
-    """Sizes in the graph of the original, whose nodes are named after the scopes in its modeling.py."""
+    """Sizes inferred from the graph of the original, whose nodes are named after the scopes in its modeling.py."""
     layers = {re.search(r"/transformer/.*/layer_(\d+)/", node.name) for node in nodes}
     num_layers = len({match[1] for match in layers if match})
-    # The query's kernel, a matrix [D, D], is given the shape [D, N, H].
+    # The query's kernel, a matrix [D, D], is reshaped to [D, N, H].
     num_heads = {
         int(value[1])
         for name, value in _constants(nodes)
@@ -194,14 +195,14 @@ def _seen_in_graph(nodes: _Nodes, hidden_size: int, source: str) -> dict[str, An
 def _seen_in_functions(
     meta_graph: meta_graph_pb2.MetaGraphDef, num_heads: int, source: str
 ) -> dict[str, Any]:
-    """Sizes in the graph of a call of the Garden's encoder."""
+    """Sizes inferred from the graph of a call of the Garden's encoder."""
     nodes, num_layers = [], 0
     for node, variable in _executed(meta_graph, source):
         nodes.append(node)
         # Each layer reads each of the shared variables once.
         is_query = model_garden.without_scope(variable) == model_garden.QUERY
         num_layers += is_query and node.op == "ReadVariableOp"
-    # The pooler has a tanh in any case.
+    # The pooler always has a tanh.
     pooler = next((node for node in nodes if node.op == "Tanh"), None)
     seen = _seen_epsilon(nodes, source)
     seen |= _seen_activation([node for node in nodes if node is not pooler], source)
@@ -209,7 +210,7 @@ def _seen_in_functions(
 
 
 def _known(num_layers: int, num_heads: int) -> dict[str, int]:
-    """Numbers of layers and heads, where they are not 0."""
+    """The numbers of layers and heads that are not 0."""
     numbers = {"num_hidden_layers": num_layers, "num_attention_heads": num_heads}
     return {field: number for field, number in numbers.items() if number}
 
@@ -217,7 +218,7 @@ def _known(num_layers: int, num_heads: int) -> dict[str, int]:
 def _executed(
     meta_graph: meta_graph_pb2.MetaGraphDef, source: str
 ) -> Iterator[tuple[node_def_pb2.NodeDef, str]]:
-    """The nodes that a call of the default signature runs, each with the variable of its first input, if any."""
+    """The nodes that a call of the default signature runs; for each the variable of its first input, if it has one."""
     nodes = {node.name: node for node in meta_graph.graph_def.node}
     functions = {f.signature.name: f for f in meta_graph.graph_def.library.function}
     variables = {
@@ -248,7 +249,7 @@ def _executed(
 
 
 def _seen_activation(nodes: _Nodes, source: str) -> dict[str, str]:
-    """The activation that nodes compute; empty if there are no nodes."""
+    """The activation that the nodes compute; empty if there are no nodes."""
     counts = Counter(node.op for node in nodes)
     if unknown := sorted(_OTHER_OPS & counts.keys()):
         ours = "both forms of gelu, relu, tanh and linear"
@@ -272,13 +273,13 @@ def _seen_epsilon(nodes: _Nodes, source: str) -> dict[str, float]:
     if len(values) > 1:
         epsilons = f"the epsilons {sorted(values)}, those here have one"
         raise UserError(f"{source}: its LayerNorms have {epsilons}")
-    # As a decimal number: 1e-12, not the float32 nearest to it.
+    # Converted to decimal numbers: 1e-12, not the nearest float32.
     decimals = [float(np.format_float_scientific(np.float32(value))) for value in values]
     return {"layer_norm_eps": decimals[0]} if decimals else {}
 
 
 def _constants(nodes: _Nodes) -> Iterator[tuple[str, np.ndarray]]:
-    """The constants of up to three numbers, by name of their node."""
+    """The constants with up to three numbers, by the names of their nodes."""
     for node in nodes:
         if node.op != "Const":
             continue

@@ -1,10 +1,10 @@
-"""Files with which the transformers library tokenizes as the original does: `tokenizer.json`, `tokenizer_config.json`.
+"""Writes `tokenizer.json` and `tokenizer_config.json`, with which transformers tokenizes as the original does.
 
 The library's own conversion of `spiece.model` differs from the original: it turns two backquotes or apostrophes into a
-double quote, drops vowel signs of Indic scripts with the accents, and (version 5) keeps tokens such as "▁1999,". Its
-`BertTokenizer` drops private characters, knows no final sigma, and takes words of more than 100 characters for unknown.
-So the steps are written here: cleaning as in `tokenizer.clean_text`, SentencePiece's own normalization, its tokens and
-their scores; or the steps of `wordpiece.split_words`.
+double quote, drops vowel signs of Indic scripts together with accents, and (version 5) keeps tokens such as "▁1999,".
+Its `BertTokenizer` drops private characters, does not handle the final sigma, and treats words of more than 100
+characters as unknown. Therefore the steps are written here: cleaning as in `tokenizer.clean_text`, SentencePiece's own
+normalization, its tokens and their scores; or the steps of `wordpiece.split_words`.
 """
 
 import base64
@@ -24,7 +24,7 @@ from albert_tf.text.tokenizer import Tokenizer, WordPieceTokenizer
 
 TOKENIZER, SETTINGS = "tokenizer.json", TOKENIZER_SETTINGS
 
-# Sigma after a letter that has a case, and before none, as `str.lower` finds it.
+# Sigma after a letter and not before a letter; `str.lower` uses this rule, too.
 _FINAL_SIGMA = r"(?<=\p{L})Σ(?!\p{L})"
 _BYTES = {"type": "ByteFallback"}
 _NEVER = -100.0  # added to the score of a token that must not be chosen
@@ -33,15 +33,15 @@ _SPECIAL |= {"sep_token": "sep_id", "mask_token": "mask_id"}
 
 
 def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
-    """A vocabulary and the files that go beside it.
+    """A vocabulary and the tokenizer files that belong to it.
 
     Args:
       tokenizer: the vocabulary.
-      max_length: longest sequence that the model takes, in tokens.
+      max_length: maximum length of a sequence of the model, in tokens.
 
     Returns:
-      Content by name; without `tokenizer.json` for a SentencePiece model that is no unigram model (the library then
-      makes its own).
+      Contents by name. There is no `tokenizer.json` for a SentencePiece model that is not a unigram model; the library
+      then makes its own.
     """
     contents = {tokenizer.file_name: tokenizer.content}
     if isinstance(tokenizer, WordPieceTokenizer):
@@ -72,7 +72,7 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
 
 
 def files_without_vocabulary(cleaning: Mapping[str, bool]) -> dict[str, bytes]:
-    """The settings for a vocabulary of either kind that is put there later; no file where they are the usual ones.
+    """The settings for a vocabulary of either kind that is added later; no file if all settings are the usual ones.
 
     Args:
       cleaning: `Tokenizer.cleaning`.
@@ -109,7 +109,7 @@ def _tokenizer_json(parts: dict[str, Any], special_ids: dict[str, int]) -> bytes
 
 
 def _unigram_parts(model: ModelProto, tokenizer: Tokenizer) -> dict[str, Any]:
-    """The parts of `tokenizer.json` for a SentencePiece model; empty if it is no unigram model."""
+    """The parts of `tokenizer.json` for a SentencePiece model; empty if it is not a unigram model."""
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     if trainer.model_type != TrainerSpec.UNIGRAM:
         return {}
@@ -166,20 +166,20 @@ def _remove(belongs: Callable[[str], bool]) -> dict[str, Any]:
 
 
 def _added_token(token: str) -> dict[str, Any]:
-    # The space before a masked word is a part of the word.
+    # The space before a masked word is part of the word.
     settings = {"single_word": False, "lstrip": token == "[MASK]", "rstrip": False}
     return {"content": token, **settings, "normalized": False, "special": True}
 
 
 def _cleaning(normalizer: NormalizerSpec, tokenizer: Tokenizer) -> list[dict[str, Any]]:
-    """The steps of `tokenizer.clean_text`, then those inside SentencePiece."""
+    """The steps of `tokenizer.clean_text`, followed by those inside SentencePiece."""
     steps = [_replace(f"[{_character_class(str.isspace)}]+", " ")]
     if not tokenizer.keep_accents:
         steps += [{"type": "NFKD"}, _remove(_is_combining)]
     if tokenizer.do_lower_case:
         steps += _lower_case()
     if normalizer.precompiled_charsmap:
-        # The library applies the table to single characters and short groups, so that it composes no Korean syllables.
+        # The library applies the table to single characters and short groups, so it does not compose Korean syllables.
         steps += [{"type": "NFC"}] if "nfkc" in normalizer.name else []
         table = base64.b64encode(normalizer.precompiled_charsmap).decode()
         steps.append({"type": "Precompiled", "precompiled_charsmap": table})
@@ -190,7 +190,7 @@ def _cleaning(normalizer: NormalizerSpec, tokenizer: Tokenizer) -> list[dict[str
 
 
 def _lower_case() -> list[dict[str, Any]]:
-    """The library's lower case does not know the sigma at the end of a word."""
+    """Steps for lower case that handle the sigma at the end of a word, which the library's own step does not."""
     return [_replace(_FINAL_SIGMA, "ς"), {"type": "Lowercase"}]
 
 
@@ -200,7 +200,7 @@ def _replace(pattern: str, content: str) -> dict[str, Any]:
 
 @functools.cache
 def _character_class(belongs: Callable[[str], bool]) -> str:
-    """The inside of a [...] of a regular expression with every character that `belongs`."""
+    """The inside of a regular expression's [...] with every character for which `belongs` is true."""
     text = ""
     for is_run, characters in itertools.groupby(map(chr, range(sys.maxunicode + 1)), belongs):
         if is_run:
@@ -218,14 +218,15 @@ def _is_word(char: str) -> bool:
 
 
 def _escaped(char: str) -> str:
-    """A character inside [...]: of ASCII by its number, which needs no escape; surrogates are no characters."""
+    """A character as it is written inside [...]: an ASCII character by its number, so that it needs no escape."""
     return f"\\x{ord(char):02x}" if char.isascii() else char
 
 
 def _scores(model: ModelProto) -> list[tuple[str, float]]:
-    """Tokens and scores; a token that ends in a digit and a comma is never chosen, which gives "▁1999" ",".
+    """Tokens and scores. Tokens that end in a digit and a comma are never chosen: "▁1999," becomes "▁1999" ",".
 
-    A byte is not chosen for its name, the text "<0xE4>", if the model knows the characters of this text.
+    A byte token is not chosen for text that looks like its name, "<0xE4>", if the model has the characters of this
+    text.
     """
     kinds = ModelProto.SentencePiece
     best = max(piece.score for piece in model.pieces if piece.type == kinds.NORMAL)

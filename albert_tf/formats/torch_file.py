@@ -1,10 +1,11 @@
-"""Reads weights that `torch.save` wrote (`pytorch_model.bin`), without torch and without executing code of the file.
+"""Reads weights that `torch.save` wrote (`pytorch_model.bin`), without torch and without executing code in the file.
 
-Such a file contains a pickle, a small program that describes the tensors, and their values. Python's own reader of
-pickles calls any function that the program names. The interpreter here knows only the instructions and names that a
-table of tensors needs, turns them into plain records, and refuses everything else.
+Such a file contains the values of the tensors and a pickle, a small program that describes the tensors. Python's own
+reader of pickles calls any function that the program names. The interpreter here accepts only the instructions and
+names that a table of tensors needs, and turns them into plain records. Everything else is an error.
 
-Two layouts: a zip archive of stored members (torch 1.6 and newer), and several pickles followed by the values.
+There are two layouts: a zip archive of stored members (torch 1.6 and newer), and several pickles followed by the
+  values.
 """
 
 import io
@@ -25,11 +26,11 @@ _ZIP_START = b"PK\x03\x04"
 _PICKLE_START = b"\x80"
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _MAX_INSTRUCTIONS = 1_000_000  # a tensor takes about 40
-_LONGEST_REASON = 200  # characters of a library's error, which may repeat the file
+_LONGEST_REASON = 200  # characters of a library's error, which may contain parts of the file
 _MAX_DIMENSIONS = 32  # NumPy's own limit before version 2
 
 _BFLOAT16 = "BFloat16Storage"
-# NumPy's types of torch's storages; a bfloat16 is the upper half of a float32.
+# NumPy types of torch's storages; a bfloat16 is the upper half of a float32.
 _TYPES = {"Float": "<f4", "Double": "<f8", "Half": "<f2", "BFloat16": "<u2", "Long": "<i8"}
 _TYPES |= {"Int": "<i4", "Short": "<i2", "Char": "i1", "Byte": "u1", "Bool": "?"}
 _DTYPES = {f"{name}Storage": np.dtype(dtype) for name, dtype in _TYPES.items()}
@@ -51,7 +52,7 @@ _ALLOWED |= {_Global("torch", name) for name in _DTYPES}
 
 
 class _Storage(NamedTuple):
-    """A flat array of values, of which tensors are views."""
+    """A flat array of values; tensors are views of it."""
 
     key: str
     type_name: str
@@ -72,22 +73,22 @@ class _Tensor(NamedTuple):
 
 
 class _Refused(Exception):
-    """What is wrong with a file; the message continues after its name."""
+    """An error in a file; the message follows the file's name."""
 
 
 def read(path: str) -> dict[str, np.ndarray]:
     """The tensors in a file.
 
     Args:
-      path: a file with names and tensors only, as `torch.save(model.state_dict(), path)` writes it; paths with :// are
-        read through TensorFlow.
+      path: a file that contains only names and tensors, as `torch.save(model.state_dict(), path)` writes it; a path
+        with :// is read through TensorFlow.
 
     Returns:
-      Arrays by name, in the types of the file, except that bfloat16 becomes float32. They are read-only views; tensors
-      that share their values in the file share them here.
+      Arrays by name, with the types of the file, except that bfloat16 becomes float32. They are read-only views;
+      tensors that share values in the file also share them here.
 
     Raises:
-      UserError: the file cannot be read, is damaged, of another kind, or would execute code.
+      UserError: the file cannot be read, is damaged, is of another kind, or would execute code.
     """
     files.check_regular(path)
     try:
@@ -101,7 +102,7 @@ def read(path: str) -> dict[str, np.ndarray]:
 
 
 def float32_of_bfloat16(bits: np.ndarray) -> np.ndarray:
-    """Float32 values of bfloat16 ones that are given as uint16 arrays of any shape."""
+    """Converts bfloat16 values, given as uint16 arrays of any shape, to float32."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
@@ -113,7 +114,7 @@ def _read_zip(file) -> dict[str, np.ndarray]:
     try:
         with zipfile.ZipFile(file) as archive:
             members = archive.infolist()
-            # Uncompressed members are not larger than the file, so that a small file cannot fill the memory.
+            # Uncompressed members cannot be larger than the file, so a small file cannot fill the memory.
             if any(member.compress_type != zipfile.ZIP_STORED for member in members):
                 raise _Refused("has compressed members, which torch.save does not write")
             if sum(member.file_size for member in members) > size:
@@ -131,12 +132,12 @@ def _read_zip(file) -> dict[str, np.ndarray]:
             return _arrays(tensors, data, order.decode())
     except _Refused:
         raise
-    except Exception as error:  # `zipfile` raises what the content of its headers leads to
+    except Exception as error:  # `zipfile` may raise any exception for damaged headers
         raise _Refused(f"damaged zip archive ({first_line(error)[:_LONGEST_REASON]})") from None
 
 
 def _read_legacy(file) -> dict[str, np.ndarray]:
-    # Mapped, so that a false length in a pickle does not allocate memory.
+    # The file is mapped, so that a false length in a pickle does not allocate memory.
     in_memory = isinstance(file, io.BytesIO)
     if not file.seek(0, os.SEEK_END):
         raise _Refused("is empty")
@@ -146,7 +147,7 @@ def _read_legacy(file) -> dict[str, np.ndarray]:
     if content[:1] != _PICKLE_START or _run(stream) != _LEGACY_MAGIC:
         raise _Refused(f"no file of torch.save: it begins with {bytes(content[:12])!r}")
     _run(stream)  # version of the layout
-    _run(stream)  # the machine that wrote it; values are little-endian whatever it was
+    _run(stream)  # the machine that wrote it; values are always little-endian
     tensors = _tensors(_run(stream))
     storages, keys = _storages(tensors), _run(stream)
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
@@ -155,7 +156,7 @@ def _read_legacy(file) -> dict[str, np.ndarray]:
         raise _Refused("damaged: its list of storages does not fit its tensors")
     data, start = {}, stream.tell()
     for key in keys:
-        # The number of values stands before them.
+        # The number of values is stored before them.
         end = start + 8 + storages[key].num_bytes
         number = int.from_bytes(content[start : start + 8], "little")
         if end > len(content) or number != storages[key].num_values:
@@ -169,7 +170,7 @@ def _read_legacy(file) -> dict[str, np.ndarray]:
 
 
 def _tensors(loaded: Any) -> dict[str, _Tensor]:
-    """The content of a pickle, if it consists of names and valid tensors."""
+    """The content of a pickle; raises `_Refused` if it is not names and valid tensors."""
     if not isinstance(loaded, dict):
         raise _Refused(f"expected names and tensors, got {type(loaded).__name__}")
     for name, tensor in loaded.items():
@@ -195,7 +196,7 @@ def _check(name: str, tensor: _Tensor) -> None:
     end = offset
     if 0 not in shape:
         end += 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    # With more values than the storage has, a tensor would repeat them, which no parameter does, and fill the memory.
+    # A tensor with more values than its storage would repeat them and fill the memory; no parameter does this.
     if max(end, math.prod(shape)) > storage.num_values:
         raise _Refused(f"{start} does not fit into the {storage.num_values} values of its storage")
 
@@ -211,7 +212,7 @@ def _storages(tensors: Mapping[str, _Tensor]) -> dict[str, _Storage]:
 
 
 def _arrays(tensors: Mapping[str, _Tensor], data: Mapping[str, Any], order: str) -> dict:
-    """Views of the bytes of each storage."""
+    """Arrays that are views of the bytes of their storages."""
     values = {}
     for key, storage in _storages(tensors).items():
         if len(data[key]) != storage.num_bytes:
@@ -224,7 +225,7 @@ def _arrays(tensors: Mapping[str, _Tensor], data: Mapping[str, Any], order: str)
     views = {}
     for name, (storage, offset, shape, strides) in tensors.items():
         start = values[storage.key][offset:]
-        # Along an axis with one value, or in an array without values, strides may be any number.
+        # Along an axis with one value, or in an array without values, strides have no meaning.
         is_used = [size > 1 and 0 not in shape for size in shape]
         strides = [
             stride * start.itemsize * used for stride, used in zip(strides, is_used, strict=True)
@@ -237,7 +238,7 @@ def _arrays(tensors: Mapping[str, _Tensor], data: Mapping[str, Any], order: str)
 
 
 def _run(stream) -> Any:
-    """The result of a pickle; the position of the stream is behind it afterwards."""
+    """The result of a pickle; afterwards, the stream is at the end of the pickle."""
     machine = _Machine()
     try:
         for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
@@ -252,9 +253,9 @@ def _run(stream) -> Any:
 
 
 class _Machine:
-    """Stack and memory of the interpreter: numbers, strings, containers and the records above; no function is called.
+    """Stack and memory of the interpreter: numbers, strings, containers and the records above. No function is called.
 
-    The methods `do_...` are instructions, named as in `pickletools`.
+    The methods `do_...` are the instructions, with their names in `pickletools`.
     """
 
     def __init__(self):
@@ -286,7 +287,7 @@ class _Machine:
         self._marks.append(len(self.stack))
 
     def _take(self, name: str) -> None:
-        """Makes a container of the topmost values, or adds them to the one below them."""
+        """Makes a container of the top values of the stack, or adds them to the value below them."""
         count = _TAKING[name]
         start = self._marks.pop() if count is None else len(self.stack) - count
         if start < 0:
@@ -307,7 +308,7 @@ class _Machine:
             self._set(values)
 
     def _set(self, items: list) -> None:
-        """Adds alternating keys and values to the dictionary on top; nested keys could take forever to hash."""
+        """Adds alternating keys and values to the dictionary on top; refuses nested keys, whose hash may never end."""
         keys, values = items[::2], items[1::2]
         if not isinstance(self.stack[-1], dict) or not all(type(key) in (str, int) for key in keys):
             raise TypeError("a dictionary with names or numbers as keys was expected")
@@ -337,7 +338,7 @@ class _Machine:
         self.stack.append(_Storage(key, storage_type.name, num_values))
 
     def do_reduce(self, _) -> None:
-        """A call of a function: pushes a record instead of its result."""
+        """Handles the call of a function: pushes a record instead of its result."""
         arguments, function = self.stack.pop(), self.stack.pop()
         if not isinstance(function, _Global) or not isinstance(arguments, tuple):
             raise TypeError("a call of what is no function")
@@ -353,7 +354,7 @@ class _Machine:
             raise TypeError(f"a call of {function.name}")
 
     def do_build(self, _) -> None:
-        """Attributes of an object; those of torch's table of tensors are not needed."""
+        """Handles attributes of an object; those of torch's table of tensors are not needed."""
         self.stack.pop()
         if not isinstance(self.stack[-1], dict):
             raise TypeError("attributes of what has none")
@@ -364,7 +365,7 @@ _UNICODE = {"UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
 _PUSHING = _NUMBERS | _UNICODE | {"STRING", "BINSTRING", "SHORT_BINSTRING"}
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _MAKING = {"EMPTY_TUPLE": tuple, "EMPTY_LIST": list, "EMPTY_DICT": dict}
-# Number of values that are taken from the stack; None is all since the last mark.
+# Number of values that an instruction takes from the stack; None means all values since the last mark.
 _TAKING = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "APPEND": 1, "SETITEM": 2}
 _TAKING |= dict.fromkeys(("TUPLE", "LIST", "DICT", "APPENDS", "SETITEMS"))
 _REMEMBERING = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}

@@ -1,4 +1,4 @@
-"""What every module of this package reads a model into: sizes, arrays under the released names, vocabulary."""
+"""Weights, the common form of all formats: a model's sizes, arrays under the released names, and vocabulary."""
 
 import dataclasses
 import math
@@ -16,12 +16,13 @@ from albert_tf.model.config import AlbertConfig, shortened
 
 Shapes = Mapping[str, tuple[int, ...]]
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
-_WITH_POOLER = ("AlbertForSequenceClassification", "AlbertForMultipleChoice")  # of no use without
+# These classes need the pooler.
+_WITH_POOLER = ("AlbertForSequenceClassification", "AlbertForMultipleChoice")
 
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """A model on disk, whatever its format.
+    """A model read from disk, in any format.
 
     Attributes:
       source: its path, for messages.
@@ -29,11 +30,11 @@ class Weights:
       arrays: float arrays by released variable name.
       model_class: name of its class in `heads.py`.
       vocabulary: path of its SentencePiece model or WordPiece vocabulary; "" if it has none.
-      do_lower_case: whether its text is lower-cased; None if no file says so.
-      task: settings of the task that it was fine-tuned for, such as `max_seq_length`; empty if it was not.
-      left_out: names of variables that have no trained values, such as the pooler of a model that marks spans; they
-        keep their initial values.
-      keep_accents: whether its text keeps accents; None if no file says so.
+      do_lower_case: whether its text is lower-cased; None if no file contains this.
+      task: settings of the task for which it was fine-tuned, such as `max_seq_length`; empty if it was not.
+      left_out: names of variables without trained values, such as the pooler of a model that marks spans; they keep
+        their initial values.
+      keep_accents: whether its text keeps accents; None if no file contains this.
     """
 
     source: str
@@ -48,12 +49,12 @@ class Weights:
 
     @property
     def cleaning(self) -> dict[str, bool]:
-        """The arguments of `Tokenizer`; what no file says is as in the released models."""
+        """The arguments of `Tokenizer`; values that no file contains are those of the released models."""
         is_lower = self.do_lower_case is not False
         return {"do_lower_case": is_lower, "keep_accents": self.keep_accents is True}
 
     def without_head(self) -> "Weights":
-        """The encoder alone."""
+        """The same weights without the head."""
         arrays = {name: array for name, array in self.arrays.items() if name.startswith("bert/")}
         return dataclasses.replace(self, arrays=arrays)
 
@@ -66,7 +67,7 @@ class LoadReport(NamedTuple):
 
     Attributes:
       loaded: names of the variables that do.
-      initialised: names of those that keep their initial values.
+      initialised: names of the variables that keep their initial values.
       ignored: names in the checkpoint that the model does not have.
     """
 
@@ -75,7 +76,7 @@ class LoadReport(NamedTuple):
     ignored: list[str]
 
     def describe(self, source: str) -> str:
-        """A table with the numbers of variables, and the names of those that are not in both."""
+        """A table of the numbers of variables, with the names of those that are not in both model and checkpoint."""
         encoder = sum(name.startswith("bert/") for name in self.loaded)
         heads = len(self.loaded) - encoder
         rows = {
@@ -95,7 +96,7 @@ def match(shapes: Shapes, weights: Weights) -> LoadReport:
       weights: the values.
 
     Raises:
-      UserError: an encoder variable was not found, one is not the model's, or a variable has another shape.
+      UserError: an encoder variable is missing on either side, or a variable has another shape.
     """
     source, arrays = weights.source, weights.arrays
     missing = [name for name in shapes if name not in arrays]
@@ -117,11 +118,11 @@ def match(shapes: Shapes, weights: Weights) -> LoadReport:
 
 
 def check(weights: Weights) -> None:
-    """Checks what comes from files that may be damaged or hostile, before a model is built.
+    """Checks values from files, which may be damaged or malicious, before a model is built.
 
     Raises:
-      UserError: the encoder's arrays are not those of the configuration, an array holds a value that is not finite, or
-        a setting is of another type.
+      UserError: the encoder's arrays do not fit the configuration, an array contains a value that is not finite, or a
+        setting has the wrong type.
     """
     source = weights.source
     shapes = shapes_of(weights.config, weights.model_class)
@@ -143,7 +144,7 @@ def check(weights: Weights) -> None:
     _check_task(weights.task, source)
     match(shapes, weights)
     for name, array in weights.arrays.items():
-        # Minimum and maximum are NaN if there is one, and need no memory.
+        # Minimum and maximum are NaN if any value is NaN, and computing them needs no memory.
         if array.size and not (math.isfinite(array.min()) and math.isfinite(array.max())):
             raise UserError(f"{source}: {name} holds values that are not finite; it is damaged")
 
@@ -160,7 +161,7 @@ def _check_task(task: Any, source: str) -> None:
 
 
 def shapes_of(config: AlbertConfig, model_class: str) -> Shapes | None:
-    """The shapes of a model's variables by released name, without the model; None for an unknown class."""
+    """The shapes of a model's variables by released name, computed without the model; None for an unknown class."""
     hidden, embedding = config.hidden_size, config.embedding_size
     heads = {
         "AlbertForPreTraining": {
@@ -238,20 +239,20 @@ def variables_of(layer: str) -> tuple[str, str]:
 
 
 def belongs_to_ffn(name: str) -> bool:
-    """Whether a released name is of the feed-forward half of a block."""
+    """Whether a released name belongs to the feed-forward half of a block."""
     return "/ffn_1/" in name or "/LayerNorm_1/" in name
 
 
 def check_identity_projection(
     arrays: dict[str, np.ndarray], config: AlbertConfig, source: str, name: str
 ) -> None:
-    """Removes the projection that some formats have even where E = D.
+    """Removes the projection that some formats contain even if E = D.
 
     Args:
-      arrays: by released name.
-      config: the sizes; nothing changes where E differs from D.
+      arrays: arrays by released name.
+      config: the sizes; if E differs from D, nothing is changed.
       source: the file, for the message.
-      name: what the format calls the projection.
+      name: the format's name of the projection.
 
     Raises:
       UserError: it is not the identity.
@@ -269,7 +270,7 @@ def check_identity_projection(
 
 
 def as_matrix(name: str, array: np.ndarray) -> np.ndarray:
-    """Attention kernels [D, N, H] and [N, H, D] -> [D, D], biases [N, H] -> [D]; other arrays as they are.
+    """Attention kernels [D, N, H] and [N, H, D] -> [D, D], biases [N, H] -> [D]; other arrays are unchanged.
 
     Args:
       name: released name of the variable.
@@ -285,7 +286,7 @@ def as_matrix(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def only_vocabulary(folder: str) -> str:
-    """The path of the SentencePiece model in a folder, or of its WordPiece vocabulary; "" for none or several."""
+    """The path of the only SentencePiece model in a folder, or of its WordPiece vocabulary; "" for none or several."""
     try:
         names = files.names_in(folder or ".")
     except OSError:
@@ -296,5 +297,5 @@ def only_vocabulary(folder: str) -> str:
 
 
 def if_exists(path: str) -> str:
-    """The path of a file; "" if there is no such file."""
+    """The given path if the file exists, otherwise ""."""
     return path if files.exists(path) else ""
