@@ -1,1 +1,1 @@
-"""Use of finished models: predictors, and exports whose TensorFlow graphs take strings."""
+"""Uses finished models: predictors, and exports whose TensorFlow graphs take strings."""

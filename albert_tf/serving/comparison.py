@@ -1,4 +1,4 @@
-"""Outputs of exported files compared with those of their models, on random sequences."""
+"""Compares the outputs of exported files with those of their models, on random sequences."""
 
 from collections.abc import Mapping
 
@@ -7,14 +7,14 @@ import numpy as np
 from albert_tf.model import heads
 from albert_tf.model.heads import AlbertModel
 
-TOLERANCE = 1e-4  # of the outputs of a float32 file
+TOLERANCE = 1e-4  # allowed difference for the outputs of a float32 file
 _NUM_CHOICES = 3
 
 
 def random_features(
     model: AlbertModel, rng: np.random.Generator, batch: int, length: int
 ) -> dict[str, np.ndarray]:
-    """The features that a model takes, int32 [B, L] (multiple choice: [B, C, L]); sequences of random lengths."""
+    """Features for a model, int32 [B, L] (multiple choice: [B, C, L]); the sequences have random lengths."""
     shape = [batch, length]
     if isinstance(model, heads.AlbertForMultipleChoice):
         shape.insert(1, _NUM_CHOICES)
@@ -26,7 +26,8 @@ def random_features(
         "segment_ids": (np.arange(length) > lengths // 2) * mask,
     }
     if isinstance(model, heads.AlbertForSpanOrNone):
-        # The candidates are allowed places: the order of others, which are equal, is not defined.
+        # Candidates must be allowed positions: the order of other positions is undefined, because their scores are
+        # equal.
         most = length - max(model.num_starts, model.num_ends)
         features["p_mask"] = rng.integers(0, 2, shape) * (np.arange(length) < most)
     return {name: array.astype(np.int32) for name, array in features.items()}
@@ -35,7 +36,7 @@ def random_features(
 def largest_difference(
     found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
 ) -> float:
-    """The largest difference of any output that was found; not a number if one of them is none."""
+    """The largest difference of any output in `found`; NaN if a value is NaN."""
     # Unlike max, np.max keeps NaN.
     differences = [np.max(np.abs(array - expected[name])) for name, array in found.items()]
     return float(np.max(differences))

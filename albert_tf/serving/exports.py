@@ -1,4 +1,4 @@
-"""Reading exports: checked with their SHA256SUMS, then loaded."""
+"""Reads exports: checks their files against SHA256SUMS, then loads them."""
 
 import os
 from typing import Any
@@ -11,7 +11,7 @@ from albert_tf.core.errors import UserError, first_line
 
 
 def sum_files(folder: str) -> None:
-    """Writes SHA256SUMS of all files below a folder."""
+    """Writes the SHA256SUMS file of all files below a folder."""
     checksums.write_sums(folder, [os.path.relpath(path, folder) for path in _files_below(folder)])
 
 
@@ -21,25 +21,25 @@ def _files_below(folder: str) -> list[str]:
 
 
 def load(folder: str) -> Any:
-    """The SavedModel of an export, in the folder of one version.
+    """Loads the SavedModel of an export from the folder of one version.
 
     Raises:
-      UserError: there is none, or a file of it is missing or damaged; names it.
+      UserError: there is none, or one of its files is missing or damaged; the error names the file.
     """
     for path in _files_below(folder):
         files.check_regular(path)
     checksums.verify(folder)
     try:
         return tf.saved_model.load(folder)
-    except Exception as error:  # a damaged graph without SHA256SUMS may raise any
+    except Exception as error:  # without SHA256SUMS, a damaged graph may raise any error
         raise UserError(f"{folder}: no usable SavedModel ({first_line(error)})") from None
 
 
 def read_tflite(path: str) -> bytes:
-    """The content of a TFLite file of an export.
+    """The content of an export's TFLite file.
 
     Raises:
-      UserError: it cannot be read, or a file in its folder is damaged; names it.
+      UserError: it cannot be read, or a file in its folder is damaged; the error names the file.
     """
     checksums.verify(os.path.dirname(path))
     return files.read_bytes(path)

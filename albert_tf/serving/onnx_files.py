@@ -1,7 +1,7 @@
-"""Models as ONNX files, written operation by operation, so that weights which layers share are stored once.
+"""Writes models as ONNX files, operation by operation, so that weights shared by layers are stored once.
 
-The graphs mirror `model/encoder.py` and `model/heads.py`, whose shape legend they use. Why no converter is used is in
-docs/architecture.md.
+The graphs mirror `model/encoder.py` and `model/heads.py`, and use their shape legend. docs/architecture.md explains why
+no converter is used.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -39,7 +39,7 @@ ACTIVATIONS = {
 }
 _MOST_BYTES = 2**31 - 2**20  # of the weights: a file must be smaller than 2 GiB
 
-# Our names of what `MODEL` gives for a pretrained model.
+# Our names of the outputs in `MODEL` for a pretrained model.
 _PRETRAINED_OUTPUTS = {
     "last_hidden_state": "sequence_output",
     "pooler_output": "pooled_output",
@@ -48,17 +48,17 @@ _PRETRAINED_OUTPUTS = {
 
 
 def convert(model: AlbertModel, missing: Collection[str] = ()) -> dict[str, bytes]:
-    """The contents of a model's ONNX files, by name.
+    """The contents of a model's ONNX files by name.
 
     Args:
       model: any model of `heads.py`.
-      missing: released names of variables that have no trained values; outputs that need them are left out.
+      missing: released names of variables without trained values; outputs that need them are left out.
 
     Returns:
-      `model.onnx`, which maps `INPUTS`, int64 [B, L] (multiple choice: [B, C, L]), and for an `AlbertForSpanOrNone`
-      also `p_mask`, to the outputs of the model's class; those of an `AlbertForPreTraining` are `last_hidden_state`
-      [B, L, D], `pooler_output` [B, D] and `sop_logits` [B, 2]. An `AlbertForPreTraining` also has `masked_lm.onnx`,
-      with `logits` [B, L, V] of every position.
+      `model.onnx` maps `INPUTS`, int64 [B, L] (multiple choice: [B, C, L]), and for an `AlbertForSpanOrNone` also
+      `p_mask`, to the outputs of the model's class. For an `AlbertForPreTraining` the outputs are `last_hidden_state`
+      [B, L, D], `pooler_output` [B, D] and `sop_logits` [B, 2], and there is also `masked_lm.onnx`, with `logits` [B,
+      L, V] for every position.
 
     Raises:
       UserError: the weights do not fit into one file.
@@ -71,12 +71,12 @@ def convert(model: AlbertModel, missing: Collection[str] = ()) -> dict[str, byte
 
 
 def largest_difference(contents: Mapping[str, bytes], model: AlbertModel) -> float:
-    """The largest difference of files' outputs from their model's, on random sequences.
+    """The largest difference between the files' outputs and their model's, on random sequences.
 
-    The files are run by the evaluator of the onnx package, which follows the standard to the letter, and is slow.
+    The evaluator of the onnx package runs the files; it follows the standard exactly, and is slow.
 
     Args:
-      contents: what `convert` made of the model.
+      contents: the result of `convert` for the model.
       model: the model.
     """
     length = min(9, model.config.max_position_embeddings)
@@ -92,7 +92,7 @@ def largest_difference(contents: Mapping[str, bytes], model: AlbertModel) -> flo
 
 
 def inputs_of(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The inputs of a file for features of this project."""
+    """The inputs of a file, from features of this project."""
     renamed = dict(zip(TOKENS, INPUTS, strict=True))
     return {
         renamed.get(name, name): np.asarray(array, np.int64) for name, array in features.items()
@@ -102,7 +102,7 @@ def inputs_of(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def expected_outputs(
     model: AlbertModel, features: Mapping[str, np.ndarray], file: str = MODEL
 ) -> dict[str, np.ndarray]:
-    """The model's own outputs under the names that one of its files gives them."""
+    """The model's own outputs, under their names in one of its files."""
     if isinstance(model, heads.AlbertForPreTraining):
         positions = np.broadcast_to(
             np.arange(features["input_ids"].shape[1]), features["input_ids"].shape
@@ -117,7 +117,7 @@ def expected_outputs(
 
 
 class _Graph:
-    """Nodes, weights and outputs of a graph in the making; a value is known by its name."""
+    """Nodes, weights and outputs of a graph that is being built; values are identified by name."""
 
     def __init__(self, model: AlbertModel):
         self.config = model.config
@@ -134,14 +134,14 @@ class _Graph:
         return name
 
     def two(self, operation: str, *inputs: str, **attributes) -> list[str]:
-        """The outputs of a new node that has two."""
+        """The outputs of a new node that has two outputs."""
         name = f"{operation}_{len(self._nodes)}"
         outputs = [f"{name}_0", f"{name}_1"]
         self._nodes.append(helper.make_node(operation, inputs, outputs, name=name, **attributes))
         return outputs
 
     def weight(self, variable: tf.Variable) -> str:
-        """A variable under its released name; each use after the first one refers to the first."""
+        """The name of a variable's value, its released name; the variable is stored at its first use only."""
         return self._constant(self._names[variable.ref()], variable.numpy())
 
     def number(self, value: float) -> str:
@@ -167,7 +167,7 @@ class _Graph:
         """The file of this graph.
 
         Args:
-          inputs: names of the dimensions of each input, int64.
+          inputs: for each input, int64, the names of its dimensions.
 
         Raises:
           UserError: the weights do not fit into one file.
@@ -310,7 +310,7 @@ def _masked_lm_file(model: heads.AlbertForPreTraining) -> bytes:
     hidden_BLD = _encoded(graph, model.encoder, *INPUTS)
     transformed_BLE = graph.activation(graph.dense(head.transform, hidden_BLD))
     normed_BLE = graph.layer_norm(head.layer_norm, transformed_BLE)
-    # Gemm, unlike MatMul, takes the table as it is, but only matrices.
+    # Unlike MatMul, Gemm accepts the table without a transposition, but it works on matrices only.
     rows_XE = graph.op("Reshape", normed_BLE, graph.integers(-1, config.embedding_size))
     table_VE = graph.weight(model.encoder.embeddings.word_embeddings)
     logits_XV = graph.op("Gemm", rows_XE, table_VE, graph.weight(head.output_bias), transB=1)

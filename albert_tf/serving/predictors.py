@@ -1,4 +1,4 @@
-"""A finished model from disk, with its vocabulary and the settings of its task, as a `Predictor`."""
+"""Loads a finished model with its vocabulary and its task's settings as a `Predictor`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ def load_predictor(
     max_seq_length: int | None = None,
     batch_size: int = 32,
 ) -> Predictor:
-    """A finished model that answers texts, whatever its task.
+    """Loads a finished model of any task, which answers texts.
 
     `load_predictor(path).predict(texts)` returns a dictionary for each text: label and probabilities, a score, the
     answer to a question, filled masks, or an embedding.
@@ -30,13 +30,13 @@ def load_predictor(
     Args:
       path: the model, in any layout that `load_pretrained` takes.
       spm_model_file: its vocabulary, a SentencePiece model or vocab.txt, if none came with it.
-      do_lower_case: whether text is lower-cased; None takes what the model's folder says, true if it says nothing.
-      max_seq_length: most tokens of a sequence; None takes what the model was fine-tuned with, or its longest.
-      batch_size: most sequences that the model gets at a time; fewer texts make a smaller batch.
+      do_lower_case: whether text is lower-cased; None uses the value in the model's folder, or true if it has none.
+      max_seq_length: maximum number of tokens of a sequence; None uses that of the fine-tuning, or the model's maximum.
+      batch_size: maximum number of sequences that the model gets at once.
 
     Raises:
-      UserError: there is no such model, or no vocabulary for it, or its task is not known, or the length is above the
-        model's.
+      UserError: there is no such model, or no vocabulary for it; its task is unknown; or the length is above the
+        model's maximum.
     """
     for name, value, least in (
         ("max_seq_length", max_seq_length, 3),
@@ -57,10 +57,10 @@ def load_tokenizer(path: AnyPath, do_lower_case: bool | None = None) -> Tokenize
 
 
 def definition_of(weights: Weights) -> registry.TaskDefinition:
-    """The task that a model was trained for.
+    """The task for which a model was trained.
 
     Raises:
-      UserError: it is a task of the user that is not registered.
+      UserError: it is a user's task that is not registered.
     """
     name = weights.config.foreign.get("finetuning_task") or ""
     definition = registry.find(name, weights.model_class)
@@ -74,22 +74,22 @@ def definition_of(weights: Weights) -> registry.TaskDefinition:
 
 
 def predictor_class_of(weights: Weights) -> type[Predictor]:
-    """The class that answers with a model; raises as `definition_of`."""
+    """The class of predictors for a model; for errors see `definition_of`."""
     return registry.resolve(definition_of(weights).predictors[weights.model_class])
 
 
 def tokenizer_of(
     weights: Weights, spm_model_file: AnyPath = "", do_lower_case: bool | None = None
 ) -> Tokenizer:
-    """The vocabulary that a model was trained with.
+    """The vocabulary with which a model was trained.
 
     Args:
       weights: the model on disk.
       spm_model_file: its vocabulary, a SentencePiece model or vocab.txt, if none came with it.
-      do_lower_case: whether text is lower-cased; None takes what the model's folder says, true if it says nothing.
+      do_lower_case: whether text is lower-cased; None uses the value in the model's folder, or true if it has none.
 
     Raises:
-      UserError: there is no vocabulary, or it has not as many tokens as the model.
+      UserError: there is no vocabulary, or its number of tokens is not the model's.
     """
     path = spm_model_file or weights.vocabulary
     if not path:
@@ -111,7 +111,7 @@ def tokenizer_of(
 
 
 def recorded_settings(weights: Weights) -> Mapping[str, Any]:
-    """The settings of the task that a model was fine-tuned for; of a run's checkpoint, from the run's config.json."""
+    """The settings of the task for which a model was fine-tuned; for a run's checkpoint, from the run's config.json."""
     known = description.describe(weights.source)
     if weights.task or not known.task_name:
         return weights.task
@@ -120,17 +120,17 @@ def recorded_settings(weights: Weights) -> Mapping[str, Any]:
 
 
 def task_settings_of(weights: Weights, max_seq_length: int | None = None) -> dict[str, Any]:
-    """The settings that the features of a model depend on, besides its vocabulary.
+    """The settings on which the features of a model depend, besides its vocabulary.
 
     Args:
       weights: the model on disk.
-      max_seq_length: most tokens of a sequence; None takes what the model was fine-tuned with, or its longest.
+      max_seq_length: maximum number of tokens of a sequence; None uses that of the fine-tuning, or the model's maximum.
 
     Returns:
-      `max_seq_length`; for a model that was fine-tuned on SQuAD or RACE, all that it was fine-tuned with.
+      `max_seq_length`; for a model that was fine-tuned on SQuAD or RACE, all settings of the fine-tuning.
 
     Raises:
-      UserError: the task is not known, or the length is above the model's.
+      UserError: the task is unknown, or the length is above the model's maximum.
     """
     limit = weights.config.max_position_embeddings
     settings = {"max_seq_length": limit, **predictor_class_of(weights).default_settings}

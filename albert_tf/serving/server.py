@@ -1,7 +1,7 @@
-"""A server of an exported model, with TensorFlow Serving's REST API.
+"""A server for an exported model with TensorFlow Serving's REST API.
 
-A thread for each connection reads a request, checks it and waits; one thread joins waiting requests and runs the model.
-Everything that a client could exhaust has a limit (`Limits`).
+A thread for each connection reads a request, checks it and waits; another thread joins waiting requests and runs the
+model. Everything that a client could use up has a limit (`Limits`).
 """
 
 import base64
@@ -30,11 +30,11 @@ from albert_tf.serving import exports
 from albert_tf.serving.settings import Limits
 
 _POLL_SECONDS = 0.1  # how often deadlines are checked
-_LAST_WORDS_SECONDS = 1.0  # for a client to read an error before the connection is closed
+_LAST_WORDS_SECONDS = 1.0  # time for a client to read an error before the connection is closed
 
 
 class RequestError(UserError):
-    """A request that is not answered; `status` is that of HTTP."""
+    """A request that cannot be answered; `status` is the HTTP status."""
 
     def __init__(self, message: str, status: int = 400):
         super().__init__(message)
@@ -45,10 +45,10 @@ class RequestError(UserError):
 
 
 def parse(model, content: bytes, limits: Limits) -> tuple[str, dict[str, np.ndarray], bool]:
-    """The name of the signature of a request, its inputs, and whether they came in rows.
+    """The signature's name in a request, its inputs, and whether they were given in rows.
 
     Raises:
-      UserError: it is not what is expected.
+      UserError: the request does not have the expected form.
     """
     request = files.parse_json(content, "request")
     layouts = {"instances", "inputs"} & request.keys()
@@ -77,7 +77,7 @@ def parse(model, content: bytes, limits: Limits) -> tuple[str, dict[str, np.ndar
 
 
 def most_values(signature, inputs: dict[str, np.ndarray]) -> int:
-    """About how many values the largest output has: a length that is not known is at most that of an input."""
+    """Approximate number of values of the largest output; an unknown length is at most that of an input."""
     largest = max((array.size for array in inputs.values()), default=1)
     shapes = [output.shape for output in signature.structured_outputs.values()]
     sizes = [math.prod(filter(None, shape)) for shape in shapes if shape.rank is not None]
@@ -85,7 +85,7 @@ def most_values(signature, inputs: dict[str, np.ndarray]) -> int:
 
 
 def columns_of_rows(rows: Any, specs: dict[str, tf.TensorSpec]) -> dict[str, list]:
-    """The inputs of "instances": objects, or values if there is one input."""
+    """The inputs in "instances": a list of objects, or of values if there is one input."""
     if not isinstance(rows, list) or not specs:
         raise RequestError('"instances" must be a list; a signature without inputs has none')
     if len(specs) == 1 and not any(
@@ -98,7 +98,7 @@ def columns_of_rows(rows: Any, specs: dict[str, tf.TensorSpec]) -> dict[str, lis
 
 
 def columns_by_name(columns: Any, specs: dict[str, tf.TensorSpec]) -> dict[str, Any]:
-    """The inputs of "inputs": an object of lists, or a list if there is one input."""
+    """The inputs in "inputs": an object of lists, or a list if there is one input."""
     if len(specs) == 1 and isinstance(columns, list):
         return {name: columns for name in specs}
     if not isinstance(columns, dict) or columns.keys() != set(specs):
@@ -107,10 +107,10 @@ def columns_by_name(columns: Any, specs: dict[str, tf.TensorSpec]) -> dict[str, 
 
 
 def array_of(value: Any, spec: tf.TensorSpec) -> np.ndarray:
-    """The value of an input, with strings as bytes.
+    """The value of an input as an array, with strings as bytes.
 
     Raises:
-      RequestError: it is of another type or shape.
+      RequestError: it has the wrong type or shape.
     """
     is_text = spec.dtype == tf.string
 
@@ -122,13 +122,13 @@ def array_of(value: Any, spec: tf.TensorSpec) -> np.ndarray:
         if not depth and is_text and isinstance(value, dict) and value.keys() == {"b64"}:
             return base64.b64decode(value["b64"], validate=True)
         kinds = () if is_text else (int, float) if spec.dtype.is_floating else (int,)
-        # `tf.constant` may cut a number that is too large.
+        # `tf.constant` may truncate a number that is too large.
         if not depth and type(value) in kinds and spec.dtype.min <= value <= spec.dtype.max:
             return value
         raise TypeError
 
     try:
-        # An array of objects would take lists of different lengths.
+        # `tf.constant` is used because an array of objects would accept lists of different lengths.
         tensor = tf.constant(checked(value, spec.shape.rank), spec.dtype)
     except (TypeError, ValueError, OverflowError):
         tensor = None
@@ -189,7 +189,7 @@ class Waiting:
 
     @property
     def key(self) -> tuple:
-        """Requests of equal keys can be joined."""
+        """Requests with equal keys can be joined."""
         return self.signature_name, *(array.shape[1:] for array in self.inputs.values())
 
 
@@ -203,8 +203,9 @@ class Batches:
     def __init__(self, model, limits: Limits):
         self.num_batches = 0
         self._signatures, self._limits = model.signatures, limits
-        self._arrived: queue.SimpleQueue[Waiting] = queue.SimpleQueue()  # one of each connection
-        self._left: list[Waiting] = []  # did not fit into a batch
+        # At most one for each connection.
+        self._arrived: queue.SimpleQueue[Waiting] = queue.SimpleQueue()
+        self._left: list[Waiting] = []  # requests that did not fit into a batch
         threading.Thread(target=self._run, daemon=True).start()
 
     def outputs(self, signature_name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -218,7 +219,7 @@ class Batches:
             self._answer(self._next_batch())
 
     def _next_batch(self) -> list[Waiting]:
-        """The oldest request, and those that can be joined to it and come in time."""
+        """The oldest request, and the requests that arrive in time and can be joined with it."""
         left, self._left = self._left or [self._arrived.get()], []
         first, *left = left
         batch, num_rows = [first], first.num_rows
@@ -239,7 +240,7 @@ class Batches:
         return batch
 
     def _can_be_joined(self, request: Waiting) -> bool:
-        """Whether every row has outputs of one shape, whatever the other rows are."""
+        """Whether the shape of a row's outputs is independent of the other rows."""
         outputs = self._signatures[request.signature_name].structured_outputs.values()
         return all(output.shape.rank and None not in output.shape[1:] for output in outputs)
 
@@ -252,7 +253,7 @@ class Batches:
                 for name in batch[0].inputs
             }
             outputs = {
-                # Strings are objects; that of a scalar would be bytes instead of an array.
+                # Strings are objects; a scalar string would be bytes instead of an array.
                 name: np.array(tensor.numpy(), object if tensor.dtype == tf.string else None)
                 for name, tensor in signature(**inputs).items()
             }
@@ -260,7 +261,7 @@ class Batches:
             if len(batch) == 1:
                 batch[0].result.set_exception(error)
                 return
-            for request in batch:  # one of them is at fault
+            for request in batch:  # one of them causes the error
                 self._answer([request])
             return
         if len(batch) == 1:
@@ -283,8 +284,8 @@ class Server(ThreadingHTTPServer):
       model: a loaded export.
       name: name of the model.
       version: its number.
-      port: of this machine; 0 takes a free one.
-      limits: of clients.
+      port: port of this machine; 0 selects a free one.
+      limits: limits for clients.
 
     Raises:
       OSError: the port is taken.
@@ -296,14 +297,15 @@ class Server(ThreadingHTTPServer):
         self.model, self.version, self.limits = model, version, limits
         self.batches = Batches(model, limits)
         self.urls = (f"/v1/models/{name}", f"/v1/models/{name}/versions/{version}")
-        self.parsing = threading.Lock()  # values of JSON take many times its size
+        # Parsed JSON takes many times its size, so one request is parsed at a time.
+        self.parsing = threading.Lock()
         self._deadlines: dict[socket.socket, float] = {}
         self._refused: set[socket.socket] = set()
         self._threads_of_clients = concurrent.futures.ThreadPoolExecutor(limits.max_connections)
         super().__init__(("127.0.0.1", port), Handler)
 
     def process_request(self, request, client_address) -> None:
-        """Gives a connection to a thread, or refuses it."""
+        """Starts a thread for a connection, or refuses the connection."""
         if len(self._deadlines) - len(self._refused) < self.limits.max_connections:
             self.limit_time(request, self.limits.request_seconds)
             self._threads_of_clients.submit(self.process_request_thread, request, client_address)
@@ -322,11 +324,11 @@ class Server(ThreadingHTTPServer):
             request.close()
 
     def limit_time(self, connection: socket.socket, seconds: float) -> None:
-        """Ends a connection after some time, unless it gets another limit before."""
+        """Ends a connection after some time, unless it gets another limit before then."""
         self._deadlines[connection] = time.monotonic() + seconds
 
     def service_actions(self) -> None:
-        """Ends connections that take too long; their threads then read and write nothing more."""
+        """Ends connections that take too long; their threads then neither read nor write."""
         for connection, deadline in list(self._deadlines.items()):
             if time.monotonic() > deadline:
                 with contextlib.suppress(OSError):
@@ -341,12 +343,12 @@ class Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request, client_address) -> None:
-        """Reports an error of a thread, except that the client has gone."""
+        """Reports an error of a thread, unless the reason is that the client has disconnected."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
     def serve_until(self, stop: threading.Event) -> None:
-        """Serves until the event; then answers the requests that have been read, and closes."""
+        """Serves until the event is set; then answers the requests that have been read, and closes."""
         thread = threading.Thread(target=self.serve_forever, args=(_POLL_SECONDS,))
         thread.start()
         stop.wait()
@@ -363,21 +365,21 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers the requests of a connection, one after the other."""
+    """Answers the requests of a connection one after the other."""
 
     protocol_version = "HTTP/1.1"
     default_request_version = "HTTP/1.0"  # answers to HTTP/0.9 have no status
-    disable_nagle_algorithm = True  # or a short answer waits 40 ms for an acknowledgement
+    disable_nagle_algorithm = True  # otherwise a short answer waits 40 ms for an acknowledgement
     server: Server
 
     def handle_one_request(self) -> None:
-        """Reads and answers a request, in limited time."""
+        """Reads and answers a request in limited time."""
         self.server.limit_time(self.connection, self.server.limits.request_seconds)
         super().handle_one_request()
 
     def do_GET(self) -> None:
-        """The state of the model."""
-        # A body would be taken for the next request.
+        """Answers with the state of the model."""
+        # A body would be read as the next request.
         self.close_connection |= (
             "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
         )
@@ -389,11 +391,11 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(200, {"model_version_status": [state]})
 
     def do_POST(self) -> None:
-        """The answer of a signature."""
+        """Answers with the outputs of a signature."""
         try:
             length = self.content_length()
             content = self.rfile.read(length)
-            if len(content) < length:  # the client has gone, or takes too long
+            if len(content) < length:  # the client has disconnected, or takes too long
                 self.close_connection = True
                 return
             self.answer(200, self.predictions(content))
@@ -401,10 +403,10 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(getattr(error, "status", 400), {"error": str(error)})
 
     def content_length(self) -> int:
-        """The size of the request.
+        """The size of the request's body.
 
         Raises:
-          RequestError: it is not given or too large.
+          RequestError: the size is missing or too large.
         """
         lengths = self.headers.get_all("Content-Length", [])
         limit = self.server.limits.max_request_bytes
@@ -436,14 +438,14 @@ class Handler(BaseHTTPRequestHandler):
         except UserError:
             raise
         except tf.errors.InvalidArgumentError as error:
-            # The message is before the node that failed.
+            # The message is in front of the name of the node that failed.
             message = re.search(r"^(.*)\n\s*\[\[", error.message, re.MULTILINE)
             raise RequestError(message[1] if message else first_line(error)) from None
         except Exception as error:  # a defect must not stop the server
             raise RequestError(f"{type(error).__name__}: {first_line(error)}", 500) from error
 
     def handle_expect_100(self) -> bool:
-        """Lets the client send a body that will be read."""
+        """Tells the client to send a body that will be read."""
         try:
             self.content_length()
         except RequestError as error:
@@ -459,7 +461,7 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(code, {"error": message or explain or "not a request of HTTP"})
 
     def answer(self, status: int, content: dict[str, Any]) -> None:
-        """Sends an answer; if the connection ends with it, waits until the client has read it."""
+        """Sends an answer; if the connection is closed afterwards, waits until the client has read it."""
         data = json.dumps(content).encode()
         self.server.limit_time(self.connection, self.server.limits.request_seconds)
         self.send_response(status)
@@ -480,7 +482,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def make_server(folder: str, port: int, limits: Limits = Limits()) -> Server:  # noqa: B008 - frozen
-    """A server of the newest version in a folder, whose name is the model's.
+    """A server for the newest version in a folder; the folder's name is the model's name.
 
     Raises:
       UserError: there is no version, or it cannot be loaded, or the port is taken.

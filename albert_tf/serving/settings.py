@@ -17,8 +17,8 @@ class ModelSource(VocabularySettings):
     """A finished model in any layout."""
 
     model: str = files_setting(
-        "The model: the folder of a model or run, a TF1 checkpoint, a hub module, or hf:NAME. The name of the flag may"
-        " be left out.",
+        "The model: the folder of a model or run, a TF1 checkpoint, a hub module, or hf:NAME. It may be given without"
+        " the name of the flag.",
         required=True,
         if_missing=where_released,
     )
@@ -37,7 +37,7 @@ class ModelSource(VocabularySettings):
         """Checks that --task_module exists; its code is not run.
 
         Raises:
-          UserError: it does not.
+          UserError: it does not exist.
         """
         name = self.task_module
         is_file, package = name.endswith(".py"), name.partition(".")[0]
@@ -47,10 +47,10 @@ class ModelSource(VocabularySettings):
             self.refuse("task_module", f"={name}: no such module")
 
     def register_task(self) -> None:
-        """Makes the task of --task_module known.
+        """Registers the task of --task_module.
 
         Raises:
-          UserError: there is no such module, or it defines no task.
+          UserError: there is no such module, or it does not define a task.
         """
         if self.task_module:
             registry.register_module(self.task_module)
@@ -58,16 +58,16 @@ class ModelSource(VocabularySettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelUse(ModelSource):
-    """A trained model and the preprocessing of its texts."""
+    """A trained model, and how its texts are prepared."""
 
     do_lower_case: bool | None = setting(
         None,
-        "Whether text is lower-cased; by default, the model's folder decides, and true if it does not say it.",
+        "Whether text is lower-cased; by default the value in the model's folder, or true if it has none.",
     )
     max_seq_length: int | None = setting(
         None,
-        "Largest number of tokens of a sequence; by default, or with 0, that of the fine-tuning, or the model's"
-        " longest.",
+        "Maximum number of tokens of a sequence; by default, or with 0, that of the fine-tuning, or the model's"
+        " maximum.",
         minimum=4,
         maximum=LONGEST_SEQUENCE,
         none_value=0,
@@ -76,7 +76,7 @@ class ModelUse(ModelSource):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits(Settings):
-    """What a client may use, and how requests are joined."""
+    """Limits for clients, and how requests are joined."""
 
     max_connections: int = setting(128, "Connections at a time; others get status 503.", minimum=1)
     request_seconds: float = setting(
@@ -86,7 +86,7 @@ class Limits(Settings):
     max_instances: int = setting(64, "Rows of a request.", minimum=1)
     max_answer_values: int = setting(1 << 21, "Numbers and strings in an answer.", minimum=1)
     max_computed_values: int = setting(
-        1 << 26, "Most values of an output, as estimated.", minimum=1
+        1 << 26, "Estimated maximum number of values of an output.", minimum=1
     )
     max_batch_size: int = setting(32, "Rows of joined requests; 1 joins none.", minimum=1)
     batch_wait_ms: float = setting(1.0, "Time that a request waits for others.", minimum=0)

@@ -1,4 +1,4 @@
-"""Signatures of exported models: named functions of plain tensors, batch first, for each class of model.
+"""Signatures of exported models: named functions of plain tensors with a batch dimension, for each class of model.
 
 Texts are strings; `tokens`, `mlm`, `sop` and `tokenization_info` are those of the original's hub modules
 (export_to_tfhub.py). docs/serving.md lists all of them. Shape legend: `model/encoder.py`; K tokens for a mask.
@@ -18,8 +18,8 @@ from albert_tf.serving.in_graph.text import GraphText
 from albert_tf.tasks.classification import multi_label
 from albert_tf.text.tokenizer import Tokenizer
 
-DEFAULT = "serving_default"  # the signature that a server takes if none is named
-NUM_FILLINGS = 5  # K, as in the pipeline of transformers
+DEFAULT = "serving_default"  # the signature that a server uses if none is named
+NUM_FILLINGS = 5  # K, as in transformers' pipeline
 TOKENS = ("input_ids", "input_mask", "segment_ids")
 
 Signatures = dict[str, Callable]
@@ -33,18 +33,19 @@ def servable(
     missing: Collection[str] = (),
     make_signatures: Callable | None = None,
 ) -> tuple[tf.train.Checkpoint, Signatures]:
-    """A model as `tf.saved_model.save` takes it, without Keras.
+    """A model in the form that `tf.saved_model.save` needs, without Keras.
 
     Args:
       model: the model to save.
       tokenizer: its vocabulary.
       task: settings of the features: `max_seq_length`, and others that the class of model needs.
-      missing: released names of variables that have no trained values; signatures that need them are left out.
-      make_signatures: see `TaskDefinition.signatures`; None makes those of the class of model.
+      missing: released names of variables without trained values; signatures that need them are left out.
+      make_signatures: see `TaskDefinition.signatures`; None makes the signatures of the model's class.
 
     Returns:
-      The object to save, a reusable SavedModel as TF-Hub defines it: loaded, it can be called on a dictionary of ids
-      with `training`, has `trainable_variables`, and `weights` by their released names. And its signatures.
+      The object to save, and its signatures. The object is a reusable SavedModel as TF-Hub defines it: when it is
+      loaded, it can be called with a dictionary of ids and `training`, and has `trainable_variables`, and `weights` by
+      their released names.
     """
     parts = parts_without(missing)
     if make_signatures:
@@ -71,13 +72,13 @@ def servable(
     root.variables = list(root.weights.values())
     root.trainable_variables = list(root.variables)
     root.regularization_losses = []
-    root.text = text  # holds the vocabulary
+    root.text = text  # contains the vocabulary
     root.__call__ = _callable(model, parts)
     return root, {"tokens": _tokens(model, parts), **own}
 
 
 def parts_without(missing: Collection[str]) -> set[str]:
-    """The parts that have all their values, of those that some models on disk lack: "pooler", "mlm", "sop"."""
+    """The parts with trained values, among those that some models on disk lack: "pooler", "mlm", "sop"."""
     prefixes = {
         "pooler": ("bert/pooler",),
         "mlm": ("cls/predictions",),
@@ -91,7 +92,7 @@ def parts_without(missing: Collection[str]) -> set[str]:
 
 
 def _signature(*specs: tf.TensorSpec) -> Callable:
-    """Makes a graph function; without autograph, which our code needs nowhere."""
+    """Decorates graph functions; without autograph, which they do not need."""
     return tf.function(input_signature=specs, autograph=False)
 
 
@@ -104,9 +105,9 @@ def _ints(*names: str, rank: int = 2) -> list[tf.TensorSpec]:
 
 
 def _checked(config: AlbertConfig, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The features; running the graph fails with a clear message if they do not fit this model.
+    """The features, with checks: running the graph fails with a clear message if they do not fit the model.
 
-    A CPU would refuse ids out of range by itself, a GPU would read zeros.
+    A CPU would report ids out of range by itself; a GPU would read zeros.
     """
     shape, limit = tf.shape(features["input_ids"]), config.max_position_embeddings
     rules = {
@@ -145,7 +146,7 @@ def _tokens(model: AlbertModel, parts: set[str]) -> Callable:
 
 
 def _callable(model: AlbertModel, parts: set[str]) -> Callable:
-    """The model with all its outputs as a function of ids and `training`, traced for both."""
+    """The model as a function of ids and `training`, with all its outputs; traced for both values of `training`."""
     unwanted = {"all_layers"}
     unwanted |= set() if "pooler" in parts else {"pooled_output"}
     unwanted |= set() if "sop" in parts else {"sentence_order_logits"}
@@ -166,7 +167,7 @@ def _callable(model: AlbertModel, parts: set[str]) -> Callable:
 
 
 def tokenization_info(vocabulary: tf.saved_model.Asset, do_lower_case: bool) -> Callable:
-    """The signature of the hub modules that says how texts become ids: `vocab_file` and `do_lower_case`."""
+    """The signature of hub modules that describes how texts become ids: `vocab_file` and `do_lower_case`."""
 
     @_signature()
     def info():

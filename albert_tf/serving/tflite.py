@@ -1,6 +1,6 @@
-"""Encoders and classifiers as TFLite files, which run on phones: ids in, one sequence of a fixed length.
+"""Encoders and classifiers as TFLite files, which run on phones; they take ids, one sequence of a fixed length.
 
-The caller tokenises texts, as SentencePiece is none of TFLite's own operations.
+The caller tokenises texts, because SentencePiece is not among TFLite's own operations.
 """
 
 import errno
@@ -26,9 +26,9 @@ def convert(model: AlbertModel, length: int, quantization: str) -> bytes:
 
     Args:
       model: an `AlbertForPreTraining`, whose encoder is converted, or an `AlbertForSequenceClassification`.
-      length: L, of the sequences that it takes; shorter ones are padded, with `input_mask` 0.
-      quantization: "none", or "dynamic_int8" for weights of a byte each; before each product, activations are rounded
-        to 8 bits.
+      length: L, the length of sequences; shorter ones must be padded, with `input_mask` 0.
+      quantization: "none", or "dynamic_int8" for weights of one byte; activations are then rounded to 8 bits before
+      each product.
 
     Returns:
       A model whose signature `serving_default` maps `input_ids`, `input_mask` and `segment_ids`, int32 [1, L], to
@@ -46,9 +46,9 @@ def convert(model: AlbertModel, length: int, quantization: str) -> bytes:
     )
     if quantization == "dynamic_int8":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    with quiet.silent():  # TFLite's notes
+    with quiet.silent():  # hides TFLite's messages
         content = converter.convert()
-    # The converter hides that it cannot write its temporary files, and makes a file without a signature.
+    # If the converter cannot write its temporary files, it reports nothing and makes a file without a signature.
     if not Interpreter(model_content=content).get_signature_list():
         folder = tempfile.gettempdir()
         raise OSError(errno.ENOSPC, "No space left for temporary files", folder)
@@ -56,7 +56,7 @@ def convert(model: AlbertModel, length: int, quantization: str) -> bytes:
 
 
 def _outputs_of(model: AlbertModel) -> Callable[..., dict[str, tf.Tensor]]:
-    """The model as a function of ids, by name."""
+    """A function of ids that returns the model's outputs by name."""
     match model:
         case heads.AlbertForSequenceClassification():
             return lambda **features: model(features)
@@ -72,12 +72,12 @@ def _outputs_of(model: AlbertModel) -> Callable[..., dict[str, tf.Tensor]]:
 
 
 def largest_difference(content: bytes, model: AlbertModel, length: int) -> float:
-    """The largest difference of a file's outputs from its model's, on sequences of random tokens and lengths.
+    """The largest difference between a file's outputs and its model's, on sequences of random tokens and lengths.
 
     Args:
       content: content of the file.
-      model: that it was made of.
-      length: L, of its sequences.
+      model: the model from which it was made.
+      length: L, the length of its sequences.
     """
     rng, run, outputs_of = np.random.default_rng(0), runner(content), _outputs_of(model)
     differences = []
@@ -89,14 +89,14 @@ def largest_difference(content: bytes, model: AlbertModel, length: int) -> float
 
 
 def runner(content: bytes, num_threads: int = 1) -> Callable[..., dict[str, np.ndarray]]:
-    """A file's signature as a function of arrays, by name.
+    """A file's signature as a function that takes arrays by name.
 
     Args:
       content: content of the file.
-      num_threads: number of threads of LiteRT, which runs it.
+      num_threads: number of threads that LiteRT uses.
 
     Raises:
-      UserError: the content is not that of a TFLite file.
+      UserError: the content is not a TFLite file.
     """
     try:
         interpreter = Interpreter(model_content=content, num_threads=num_threads)
@@ -104,7 +104,7 @@ def runner(content: bytes, num_threads: int = 1) -> Callable[..., dict[str, np.n
         raise UserError(f"no usable TFLite file ({first_line(error)})") from None
 
     def run(**features: np.ndarray) -> dict[str, np.ndarray]:
-        with quiet.silent():  # LiteRT's notes
+        with quiet.silent():  # hides LiteRT's messages
             return interpreter.get_signature_runner()(**features)
 
     return run

@@ -1,8 +1,8 @@
 """Requests that a server runs when it loads a model, so that the first user does not wait for TensorFlow.
 
-TensorFlow Serving reads them from `assets.extra/tf_serving_warmup_requests`: TFRecords of PredictionLog. Of that
-message (tensorflow/serving, tensorflow_serving/apis: prediction_log.proto, predict.proto, model.proto) five fields
-are needed, which are written here as bytes, without its package.
+TensorFlow Serving reads them from `assets.extra/tf_serving_warmup_requests`: TFRecords of PredictionLog. Only five
+fields of this message (tensorflow/serving, tensorflow_serving/apis: prediction_log.proto, predict.proto, model.proto)
+are needed; they are written here as bytes, without its package.
 """
 
 import itertools
@@ -27,13 +27,13 @@ _KEY, _VALUE = 1, 2  # an entry of a map
 
 
 def write(path: str, model_name: str, signatures: Signatures, max_seq_length: int) -> None:
-    """Writes requests to every signature: batch 1 and 8, short and longest.
+    """Writes requests for every signature, with batch sizes 1 and 8, short and with the maximum length.
 
     Args:
       path: the file to write.
       model_name: the name of the model on the server.
       signatures: functions by name, with plain tensors as arguments.
-      max_seq_length: L, tokens of the longest sequence.
+      max_seq_length: L, the maximum length of a sequence.
     """
     tf.io.gfile.makedirs(os.path.dirname(path))
     with tf.io.TFRecordWriter(path) as writer:
@@ -43,7 +43,7 @@ def write(path: str, model_name: str, signatures: Signatures, max_seq_length: in
 
 
 def requests(function, max_seq_length: int) -> Iterator[dict[str, np.ndarray]]:
-    """Arguments for a signature: batch 1 and 8, short and longest; one empty request if it takes no arguments."""
+    """Arguments for a signature, with batch sizes 1 and 8, short and long; one empty request if it has no arguments."""
     specs = function.input_signature
     if not specs:
         yield {}
@@ -53,11 +53,11 @@ def requests(function, max_seq_length: int) -> Iterator[dict[str, np.ndarray]]:
 
 
 def _argument(spec: tf.TensorSpec, batch: int, length: int) -> np.ndarray:
-    """A text with a token a word and more, or ids that every model has."""
+    """Texts with at least one token per word, or ids that every model has."""
     if spec.dtype == tf.string:
         shape = [batch, NUM_OPTIONS] if spec.shape.rank == 2 else [batch]
         return np.full(shape, b"a " * length, object)
-    # Logits of all tokens at every position would take more memory than the rest.
+    # Logits for all tokens at every position would take more memory than everything else.
     return np.ones([batch, 1 if spec.name == "mlm_positions" else length], np.int32)
 
 
@@ -65,8 +65,8 @@ def prediction_log(model_name: str, signature_name: str, inputs: Mapping[str, np
     """A serialized PredictionLog with a request to a signature.
 
     Args:
-      model_name: of the server's.
-      signature_name: of the model's.
+      model_name: name of the model on the server.
+      signature_name: name of a signature of the model.
       inputs: arguments by name.
     """
     name = _field(_NAME, model_name.encode())
@@ -78,12 +78,12 @@ def prediction_log(model_name: str, signature_name: str, inputs: Mapping[str, np
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field of bytes, text or a message: its number and wire type 2, the length, the content."""
+    """A field with bytes, text or a message: its number and wire type 2, the length, the content."""
     return _varint(number << 3 | 2) + _varint(len(content)) + content
 
 
 def _varint(number: int) -> bytes:
-    """A number in groups of seven bits, the lowest first; all but the last have the highest bit set."""
+    """A number in groups of seven bits, lowest first; all groups but the last have the highest bit set."""
     groups = []
     while number > 0x7F:
         groups.append(number & 0x7F | 0x80)

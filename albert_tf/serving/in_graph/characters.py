@@ -1,4 +1,4 @@
-"""Operations on characters that the tokenizers of both kinds of vocabulary use."""
+"""Operations on characters, for the tokenizers of both kinds of vocabulary."""
 
 import functools
 import sys
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 def decode_in_graph(texts: tf.Tensor) -> tf.RaggedTensor:
-    """The characters of UTF-8 strings, as `bytes.decode(errors="replace")` reads them: invalid bytes are U+FFFD.
+    """The characters of UTF-8 strings, decoded as by `bytes.decode(errors="replace")`: invalid bytes become U+FFFD.
 
     Args:
       texts: string [B].
@@ -21,16 +21,16 @@ def decode_in_graph(texts: tf.Tensor) -> tf.RaggedTensor:
 
 def lower(texts: tf.Tensor) -> tf.Tensor:
     """`str.lower`."""
-    # tf.strings.lower knows final sigma, as str.lower does, but needs two workarounds. In a Turkish
-    # locale it lowers "I" to "ı": ASCII is lowered first, without locale. It ends a string at U+0000, which is
-    # therefore replaced by the last code point, which is no character.
+    # tf.strings.lower handles final sigma, as str.lower does, but needs two workarounds. In a Turkish locale it lowers
+    # "I" to "ı", so ASCII is lowered first, without locale. It ends a string at U+0000, which is therefore replaced by
+    # the last code point, which is not a character.
     texts = tf.strings.regex_replace(tf.strings.lower(texts), r"\x00", "\U0010ffff")
     texts = tf.strings.lower(texts, encoding="utf-8")
     return tf.strings.regex_replace(texts, "\U0010ffff", "\0")
 
 
 def two_characters_of_dotted_i(texts: tf.Tensor) -> tf.Tensor:
-    """Texts with the lower case of "İ", the only one that has more characters."""
+    """Texts with the lower case of "İ", the only character whose lower case has several characters."""
     return tf.strings.regex_replace(texts, "\u0130", "i\u0307")
 
 
@@ -53,7 +53,7 @@ def token_spans(
     char_ends: tf.RaggedTensor,
     text_lengths: tf.Tensor,
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Spans of tokens of `lengths` visible characters, int32 [B, (tokens)], from those of the characters."""
+    """Spans of tokens with `lengths` visible characters, int32 [B, (tokens)], from the spans of the characters."""
     counts, row = lengths.flat_values, lengths.value_rowids()
     first = tf.cumsum(counts, exclusive=True)
     # A token without text begins where the next token's text begins, or at the end of the text.

@@ -1,10 +1,11 @@
-"""SQuAD inside a TensorFlow graph: strings of questions and contexts in, answers out, for exported models.
+"""SQuAD inside a TensorFlow graph, for exported models: maps strings of questions and contexts to answers.
 
-The windows are those of `tasks/squad/windows.py`, the answers those of `tasks/squad/answers.py`; but everything is a
-tensor: ragged rows are concatenated, and indices say where each begins.
+The windows are those of `tasks/squad/windows.py`, and the answers those of `tasks/squad/answers.py`, but everything is
+a
+tensor: ragged rows are concatenated, and indices say where each row begins.
 
 Shape legend: B questions; W windows that the model reads at once, L tokens of the longest of them; S starts and E ends
-that are considered in a window; P tokens of all contexts; N candidates, spans of contexts that may be answers.
+that are considered in a window; P tokens of all contexts; N candidates, which are spans of contexts.
 """
 
 import dataclasses
@@ -18,17 +19,17 @@ from albert_tf.serving.in_graph.tokenizer import graph_tokenizer_with_offsets
 from albert_tf.tasks.squad.windows import WindowSettings
 from albert_tf.text.tokenizer import Tokenizer
 
-WINDOWS_AT_A_TIME = 32  # bounds the memory, however long a context is
+WINDOWS_AT_A_TIME = 32  # limits the memory for any length of contexts
 
 
 class GraphSquad(tf.Module):
-    """Answers questions by the characters of their contexts, as run_squad.py does.
+    """Answers questions by parts of their contexts, as run_squad.py does.
 
     Args:
       tokenizer: tokenizer of the model.
-      settings: of `SquadConfig`: max_seq_length, doc_stride, max_query_length, max_answer_length, n_best_size; with
-        `has_null` also null_threshold, a number.
-      has_null: whether the model can find that there is no answer (SQuAD 2.0).
+      settings: values of `SquadConfig`: max_seq_length, doc_stride, max_query_length, max_answer_length, n_best_size;
+        with `has_null` also null_threshold, a number.
+      has_null: whether the model can answer that there is no answer (SQuAD 2.0).
 
     Raises:
       UserError: there is no room for the context, or the tokenizer cannot work inside a graph.
@@ -54,18 +55,18 @@ class GraphSquad(tf.Module):
         Args:
           model: an `AlbertForSpanOrNone` if there may be no answer, otherwise an `AlbertForSpan`.
           question: UTF-8, string [B].
-          context: text with the answer, UTF-8, string [B].
+          context: text that contains the answer, UTF-8, string [B].
 
         Returns:
-          text: the characters of the context from `start` to before `end`, string [B].
-          start, end: int32 [B]; they count Unicode characters, of which invalid bytes make U+FFFD
+          text: the characters of the context from `start` up to, but not including, `end`, string [B].
+          start, end: int32 [B], positions in Unicode characters; invalid bytes count as U+FFFD
             (`tokenization.decode_in_graph`).
-          score: between 0 and 1, float32 [B]: the `probability` of the first answer in nbest_predictions.json, its
-            share among the `n_best_size` best answers. A question for which no span can be an answer, as its context is
-            empty, gets the empty text from 0 to 0 and, being sole, the score 1.
+          score: between 0 and 1, float32 [B]: the `probability` of the first answer in nbest_predictions.json, which is
+            its share among the `n_best_size` best answers. If no span can be an answer, because the context is empty,
+            the answer is the empty text from 0 to 0. It is the only answer, so its score is 1.
           For SQuAD 2.0 also:
-          null_odds: float32 [B]. Where it is above the threshold, there is no answer: the text is empty, from 0 to 0.
-          best_text, best_start, best_end: the best answer even so. The score is always its.
+          null_odds: float32 [B]. If they are above the threshold, there is no answer: the text is empty, from 0 to 0.
+          best_text, best_start, best_end: the best answer even then. The score always belongs to this answer.
         """
         tf.debugging.assert_equal(
             tf.shape(question), tf.shape(context), "question and context differ in number"
@@ -83,14 +84,14 @@ class GraphSquad(tf.Module):
         return {**answers, "score": best["score"], "null_odds": null_odds, **best_answers}
 
     def windows(self, question: tf.Tensor, context: tf.Tensor) -> "GraphWindows":
-        """The windows of questions and contexts, string [B] each."""
+        """The windows of questions and contexts; both are string [B]."""
         queries = self.tokenizer.encode(question)[:, : self._cut.max_query_length]
         return GraphWindows.of(self._cut, queries, *self.tokenizer.encode_with_offsets(context))
 
     def _find_spans(
         self, model: tf.Module, windows: "GraphWindows", codes: tf.RaggedTensor
     ) -> tuple["_Spans", tf.Tensor]:
-        """Each question's best candidates, and null odds float32 [B]; some windows at a time."""
+        """Each question's best candidates, and null odds, float32 [B]; processes a few windows at a time."""
         num_windows = tf.size(windows.question)
         least_length = max(model.num_starts, model.num_ends) if self._has_null else 1
 
@@ -107,7 +108,7 @@ class GraphSquad(tf.Module):
                     outputs["cls_logits"], features["question"], tf.size(null_odds)
                 )
                 null_odds = tf.minimum(null_odds, odds)
-            # A span that is not among a question's best here is not among its best in the end.
+            # A span that is not among a question's best here cannot be among its best in the end.
             new = _best_spans(self._candidates(outputs, features), codes, self._n_best_size)
             joined = [tf.concat(pair, axis=0) for pair in zip(spans, new, strict=True)]
             return end, _Spans(*joined), null_odds
@@ -127,7 +128,7 @@ class GraphSquad(tf.Module):
     def _candidates(
         self, outputs: Mapping[str, tf.Tensor], features: Mapping[str, tf.Tensor]
     ) -> "_Spans":
-        """`squad_answers.candidate_spans` of some windows, not yet in order."""
+        """`squad_answers.candidate_spans` for some windows, not yet sorted."""
         if self._has_null:
             starts, start_scores = outputs["start_top_index"], outputs["start_top_log_probs"]
             shape = [tf.shape(starts)[0], starts.shape[1], -1]
@@ -136,7 +137,7 @@ class GraphSquad(tf.Module):
         else:
             starts, start_scores = self._largest(outputs["start_logits"], features)
             ends, end_scores = self._largest(outputs["end_logits"], features)
-            ends, end_scores = ends[:, None], end_scores[:, None]  # the same ones for every start
+            ends, end_scores = ends[:, None], end_scores[:, None]  # the same ends for every start
 
         def at(name: str, places: tf.Tensor) -> tf.Tensor:
             return tf.gather(features[name], places, batch_dims=1)
@@ -159,7 +160,7 @@ class GraphSquad(tf.Module):
     def _largest(
         self, logits: tf.Tensor, features: Mapping[str, tf.Tensor]
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Places and values of the largest logits of each window, padding left out; of equals the first."""
+        """Positions and values of the largest logits of each window, without padding; of ties the first."""
         logits = tf.where(features["input_mask"] == 1, logits, -float("inf"))
         best = tf.math.top_k(logits, tf.minimum(self._n_best_size, tf.shape(logits)[1]))
         return best.indices, best.values
@@ -170,18 +171,18 @@ class GraphSquad(tf.Module):
 
 @dataclasses.dataclass(frozen=True)
 class GraphWindows:
-    """The windows of some questions, `make_windows` in a graph; padded when they are asked for.
+    """The windows of some questions, as from `make_windows`, in a graph; they are padded when they are read.
 
     Attributes:
-      tokenizer: has the ids of special tokens.
+      tokenizer: the tokenizer, which has the ids of special tokens.
       queries: tokens of the questions, int32 [B, (tokens)].
-      contexts: name -> int32 [P + 1], of the tokens of all contexts, concatenated, and a last one for "no token":
-        input_ids, start_chars, end_chars, text_ends, best_window.
-      question: of each window; int64 [windows], as the following.
-      number: among its question's windows.
+      contexts: name -> int32 [P + 1], values for the tokens of all contexts, concatenated, and a last value for "no
+        token": input_ids, start_chars, end_chars, text_ends, best_window.
+      question: index of each window's question; int64 [windows], like the next three attributes.
+      number: number of the window among its question's windows.
       first_token: index of its first token among the tokens of all contexts.
-      context_length: tokens of the context.
-      texts_before: tokens with text before each token of all contexts, int64 [P + 1].
+      context_length: number of tokens of the context.
+      texts_before: number of tokens with text before each token of all contexts, int64 [P + 1].
     """
 
     tokenizer: Tokenizer
@@ -202,9 +203,9 @@ class GraphWindows:
         starts: tf.RaggedTensor,
         ends: tf.RaggedTensor,
     ) -> "GraphWindows":
-        """Cuts contexts of these tokens and spans, int32 [B, (tokens)] each."""
+        """Cuts contexts with these tokens and spans, int32 [B, (tokens)] each, into windows."""
         room = settings.max_seq_length - queries.row_lengths() - 3
-        # All windows but a question's last are full.
+        # All windows except a question's last are full.
         stride = tf.minimum(room, settings.doc_stride)
         num_tokens = ids.row_lengths()
         num_windows = 1 + (tf.maximum(num_tokens - room, 0) + stride - 1) // stride
@@ -216,7 +217,7 @@ class GraphWindows:
 
         has_text = ends.values > starts.values
         texts_before = tf.concat([[0], tf.cumsum(tf.cast(has_text, tf.int64))], axis=0)
-        # Where the text of the last token that has some ends: no answer ends in white space.
+        # The end of the last token that has text, because no answer ends in white space.
         text_ends = tf.concat([[-1], tf.boolean_mask(ends.values, has_text)], axis=0)
         contexts = {
             "input_ids": ids.values,
@@ -242,13 +243,14 @@ class GraphWindows:
         """Some windows, padded to the longest of them.
 
         Args:
-          begin: index of the first, scalar.
-          end: index after the last, scalar.
-          least_length: length to pad to if all are shorter.
+          begin: index of the first window, scalar.
+          end: index after the last window, scalar.
+          least_length: length to pad to if all windows are shorter.
 
         Returns:
-          question, int64 [W], and int32 [W, L] the features of `make_windows` with `input_mask`, and `text_ends`:
-          where the text of a token ends, or if it has none, that of the last token before it in the window; -1 without.
+          question, int64 [W], and, int32 [W, L], the features of `make_windows` with `input_mask`, and `text_ends`:
+          where a token's text ends; for a token without text, where that of the last token before it in the window
+          ends; -1 without.
         """
         question, first_token, context_length, number = (
             values[begin:end, None]
@@ -269,7 +271,7 @@ class GraphWindows:
         query_ids = tf.gather(query_ids, tf.where(in_query, place, 0))
         special = tf.where(position == 0, self.tokenizer.cls_id, self.tokenizer.sep_id)
         ids = tf.where(in_context, in_window["input_ids"], tf.where(in_query, query_ids, special))
-        # The text may be that of a token before this window.
+        # The text may belong to a token before this window.
         places = (tf.minimum(place, none) for place in (token + 1, first_token))
         before_end, before_start = (tf.gather(self.texts_before, place) for place in places)
         has_text = in_context & (before_end > before_start)
@@ -290,15 +292,15 @@ class GraphWindows:
 def best_window(
     ids: tf.RaggedTensor, room: tf.Tensor, stride: tf.Tensor, num_windows: tf.Tensor
 ) -> tf.Tensor:
-    """The number of the window in which each token of the contexts has the most context, int32 [P].
+    """For each token of the contexts, the number of the window in which it has the most context, int32 [P].
 
-    As in `tasks/squad/windows.py`, context is the smaller of the numbers of tokens before and after, and a little
-    for the window's length; of equal windows, the first has the token.
+    As in `tasks/squad/windows.py`, context is the smaller of the numbers of tokens before and after, plus a little for
+    the window's length; if two windows are equal, the token belongs to the first.
 
     Args:
       ids: the tokens, [B, (tokens)].
-      room: tokens that fit into a window; int64 [B], as the others.
-      stride: tokens from a window to the next.
+      room: number of tokens that fit into a window; int64 [B], like the next arguments.
+      stride: number of tokens from a window to the next.
       num_windows: number of windows of each context.
     """
     row = ids.value_rowids()
@@ -312,7 +314,7 @@ def best_window(
         is_inside = (before >= 0) & (after >= 0)
         return tf.where(is_inside, least, -float("inf")) + 0.01 * tf.cast(length, tf.float64)
 
-    # The windows before the last are equally long: of them, one of the two around the token has most context.
+    # All windows but the last have equal lengths; among them, a token has the most context in one of the two around it.
     below = (2 * token - room + 1) // (2 * stride)
     below, above = (tf.maximum(tf.minimum(number, last - 1), 0) for number in (below, below + 1))
     best = tf.where(context(above, room) > context(below, room), above, below)
@@ -329,8 +331,8 @@ class _Spans(NamedTuple):
 
     Attributes:
       question: index of the question, int64 [N].
-      start_chars, end_chars: the context's characters from start to before end, int32 [N].
-      scores: the model's scores of start and end together, float64 [N].
+      start_chars, end_chars: range of characters in the context, end exclusive, int32 [N].
+      scores: sum of the model's scores of start and end, float64 [N].
     """
 
     question: tf.Tensor
@@ -351,7 +353,7 @@ class _Spans(NamedTuple):
 
 
 def _best_spans(spans: _Spans, codes: tf.RaggedTensor, n_best_size: int) -> _Spans:
-    """Each question's best spans of different text, question by question, best first; equals keep their order."""
+    """Each question's best spans with different texts, question by question, best first; ties keep their order."""
     spans = spans.take(tf.argsort(spans.scores, direction="DESCENDING", stable=True))
     spans = spans.take(tf.argsort(spans.question, stable=True))
     keys = tf.strings.join([tf.strings.as_string(spans.question), spans.texts(codes)], ":")
@@ -363,11 +365,11 @@ def _best_spans(spans: _Spans, codes: tf.RaggedTensor, n_best_size: int) -> _Spa
 
 
 def _first_spans(spans: _Spans, codes: tf.RaggedTensor) -> dict[str, tf.Tensor]:
-    """Text, start, end and score of the first of each question's `_best_spans`, [B] each."""
+    """Text, start, end and score of each question's first span in `_best_spans`, [B] each."""
     questions = tf.range(codes.nrows())
     first = tf.searchsorted(spans.question, questions, side="left")
     is_found = tf.searchsorted(spans.question, questions, side="right") > first
-    # A question without candidates takes an additional last span, from 0 to 0.
+    # For questions without candidates, a last span from 0 to 0 is added.
     padded = _Spans(*(tf.concat([column, [0]], axis=0) for column in spans))
     best = padded.take(tf.where(is_found, first, tf.size(spans.scores)))
     best = best._replace(question=questions)

@@ -1,8 +1,8 @@
-"""Tagging inside a TensorFlow graph: strings in, entities out, for exported models.
+"""Tagging inside a TensorFlow graph, for exported models: maps strings to entities.
 
-Words, windows and entities are those of `tasks/tagging`, as tensors: ragged rows are concatenated.
+Words, windows and entities are those of `tasks/tagging`, but as tensors: ragged rows are concatenated.
 
-Shape legend: B texts; M words of all texts; K of these for which a token stands; W windows that the model reads at
+Shape legend: B texts; M words of all texts; K of these words that a token represents; W windows that the model reads at
 once, L tokens of the longest of them; C labels; N entities of a text.
 """
 
@@ -23,11 +23,11 @@ from albert_tf.text.tokenizer import Tokenizer
 
 
 class GraphTagger(tf.Module):
-    """Finds the entities in texts, as `TaggingPredictor` does.
+    """Finds the entities in texts as `TaggingPredictor` does.
 
     Args:
       tokenizer: tokenizer of the model.
-      settings: of `TaggingConfig`: max_seq_length, doc_stride, word_separator.
+      settings: values of `TaggingConfig`: max_seq_length, doc_stride, word_separator.
       labels: names of the model's outputs.
 
     Raises:
@@ -55,11 +55,12 @@ class GraphTagger(tf.Module):
           texts: UTF-8, string [B].
 
         Returns:
-          count: int32 [B], the number of entities; the others have N columns, of which the first `count` count.
+          count: int32 [B], the number of entities; the other tensors have N columns, of which the first `count` are
+            used.
           label: type of each entity, string [B, N].
-          start, end: its characters from start to before end, int32 [B, N]; they count Unicode characters, of which
-            invalid bytes make U+FFFD.
-          probability: mean of its words', float32 [B, N].
+          start, end: its range of characters, end exclusive, int32 [B, N]; counted in Unicode characters, where invalid
+            bytes count as U+FFFD.
+          probability: mean over its words, float32 [B, N].
         """
         words, starts, ends = _split_words(texts)
         text = tf.strings.reduce_join(words, axis=-1, separator=self._separator)
@@ -76,7 +77,7 @@ class GraphTagger(tf.Module):
         return self._entities(words.with_flat_values(label), probability, starts, ends)
 
     def _logits(self, model: tf.Module, ids: tf.RaggedTensor, tokens: tf.Tensor) -> tf.Tensor:
-        """Logits [K, C] of some tokens, in ascending order, each in the window where it has the most context."""
+        """Logits [K, C] of some tokens, in ascending order, each from the window in which it has the most context."""
         num_tokens = ids.row_lengths()
         num_windows = (
             1 + (tf.maximum(num_tokens - self._room, 0) + self._stride - 1) // self._stride
@@ -99,7 +100,7 @@ class GraphTagger(tf.Module):
             chunk = row[begin:end]
             features = self._features(ids, chunk, shift[begin:end])
             outputs_WLC = model(features, training=False)["logits"]
-            # Of a text, later tokens have their most context in later windows: this keeps the order.
+            # In a text, later tokens have their most context in later windows, so this keeps the order.
             is_here = (window >= begin) & (window < end)
             places = tf.stack([window - begin, position], axis=1)
             new = tf.gather_nd(outputs_WLC, tf.boolean_mask(places, is_here))
@@ -118,7 +119,7 @@ class GraphTagger(tf.Module):
     def _features(
         self, ids: tf.RaggedTensor, row: tf.Tensor, shift: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Windows of texts `row` from token `shift` on, int64 [W] both: features [W, L]."""
+        """Features [W, L] of windows: those of texts `row` that begin at token `shift`, both int64 [W]."""
         num_tokens = tf.gather(ids.row_lengths(), row)
         length = tf.minimum(num_tokens - shift, tf.constant(self._room, tf.int64))[:, None]
         first = (tf.gather(ids.row_starts(), row) + shift)[:, None]
@@ -139,7 +140,7 @@ class GraphTagger(tf.Module):
     def _word_labels(
         self, words: tf.RaggedTensor, word: tf.Tensor, logits_KC: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Label and probability of each word, [M]; `word` int64 [K] are those for which a token stands."""
+        """Label and probability of each word, [M]; `word`, int64 [K], are the words that a token represents."""
         row, starts = words.value_rowids(), words.row_starts()
         num_words = tf.size(row, tf.int64)
         has_token = tf.scatter_nd(word[:, None], tf.ones_like(word), num_words[None])
@@ -161,14 +162,14 @@ class GraphTagger(tf.Module):
         starts: tf.Tensor,
         ends: tf.Tensor,
     ) -> dict[str, tf.Tensor]:
-        """`entities.entities_of` of the words' labels, int64 [B, (words)], with the words' characters [M]."""
+        """`entities.entities_of` for the words' labels, int64 [B, (words)]; `starts` and `ends` are the words' [M]."""
         label, row = labels.flat_values, labels.value_rowids()
         letter = tf.gather(tf.constant(self._letters), label)
         type = tf.gather(tf.constant(self._types), label)
         is_inside = letter != entities.OUTSIDE
 
         def previous(values: tf.Tensor, first: Any) -> tf.Tensor:
-            """The value of the word before in the same text, or another one."""
+            """For each word, the value of the word before it in the same text; `first` for a text's first word."""
             shifted = tf.concat([[first], values], axis=0)[:-1]
             is_first = row != tf.concat([[-1], row], axis=0)[:-1]
             return tf.where(is_first, first, shifted)
@@ -195,7 +196,7 @@ class GraphTagger(tf.Module):
 
 
 def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-    """`windows.split_words` of texts [B]: words, string [B, (words)], and where they start and end, int32 [M]."""
+    """`windows.split_words` for texts [B]: words, string [B, (words)], and their starts and ends, int32 [M]."""
     import tensorflow_text as tf_text
 
     word, space = word_patterns()
@@ -218,12 +219,12 @@ def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tenso
 def _words_of_tokens(
     begins: tf.RaggedTensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """`windows.word_numbers` of texts: tokens that stand for a word, and the words, int64 [K] both.
+    """`windows.word_numbers` for texts: the tokens that represent a word, and their words, both int64 [K].
 
     Args:
       begins: first characters of words in the joined text, int32 [B, (words)].
-      starts: first characters of tokens there, int32 [B, (tokens)].
-      ends: characters after the tokens.
+      starts: first characters of tokens in this text, int32 [B, (tokens)].
+      ends: ends of the tokens, exclusive.
     """
     most = 1 + tf.reduce_max(tf.concat([starts.flat_values, begins.flat_values, [0]], axis=0))
     most = tf.cast(most, tf.int64)

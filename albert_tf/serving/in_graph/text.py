@@ -1,6 +1,6 @@
-"""Texts -> the sequences that a model reads, inside a graph: for models that take strings.
+"""Texts -> the sequences that a model reads, inside a graph, for models that take strings.
 
-The same features as those of `tasks/classification/text_pairs.py` and `tasks/race/passages.py`, as TensorFlow
+The features are those of `tasks/classification/text_pairs.py` and `tasks/race/passages.py`, computed by TensorFlow
 operations. Batches have any size, and are as long as their longest sequence.
 """
 
@@ -11,16 +11,16 @@ from albert_tf.tasks.race.passages import NUM_SPECIAL
 from albert_tf.text.masked_text import MASK, ids_within_word
 from albert_tf.text.tokenizer import Tokenizer
 
-# What Python's \s takes for white space; RE2's own \s is narrower.
+# The characters that Python's \s matches; RE2's own \s matches fewer.
 _BEGINS_WITH_SPACE = r"(?s)[\s\p{Z}\x0b\x1c-\x1f\x{85}].*"
 
 
 class GraphText(tf.Module):
-    """A tokenizer with the rules by which texts are cut and joined.
+    """A tokenizer, with the rules for cutting and joining texts.
 
     Args:
       tokenizer: the vocabulary.
-      max_seq_length: most tokens of a sequence, at least 4.
+      max_seq_length: maximum number of tokens of a sequence, at least 4.
 
     Raises:
       UserError: see `graph_tokenizer`.
@@ -35,11 +35,11 @@ class GraphText(tf.Module):
         self._ids_within_word = ids_within_word(tokenizer)
 
     def pairs(self, text_a: tf.Tensor, text_b: tf.Tensor) -> dict[str, tf.Tensor]:
-        """One text or two in a sequence, as `make_pair_features`.
+        """One text or two in a sequence, as in `make_pair_features`.
 
         Args:
           text_a: strings [B].
-          text_b: strings [B]; empty where there is no second text.
+          text_b: strings [B]; empty if there is no second text.
 
         Returns:
           `input_ids`, `input_mask` and `segment_ids`, int32 [B, L].
@@ -52,13 +52,13 @@ class GraphText(tf.Module):
     def choices(
         self, context: tf.Tensor, question: tf.Tensor, options: tf.Tensor, *, max_qa_length: int
     ) -> dict[str, tf.Tensor]:
-        """A sequence for every option of a question, as `make_race_features`.
+        """A sequence for every option of a question, as in `make_race_features`.
 
         Args:
           context: strings [B].
-          question: strings [B]; an option is put into its gaps ("_"), or behind it if it has none.
+          question: strings [B]; an option is put into its gaps ("_"), or after it if it has no gap.
           options: strings [B, C].
-          max_qa_length: most tokens of question and option, whose end is kept.
+          max_qa_length: maximum number of tokens of question and option together; their last tokens are kept.
 
         Returns:
           `input_ids`, `input_mask` and `segment_ids`, int32 [B, C, L].
@@ -81,7 +81,7 @@ class GraphText(tf.Module):
         return {name: tf.reshape(tensor, shape) for name, tensor in features.items()}
 
     def masked(self, texts: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.RaggedTensor]:
-        """Texts with "[MASK]" typed in them, as `text.masked_text.encode_masked`.
+        """Texts in which "[MASK]" is a mask, as in `text.masked_text.encode_masked`.
 
         Example:
           "a [MASK]." -> [CLS] "▁a" [MASK] "." [SEP]
@@ -90,7 +90,7 @@ class GraphText(tf.Module):
           texts: strings [B].
 
         Returns:
-          `input_ids`, `input_mask` and `segment_ids`, int32 [B, L]; and where the masks are, int64 [B, (masks)].
+          `input_ids`, `input_mask` and `segment_ids`, int32 [B, L]; and the positions of the masks, int64 [B, (masks)].
         """
         parts = tf.strings.split(texts, MASK)
         ids = self._tokenizer.encode(parts.flat_values)
@@ -113,7 +113,7 @@ class GraphText(tf.Module):
     def _packed(
         self, first: tf.RaggedTensor, second: tf.RaggedTensor, has_second: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """[CLS] first [SEP] second [SEP] -> features [B, L]; the last [SEP] where there is a second."""
+        """Features [B, L] of [CLS] first [SEP] second [SEP]; the last [SEP] only if there is a second text."""
         every = tf.ones_like(has_second)
         before = [self._optional(self._cls_id, every), first, self._optional(self._sep_id, every)]
         ids = tf.concat([*before, second, self._optional(self._sep_id, has_second)], axis=1)
@@ -124,7 +124,7 @@ class GraphText(tf.Module):
         return {"input_ids": input_ids, "input_mask": mask, "segment_ids": mask - first_segment}
 
     def _optional(self, id: int, is_there: tf.Tensor) -> tf.RaggedTensor:
-        """A token in the rows where `is_there`, [B, (0 or 1)]."""
+        """A token in each row where `is_there` is true, [B, (0 or 1)]."""
         lengths = tf.cast(is_there, tf.int64)
         return tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(lengths)], id), lengths)
 
@@ -132,7 +132,7 @@ class GraphText(tf.Module):
 def kept_lengths(
     num_a: tf.Tensor, num_b: tf.Tensor, max_seq_length: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """`text_pairs.kept_lengths` of many pairs, int64 [B]."""
+    """`text_pairs.kept_lengths` for many pairs, int64 [B]."""
     room = max_seq_length - 3
     keep_a = tf.minimum(num_a, tf.maximum(room - num_b, (room + 1) // 2))
     keep_a = tf.where(num_b > 0, keep_a, tf.minimum(num_a, max_seq_length - 2))
@@ -140,7 +140,7 @@ def kept_lengths(
 
 
 def join_questions_and_options(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
-    """`passages.join_question_and_option` of many, strings [B]."""
+    """`passages.join_question_and_option` for many, strings [B]."""
     parts = tf.strings.split(questions, "_")
     is_last = tf.ragged.range(parts.row_lengths())[:, ::-1].flat_values == 0
     behind = tf.where(is_last, "", tf.gather(options, parts.value_rowids()))
@@ -149,12 +149,12 @@ def join_questions_and_options(questions: tf.Tensor, options: tf.Tensor) -> tf.T
 
 
 def _first(ragged: tf.RaggedTensor, counts: tf.Tensor) -> tf.RaggedTensor:
-    """The first values of each row, int64 [B] many."""
+    """The first `counts` values of each row; `counts` is int64 [B]."""
     starts = ragged.row_starts()
     return tf.gather(ragged.flat_values, tf.ragged.range(starts, starts + counts))
 
 
 def _last(ragged: tf.RaggedTensor, counts: tf.Tensor) -> tf.RaggedTensor:
-    """The last values of each row, int64 [B] many."""
+    """The last `counts` values of each row; `counts` is int64 [B]."""
     limits = ragged.row_limits()
     return tf.gather(ragged.flat_values, tf.ragged.range(limits - counts, limits))

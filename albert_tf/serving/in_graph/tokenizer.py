@@ -1,9 +1,9 @@
 """The tokenizer as TensorFlow operations: the same ids and offsets as `text/tokenizer.py` for every text.
 
-clean                  `clean_text`, of texts for SentencePiece
-clean_with_origins     the same, and where each character comes from
+clean                  `clean_text`, for texts for SentencePiece
+clean_with_origins     the same, with the origin of each character
 graph_tokenizer        a module that encodes texts, with either kind of vocabulary
-graph_tokenizer_with_offsets    the same, and the characters that each token stands for
+graph_tokenizer_with_offsets    the same, with the characters of each token
 """
 
 import copy
@@ -36,24 +36,24 @@ from albert_tf.text.tokenizer import (
 def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
     """The tokenizer as TensorFlow operations, for models that take strings.
 
-    There is one exception to equality: a character that is newer than the Unicode tables of Python, TensorFlow or
-    tensorflow-text is not cleaned by all of them. (sentencepiece 0.2.2 would be another exception: of two
-    segmentations with the same score, "6" "66" and "66" "6", it may choose differently.)
+    There is one exception to this equality: a character that is newer than the Unicode tables of Python, TensorFlow or
+    tensorflow-text is not cleaned by all of them. (sentencepiece 0.2.2 would be another exception: it may choose
+    differently between two segmentations with equal scores, "6" "66" and "66" "6".)
 
     Args:
-      tokenizer: the tokenizer to equal; its model becomes a part of the module and of a SavedModel of it.
+      tokenizer: the tokenizer to reproduce; its model becomes part of the module and of a SavedModel made from it.
 
     Returns:
-      A module whose `encode` maps UTF-8 strings [B] to a RaggedTensor int32 [B, (tokens)], equal to
-      `tokenizer.encode` row by row, and whose `clean` maps them to strings [B], equal to `tokenizer.clean`; invalid
-      bytes count as U+FFFD.
+      A module with two functions of UTF-8 strings [B]. `encode` returns a RaggedTensor int32 [B, (tokens)], each row
+      equal to `tokenizer.encode`. `clean` returns strings [B], each equal to `tokenizer.clean`. Invalid bytes count as
+      U+FFFD.
 
     Raises:
-      UserError: the model has no token for the comma, so that the digit-comma rule would depend on unknown texts.
+      UserError: the model has no token for the comma, so the digit-comma rule would depend on unknown texts.
     """
     if isinstance(tokenizer, WordPieceTokenizer):
         return graph_wordpiece(tokenizer)
-    import tensorflow_text as tf_text  # here, because models of ids do without
+    import tensorflow_text as tf_text  # imported here, because models that take ids do not need it
 
     if tokenizer.unknown_may_end_in_comma:
         raise UserError("tokenizing in a graph needs a SentencePiece model with a token for ','")
@@ -64,7 +64,7 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
 
     texts_spec = [tf.TensorSpec([None], tf.string, name="texts")]
 
-    # Without autograph, which would take half a minute to trace the loops that write the character classes.
+    # Without autograph, which would take half a minute for the loops that write the character classes.
     @tf.function(input_signature=texts_spec, autograph=False)
     def clean_texts(texts: tf.Tensor) -> tf.Tensor:
         return clean(texts, **tokenizer.cleaning)
@@ -80,18 +80,18 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
 
 
 def graph_tokenizer_with_offsets(tokenizer: Tokenizer) -> tf.Module:
-    """`graph_tokenizer`, and the characters of the text that each token stands for.
+    """`graph_tokenizer`, with the characters of each token.
 
     Args:
-      tokenizer: the tokenizer to equal; its model becomes a part of the module and of a SavedModel of it.
+      tokenizer: the tokenizer to reproduce; its model becomes part of the module and of a SavedModel made from it.
 
     Returns:
-      The module of `graph_tokenizer`, with another function, `encode_with_offsets`. It maps UTF-8 strings [B] to three
-      RaggedTensors int32 [B, (tokens)]: ids, starts and ends, equal to `tokenizer.encode_with_offsets` row by row.
+      The module of `graph_tokenizer`, with a further function, `encode_with_offsets`. It maps UTF-8 strings [B] to
+      three RaggedTensors int32 [B, (tokens)]: ids, starts and ends, each row equal to `tokenizer.encode_with_offsets`.
       Starts and ends count the characters of `decode_in_graph`.
 
     Raises:
-      UserError: the model has no token for the comma, or breaks characters into bytes (trained with byte_fallback).
+      UserError: the model has no token for the comma, or splits characters into bytes (trained with byte_fallback).
     """
     if isinstance(tokenizer, WordPieceTokenizer):
         return graph_wordpiece(tokenizer)
@@ -101,7 +101,7 @@ def graph_tokenizer_with_offsets(tokenizer: Tokenizer) -> tf.Module:
         raise UserError(NO_BYTE_FALLBACK)
     module = graph_tokenizer(tokenizer)
     character_model, characters_of_token = _character_model(tokenizer)
-    # Without a different name, both tokenizers would become the same one when a SavedModel is loaded.
+    # With equal names, both tokenizers would become the same one when a SavedModel is loaded.
     module.characters = tf_text.SentencepieceTokenizer(
         character_model, out_type=tf.int32, name="characters"
     )
@@ -120,11 +120,12 @@ def graph_tokenizer_with_offsets(tokenizer: Tokenizer) -> tf.Module:
 
 
 def clean(texts: tf.Tensor, do_lower_case: bool, keep_accents: bool = False) -> tf.Tensor:
-    """`clean_text` of UTF-8 strings, any shape."""
+    """`clean_text` for UTF-8 strings of any shape."""
     texts = tf.strings.unicode_transcode(
         texts, "UTF-8", "UTF-8", errors="replace", replace_control_characters=False
     )
-    # RE2's own classes are narrower than Python's: its white space is ASCII, and accents are not category Mn.
+    # RE2's own classes match fewer characters than Python's: white space is only ASCII, and accents are not category
+    # Mn.
     texts = tf.strings.regex_replace(texts, f"{char_class(str.isspace)}+", " ")
     texts = tf.strings.regex_replace(texts, "^ | $", "")
     texts = texts if keep_accents else _base_form(texts)
@@ -132,7 +133,7 @@ def clean(texts: tf.Tensor, do_lower_case: bool, keep_accents: bool = False) -> 
 
 
 def _base_form(texts: tf.Tensor) -> tf.Tensor:
-    """Compatibility forms without accents."""
+    """The compatibility forms without accents."""
     import tensorflow_text as tf_text
 
     texts = tf_text.normalize_utf8(texts, "NFKD")
@@ -142,13 +143,13 @@ def _base_form(texts: tf.Tensor) -> tf.Tensor:
 def clean_with_origins(
     chars: tf.RaggedTensor, do_lower_case: bool, keep_accents: bool = False
 ) -> tuple[tf.Tensor, tf.RaggedTensor, tf.RaggedTensor]:
-    """`clean_with_origins` of code points [B, (characters)].
+    """`clean_with_origins` for code points [B, (characters)].
 
     Returns:
-      The cleaned texts, string [B]; where each of their characters starts and ends in the original, int64 [B, (cleaned
-      characters)].
+      The cleaned texts, string [B]; the start and the end of each of their characters in the original, int64
+      [B, (cleaned characters)].
     """
-    # A batch has few different characters: each is cleaned once.
+    # A batch has few different characters, so each is cleaned only once.
     distinct, kind = tf.unique(chars.flat_values, out_idx=tf.int64)
     distinct = tf.strings.unicode_encode(distinct[:, None], "UTF-8")
     distinct = tf.strings.regex_replace(distinct, char_class(str.isspace), " ")
@@ -161,7 +162,7 @@ def clean_with_origins(
     is_space = tf.gather(is_space, kind)
     num_parts = tf.gather(parts.row_lengths(), kind)
 
-    # A run of spaces between words becomes one space. An accent lengthens the character or space before it.
+    # Several spaces between words become one space. An accent extends the span of the character or space before it.
     row, splits = chars.value_rowids(), chars.row_splits
     num_words = tf.cumsum(tf.cast(~is_space, tf.int64))
     words_before = tf.gather(tf.concat([[0], num_words], axis=0), splits)
@@ -197,15 +198,15 @@ def _visible_char_spans(
     cleaned: tf.Tensor,
     origins: Sequence[tf.RaggedTensor],
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """`Tokenizer._visible_char_spans` of texts [B]: starts and ends, int64 [B, (visible characters)].
+    """`Tokenizer._visible_char_spans` for texts [B]: starts and ends, int64 [B, (visible characters)].
 
-    `encoded` is what the model of `_character_model` makes of the cleaned texts: tokens and the bytes that they start
-    and end at. `origins` is where the cleaned characters start and end in the original.
+    `encoded` is the output of the model of `_character_model` for the cleaned texts: tokens, and the bytes at which
+    they start and end. `origins` are the starts and ends of the cleaned characters in the original.
     """
     tokens, starts, ends = encoded
     row = tokens.value_rowids()
     starts, ends = (tf.cast(offsets.flat_values, tf.int64) for offsets in (starts, ends))
-    # The tokens that come from the same characters start together, and the last of them says where these end.
+    # Tokens from the same characters start together; the last of these tokens has the end of the characters.
     group = tf.cumsum(tf.cast(~_equals_previous(row, starts), tf.int64)) - 1
     ends = tf.gather(tf.math.segment_max(ends, group), group)
 
@@ -227,7 +228,7 @@ def _visible_char_spans(
 def _ids_and_lengths(
     tokenizer: SentencePieceTokenizer, sentencepiece_op: Any, cleaned: tf.Tensor
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Ids of cleaned texts [B], int32, and how many visible characters they have, int64; [B, (tokens)] each."""
+    """Ids of cleaned texts [B], int32, and their numbers of visible characters, int64; [B, (tokens)] each."""
     raw_ids = sentencepiece_op.tokenize(cleaned)
     table = tokenizer.replacement_table()
     tables = [
@@ -236,7 +237,7 @@ def _ids_and_lengths(
     ]
     ids, lengths = (tf.gather(table, raw_ids).merge_dims(1, 2) for table in tables)
 
-    # The length of an unknown token is that of its text. The second tokenizer shares the model of the first.
+    # An unknown token is as long as its text. The second tokenizer shares the model of the first.
     texts_op = copy.copy(sentencepiece_op)
     texts_op.out_type = tf.string
     is_unknown = raw_ids == tokenizer.unk_id
@@ -252,19 +253,19 @@ def _ids_and_lengths(
 
 
 def _equals_previous(*columns: tf.Tensor) -> tf.Tensor:
-    """Whether a row of some int64 columns [N] equals the row before, bool [N]."""
+    """Whether a row of int64 columns [N] equals the row before it, bool [N]."""
     equal = tf.reduce_all([column[1:] == column[:-1] for column in columns], axis=0)
     return tf.concat([tf.zeros_like(columns[0][:1], tf.bool), equal], axis=0)
 
 
 def _character_model(tokenizer: SentencePieceTokenizer) -> tuple[bytes, np.ndarray]:
-    """A SentencePiece model that shows what the tokenizer's normaliser makes of a text, with offsets.
+    """A SentencePiece model that shows the tokenizer's normalised form of a text, with offsets.
 
-    It has the same normaliser. Its tokens are the bytes of single characters, the marker, and those symbols that the
+    It has the same normaliser. Its tokens are the bytes of single characters, the marker, and the symbols that the
     normaliser does not change.
 
     Returns:
-      The model, and how many visible characters each of its tokens begins, int32 [tokens].
+      The model, and for each of its tokens the number of visible characters that begin with it, int32 [tokens].
     """
     from sentencepiece import sentencepiece_model_pb2 as schema
 
@@ -283,5 +284,6 @@ def _character_model(tokenizer: SentencePieceTokenizer) -> tuple[bytes, np.ndarr
     counts = [0, *(visible_length(piece.piece) for piece in model.pieces[1:])]
     for byte in range(256):
         model.pieces.add(piece=f"<0x{byte:02X}>", type=kinds.BYTE)
-        counts.append(int(byte & 0xC0 != 0x80))  # a character has one byte that continues none
+        # A character has exactly one byte that is not a continuation byte.
+        counts.append(int(byte & 0xC0 != 0x80))
     return model.SerializeToString(), np.array(counts, np.int32)

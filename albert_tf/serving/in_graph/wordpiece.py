@@ -1,7 +1,8 @@
 """WordPiece as TensorFlow operations: the same ids and offsets as `text/wordpiece.py` for every text.
 
 tensorflow-text's `BertTokenizer` is not used, because its words differ from the original's: it drops other control
-characters and knows fewer Chinese characters and punctuation marks. Its `FastWordpieceTokenizer` splits the words.
+characters, and recognizes fewer Chinese characters and punctuation marks. Its `FastWordpieceTokenizer` splits the
+words.
 """
 
 import tensorflow as tf
@@ -18,8 +19,8 @@ from albert_tf.text.tokenizer import WordPieceTokenizer
 
 
 def graph_wordpiece(tokenizer: WordPieceTokenizer) -> tf.Module:
-    """A module with `clean`, `encode` and `encode_with_offsets`, as `tokenizer.graph_tokenizer_with_offsets`."""
-    import tensorflow_text as tf_text  # here, because models of ids do without
+    """A module with `clean`, `encode` and `encode_with_offsets`, as in `tokenizer.graph_tokenizer_with_offsets`."""
+    import tensorflow_text as tf_text  # imported here, because models that take ids do not need it
 
     module = tf.Module(name="graph_tokenizer")
     module.wordpiece = tf_text.FastWordpieceTokenizer(
@@ -35,7 +36,7 @@ def graph_wordpiece(tokenizer: WordPieceTokenizer) -> tf.Module:
     texts_spec = [tf.TensorSpec([None], tf.string, name="texts")]
 
     def ids_and_lengths(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Ids of texts of words [B], int32, and how many characters they have, int64; [B, (tokens)] each."""
+        """Ids of texts of words [B], int32, and their numbers of characters, int64; [B, (tokens)] each."""
         words = tf.strings.split(texts)
         lengths = tf.cast(tf.strings.length(words.flat_values, unit="UTF8_CHAR"), tf.int64)
         is_long = lengths > wordpiece.MOST_CHARACTERS
@@ -46,7 +47,7 @@ def graph_wordpiece(tokenizer: WordPieceTokenizer) -> tf.Module:
         lengths = tf.where(is_unknown, lengths, tf.gather(token_lengths, ids.flat_values))
         return ids.merge_dims(1, 2), ids.with_flat_values(lengths).merge_dims(1, 2)
 
-    # Without autograph, which would take half a minute to trace the loops that write the character classes.
+    # Without autograph, which would take half a minute for the loops that write the character classes.
     @tf.function(input_signature=texts_spec, autograph=False)
     def clean(texts: tf.Tensor) -> tf.Tensor:
         return _valid(texts)
@@ -69,7 +70,7 @@ def graph_wordpiece(tokenizer: WordPieceTokenizer) -> tf.Module:
 
 
 def _tokens_of_words(tokenizer: WordPieceTokenizer) -> list[str]:
-    """The tokens by id; those that occur in no word are replaced, as the library refuses some of them."""
+    """The tokens by id. Tokens that occur in no word are replaced, because the library does not accept some of them."""
     tokens = tokenizer.vocabulary()
     is_usual = [
         "".join(wordpiece.split_words(token, do_lower_case=False).split()) == token
@@ -94,13 +95,13 @@ def _without_control_characters(texts: tf.Tensor) -> tf.Tensor:
 
 
 def _separated(texts: tf.Tensor, strips_accents: bool) -> tf.Tensor:
-    """Texts with spaces around Chinese characters and punctuation marks, perhaps without accents."""
+    """Texts with spaces around Chinese characters and punctuation marks; optionally without accents."""
     import tensorflow_text as tf_text
 
     if strips_accents:
         texts = tf_text.normalize_utf8(texts, "NFD")
         texts = tf.strings.regex_replace(texts, char_class(wordpiece.is_accent), "")
-    # A Chinese character stays one, so that it need not be separated before.
+    # A Chinese character is unchanged by this, so it need not be separated before.
     return tf.strings.regex_replace(texts, char_class(_is_word), r" \0 ")
 
 
@@ -111,15 +112,15 @@ def _is_word(char: str) -> bool:
 def _split_with_spans(
     chars: tf.RaggedTensor, is_lower: bool, strips_accents: bool
 ) -> tuple[tf.Tensor, tf.RaggedTensor, tf.RaggedTensor]:
-    """`wordpiece.split_with_origins` of code points [B, (characters)].
+    """`wordpiece.split_with_origins` for code points [B, (characters)].
 
     Returns:
-      The split texts, string [B]; where each of their characters but spaces starts and ends in the original, int64
+      The split texts, string [B]; for each of their characters except spaces, its start and end in the original, int64
       [B, (characters of words)].
     """
     import tensorflow_text as tf_text
 
-    # A batch has few different characters: each is treated once. Only the lower case depends on its neighbours.
+    # A batch has few different characters, so each is processed once. Only lower case depends on neighbours.
     distinct, kind = tf.unique(chars.flat_values, out_idx=tf.int64)
     distinct = tf.strings.unicode_encode(distinct[:, None], "UTF-8")
     distinct = _without_control_characters(distinct)
@@ -129,7 +130,7 @@ def _split_with_spans(
     parts = tf.strings.unicode_decode(distinct, "UTF-8")
     num_parts = tf.gather(parts.row_lengths(), kind)
 
-    # A character without parts lengthens the one before it.
+    # A character that is removed extends the span of the character before it.
     row, splits = chars.value_rowids(), chars.row_splits
     begins = tf.concat([tf.where(num_parts > 0)[:, 0], [tf.size(kind, tf.int64)]], axis=0)
     ends = tf.gather(begins, tf.cumsum(tf.cast(num_parts > 0, tf.int64)))
@@ -141,7 +142,7 @@ def _split_with_spans(
     split = from_rows(split, tf.gather(row, origin), chars.nrows(), validate=False)
     texts = tf.strings.unicode_encode(split, "UTF-8")
     texts = lower(texts) if is_lower else texts
-    if strips_accents:  # marks that are no accents have an order
+    if strips_accents:  # the order of marks that are not accents is normalized
         texts = tf_text.normalize_utf8(texts, "NFD")
 
     origin = tf.boolean_mask(origin, split.flat_values != ord(" "))
