@@ -14,16 +14,16 @@
   AlbertForSpanOrNone              the same with a score of having no answer (SQuAD 2.0)
   UserError                        an error that the user can correct: a wrong file, flag or value
 
-A name is loaded at its first use, because TensorFlow takes seconds to load.
+A name is loaded when it is first used, because TensorFlow takes seconds to load.
 """
 
 import importlib
 import os
 
-# TensorFlow reads it when it is imported: no start-up log about missing GPUs, only errors that end the process.
+# TensorFlow reads this when it is imported: no start-up log about missing GPUs, only errors that end the process.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-# For type checkers and editors, `__init__.pyi` has the same names.
+# `__init__.pyi` has the same names, for type checkers and editors.
 _PUBLIC = {
     "load_predictor": "serving.predictors",
     "Tokenizer": "text.tokenizer",

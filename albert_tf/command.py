@@ -63,10 +63,10 @@ def main() -> None:
 
 
 def _overview(command: str, programs: Mapping[str, str]) -> str:
-    """The programs of a command, with the first line of each."""
+    """An overview of the programs of a command, with the first line of each."""
     rows = {name: _first_line(module) for name, module in programs.items()}
     if programs is PROGRAMS:
-        rows[DATA] = f"Text and data sets to records: albert-tf {DATA} --help lists the programs."
+        rows[DATA] = f"Prepares text and data sets: albert-tf {DATA} --help lists the programs."
     width = max(map(len, rows))
     lines = [f"  {name:<{width}}  {line}" for name, line in rows.items()]
     return "\n".join(
@@ -75,7 +75,7 @@ def _overview(command: str, programs: Mapping[str, str]) -> str:
 
 
 def _first_line(module: str) -> str:
-    """The first line of a module's documentation; the module is not imported, because that can take seconds."""
+    """The first line of a module's docstring; the module is not imported, because that can take seconds."""
     path = importlib.util.find_spec(module).origin
     with open(os.fspath(path), encoding="utf-8") as file:
         return ast.get_docstring(ast.parse(file.read())).partition("\n")[0]

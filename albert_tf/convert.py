@@ -1,4 +1,4 @@
-"""A model in one layout -> the same model in another.
+"""Converts a model from one layout to another.
 
     albert-tf convert albert_base --output_dir=albert_base_hf
     albert-tf convert hf:albert/albert-base-v2 --output_dir=albert_base_tf1 --format=tf1
@@ -20,7 +20,7 @@ from albert_tf.text.tokenizer import Tokenizer
 class ConvertSettings(ModelSource):
     """The model to read, and the layout to write."""
 
-    output_dir: str = setting("", "Folder to write to; must not hold a model yet.", required=True)
+    output_dir: str = setting("", "Folder to write to; it must not contain a model.", required=True)
     format: str = setting(
         "hf",
         "hf: config.json, model.safetensors, vocabulary and tokenizer files; tf1: albert_config.json,"
@@ -31,7 +31,7 @@ class ConvertSettings(ModelSource):
 
 @locks_output_dir
 def main(settings: ConvertSettings) -> None:
-    """Reads a model, reports on it, writes it."""
+    """Reads a model, reports on it and writes it."""
     from albert_tf.core import files
     from albert_tf.formats import model_card, pretrained  # TensorFlow
     from albert_tf.serving import predictors

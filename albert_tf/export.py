@@ -1,4 +1,4 @@
-"""A model -> a SavedModel that takes strings, or a TFLite or ONNX file.
+"""Exports a model as a SavedModel that takes strings, or as a TFLite or ONNX file.
 
     albert-tf export runs/mrpc --output_dir=served/mrpc
 
@@ -21,7 +21,7 @@ from albert_tf.core.settings import LARGEST_INT64, setting
 from albert_tf.serving.settings import ModelUse
 from albert_tf.text.tokenizer import Tokenizer
 
-# TensorFlow is imported by the functions that need it, so that a wrong flag is refused before.
+# The functions that need TensorFlow import it, so that a wrong flag is an error before it is loaded.
 
 CONFIG, EXPORT = "albert_config.json", "export.json"
 # Formats, and the name of the file in --output_dir; a SavedModel is in a folder with the name of its version.
@@ -43,15 +43,15 @@ class ExportSettings(ModelUse):
         choices=tuple(_FILES),
     )
     version: int = setting(
-        1, "Version of a SavedModel; a server takes the highest.", minimum=1, maximum=LARGEST_INT64
+        1, "Version of a SavedModel; a server uses the highest.", minimum=1, maximum=LARGEST_INT64
     )
     overwrite: bool = setting(False, "Whether an existing export is replaced.")
     dtype: str = setting(
         "float32",
-        "Precision of a SavedModel; its variables and outputs are float32 in any case.",
+        "Precision of a SavedModel; its variables and outputs are always float32.",
         choices=("float32", "bfloat16"),
     )
-    warmup: bool = setting(True, "Whether a SavedModel gets requests for a server to warm up with.")
+    warmup: bool = setting(True, "Whether a SavedModel gets requests with which a server warms up.")
     quantization: str = setting(
         "none",
         "Weights of a TFLite file: float32, or int8; activations are then rounded to 8 bits before each product.",
@@ -85,7 +85,7 @@ def export_model(model: str, output_dir: str, **options: Any) -> str:
       The path of the SavedModel's folder, or of the TFLite or ONNX file.
 
     Raises:
-      UserError: an option is wrong, the model cannot be read, lacks its head or a vocabulary, or the output is there
+      UserError: an option is wrong; the model cannot be read, or lacks its head or a vocabulary; or the output exists
         already.
     """
     return main(ExportSettings(model=model, output_dir=output_dir, **options))
@@ -100,7 +100,8 @@ def main(settings: ExportSettings) -> str:
     settings.register_task()
     path = os.path.join(settings.output_dir, _FILES[settings.format] or str(settings.version))
     with _errors_named(path):
-        files.remove_leftovers(settings.output_dir)  # also completes the version of a killed export
+        # Also completes a version left by a killed export.
+        files.remove_leftovers(settings.output_dir)
     if files.exists(path) and not settings.overwrite:
         raise UserError(
             f"{path}: is there already; give another --version or --output_dir, or --overwrite"
@@ -169,7 +170,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
 
 
 def _assets(config, about: Mapping[str, Any], tokenizer: Tokenizer | None) -> dict[str, bytes]:
-    """The files of a model for programs that read it but do not run it."""
+    """The model's files for programs that read the export without running it."""
     contents = {
         CONFIG: config.to_json_string().encode(),
         EXPORT: (json.dumps(about, indent=2) + "\n").encode(),
@@ -178,12 +179,12 @@ def _assets(config, about: Mapping[str, Any], tokenizer: Tokenizer | None) -> di
 
 
 def _export_files(path: str, settings: ExportSettings, weights, task: Mapping) -> None:
-    """Writes a TFLite file or ONNX files; before, their outputs are compared with the model's."""
+    """Writes a TFLite file or ONNX files, after comparing their outputs with the model's."""
     from albert_tf.formats import pretrained
     from albert_tf.serving import comparison
 
     model, report = pretrained.build_model(weights, dtype="float32")
-    with _errors_named(path):  # TensorFlow's converter uses the folder of temporary files
+    with _errors_named(path):  # TensorFlow's converter writes temporary files
         contents, difference = _files_of(model, report.initialised, settings, weights, task)
     if settings.quantization == "none" and not difference <= comparison.TOLERANCE:
         raise UserError(
@@ -210,8 +211,8 @@ def _export_files(path: str, settings: ExportSettings, weights, task: Mapping) -
 def _files_of(
     model, missing: list[str], settings: ExportSettings, weights, task: Mapping
 ) -> tuple[dict[str, bytes], float]:
-    """Contents of TFLite or ONNX files by name, and the largest difference of their outputs from the model's."""
-    # The ONNX files of a pretrained model leave out what they lack.
+    """Contents of TFLite or ONNX files by name, and the largest difference between their outputs and the model's."""
+    # The ONNX files of a pretrained model omit outputs without trained values.
     leaves_out = settings.format == "onnx" and weights.model_class == "AlbertForPreTraining"
     needs_pooler = model.uses_pooler and not leaves_out
     if needs_pooler and any(name.startswith("bert/") for name in missing):

@@ -1,13 +1,13 @@
-"""Lines on standard input -> answers of a model as JSON lines; or a conversation.
+"""Answers lines of standard input with a model, as JSON lines, or holds a conversation.
 
     albert-tf predict runs/mrpc/model < pairs.txt > answers.jsonl
     albert-tf predict albert_base --interactive
 
 A line is a text, two texts with a tab between them, or a JSON object: {"text_a": ..., "text_b": ...},
 {"question": ..., "context": ...} for SQuAD, {"article": ..., "question": ..., "options": [...]} for RACE,
-{"tokens": [...]} for the words of a tagger. Other keys of an object, such as an id, are repeated in the answer. A
-pretrained model fills "[MASK]", tells whether two texts are in order, and embeds any other text. A model of a task of
-your own needs --task_module=the_task.py.
+{"tokens": [...]} for the words of a tagger. Other keys of an object, such as an id, are copied to the answer. A
+pretrained model fills "[MASK]", predicts whether two texts are in order, and embeds any other text. A model for a task
+of your own needs --task_module=the_task.py.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from albert_tf.serving.settings import ModelUse
 if TYPE_CHECKING:
     from albert_tf.tasks.predictor import Item, Predictor
 
-_BATCHES_AT_A_TIME = 8  # among their sequences, those of similar length make a batch
+_BATCHES_AT_A_TIME = 8  # are read together, so that sequences of similar length can form a batch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,10 +34,10 @@ class PredictSettings(ModelUse):
     """The model that answers, and how."""
 
     batch_size: int = setting(
-        32, "Sequences that the model gets at a time.", minimum=1, maximum=2**16
+        32, "Maximum number of sequences that the model gets at once.", minimum=1, maximum=2**16
     )
     interactive: bool = setting(
-        False, "Whether to ask for texts, and answer each for a person to read."
+        False, "Whether to ask for texts, and show each answer for a person to read."
     )
 
 
@@ -45,7 +45,7 @@ def main(settings: PredictSettings) -> None:
     """Answers the lines of standard input, or holds a conversation.
 
     Raises:
-      UserError: the model cannot be read, or a line is not what is expected.
+      UserError: the model cannot be read, or a line does not have the expected form.
     """
     if sys.stdin is None:
         raise UserError("standard input is closed; expected lines to answer there")
@@ -73,9 +73,9 @@ def answer_lines(predictor: "Predictor", batch_size: int) -> None:
     """Answers the lines of standard input.
 
     Raises:
-      UserError: a line is not what is expected.
+      UserError: a line does not have the expected form.
     """
-    # Wrong bytes become half surrogate pairs, which `parse` refuses.
+    # Wrong bytes become half surrogate pairs, for which `parse` raises an error.
     sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")
     if sys.stdin.isatty():
         print(f"reading lines, each {predictor.expects}; end with ctrl-D", file=sys.stderr)
@@ -89,12 +89,12 @@ def answers(
     """The answers to lines, in their order; empty lines are left out.
 
     Args:
-      predictor: gives the answers.
+      predictor: the predictor that answers.
       lines: see the top of this file.
-      lines_at_a_time: how many are read before they are answered.
+      lines_at_a_time: number of lines that are read before they are answered.
 
     Raises:
-      UserError: a line is not what is expected; names its number. The lines before it are answered first.
+      UserError: a line does not have the expected form; the error names its number. Earlier lines are answered first.
     """
     numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
     while chunk := list(itertools.islice(numbered, lines_at_a_time)):
@@ -158,7 +158,7 @@ def _ask(names: tuple[str, ...]) -> "Item":
 
 
 def _line(prompt: str) -> str:
-    """A line that is not empty."""
+    """Reads lines until one is not empty; returns it."""
     while not (line := input(prompt)).strip():
         pass
     return line

@@ -12,8 +12,8 @@ from albert_tf.training.settings import OptimizerConfig, RunConfig
 
 
 def main(run: RunConfig, optimizer: OptimizerConfig, pretraining: PretrainingConfig) -> None:
-    """Builds the task and hands it to the loop."""
-    # Here, so that a wrong flag is refused before TensorFlow is loaded.
+    """Creates the task and passes it to the training loop."""
+    # Imported here, so that a wrong flag is an error before TensorFlow is loaded.
     from albert_tf.tasks.pretraining.task import PretrainingTask
     from albert_tf.training import loop
 

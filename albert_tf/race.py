@@ -1,4 +1,4 @@
-r"""Fine-tunes ALBERT on RACE, from its plain archive.
+r"""Fine-tunes ALBERT on RACE, read from its unpacked archive.
 
     albert-tf race --data_dir=RACE --init_checkpoint=albert_base --output_dir=runs/race \
         --preset=paper

@@ -1,10 +1,10 @@
-r"""An example server for exported models, with TensorFlow Serving's REST API.
+r"""Serves an exported model with TensorFlow Serving's REST API, as an example of a server.
 
     albert-tf serve served/mrpc 8501
     curl 127.0.0.1:8501/v1/models/mrpc:predict \
         -d '{"instances": [{"text_a": "It rains.", "text_b": "It is wet."}]}'
 
-SIGTERM and Ctrl-C stop the server after the requests that it has read.
+SIGTERM and Ctrl-C stop the server after it has answered the requests that it has read.
 """
 
 import dataclasses
@@ -18,21 +18,21 @@ from albert_tf.serving.settings import Limits
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServeSettings(Settings):
-    """The model and the address. The names of both flags may be left out."""
+    """The model and the address. The names of both flags can be omitted."""
 
     folder: str = setting(
         "", "Folder of an export, with its numbered versions.", required=True, input_path=True
     )
     port: int = setting(
-        8501, "Port of this machine; 0 takes a free one.", minimum=0, maximum=2**16 - 1
+        8501, "Port of this machine; 0 selects a free one.", minimum=0, maximum=2**16 - 1
     )
 
 
 def main(limits: Limits, settings: ServeSettings) -> None:
-    """Serves until a signal comes.
+    """Serves until a signal arrives.
 
     Raises:
-      UserError: there is no version of a model, or it cannot be loaded, or the port is taken.
+      UserError: there is no version of a model, it cannot be loaded, or the port is taken.
     """
     from albert_tf.serving.server import make_server  # TensorFlow
 

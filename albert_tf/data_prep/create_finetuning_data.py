@@ -1,4 +1,4 @@
-r"""GLUE, SQuAD, RACE, tags, own files -> TFRecords for training on TPUs.
+r"""Turns GLUE, SQuAD, RACE, tags or own files into TFRecords for TPUs.
 
     albert-tf data create_finetuning_data --task_name=MNLI --data_dir=glue \
         --spm_model_file=spiece.model --output_dir=gs://bucket/mnli

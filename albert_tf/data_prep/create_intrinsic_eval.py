@@ -1,4 +1,4 @@
-r"""Passages of SQuAD and RACE -> records of the paper's development set.
+r"""Turns passages of SQuAD and RACE into the paper's development set.
 
     albert-tf data create_intrinsic_eval --squad_file=squad/dev-v1.1.json \
         --race_dir=RACE/dev --spm_model_file=30k-clean.model --output_dir=intrinsic/

@@ -1,4 +1,4 @@
-r"""Text -> TFRecords of masked sentence-order examples.
+r"""Turns text into TFRecords of masked sentence-order examples.
 
     albert-tf data create_pretraining_data --input_file=corpus/ --output_dir=records/ \
         --spm_model_file=30k-clean.model

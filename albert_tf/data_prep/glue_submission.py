@@ -1,4 +1,4 @@
-r"""Predictions of runs -> a checked zip file for the GLUE leaderboard.
+r"""Collects predictions in a checked zip file for the GLUE leaderboard.
 
     albert-tf data glue_submission --runs=runs/cola,runs/mnli \
         --output_file=submission.zip --fill_missing

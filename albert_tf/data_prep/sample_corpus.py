@@ -1,4 +1,4 @@
-"""A corpus from the documentation in the installed Python packages.
+"""Makes a corpus from the documentation in the installed Python packages.
 
     albert-tf data sample_corpus --output_file=corpus.txt
 

@@ -1,4 +1,4 @@
-"""A text classification task from the installed packages' documentation.
+"""Makes a text classification task from packages' documentation.
 
     albert-tf data sample_task --output_dir=packages
 

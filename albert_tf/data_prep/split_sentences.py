@@ -1,4 +1,4 @@
-"""Plain text, WikiExtractor pages or JSON lines -> one sentence a line.
+"""Splits plain text, WikiExtractor pages or JSON lines into sentences.
 
     albert-tf data split_sentences --input_file='wiki/*/wiki_*' --output_file=corpus.txt
 

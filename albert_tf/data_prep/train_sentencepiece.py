@@ -1,4 +1,4 @@
-"""Sentences -> a SentencePiece model with ALBERT's special tokens.
+"""Trains a SentencePiece model with ALBERT's special tokens.
 
     albert-tf data train_sentencepiece --input_file=corpus.txt --output_prefix=30k-clean
 

@@ -1,6 +1,6 @@
-"""The paper's tables and figures as commands.
+"""Runs and reports experiments that repeat the paper's tables and figures.
 
-albert-tf experiments COMMAND ...; COMMAND --help explains its flags.
+Use it as albert-tf experiments COMMAND ...; COMMAND --help explains its flags.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from albert_tf.training.settings import PRECISIONS, RunConfig
 
 
 def _names(value: str, folder: str = "") -> list[str]:
-    """The names in the value of a flag, separated by commas; "all" are those of the TOML files in a folder."""
+    """The names in a flag's value, separated by commas; "all" means the names of the TOML files in a folder."""
     is_all = folder and value == "all"
     return declarations.names_of(folder) if is_all else list(filter(None, value.split(",")))
 
@@ -77,13 +77,15 @@ class ReportSettings(ResultSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentSettings(ResultSettings):
-    """What is run, and with which data."""
+    """Which experiments are run, and with which data."""
 
     experiments: str = changed(ResultSettings, "experiments", "", required=True)
     rows: str = setting(
         "", "Rows to run, by name or by number from 1, separated by semicolons; empty means all."
     )
-    seeds: str = setting("", "Seeds to run, separated by commas; empty means those of the scale.")
+    seeds: str = setting(
+        "", "Seeds to run, separated by commas; empty means the seeds of the scale."
+    )
     measures: str = setting(
         "",
         f"What to measure, of {', '.join(declarations.MEASURES)}, separated by commas; empty means all"
@@ -104,7 +106,7 @@ class ExperimentSettings(ResultSettings):
         "mixed_precision",
         "",
         choices=("", *PRECISIONS),
-        help="Precision of matrix products in pretraining and fine-tuning; empty means the scale's.",
+        help="Precision of matrix products in pretraining and fine-tuning; empty means that of the scale.",
     )
 
     def __post_init__(self):
@@ -157,7 +159,7 @@ class EvaluationSettings(Settings):
     )
     probe_dir: str = setting(
         "",
-        "The same of other text, to train probes of NSP and SOP on; empty makes no probes.",
+        "The same for other text, on which probes of NSP and SOP are trained; empty makes no probes.",
         input_path=True,
     )
     max_examples: int = setting(
@@ -186,10 +188,10 @@ def run_experiments(settings: ExperimentSettings) -> None:
     albert-tf experiments run table_5 --data_dir=data --rows='SOP;NSP' --seeds=1,2,3
     albert-tf experiments run table_4 --scale=nano --results_dir=my_results
 
-    Each row and seed has a JSON file in --results_dir. Measures that are in it are not made again, so that the same
+    Each row and seed has a JSON file in --results_dir. Measures that are already in it are not made again, so the same
     command continues an experiment that was stopped.
     """
-    # Imported late, so that a wrong flag is refused before TensorFlow is loaded.
+    # Imported here, so that a wrong flag is an error before TensorFlow is loaded.
     from albert_tf.experiments.engine import Engine
     from albert_tf.experiments.preparation import Workspace
 
@@ -224,7 +226,7 @@ def evaluate(settings: EvaluationSettings) -> None:
 
     albert-tf experiments evaluate runs/base --intrinsic_dir=intrinsic
 
-    `albert-tf data create_intrinsic_eval` makes that folder.
+    `albert-tf data create_intrinsic_eval` makes the folder --intrinsic_dir.
     """
     from albert_tf.experiments import intrinsic, layer_changes
 

@@ -1,8 +1,8 @@
-"""Experiments and scales: the TOML files in `definitions/` and `scales/`, read and checked.
+"""Experiments and scales: reads and checks the TOML files in `definitions/` and `scales/`.
 
-A definition describes what the paper did, with the paper's sizes. A scale gives the sizes that replace them on a
-machine. Errors of a single file are found when it is read; `check_fits` finds what a scale lacks for an experiment.
-Imports no TensorFlow.
+A definition describes what the paper did, with the paper's sizes. A scale contains the sizes that replace them on a
+kind of machine. Errors within a file are found when it is read; `check_fits` finds what a scale lacks for an
+experiment. This module does not import TensorFlow.
 """
 
 import contextlib
@@ -29,8 +29,8 @@ DEFINITIONS, SCALES = (os.path.join(FOLDER, name) for name in ("definitions", "s
 
 MEASURES = ("parameters", "speed", "intrinsic", "layer_changes", "tasks")
 UNTRAINED = ("parameters", "speed")  # measures that need no trained model
-TASKS = tuple(registry.preset_rows("paper"))  # the paper has settings for every task
-# In a claim, instead of a row or a number: the score of giving the commonest answer to all examples.
+TASKS = tuple(registry.preset_rows("paper"))  # the tasks for which the paper has settings
+# In a claim, replaces a row or a number: the score if the most frequent answer is given to all examples.
 CHANCE = "chance"
 # Sizes that a scale translates; the feed-forward width keeps its ratio to the hidden width.
 TRANSLATED = (
@@ -41,11 +41,12 @@ TRANSLATED = (
     "num_attention_heads",
 )
 STEPS_FACTOR = "steps_factor"  # in a row's `training`: multiplies the scale's number of steps
-SAMPLE_CORPUS = "sample_corpus"  # in a scale's texts, instead of a pattern: text of every machine
+# In a scale's texts, replaces a pattern: text that every machine has.
+SAMPLE_CORPUS = "sample_corpus"
 TIMING_STEPS = "steps"  # in a scale's `speed`: number of steps of its runs
 INTRINSIC_LIMITS = ("max_examples", "max_probe_examples")
 
-# Settings that a declaration can hold, and those of them that a run fills in by itself.
+# Settings that a declaration can contain, and those that a run fills in itself.
 PRETRAINING = (RunConfig, OptimizerConfig, PretrainingConfig)
 _OF_A_RUN = (
     *("output_dir", "overwrite_output_dir", "seed", "init_checkpoint"),
@@ -68,7 +69,7 @@ _OF_VOCABULARY = ("input_file", "output_prefix")
 
 
 def fine_tuning_classes(task: str) -> tuple[type[Settings], ...]:
-    """The settings of a task's program: of the run, of the optimizer, of the task."""
+    """The settings classes of a task's program: of the run, of the optimizer and of the task."""
     return FineTuningRunConfig, FineTuningOptimizerConfig, registry.find(task).settings
 
 
@@ -80,8 +81,8 @@ class Row:
     """One model of a table.
 
     Attributes:
-      name: as in the paper's table.
-      base: the paper's size that it is a variant of, a name of `MODEL_SIZES`.
+      name: the name as in the paper's table.
+      base: the paper's size of which it is a variant, a name in `MODEL_SIZES`.
       model: fields of `AlbertConfig` that differ, with the paper's sizes.
       data: settings of data_prep.create_pretraining_data that differ.
       training: settings of run_pretraining.py that differ; `steps_factor` multiplies the scale's number of steps.
@@ -89,8 +90,8 @@ class Row:
       warm_start_from: the row with fewer layers whose trained model initializes this one.
       same_shape: the BERT row with the same depth and width.
       ensemble_of: rows whose fine-tuned models are averaged; such a row has no model of its own.
-      measures: what is measured of this row; empty means the experiment's measures.
-      paper: the paper's numbers by column; a pair such as F1/EM is a string.
+      measures: what is measured for this row; empty means the experiment's measures.
+      paper: the paper's numbers by column; two numbers such as F1/EM are a string.
     """
 
     name: str
@@ -108,13 +109,13 @@ class Row:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A comparison that the paper makes, with exactly one of `lower`, `near` and `at_most`.
+    """A claim of the paper that compares numbers, with exactly one of `lower`, `near` and `at_most`.
 
     Attributes:
       text: the claim in words.
       metric: the column that is compared.
       higher: the row that the claim is about: above `lower`, close to `near`, or not above `at_most`.
-      lower: a row or a number with less of the metric, or "chance", the score of the commonest answer.
+      lower: a row or a number with a lower value; or "chance", the score of the most frequent answer.
       near: a row or a number that `higher` is close to.
       at_most: a row or a number that `higher` does not exceed by more than `within`.
       within: the distance from `near`, or above `at_most`, that the claim allows.
@@ -132,7 +133,7 @@ class Claim:
 
     @property
     def compared(self) -> tuple[str, str | float]:
-        """The field that `higher` is compared with, and its value."""
+        """The field with which `higher` is compared, and its value."""
         return next(iter(self.given().items()))
 
     def given(self) -> dict[str, str | float]:
@@ -150,12 +151,12 @@ class Experiment:
       title: what is compared.
       source: section and table of the paper.
       rows: the models.
-      base: default of the rows' `base`.
-      budget: what is equal for all rows: the scale's number of steps, or its seconds; "none" trains nothing.
-      measures: what is measured of the rows without measures of their own.
+      base: default for the rows' `base`.
+      budget: what is equal for all rows: the scale's number of steps, or its seconds; with "none", nothing is trained.
+      measures: what is measured for rows that have no measures of their own.
       tasks: fine-tuning tasks; those without settings in the scale are left out.
       fine_tuning: settings of the fine-tuning runs that differ from the scale's.
-      initial_tasks: by task, another task whose fine-tuned model initializes it.
+      initial_tasks: task -> another task whose fine-tuned model initializes it.
       columns: the columns of the table, in order.
       speed_reference: the row whose speed is 1.
       plot: the kind of plot; "" draws none.
@@ -180,14 +181,14 @@ class Experiment:
     note: str = ""
 
     def measures_of(self, row: Row) -> tuple[str, ...]:
-        """What is measured of a row."""
+        """What is measured for a row."""
         return tuple(row.measures or self.measures)
 
     def row(self, name: str) -> Row:
-        """The row with a name.
+        """The row with the given name.
 
         Raises:
-          UserError: there is none.
+          UserError: there is no such row.
         """
         rows = {row.name: row for row in self.rows}
         if name not in rows:
@@ -201,21 +202,21 @@ class Scale:
 
     Attributes:
       name: name of its file.
-      title: machine and time.
+      title: the machine, and how long it takes.
       seeds: seeds of the runs.
-      texts: by the text's name, patterns of files below --data_dir; "sample_corpus" is that of data_prep.
-      fallback_texts: the same without --data_dir: only "sample_corpus".
+      texts: name of a text -> patterns of files below --data_dir; "sample_corpus" is the text of data_prep.
+      fallback_texts: the texts without --data_dir: only "sample_corpus".
       vocabulary: settings of data_prep.train_sentencepiece.
       data: settings of data_prep.create_pretraining_data.
       training: settings of run_pretraining.py.
-      experiments: by experiment, settings of run_pretraining.py that differ.
-      steps_factors: replacements of a row's `steps_factor`; without an entry, it is unchanged.
-      seconds: of training in experiments whose rows get equal time.
+      experiments: experiment -> settings of run_pretraining.py that differ.
+      steps_factors: replacements for a row's `steps_factor`; a factor without an entry is unchanged.
+      seconds: seconds of training, for experiments whose rows get equal time.
       model: fields of `AlbertConfig` that replace the paper's, unless a row sets them.
       sizes: for each of `TRANSLATED`, replacements of the paper's numbers; without a table, they are unchanged.
-      intrinsic: `max_examples` of each evaluation, and `max_probe_examples` of the probes' training.
-      speed: `steps`, and settings of run_pretraining.py that differ, of the runs that measure speed.
-      tasks: by task, settings of the fine-tuning runs.
+      intrinsic: `max_examples` of each evaluation, and `max_probe_examples` for training the probes.
+      speed: settings of the runs that measure speed: `steps`, and settings of run_pretraining.py that differ.
+      tasks: task -> settings of its fine-tuning runs.
     """
 
     name: str
@@ -268,7 +269,7 @@ PAPER_SIZES = Scale(name="paper", title="", seeds=(), texts={})
 
 
 def names_of(folder: str) -> list[str]:
-    """The names of the TOML files in a folder, in the order of the numbers in them: table_2 before table_10."""
+    """The names of the TOML files in a folder, sorted by the numbers in them: table_2 comes before table_10."""
     names = [name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml")]
 
     def parts(name: str) -> list:
@@ -279,7 +280,7 @@ def names_of(folder: str) -> list[str]:
 
 @contextlib.contextmanager
 def _at(place: str) -> Iterator[None]:
-    """Puts the place before the message of a `UserError`."""
+    """Puts the place in front of the message of a `UserError`."""
     try:
         yield
     except UserError as error:
@@ -287,7 +288,7 @@ def _at(place: str) -> Iterator[None]:
 
 
 def _read(cls: type, name: str, folder: str) -> tuple[Any, str]:
-    """The declaration in a TOML file, given by its path or by its name in a folder; and the path."""
+    """The declaration in a TOML file, and the file's path; `name` is the path, or a name in the folder."""
     path = name if name.endswith(".toml") else os.path.join(folder, f"{name}.toml")
     if path != name and name not in names_of(folder):
         kind, known = cls.__name__.lower(), ", ".join(names_of(folder))
@@ -460,7 +461,7 @@ def check_fits(
       experiment: the experiment that will run.
       scale: the scale at which it will run.
       measures: a choice of the experiment's measures; empty means all.
-      rows: a choice of the experiment's rows; empty means all. Rows that the scale has no sizes for are not checked.
+      rows: a choice of the experiment's rows; empty means all. Rows for which the scale has no sizes are not checked.
 
     Raises:
       UserError: something is missing in the scale, or the sizes of a row contradict each other.

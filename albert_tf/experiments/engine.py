@@ -1,7 +1,7 @@
-"""Runs experiments: every row and seed that is not finished, with one JSON file each.
+"""Runs experiments: every row and seed that is not finished; each has its own JSON file.
 
-All rows of the first seed come first, then those of the next, so that a table is complete early. Each measure of a row
-is written as soon as it is known, and a killed run resumes.
+All rows of the first seed are run first, then those of the next seed, so that a table is complete early. Each measure
+of a row is written as soon as it is known, and a killed run is resumed.
 """
 
 import dataclasses
@@ -41,8 +41,9 @@ class Result:
 
     Args:
       path: path of the file.
-      about: its first entries; `declared`, all settings that change results, must equal that of an existing file.
-      lock: folder whose lock a process holds while it writes.
+      about: the file's first entries; its `declared`, all settings that change results, must equal those of an existing
+        file.
+      lock: folder whose lock a process holds while it writes to the file.
 
     Attributes:
       path: path of the file.
@@ -73,7 +74,7 @@ class Result:
         Args:
           name: name of the measure.
           measured: its values; None if there was no data for it.
-          minutes: that it took.
+          minutes: how long measuring took.
         """
         with locked(self._lock, wait=True):
             content = self._read()
@@ -102,7 +103,7 @@ class Engine:
     tasks: tuple[str, ...] = ()
 
     def run(self, experiment: Experiment, rows: Sequence[Row], seeds: Sequence[int]) -> None:
-        """Runs those rows and seeds of an experiment that are not finished.
+        """Runs the rows and seeds of an experiment that are not finished.
 
         Raises:
           UserError: a finished row was made with other settings; a setting or file is wrong.
@@ -122,7 +123,7 @@ class Engine:
                 self._run_row(experiment, row, seed)
 
     def _missing_text(self, experiment: Experiment, row: Row) -> str:
-        """A text that a row, or a row that it is made from, needs and that does not exist; "" if all exist."""
+        """A text that is missing for a row, or for a row that it is made from; "" if none is missing."""
         if not self.workspace.has_text(row.text):
             return row.text
         sources = filter(None, (row.warm_start_from, *row.ensemble_of))
@@ -130,7 +131,7 @@ class Engine:
         return next(filter(None, missing), "")
 
     def _run_row(self, experiment: Experiment, row: Row, seed: int) -> None:
-        """Makes the missing measures of a row and a seed."""
+        """Measures what is missing for a row and a seed."""
         scale = self.workspace.scale
         about = {"experiment": experiment.name, "row": row.name, "scale": scale.name, "seed": seed}
         if experiment.budget == "none":  # nothing is trained; the paper's sizes are counted
@@ -160,7 +161,7 @@ class Engine:
         print(f"{title}: finished, {result.path}", flush=True)
 
     def _wanted(self, experiment: Experiment, trained: Trained) -> dict:
-        """The measuring functions by name, in order; with "pretraining" if any of them needs a trained model."""
+        """The measuring functions by name, in order; includes "pretraining" if any of them needs a trained model."""
         known = {
             "parameters": lambda: parameters(trained.row, trained.model_config),
             "speed": functools.partial(self._speed, trained),
@@ -214,7 +215,7 @@ class Engine:
         return layer_changes.measure(self._model(trained), self.workspace.intrinsic(), limit)
 
     def _task(self, trained: Trained, task: str) -> dict[str, Any] | None:
-        """Metrics of a task for a row, which may be an ensemble; None if there is no data of the task."""
+        """Metrics of a task for a row, which may be an ensemble; None if there is no data for the task."""
         measure = training.ensemble if trained.row.ensemble_of else training.fine_tune
         return measure(trained, task)
 
@@ -229,11 +230,11 @@ def parameters(row: Row, ours: AlbertConfig) -> dict[str, int]:
 
 
 def count_parameters(config: AlbertConfig, *, with_heads: bool) -> int:
-    """Number of parameters of a model, counted without memory for its variables.
+    """Number of parameters of a model; counted without allocating its variables.
 
     Args:
       config: the sizes.
-      with_heads: whether the heads of masked LM and sentence order count.
+      with_heads: whether the heads for masked LM and sentence order are included.
     """
     with tf.Graph().as_default():
         return sum(
@@ -244,7 +245,7 @@ def count_parameters(config: AlbertConfig, *, with_heads: bool) -> int:
 
 
 def _check_tasks(result: Result, trained: Trained) -> None:
-    """Refuses a file whose fine-tuning had other settings than the scale has now."""
+    """Raises an error if a file's fine-tuning had other settings than the scale has now."""
     for name, measured in result.measures.items():
         task = name.removeprefix("task ")
         if task == name or not measured or task not in trained.workspace.scale.tasks:
@@ -257,7 +258,7 @@ def _check_tasks(result: Result, trained: Trained) -> None:
 
 
 def _difference(before: Mapping, now: Mapping, path: str = "") -> str:
-    """The first setting that differs, in words; "" if all are equal."""
+    """The first setting that differs, as a message; "" if all are equal."""
     for name in {**before, **now}:
         old, new = before.get(name), now.get(name)
         if isinstance(old, Mapping) and isinstance(new, Mapping):

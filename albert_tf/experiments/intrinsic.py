@@ -1,15 +1,16 @@
 """Masked-LM, next-sentence and sentence-order accuracy of any checkpoint, independent of its training task.
 
-A model's sentence head distinguishes "in order" from "changed"; in its training, changed means another passage (NSP) or
-swapped (SOP). There are four numbers for each of these two tasks:
+A model's sentence head distinguishes "in order" from "changed". In its training, "changed" meant from another passage
+(NSP) or swapped (SOP). There are four numbers for each of these two tasks:
 
-own head     the trained head, on pairs of either task. The paper's Table 5 must have this number for the rows NSP and
-             SOP. A head that was trained only on ordered pairs (the row "none") answers 0 to everything.
-commonest    the score of giving the more frequent answer to all pairs, which is chance.
+own head     the trained head, on pairs of either task. For the rows NSP and SOP, this must be the number in the paper's
+             Table 5. A head that was trained only on ordered pairs (the row "none") always answers 0.
+commonest    the score of giving the most frequent answer to all pairs, which is chance.
 probe        a logistic regression on the pooled output, trained on pairs of held-out text with labels of the task;
-             nothing else is trained. It measures the information in the representation, and is the only fair number for
-             the row "none".
-held out     own head and commonest answer on the probe's pairs of held-out text, which is similar to the training text.
+             nothing else is trained. It measures the information in the representation, and is the only fair
+             number for the row "none".
+held out     own head and most frequent answer on the probe's pairs of held-out text, which is similar to the training
+             text.
 """
 
 import os
@@ -35,7 +36,7 @@ SENTENCE_TASKS = ("nsp", "sop")
 
 
 def load(path: str, intrinsic_dir: str) -> AlbertForPreTraining:
-    """Loads a checkpoint, and checks that it fits a development set.
+    """Loads a checkpoint and checks that it fits a development set.
 
     Args:
       path: see `pretrained.read_weights`.
@@ -71,7 +72,7 @@ def measure(
     Args:
       model: the model.
       intrinsic_dir: output folder of data_prep.create_intrinsic_eval.
-      probe_dirs: by sentence task, records of held-out text to train a probe on; a missing task gets no probe.
+      probe_dirs: sentence task -> records of held-out text for training its probe; a missing task gets no probe.
       max_examples: maximum number of examples of each of the three sets; 0 takes all.
       max_probe_examples: maximum number of training examples of a probe; 0 takes all.
 
@@ -112,7 +113,7 @@ def measure(
 
 
 def own_head(outputs: Mapping[str, np.ndarray], task: str) -> dict[str, float]:
-    """Accuracy of the head's answers, and of giving the more frequent answer to all pairs.
+    """Accuracy of the head's answers, and of giving the most frequent answer to all pairs.
 
     Example:
       answers [0, 1, 1, 1], labels [1, 1, 1, 0], "sop" -> {"sop_own_head": 0.5, "sop_commonest": 0.75}
@@ -125,7 +126,7 @@ def own_head(outputs: Mapping[str, np.ndarray], task: str) -> dict[str, float]:
 
 
 def _outputs(model: AlbertForPreTraining, features: Mapping[str, tf.Tensor]) -> dict:
-    """The outputs of each example of a batch that the evaluation needs, [B, ...]."""
+    """The outputs that the evaluation needs, for each example of a batch, [B, ...]."""
     outputs = model(features, training=False)
     logits, ids = outputs["masked_lm_logits"], features["masked_lm_ids"]
     weights = features["masked_lm_weights"]
@@ -142,12 +143,12 @@ def _outputs(model: AlbertForPreTraining, features: Mapping[str, tf.Tensor]) -> 
 
 
 def run_over(forward, model, folder: str, max_examples: int) -> dict[str, np.ndarray]:
-    """Outputs of a function for the examples in a folder, [examples, ...] each.
+    """Outputs of a function for the examples in a folder; each is [examples, ...].
 
     Args:
       forward: features [B, values] -> outputs [B, ...] by name.
-      model: the records must fit its sizes.
-      folder: of records.
+      model: the model, whose sizes the records must fit.
+      folder: folder of records.
       max_examples: maximum number of examples, from the first on; 0 takes all.
 
     Raises:
@@ -184,7 +185,7 @@ def probe_accuracy(fitted_to: Mapping[str, np.ndarray], dev: Mapping[str, np.nda
 
     Args:
       fitted_to: training examples, `pooled` float [n, D] and `labels` int [n].
-      dev: the same, of the examples for evaluation.
+      dev: the same for the examples of the evaluation.
     """
     probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))
     with warnings.catch_warnings():

@@ -1,9 +1,9 @@
 """How much each layer changes its input: L2 distance and angle (paper, section 4.5 and Figure 1).
 
-The paper does not say over which positions it averages. Both interpretations are measured: all tokens of an example
-with [CLS] and [SEP], without padding; and only [CLS]. The input of the first layer is the input of the first block,
-after the projection of the embeddings to the hidden width. The angle between the two vectors is in degrees; it is the
-mean of the angles, not the angle of mean vectors.
+The paper does not say over which positions it averages. Both interpretations are measured: all tokens of an example,
+including [CLS] and [SEP], without padding; and only [CLS]. The input of the first layer is the input of the first
+block, after the projection of the embeddings to the hidden width. The angle between the two vectors is in degrees; the
+mean is over angles, and is not the angle of mean vectors.
 """
 
 import os
@@ -19,7 +19,7 @@ from albert_tf.model.heads import AlbertForPreTraining
 def measure(
     model: AlbertForPreTraining, intrinsic_dir: str, max_examples: int
 ) -> dict[str, dict[str, Any]]:
-    """Distance and angle of every layer.
+    """Distance and angle for every layer.
 
     Args:
       model: the model.
@@ -27,7 +27,7 @@ def measure(
       max_examples: maximum number of examples; 0 takes all.
 
     Returns:
-      For "pieces" (all tokens) and "cls", the lists `l2_distance` and `degrees` with a number for each layer; and
+      For "pieces" (all tokens) and for "cls", the lists `l2_distance` and `degrees`, with a number for each layer; and
       `examples`.
     """
     forward = tf.function(lambda features: _changes(model, features), reduce_retracing=True)
@@ -67,7 +67,7 @@ def _changes(model, features) -> dict[str, tf.Tensor]:
 
 
 def changes(before: tf.Tensor, after: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """L2 distance and angle in degrees of vectors [..., D]: [...] each."""
+    """L2 distance, and angle in degrees, of vectors [..., D]; both are [...]."""
     distance = tf.norm(after - before, axis=-1)
     cosine = tf.reduce_sum(
         tf.math.l2_normalize(before, axis=-1) * tf.math.l2_normalize(after, axis=-1), axis=-1

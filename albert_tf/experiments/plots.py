@@ -1,4 +1,4 @@
-"""Plots of experiments: dots of rows, curves of training, changes from layer to layer."""
+"""Plots of experiments: dots for rows, curves of training, changes from layer to layer."""
 
 import math
 import os
@@ -13,7 +13,7 @@ from albert_tf.experiments.columns import COLUMNS
 
 _PANELS_A_LINE = 3
 _DOTS = ("speedup", "masked_lm", "nsp", "sop", "sst2", "nsp_held_out", "sop_held_out")
-# Columns whose axis fits our numbers and the paper's.
+# Columns in which our numbers and the paper's fit on one axis.
 _WITH_PAPER = ("nsp", "sop", "speedup")
 
 
@@ -22,10 +22,10 @@ def draw(measured, folder: str) -> str | None:
 
     Args:
       measured: a `report.Measured`.
-      folder: for the picture.
+      folder: where the picture is written.
 
     Returns:
-      Its path; None if there is nothing to draw.
+      The path of the picture; None if there is nothing to draw.
     """
     kinds = {"": lambda measured: None, "dots": _dots, "curves": _curves, "layers": _layers}
     figure = kinds[measured.experiment.plot](measured)
@@ -37,7 +37,7 @@ def draw(measured, folder: str) -> str | None:
 
 
 def _dots(measured):
-    """A panel for each column: dots for seeds, the mean with its 95 % interval, a diamond for the paper's number."""
+    """Draws a panel per column: dots for seeds, the mean with its 95 % interval, a diamond for the paper's number."""
     columns = [
         name
         for name in _DOTS
@@ -81,7 +81,7 @@ def _dots_of_column(axes: Axes, measured, name: str) -> None:
 
 
 def _curves(measured):
-    """Masked-LM accuracy on the development set by step; a colour for each row, a line for each seed."""
+    """Draws masked-LM accuracy on the development set by step: a colour for each row, a line for each seed."""
     figure, ((axes,),) = new_figure(1, width=6.0, height=3.6)
     for color, (row, results) in zip(cycle(COLORS), measured.rows.items(), strict=False):
         for number, result in enumerate(results):
@@ -96,7 +96,7 @@ def _curves(measured):
 
 
 def _layers(measured):
-    """L2 distance and angle of every layer, means over seeds; solid for all tokens, dashed for [CLS]."""
+    """Draws L2 distance and angle of every layer, means over seeds: solid for all tokens, dashed for [CLS]."""
     changes_of = {
         row: changes
         for row, results in measured.rows.items()

@@ -1,8 +1,8 @@
 """Data that rows share: texts, vocabulary, records, development set; made once for each combination of settings.
 
-All data is in the work folder, in folders named by a hash of their settings. A lock keeps two processes from making the
-same data at the same time. The source files of each text are recorded, and a --data_dir with other files is refused:
-runs are named by the patterns of their texts, so that runs on different files would be mixed up.
+All data is in the work folder, in folders named by a hash of their settings. A lock prevents two processes from making
+the same data at the same time. The source files of each text are recorded. A --data_dir with other files is an error,
+because runs are named by the patterns of their texts, so that runs on different files would be mixed up.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def key_of(values: Any) -> str:
 
 @contextlib.contextmanager
 def alone_in(folder: str) -> Iterator[None]:
-    """Waits for the lock of a folder and holds it; removes what killed processes left incomplete in the folder."""
+    """Waits for the lock of a folder and holds it; removes incomplete files that killed processes left there."""
     with locked(folder, wait=True):
         files.remove_leftovers(folder)
         yield
@@ -52,7 +52,7 @@ class Workspace:
 
     Args:
       scale: sizes and settings.
-      data_dir: folder with text and tasks; "" for none.
+      data_dir: folder with text and data of tasks; "" if there is none.
       work_dir: folder of all data and runs.
     """
 
@@ -70,7 +70,8 @@ class Workspace:
         """Training text and held-out text, each as files separated by commas.
 
         Raises:
-          UserError: the scale has no such text, its files are not there, or this work folder's text is of other files.
+          UserError: the scale has no such text, its files are missing, or the work folder's text was made from other
+            files.
         """
         sources = self.sources(name)
         patterns = [pattern for pattern in sources if pattern != SAMPLE_CORPUS]
@@ -113,7 +114,7 @@ class Workspace:
         return list(self._texts[name])
 
     def has_text(self, name: str) -> bool:
-        """Whether the scale has a text of this name; without --data_dir it can have fewer texts."""
+        """Whether the scale has a text with this name; without --data_dir it may have fewer texts."""
         return name in self._texts
 
     @property
@@ -121,7 +122,7 @@ class Workspace:
         return self.scale.texts if self.data_dir else self.scale.fallback_texts
 
     def _check_sources(self, name: str, described: Mapping[str, int | None], record: str) -> None:
-        """Refuses a work folder whose text of this name was made of different files."""
+        """Raises an error if the work folder's text of this name was made from different files."""
         before = checksums.read_json(record) if os.path.exists(record) else described
         names = sorted({**before, **described})
         if differing := [path for path in names if before.get(path, -1) != described.get(path, -1)]:
@@ -140,7 +141,7 @@ class Workspace:
         return training, held_out
 
     def vocabulary(self) -> str:
-        """The SentencePiece model, of the standard text."""
+        """The SentencePiece model; it is trained on the standard text."""
         training, _ = self.text("standard")
         settings = {"input_file": training, **self.scale.vocabulary}
         folder = self.path("vocabulary", key_of(settings))
@@ -159,7 +160,7 @@ class Workspace:
         return self._records(training, {**self.scale.data, **row.data}, row.text)
 
     def probe(self, task: str) -> str:
-        """The folder of records of held-out text on which a probe of a sentence task is trained.
+        """The folder of records of held-out text for training the probe of a sentence task.
 
         Raises:
           UserError: see `passages`.
@@ -174,7 +175,8 @@ class Workspace:
         values = {"input_file": text, "spm_model_file": self.vocabulary(), **settings}
         task = settings.get("sentence_task", "sop")
         folder = self.path("records", f"{name}-{task}-{key_of(values)}")
-        with locked(folder + ".lock", wait=True):  # not in it: it contains only records
+        # Not inside, because the folder contains only records.
+        with locked(folder + ".lock", wait=True):
             build.create_pretraining_data(PretrainingDataSettings(output_dir=folder, **values))
         return folder
 
@@ -205,12 +207,12 @@ class Workspace:
         return self._given_passages() or {"input_file": self._held_out_halves()["dev"]}
 
     def _given_passages(self) -> dict[str, str]:
-        """`passages` of SQuAD and RACE; {} if they are not below --data_dir."""
+        """`passages` from SQuAD and RACE; {} if they are not below --data_dir."""
         squad, race = self.find("squad/dev-v1.1.json"), self.find("race/dev/")
         return {"squad_file": squad, "race_dir": race.rstrip("/")} if squad and race else {}
 
     def _held_out_halves(self) -> dict[str, str]:
-        """Two texts of alternating held-out documents, as a probe must not be evaluated on its training data."""
+        """Two texts of alternating held-out documents, because a probe must not be evaluated on its training data."""
         _, held_out = self.text("standard")
         folder = self.path("text", f"halves-{key_of(held_out)}")
         paths = {part: os.path.join(folder, f"{part}.txt") for part in ("dev", "probe")}
@@ -222,7 +224,7 @@ class Workspace:
     # --- Data of tasks ---
 
     def find(self, *patterns: str) -> str:
-        """The first path below --data_dir that matches one of some patterns; "" if there is none."""
+        """The first path below --data_dir that matches one of the patterns; "" if there is none."""
         for pattern in patterns if self.data_dir else ():
             if paths := sorted(glob.glob(os.path.join(self.data_dir, pattern))):
                 return paths[0]
@@ -231,7 +233,8 @@ class Workspace:
     def squad_files(self, version: str) -> dict[str, str]:
         """SQuAD's files as settings of run_squad.py; {} if there are none.
 
-        Where the training file is missing, the development file is cut by article: three quarters train.
+        If the training file is missing, the development file is cut between articles; three quarters of it are for
+        training.
         """
         train = self.find(f"squad/train-v{version}.json")
         dev = self.find(f"squad/dev-v{version}.json", f"squad/dev-v{version}*.json")

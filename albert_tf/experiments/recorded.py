@@ -1,4 +1,4 @@
-"""The JSON file of a row and a seed, which `engine.Result` writes: its path, and reading it."""
+"""The path of the JSON file of a row and a seed, and reading this file, which `engine.Result` writes."""
 
 import os
 import re
@@ -12,7 +12,7 @@ _TYPES = {"row": str, "seed": int, "declared": dict, "measures": dict}
 
 
 def result_path(results_dir: str, experiment: Experiment, scale: str, row: Row, seed: int) -> str:
-    """The JSON file of a row and a seed at the scale of a name."""
+    """The path of the JSON file of a row and a seed; `scale` is the name of the scale."""
     return os.path.join(results_dir, experiment.name, scale, _file_name(row.name, seed))
 
 
@@ -25,7 +25,7 @@ def read_result(path: str) -> dict[str, Any]:
     """The content of the JSON file of a row and a seed.
 
     Raises:
-      UserError: it cannot be read, was changed, or is another file.
+      UserError: it cannot be read, was changed, or is another kind of file.
     """
     content = checksums.read_json(path)
     for name, kind in _TYPES.items():

@@ -1,6 +1,6 @@
-"""TOML files -> dataclasses and settings. Every name and value is checked; one line says what is wrong, and where.
+"""Converts TOML files to dataclasses and settings; checks every name and value, and says where an error is.
 
-Imports no TensorFlow.
+This module does not import TensorFlow.
 """
 
 import dataclasses
@@ -41,7 +41,8 @@ def make(kind: Any, value: Any, where: str) -> Any:
       where: the file, and the place in it.
 
     Raises:
-      UserError: the value is of another type, a table has a key that is no field, or lacks a field without a default.
+      UserError: the value has the wrong type, a table has a key that is not a field, or lacks a field without a
+        default.
     """
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
@@ -99,10 +100,10 @@ def _in_words(kind: Any, *, plural: bool = False) -> str:
 
 
 def check_known(names: Iterable[Any], known: Collection[str], where: str) -> None:
-    """Refuses the first name that is not among the known ones.
+    """Raises an error for the first name that is not among the known ones.
 
     Raises:
-      UserError: lists all known names.
+      UserError: the error lists all known names.
     """
     for name in names:
         if name not in known:
@@ -117,21 +118,21 @@ def check_settings(
     where: str,
     not_among: Collection[str] = (),
 ) -> None:
-    """Checks the names and values of some settings, each by itself.
+    """Checks the names and values of settings, each separately.
 
     Args:
-      values: by the settings' names.
-      classes: the classes that have them as fields.
+      values: values by the settings' names.
+      classes: the classes whose fields the settings are.
       where: the file, and the place in it.
       not_among: fields that must not be set here.
 
     Raises:
-      UserError: a name is not a field, or a value is of another type or out of bounds.
+      UserError: a name is not a field, or a value has the wrong type or is out of bounds.
     """
     all_fields = itertools.chain(*map(dataclasses.fields, classes))
     known = {field.name: field for field in all_fields if field.name not in not_among}
     check_known(values, known, f"{where}: a setting")
-    # A class with only these fields checks each of them, but nothing between them and other settings.
+    # A class with only these fields checks each of them, but not whether they fit other settings.
     fields = [
         (name, field.type, dataclasses.field(default=field.default, metadata=field.metadata))
         for name, field in known.items()

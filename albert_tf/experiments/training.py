@@ -1,7 +1,7 @@
-"""Pretraining, speed and fine-tuning of one row and seed; each is a run of the project's programs with its own folder.
+"""Pretraining, speed and fine-tuning of a row and seed; each is a run of the project's programs with its own folder.
 
-Rows with equal settings share a folder, also between experiments, so that the model is trained once. A killed run
-resumes, pretraining and fine-tuning from their checkpoints.
+Rows with equal settings share a folder, also between experiments, so that their model is trained only once. A killed
+pretraining or fine-tuning is resumed from its checkpoints.
 """
 
 import dataclasses
@@ -37,9 +37,9 @@ from albert_tf.training import loop
 from albert_tf.training.run_folder import CONFIG_FILE, EVAL_METRICS_FILE, METRICS_FILE, RESULTS_FILE
 from albert_tf.training.settings import RunConfig
 
-# Settings of a run that say where it is computed.
+# Settings of a run that determine where it is computed.
 PLACE = RunConfig.names(about_devices=True)
-# What fine-tuning takes from pretraining, unless the scale's `[tasks]` say otherwise.
+# Settings that fine-tuning takes from pretraining, unless the scale's `[tasks]` has other values.
 INHERITED = (*PLACE, "mixed_precision")
 
 
@@ -88,7 +88,7 @@ def recorded_command(
     Args:
       program: the program that made the run.
       classes: its settings classes.
-      folder: of the run, in the work folder.
+      folder: folder of the run, in the work folder.
       workspace: shared data.
       changes: settings that differ from the recorded ones.
     """
@@ -106,7 +106,7 @@ def recorded_command(
 
 
 def without_place(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a run without those that say where it is computed."""
+    """Settings of a run without those that determine where it is computed."""
     return {name: value for name, value in values.items() if name not in PLACE}
 
 
@@ -118,12 +118,12 @@ class Trained:
 
     Args:
       workspace: shared data.
-      experiment: determines the budget.
+      experiment: the experiment, which determines the budget.
       row: the model.
       seed: seed of the run.
 
     Attributes:
-      folder: of all runs of this model.
+      folder: folder of all runs of this model.
       run_folder: run folder of the pretraining run.
       model_config: the model's sizes.
       members: the models that an ensemble averages; an ensemble itself is not trained.
@@ -172,7 +172,7 @@ class Trained:
         return declared
 
     def train(self) -> dict[str, Any]:
-        """Trains the model, or finishes its training.
+        """Trains the model, or completes its training.
 
         Returns:
           `minutes` of training without evaluations; `steps`; `parameters` with the heads; `command`; the curves
@@ -190,7 +190,7 @@ class Trained:
         return {**self.results(), "command": recorded_command(*made_by)}
 
     def settings(self) -> list[Settings]:
-        """The settings of run_pretraining.py; makes the data that they refer to."""
+        """The settings of run_pretraining.py; also makes the data that they refer to."""
         workspace = self.workspace
         task = {**workspace.scale.data, **self.row.data}.get("sentence_task", "sop")
         config_file = os.path.join(self.folder, "albert_config.json")
@@ -213,7 +213,7 @@ class Trained:
         return settings_of(values, PRETRAINING)
 
     def _steps_in_time(self, values: Mapping[str, Any]) -> int:
-        """The number of steps that fit into the scale's seconds, measured once by a short run."""
+        """The number of steps in the scale's seconds, measured once by a short run."""
         path = os.path.join(self.folder, "budget.json")
         if os.path.exists(path):
             return files.read_json(path)["num_train_steps"]
@@ -254,7 +254,7 @@ def forget() -> None:
 
 
 def _lines(path: str) -> list[dict]:
-    """The objects of a JSON-lines file; none if it does not exist."""
+    """The objects of a JSON-lines file; empty if the file does not exist."""
     lines = files.read_bytes(path).splitlines() if os.path.exists(path) else ()
     return list(map(json.loads, lines))
 
@@ -263,23 +263,23 @@ def _lines(path: str) -> list[dict]:
 
 
 def timed_run(values: Mapping[str, Any], speed: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Measures the speed of some training steps, without the first interval, which includes building the graph.
+    """Measures the speed of training steps, except for the first interval, which includes building the graph.
 
     Args:
       values: settings of run_pretraining.py.
       speed: `steps`, `log_every_steps`, and settings of run_pretraining.py that differ.
-      folder: of the run; deleted before and after.
+      folder: folder of the run; deleted before and after.
 
     Returns:
       `examples_per_second` of each interval, `median`, `fastest`, `batch`.
 
     Raises:
-      UserError: there would be only the first interval.
+      UserError: there would only be the first interval.
     """
     values = {**values, **speed, "num_warmup_steps": 1, "do_eval": False, "eval_file": ""}
     steps = values.pop(TIMING_STEPS, 1)
     values.update(num_train_steps=steps, save_checkpoints_steps=steps, output_dir=folder)
-    # The model that a row starts from may not exist yet, and values of weights do not change the speed.
+    # The model from which a row starts may not exist yet, and the values of weights do not affect the speed.
     values.update(init_checkpoint="", warm_start_from_shallower=False)
     run, optimizer, pretraining = settings_of(values, PRETRAINING)
     if steps < 2 * run.log_every_steps:
@@ -329,9 +329,9 @@ def task_data(workspace: Workspace, task: str) -> dict[str, Any]:
 
 
 def initial_task(trained: Trained, task: str) -> str:
-    """The task whose fine-tuned model a task starts from; "" if it starts from the pretrained model.
+    """The task whose fine-tuned model a task starts from; "" if the task starts from the pretrained model.
 
-    It starts from the pretrained model also if the other task has no data, or no settings in the scale.
+    It also starts from the pretrained model if the other task has no data, or has no settings in the scale.
     """
     name = trained.experiment.initial_tasks.get(task, "")
     is_possible = name in trained.workspace.scale.tasks and task_data(trained.workspace, name)
@@ -339,7 +339,7 @@ def initial_task(trained: Trained, task: str) -> str:
 
 
 def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
-    """Fine-tunes a row on a task, several times if so configured; first trains the model that it starts from.
+    """Fine-tunes a row on a task, several times if so configured; trains the initial model first if necessary.
 
     Args:
       trained: the pretrained model.
@@ -347,7 +347,8 @@ def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
 
     Returns:
       Metrics by name, medians if there are several runs; `runs`, the metrics of each; `initial_task`, whose best model
-      they started from, if any; `settings`, the name of `task_folder`; `command`. None if there is no data.
+      the runs started from, if there is one; `settings`, the name of `task_folder`; `command`. None if there is no
+      data.
 
     Raises:
       UserError: the scale has no such task; see `repeated_runs.fine_tune`.
@@ -364,7 +365,8 @@ def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
             _run(trained, task, {**data, "output_dir": folder, "init_checkpoint": start})
     program, classes = PROGRAMS.get(task, "run_classifier.py"), fine_tuning_classes(task)
     made_by = (program, classes, runs_of(trained, task)[0], trained.workspace)
-    own = {"output_dir": folder, "seed": trained.seed}  # several runs have different ones
+    # Several runs have different seeds and folders.
+    own = {"output_dir": folder, "seed": trained.seed}
     return {
         **task_results(files.read_json(path)),
         **({"initial_task": initial} if initial else {}),
@@ -394,7 +396,7 @@ def runs_of(trained: Trained, task: str) -> list[str]:
     """The folders of the finished runs of a row on a task."""
     folder = task_folder(trained, task)
     runs = files.read_json(os.path.join(folder, RESULTS_FILE)).get("runs", ())
-    # Only their names are used, as the work folder may have been moved.
+    # Only the names of the runs' folders are used, because the work folder may have been moved.
     return [os.path.join(folder, os.path.basename(run["folder"])) for run in runs] or [folder]
 
 
@@ -413,7 +415,7 @@ def task_results(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _wanted(trained: Trained, task: str) -> dict[str, Any]:
-    """The scale's settings of a task, with those of its preset, and the settings inherited from pretraining."""
+    """The scale's settings for a task, with those of its preset and those inherited from pretraining."""
     scale = trained.workspace.scale
     if task not in scale.tasks:
         raise UserError(f"scale {scale.name}: has no [tasks.{task}]")
@@ -424,7 +426,7 @@ def _wanted(trained: Trained, task: str) -> dict[str, Any]:
 
 
 def _task_settings(trained: Trained, task: str, own: Mapping[str, Any]) -> list[Settings]:
-    """The settings of a run of the task's program: the scale's, changed by `own`."""
+    """The settings of a run of the task's program: the scale's settings, with the changes in `own`."""
     values = {**_wanted(trained, task), "seed": trained.seed, **own}
     return settings_of(values, fine_tuning_classes(task))
 
@@ -439,14 +441,14 @@ def _run(trained: Trained, task: str, own: Mapping[str, Any]) -> dict:
 
 
 def ensemble(trained: Trained, task: str) -> dict[str, Any] | None:
-    """Averages the predictions of fine-tuned models of several rows, chosen on the development data.
+    """Averages the predictions of several rows' fine-tuned models, which are chosen on the development data.
 
     Args:
-      trained: an ensemble; its members are fine-tuned first, unless they are finished.
+      trained: an ensemble; its members are fine-tuned first if they are not finished.
       task: see `fine_tune`.
 
     Returns:
-      Metrics by name; the chosen `members`, as row and run. None if there is no data.
+      Metrics by name; `members`, the chosen rows and runs. None if there is no data.
     """
     data = task_data(trained.workspace, task)
     if not data:
