@@ -1,4 +1,4 @@
-r"""Serves an exported model with TensorFlow Serving's REST API, as an example of a server.
+r"""Serves an exported model with TensorFlow Serving's REST API; an example of a server.
 
     albert-tf serve served/mrpc 8501
     curl 127.0.0.1:8501/v1/models/mrpc:predict \

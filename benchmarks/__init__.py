@@ -1,1 +1,1 @@
-"""Speed and memory, ours beside the peers' and beside the machine's limits: `make bench`, benchmarks/README.md."""
+"""Speed and memory, compared with other libraries and with the machine's limits: `make bench`, benchmarks/README.md."""

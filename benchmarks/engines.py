@@ -1,6 +1,6 @@
-"""Inference engines: milliseconds of a classifier of the size albert-base in every form that it can be exported to.
+"""Inference engines: times a classifier of the size albert-base in every form to which it can be exported.
 
-All have the same weights. Each engine uses all cores and its defaults, unless its name says otherwise.
+All forms have the same weights. Each engine uses all cores and its defaults, unless its name says otherwise.
 """
 
 import functools
@@ -33,7 +33,8 @@ def answer(settings: BenchSettings, *, who: str) -> Values:
     """Times batches of every size.
 
     Returns:
-      `cells`: by "batch x length", `repeated`'s values; `sample`: the logits of one sequence, if the engine takes ids.
+      `cells`: by "batch x length", the values of `repeated`; `sample`: the logits of a sequence, if the engine takes
+      ids.
     """
     engine = ENGINES[who]
     make_call = engine.maker(settings)
@@ -51,7 +52,7 @@ def answer(settings: BenchSettings, *, who: str) -> Values:
 
 def _saved_model(settings: BenchSettings, *, name: str = EXPORT) -> MakeCall:
     import tensorflow as tf
-    import tensorflow_text  # noqa: F401  (the export has its operations)
+    import tensorflow_text  # noqa: F401  (the export uses its operations)
 
     model = tf.saved_model.load(f"{export_path(settings, name)}/1")
 
@@ -151,15 +152,15 @@ def _transformers(settings: BenchSettings) -> MakeCall:
 
 
 class Engine(NamedTuple):
-    """A form of the model, and what runs it.
+    """A form of the model, and the engine that runs it.
 
     Attributes:
-      title: in the table.
+      title: title in the table.
       maker: settings -> call by batch and length.
-      inputs: names of data that it needs (`inputs.py`).
+      inputs: names of the data that it needs (`inputs.py`).
       needs: modules that it needs.
-      takes_text: whether it tokenizes, and so has other tokens than the engines that take ids.
-      batches: whether it takes several sequences at a time.
+      takes_text: whether it tokenizes texts; its tokens then differ from those of engines that take ids.
+      batches: whether it takes several sequences at once.
     """
 
     title: str

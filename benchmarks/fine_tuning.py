@@ -1,7 +1,7 @@
-"""Fine-tuning: seconds an epoch with length buckets, with fixed padding, and with the padding of transformers.
+"""Fine-tuning: time per epoch with length buckets, with fixed padding, and with the padding of transformers.
 
-A step is timed at several lengths, and the batches of an epoch of each GLUE task are counted by length; both give the
-seconds of an epoch (`run_results.py`). No epoch is run, since one of MNLI takes hours on a processor.
+A step is timed at several lengths, and the batches of an epoch of each GLUE task are counted by length. Both together
+give the time of an epoch (`run_results.py`). No epoch is run, because an epoch of MNLI takes hours on a processor.
 """
 
 import collections
@@ -33,7 +33,7 @@ def steps(settings: BenchSettings, *, who: str, size: str) -> Values:
     """Times steps of a classifier at several lengths.
 
     Returns:
-      `lengths`: by length, `repeated`'s values.
+      `lengths`: by length, the values of `repeated`.
     """
     from albert_tf import Tokenizer
 
@@ -57,7 +57,7 @@ def _features(config: AlbertConfig, length: int) -> dict[str, np.ndarray]:
 
 
 def _our_step(settings: BenchSettings, config: AlbertConfig) -> Callable[[int], None]:
-    """The step of run_classifier.py; must be called `1 + _REPEATS` times for each length in turn."""
+    """The step of run_classifier.py; it must be called `1 + _REPEATS` times for each length, length by length."""
     import tensorflow as tf
 
     from albert_tf.tasks.classification.task import ClassificationTask
@@ -112,10 +112,10 @@ def epochs(settings: BenchSettings) -> Values:
     """Counts the batches of an epoch of every GLUE task in --glue_dir by their padded length.
 
     Returns:
-      `tasks`: by task, `examples` and the result of `batches_of`.
+      `tasks`: by task, `examples` and the values of `batches_of`.
 
     Raises:
-      UserError: the folder holds no task.
+      UserError: the folder contains no task.
     """
     from albert_tf import Tokenizer
     from albert_tf.tasks.classification.source import TextSource
@@ -135,13 +135,13 @@ def epochs(settings: BenchSettings) -> Values:
 
 
 def batches_of(lengths: np.ndarray) -> dict[str, dict[str, int]]:
-    """Numbers of batches of an epoch by padded length (as text).
+    """Numbers of batches of an epoch by padded length; the lengths are strings.
 
     Args:
       lengths: lengths of the examples, int [examples].
 
     Returns:
-      By kind of padding: `fixed`, length `buckets`, and `dynamic`, to the longest example of a random batch.
+      By kind of padding: `fixed`; length `buckets`; and `dynamic`, to the longest example of a random batch.
     """
     from albert_tf.data import feature_table
 

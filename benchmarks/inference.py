@@ -1,7 +1,7 @@
-"""Inference: latency and throughput by batch and length, of our export and of the peers, and over HTTP.
+"""Inference: latency and throughput by batch and length, of our export, of other libraries, and over HTTP.
 
-Ours and transformers load the same model folder, and their outputs are compared. TF Model Garden's encoder has the same
-sizes, and random weights.
+Our export and transformers load the same model folder, and their outputs are compared. TF Model Garden's encoder has
+the same sizes and random weights.
 """
 
 import functools
@@ -34,13 +34,13 @@ def answer(settings: BenchSettings, *, who: str) -> Values:
     """Times batches of every size.
 
     Returns:
-      `cells`: by "batch x length", `repeated`'s values and `sequences_a_second`; `sample`: some outputs for the same
-      sequences, of those that load the same model.
+      `cells`: by "batch x length", the values of `repeated` and `sequences_a_second`; `sample`: outputs for the same
+      sequences, if the implementation loads the common model.
     """
     make_call = _MAKERS[who](settings)
     batches, lengths = _GRID[settings.quick]
     cells = {}
-    # The smallest size is first: it builds the graph, so that large sizes need no warm-up.
+    # The smallest size comes first: it builds the graph, so larger sizes need no warm-up.
     for length, batch in itertools.product(lengths, batches):
         call = make_call(batch, length)
         repeats = {"least": 5} if batch * length <= 2048 else {"warm_up": 0, "least": 2}
@@ -65,7 +65,7 @@ def _ours(settings: BenchSettings, *, from_strings: bool = False) -> Callable:
 
     model = tf.saved_model.load(f"{export_path(settings)}/1")
     function = model.signatures["classify" if from_strings else "tokens"]
-    function.model = model  # keeps its variables
+    function.model = model  # keeps the variables alive
     output = "probabilities" if from_strings else "pooled_output"
 
     def make_call(batch: int, length: int):
@@ -78,7 +78,7 @@ def _ours(settings: BenchSettings, *, from_strings: bool = False) -> Callable:
 
 
 def texts_of(settings: BenchSettings, count: int, length: int) -> list[str]:
-    """Texts of the corpus, each as long as fits into a number of tokens."""
+    """Texts of the corpus, each as long as fits into the given number of tokens."""
     from albert_tf import Tokenizer
 
     tokenizer = Tokenizer.from_file(vocabulary_path(settings))

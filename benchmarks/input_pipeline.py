@@ -1,10 +1,10 @@
-"""How fast training reads records: reading, parsing, shuffling, batching, and masking where records need it.
+"""How fast training reads records: reading, parsing, shuffling, batching and, if records need it, masking.
 
-In the benchmark it measures seconds on all cores. As a program,
+As a part of the benchmark, it measures seconds on all cores. As a program,
 
     taskset -c 0 python -m benchmarks.input_pipeline records/full records/compact records/dynamic
 
-it measures any records, in processor seconds, which other programs on the machine hardly change.
+it measures any records, in seconds of processor time, which other programs on the machine hardly change.
 """
 
 import argparse
@@ -24,8 +24,8 @@ def read(settings: BenchSettings, *, length: int, kind: str, deterministic: bool
     """Reads batches as training does.
 
     Returns:
-      `repeated`'s values for `batches` batches of `batch` examples, on average; `examples_a_second`; `record_bytes` of
-      an example.
+      The values of `repeated` for `batches` batches of `batch` examples on average; `examples_a_second`;
+      `record_bytes`, the size of an example.
     """
     import tensorflow as tf
 
@@ -46,7 +46,7 @@ def read(settings: BenchSettings, *, length: int, kind: str, deterministic: bool
 
 
 def _training_batches(folder: str) -> tuple[Iterator, float, float]:
-    """The stream of batches of `_BATCH` records, the examples in each, and the bytes of an example."""
+    """The stream of batches of `_BATCH` records, the mean number of examples in a batch, and an example's bytes."""
     from albert_tf.data import records
 
     record_set = records.find_records(folder, "input_file")
@@ -64,7 +64,7 @@ def _take(batches: Iterator) -> None:
 
 
 def _line(folder: str) -> str:
-    """The rate at which a folder's records are read, in words."""
+    """A line with the rate at which a folder's records are read."""
     batches, batch, num_bytes = _training_batches(folder)
     rates = []
     for _ in range(_WARM_UP_ROUNDS + 7):

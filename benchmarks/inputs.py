@@ -1,6 +1,6 @@
-"""Data of measurements, kept in --work_dir: a corpus, a vocabulary, records, models.
+"""Data for measurements, kept in --work_dir: a corpus, a vocabulary, records, models.
 
-The project's own programs make each of them, in a separate process, before the first measurement that needs it.
+The project's own programs make this data, each in a separate process, before the first measurement that needs it.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from albert_tf.core.errors import UserError
 from benchmarks.measure import BenchSettings, Measurement, Values
 
 TEXT, VOCABULARY, MODEL, EXPORT = "input.text", "input.vocabulary", "input.model", "input.export"
-# Other exports of the same model.
+# Further exports of the same model.
 BFLOAT16_EXPORT, ONNX_EXPORT = "input.export_bfloat16", "input.export_onnx"
 TFLITE_EXPORTS = {length: f"input.export_tflite_{length}" for length in (32, 128, 384)}
 _EXPORT_OPTIONS = {
@@ -46,7 +46,7 @@ _RECORDS_MEGABYTES = 5
 
 
 def predictions_of(length: int) -> int:
-    """P for sequences of a length: the paper's 15 % (77 of 512)."""
+    """P, the number of predictions for sequences of a length: the paper's 15 % (77 of 512)."""
     return max(1, round(0.15 * length))
 
 
@@ -94,7 +94,7 @@ def run_module(module: str, **flags: Any) -> None:
     """Runs a program of the project.
 
     Raises:
-      UserError: it fails; quotes the last line that it printed.
+      UserError: the program fails; the error quotes the last line that it printed.
     """
     done = subprocess.run(command("-m", module, **flags), capture_output=True, text=True)
     if done.returncode:
@@ -103,10 +103,10 @@ def run_module(module: str, **flags: Any) -> None:
 
 
 def cut_text(settings: BenchSettings, megabytes: float) -> tuple[str, int]:
-    """Makes a file of whole documents of the corpus, at least so many megabytes; a shorter corpus is repeated.
+    """Writes a file with whole documents of the corpus, of at least the given size; a shorter corpus is repeated.
 
     Returns:
-      Its path, and the number of passes through the corpus.
+      The path of the file, and the number of passes through the corpus.
     """
     path = settings.work / f"text_{megabytes:g}MB.txt"
     wanted = int(1e6 * megabytes)
@@ -117,7 +117,7 @@ def cut_text(settings: BenchSettings, megabytes: float) -> tuple[str, int]:
 
 
 def _documents_of(path: str, wanted: int) -> Iterator[bytes]:
-    """Lines of a file's documents, repeated until a document ends after at least `wanted` bytes."""
+    """The lines of a file, repeated, up to the end of the document with which at least `wanted` bytes are reached."""
     size = 0
     for _ in itertools.count():
         with open(path, "rb") as file:
@@ -126,7 +126,7 @@ def _documents_of(path: str, wanted: int) -> Iterator[bytes]:
                 size += len(line)
                 if size >= wanted and not line.strip():
                     return
-        if line.strip():  # separates its last document from the first
+        if line.strip():  # separates the last document from the first of the next pass
             yield b"\n" if line.endswith(b"\n") else b"\n\n"
 
 
@@ -152,7 +152,7 @@ def make_text(settings: BenchSettings) -> Values:
 
 
 def make_vocabulary(settings: BenchSettings) -> Values:
-    """Trains a SentencePiece model, smaller than the released one if the text is too short for that size."""
+    """Trains a SentencePiece model; it is smaller than the released one if the text is too short for that size."""
     if settings.spm_model_file:
         return {"path": settings.spm_model_file}
     text, _ = cut_text(settings, 2 if settings.quick else 5)
@@ -195,7 +195,7 @@ def make_model(settings: BenchSettings) -> Values:
 
 
 def make_export(settings: BenchSettings, *, name: str) -> Values:
-    """Exports that classifier."""
+    """Exports the classifier of `make_model`."""
     from albert_tf.export import export_model
 
     path = export_path(settings, name)
@@ -205,7 +205,7 @@ def make_export(settings: BenchSettings, *, name: str) -> Values:
 
 @contextlib.contextmanager
 def _made(path: str) -> Iterator[str]:
-    """A path to write to; its file moves to `path` when it is complete."""
+    """A temporary path to write to; its file is moved to `path` when it is complete."""
     folder, name = os.path.split(path)
     with files.staged(folder) as staging:
         yield os.path.join(staging, name)

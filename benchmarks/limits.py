@@ -1,4 +1,4 @@
-"""The machine's limits: matrix products of the model's shapes, SentencePiece, the disk."""
+"""The machine's limits: matrix products with the model's shapes, SentencePiece, and the disk."""
 
 import functools
 import os
@@ -23,11 +23,12 @@ _SENTENCEPIECE_BYTES = 8 << 20
 
 
 def matrix_products(settings: BenchSettings, *, dtype: str) -> Values:
-    """Rate of TensorFlow's matrix products at the shapes of albert-base's dense layers.
+    """Rate of TensorFlow's matrix products with the shapes of albert-base's dense layers.
 
     Returns:
-      By number of rows: `products`, for each of them `repeated`'s values and the `rate` in floating-point operations a
-      second, forward ("x W") and backward ("x^T dy", "dy W^T"); and `rate` of all forward products of a layer together.
+      By number of rows: `products`, with the values of `repeated` for each product and its `rate` in floating-point
+      operations per second, forward ("x W") and backward ("x^T dy", "dy W^T"); and `rate`, for all forward products of
+      a layer together.
     """
     import tensorflow as tf
 
@@ -64,11 +65,11 @@ def layer_products(rows: int, dtype: str) -> tuple[Callable[[], None], int]:
     """The forward products of a layer's dense layers.
 
     Args:
-      rows: tokens of a batch.
+      rows: number of tokens of a batch.
       dtype: "float32" or "bfloat16".
 
     Returns:
-      A function that computes them, and its floating-point operations.
+      A function that computes them, and its number of floating-point operations.
     """
     import tensorflow as tf
 
@@ -90,7 +91,7 @@ def sentencepiece(settings: BenchSettings) -> Values:
     """Rate at which SentencePiece alone tokenizes clean sentences, on one core.
 
     Returns:
-      `repeated`'s values for a pass through the text, and `bytes_a_second`.
+      The values of `repeated` for a pass through the text, and `bytes_a_second`.
     """
     import sentencepiece as library
 
@@ -105,10 +106,10 @@ def sentencepiece(settings: BenchSettings) -> Values:
 
 
 def disk(settings: BenchSettings) -> Values:
-    """Rates at which a file in --work_dir is written, with fsync, and read, not from the page cache.
+    """Rates of writing a file in --work_dir, with fsync, and of reading it, not from the page cache.
 
     Returns:
-      `write` and `read`: `repeated`'s values and `bytes_a_second`.
+      `write` and `read`: the values of `repeated`, and `bytes_a_second`.
     """
     num_bytes = _DISK_BYTES[settings.quick]
     path = settings.work / "disk.bin"
@@ -146,5 +147,5 @@ MEASUREMENTS = (
     Measurement("sentencepiece", sentencepiece, inputs=(TEXT, VOCABULARY), in_quick=True),
     Measurement("disk", disk, in_quick=True),
 )
-# Repeated at the end, to see whether the machine has become slower.
+# Measured again at the end, to see whether the machine has become slower.
 AGAIN = (Measurement("matrix_products_again.float32", _FLOAT32),)

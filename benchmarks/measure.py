@@ -1,7 +1,7 @@
-"""How things are measured: settings, repeats, statistics, memory, and one process for each measurement.
+"""Measuring: settings, repeats, statistics, memory, and a separate process for each measurement.
 
-`run.py` makes every measurement by `in_process`, which starts `worker.py`. So no measurement sees the memory, the
-compiled functions or the threads of another one, and a failure or a hang costs only that measurement.
+`run.py` makes every measurement with `in_process`, which starts `worker.py`. So no measurement is affected by the
+memory, compiled functions or threads of another one, and a failure or a hang affects only one measurement.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from albert_tf.core.workers import num_cores
 
 Values = dict[str, Any]  # what the function of a measurement returns; JSON can represent it
 
-# Removed, so that each library chooses its number of threads as it does for its users.
+# Removed, so that each library chooses its number of threads as it does by default.
 _DROPPED_VARIABLES = [
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -58,7 +58,7 @@ class BenchSettings(Settings):
         "", "Folder of the results; empty is benchmarks/results/ and the date."
     )
     work_dir: str = setting(
-        "build/benchmarks", "Folder of corpora, records and models, which later runs use again."
+        "build/benchmarks", "Folder of corpora, records and models; later runs use them again."
     )
     text_file: str = setting(
         "",
@@ -77,13 +77,15 @@ class BenchSettings(Settings):
     original_dir: str = setting(
         "",
         "Folder with create_pretraining_data.py and tokenization.py of google-research/albert, which are measured for"
-        " comparison; empty compares with a time that was measured once.",
+        " comparison; if empty, a time that was measured once is used.",
         input_path=True,
     )
     only: str = setting(
         "", "Measurements to make, by name or beginning of the name, separated by commas."
     )
-    quick: bool = setting(False, "Whether to make only the most important measurements, and short.")
+    quick: bool = setting(
+        False, "Whether to make only the most important measurements, for a short time."
+    )
     resume: bool = setting(
         False, "Whether to continue the results in --output_dir; finished measurements are kept."
     )
@@ -101,12 +103,12 @@ class BenchSettings(Settings):
 
     @property
     def seconds(self) -> float:
-        """How long a call is repeated."""
+        """For how long a call is repeated."""
         return 3.0 if self.quick else 6.0
 
     @property
     def run_seconds(self) -> float:
-        """Time after which no measurement starts."""
+        """The time after which no measurement is started."""
         return 60 * (self.max_minutes or (5 if self.quick else 40))
 
 
@@ -115,7 +117,7 @@ class Measurement:
     """Something that can be measured.
 
     Attributes:
-      name: in results and for --only; its parts are separated by dots.
+      name: name in results and for --only; its parts are separated by dots.
       function: settings -> values.
       needs: modules that must be installed; without them, the measurement is left out.
       flags: settings that must be given; without them, the measurement is left out.
@@ -156,8 +158,8 @@ def repeated(
       beside: another call, timed after each repeat; a change of the machine's speed then affects both.
 
     Returns:
-      `statistics_of` the repeats' seconds; `warm_up`, the seconds of these calls; `beside`, `statistics_of` the other
-      call's seconds.
+      `statistics_of` the repeats' seconds; `warm_up`, the seconds of the warm-up calls; `beside`, `statistics_of` the
+        other call's seconds.
     """
     warm_up_seconds = [_seconds_of(call) for _ in range(warm_up)]
     gc.collect()
@@ -189,13 +191,13 @@ def statistics_of(samples: Sequence[float]) -> Values:
 
 
 def peak_bytes(of: int = resource.RUSAGE_SELF) -> int:
-    """The largest resident memory of this process so far, or of one of its finished children."""
+    """The largest resident memory so far of this process, or of any of its finished children."""
     peak = resource.getrusage(of).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def children_seconds() -> float:
-    """Processor seconds of all finished processes that this one started."""
+    """Seconds of processor time of all finished processes that this one started."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -205,8 +207,8 @@ def memory_of_processes(pid: int) -> Iterator[list[int]]:
     """Watches the memory of a process and of all processes that it starts.
 
     Yields:
-      A list whose only element is, at the end, the largest number of bytes that all of them used together. Shared pages
-      count once (PSS). 0 where the system does not report that.
+      A list with one element, which at the end is the largest number of bytes that all of them used together. Shared
+      pages count once (PSS). It is 0 if the system does not report this.
     """
     largest, stop = [0], threading.Event()
 
@@ -227,12 +229,12 @@ def memory_of_processes(pid: int) -> Iterator[list[int]]:
 
 
 def _proportional_bytes(process: psutil.Process) -> int:
-    with contextlib.suppress(psutil.Error, AttributeError):  # it ended, or there is no PSS
+    with contextlib.suppress(psutil.Error, AttributeError):  # the process ended, or there is no PSS
         return process.memory_full_info().pss
     return 0
 
 
-# --- Outside of it ---
+# --- Outside the process of a measurement ---
 
 
 def in_process(name: str, settings: BenchSettings, limit_seconds: float) -> Values:
@@ -244,7 +246,7 @@ def in_process(name: str, settings: BenchSettings, limit_seconds: float) -> Valu
       limit_seconds: time after which the process, and every process that it started, is killed.
 
     Returns:
-      `status` ("done", "failed" or "over its time"); `reason`, the last line that it printed, if it failed; `values`,
+      `status` ("done", "failed" or "over its time"); if it failed, `reason`, the last line that it printed; `values`,
       the result of its function; `peak_bytes`; `process_seconds`; `cpu_seconds`; and `others`, the share of the
       processors that other programs used meanwhile.
     """
@@ -276,7 +278,7 @@ def in_process(name: str, settings: BenchSettings, limit_seconds: float) -> Valu
 
 
 def _ended(process: subprocess.Popen, limit_seconds: float) -> bool:
-    """Waits for a process; kills it and its children if it takes too long or if we are interrupted."""
+    """Waits for a process; kills it and its children if it takes too long, or if this process is interrupted."""
     try:
         process.wait(limit_seconds)
         return True
@@ -295,7 +297,7 @@ def environment() -> dict[str, str]:
 
 
 def _busy_seconds() -> float:
-    """Processor seconds used so far by all programs, and by other machines on the same hardware."""
+    """Seconds of processor time used so far by all programs, and by other machines on the same hardware."""
     not_busy = ("idle", "iowait", "guest", "guest_nice")  # a guest's time is also in "user"
     times = psutil.cpu_times()._asdict()
     return sum(seconds for kind, seconds in times.items() if kind not in not_busy)

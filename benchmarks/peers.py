@@ -1,6 +1,6 @@
-"""The peers: the modules that each needs, its model of a size, its inputs under its own names.
+"""The other libraries ("peers"): the modules that each needs, its model of a size, and its inputs under its own names.
 
-Functions import the peers that they use, so that a list of names needs none of them.
+The functions import the libraries that they use, so that listing the names needs none of them.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ import numpy as np
 from albert_tf.core.workers import num_cores
 from albert_tf.model.config import AlbertConfig
 
-# By name: the modules that a peer needs.
+# Name of a peer -> the modules that it needs.
 PEERS: Mapping[str, tuple[str, ...]] = {
     "ours": (),
     "model_garden": ("official",),
@@ -85,7 +85,7 @@ def transformers_training(
     """Training with PyTorch's AdamW and clipping to a global norm of 1.
 
     Args:
-      class_name: transformers' class of the model, encoder and head.
+      class_name: transformers' class of a model, with encoder and head.
       config: its sizes.
       learning_rate: learning rate of all steps.
       precision: "float32", or "bfloat16" by autocast.
@@ -143,6 +143,6 @@ def keras_hub_inputs(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray
 
 
 def _renamed(features: Mapping, names: tuple[str, str, str]) -> dict:
-    """Ids, mask and segments under other names, in this order."""
+    """Ids, mask and segments, in this order, under other names."""
     ours = ("input_ids", "input_mask", "segment_ids")
     return {theirs: features[name] for theirs, name in zip(names, ours, strict=True)}

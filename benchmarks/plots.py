@@ -1,4 +1,4 @@
-"""The plots of a report, as PNG files."""
+"""Draws the plots of a report as PNG files."""
 
 import operator
 import pathlib
@@ -17,7 +17,7 @@ _UNITS = {"length": "tokens", "layers": "layers", "width": "D", "batch": "exampl
 
 
 def draw(results: RunResults, folder: pathlib.Path) -> dict[str, str]:
-    """Draws the figures that there are values for; returns their file names by the section's title."""
+    """Draws the figures for which there are values; returns their file names by the section's title."""
     plans = (
         ("Training step", "training_step.png", _training_steps),
         ("Memory of a training step", "memory.png", _memory),
@@ -34,7 +34,7 @@ def draw(results: RunResults, folder: pathlib.Path) -> dict[str, str]:
 
 
 def _line(axes, xs: Sequence[float], timings: Sequence[Values]):
-    """A line through medians, with bars from the minimum to the maximum."""
+    """Draws a line through medians, with bars from minimum to maximum."""
     middle, low, high = (
         np.array([timing[name] for timing in timings]) for name in ("median", "min", "max")
     )
@@ -43,7 +43,7 @@ def _line(axes, xs: Sequence[float], timings: Sequence[Values]):
 
 
 def _training_steps(results: RunResults):
-    """Bars of all implementations, with a line at the time of the matrix products alone."""
+    """Draws bars for all implementations, with a line at the time of the matrix products alone."""
     plans = [
         (step, precision, timings)
         for step in STEPS
@@ -59,7 +59,7 @@ def _training_steps(results: RunResults):
             error = [[median - timing["min"]], [timing["max"] - median]]
             axes.bar(NAMES[who], median, yerr=error, color=_COLORS[who], capsize=3)
         if limit := results.limit(step, precision):
-            seconds = timing["flops"] / limit  # the same work for all
+            seconds = timing["flops"] / limit  # the work is the same for all implementations
             axes.axhline(seconds, color="black", linestyle="--", label="matrix products alone")
             axes.legend()
         axes.set_title(f"{step}, {precision}")
@@ -69,7 +69,7 @@ def _training_steps(results: RunResults):
 
 
 def _memory(results: RunResults):
-    """Bars of all implementations at each size."""
+    """Draws bars for all implementations at each size."""
     gigabytes: dict[str, dict[str, float]] = {}
     measured = results.values_by_name("memory.", "training_step.8x512.float32.")
     for name, values in measured.items():
@@ -95,7 +95,7 @@ def _memory(results: RunResults):
 
 
 def _preparation(results: RunResults):
-    """Seconds and memory by the size of the corpus, seconds by length and by workers."""
+    """Draws seconds and memory by the size of the corpus, and seconds by length and by number of workers."""
     base = results.values("preparation.dupe_1")
     if not base or not results.values_by_name("preparation.corpus."):
         return None
@@ -126,7 +126,7 @@ def _preparation(results: RunResults):
 
 
 def _inference(results: RunResults):
-    """Sequences a second by batch, a panel for each length."""
+    """Draws sequences per second by batch, with a panel for each length."""
     cells_of = results.inference_cells()
     if not cells_of:
         return None
@@ -148,7 +148,7 @@ def _inference(results: RunResults):
 
 
 def _growth(results: RunResults):
-    """Seconds above, memory below; a column for each size that grows."""
+    """Draws seconds above and memory below, with a column for each size that grows."""
     points = growth_points(results)
     if not points:
         return None

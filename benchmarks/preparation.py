@@ -1,4 +1,4 @@
-"""Data preparation as a whole program: time, rates and memory by corpus, length and workers."""
+"""Data preparation as a complete program: time, rates and memory by corpus, length and number of workers."""
 
 import functools
 import os
@@ -39,17 +39,17 @@ def prepare(
     """Runs create_pretraining_data.
 
     Args:
-      settings: of the benchmark.
+      settings: settings of the benchmark.
       megabytes: amount of text.
-      dupe_factor: passes through the text.
+      dupe_factor: number of passes through the text.
       length: L.
-      num_workers: processes; 0 is one for every core.
+      num_workers: number of processes; 0 means one for every core.
       quick_megabytes: amount of text with --quick.
 
     Returns:
-      `repeated`'s values; `cpu_seconds` of a run; `text_bytes`; `passes_of_corpus`, above 1 if it was repeated;
-      `examples`, `record_bytes`, `examples_a_second`, `text_bytes_a_second`; and the peak memory of one process
-      (`process_bytes`) and of all together (`all_processes_bytes`).
+      The values of `repeated`; `cpu_seconds` of a run; `text_bytes`; `passes_of_corpus`, above 1 if the corpus was
+      repeated; `examples`, `record_bytes`, `examples_a_second`, `text_bytes_a_second`; and the peak memory of one
+      process (`process_bytes`) and of all processes together (`all_processes_bytes`).
     """
     text, passes = cut_text(settings, quick_megabytes if settings.quick else megabytes)
     folder = settings.work / "prepared"
@@ -84,14 +84,14 @@ def prepare_by_original(settings: BenchSettings, *, megabytes: float, dupe_facto
     """Runs the original's create_pretraining_data.py once on the same text, with this environment's TensorFlow.
 
     Returns:
-      As `prepare`.
+      See `prepare`.
     """
     from albert_tf.data.records import find_records  # imports TensorFlow
 
     text, passes = cut_text(settings, megabytes)
     output = settings.work / "original.tfrecord"
     flags = record_flags(settings, text, ORIGINAL["length"])
-    flags["vocab_file"] = flags["spm_model_file"]  # required, and unused with --spm_model_file
+    flags["vocab_file"] = flags["spm_model_file"]  # required, but not used with --spm_model_file
     flags |= {"dupe_factor": dupe_factor, "output_file": output}
     program = os.path.join(settings.original_dir, "create_pretraining_data.py")
     peaks = []
@@ -106,7 +106,7 @@ def prepare_by_original(settings: BenchSettings, *, megabytes: float, dupe_facto
 
 
 def _values(timing: Values, flags: Mapping[str, Any], examples: int, num_bytes: int) -> Values:
-    """The values that both programs have."""
+    """The values that are reported for both programs."""
     text_bytes, seconds = os.path.getsize(flags["input_file"]), timing["median"]
     return {
         **timing,
@@ -124,7 +124,7 @@ def _memory_of_run(*program: str, **flags: Any) -> int:
     """Runs a Python program; returns the peak memory of all its processes together, in bytes.
 
     Raises:
-      UserError: it fails.
+      UserError: the program fails.
     """
     with (
         subprocess.Popen(command(*program, **flags), stdout=subprocess.DEVNULL) as process,
@@ -141,7 +141,7 @@ def _measurement(name: str, in_quick: bool = False, **work) -> Measurement:
     return Measurement(f"preparation.{name}", function, inputs=inputs, in_quick=in_quick)
 
 
-# Megabytes of text on which the original is compared, by --dupe_factor.
+# Megabytes of text on which the programs are compared, by --dupe_factor.
 COMPARED = {10: ORIGINAL["megabytes"], 1: 25}
 
 

@@ -1,4 +1,4 @@
-"""All measurements in the order in which they are made: the most important first, in case the time is over."""
+"""All measurements in order: the most important come first, in case the time is not enough for all of them."""
 
 from benchmarks import (
     engines,
@@ -29,9 +29,9 @@ MEASUREMENTS: tuple[Measurement, ...] = (
 
 
 def find(name: str) -> Measurement:
-    """The measurement, or the input of measurements, with a name.
+    """The measurement, or the data for measurements, with a given name.
 
     Raises:
-      KeyError: there is none.
+      KeyError: there is no such name.
     """
     return {each.name: each for each in (*MEASUREMENTS, *inputs.INPUTS)}[name]

@@ -1,8 +1,8 @@
-"""results.json -> table.md and plots.
+"""Makes table.md and plots from results.json.
 
     python -m benchmarks.report --results_dir=benchmarks/results/2026-11-21
 
-writes them again from the stored numbers.
+This command writes them again from the stored numbers.
 """
 
 import dataclasses
@@ -24,14 +24,15 @@ from benchmarks.run_results import BUSY, NAMES, STEPS, RunResults, epoch_seconds
 from benchmarks.training_step import PACKED, PRECISIONS, WHO
 
 TABLE_FILE = "table.md"
-# The project's aims. For preparation: its rate, divided by the original's.
+# The project's aims. For data preparation: its rate, divided by the original's rate.
 AIM_PREPARATION = {"dupe_10": 100, "dupe_1": 50, "corpus.60MB": 50}
 AIM_PREPARATION_BYTES = 800_000_000
-AIM_SHARE = {"float32": 0.85, "bfloat16": 0.70}  # of the limit of matrix products
-# Examples a second of packed rows, divided by those of single examples, and by those of the fastest peer.
+# Share of the matrix-product limit that a step reaches.
+AIM_SHARE = {"float32": 0.85, "bfloat16": 0.70}
+# Examples per second with packed rows, divided by those with single examples, and by those of the fastest peer.
 AIM_PACKED = {"8x512": 1.8, "16x128": 1.1}
 AIM_PACKED_PEERS = {"8x512": 2}
-AIM_PIPELINE = 20  # its rate, divided by the rate of the step
+AIM_PIPELINE = 20  # rate of the input pipeline, divided by the rate of the step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,7 @@ def gigabytes(num_bytes: float) -> str:
 
 
 def heading(results: RunResults) -> list[str]:
-    """Date, machine, versions, disturbed measurements."""
+    """Date, machine, versions and disturbed measurements."""
     content, measurements = results.content, results.content["measurements"]
     machine, settings = content["machine"], content["settings"]
     instructions = ", ".join(machine.get("instructions", ()))
@@ -127,14 +128,14 @@ def aims(results: RunResults) -> list[str]:
 
 
 def _verdict(results: RunResults, names: Iterable[str], is_reached: bool) -> str:
-    """Whether an aim is reached, unless one of the measurements behind it was disturbed."""
+    """Says whether an aim is reached, or that one of its measurements was disturbed."""
     if any(map(results.was_disturbed, names)):
         return "disturbed"
     return "reached" if is_reached else "**missed**"
 
 
 def _preparation_aims(results: RunResults) -> Iterator[tuple[str, ...]]:
-    # The texts of a quick run are so short that the start of the program takes all of its time.
+    # In a quick run, the texts are so short that starting the program takes nearly all of the time.
     ratio_aims = {} if results.content["settings"]["quick"] else AIM_PREPARATION
     for name, aim in ratio_aims.items():
         if values := results.values(f"preparation.{name}"):
@@ -155,7 +156,7 @@ def _preparation_aims(results: RunResults) -> Iterator[tuple[str, ...]]:
 
 
 def _times_original(results: RunResults, values: Values) -> float:
-    """Examples a second, divided by those of the original: of this run, or measured once."""
+    """Examples per second, divided by those of the original, which are measured in this run or were measured once."""
     original = results.values(f"preparation.original.dupe_{values['dupe_factor']}") or ORIGINAL
     return values["examples_a_second"] / original["examples_a_second"]
 
@@ -249,7 +250,7 @@ def _step_rows(results: RunResults, step: str, precision: str) -> Iterator[tuple
 
 
 def step_parts(results: RunResults) -> list[str]:
-    """The parts of our step, each measured by itself."""
+    """The parts of our step, each measured separately."""
     measured = results.values_by_name("step_parts.")
     titles = [name.removeprefix("step_parts.") for name in measured]
     columns = [values["parts"] for values in measured.values()]
@@ -280,7 +281,7 @@ def memory(results: RunResults) -> list[str]:
 
 
 def preparation(results: RunResults) -> list[str]:
-    """The whole program in comparison with the original."""
+    """The whole program, compared with the original."""
     measured = results.values_by_name("preparation.")
     rows = []
     if measured and not any("original" in name for name in measured):
@@ -327,7 +328,7 @@ def input_pipeline(results: RunResults) -> list[str]:
 
 
 def fine_tuning(results: RunResults) -> list[str]:
-    """Seconds an epoch of every GLUE task."""
+    """Seconds per epoch of every GLUE task."""
     counted = results.values("fine_tuning.epochs")
     columns = (
         ("ours", "buckets", "albert-tf, length buckets"),
@@ -403,7 +404,7 @@ def inference_engines(results: RunResults) -> list[str]:
 
 
 def limits(results: RunResults) -> list[str]:
-    """What the machine reaches without a model."""
+    """The rates that the machine reaches without a model."""
     rows = []
     for precision, step in itertools.product(PRECISIONS, STEPS):
         name = f"matrix products of a layer, {step}, {precision}"
@@ -435,7 +436,7 @@ def growth(results: RunResults) -> list[str]:
 
 
 def missing(results: RunResults) -> list[str]:
-    """The measurements without values, and why."""
+    """The measurements without values, and the reasons."""
     return [
         f"- `{name}`: {results.why_not(name)}"
         for name, result in results.content["measurements"].items()

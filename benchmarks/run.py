@@ -1,9 +1,9 @@
-"""Makes all measurements, one process after the other, and writes a table, plots and the raw numbers.
+"""Makes all measurements, one process after the other, and writes a table, plots and the numbers.
 
     python -m benchmarks.run --quick --only=training_step,inference.ours
     python -m benchmarks.run --resume
 
-`make bench` and `make bench-quick` set it up and run it. benchmarks/README.md describes the measurements.
+`make bench` and `make bench-quick` install what it needs and run it. benchmarks/README.md describes the measurements.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from benchmarks import measure, registry
 from benchmarks.measure import BenchSettings, Measurement
 
 RESULTS_FILE = "results.json"
-_MUST_BE_EQUAL = ("quick", "text_file", "spm_model_file")  # when a run is resumed
+_MUST_BE_EQUAL = ("quick", "text_file", "spm_model_file")  # to resume a run
 _PACKAGES = [
     "albert-tf",
     "tensorflow",
@@ -65,7 +65,7 @@ def main(settings: BenchSettings) -> None:
         spent = result.get("process_seconds", 0.0)
         print(f"{result['status']}, {spent:.0f} s {result.get('reason', '')}".strip(), flush=True)
     folder.add_seconds(time.monotonic() - start)
-    # Imported late, so that this process stays small while others are measured.
+    # Imported here, so that this process is still small while others are measured.
     from benchmarks import report
 
     report.write(folder.path)
@@ -108,10 +108,10 @@ def _measured(
 
 
 class ResultsFolder:
-    """The folder of the results; results.json holds those so far.
+    """The folder of the results; its results.json contains the results so far.
 
     Raises:
-      UserError: the folder holds results and --resume is not given, or they are of another corpus or kind of run.
+      UserError: the folder contains results and --resume is not given, or they belong to another corpus or kind of run.
     """
 
     def __init__(self, settings: BenchSettings):
@@ -158,7 +158,7 @@ class ResultsFolder:
         self._write()
 
     def make_input(self, needed: Measurement, settings: BenchSettings) -> dict[str, Any]:
-        """Makes data of measurements, and what it is made from, unless it exists."""
+        """Makes data for measurements, and the data that it is made from, unless it exists."""
         done = settings.work / f"{needed.name}.done"
         if done.exists():
             return json.loads(done.read_text())
@@ -179,7 +179,7 @@ class ResultsFolder:
 
 
 def machine() -> dict[str, Any]:
-    """The machine, and how busy it is."""
+    """A description of the machine and its load."""
     features = processor_info().get("flags", "").split()
     wanted = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
     return {
@@ -194,7 +194,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """The versions of the installed packages among those that are measured."""
+    """The versions of the measured packages that are installed."""
     installed = {}
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

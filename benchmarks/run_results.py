@@ -1,4 +1,4 @@
-"""The content of results.json, as tables and plots need it."""
+"""The content of results.json in the form that tables and plots need."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ NAMES = {
     "ours_strings": "albert-tf, from strings",
     "ours_recomputed": "albert-tf, --recompute_activations",
 }
-BUSY = 0.1  # above this share of the processors used by other programs, a measurement is disturbed
+BUSY = 0.1  # a measurement is disturbed if other programs use more than this share
 STEPS = ("8x512", "16x128")
 
 
@@ -29,19 +29,19 @@ class RunResults:
     content: Mapping[str, Any]
 
     def values(self, name: str) -> Values | None:
-        """The values of a measurement with `peak_bytes`; None unless it is done."""
+        """The values of a measurement, with `peak_bytes`; None if it is not done."""
         result = self.content["measurements"].get(name, {})
         if result.get("status") != "done":
             return None
         return {**result["values"], "peak_bytes": result["peak_bytes"]}
 
     def values_by_name(self, *prefixes: str) -> dict[str, Values]:
-        """The values of all measurements that are done and whose names begin with one of some prefixes."""
+        """The values of all finished measurements whose names begin with one of the prefixes."""
         names = [name for name in self.content["measurements"] if name.startswith(prefixes)]
         return {name: values for name in names if (values := self.values(name))}
 
     def why_not(self, name: str) -> str:
-        """Why a measurement has no values; "" if it was not asked for."""
+        """Why a measurement has no values; "" if it was not requested."""
         result = self.content["measurements"].get(name, {})
         return f"{result['status']}: {result.get('reason', '')}" if result else ""
 
@@ -50,27 +50,27 @@ class RunResults:
         return (self.content["measurements"].get(name, {}).get("others") or 0) > BUSY
 
     def limit(self, step: str, precision: str) -> float | None:
-        """Floating-point operations a second that matrix products reach at the shapes of a step such as "8x512".
+        """Floating-point operations per second of matrix products with the shapes of a step such as "8x512".
 
-        Those measured between the repeats of our step are preferred, as the machine's speed changes over time.
+        Values measured between the repeats of our step are preferred, because the machine's speed changes over time.
         """
         ours = self.values(f"training_step.{step}.{precision}.ours") or {}
         return ours.get("limit") or self.limit_alone(step, precision)
 
     def limit_alone(self, step: str, precision: str) -> float | None:
-        """The same, measured separately at the start of the run."""
+        """The same value, measured separately at the start of the run."""
         values = self.values(f"matrix_products.{precision}")
         batch, length = map(int, step.split("x"))
         return values[str(batch * length)]["rate"] if values else None
 
     def share(self, step: str, precision: str, who: str) -> float | None:
-        """The part of a step's time that its matrix products would take at the limit."""
+        """The share of a step's time that its matrix products would need at the limit."""
         values = self.values(f"training_step.{step}.{precision}.{who}")
         limit = self.limit(step, precision)
         return values["flops"] / limit / values["median"] if values and limit else None
 
     def rates(self, step: str, precision: str) -> dict[str, float]:
-        """The examples a second of a step by implementation."""
+        """The examples per second of a step, by implementation."""
         prefix = f"training_step.{step}.{precision}."
         measured = self.values_by_name(prefix)
         return {
@@ -79,7 +79,7 @@ class RunResults:
         }
 
     def tokens_of_example(self, step: str) -> float:
-        """Mean tokens of an example of the corpus at a step's length; 0 if no step of packed rows was measured."""
+        """Mean number of tokens of an example at a step's length; 0 if no step with packed rows was measured."""
         values = (self.values(f"training_step.{step}.{name}.{PACKED}") for name in PRECISIONS)
         return next((each["tokens_of_example"] for each in values if each), 0.0)
 
@@ -89,14 +89,14 @@ class RunResults:
         return {who: values["cells"] for who, values in values_of.items() if values}
 
     def examples_a_second(self, step: str) -> float | None:
-        """The rate of our step, at its fastest."""
+        """The rate of our fastest form of a step."""
         rates = [self.rates(step, precision) for precision in PRECISIONS]
         ours = [of[who] for of in rates for who in ("ours", PACKED) if who in of]
         return max(ours, default=None)
 
 
 def epoch_seconds(lengths: Mapping[str, Values], batches: Mapping[str, int]) -> float:
-    """Seconds of an epoch, interpolated between those of a step at some lengths.
+    """Seconds of an epoch, interpolated between the times of a step at several lengths.
 
     Example:
       ({"32": {"median": 1.0}, "64": {"median": 2.0}}, {"48": 10}) -> 15.0
@@ -106,12 +106,12 @@ def epoch_seconds(lengths: Mapping[str, Values], batches: Mapping[str, int]) -> 
     return float(seconds @ list(batches.values()))
 
 
-# The sizes of the step that the others differ from by one size.
+# The sizes of the basic step; each of the other steps differs from it in one size.
 _BASE = {"length": 128, "layers": 12, "width": 768, "batch": 8}
 
 
 def growth_points(results: RunResults) -> dict[str, list[tuple[int, Values]]]:
-    """By the size that grows: its values in ascending order, each with the measured values of the step."""
+    """For each size that grows, its values in ascending order, each with the measured values of the step."""
     base = results.values("growth.length.128")
     points: dict[str, dict[int, Values]] = {}
     for name, values in results.values_by_name("growth.").items():

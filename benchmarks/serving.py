@@ -1,4 +1,4 @@
-r"""How fast an exported model answers over HTTP: latency and throughput by batch size.
+r"""Measures how fast an exported model answers over HTTP: latency and throughput by batch size.
 
     python -m benchmarks.serving --model_dir=served/mrpc --input_file=texts.txt \
         --output_file=serving.md
@@ -43,7 +43,7 @@ class ServingSettings(Settings):
         input_path=True,
     )
     output_file: str = setting("", "Markdown file to write the table to, besides printing it.")
-    batch_sizes: str = setting("1,8,32", "Texts in a request, several separated by commas.")
+    batch_sizes: str = setting("1,8,32", "Numbers of texts in a request, separated by commas.")
     clients: int = setting(1, "Number of concurrent requests.", minimum=1, maximum=64)
     seconds: float = setting(10.0, "Seconds for each batch size.", minimum=0.1, maximum=600)
 
@@ -86,7 +86,7 @@ def main(settings: ServingSettings) -> None:
 def measure(
     url: str, instances: list[dict], batch_size: int, settings: ServingSettings
 ) -> tuple[list[float], float]:
-    """Seconds of each request, and of the whole measurement, without the first request of each client."""
+    """Seconds of each request and of the whole measurement, without the first request of each client."""
 
     def send_requests(client: int) -> list[float]:
         parts = urllib.parse.urlsplit(url)
@@ -122,7 +122,7 @@ def _predict(connection: http.client.HTTPConnection, path: str, batch: list[dict
 
 @contextlib.contextmanager
 def server(settings: ServingSettings) -> Iterator[str]:
-    """The URL of the model: --url, or a server that runs as long as the context."""
+    """The URL of the model: --url, or that of a server that runs during the block."""
     if settings.url:
         yield settings.url
         return

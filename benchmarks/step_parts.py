@@ -1,9 +1,9 @@
-"""Where the time of our training step goes: its parts by themselves, forward and backward, at albert-base's shapes.
+"""The parts of our training step, measured separately, forward and backward, with albert-base's shapes.
 
     python -m benchmarks.run --only=step_parts
 
-A part that runs by itself finds its inputs in the cache more often than in a step, so that the sum is a little less
-than the step. Embeddings, clipping, LAMB and the input pipeline are not measured.
+A part that is run separately finds its inputs in the cache more often than in a step, so the sum of the parts is a
+little less than the step. Embeddings, clipping, LAMB and the input pipeline are not measured.
 """
 
 import functools
@@ -15,14 +15,14 @@ from benchmarks.inputs import predictions_of
 from benchmarks.measure import BenchSettings, Measurement, Values
 
 _MODEL = AlbertConfig.from_name("albert-base-v2")
-_SLOTS = 16  # examples in a packed row, at most
+_SLOTS = 16  # maximum number of examples in a packed row
 
 
 def parts(settings: BenchSettings, *, batch: int, length: int, dtype: str) -> Values:
     """Times the parts of a step.
 
     Returns:
-      By name of the part: `repeated`'s values for one call, and `calls` in a step.
+      By name of the part: the values of `repeated` for one call, and `calls`, the number of calls in a step.
     """
     values = {}
     for name, calls, call in _parts(batch, length, dtype):
@@ -83,14 +83,14 @@ def _parts(batch: int, length: int, dtype: str) -> Iterator[tuple[str, int, Call
 
 
 def _products(query, key, value):
-    """The products of attention without what is between them."""
+    """The matrix products of attention, without the operations between them."""
     import tensorflow as tf
 
     return tf.matmul(tf.matmul(query, key, transpose_b=True), value)
 
 
 def _both_ways(function: Callable, *inputs) -> Callable[[], None]:
-    """A call that computes a function of tensors and its gradient."""
+    """A function that computes `function` and its gradient."""
     import tensorflow as tf
 
     @tf.function(autograph=False)

@@ -1,8 +1,8 @@
-"""Seconds and memory of a pretraining step, ours and the peers': forward, backward, clipping, optimizer.
+"""Time and memory of a pretraining step, ours and the peers': forward, backward, clipping, optimizer.
 
-Every peer gets the same batch of random tokens without padding, the same sizes, no dropout (ALBERT version 2), clipping
-to a global norm of 1, and is used as its documentation says. benchmarks/README.md lists the differences. Our step is
-also timed with packed rows of the corpus.
+Every peer gets the same batch of random tokens without padding, the same sizes, no dropout (ALBERT version 2) and
+clipping to a global norm of 1, and is used as its documentation recommends. benchmarks/README.md lists the differences.
+Our step is also timed with packed rows of the corpus.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ from benchmarks.peers import PEERS
 
 PRECISIONS = ("float32", "bfloat16")
 _LEARNING_RATE = 1e-4
-_NUM_EXAMPLES = 64  # in our records
+_NUM_EXAMPLES = 64  # number of examples in our records
 PACKED = "ours_packed"
-# Who makes a step at base's size.
+# The implementations of a step of base's size.
 WHO = ("ours", PACKED, *(peer for peer in PEERS if peer != "ours"))
 
 
@@ -41,11 +41,11 @@ class Step:
     Attributes:
       who: one of `WHO`.
       model: name of the size.
-      batch: B, rows.
+      batch: B, number of rows.
       length: L; 15 % of the tokens are predicted.
       precision: "float32" or "bfloat16", mixed.
       recompute: whether the backward pass recomputes activations; ours only.
-      changes: fields of the model's configuration that differ, and their values.
+      changes: fields of the model's configuration that differ, with their values.
     """
 
     who: str
@@ -68,7 +68,7 @@ class Step:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of the matrix products, by formula."""
+        """Floating-point operations of the matrix products, computed by formula."""
         return self.batch * example_flops(self.config, self.length, self.predictions)
 
     @property
@@ -101,15 +101,16 @@ def measure_step(
     """Times a step.
 
     Args:
-      settings: of the benchmark.
+      settings: settings of the benchmark.
       step: the step.
-      effort: share of the usual time.
+      effort: share of the usual duration.
       least: minimum number of repeats.
 
     Returns:
-      `repeated`'s values; `flops` (`Step.flops`); `examples_a_second`; `start_bytes`, the memory before the first
-      step, with model and optimizer; for ours at base's width also `limit`, the floating-point operations a second of
-      the matrix products of a layer, measured between the repeats; for packed rows also `tokens_of_example`, the mean.
+      The values of `repeated`; `flops` (`Step.flops`); `examples_a_second`; `start_bytes`, the memory with model and
+      optimizer before the first step; for our step at base's width also `limit`, the floating-point operations per
+      second of a layer's matrix products, measured between the repeats; for packed rows also `tokens_of_example`, the
+      mean.
     """
     records = _PackedRecords.of(settings, step) if step.who == PACKED else None
     makers = {
@@ -144,7 +145,7 @@ def measure_step(
 
 @dataclasses.dataclass(frozen=True)
 class _PackedRecords:
-    """Packed records of the corpus: their folder, numbers of tokens in the vocabulary, means."""
+    """Packed records of the corpus: their folder, the vocabulary's size, and means over the records."""
 
     folder: str
     vocab_size: int
@@ -170,7 +171,7 @@ def our_step(step: Step, records: _PackedRecords | None = None) -> Iterator[Call
 
     Args:
       step: the step.
-      records: what is read; None reads random examples without padding.
+      records: the records that are read; None reads random examples without padding.
     """
     import tensorflow as tf
 
@@ -204,13 +205,13 @@ def our_step(step: Step, records: _PackedRecords | None = None) -> Iterator[Call
 def make_trainer(
     make_task: Callable, run: RunConfig, optimizer: OptimizerConfig, make_dataset=None
 ):
-    """A trainer as `loop.run` makes it.
+    """A trainer like the one that `loop.run` makes.
 
     Args:
       make_task: see `loop.run`.
       run: folder, devices, batch, precision.
       optimizer: optimizer and schedule.
-      make_dataset: task -> batches, instead of the task's training data.
+      make_dataset: function task -> batches, which replaces the task's training data.
     """
     from albert_tf.training import devices
     from albert_tf.training.state import start_run
@@ -227,7 +228,7 @@ def make_trainer(
 
 @contextlib.contextmanager
 def model_garden_step(step: Step) -> Iterator[Callable[[], None]]:
-    """TF Model Garden's AlbertEncoder under its pretrainer, with its AdamW (which clips), in a tf.function."""
+    """TF Model Garden's AlbertEncoder in its pretraining model, with its AdamW (which clips), in a tf.function."""
     import tensorflow as tf
     from official.modeling.optimization import legacy_adamw
     from official.nlp.modeling import layers, models
@@ -329,7 +330,7 @@ STEPS = tuple(
     for who in WHO
 )
 
-# What fits into 24 GB. STEPS contains base at 8 x 512.
+# Sizes that fit into 24 GB. STEPS contains base at 8 x 512.
 _SIZES = (("large", 1, 512), ("xxlarge", 1, 128))
 
 
@@ -347,12 +348,12 @@ MEMORY = (
 
 
 def _width(width: int) -> tuple[tuple[str, int], ...]:
-    """The changes of albert-base to another width."""
+    """The changes of albert-base that give it another width."""
     heads = ("num_attention_heads", width // 64)
     return ("hidden_size", width), ("intermediate_size", 4 * width), heads
 
 
-# Each changes one size of albert-base at 8 x 128.
+# Each step changes one size of albert-base at 8 x 128.
 GROWTH = tuple(
     _measurement(
         f"growth.{dimension}.{size}", Step("ours", **{"length": 128, **options}), effort=0, least=2

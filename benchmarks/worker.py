@@ -1,4 +1,4 @@
-"""Measures one item in a process of its own; `measure.in_process` starts it.
+"""Makes one measurement in its own process; `measure.in_process` starts it.
 
 python -m benchmarks.worker NAME SETTINGS_AS_JSON RESULT_FILE
 """

@@ -1,1 +1,1 @@
-"""Programs around the library: an example server, checks of exports, plots and tables of the documentation."""
+"""Programs for development: checks of exports, plots and tables of the documentation, compilation for accelerators."""

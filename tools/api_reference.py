@@ -27,7 +27,7 @@ raised for wrong input, with one line that says what was expected, what was give
 loaded when a name is first used, and its log of start-up messages is off, unless `TF_CPP_MIN_LOG_LEVEL` is set.
 """
 _RETURNED = {"load_predictor": Predictor, "load_pretrained": AlbertModel}
-# What users call; the other methods of these classes are for the library itself, and for those who write a task.
+# Methods for users; the other methods of these classes are for the library itself, and for writing a task.
 _METHODS = {
     "Predictor": ("predict", "shown"),
     "Tokenizer": (
@@ -39,7 +39,7 @@ _METHODS = {
         *("to_dict", "to_json_string"),
     ),
 }
-_LINE = 88  # columns of a signature on one line
+_LINE = 88  # maximum length of a signature on one line
 
 
 def page() -> str:
@@ -76,7 +76,7 @@ def _code(text: str) -> str:
 
 
 def _table_of_fields(cls: Any) -> str:
-    """The fields of settings; those without a declaration are left out."""
+    """A table of the fields of settings; fields without a declaration are left out."""
     rows = ["Its fields, which are its keyword arguments:", ""]
     rows += ["| field | default | meaning |", "|---|---|---|"]
     for field in dataclasses.fields(cls):
@@ -87,7 +87,7 @@ def _table_of_fields(cls: Any) -> str:
 
 
 def methods(cls: Any) -> Iterator[tuple[str, Any]]:
-    """The public methods and properties that a class defines itself; the constructor is a part of the class."""
+    """The public methods and properties that a class defines itself, without the constructor."""
     if inspect.isclass(cls):
         for name, value in vars(cls).items():
             is_method = callable(value) or isinstance(value, property | classmethod | staticmethod)
@@ -97,7 +97,7 @@ def methods(cls: Any) -> Iterator[tuple[str, Any]]:
 
 
 def signature(name: str, function: Any) -> str:
-    """A call as it is written, with types and defaults; without `self`, and without the names of modules."""
+    """A call as users write it, with types and defaults, without `self` and without the names of modules."""
     given = inspect.signature(function)
     named = [parameter for parameter in given.parameters.values() if parameter.name != "self"]
     one_line = _plain(f"{name}{given.replace(parameters=named)}")
@@ -118,7 +118,7 @@ def _plain(code: str) -> str:
 
 
 def markdown(doc: str) -> str:
-    """A docstring in Google's style as Markdown: its sections get bold titles and lists."""
+    """A docstring in Google's style as Markdown: sections become bold titles and lists."""
     parts = re.split(r"^(Args|Attributes|Returns|Raises|Example|Source):", doc, flags=re.MULTILINE)
     lines = [parts[0].strip()]
     for title, body in zip(parts[1::2], parts[2::2], strict=True):

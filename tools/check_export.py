@@ -27,7 +27,7 @@ BATCH = 32
 
 
 def signature_inputs(predictor, items) -> dict[str, tf.Tensor]:
-    """The strings of some items as inputs of the signature."""
+    """The strings of some items as inputs for the signature."""
     names = ("question", "context")
     if isinstance(predictor, TaggingPredictor):
         names, items = ("texts",), [{"texts": predictor.check(item)[0]} for item in items]
@@ -37,7 +37,7 @@ def signature_inputs(predictor, items) -> dict[str, tf.Tensor]:
 
 
 def same_ids(predictor, graph_text, items) -> tuple[int, int]:
-    """The number of sequences with equal ids and segments in both, and the number of all sequences."""
+    """The number of sequences whose ids and segments are equal in both, and the number of all sequences."""
     inputs = signature_inputs(predictor, items)
     names = predictor.sequence_names
     table = predictor.table(list(map(predictor.check, items)))
@@ -81,10 +81,10 @@ def same_answers(expected, exported) -> tuple[bool, float]:
 
 
 def main(model: str, export: str, lines: str) -> None:
-    """Compares in batches and prints the counts."""
+    """Compares the lines in batches and prints the counts."""
     predictor = predictors.load_predictor(model)
     answer = exports.load(export).signatures["serving_default"]
-    graph_text = None  # of a tagger, only answers are compared
+    graph_text = None  # stays None for a tagger, of which only answers are compared
     if isinstance(predictor, SpanPredictor):
         has_null = isinstance(predictor, SpanOrNonePredictor)
         graph_text = GraphSquad(predictor.tokenizer, predictor.task, has_null)

@@ -1,4 +1,4 @@
-"""Accuracy of a classifier and of its TFLite files on a GLUE development set, as a Markdown table.
+"""Prints the accuracy of a classifier and of its TFLite files on a GLUE development set, as a Markdown table.
 
 python tools/check_tflite.py runs/mrpc MRPC glue phone/model.tflite phone8/model.tflite
 """

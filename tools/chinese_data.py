@@ -1,12 +1,11 @@
-"""The Chinese texts, vocabulary and split of docs/results/chinese.md.
+"""Makes the Chinese texts, vocabulary and split of docs/results/chinese.md.
 
     python -m tools.chinese_data data/chinese data/tagging/msra_zh WORK
 
-Writes WORK/shopping/{train,dev}.tsv, 6,000 and 2,000 of the reviews with their category;
-WORK/{train,held_out}.txt, the text of pretraining, one sentence a line; and WORK/vocab.txt, those
-tokens of the Chinese vocabulary that the text has three times, and ASCII. No text of a development
-file of reviews is in the text of pretraining, nor one that differs from it in nothing but
-punctuation.
+The program writes WORK/shopping/{train,dev}.tsv, which are 6,000 and 2,000 of the reviews with their categories;
+WORK/{train,held_out}.txt, the text for pretraining, one sentence a line; and WORK/vocab.txt, the tokens of the Chinese
+vocabulary that occur at least three times in the text, and ASCII. The text for pretraining contains no text of a
+development file of reviews, and no text that differs from such a text only in punctuation.
 """
 
 import argparse
@@ -21,7 +20,7 @@ from albert_tf import Tokenizer
 from albert_tf.core import files
 
 DEV, TRAIN = 2000, 6000  # reviews
-SENTENCES_OF_DOCUMENT = 10  # where a file has sentences alone
+SENTENCES_OF_DOCUMENT = 10  # for files that contain only sentences
 _SENTENCE = re.compile(r"[^。！？!?；;…]+[。！？!?；;…~]*|[。！？!?；;…]+")
 _SPECIAL = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 _ASCII = re.compile(r"(##)?[\x21-\x7e]")
@@ -70,7 +69,7 @@ def main(chinese: pathlib.Path, msra: pathlib.Path, work: pathlib.Path) -> None:
 
 
 def distinct_reviews(path: pathlib.Path) -> list[tuple[str, str]]:
-    """Texts and categories in a random order; of equal texts one."""
+    """Texts and categories in a random order; if texts are equal, only one is kept."""
     found = {}
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -89,7 +88,7 @@ def rows_of(path: pathlib.Path) -> list[str]:
 
 
 def key_of(text: str) -> str:
-    """What equal texts share: letters and digits."""
+    """The letters and digits of a text, which are the same for texts that count as equal."""
     return re.sub(r"[\W_]", "", unicodedata.normalize("NFKC", text)).lower()
 
 

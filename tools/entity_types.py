@@ -1,10 +1,10 @@
-"""Named entities -> several labels per text: which types of entities a sentence names.
+"""Turns named entities into several labels per text: the types of entities in each sentence.
 
     python -m tools.entity_types wnut17/train.conll --outputs=train.tsv
     python -m tools.entity_types wnut17/dev.conll --outputs=dev.tsv,test.tsv
 
 The files have the columns `text` and `types`; a sentence without entities has an empty field.
-Several output files get the sentences in turn.
+If there are several output files, they get the sentences in turn.
 """
 
 import argparse

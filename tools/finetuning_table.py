@@ -1,4 +1,4 @@
-"""Prints the tables of docs/results/{finetuning,tagging,chinese}.md from what tools/finetuning_runs.sh wrote.
+"""Prints the tables of docs/results/{finetuning,tagging,chinese}.md from the runs of tools/finetuning_runs.sh.
 
 python tools/finetuning_table.py RUNS
 """
@@ -28,13 +28,13 @@ METRICS = {
 
 
 def finished_runs(folder: pathlib.Path) -> list[dict]:
-    """Results of a folder of seeds, or of a single run."""
+    """The results in a folder of seeds, or of a single run."""
     paths = sorted(folder.glob("seed_*/results.json")) or folder.glob("results.json")
     return [json.loads(path.read_text()) for path in paths]
 
 
 def cells(runs: list[dict], names: list[str]) -> tuple[str, str]:
-    """Median and range of each metric; number of seeds and seconds."""
+    """Texts of two cells: median and range of each metric; number of seeds and seconds."""
     texts = []
     for name in names:
         values = sorted(run["eval"][name] for run in runs)

@@ -1,4 +1,4 @@
-"""The small model of `models/albert-tiny-docs`: text -> vocabulary -> records -> pretraining -> model folder with card.
+"""Makes the small model of `models/albert-tiny-docs`: text -> vocabulary -> records -> pretraining -> model folder.
 
     python tools/make_small_model.py --work_dir=runs/tiny_docs --output_dir=models/albert-tiny-docs
 
@@ -37,7 +37,7 @@ SHORT, LONG = (
     64,
     128,
 )  # tokens of a sequence: most steps are short and cheap, as in BERT's own pretraining
-# What packages state as their licence, and a common name for it.
+# The licence as packages state it -> its common name.
 PERMISSIVE = {
     "0BSD": "0BSD",
     "3-Clause BSD License": "BSD-3-Clause",
@@ -87,7 +87,7 @@ def main(settings: SmallModelSettings) -> None:
 
 
 class Source(NamedTuple):
-    """A folder or file of Python code, and the packages that it belongs to, with their licence."""
+    """A folder or file of Python code, the packages to which it belongs, and their licence."""
 
     path: str
     packages: tuple[str, ...]
@@ -97,7 +97,7 @@ class Source(NamedTuple):
 def permissive_sources() -> list[Source]:
     """The standard library and the installed packages with permissive licences.
 
-    A folder that several packages share is taken if all of them are permissive.
+    A folder that several packages share is used if all of them are permissive.
     """
     owners = defaultdict(dict)
     for package in importlib.metadata.distributions():
@@ -117,7 +117,7 @@ def permissive_sources() -> list[Source]:
 
 
 def licence(package: importlib.metadata.Distribution) -> str:
-    """The licence that a package's metadata state, "" if it is not among the permissive ones."""
+    """The licence that a package's metadata states; "" if it is not permissive."""
     stated = package.metadata.get("License-Expression")
     classifiers = package.metadata.get_all("Classifier", [])
     names = [name.rpartition(" :: ")[2] for name in classifiers if name.startswith("License ::")]
@@ -132,7 +132,7 @@ def licence(package: importlib.metadata.Distribution) -> str:
 def steps(
     settings: SmallModelSettings, sources: Sequence[Source]
 ) -> Iterator[tuple[str, str, dict[str, object]]]:
-    """The programs: a file that exists when each has finished, its name, its flags."""
+    """The programs: for each a file that exists when it has finished, its name, and its flags."""
     folder = settings.work_dir
     train, held_out = f"{folder}/train.txt", f"{folder}/held_out.txt"
     vocabulary = f"{folder}/spiece"
@@ -183,7 +183,7 @@ def pretraining(folder: str, length: int, batch: int, steps: int, rate: float) -
 
 
 def write_model(settings: SmallModelSettings, sources: Sequence[Source]) -> None:
-    """Writes the model folder, with a card of what was measured."""
+    """Writes the model folder, with a card of the measured results."""
     from albert_tf.formats import pretrained  # TensorFlow
     from albert_tf.formats.model_card import Card, CardText
 
@@ -234,7 +234,7 @@ def write_model(settings: SmallModelSettings, sources: Sequence[Source]) -> None
 
 
 def _phase(folder: str, length: int) -> str:
-    """What the pretraining with sequences of one length did."""
+    """A description of the pretraining with sequences of one length."""
     config = files.read_json(f"{folder}/run_{length}/config.json")
     run, optimizer = config["run"], config["optimizer"]
     steps = f"{optimizer['num_train_steps']:,} steps of {run['train_batch_size']} examples"

@@ -1,9 +1,9 @@
-"""Several labels per text with logistic regressions, to compare run_classifier.py with.
+"""Assigns several labels per text with logistic regressions, for comparison with run_classifier.py.
 
     python -m tools.multi_label_baseline train.tsv dev.tsv test.tsv --label_column=types
 
-The features are TF-IDF of words and pairs of words, and of characters, as they are written.
-The thresholds are chosen on dev.tsv and the scores are those of test.tsv.
+The features are TF-IDF of words, pairs of words, and characters, in their original case. The thresholds are chosen on
+dev.tsv, and the scores are for test.tsv.
 """
 
 import argparse

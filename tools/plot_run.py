@@ -14,7 +14,7 @@ TITLES = {"masked_lm": "masked LM", "sentence_order": "sentence order"}
 
 
 def lines(path: pathlib.Path) -> list[dict]:
-    """The objects of a JSON-lines file; none if it is not there yet."""
+    """The objects of a JSON-lines file; empty if the file does not exist yet."""
     return list(map(json.loads, path.read_text().splitlines())) if path.exists() else []
 
 
@@ -27,7 +27,7 @@ def main(folders: list[str], output: str, losses: bool) -> None:
         if not (run / "metrics.jsonl").exists():
             sys.exit(f"{folder}: expected the folder of a pretraining run, with a metrics.jsonl")
         prefix = f"{run.name}, " if len(folders) > 1 else ""
-        # One run has a colour for each of its curves.
+        # A single run has a different colour for each of its curves.
         colors = [color] * 2 if prefix else COLORS
         training, held_out = lines(run / "metrics.jsonl"), lines(run / "eval_metrics.jsonl")
         curves = ((training, "-", "training batches", 0.6), (held_out, "o-", "held out", 1.5))
@@ -37,7 +37,7 @@ def main(folders: list[str], output: str, losses: bool) -> None:
                 options = {"ms": 3, "lw": width, "color": curve_color}
                 axes.plot(steps, values, style, label=prefix + label, **options)
     for axes, (name, title) in zip(panels, TITLES.items(), strict=True):
-        if not losses and (run / "results.json").exists():  # it appears at the end of the run
+        if not losses and (run / "results.json").exists():  # it is written at the end of the run
             chance = json.loads((run / "results.json").read_text())["chance"]
             axes.axhline(chance[f"{name}_{kind}"], color="grey", ls="--", lw=1, label="chance")
         axes.set(title=title, xlabel="step", ylabel=kind)

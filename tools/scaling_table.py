@@ -1,10 +1,10 @@
-r"""The tables of docs/scaling.md: costs of data preparation and pretraining.
+r"""Prints the tables of docs/scaling.md: costs of data preparation and pretraining.
 
     python tools/scaling_table.py --num_train_steps=1000000 --utilisation=0.5 \
         --prices=v5e=0.9,a100=1.3
 
-They are computed from sizes, peak rates and prices; nothing is measured here. The constants contain measurements made
-elsewhere, with their sources.
+They are computed from sizes, peak rates and prices; nothing is measured here. Some constants were measured elsewhere,
+with their sources.
 """
 
 import dataclasses
@@ -30,11 +30,11 @@ class Chip(NamedTuple):
     """An accelerator."""
 
     teraflops: float  # peak of dense bfloat16 (V100: float16) products, as the maker publishes it
-    dollars: float  # an hour; a default of --prices
+    dollars: float  # per hour; default for --prices
 
 
-# Prices are the last ones known when this was written (2026-11), not checked again: V100 is an eighth of Amazon's
-# p3dn.24xlarge; A100 and H100 of its EC2 Capacity Blocks, end of 2024; TPUs are Google's list prices, US, 2025.
+# Prices are the last known ones of 2026-11, when this was written, and were not checked again: V100 is an eighth of
+# Amazon's p3dn.24xlarge; A100 and H100 are EC2 Capacity Blocks, end of 2024; TPUs are Google's list prices, US, 2025.
 CHIPS = {
     "v100": Chip(125, 3.90),
     "a100": Chip(312, 1.84),
@@ -45,7 +45,7 @@ CHIPS = {
     "v5p": Chip(459, 4.20),
     "v6e": Chip(918, 2.70),
 }
-# The number in a TPU's name counts cores, two of a chip, up to v4 and in v5p; chips in v5e and v6e.
+# In the names of TPUs up to v4 and of v5p, the number counts cores, two per chip; for v5e and v6e it counts chips.
 MACHINES = {
     "8 V100": ("v100", 8),
     "8 A100": ("a100", 8),
@@ -86,9 +86,9 @@ class Preparation(NamedTuple):
     """The cost of a kind of records, measured on 25.7 MB of Wikipedia and books (docs/scaling.md)."""
 
     name: str
-    processor_seconds: float  # a megabyte of text
-    record_bytes: float  # a byte of text
-    examples: float  # a megabyte of text
+    processor_seconds: float  # per megabyte of text
+    record_bytes: float  # per byte of text
+    examples: float  # per megabyte of text
 
 
 PREPARATIONS = (
@@ -130,7 +130,7 @@ class ScalingSettings(Settings):
 
 
 def flops_table(settings: ScalingSettings) -> list[str]:
-    """Operations of an example, a step and the whole training, by model."""
+    """Operations for an example, a step and the whole training, by model."""
     rows = []
     for name in MODELS:
         flops = flops_of(name, settings)
@@ -141,7 +141,7 @@ def flops_table(settings: ScalingSettings) -> list[str]:
 
 
 def flops_of(model: str, settings: ScalingSettings) -> float:
-    """`example_flops` of a model by name."""
+    """`example_flops` for a model given by name."""
     config = AlbertConfig.from_name(model)
     return example_flops(config, settings.max_seq_length, settings.max_predictions_per_seq)
 

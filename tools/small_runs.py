@@ -1,9 +1,9 @@
-"""The runs of docs/results/small_models.md: rates of fine-tuning by width, healthy and stuck runs, a second domain.
+"""Makes the runs of docs/results/small_models.md: learning rates by width, healthy and stuck runs, a second domain.
 
     python tools/small_runs.py WORK --text_dir=DATA/text/gutenberg --glue_dir=DATA/glue
 
-WORK receives everything; it must hold the demo already (`python demo.py --output_dir=WORK/demo`), whose text,
-vocabulary and model are used. Runs that are finished are not run again, so that a second call continues. Afterwards
+All files are written to WORK, which must already contain the demo (`python demo.py --output_dir=WORK/demo`), whose
+text, vocabulary and model are used. Finished runs are not run again, so a second call continues. Afterwards,
 `tools/small_runs_report.py` writes tables and pictures.
 """
 
@@ -21,9 +21,9 @@ from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunCon
 
 GROUPS = ("rates", "baseline", "domain", "stuck")
 RATES = (3e-5, 1e-4, 3e-4, 1e-3)
-# Width -> steps and rate of pretraining before fine-tuning; the demo has pretrained D = 128.
+# Width -> number of steps and learning rate of pretraining before fine-tuning; the demo has pretrained D = 128.
 PRETRAINED = {64: (1500, 0.01), 256: (600, 0.005)}
-# Width -> (start, task, seed) -> rates of fine-tuning.
+# Width -> (start, task, seed) -> learning rates of fine-tuning.
 SWEEPS = {
     64: {
         (kind, task, seed): RATES
@@ -79,14 +79,14 @@ class Work:
         self.vocabulary = self.demo / "spiece.model"
 
     def run(self, result: str | pathlib.Path, program: str, **values: object) -> None:
-        """Runs a program, unless the file that it makes (in WORK) exists."""
+        """Runs a program, unless the file that it makes in WORK exists."""
         if not (self.folder / result).exists():
             command = [*program.split(), *(f"--{name}={value}" for name, value in values.items())]
             print(f"$ python {shlex.join(command)}", flush=True)
             subprocess.run([sys.executable, *command], check=True)
 
     def config_file(self, width: int) -> pathlib.Path:
-        """A file with the sizes of a model of the demo's kind."""
+        """A file with the sizes of a model like the demo's, with another width."""
         path = self.folder / "sizes" / f"{width}.json"
         sizes = json.loads((self.demo / "albert_config.json").read_text())
         sizes |= {"hidden_size": width, "intermediate_size": 4 * width}
@@ -112,7 +112,7 @@ class Work:
                 files.write_bytes(str(self.folder / "tasks" / task / name), content.encode())
 
     def _authors(self) -> list[str]:
-        """Passages of six authors; those of the last sixth of each book are for development."""
+        """Passages of six authors; the passages of the last sixth of each book are for development."""
         parts = {"train": {}, "dev": {}}
         for path in sorted(self.books.glob("*.txt")):
             author = path.stem.partition("-")[0]
@@ -135,7 +135,7 @@ class Work:
         return contents
 
     def make_second_domain(self) -> None:
-        """Records of novels, for training and held out, and of novels with a part of the demo's text."""
+        """Makes records of novels, for training and held out, and of novels together with a part of the demo's text."""
         for name, books in (("train", TRAIN_BOOKS), ("held_out", HELD_OUT_BOOKS)):
             self.run(
                 f"novels/{name}.txt",
@@ -198,7 +198,7 @@ class Work:
         )
 
     def fine_tune(self, name: str, task: str, **values: object) -> None:
-        """Fine-tunes into WORK/NAME, in this process: it starts and compiles once for all runs."""
+        """Fine-tunes into WORK/NAME in this process, so that starting and compiling happens once for all runs."""
         if (self.folder / name / "results.json").exists():
             return
         from albert_tf.tasks import repeated_runs
@@ -229,7 +229,7 @@ class Work:
         repeated_runs.fine_tune(registry.resolve(definition.task), config, run, optimizer)
 
     def logistic_regression(self, name: str, task: str) -> None:
-        """A logistic regression on TF-IDF of words and pairs of words, into WORK/NAME; its results as of a run."""
+        """Trains a logistic regression on TF-IDF of words and pairs of words; writes results like a run's to WORK/NAME."""
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
@@ -248,7 +248,7 @@ class Work:
         files.write_bytes(str(self.folder / name / "results.json"), json.dumps(results).encode())
 
     def start(self, width: int, kind: str) -> Mapping[str, str]:
-        """The settings for a pretrained model of a width, or one from random weights."""
+        """The settings for starting from a pretrained model of a width, or from random weights."""
         if kind == "random":
             return {"albert_config_file": str(self.config_file(width))}
         folder = self.demo / "run" if width == 128 else self.folder / f"pretrained/{width}"
@@ -256,7 +256,7 @@ class Work:
 
 
 def rates(work: Work) -> None:
-    """Rates of fine-tuning by width, task and start, at 32 tokens."""
+    """Learning rates of fine-tuning by width, task and start, with 32 tokens."""
     for width, (steps, rate) in PRETRAINED.items():
         config = work.config_file(width)
         work.pretrain(f"pretrained/{width}", steps, rate, albert_config_file=config)
@@ -269,7 +269,7 @@ def rates(work: Work) -> None:
 
 
 def baseline(work: Work) -> None:
-    """The demo's model with the default rate at its full length, for comparison with a logistic regression."""
+    """The demo's model with the default rate and its full length, for comparison with a logistic regression."""
     for task in COLUMNS:
         work.logistic_regression(f"baseline/{task}/logistic regression", task)
     for epochs, task in ((3, "authors"), (3, "packages"), (10, "packages"), (10, "authors")):
@@ -279,7 +279,7 @@ def baseline(work: Work) -> None:
 
 
 def stuck(work: Work) -> None:
-    """Runs that learn nothing, each with one wrong setting; the healthy ones are in the other groups."""
+    """Runs that learn nothing, each because of one wrong setting; the healthy runs are in the other groups."""
     for rate in (0.1, 0.0001):
         config = work.config_file(128)
         work.pretrain(f"stuck/rate {rate:g}", 400, rate, albert_config_file=config)
@@ -289,7 +289,7 @@ def stuck(work: Work) -> None:
 
 
 def domain(work: Work) -> None:
-    """The demo's model is pretrained further on novels, and evaluated on both texts."""
+    """Pretrains the demo's model further on novels, and evaluates it on both texts."""
     work.make_second_domain()
     steps, start = 600, {"init_checkpoint": work.demo / "run"}
     runs = {f"rate {rate:g}": (rate, start) for rate in (0.001, 0.003, 0.01)}

@@ -1,4 +1,5 @@
-"""Collects the runs of tools/small_runs.py: a JSON file, the tables of docs/results/small_models.md, and pictures.
+"""Collects the runs of tools/small_runs.py: writes a JSON file, the tables of docs/results/small_models.md, and
+pictures.
 
 python tools/small_runs_report.py WORK     # reads the runs, and writes docs/results/small_models.json
 python tools/small_runs_report.py          # tables and pictures from that file
@@ -17,7 +18,7 @@ RESULTS = pathlib.Path(__file__).parent.parent / "docs" / "results"
 RECORD = RESULTS / "small_models.json"
 MLM, SOP = "masked_lm_loss", "sentence_order_accuracy"
 KINDS = {"pretrained": "-", "random": "--"}
-# Curves of fine-tuning in the picture: those of the rates at this width, task and start.
+# Curves of fine-tuning in the picture: those of all rates for this width, task and start.
 CURVES_OF_RATES = "rates/128/packages/pretrained"
 HEALTHY = "baseline/authors/3/1"
 
@@ -28,7 +29,7 @@ def log(path: pathlib.Path) -> list[dict]:
 
 
 def collect(work: pathlib.Path) -> dict[str, dict]:
-    """Results of all finished runs by name, with curves where they are drawn."""
+    """Results of all finished runs by name; includes the curves that are drawn."""
     runs = {}
     for path in sorted(work.rglob("results.json")):
         name = str(path.parent.relative_to(work))
@@ -56,7 +57,7 @@ def collect(work: pathlib.Path) -> dict[str, dict]:
 
 
 def rounded(values: dict[str, float]) -> dict[str, float]:
-    """Four digits of each number."""
+    """The numbers, rounded to four digits."""
     return {name: round(value, 4) for name, value in values.items()}
 
 
@@ -77,7 +78,7 @@ def cell(values: list[float]) -> str:
 
 
 def parts(runs: dict, group: str, index: int) -> list[str]:
-    """The distinct values of a part of the names of a group, in order; numbers by size."""
+    """The distinct values of one part of the names in a group, in order; numbers are sorted by value."""
     found = {name.split("/")[index] for name in runs if name.startswith(f"{group}/")}
     return sorted(found, key=lambda text: (float(text), "") if text[0].isdigit() else (0, text))
 
@@ -130,7 +131,7 @@ def stuck_table(runs: dict) -> list[str]:
 
 
 def domain_names(runs: dict) -> list[str]:
-    """Names of the runs on the second text, the start first."""
+    """Names of the runs on the second text; the start comes first."""
     names = [name.removeprefix("domain/") for name in runs if name.startswith("domain/")]
     return sorted((name for name in names if not name.startswith("old/")), key="before".__ne__)
 
@@ -155,7 +156,7 @@ def domain_table(runs: dict) -> list[str]:
 
 
 def draw_rates(runs: dict) -> None:
-    """Accuracy over the rate, a panel for each task, a colour for each width."""
+    """Draws accuracy over the rate, with a panel for each task and a colour for each width."""
     tasks, widths = parts(runs, "rates", 2), parts(runs, "rates", 1)
     figure, (panels,) = new_figure(len(tasks), width=4.4, height=2.9)
     for axes, task in zip(panels, tasks, strict=True):
@@ -180,7 +181,7 @@ def draw_rates(runs: dict) -> None:
 def draw_curves(
     curves: Iterable[Iterable[tuple[str, dict]]], titles: Iterable[str], path: str
 ) -> None:
-    """Training losses over steps, a panel for each group of runs."""
+    """Draws training losses over steps, with a panel for each group of runs."""
     curves = [list(group) for group in curves]
     figure, (panels,) = new_figure(len(curves), width=4.4, height=3.2)
     for axes, group, title in zip(panels, curves, titles, strict=True):
@@ -197,7 +198,7 @@ def draw_curves(
 
 
 def draw_stuck(runs: dict) -> None:
-    """Healthy and stuck runs of pretraining and of fine-tuning."""
+    """Draws healthy and stuck runs of pretraining and of fine-tuning."""
     pretraining = {
         "demo/run": "healthy: rate 0.01, 2,400 steps",
         "stuck/rate 0.1": "rate 0.1, 400 steps",
@@ -219,7 +220,7 @@ def draw_stuck(runs: dict) -> None:
 
 
 def draw_domain(runs: dict) -> None:
-    """The masked-LM loss on both held-out texts, a point for each run."""
+    """Draws the masked-LM loss on both held-out texts, with a point for each run."""
     figure, ((axes,),) = new_figure(1, width=5.6, height=3.8)
     for name in domain_names(runs):
         if f"domain/old/{name}" not in runs:

@@ -1,9 +1,9 @@
-"""Named entities with a CRF and with logistic regression, to compare run_tagger.py with.
+"""Finds named entities with a CRF and with logistic regression, for comparison with run_tagger.py.
 
     python -m tools.tagging_baseline train.conll dev.conll
 
-The features of a word are the usual ones: the word, its ends, its shape, and the same of the words
-next to it. The CRF needs the package sklearn-crfsuite and is left out without it.
+The features of a word are the usual ones: the word, its first and last characters, its shape, and the same of the words
+next to it. The CRF needs the package sklearn-crfsuite, and is left out without it.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from albert_tf.tasks.tagging.settings import FIRST, LAST
 
 
 def main(train: str, dev: str) -> None:
-    """Trains on one file, prints the scores on the other."""
+    """Trains on one file and prints the scores on the other."""
     (words, tags), (dev_words, dev_tags) = map(read, (train, dev))
     models = {"logistic regression": with_logistic_regression}
     if importlib.util.find_spec("sklearn_crfsuite"):
@@ -71,7 +71,7 @@ def shape(word: str) -> str:
 
 
 def with_logistic_regression(rows, tags, dev_rows) -> list[list[str]]:
-    """Each word alone."""
+    """Predicts each word separately."""
     vectorizer = DictVectorizer()
     flat = vectorizer.fit_transform([row for sentence in rows for row in sentence])
     model = LogisticRegression(C=3.0, max_iter=300)
@@ -80,7 +80,7 @@ def with_logistic_regression(rows, tags, dev_rows) -> list[list[str]]:
 
 
 def with_crf(rows, tags, dev_rows) -> list[list[str]]:
-    """All words of a sentence together."""
+    """Predicts all words of a sentence together."""
     import sklearn_crfsuite
 
     model = sklearn_crfsuite.CRF(algorithm="lbfgs", c1=0.1, c2=0.1, max_iterations=200)

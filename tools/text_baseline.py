@@ -1,9 +1,8 @@
-"""TF-IDF and logistic regression, to compare `run_classifier.py --task_name=tsv` with.
+"""Trains TF-IDF and logistic regression, for comparison with `run_classifier.py --task_name=tsv`.
 
     python -m tools.text_baseline train.tsv dev.tsv --text_column=text_a --label_column=label
 
-The features are runs of one to three characters, which suits Chinese, or single words and pairs of
-words.
+The features are runs of one to three characters, which suit Chinese, or single words and pairs of words.
 """
 
 import argparse
@@ -20,7 +19,7 @@ NGRAMS = {"char": (1, 3), "word": (1, 2)}
 
 
 def main(train: str, dev: str, text_column: str, label_column: str, analyzer: str) -> None:
-    """Trains on one file, prints the scores on the other."""
+    """Trains on one file and prints the scores on the other."""
     (texts, labels), (dev_texts, dev_labels) = (
         columns_of(path, text_column, label_column) for path in (train, dev)
     )

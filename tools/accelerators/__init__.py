@@ -1,1 +1,1 @@
-"""Compiles the device steps for TPUs and GPUs that are not there, and reports memory, operations and traffic."""
+"""Compiles steps for TPUs and GPUs that this machine does not have; reports memory, operations and traffic."""

@@ -1,11 +1,11 @@
-r"""Compiles the device steps for TPUs and GPUs that are not there, and prints what their compilers say.
+r"""Compiles steps for TPUs and GPUs that this machine does not have, and prints sizes that their compilers report.
 
     make accelerator-check
     make accelerator-check ACCELERATOR_FLAGS="--models=albert-base-v1 --chips=v6e --num_layers=0"
 
-The step has two layers and the compiler saves its time by default, which takes about a minute. Memory and traffic of
-the whole model need `--num_layers=0 --least_effort=false`. A rule that a step breaks is printed, and makes the exit
-status 1. A GPU needs another environment, of 5 GB:
+By default, the step has two layers and the compiler uses its least effort, which takes about a minute. Memory and
+traffic of the whole model need `--num_layers=0 --least_effort=false`. Rules that a step breaks are printed, and the
+exit status is then 1. A GPU needs another environment, of 5 GB:
 
     python -m venv .venv.gpu
     .venv.gpu/bin/python -m pip install --requirement tools/accelerators/requirements-gpu.txt
@@ -31,13 +31,13 @@ from tools.accelerators import hlo
 from tools.accelerators.chips import CHIPS
 from tools.accelerators.lower import PRECISIONS, TASKS, StepSettings, lower
 
-# Operations of TensorFlow that return to the host in the middle of a step.
+# TensorFlow operations that return to the host in the middle of a step.
 _HOST_OPERATIONS = ("PyFunc", "EagerPyFunc", "NumpyFunction", "PyFuncStateless", "Print", "PrintV2")
 _HOST_INSTRUCTIONS = ("infeed(", "outfeed(", " send(", " recv(", "callback")
 _LARGE = (
     0.01  # products of a type are shown, and must be bfloat16, from this share of the operations on
 )
-# The losses are added up on their own, and the gradients together: the compiler combines up to about 100 MB.
+# The losses are added up separately, and the gradients together: the compiler combines tensors up to about 100 MB.
 _MOST_SMALL_ALL_REDUCES = 2
 _SMALL_BYTES = 50e6
 _MOST_EXAMPLES = 1 << 14
@@ -45,31 +45,34 @@ _MOST_EXAMPLES = 1 << 14
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckSettings(Settings):
-    """Which steps are compiled for which chips: all combinations of lists, whose items commas separate."""
+    """Which steps are compiled for which chips: all combinations of the items of lists, which commas separate."""
 
     models: str = setting("albert-base-v2", "Names of sizes; v1 has dropout, v2 has none.")
     chips: str = setting("v5e", f"Of {', '.join(CHIPS)}.")
     tasks: str = setting("pretraining", f"Of {', '.join(TASKS)}.")
-    batches: str = setting("32", "Examples, or packed rows, of a device; `largest` looks for it.")
+    batches: str = setting(
+        "32", "Examples, or packed rows, of a device; `largest` finds the largest batch."
+    )
     lengths: str = setting("512", "Tokens of an example or row.")
     rows: str = setting("single", "`single` examples, or `packed` rows of several.")
     recomputation: str = setting("false,true", "Whether the step has --recompute_activations.")
     replicas: str = setting("1", "Numbers of devices.")
     accumulation: int = setting(1, "Micro-batches of a device's batch.", minimum=1)
-    precision: str = setting("mixed_bfloat16", "Of matrix products.", choices=PRECISIONS)
-    num_layers: int = setting(2, "Layers; 0 takes those of the model.", minimum=0)
+    precision: str = setting("mixed_bfloat16", "Precision of matrix products.", choices=PRECISIONS)
+    num_layers: int = setting(2, "Number of layers; 0 takes that of the model.", minimum=0)
     least_effort: bool = setting(
-        True, "Whether the compiler saves its time; it then makes no use of on-chip memory."
+        True, "Whether the compiler saves time; it then does not use on-chip memory."
     )
     python: str = setting(
         ".venv.accelerators/bin/python", "Python of the environment with jax.", input_path=True
     )
     output_file: str = setting(
-        "", "File of results, a line of JSON each; those that it has are not computed again."
+        "",
+        "File of results, one line of JSON each; results that it contains are not computed again.",
     )
 
     def steps(self) -> Iterator[StepSettings]:
-        """The steps, with a batch of 1 where the largest one is looked for."""
+        """The steps; their batch is 1 if the largest batch is to be found."""
         parts = (self.models, self.tasks, self.batches, self.lengths, self.rows)
         lists = (part.split(",") for part in (*parts, self.recomputation, self.replicas))
         for model, task, batch, length, rows, recompute, replicas in itertools.product(*lists):
@@ -88,10 +91,10 @@ class CheckSettings(Settings):
 
 
 class Compiler:
-    """The process that compiles.
+    """The process that runs the compiler.
 
     Args:
-      settings: of the check.
+      settings: settings of the check.
     """
 
     def __init__(self, settings: CheckSettings):
@@ -109,7 +112,7 @@ class Compiler:
             self._known = {_key(result): result for result in map(json.loads, lines)}
 
     def results(self, step: StepSettings, chips: list[str]) -> list[dict[str, Any]]:
-        """What is known about a step after it was compiled for each chip; see `_result`."""
+        """The results of a step, compiled for each chip; see `_result`."""
         asked = {
             chip: {
                 "step": dataclasses.asdict(step) | {"target": "GPU" if chip == "h100" else "TPU"},
@@ -153,19 +156,19 @@ class Compiler:
 
 
 def _key(result: Mapping[str, Any]) -> str:
-    """What was asked for."""
+    """The part of a result that says what was compiled."""
     return json.dumps([result["step"], result["chip"], result["least_effort"]], sort_keys=True)
 
 
 def static_facts(about: Mapping[str, Any]) -> dict[str, Any]:
-    """What the lowered program says before it is compiled.
+    """Facts about the lowered program before it is compiled.
 
     Args:
-      about: of `lower`.
+      about: the dictionary from `lower`.
 
     Returns:
-      `formula_flops`, `product_flops` (of all its products), `large_products` (types of operands, each with the
-      share of its products in the operations) and `broken`, the rules that it breaks.
+      `formula_flops`; `product_flops`, of all its products; `large_products`, the types of operands with the share of
+      their products in the operations; and `broken`, the rules that it breaks.
     """
     module = hlo.Module(about["text"])
     products = module.products()
@@ -193,7 +196,7 @@ def static_facts(about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def broken_rules(results: list[Mapping[str, Any]]) -> list[str]:
-    """The rules that compiled steps break, one line each."""
+    """The rules that compiled steps break, one line for each."""
     lines = []
     peaks = {}
     for result in results:
@@ -223,7 +226,7 @@ def broken_rules(results: list[Mapping[str, Any]]) -> list[str]:
 
 
 def label(result: Mapping[str, Any]) -> str:
-    """A step and its chip, in a few words."""
+    """A short description of a step and its chip."""
     replicas, chip = result["step"]["replicas"], result["chip"]
     return f"{chip if replicas == 1 else f'{replicas} {chip}'}: {_words(result['step'])}"
 
@@ -239,7 +242,7 @@ def _words(step: Mapping[str, Any]) -> str:
 def largest_batch(
     compiler: Compiler, step: StepSettings, chip: str, *, start: int = 8
 ) -> list[dict[str, Any]]:
-    """The result of the largest batch that fits, of powers of two and 1.5 times them; none if 1 does not fit."""
+    """The result for the largest batch that fits, among powers of two and 1.5 times these; empty if 1 does not fit."""
 
     def fits(batch: int) -> dict[str, Any] | None:
         (result,) = compiler.results(dataclasses.replace(step, batch=batch), [chip])
@@ -259,12 +262,12 @@ def largest_batch(
 
 
 def reserved(result: Mapping[str, Any]) -> int:
-    """Bytes that the compiler sets aside; more than the peak where buffers leave gaps."""
+    """Bytes that the compiler reserves; more than the peak if there are gaps between buffers."""
     return result["argument_bytes"] + result["temporary_bytes"]
 
 
 def programs(results: list[Mapping[str, Any]]) -> list[str]:
-    """The table of compiled steps: a row for what chips have in common, and a column for each chip."""
+    """The table of compiled steps: a row for each step, and a column for each chip."""
     chips = [chip for chip in CHIPS if any(result["chip"] == chip for result in results)]
     rows: dict[tuple, dict[str, str]] = {}
     for result in results:
@@ -283,7 +286,7 @@ def programs(results: list[Mapping[str, Any]]) -> list[str]:
             cell = f"no: {result['error']}"
         else:
             sizes = [result["peak_bytes"], reserved(result)]
-            # With the least effort, what could stay on the chip is counted as traffic.
+            # With the least effort, values that could stay on the chip are counted as traffic.
             sizes += [result["traffic"]] * (not result["least_effort"])
             cell = " / ".join(f"{size / 1e9:.2f}" for size in sizes)
         rows.setdefault(head, {})[result["chip"]] = cell
@@ -298,7 +301,7 @@ def programs(results: list[Mapping[str, Any]]) -> list[str]:
 
 
 def main(settings: CheckSettings) -> None:
-    """Compiles, prints the table of GB (peak / reserved / traffic), and then the rules that are broken."""
+    """Compiles, prints a table in GB (peak / reserved / traffic), and then the rules that are broken."""
     if unknown := set(settings.chips.split(",")) - CHIPS.keys():
         settings.refuse("chips", f"names unknown chips: {', '.join(sorted(unknown))}")
     compiler = Compiler(settings)

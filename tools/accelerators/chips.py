@@ -1,15 +1,15 @@
-"""Accelerators: their published sizes and rates."""
+"""Published sizes and rates of accelerators."""
 
 from typing import NamedTuple
 
 
 class Chip(NamedTuple):
-    """What a step has to itself: a chip, or one of the two cores of a TPU v3.
+    """What a device offers to a step; a device is a chip, or one of the two cores of a TPU v3.
 
     Sources: docs.cloud.google.com/tpu/docs (pages of v3, v4, v5e, v5p, v6e), NVIDIA's data sheet of the H100 SXM.
     """
 
-    devices: int  # of a chip
+    devices: int  # devices per chip
     teraflops: float  # peak of dense bfloat16 products of a device
     gigabytes_a_second: float  # of a device's memory
     gigabytes: float  # memory of a device
@@ -26,12 +26,12 @@ CHIPS = {
 
 
 def roofline(chip: str, flops: float, traffic: float) -> tuple[float, float]:
-    """The least seconds of a step: by its products, and by its traffic; at the published peaks.
+    """The minimum seconds of a step at the published peaks: for its products, and for its traffic.
 
     Args:
       chip: one of `CHIPS`.
-      flops: operations of the products.
-      traffic: bytes that are read from and written to the memory.
+      flops: number of operations of the products.
+      traffic: number of bytes read from and written to the memory.
     """
     of_chip = CHIPS[chip]
     return flops / of_chip.teraflops / 1e12, traffic / of_chip.gigabytes_a_second / 1e9

@@ -1,4 +1,4 @@
-"""Compiles lowered steps for TPUs and GPUs that are not there; runs in an environment with jax only.
+"""Compiles lowered steps for TPUs and GPUs that this machine does not have; needs an environment with jax only.
 
     echo '{"folder": "lowered", "chip": "v5e"}' | python tools/accelerators/compile.py
 
@@ -39,7 +39,7 @@ GPU_FLAGS = "--xla_gpu_autotune_level=0 --xla_dump_hlo_as_text"
 
 
 def devices_of(chip: str, replicas: int) -> list:
-    """Descriptions of devices of a kind of chip, of which none needs to be there."""
+    """Descriptions of devices of a kind of chip; none of them needs to exist here."""
     from jax.experimental import topologies
 
     if chip in GPUS:
@@ -53,14 +53,14 @@ def devices_of(chip: str, replicas: int) -> list:
 
 
 def with_aliases(module: bytes, num_features: int) -> tuple[bytes, dict[int, int]]:
-    """The module, in which a variable's new value takes the place of the old one, as it does in TensorFlow.
+    """The module, changed so that a variable's new value replaces the old one, as in TensorFlow.
 
     Args:
       module: StableHLO.
-      num_features: number of the first arguments, which are no variables.
+      num_features: number of features; they are the first arguments, and are not variables.
 
     Returns:
-      The module, and by the number of an argument the number of the result that takes its place.
+      The module, and a map from the number of an argument to the number of the result that replaces it.
     """
     from jax._src.interpreters import mlir
     from jaxlib.mlir import ir
@@ -103,12 +103,12 @@ def compiled(
     """The sizes of a compiled step, in bytes and operations; or the compiler's `error`.
 
     Args:
-      folder: that `lower.py` has written.
+      folder: a folder written by `lower.py`.
       chip: one of `TPU_TOPOLOGIES` or `GPUS`.
-      replicas: devices that the step was lowered for.
-      least_effort: whether the compiler saves its time. It then leaves out the use of on-chip memory.
+      replicas: number of devices for which the step was lowered.
+      least_effort: whether the compiler saves time; it then does not use on-chip memory.
       text: file to write the compiled module to.
-      dumps: folder that the compiler writes its modules to; needed for a GPU.
+      dumps: folder to which the compiler writes its modules; needed for a GPU.
     """
     import numpy as np
     from jaxlib import _jax, xla_client
@@ -126,7 +126,7 @@ def compiled(
     started = time.monotonic()
     try:
         program = devices[0].client.compile(module, xla_client.DeviceList(tuple(devices)), options)
-    except Exception as error:  # its class is the runtime's own
+    except Exception as error:  # the runtime has its own classes of errors
         message = str(error)
         if match := re.search(r"Used ([\d.]+)([GM]) of ([\d.]+)G hbm", message):
             used = float(match[1]) * {"G": 2**30, "M": 2**20}[match[2]]
@@ -152,13 +152,13 @@ def compiled(
 
 
 def _last_dump(folder: str) -> str:
-    """The program that was compiled last for a GPU, which the compiler itself does not give."""
+    """The program that was compiled last for a GPU, from the dumps, because the compiler does not return it."""
     files = pathlib.Path(folder).glob("*gpu_after_optimizations.txt")
     return max(files, key=lambda file: file.stat().st_mtime).read_text()
 
 
 def main() -> None:
-    """Answers every line."""
+    """Answers each line of standard input."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(ENVIRONMENT)
         for line in sys.stdin:
@@ -166,7 +166,7 @@ def main() -> None:
             os.environ["JAX_PLATFORMS"] = "" if job["chip"] in GPUS else "cpu"
             if job["chip"] in GPUS:
                 os.environ["XLA_FLAGS"] = f"{GPU_FLAGS} --xla_dump_to={folder}"
-            with contextlib.redirect_stdout(sys.stderr):  # jax prints about CUDA
+            with contextlib.redirect_stdout(sys.stderr):  # jax prints messages about CUDA
                 result = compiled(**job, dumps=folder)
             print(json.dumps(result), flush=True)
 

@@ -1,7 +1,7 @@
-"""Reads the text of an HLO module: products, collectives, and the traffic to the device's memory; needs nothing else.
+"""Reads the text of an HLO module: products, collectives, and traffic to the device's memory. Imports nothing else.
 
-A fusion reads its operands and writes its results once; what happens inside stays in registers and on-chip memory.
-Buffers that the compiler has put into on-chip memory (`S(1)` in their layout) do not count. The body of a loop counts
+A fusion reads its operands and writes its results once; values inside it stay in registers and on-chip memory. Buffers
+that the compiler has put into on-chip memory (`S(1)` in their layout) are not counted. The body of a loop is counted
 as often as it runs.
 """
 
@@ -17,7 +17,7 @@ _ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<=]*)\](\{[^}]*\})?")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*)$")
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$")
 _OPCODE = re.compile(r"\s([a-z][\w\-]*)\(")
-# They move nothing, or what they move counts elsewhere.
+# These instructions move no data, or data that is counted elsewhere.
 _FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "iota", "after-all"}
 _FREE |= {"copy-done", "slice-done", "all-reduce-done", "partition-id", "replica-id", "while"}
 _FREE |= {"conditional", "call", "opt-barrier", "async-done", "async-update"}
@@ -39,7 +39,7 @@ class Array:
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """An instruction; `operands` are names of instructions of the same computation."""
+    """An instruction; `operands` are the names of instructions in the same computation."""
 
     name: str
     opcode: str
@@ -48,7 +48,7 @@ class Instruction:
     text: str
 
     def called(self, attribute: str) -> str:
-        """The name of a computation that it calls, or ""."""
+        """The name of a computation that it calls; "" if there is none."""
         match = re.search(rf"\b{attribute}=%?([\w.\-]+)", self.text)
         return match[1] if match else ""
 
@@ -63,7 +63,7 @@ class Module:
       text: text of the module.
 
     Attributes:
-      computations: by name, with their instructions by name.
+      computations: the computations by name, each with its instructions by name.
       entry: the computation that is run.
     """
 
@@ -83,7 +83,7 @@ class Module:
     def executed(
         self, computation: Computation | None = None, times: int = 1
     ) -> Iterator[tuple[Computation, Instruction, int]]:
-        """The instructions that are run, each with its computation and how often; a fusion is one instruction."""
+        """The instructions that are run, each with its computation and number of runs; a fusion is one instruction."""
         computation = self.entry if computation is None else computation
         for instruction in computation.values():
             yield computation, instruction, times
@@ -98,9 +98,9 @@ class Module:
                 yield from self.executed(self.computations[inner], times * repeats)
 
     def trip_count(self, loop: Instruction) -> int:
-        """How often a loop's body runs: as the compiler says, or the least limit of its condition.
+        """How often a loop's body runs: the compiler's number, or the smallest limit in the loop's condition.
 
-        `tf.while_loop` adds a limit for `maximum_iterations`. The one of accumulation counts from the second
+        `tf.while_loop` adds a limit for `maximum_iterations`. The limit of accumulation counts from the second
         micro-batch on, because the first one is outside the loop.
         """
         if match := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.text):
@@ -108,7 +108,7 @@ class Module:
         return min(self._integers(loop.called("condition")), default=1)
 
     def _integers(self, name: str) -> Iterator[int]:
-        """The constants of a computation and of those that it calls."""
+        """The constants of a computation and of the computations that it calls."""
         for one in self.computations[name].values():
             if match := re.match(r"s32\[\](?:\{[^}]*\})? constant\((\d+)\)", one.text):
                 yield int(match[1])
@@ -116,7 +116,7 @@ class Module:
                 yield from self._integers(one.called("to_apply"))
 
     def all_instructions(self) -> Iterator[tuple[Computation, Instruction, int]]:
-        """As `executed`, with what is inside fusions."""
+        """Like `executed`, but with the instructions inside fusions."""
         for computation, instruction, times in self.executed():
             yield computation, instruction, times
             if inner := instruction.opcode == "fusion" and instruction.called("calls"):
@@ -176,7 +176,7 @@ class Module:
         return total + sum(written)
 
     def products(self) -> list["Product"]:
-        """The matrix products of a module that is not compiled; a TPU's compiler makes convolutions of them."""
+        """The matrix products of a module before compilation; a TPU's compiler turns them into convolutions."""
         found = []
         for computation, instruction, times in self.all_instructions():
             if instruction.opcode == "dot":

@@ -1,9 +1,10 @@
-r"""Writes the program of a device's step, as XLA gets it, for an accelerator that this machine does not have.
+r"""Writes the program of a device's step, as XLA receives it, for an accelerator that this machine does not have.
 
     python -m tools.accelerators.lower --model=albert-base-v2 --batch=32 --output_dir=lowered
 
 The step is the one that `run_pretraining.py` and the fine-tuning programs run: forward and backward pass, clipping,
-optimizer, accumulation. Written are `step.hlo`, and `step.json` with what `compile.py` and `run_step.py` must know.
+optimizer, accumulation. The program writes `step.hlo`, and `step.json` with the values that `compile.py` and
+`run_step.py` need.
 """
 
 import contextlib
@@ -29,18 +30,18 @@ class StepSettings(Settings):
     """A step."""
 
     model: str = setting("albert-base-v2", "Name of the size; v1 has dropout, v2 has none.")
-    num_layers: int = setting(0, "Layers; 0 takes those of the model.", minimum=0)
+    num_layers: int = setting(0, "Number of layers; 0 takes that of the model.", minimum=0)
     task: str = setting(
-        "pretraining", "What is trained; `evaluation` is that of pretraining.", choices=TASKS
+        "pretraining", "What is trained; `evaluation` evaluates pretraining.", choices=TASKS
     )
     batch: int = setting(32, "Examples, or packed rows, of a device.", minimum=1)
     length: int = setting(512, "Tokens of an example or row.", minimum=8)
-    precision: str = setting("mixed_bfloat16", "Of matrix products.", choices=PRECISIONS)
+    precision: str = setting("mixed_bfloat16", "Precision of matrix products.", choices=PRECISIONS)
     packed: bool = setting(False, "Whether rows hold several examples.")
     recompute: bool = setting(False, "Whether the step has --recompute_activations.")
     accumulation: int = setting(1, "Micro-batches.", minimum=1)
     replicas: int = setting(1, "Devices.", minimum=1)
-    target: str = setting("TPU", "What the step is for.", choices=("TPU", "GPU"))
+    target: str = setting("TPU", "Kind of device for the step.", choices=("TPU", "GPU"))
 
     @property
     def config(self) -> AlbertConfig:
@@ -55,7 +56,7 @@ class StepSettings(Settings):
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of the step's matrix products on a device, by formula."""
+        """Floating-point operations of the step's matrix products on a device, computed by formula."""
         slots = self.predictions if self.task in ("pretraining", "evaluation") else 0
         flops = self.batch * example_flops(self.config, self.length, slots)
         return flops // 3 if self.task == "evaluation" else flops
@@ -63,17 +64,17 @@ class StepSettings(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LowerSettings(StepSettings):
-    """Where the program is written to."""
+    """Where the program is written."""
 
     output_dir: str = setting("", "Folder to write to.", required=True)
-    with_loss: bool = setting(False, "Whether to compute the step here as well, for `run_step.py`.")
+    with_loss: bool = setting(False, "Whether to compute the step here, too, for `run_step.py`.")
 
 
 _EXAMPLES_OF_ROW = 8
 
 
 def feature_shapes(step: StepSettings) -> dict[str, tuple[list[int], str]]:
-    """Shape and dtype of each feature of a device's batch, by name, in the order of the program's arguments."""
+    """Shape and dtype of each feature of a device's batch by name, in the order of the program's arguments."""
     import tensorflow as tf
 
     from albert_tf.data import records
@@ -98,7 +99,7 @@ def feature_shapes(step: StepSettings) -> dict[str, tuple[list[int], str]]:
 
 
 def _task(step: StepSettings):
-    """The task without data, which the step does not need, and its model's configuration and class."""
+    """The task (without data, which the step does not need), its model's configuration and its model's class."""
     from albert_tf.model import heads
     from albert_tf.tasks.classification.task import ClassificationTask
     from albert_tf.tasks.pretraining.task import PretrainingTask
@@ -132,7 +133,7 @@ class Program:
 
 
 def make_program(step: StepSettings) -> Program:
-    """Builds model, optimizer and step with the start values of `values.py`."""
+    """Builds model, optimizer and step, with the start values of `values.py`."""
     import tensorflow as tf
 
     from albert_tf.training import optimizers
@@ -194,7 +195,7 @@ def make_program(step: StepSettings) -> Program:
 
 @contextlib.contextmanager
 def replica_sums(replicas: int) -> Iterator[None]:
-    """In the block, sums over replicas are part of the program, as `TPUStrategy` makes them."""
+    """In the block, sums over replicas become part of the program, as with `TPUStrategy`."""
     import tensorflow as tf
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
@@ -218,16 +219,16 @@ def replica_sums(replicas: int) -> Iterator[None]:
 
 
 def lower(step: StepSettings, *, with_loss: bool = False) -> tuple[bytes, dict[str, Any]]:
-    """The program of a step, and what is known about it.
+    """The program of a step, and facts about it.
 
     Args:
       step: the step.
-      with_loss: whether to compute it here, too.
+      with_loss: whether to compute the step here, too.
 
     Returns:
-      The serialized HLO; a dictionary with `step`, `flops`, `features` (shapes), `variables` (name, shape and dtype, in
-      the order of the program's other arguments), `operations` (number of each kind in TensorFlow's graph), `text` (of
-      the HLO) and, if asked for, `pairs`, the (sum, count) of each loss and metric.
+      The serialized HLO; and a dictionary with `step`, `flops`, `features` (shapes), `variables` (name, shape and
+      dtype, in the order of the program's other arguments), `operations` (number of each kind in TensorFlow's graph),
+      `text` (of the HLO) and, with `with_loss`, `pairs`, the (sum, count) of each loss and metric.
     """
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Prints what a file of results says: estimates of training, all compiled programs, and the rules that they break.
+"""Prints a report of a file of results: estimates of training, all compiled programs, and the rules that they break.
 
     python -m tools.accelerators.report --input_file=results.jsonl > table.md
 
@@ -26,7 +26,8 @@ Result = Mapping[str, Any]
 TPUS = tuple(name for name in CHIPS if name.startswith("v"))
 _ON_ALL_CHIPS = """On each TPU: the largest batch of a device (of v3, a core), by the line through two programs and
 the device's memory; and the hours of a chip at its peak rate of products, without traffic."""
-_USABLE = 15.75 / 16  # of a chip's memory; the rest is the runtime's, as the compiler for v5e says
+# Share of a chip's memory; the runtime uses the rest, as the compiler for v5e reports.
+_USABLE = 15.75 / 16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,12 +45,13 @@ class ReportSettings(Settings):
 
 
 def whole_models(results: Iterable[Result]) -> list[list[Result]]:
-    """The programs of pretraining whole models on a device, by chip, model and kind, from fewest to most examples.
+    """The compiled pretraining steps of whole models on one device, by chip, model and kind, from fewest to most
+    examples.
 
-    Packed rows and what does not compile are left out.
+    Packed rows, and steps that do not compile, are left out.
 
     Args:
-      results: of `check`.
+      results: results of `check`.
     """
     kinds: dict[str, list[Result]] = collections.defaultdict(list)
     for result in results:
@@ -67,11 +69,11 @@ def whole_models(results: Iterable[Result]) -> list[list[Result]]:
 
 
 def largest_batch(kind: Sequence[Result], chip: str = "") -> int | None:
-    """How many examples the memory holds, by the line through two programs; None if only one was compiled.
+    """The number of examples that fit into memory, by the line through two programs; None if only one was compiled.
 
     Args:
-      kind: of `whole_models`.
-      chip: whose memory it is; by default that of the programs.
+      kind: programs of one kind, from `whole_models`.
+      chip: the chip with this memory; by default the chip of the programs.
     """
     (fewest, least), (most, largest) = (
         (result["step"]["batch"], check.reserved(result)) for result in (kind[0], kind[-1])
@@ -83,10 +85,10 @@ def largest_batch(kind: Sequence[Result], chip: str = "") -> int | None:
 
 
 def estimates(results: Iterable[Result], settings: ReportSettings) -> list[str]:
-    """The table of estimates; those of programs of the least effort do without traffic, which means nothing there.
+    """The table of estimates. It shows no traffic for programs compiled with the least effort, where it has no meaning.
 
     Args:
-      results: of `check`.
+      results: results of `check`.
       settings: what is trained.
     """
     rows = []
@@ -114,12 +116,12 @@ def estimates(results: Iterable[Result], settings: ReportSettings) -> list[str]:
 
 
 def on_all_chips(results: Iterable[Result], settings: ReportSettings) -> list[str]:
-    """The table of largest batches and least hours on chips for which a whole model was not compiled.
+    """The table of largest batches and minimum hours on chips for which no whole model was compiled.
 
-    The memory that a step needs is nearly the same on all TPUs, and the operations of its products are the same.
+    A step needs nearly the same memory on all TPUs, and its products have the same number of operations.
 
     Args:
-      results: of `check`.
+      results: results of `check`.
       settings: what is trained.
     """
     rows = []

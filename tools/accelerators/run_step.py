@@ -1,9 +1,9 @@
-"""Runs a lowered step on the device that JAX finds, and compares loss and speed; needs jax and numpy, no TensorFlow.
+"""Runs a lowered step on the device that JAX finds, and compares loss and speed; needs only jax and numpy.
 
     python -m tools.accelerators.lower --target=GPU --with_loss --output_dir=lowered   # on any machine
     python tools/accelerators/run_step.py lowered [--steps=20] [--transformers]        # where the device is
 
-The first step's losses must be those that `lower.py` computed on its CPU, from the same start values and features.
+The first step's losses must equal those that `lower.py` computed on its CPU, from the same start values and features.
 `--transformers` also times the same sizes, batch and precision in PyTorch (`AlbertForPreTraining` with
 scaled-dot-product attention and AdamW), in the same run on the same device.
 """
@@ -25,14 +25,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 from tools.accelerators import values  # noqa: E402
 from tools.accelerators.compile import with_aliases  # noqa: E402
 
-TOLERANCE = {"float32": 1e-3, "mixed_bfloat16": 2e-2}  # of a loss, relative
+TOLERANCE = {"float32": 1e-3, "mixed_bfloat16": 2e-2}  # relative difference of a loss
 
 
 class Step:
     """A lowered step on a device.
 
     Args:
-      folder: that `lower.py` has written.
+      folder: a folder written by `lower.py`.
     """
 
     def __init__(self, folder: pathlib.Path):
@@ -53,7 +53,7 @@ class Step:
         self._program = self.device.client.compile_and_load(module, devices, options)
 
     def __call__(self) -> dict[str, np.ndarray]:
-        """A step; the (sum, count) of each loss and metric, before the update."""
+        """Runs a step; returns the (sum, count) of each loss and metric, before the update."""
         results = self._program.execute_sharded(self._arguments)
         outputs = [arrays[0] for arrays in results.disassemble_into_single_device_arrays()]
         for argument, result in self._aliases.items():
@@ -63,11 +63,11 @@ class Step:
 
 
 def compare(pairs: Mapping[str, np.ndarray], expected: Mapping[str, list], precision: str) -> str:
-    """A line about the losses; ends the program if one is not what the CPU computed.
+    """A line about the losses; ends the program if a loss differs from the CPU's.
 
     Args:
       pairs: sum and count of each loss.
-      expected: those of the CPU.
+      expected: sum and count of each loss on the CPU.
       precision: precision of the step.
     """
     texts = []
@@ -80,7 +80,7 @@ def compare(pairs: Mapping[str, np.ndarray], expected: Mapping[str, list], preci
 
 
 def seconds_of(call: Callable[[], Any], steps: int) -> float:
-    """The median of a step's seconds, after two that are not counted."""
+    """The median of the seconds of a step, after two steps that are not counted."""
     times = []
     for _ in range(steps + 2):
         started = time.perf_counter()
@@ -117,7 +117,7 @@ def transformers_step(step: Mapping[str, Any], config: Mapping[str, Any]) -> Cal
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        loss.item()  # waits for the device
+        loss.item()  # waits until the device has finished
 
     return call
 
@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20, help="timed steps")
     parser.add_argument("--transformers", action="store_true", help="time PyTorch as well")
     arguments = parser.parse_args()
-    # Both libraries are to find memory.
+    # Both libraries need some of the memory.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     step = Step(arguments.folder)
     about, settings = step.about, step.about["step"]

@@ -1,4 +1,4 @@
-"""Start values of a lowered step's variables and its features, the same wherever they are made; needs numpy only."""
+"""Start values of a lowered step's variables, and its features; equal on every machine. Needs only numpy."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -7,11 +7,11 @@ import numpy as np
 
 
 def of_variable(name: str, shape: Sequence[int], dtype: str) -> np.ndarray:
-    """The start value of a variable: a function of its name, or 0 for what the optimizer keeps.
+    """The start value of a variable: a function of its name, or 0 for variables of the optimizer.
 
     Args:
       name: the released name; "" for variables of the optimizer and counters.
-      shape: of the variable.
+      shape: shape of the variable.
       dtype: type of the variable.
     """
     if name.endswith("gamma"):
