@@ -229,7 +229,7 @@ class Work:
         repeated_runs.fine_tune(registry.resolve(definition.task), config, run, optimizer)
 
     def logistic_regression(self, name: str, task: str) -> None:
-        """Trains a logistic regression on TF-IDF of words and pairs of words; writes results like a run's to WORK/NAME."""
+        """Trains a logistic regression on TF-IDF of words and pairs of words; writes a run's results to WORK/NAME."""
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
