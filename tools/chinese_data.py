@@ -2,10 +2,11 @@
 
     python -m tools.chinese_data data/chinese data/tagging/msra_zh WORK
 
-The program writes WORK/shopping/{train,dev}.tsv, which are 6,000 and 2,000 of the reviews with their categories;
-WORK/{train,held_out}.txt, the text for pretraining, one sentence a line; and WORK/vocab.txt, the tokens of the Chinese
-vocabulary that occur at least three times in the text, and ASCII. The text for pretraining contains no text of a
-development file of reviews, and no text that differs from such a text only in punctuation.
+The program writes WORK/shopping/{train,dev}.tsv, which are 6,000 and 2,000 of the reviews with
+their categories; WORK/{train,held_out}.txt, the text for pretraining, one sentence a line; and
+WORK/vocab.txt, the tokens of the Chinese vocabulary that occur at least three times in the text,
+and ASCII. The text for pretraining contains no text of a development file of reviews, and no text
+that differs from such a text only in punctuation.
 """
 
 import argparse

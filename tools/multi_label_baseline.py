@@ -2,8 +2,8 @@
 
     python -m tools.multi_label_baseline train.tsv dev.tsv test.tsv --label_column=types
 
-The features are TF-IDF of words, pairs of words, and characters, in their original case. The thresholds are chosen on
-dev.tsv, and the scores are for test.tsv.
+The features are TF-IDF of words, pairs of words, and characters, in their original case. The
+thresholds are chosen on dev.tsv, and the scores are for test.tsv.
 """
 
 import argparse

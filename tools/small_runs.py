@@ -1,10 +1,11 @@
-"""Makes the runs of docs/results/small_models.md: learning rates by width, healthy and stuck runs, a second domain.
+"""Makes the runs of docs/results/small_models.md: learning rates, healthy and stuck runs, a second domain.
 
     python tools/small_runs.py WORK --text_dir=DATA/text/gutenberg --glue_dir=DATA/glue
 
-All files are written to WORK, which must already contain the demo (`python demo.py --output_dir=WORK/demo`), whose
-text, vocabulary and model are used. Finished runs are not run again, so a second call continues. Afterwards,
-`tools/small_runs_report.py` writes tables and pictures.
+All files are written to WORK, which must already contain the demo (`python demo.py
+--output_dir=WORK/demo`), whose text, vocabulary and model are used. Finished runs are not run
+again, so a second call continues. Afterwards, `tools/small_runs_report.py` writes tables and
+pictures.
 """
 
 import argparse

@@ -2,8 +2,9 @@
 
     python -m tools.tagging_baseline train.conll dev.conll
 
-The features of a word are the usual ones: the word, its first and last characters, its shape, and the same of the words
-next to it. The CRF needs the package sklearn-crfsuite, and is left out without it.
+The features of a word are the usual ones: the word, its first and last characters, its shape, and
+the same of the words next to it. The CRF needs the package sklearn-crfsuite, and is left out
+without it.
 """
 
 import argparse

@@ -2,7 +2,8 @@
 
     python -m tools.text_baseline train.tsv dev.tsv --text_column=text_a --label_column=label
 
-The features are runs of one to three characters, which suit Chinese, or single words and pairs of words.
+The features are runs of one to three characters, which suit Chinese, or single words and pairs of
+words.
 """
 
 import argparse

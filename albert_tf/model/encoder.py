@@ -326,8 +326,7 @@ class AlbertEncoder(tf_keras.Model):
         """Every variable under its name in the released checkpoints.
 
         If a strategy shares only one kind of block, the blocks of the other kind have a `group_g` for each layer, which
-        no
-        released file has.
+        no released file has.
         """
         layers = {"bert/embeddings/": self.embeddings}
         if self.projection is not None:

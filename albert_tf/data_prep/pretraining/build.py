@@ -1,8 +1,7 @@
 """Text -> tokenized blocks -> records, by processes of this machine.
 
 The original keeps the whole corpus in memory as Python strings, which takes 25 times the size of the corpus. Here
-memory does
-not depend on the corpus: about 200 MB for each process. There are two steps, which both run on all cores:
+memory does not depend on the corpus: about 200 MB for each process. There are two steps, which both run on all cores:
 
 1. The text is read in *blocks* of about 1 MiB of whole documents. Each block is tokenized once and stored.
 2. A worker takes the examples of a *part* (`plan.py`) from the stored blocks, shuffles them and writes their records.

@@ -20,8 +20,7 @@ def pair_up(questions: Sequence[str], labels: np.ndarray, positive: int, seed: i
     """Pairs of a row that has the answer and a row that does not have it.
 
     All such pairs of the same question are made. A row without a counterpart is paired with a row of another question,
-    so
-    that no row is lost.
+    so that no row is lost.
 
     Example:
       (["a", "a", "a", "b"], [1, 0, 0, 1], 1) -> [[0, 1], [0, 2], [3, 1 or 2]]
