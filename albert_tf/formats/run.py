@@ -44,8 +44,7 @@ def read(folder: str, checkpoint: str = "") -> Weights:
     checkpoint = checkpoint or saved[-1]
     with checkpoint_files.opened(checkpoint, "TF2") as reader:
         run_files.checkpoint_record(checkpoint, settings.get(run_files.RUN_ID))
-        # Checked before a model of these sizes is made: other shapes, or other numbers of a shape, belong to another
-        # model.
+        # Checked before the model is made: other shapes, or other numbers of a shape, belong to another model.
         saved_shapes = Counter(map(tuple, reader.get_variable_to_shape_map().values()))
         if Counter(shapes.values()) - saved_shapes:
             raise ValueError("it holds a model of other sizes")

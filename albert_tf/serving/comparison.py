@@ -26,8 +26,7 @@ def random_features(
         "segment_ids": (np.arange(length) > lengths // 2) * mask,
     }
     if isinstance(model, heads.AlbertForSpanOrNone):
-        # Candidates must be allowed positions: the order of other positions is undefined, because their scores are
-        # equal.
+        # Candidates must be allowed positions: the other positions have equal scores, so their order is undefined.
         most = length - max(model.num_starts, model.num_ends)
         features["p_mask"] = rng.integers(0, 2, shape) * (np.arange(length) < most)
     return {name: array.astype(np.int32) for name, array in features.items()}

@@ -69,8 +69,7 @@ from albert_tf.text.tokenizer import Tokenizer
 
 PROGRAM = "create_pretraining_data"
 BATCH_RECORDS = 256  # made and encoded together: about 1 MB
-# Each example of a row adds a column to queries and keys on a CPU, and more tiny examples would hardly fill a row
-# better.
+# On a CPU, each example of a row adds a column to queries and keys; more tiny examples would hardly fill a row better.
 MOST_EXAMPLES_OF_ROW = 16
 _MAXIMA = (MOST_EXAMPLES, MOST_PREDICTIONS)
 

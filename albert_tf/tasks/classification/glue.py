@@ -147,8 +147,7 @@ _TASKS = (
     ),
     _task("RTE", (3000, "entailment"), labels=_TWO_WAY_LABELS),
     _task("WNLI", (146, "0")),
-    # The diagnostic set has no labels; a model trained on MNLI answers it, and the leaderboard scores it by this
-    # metric.
+    # The diagnostic set has no labels; a model trained on MNLI answers it. This is the leaderboard's metric for it.
     _task(
         "AX",
         (1104, "entailment"),

@@ -231,8 +231,7 @@ class MultiLabelTask(TextTask):
             if config.label_separator in label:
                 reason = f"={config.label_separator} is in the label {label!r}; choose another"
                 config.refuse("label_separator", reason)
-        # A finished model keeps its thresholds, so that an evaluation does not choose them by the labels it is scored
-        # on.
+        # A finished model keeps its thresholds: an evaluation must not choose them by the labels that score it.
         self._fixed_thresholds = None
         if self._weights and not run.do_train and not config.ensemble:
             task, source = self._weights.task, self._weights.source

@@ -156,8 +156,7 @@ def _valid_spans(
         is_token = features["input_mask"] == 1
         start_chars, end_chars = features["start_chars"], features["end_chars"]
         is_context = is_token & (start_chars >= 0)
-        # A token without text ends where the last token with text before it ends, so that no answer ends in white
-        # space.
+        # A token without text ends where the last token with text before it ends: no answer ends in white space.
         has_text = is_token & (end_chars > start_chars)
         end_chars = np.maximum.accumulate(np.where(has_text, end_chars, -1), axis=1)
 
