@@ -136,7 +136,7 @@ def settings_from_flags(cls: type[Settings], flag_values: flags.FlagValues) -> S
     """The settings with the values of the parsed flags.
 
     Raises:
-      UserError: a required flag is missing or a value is wrong; names the flag.
+      UserError: a required flag is missing or a value is wrong; the error names the flag.
     """
     values = {field.name: flag_values[field.name].value for field in dataclasses.fields(cls)}
     for field in dataclasses.fields(cls):
@@ -149,7 +149,7 @@ def check_paths(settings: Settings) -> None:
     """Checks that the input files exist; remote ones (with ://, or hf:) are checked when they are read.
 
     Raises:
-      UserError: a path or pattern matches no file, or is an address; names the flag.
+      UserError: a path or pattern matches no file, or is an address; the error names the flag.
     """
     for name in settings.names(input_path=True):
         value = getattr(settings, name)

@@ -59,9 +59,9 @@ class Progress(contextlib.AbstractContextManager):
     ) -> None:
         """Shows that `done` of the total is done.
 
-        done: in `unit`, including what an earlier process has done.
+        Args:
+          done: in `unit`, including what an earlier process has done.
           values: shown after `done`, the most important first; a bar omits those that do not fit into the terminal.
-          values: shown after it, the most important first; a bar leaves out those that do not fit into the terminal.
           total: new size of the whole job, if it has changed.
           is_news: whether a log gets a line even if the last one was printed a short time ago.
         """

@@ -127,7 +127,7 @@ class Settings:
           others: all settings of the command line, by class.
 
         Raises:
-          UserError: two settings contradict each other, or one is missing; names the field.
+          UserError: two settings contradict each other, or one is missing; the error names the field.
         """
 
     def refuse(self, field_name: str, reason: str) -> None:

@@ -95,7 +95,7 @@ class FineTuningDataSettings(VocabularySettings, TextSettings):
         """Checks the settings as the runner of the task does.
 
         Raises:
-          UserError: a setting is wrong; names the flag.
+          UserError: a setting is wrong; the error names the flag.
         """
         make_source(self)
         self.require_vocabulary()
@@ -126,7 +126,7 @@ def make_source(settings: FineTuningDataSettings) -> Source:
     """The task's data, with the same settings as in the task's runner.
 
     Raises:
-      UserError: a setting is wrong; names the flag.
+      UserError: a setting is wrong; the error names the flag.
     """
     name = settings.task_name.lower()
     definition = registry.find(name)

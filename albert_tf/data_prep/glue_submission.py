@@ -158,7 +158,7 @@ def check_answers(name: str, content: bytes, source: str) -> None:
       source: its name in messages.
 
     Raises:
-      UserError: something is wrong; names the row.
+      UserError: something is wrong; the error names the row.
     """
     task, file = FILES[name]
     try:

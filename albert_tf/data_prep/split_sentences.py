@@ -150,7 +150,7 @@ def read_documents(
     """The documents of a file, without blank ones; cuts documents that are too long, and counts the cuts.
 
     Raises:
-      UserError: the file cannot be read, or is malformed; names the line.
+      UserError: the file cannot be read, or is malformed; the error names the line.
     """
     numbered_lines = enumerate(reader.read(path), start=1)
     lines = itertools.dropwhile(lambda numbered: not numbered[1].strip(), numbered_lines)

@@ -48,7 +48,7 @@ class AlbertConfig(Settings):
     `vocab_size`, for which the original has no default.
 
     Raises:
-      UserError: a value is impossible or contradicts another; names the field.
+      UserError: a value is impossible or contradicts another; the error names the field.
     """
 
     name_prefix: ClassVar[str] = ""

@@ -24,7 +24,7 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
     """Which text becomes records, and how (original create_pretraining_data.py:31-92).
 
     Raises:
-      UserError: a value is impossible or contradicts another; names the flag.
+      UserError: a value is impossible or contradicts another; the error names the flag.
     """
 
     input_file: str = setting(
