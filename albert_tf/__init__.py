@@ -1,6 +1,6 @@
 """ALBERT for TensorFlow 2.
 
-  load_predictor                   a finished model that answers texts, whatever its task
+  load_predictor                   a finished model of any task, which answers texts
   Tokenizer                        text -> token ids, and back
   load_pretrained                  a model from a folder, a run, a checkpoint or a TF-Hub module
   save_pretrained                  a model to a folder in the Hugging Face or the original format

@@ -55,7 +55,7 @@ class BenchSettings(Settings):
     """What is measured, with which data, and for how long."""
 
     output_dir: str = setting(
-        "", "Folder of the results; empty is benchmarks/results/ and the date."
+        "", "Folder of the results; empty means benchmarks/results/ and the date."
     )
     work_dir: str = setting(
         "build/benchmarks", "Folder of corpora, records and models; later runs use them again."

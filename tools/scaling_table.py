@@ -114,7 +114,7 @@ class ScalingSettings(Settings):
     core_price: float = setting(0.05, "Dollars for a processor core and hour.", minimum=0)
     disk_price: float = setting(0.02, "Dollars for a gigabyte of storage and month.", minimum=0)
     prices: str = setting(
-        "", f"Dollars for a chip and hour, as v5e=0.9,a100=1.3; of {', '.join(CHIPS)}."
+        "", f"Dollars for a chip and hour, such as v5e=0.9,a100=1.3; chips: {', '.join(CHIPS)}."
     )
 
     def __post_init__(self):

@@ -98,7 +98,7 @@ def rates_table(runs: dict) -> list[str]:
 
 
 def baseline_table(runs: dict) -> list[str]:
-    """The demo's model beside a logistic regression."""
+    """The demo's model compared with a logistic regression."""
     rows = []
     for task in parts(runs, "baseline", 1):
         chance = max(

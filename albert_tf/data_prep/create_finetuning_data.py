@@ -67,7 +67,7 @@ class FineTuningDataSettings(VocabularySettings, TextSettings):
         "max_seq_length",
         0,
         minimum=0,
-        help="Most tokens of a sequence; 0 is the runner's default, 128, 384 for SQuAD, 512 for RACE.",
+        help="Maximum number of tokens of a sequence; 0 is the runner's default: 128, 384 for SQuAD, 512 for RACE.",
     )
     text_columns: str = changed(ClassifierConfig, "text_columns", "")
     label_column: str = changed(ClassifierConfig, "label_column", "label")
@@ -81,14 +81,12 @@ class FineTuningDataSettings(VocabularySettings, TextSettings):
         "doc_stride",
         0,
         minimum=0,
-        help="Tokens from the start of a window to the next; 0 is the runner's default, 128 for SQuAD, 64 for tagging.",
+        help="Tokens from the start of a window to the next; 0 is the runner's default: 128 for SQuAD, 64 for tagging.",
     )
     max_query_length: int = changed(SquadConfig, "max_query_length", 64)
     level: str = changed(RaceConfig, "level", "all")
     max_qa_length: int = changed(RaceConfig, "max_qa_length", 128)
-    num_shards: int = setting(
-        8, "Files that the records are spread over.", minimum=1, maximum=MOST_SHARDS
-    )
+    num_shards: int = setting(8, "Number of files for the records.", minimum=1, maximum=MOST_SHARDS)
     num_workers: int | None = changed(FineTuningConfig, "num_workers", None)
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:

@@ -48,7 +48,7 @@ class SubmissionSettings(Settings):
     )
     output_file: str = setting("", "Zip file to write.")
     fill_missing: bool = setting(
-        False, "Whether to answer test sets that no run has answered with a constant."
+        False, "Whether test sets that no run has answered get a constant answer."
     )
     check: str = setting("", "Zip file to check; then nothing is written.", input_path=True)
 

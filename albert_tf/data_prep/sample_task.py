@@ -37,7 +37,7 @@ class SampleTaskSettings(Settings):
     num_packages: int = setting(
         6, "Number of packages: those with the most passages are taken.", minimum=2
     )
-    max_passages: int = setting(500, "Largest number of passages of a package.", minimum=10)
+    max_passages: int = setting(500, "Maximum number of passages of a package.", minimum=10)
     num_sentences: int = setting(2, "Number of sentences in a passage.", minimum=1)
     num_workers: int | None = num_workers_setting()
 

@@ -73,13 +73,13 @@ class SplitSettings(text_files.CorpusSettings):
     min_sentences: int = setting(2, "Documents with fewer sentences are dropped.", minimum=1)
     max_sentence_chars: int = setting(
         4000,
-        "Longer sentences are cut between words, in characters.",
+        "Maximum length of a sentence, in characters; longer sentences are cut between words.",
         minimum=20,
         maximum=LARGEST_INT64,
     )
     max_document_chars: int = setting(
         20_000_000,
-        "Longer documents are cut between lines, in characters.",
+        "Maximum length of a document, in characters; longer documents are cut between lines.",
         minimum=1000,
         maximum=LARGEST_INT64,
     )

@@ -78,15 +78,25 @@ class ModelUse(ModelSource):
 class Limits(Settings):
     """Limits for clients, and how requests are joined."""
 
-    max_connections: int = setting(128, "Connections at a time; others get status 503.", minimum=1)
-    request_seconds: float = setting(
-        10.0, "Time to send a request, to read an answer, and between two requests.", minimum=0.1
+    max_connections: int = setting(
+        128, "Maximum number of connections; others get status 503.", minimum=1
     )
-    max_request_bytes: int = setting(1 << 20, "Size of a request.", minimum=1)
-    max_instances: int = setting(64, "Rows of a request.", minimum=1)
-    max_answer_values: int = setting(1 << 21, "Numbers and strings in an answer.", minimum=1)
+    request_seconds: float = setting(
+        10.0,
+        "Maximum time to send a request, to read an answer, and between two requests.",
+        minimum=0.1,
+    )
+    max_request_bytes: int = setting(1 << 20, "Maximum size of a request.", minimum=1)
+    max_instances: int = setting(64, "Maximum number of rows in a request.", minimum=1)
+    max_answer_values: int = setting(
+        1 << 21, "Maximum number of numbers and strings in an answer.", minimum=1
+    )
     max_computed_values: int = setting(
         1 << 26, "Estimated maximum number of values of an output.", minimum=1
     )
-    max_batch_size: int = setting(32, "Rows of joined requests; 1 joins none.", minimum=1)
-    batch_wait_ms: float = setting(1.0, "Time that a request waits for others.", minimum=0)
+    max_batch_size: int = setting(
+        32, "Maximum number of rows in joined requests; 1 joins none.", minimum=1
+    )
+    batch_wait_ms: float = setting(
+        1.0, "Time that a request waits for others to join it.", minimum=0
+    )

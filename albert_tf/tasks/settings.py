@@ -75,7 +75,7 @@ class ModelChoice(VocabularySettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningRunConfig(RunConfig):
-    """How a model is fine-tuned, whatever the task."""
+    """How a model is fine-tuned for any task."""
 
     do_predict: bool = setting(
         False, "Whether to write predictions for data without labels.", changes_results=False

@@ -18,7 +18,7 @@ class VocabularySettings(Settings):
     )
     vocab_file: str = setting(
         "",
-        "WordPiece vocabulary (vocab.txt), as the released Chinese models have it, instead of --spm_model_file.",
+        "WordPiece vocabulary (vocab.txt) instead of --spm_model_file; the released Chinese models have one.",
         input_path=True,
         changes_results=False,
     )
@@ -55,8 +55,8 @@ class TextSettings(Settings):
     )
     keep_accents: bool = setting(
         False,
-        "Whether accents are kept, for languages that need them; the original removes them, and with a WordPiece"
-        " vocabulary only where it lower-cases. Compatibility forms are kept with them.",
+        "Whether accents are kept, for languages that need them. The original removes them; with a WordPiece"
+        " vocabulary, it does so only if it lower-cases. If accents are kept, so are compatibility forms.",
         of_model="fixed",
     )
 

@@ -140,9 +140,8 @@ class TrainingLoop:
         self._last_shown = -math.inf  # time of the last update of the progress
         self._saved_step = state.first_step
         self._loop_started = (state.first_step, time.monotonic())
-        self._steps_in_time = (
-            1  # so many steps take `_LOOP_SECONDS`, or fewer; doubled until they do
-        )
+        # Number of steps that take at most `_LOOP_SECONDS`; doubled until they take that long.
+        self._steps_in_time = 1
         self._evaluations: dict[int, dict[str, float]] = {}  # the evaluations in the log, by step
 
     def train(self) -> dict[str, float]:

@@ -13,7 +13,7 @@ class OptimizerConfig(Settings):
     """The optimizer and its schedule (original optimization.py, lamb_optimizer.py; paper, section 4.1)."""
 
     optimizer: str = setting(
-        "lamb", "Optimizer; both without bias correction.", choices=("lamb", "adamw")
+        "lamb", "Optimizer; by default without bias correction.", choices=("lamb", "adamw")
     )
     learning_rate: float = setting(0.00176, "Peak learning rate.", minimum=0)
     learning_rate_scaling: str = setting(
@@ -86,7 +86,7 @@ def _dropout(sites: str) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig(Settings):
-    """How a model is trained and evaluated, whatever the task: folder, batches, devices, intervals."""
+    """How a model is trained and evaluated for any task: folder, batches, devices, intervals."""
 
     output_dir: str = setting(
         "", "Folder of the run: checkpoints, logs, results, model.", required=True, **_SAME

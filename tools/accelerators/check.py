@@ -48,8 +48,8 @@ class CheckSettings(Settings):
     """Which steps are compiled for which chips: all combinations of the items of lists, which commas separate."""
 
     models: str = setting("albert-base-v2", "Names of sizes; v1 has dropout, v2 has none.")
-    chips: str = setting("v5e", f"Of {', '.join(CHIPS)}.")
-    tasks: str = setting("pretraining", f"Of {', '.join(TASKS)}.")
+    chips: str = setting("v5e", f"Chips: {', '.join(CHIPS)}.")
+    tasks: str = setting("pretraining", f"Tasks: {', '.join(TASKS)}.")
     batches: str = setting(
         "32", "Examples, or packed rows, of a device; `largest` finds the largest batch."
     )

@@ -24,7 +24,7 @@ from albert_tf.text.tokenizer import MARKER, SentencePieceTokenizer, Tokenizer
 
 _SPACE, _PLAIN, _OTHER = range(3)  # classes of bytes
 _LINE_END = ord("\n")
-_MARKER_BYTE = 0xFF  # stands for the marker, and is in no UTF-8
+_MARKER_BYTE = 0xFF  # represents the marker; never occurs in UTF-8
 _UNSURE = -1  # instead of a line's number of ids
 
 # As long as the sum of a line's scores is above this, adding a score in float32 has an error of at most 2^-14. A word

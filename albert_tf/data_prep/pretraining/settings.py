@@ -39,7 +39,9 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
     output_file: str = setting(
         "", "Names of the records, separated by commas, all in one folder; replaces --output_dir."
     )
-    do_whole_word_mask: bool = setting(True, "Whether whole words are masked, or single tokens.")
+    do_whole_word_mask: bool = setting(
+        True, "Whether whole words are masked instead of single tokens."
+    )
     do_permutation: bool = setting(
         False,
         "Whether the same number of other tokens is permuted and predicted, too; doubles the prediction slots.",
@@ -48,7 +50,7 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
         True,
         "Whether spans of n words have probability proportional to 1/n; false reverses these probabilities.",
     )
-    random_next_sentence: bool = setting(False, "The original's name of --sentence_task=nsp.")
+    random_next_sentence: bool = setting(False, "The original's name for --sentence_task=nsp.")
     sentence_task: str = setting(
         "",
         "sop (also if not given): half of the pairs are swapped; nsp: half of the B are from another document;"
@@ -67,25 +69,29 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
         " both mean all tokens but those that begin with ##.",
         choices=WORD_START_RULES,
     )
-    max_seq_length: int = setting(512, "Tokens in an example.", minimum=5, maximum=LONGEST_SEQUENCE)
-    ngram: int = setting(3, "Most words in a masked span.", minimum=1, maximum=LONGEST_SEQUENCE)
+    max_seq_length: int = setting(
+        512, "Maximum number of tokens in an example.", minimum=5, maximum=LONGEST_SEQUENCE
+    )
+    ngram: int = setting(
+        3, "Maximum number of words in a masked span.", minimum=1, maximum=LONGEST_SEQUENCE
+    )
     max_predictions_per_seq: int = setting(
-        20, "Most masked tokens in an example.", minimum=1, maximum=LONGEST_SEQUENCE
+        20, "Maximum number of masked tokens in an example.", minimum=1, maximum=LONGEST_SEQUENCE
     )
     random_seed: int = setting(
         12345, "Seed of pairs, masks and order.", minimum=0, maximum=LARGEST_SEED
     )
     dupe_factor: int = setting(
         40,
-        "Passes through the text, each with different pairs and masks; the default is 1 with --masking=dynamic.",
+        "Number of passes through the text, each with different pairs and masks; the default is 1 with --masking=dynamic.",
         minimum=1,
         maximum=100_000,
     )
     record_format: str = setting(
         "packed",
-        "packed: several examples in a row of --max_seq_length, so that training computes no padding; compact: one"
-        " example a record, without padding; full: one example with the original's features, padded, which its scripts"
-        " read too.",
+        "packed: several examples in a row of --max_seq_length, so that training computes no padding; compact:"
+        " one example per record, without padding; full: one example with the original's features, padded, which the"
+        " original's scripts can read, too.",
         choices=("packed", "compact", "full"),
     )
     masking: str = setting(
@@ -98,7 +104,7 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
         0.15, "Share of the tokens that are masked.", minimum=0, maximum=1
     )
     short_seq_prob: float = setting(
-        0.1, "Chance that a document is cut into shorter examples.", minimum=0, maximum=1
+        0.1, "Probability that a document is cut into shorter examples.", minimum=0, maximum=1
     )
     num_shards: int = setting(
         0,
@@ -173,7 +179,7 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
         except ValueError as error:
             self.refuse("pipeline_options", f"cannot be split into options ({error})")
         if any(option.split("=")[0] == "--runner" for option in options):
-            self.refuse("runner", "must stand before --")
+            self.refuse("runner", "must come before --")
 
     @property
     def folder(self) -> str:

@@ -44,7 +44,7 @@ class ClassifierConfig(FineTuningConfig):
     )
     text_columns: str = setting(
         "",
-        "Names of the one or two columns with the text, separated by commas, of --task_name=tsv.",
+        "Names of the one or two columns with text, separated by commas, for --task_name=tsv.",
         of_model="default",
     )
     label_column: str = setting(

@@ -410,7 +410,7 @@ def test_the_first_invalid_line_is_told(make, tmp_path, small_blocks, capsys):
         ({"runner": "dataflow"}, "--output_dir must be remote with --runner=dataflow"),
         ({"output_dir": "x[1]"}, r"--output_dir must hold none of \*\?\["),
         ({"pipeline_options": "--a='"}, "--pipeline_options cannot be split .*quotation"),
-        ({"pipeline_options": "--runner=x"}, "--runner must stand before --"),
+        ({"pipeline_options": "--runner=x"}, "--runner must come before --"),
     ],
 )
 def test_contradictory_flags(changes, message):
