@@ -66,7 +66,7 @@ def sha256(path: str) -> str:
     """The hexadecimal hash of a file's content, read in parts.
 
     Raises:
-      UserError: as `read_bytes`.
+      UserError: see `read_bytes`.
     """
     check_regular(path)
     try:
@@ -227,7 +227,7 @@ def write_files(folder: str, contents: Mapping[str, bytes]) -> None:
 
     Args:
       folder: created if it does not exist.
-      contents: by file name.
+      contents: contents of the files by name.
 
     Raises:
       OSError: a file cannot be written; the error names its path.

@@ -95,7 +95,7 @@ def in_chunks(
       (["aa", "b", "cccc", "d"], len, 3) -> ["aa", "b"], ["cccc"], ["d"]
 
     Args:
-      items: in order.
+      items: the items in order.
       size_of: maps an item to its size.
       chunk_size: a list is complete when its size reaches this.
     """

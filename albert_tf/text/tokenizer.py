@@ -211,7 +211,7 @@ class Tokenizer(abc.ABC):
         """The vocabulary in a file, a SentencePiece model or a WordPiece vocabulary.
 
         Args:
-          path: of the file, such as `spiece.model`, `30k-clean.model` or `vocab.txt`; paths with :// are read through
+          path: a file such as `spiece.model`, `30k-clean.model` or `vocab.txt`; paths with :// are read through
             TensorFlow.
           do_lower_case: whether to lower-case text; false for a cased model.
           keep_accents: whether to keep accents, which the original removes.

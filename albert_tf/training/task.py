@@ -118,8 +118,8 @@ class Task(abc.ABC):
         """Writes the folder of the trained model.
 
         Args:
-          model: from `build_model`.
-          folder: to write to.
+          model: the model from `build_model`.
+          folder: folder to write to.
           history: rows of the model card by name, in the groups "Training" and "Results".
         """
 

@@ -60,7 +60,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
       The content of `metadata.json`, and whether all records existed before.
 
     Raises:
-      UserError: as `build.create_pretraining_data`, or a file system is not available.
+      UserError: see `build.create_pretraining_data`; or a file system is not available.
     """
     options = pipeline_options(settings)
     FileSystems.set_options(options)

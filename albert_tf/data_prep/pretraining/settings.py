@@ -83,7 +83,7 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
     )
     dupe_factor: int = setting(
         40,
-        "Number of passes through the text, each with different pairs and masks; the default is 1 with --masking=dynamic.",
+        "Passes through the text, each with different pairs and masks; the default is 1 with --masking=dynamic.",
         minimum=1,
         maximum=100_000,
     )

@@ -94,7 +94,7 @@ def candidate_spans(
     starts and ends.
 
     Args:
-      windows: from `make_windows`, for all questions.
+      windows: the result of `make_windows` for all questions.
       outputs: outputs of the model for each window. SQuAD 1.1, with L at least the longest window's length:
           start_logits, end_logits: float32 [windows, L].
         SQuAD 2.0:
