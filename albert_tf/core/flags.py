@@ -188,7 +188,7 @@ def _parsed(argv: Sequence[str]) -> list[str]:
 
 
 def _explain_unknown(arguments: Sequence[str]) -> list[str]:
-    """What the arguments that name no flag may have meant, one message for all that need the same advice."""
+    """Messages about arguments that are not flags, each with advice; arguments with the same advice share a message."""
     names: dict[str, list[str]] = {}
     for argument in itertools.takewhile(lambda argument: argument != "--", arguments):
         name = argument.lstrip("-").partition("=")[0]
@@ -247,7 +247,7 @@ class _StandardOutput:
         try:
             yield
         except OSError as error:
-            # What is still buffered goes nowhere: Python would complain about it when it ends.
+            # Discards buffered text, about which Python would print an error when it ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
             raise UserError(f"standard output cannot be written ({error.strerror})") from None
 

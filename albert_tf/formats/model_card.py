@@ -131,9 +131,9 @@ def _sizes(model: "AlbertModel") -> dict[str, Any]:
 def _limits(of_model: str, sections: Mapping[str, Mapping[str, Any]]) -> str:
     sentences = [
         of_model,
-        "" if "Results" in sections else "How well it does was not measured.",
-        "" if "Data" in sections else "What it was trained on is not recorded here.",
-        "It repeats what its training text holds, errors and prejudice among it, and was not checked for either.",
+        "" if "Results" in sections else "Its quality was not measured.",
+        "" if "Data" in sections else "Its training data is not recorded here.",
+        "It can repeat errors and prejudice from its training text; it was not checked for them.",
     ]
     return " ".join(filter(None, sentences))
 

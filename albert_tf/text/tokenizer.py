@@ -71,7 +71,7 @@ def clean_text(text: str, *, do_lower_case: bool, keep_accents: bool = False) ->
 
 
 def check_text(text: str) -> None:
-    """Raises a TypeError for what is not a str."""
+    """Raises a TypeError for a value that is not a str."""
     if not isinstance(text, str):
         hint = "; decode bytes as UTF-8 first" if isinstance(text, bytes) else ""
         raise TypeError(f"text must be str, got {type(text).__name__}{hint}")

@@ -34,9 +34,8 @@ from tools.accelerators.lower import PRECISIONS, TASKS, StepSettings, lower
 # TensorFlow operations that return to the host in the middle of a step.
 _HOST_OPERATIONS = ("PyFunc", "EagerPyFunc", "NumpyFunction", "PyFuncStateless", "Print", "PrintV2")
 _HOST_INSTRUCTIONS = ("infeed(", "outfeed(", " send(", " recv(", "callback")
-_LARGE = (
-    0.01  # products of a type are shown, and must be bfloat16, from this share of the operations on
-)
+# Products of a type with at least this share of the operations are shown, and must be bfloat16.
+_LARGE = 0.01
 # The losses are added up separately, and the gradients together: the compiler combines tensors up to about 100 MB.
 _MOST_SMALL_ALL_REDUCES = 2
 _SMALL_BYTES = 50e6
