@@ -1,8 +1,8 @@
-"""All steps in one command: corpus -> vocabulary -> records -> pretraining -> evaluation.
+"""Runs all steps with one command: corpus -> vocabulary -> records -> pretraining -> evaluation.
 
-The text is the documentation in Python's standard library and the installed packages, which every machine has. Each
-step is one of the project's programs; its command is printed before it runs. A step whose result exists is skipped, so
-that an interrupted demo continues.
+The text is the documentation in Python's standard library and in the installed packages, so every machine has some.
+Each step is one of the project's programs; its command is printed before it runs. A step whose result exists is
+skipped, so an interrupted demo can be continued by the same command.
 
     python demo.py
     python demo.py --short
@@ -33,7 +33,7 @@ MODEL = AlbertConfig(
 )
 BATCH = 64
 MAX_STEPS, SHORT_STEPS = 2400, 60
-MAX_SECONDS = 500  # until pretraining ends; its evaluations and start take some more
+MAX_SECONDS = 500  # until pretraining ends, without its start and evaluations
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class DemoSettings(Settings):
 
     @property
     def folder(self) -> str:
-        """The folder for everything; the short demo must not take the results of the full one for its own."""
+        """The folder for all files; the short demo has its own, so that it does not use results of the full demo."""
         return self.output_dir or ("demo/short" if self.short else "demo")
 
 
@@ -88,7 +88,7 @@ def run_program(result: str, program: str, values: Mapping[str, object]) -> None
 
 
 def preparation(settings: DemoSettings) -> Iterator[tuple[str, str, dict[str, object]]]:
-    """The programs before pretraining: a file that exists when each has finished, its name, its flags."""
+    """The programs before pretraining: for each a file that exists when it has finished, its name, and its flags."""
     folder = settings.folder
     train, held_out = f"{folder}/train.txt", f"{folder}/held_out.txt"
     vocabulary = f"{folder}/spiece"
@@ -128,7 +128,7 @@ def pretraining(folder: str, steps: int) -> dict[str, object]:
 
 
 def number_of_steps(settings: DemoSettings, seconds: float) -> int:
-    """The number of pretraining steps with which the demo ends within ten minutes.
+    """The number of pretraining steps with which the demo takes less than ten minutes.
 
     Args:
       settings: the folder and length of the demo.
@@ -136,7 +136,7 @@ def number_of_steps(settings: DemoSettings, seconds: float) -> int:
     """
     folder = settings.folder
     config = f"{folder}/run/config.json"
-    if os.path.exists(config):  # a demo that was interrupted
+    if os.path.exists(config):  # the demo was interrupted
         return files.read_json(config)["optimizer"]["num_train_steps"]
     if settings.short:
         return SHORT_STEPS
@@ -177,7 +177,7 @@ def summary(settings: DemoSettings, seconds: float) -> str:
     return f"""
 {lines}
 {note}
-The model is in {folder}/run/model. Fine-tune it to say which package a text documents (a minute), and ask it:
+The model is in {folder}/run/model. Fine-tune it to predict which package a text documents (a minute), then use it:
   source .venv/bin/activate
   python run_classifier.py --task_name=tsv --train_file={folder}/packages/train.tsv \\
     --eval_file={folder}/packages/dev.tsv --text_columns=text --label_column=package \\

@@ -5,8 +5,8 @@
 #
 #   tools/finetuning_runs.sh DATA PRETRAINED RUNS [pretrained|random] [task ...]
 #
-# DATA holds glue/, squad/{train,dev}-v{1.1,2.0}.json, race/, chinese/ and tagging/*/{train,dev}.conll; PRETRAINED is a
-# run of run_pretraining.py, with its spiece.model or vocab.txt and small.json beside it. Each of the GLUE, tagging and
+# DATA contains glue/, squad/{train,dev}-v{1.1,2.0}.json, race/, chinese/ and tagging/*/{train,dev}.conll; PRETRAINED is a
+# run of run_pretraining.py, with its spiece.model or vocab.txt and small.json next to it. Each of the GLUE, tagging and
 # Chinese tasks is run with $SEEDS seeds (5). Finished runs are kept.
 set -euo pipefail
 cd "$(dirname "$0")/.."
