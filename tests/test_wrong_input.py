@@ -779,7 +779,7 @@ def test_records_of_another_vocabulary_than_the_checkpoints(
 def test_a_truncated_record_file(refused, records_file):
     records_file.write_bytes(records_file.read_bytes()[:-5])
     line = refused()
-    assert f"{records_file} is no whole TFRecord file (record 59 at byte" in line
+    assert f"{records_file} is not a complete TFRecord file (record 59 at byte" in line
 
 
 def test_a_record_file_that_is_shorter_than_its_metadata_says(refused, records_file):
@@ -979,7 +979,7 @@ def test_a_folder_of_other_files(flag, refused, tmp_path, checkpoint):
     for folder in (tmp_path / "run", checkpoint):  # a model's folder holds a config.json too
         before = snapshot(folder)
         line = refused(f"--output_dir={folder}", flag)
-        assert f"--output_dir={folder} holds files that are no run" in line
+        assert f"--output_dir={folder} contains files that do not belong to a run" in line
         assert snapshot(folder) == before
 
 

@@ -82,7 +82,7 @@ def check_regular(path: str) -> None:
       UserError: it is one of these, or the path (which may come from a file) contains a null character.
     """
     if "\0" in path:
-        raise UserError(f"{path!r}: is no path")
+        raise UserError(f"{path!r}: is not a path")
     if "://" not in path and os.path.exists(path):
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):

@@ -339,7 +339,7 @@ def _examine(flag: str, path: str, shard: Mapping | None) -> tuple[int, bool]:
             return _count_frames(file, None if is_gzip else size), is_gzip
     except (EOFError, OSError, ValueError, zlib.error, tf.errors.OpError) as error:
         reason = first_line(error)
-        raise UserError(f"--{flag}: {path} is no whole TFRecord file ({reason})") from None
+        raise UserError(f"--{flag}: {path} is not a complete TFRecord file ({reason})") from None
 
 
 def _count_frames(file, size: int | None) -> int:

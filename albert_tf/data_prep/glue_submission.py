@@ -208,7 +208,7 @@ def _read_zip(path: str) -> dict[str, bytes]:
             return {name: archive.read(name) for name in names}
     # Python raises a RuntimeError for an encrypted file, a NotImplementedError for an unknown compression method.
     except (OSError, zipfile.BadZipFile, RuntimeError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: is no readable zip file ({first_line(error)})") from None
+        raise UserError(f"{path}: is not a readable zip file ({first_line(error)})") from None
 
 
 def _zipped(contents: Mapping[str, bytes]) -> bytes:

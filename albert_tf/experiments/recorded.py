@@ -30,7 +30,7 @@ def read_result(path: str) -> dict[str, Any]:
     content = checksums.read_json(path)
     for name, kind in _TYPES.items():
         if not isinstance(content.get(name), kind):
-            raise UserError(f"{path}: is no result of an experiment: {name} is missing or wrong")
+            raise UserError(f"{path}: is not a result of an experiment: {name} is missing or wrong")
     if (expected := _file_name(content["row"], content["seed"])) != os.path.basename(path):
         raise UserError(f"{path}: holds the result of another row or seed; rename it to {expected}")
     return content

@@ -195,7 +195,7 @@ def released_arrays(variables: Mapping[str, np.ndarray], source: str) -> dict[st
     if missing := [name for name, ours in required.items() if ours not in arrays]:
         examples = ", ".join(["", *sorted(variables)[:3]])
         reason = f"it has no variable {missing[0]}, but {len(variables)} others{examples}"
-        raise UserError(f"{source}: is no AlbertEncoder of the TF Model Garden: {reason}")
+        raise UserError(f"{source}: is not an AlbertEncoder of the TF Model Garden: {reason}")
     return arrays
 
 

@@ -168,7 +168,7 @@ def _seen_in_shapes(arrays: Mapping[str, np.ndarray], source: str) -> dict[str, 
         if name not in arrays or arrays[name].ndim != 2:
             examples = ", ".join(["", *sorted(arrays)[:3]])
             reason = f"it has no matrix {name}, but {len(arrays)} variables{examples}"
-            raise UserError(f"{source}: is no ALBERT: {reason}")
+            raise UserError(f"{source}: is not an ALBERT: {reason}")
         seen[field] = arrays[name].shape[axis]
     for field, part in (("num_hidden_groups", "/group_"), ("inner_group_num", "/inner_group_")):
         matches = [re.search(part + r"(\d+)/", name) for name in arrays]

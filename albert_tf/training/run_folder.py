@@ -87,12 +87,12 @@ class RunFolder:
         path = self.file(CONFIG_FILE)
         if not files.exists(path):
             if self.is_chief and files.names_in(self.path):
-                refuse(f"holds files that are no run (no {CONFIG_FILE})")
+                refuse(f"contains files that do not belong to a run (no {CONFIG_FILE})")
             return {}
         recorded = checksums.read_json(path)
         # A model's folder also has a config.json.
         if not all(isinstance(recorded.get(group), dict) for group in ("run", "optimizer")):
-            refuse(f"holds files that are no run ({CONFIG_FILE} is not a run's)")
+            refuse(f"contains files that do not belong to a run ({CONFIG_FILE} is not a run's)")
         return recorded
 
     def _check_same_run(

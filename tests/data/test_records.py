@@ -140,14 +140,14 @@ def test_metadata_gives_the_counts_and_is_held_against_the_settings(records_file
 @pytest.mark.parametrize("cut", [1, 17, 200])
 def test_a_truncated_file_is_named(records_file, cut):
     records_file.write_bytes(records_file.read_bytes()[:-cut])
-    with pytest.raises(UserError, match=f"--input_file: {records_file} is no whole TFRecord"):
+    with pytest.raises(UserError, match=f"--input_file: {records_file} is not a complete TFRecord"):
         records.find_records(str(records_file), "input_file")
 
 
 def test_a_truncated_compressed_file_is_named(tmp_path, records_file):
     path = tmp_path / "a.tfrecord"
     path.write_bytes(gzip.compress(records_file.read_bytes())[:-100])
-    with pytest.raises(UserError, match="no whole TFRecord"):
+    with pytest.raises(UserError, match="not a complete TFRecord"):
         records.find_records(str(path), "input_file")
 
 

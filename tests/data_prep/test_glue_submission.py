@@ -229,7 +229,7 @@ def test_checking_a_zip(tmp_path):
         wrong = constant_answers("WNLI.tsv").replace(b"\t0\n", b"\tentailment\n")
         check(zip_of(tmp_path / "c.zip", valid | {"QNLI.tsv": wrong}))
     (tmp_path / "d.zip").write_text("no zip")
-    with pytest.raises(UserError, match=r"d.zip: is no readable zip file"):
+    with pytest.raises(UserError, match=r"d.zip: is not a readable zip file"):
         check(str(tmp_path / "d.zip"))
 
 
@@ -261,7 +261,7 @@ def test_a_damaged_zip_is_one_line(tmp_path):
     content = bytearray(path.read_bytes())
     content[2000] ^= 0xFF
     path.write_bytes(content)
-    with pytest.raises(UserError, match=r"damaged.zip: is no readable zip file \(Bad CRC-32"):
+    with pytest.raises(UserError, match=r"damaged.zip: is not a readable zip file \(Bad CRC-32"):
         glue_submission.main(SubmissionSettings(check=str(path)))
 
 

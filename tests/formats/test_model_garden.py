@@ -217,7 +217,9 @@ def test_a_checkpoint_of_something_else_says_what_it_is(tmp_path, kind):
     model, shown = other_objects()[kind]
     tf.train.Checkpoint(model=model, step=tf.Variable(1)).write(str(tmp_path / "other"))
     (tmp_path / "albert_config.json").write_text(json.dumps(CONFIG))
-    with pytest.raises(UserError, match="other: is no AlbertEncoder of the TF Model Gard") as error:
+    with pytest.raises(
+        UserError, match="other: is not an AlbertEncoder of the TF Model Gard"
+    ) as error:
         load_pretrained(tmp_path / "other")
     assert re.search(shown, str(error.value)) and "\n" not in str(error.value)
 
@@ -230,7 +232,7 @@ def test_two_encoders_in_a_checkpoint_are_refused(garden, tmp_path):
     same = tf.Module()
     same.all = [tf.Variable(v, name=v.name[:-2]) for v in encoder.weights]
     (tmp_path / "albert_config.json").write_text(json.dumps(CONFIG))
-    for other, message in ((scoped, "more than one variable"), (same, "is no AlbertEncoder")):
+    for other, message in ((scoped, "more than one variable"), (same, "is not an AlbertEncoder")):
         tf.train.Checkpoint(student=encoder, teacher=other).write(str(tmp_path / "two"))
         with pytest.raises(UserError, match=message):
             load_pretrained(tmp_path / "two")

@@ -349,7 +349,9 @@ def test_names_may_have_the_scope_of_a_module(tf1_module, tmp_path):
 def test_a_tf1_module_of_another_model_is_named(tf1_module, tmp_path):
     folder = copy_of(tf1_module[0], tmp_path / "module")
     rewrite_variables(folder, lambda _: {"dense/kernel": tf.zeros([2, 3])})
-    message = "is no ALBERT: it has no matrix bert/.*word_embeddings, but 1 variables, dense/kernel"
+    message = (
+        "is not an ALBERT: it has no matrix bert/.*word_embeddings, but 1 variables, dense/kernel"
+    )
     with pytest.raises(UserError, match=message):
         load_pretrained(folder)
 
@@ -520,7 +522,7 @@ def test_a_savedmodel_of_another_model_is_named(tmp_path):
         return {"done": root.weights[0]}
 
     tf.saved_model.save(root, str(tmp_path / "module"), signatures=write)
-    message = "is no AlbertEncoder .* no variable word_embeddings.* but 1 others, dense/kernel"
+    message = "is not an AlbertEncoder .* no variable word_embeddings.* but 1 others, dense/kernel"
     with pytest.raises(UserError, match=message):
         load_pretrained(tmp_path / "module")
 

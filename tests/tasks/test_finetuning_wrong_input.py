@@ -256,7 +256,7 @@ def test_a_wrong_file_of_squad(case, refused, task_files, tmp_path):
 def test_squad_2_read_as_1(refused, task_files):
     path = task_files / "squad" / "train-v2.0.json"
     line = refused("squad1.1", f"--train_file={path}")
-    assert "is impossible, as only SQuAD 2.0 has it; choose version 2.0" in line
+    assert "is marked impossible, which only SQuAD 2.0 allows; choose version 2.0" in line
 
 
 def test_a_file_of_squad_that_is_no_json(refused, tmp_path):

@@ -121,7 +121,9 @@ def _read_question(
 
     is_impossible = "is_impossible" in entry and _member(entry, "is_impossible", bool, place)
     if is_impossible and version == "1.1":
-        raise UserError(f"{place}: is impossible, as only SQuAD 2.0 has it; choose version 2.0")
+        raise UserError(
+            f"{place}: is marked impossible, which only SQuAD 2.0 allows; choose version 2.0"
+        )
     if is_impossible and "answers" not in entry:
         return SquadQuestion(id, text, context, is_impossible=True)
     answers = _member(entry, "answers", list, place)

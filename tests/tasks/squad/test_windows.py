@@ -583,7 +583,7 @@ def with_answer(text, start):
         ),
         (
             squad_file(entry(is_impossible=True, answers=[])),
-            f"{AT_Q1}: is impossible, as only SQuAD 2.0 has it; choose version 2.0",
+            f"{AT_Q1}: is marked impossible, which only SQuAD 2.0 allows; choose version 2.0",
         ),
         (squad_file(entry(is_impossible="no")), '"is_impossible" must be true or false, got \'no\''),
     ],
