@@ -24,7 +24,7 @@ from albert_tf.core.errors import UserError, first_line
 
 AnyPath = str | os.PathLike[str]  # type of paths in public functions
 HUB_PREFIX = "hf:"  # starts the name of a model on the Hugging Face hub
-ADDRESSES = ("http://", "https://", "kaggle://")  # begin unreadable paths
+ADDRESSES = ("http://", "https://", "kaggle://")  # prefixes of paths that cannot be read here
 NOT_DOWNLOADED = (
     "cannot be downloaded here; download it and give the file or folder (of models: docs/models.md)"
 )

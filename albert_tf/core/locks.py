@@ -91,7 +91,8 @@ def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iter
 def _locked_file(path: str, wait: bool) -> IO | str:
     """The lock file, open and locked; if another process holds the lock, its description."""
     while True:
-        with contextlib.suppress(FileNotFoundError):  # the last holder may remove it now
+        # The previous holder may remove the empty folder at the same time.
+        with contextlib.suppress(FileNotFoundError):
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 (open as long as the lock is held)
             try:
@@ -113,7 +114,8 @@ def _locked_file(path: str, wait: bool) -> IO | str:
         "host": socket.gethostname(),
         "since": datetime.datetime.now().isoformat(" ", "seconds"),
     }
-    with contextlib.suppress(OSError):  # a full disk: the lock holds, unnamed
+    # If the disk is full, the lock works, but its file does not name the process.
+    with contextlib.suppress(OSError):
         os.truncate(file.fileno(), 0)
         os.write(file.fileno(), json.dumps(holder).encode())
     return file
@@ -135,6 +137,6 @@ def _holder(file: IO) -> str:
             return "{program} (process {process} on {host}, since {since})".format(
                 **json.load(file)
             )
-        except (ValueError, KeyError, TypeError):  # its name is not written yet
+        except (ValueError, KeyError, TypeError):  # the holder has not written it yet
             time.sleep(0.01)
     return "another process"

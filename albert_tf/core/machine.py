@@ -33,7 +33,8 @@ def commit(folder: str, *, short: bool = False) -> str:
         command = ["git", "-C", folder, *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
-    code = (":(top)*.py", ":(top)*.toml")  # experiments write other files
+    # Only code is compared, because experiments write other files.
+    code = (":(top)*.py", ":(top)*.toml")
     try:
         is_changed = git("status", "--porcelain", "--untracked-files=no", "--", *code)
         head = git("rev-parse", *(["--short"] if short else []), "HEAD")

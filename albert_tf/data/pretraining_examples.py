@@ -116,7 +116,7 @@ class MaskingRule(NamedTuple):
 
     masked_lm_prob: float
     max_predictions: int
-    # Float64 [ngram], probability that a span has at most 1, 2, ... words.
+    # float64 [ngram], the probability that a span has at most 1, 2, ... words.
     ngram_cumulative: np.ndarray
     whole_words: bool
     permute: bool
