@@ -5,7 +5,7 @@ reader of pickles calls any function that the program names. The interpreter her
 names that a table of tensors needs, and turns them into plain records. Everything else is an error.
 
 There are two layouts: a zip archive of stored members (torch 1.6 and newer), and several pickles followed by the
-  values.
+values.
 """
 
 import io

@@ -180,8 +180,7 @@ def scan_range(part: Range, job: Job) -> None:
     """Writes a file that says where the blank lines of a range are, unless it is complete already.
 
     The file holds an int64 [blank lines + 1, 3]. Each row describes the end of a blank line, the last row the end of
-    the
-    range: bytes of the file before it; then bytes without line ends, and lines, of this range before it.
+    the range: bytes of the file before it; then bytes without line ends, and lines, of this range before it.
 
     Raises:
       UserError: the text cannot be read, or the file cannot be written.

@@ -1,8 +1,7 @@
 """SQuAD inside a TensorFlow graph, for exported models: maps strings of questions and contexts to answers.
 
 The windows are those of `tasks/squad/windows.py`, and the answers those of `tasks/squad/answers.py`, but everything is
-a
-tensor: ragged rows are concatenated, and indices say where each row begins.
+a tensor: ragged rows are concatenated, and indices say where each row begins.
 
 Shape legend: B questions; W windows that the model reads at once, L tokens of the longest of them; S starts and E ends
 that are considered in a window; P tokens of all contexts; N candidates, which are spans of contexts.
