@@ -96,7 +96,10 @@ def _curves(measured):
 
 
 def _layers(measured):
-    """L2 distance and angle of every layer, means over seeds; solid for all tokens, dashed for [CLS]."""
+    """L2 distance and angle of every layer; solid for all tokens, dashed for [CLS].
+
+    Points are means over seeds; bars reach from the lowest seed to the highest.
+    """
     changes_of = {
         row: changes
         for row, results in measured.rows.items()
@@ -110,12 +113,23 @@ def _layers(measured):
     for axes, (kind, title) in zip(panels, titles.items(), strict=True):
         for color, (row, changes) in zip(cycle(COLORS), changes_of.items(), strict=False):
             for positions, (style, label) in styles.items():
-                layers = zip(*(change[positions][kind] for change in changes), strict=True)
+                layers = [*zip(*(change[positions][kind] for change in changes), strict=True)]
                 means = [statistics.fmean(values) for values in layers]
-                xs = range(1, len(means) + 1)
-                axes.plot(xs, means, style, ms=4, lw=1.2, color=color, label=f"{row}, {label}")
+                below = [mean - min(values) for mean, values in zip(means, layers, strict=True)]
+                above = [max(values) - mean for mean, values in zip(means, layers, strict=True)]
+                axes.errorbar(
+                    range(1, len(means) + 1),
+                    means,
+                    (below, above),
+                    fmt=style,
+                    color=color,
+                    label=f"{row}, {label}",
+                    ms=4,
+                    lw=1.2,
+                    capsize=2,
+                )
         heading = f"{title} between a layer's input and output"
         axes.set(xlabel="layer", title=heading, ylim=(0, None))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    panels[0].legend()
+    panels[1].legend(loc="lower left")  # where the curves are far above 0
     return figure
