@@ -18,7 +18,7 @@ from albert_tf.experiments.recorded import read_result
 
 NOTES_FILE = "notes.md"  # written by hand, in the folder of the JSON files
 REPEATED = "repeated"  # folder, in that of the results, of rows that were run again from nothing
-CLAIMS = "claim | compared by | here | difference | seeds that would decide it"
+CLAIMS = "claim | compared by | here | difference | seeds needed"
 
 
 class Measured(NamedTuple):
@@ -131,19 +131,21 @@ def _speed(result: Mapping[str, Any] | None) -> float | None:
 
 INTRODUCTION = """# The paper in miniature
 
-`albert-tf experiments report` writes this page from the JSON files in this folder; `docs/experiments.md` describes how
+`albert-tf experiments report` writes this page from the JSON files in this folder. `docs/experiments.md` describes how
 to run the experiments.
 
 A cell is `here (paper)`: the mean over seeds ± their standard deviation, and in parentheses the paper's number for its
-own size of model; `-` was not measured. Only directions can be compared.
+own size of model; `-` was not measured. The models are much smaller than the paper's, so compare directions, not
+numbers.
 
-A difference is given with its 95 % interval, from the spread over seeds pooled over the rows of a table. A result
-*agrees* or *disagrees* with the paper if the interval is decisive; otherwise it is *too small to say*. All seeds and
-rows use the same text and the same evaluation examples, and the intervals hold only for these. Chance is the score of
-the commonest answer; the interval of a distance from chance includes the error of the finite number of examples.
+Every claim of the paper has a verdict. A difference is given with its 95 % interval, computed from the spread over
+seeds, pooled over the rows of a table. The claim *agrees* or *disagrees* with the paper if the whole interval is on one
+side. Otherwise it is *too small to say*; the last column then says how many seeds of every row are needed to decide it,
+if the measured difference and spread are right.
 
-Where a result is too small to say, the last column of the claims tells how many seeds of every row would decide it, if
-the measured difference and spread were the true ones.
+All seeds and rows use the same text and the same evaluation examples, and the intervals hold only for these. Chance is
+the score of always giving the most frequent answer; the interval of a distance from chance includes the error of the
+finite number of examples.
 """
 REPEATS = """One row of each experiment was run a second time by the printed command, with the same seed, in an empty
 work folder: text, vocabulary, records, training and measuring. The interval is that of two runs with different
@@ -260,12 +262,12 @@ def table(measured: Measured, scale: Scale) -> list[str]:
     if any(chances):
         levels = [f"{level.value:.1f}" if level else "" for level in chances]
         rest = len(titles) - 1 - len(columns)
-        lines.append(["*the commonest answer*", *levels, *rest * [""]])
+        lines.append(["*the most frequent answer*", *levels, *rest * [""]])
     return tables.table(" | ".join(titles), lines)
 
 
 def chance_of(measured: Measured, column: Column) -> verdicts.Level | None:
-    """The score of the commonest answer in a column, with the standard error for its number of examples."""
+    """The score of the most frequent answer in a column, with the standard error for its number of examples."""
     for result in measured.all_results() if column.chance else ():
         if chance := column.chance(result):
             ((share,), (examples,)) = chance, column.examples(result)
@@ -320,7 +322,7 @@ def judge(measured: Measured, claim: Claim) -> verdicts.Verdict:
 
 
 def verdict_rows(measured: Measured) -> list[tuple[str, ...]]:
-    """The claims with their verdicts: text, what is compared, verdict, difference, seeds that would decide it."""
+    """The claims with their verdicts: text, what is compared, verdict, difference, seeds needed to decide."""
     rows = []
     for claim, verdict in judged(measured):
         metric = COLUMNS[name := compared_by(measured, claim)].title

@@ -24,8 +24,8 @@ class Verdict(NamedTuple):
     Fields:
       word: one of the four.
       reason: the difference with its interval.
-      seeds: of a comparison that is too small, how many seeds of every row of the table would decide it if the measured
-        difference and spread were the true ones; empty if it is decided, or the spread is unknown.
+      seeds: how many seeds of every row of the table are needed to decide a comparison that is too small, if the
+        measured difference and spread are right; empty if it is decided, or the spread is unknown.
     """
 
     word: str

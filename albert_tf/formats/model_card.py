@@ -133,7 +133,7 @@ def _limits(of_model: str, sections: Mapping[str, Mapping[str, Any]]) -> str:
         of_model,
         "" if "Results" in sections else "Its quality was not measured.",
         "" if "Data" in sections else "Its training data is not recorded here.",
-        "It can repeat errors and prejudice from its training text; it was not checked for them.",
+        "It repeats the content of its training text, including errors and prejudice, and was not checked for either.",
     ]
     return " ".join(filter(None, sentences))
 
