@@ -219,8 +219,8 @@ def write_model(settings: SmallModelSettings, sources: Sequence[Source]) -> None
         },
     }
     limits = (
-        "It is meant for trials and tests: it was trained on a few megabytes of technical English for less than an hour."
-        " For real work, take one of the released models."
+        "It is meant for trials and tests: it was trained on a few megabytes of technical English for less than an"
+        " hour. For real work, take one of the released models."
     )
     text = CardText(
         "a very small encoder for trials, with both pretraining heads", limits, "fill-mask"
