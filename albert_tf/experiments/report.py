@@ -360,6 +360,9 @@ def _commands(measured: Measured, scale: Scale) -> list[str]:
     """The commands that made the results, one for each precision."""
     experiment, results = measured.experiment, measured.all_results()
     command = f"albert-tf experiments run {experiment.name} --scale={scale.name}"
+    numbers = [str(n) for n, row in enumerate(experiment.rows, 1) if row.name in measured.rows]
+    if len(numbers) < sum(map(scale.has, experiment.rows)):
+        command += f" --rows='{';'.join(numbers)}'"
     if experiment.budget == "none":
         return [command]
     measured_values = [pair for result in results for pair in result["measures"].items()]

@@ -318,7 +318,8 @@ def test_counting_parameters_needs_no_data(tmp_path):
         Engine(workspace, str(tmp_path)).run(experiment, experiment.rows[2:3], [1])
     found = report.Measured(experiment, report.read_results(experiment, scale, str(tmp_path)))
     assert report.cell(found, experiment.row("ALBERT-base"), "parameters") == "11,683,584 (12)"
-    assert report.costs(found, scale)[-1] == "    albert-tf experiments run table_1 --scale=nano"
+    command = "albert-tf experiments run table_1 --scale=nano --rows='3'"
+    assert report.costs(found, scale)[-1] == f"    {command}"
 
 
 def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
@@ -545,10 +546,12 @@ def test_cells_have_mean_spread_and_the_papers_number(micro):
 
 def test_the_command_of_a_report_has_the_precision_of_its_runs(micro):
     scale, experiment = micro
-    as_declared = report.Measured(experiment, {"one layer": made_up((0.25, 0.27))})
-    assert report.costs(as_declared, scale)[-1].endswith("--measures=intrinsic --data_dir=DATA")
+    as_declared = {row.name: made_up((0.25, 0.27)) for row in experiment.rows}
+    *_, command = report.costs(report.Measured(experiment, as_declared), scale)
+    assert command.endswith("--scale=micro --measures=intrinsic --data_dir=DATA")
     other = made_up((0.25, 0.27), mixed_precision="mixed_bfloat16")
     *_, command = report.costs(report.Measured(experiment, {"one layer": other}), scale)
+    assert "--scale=micro --rows='1' --measures=" in command
     assert command.endswith("--data_dir=DATA --mixed_precision=mixed_bfloat16")
 
 
