@@ -17,7 +17,7 @@ from albert_tf.experiments.plots import draw
 from albert_tf.experiments.recorded import read_result
 
 NOTES_FILE = "notes.md"  # written by hand, in the folder of the JSON files
-REPEATED = "repeated"  # folder, in that of the results, of rows that were run again from nothing
+REPEATED = "repeated"  # folder, in that of the results, of rows that were run a second time
 CLAIMS = "claim | compared by | here | difference | seeds needed"
 
 
@@ -147,9 +147,9 @@ All seeds and rows use the same text and the same evaluation examples, and the i
 the score of always giving the most frequent answer; the interval of a distance from chance includes the error of the
 finite number of examples.
 """
-REPEATS = """One row of each experiment was run a second time by the printed command, with the same seed, in an empty
-work folder: text, vocabulary, records, training and measuring. The interval is that of two runs with different
-seeds."""
+REPEATS = """One row of each experiment was run a second time with the printed command and the same seed, in an empty work
+folder: text, vocabulary, records, training and measuring were all repeated. The interval is that of two runs with
+different seeds."""
 
 
 def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:
@@ -182,7 +182,7 @@ def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:
 
 
 def repeats(all_measured: Iterable[Measured], scale: Scale, results_dir: str) -> list[str]:
-    """The rows that were run a second time from nothing, beside their first numbers; none if there are none."""
+    """The rows that were run a second time, with their first numbers; empty if there are none."""
     rows = []
     for measured in all_measured:
         experiment = measured.experiment
@@ -205,7 +205,7 @@ def repeats(all_measured: Iterable[Measured], scale: Scale, results_dir: str) ->
     if not rows:
         return []
     header = "experiment | row | seed | number | first | again | 95 % of repetitions differ by less than | date"
-    return ["## Repeated from nothing", "", REPEATS, "", *tables.table(header, rows), ""]
+    return ["## Repeated from the beginning", "", REPEATS, "", *tables.table(header, rows), ""]
 
 
 def _name(experiment: Experiment) -> str:
