@@ -147,8 +147,8 @@ All seeds and rows use the same text and the same evaluation examples, and the i
 the score of always giving the most frequent answer; the interval of a distance from chance includes the error of the
 finite number of examples.
 """
-REPEATS = """One row of each experiment was run a second time with the printed command and the same seed, in an empty work
-folder: text, vocabulary, records, training and measuring were all repeated. The interval is that of two runs with
+REPEATS = """One row of each experiment was run a second time with the printed command and the same seed, in an empty
+work folder: text, vocabulary, records, training and measuring were all repeated. The interval is that of two runs with
 different seeds."""
 
 
