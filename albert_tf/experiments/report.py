@@ -190,7 +190,7 @@ def repeats(all_measured: Iterable[Measured], scale: Scale, results_dir: str) ->
         again = Measured(experiment, read_results(experiment, scale, folder))
         first = {(each["row"], each["seed"]): each for each in measured.all_results()}
         spread = measured.spread("masked_lm")
-        margin = spread.margin(2) if spread.freedom else math.nan
+        margin = f"{spread.margin(2):.2f}" if spread.freedom else "-"
         for result in again.all_results():
             before = first.get((result["row"], result["seed"]))
             if not before or before["declared"] != result["declared"]:
@@ -201,7 +201,7 @@ def repeats(all_measured: Iterable[Measured], scale: Scale, results_dir: str) ->
             column = COLUMNS["masked_lm" if experiment.budget != "none" else "parameters"]
             numbers = [shown(column.values(each), column.digits) for each in (before, result)]
             cells = (_name(experiment), result["row"], result["seed"], column.title)
-            rows.append((*cells, *numbers, f"{margin:.2f}", result["made"]["date"]))
+            rows.append((*cells, *numbers, margin, result["made"]["date"]))
     if not rows:
         return []
     header = "experiment | row | seed | number | first | again | 95 % of repetitions differ by less than | date"
