@@ -114,6 +114,7 @@ COLUMNS = {
         "against BERT of its shape", lambda result: result.get("speedup_same_shape", ()), 2
     ),
     "minutes": Column("minutes", _at("pretraining", "minutes")),
+    "steps": Column("steps", _at("pretraining", "steps"), 0),
     "distance_first": Column("L2, first layer", _layer("l2_distance", lambda values: values[0])),
     "distance_last": Column("L2, last layer", _layer("l2_distance", lambda values: values[-1])),
     "degrees_first": Column("degrees, first layer", _layer("degrees", lambda values: values[0])),

@@ -200,6 +200,9 @@ class Experiment:
 class Scale:
     """The sizes and settings for one kind of machine.
 
+    A file with `based_on`, the name of another scale, has all entries of that scale that it does not replace: values
+    outside tables, and the entries of tables, each as a whole.
+
     Attributes:
       name: name of its file.
       title: the machine, and how long it takes.
@@ -287,14 +290,13 @@ def _at(place: str) -> Iterator[None]:
         raise UserError(f"{place}: {error}") from None
 
 
-def _read(cls: type, name: str, folder: str) -> tuple[Any, str]:
-    """The declaration in a TOML file, and the file's path; `name` is the path, or a name in the folder."""
+def _read(kind: str, name: str, folder: str) -> tuple[dict[str, Any], str]:
+    """The content of a TOML file, and its path; `name` is the path, or a name in the folder."""
     path = name if name.endswith(".toml") else os.path.join(folder, f"{name}.toml")
     if path != name and name not in names_of(folder):
-        kind, known = cls.__name__.lower(), ", ".join(names_of(folder))
+        known = ", ".join(names_of(folder))
         raise UserError(f"{name}: no such {kind}; known are {known}, or give a .toml file")
-    own = {"name": os.path.basename(path).removesuffix(".toml")}
-    return make(cls, {**read_toml(path), **own}, path), path
+    return {**read_toml(path), "name": os.path.basename(path).removesuffix(".toml")}, path
 
 
 def read_experiment(name: str) -> Experiment:
@@ -303,7 +305,8 @@ def read_experiment(name: str) -> Experiment:
     Raises:
       UserError: it does not exist, or the file is wrong.
     """
-    experiment, path = _read(Experiment, name, DEFINITIONS)
+    values, path = _read("experiment", name, DEFINITIONS)
+    experiment = make(Experiment, values, path)
     rows = (dataclasses.replace(row, base=row.base or experiment.base) for row in experiment.rows)
     experiment = dataclasses.replace(experiment, rows=tuple(rows))
     names = [row.name for row in experiment.rows]
@@ -385,11 +388,27 @@ def read_scale(name: str) -> Scale:
     Raises:
       UserError: it does not exist, or the file is wrong.
     """
-    scale, path = _read(Scale, name, SCALES)
+    values, path = _read("scale", name, SCALES)
+    if "based_on" in values:
+        values = _completed(values, path)
+    scale = make(Scale, values, path)
     _check_sizes(scale, path)
     _check_texts(scale, path)
     _check_scale_settings(scale, path)
     return scale
+
+
+def _completed(values: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The content of a scale that is based on another one, with the entries of that one that it does not replace."""
+    base = make(str, values["based_on"], f"{path}: based_on")
+    given, _ = _read("scale", base, SCALES)
+    if "based_on" in given:
+        raise UserError(f"{path}: based_on must name a scale that has no based_on, got {base!r}")
+    own = {name: value for name, value in values.items() if name != "based_on"}
+    for name, value in given.items():
+        if isinstance(value, dict) and isinstance(own.get(name, {}), dict):
+            own[name] = {**value, **own.get(name, {})}
+    return {**given, **own}
 
 
 def _check_sizes(scale: Scale, path: str) -> None:

@@ -18,6 +18,7 @@ from albert_tf.experiments.recorded import read_result
 
 NOTES_FILE = "notes.md"  # written by hand, in the folder of the JSON files
 REPEATED = "repeated"  # folder, in that of the results, of rows that were run a second time
+REPEATED_COLUMNS = {"none": ("parameters",), "seconds": ("masked_lm", "steps")}  # by budget
 CLAIMS = "claim | compared by | here | difference | seeds needed"
 
 
@@ -149,7 +150,7 @@ finite number of examples.
 """
 REPEATS = """One row of each experiment was run a second time with the printed command and the same seed, in an empty
 work folder: text, vocabulary, records, training and measuring were all repeated. The interval is that of two runs with
-different seeds."""
+different seeds. Where rows have equal time, each run measures its own speed, so the number of steps can differ."""
 
 
 def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:
@@ -189,8 +190,6 @@ def repeats(all_measured: Iterable[Measured], scale: Scale, results_dir: str) ->
         folder = os.path.join(results_dir, REPEATED)
         again = Measured(experiment, read_results(experiment, scale, folder))
         first = {(each["row"], each["seed"]): each for each in measured.all_results()}
-        spread = measured.spread("masked_lm")
-        margin = f"{spread.margin(2):.2f}" if spread.freedom else "-"
         for result in again.all_results():
             before = first.get((result["row"], result["seed"]))
             if not before or before["declared"] != result["declared"]:
@@ -198,10 +197,12 @@ def repeats(all_measured: Iterable[Measured], scale: Scale, results_dir: str) ->
                     f"{folder}: {experiment.name}, {result['row']}, seed {result['seed']} repeats no"
                     " result: expected one with the same settings"
                 )
-            column = COLUMNS["masked_lm" if experiment.budget != "none" else "parameters"]
-            numbers = [shown(column.values(each), column.digits) for each in (before, result)]
-            cells = (_name(experiment), result["row"], result["seed"], column.title)
-            rows.append((*cells, *numbers, margin, result["made"]["date"]))
+            for name in REPEATED_COLUMNS.get(experiment.budget, ("masked_lm",)):
+                column, spread = COLUMNS[name], measured.spread(name)
+                numbers = [shown(column.values(each), column.digits) for each in (before, result)]
+                margin = f"{spread.margin(2):,.{column.digits}f}" if spread.freedom else "-"
+                cells = (_name(experiment), result["row"], result["seed"], column.title)
+                rows.append((*cells, *numbers, margin, result["made"]["date"]))
     if not rows:
         return []
     header = "experiment | row | seed | number | first | again | 95 % of repetitions differ by less than | date"
@@ -252,10 +253,9 @@ def table(measured: Measured, scale: Scale) -> list[str]:
     for row in rows:
         measures = [result["measures"] for result in measured.rows.get(row.name, ())]
         here = [f"{each['parameters']['here']:,}" for each in measures if "parameters" in each]
-        seeds = sum(bool(set(each) - {"parameters"}) for each in measures)
         cells = [row.name, *(cell(measured, row, name) for name in columns)]
         cells += [*here, "-"][:1] * has_here + [cell(measured, row, "minutes")] * minutes
-        cells += [seeds] * is_trained
+        cells += [seeds_of(measured, row, columns)] * is_trained
         cells += [row.paper.get("average", "-")] * average
         lines.append(cells)
     chances = [chance_of(measured, COLUMNS[name]) for name in columns]
@@ -264,6 +264,13 @@ def table(measured: Measured, scale: Scale) -> list[str]:
         rest = len(titles) - 1 - len(columns)
         lines.append(["*the most frequent answer*", *levels, *rest * [""]])
     return tables.table(" | ".join(titles), lines)
+
+
+def seeds_of(measured: Measured, row: Row, columns: Iterable[str]) -> str:
+    """The number of seeds behind the means of a row: the smallest and the largest of its columns."""
+    counts = {len(measured.values(row.name, name)) for name in columns if name != "parameters"}
+    counts = sorted(counts - {0})
+    return " to ".join(map(str, dict.fromkeys((counts[0], counts[-1])))) if counts else "0"
 
 
 def chance_of(measured: Measured, column: Column) -> verdicts.Level | None:

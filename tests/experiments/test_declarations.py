@@ -31,13 +31,16 @@ def test_every_table_and_figure_is_there():
 @pytest.mark.parametrize("scale", declarations.names_of(declarations.SCALES))
 def test_every_row_has_a_model_at_every_scale(scale):
     scale = declarations.read_scale(scale)
+    without = []
     for name in declarations.names_of(declarations.DEFINITIONS):
         rows = [row for row in declarations.read_experiment(name).rows if scale.has(row)]
-        assert rows, name
+        without += [name] * (not rows)
         for row in rows:
             config = scale.model_config(row)
             assert config.max_position_embeddings >= scale.data["max_seq_length"]
             assert config.vocab_size == scale.vocabulary["vocab_size"]
+    # A scale is for all experiments; this one compares the two models that Tables 2 and 6 compare.
+    assert not without if scale.name != "ratios" else not {"table_2", "table_6"} & set(without)
 
 
 # Without heads; facts of the paper's architecture.
@@ -131,7 +134,7 @@ def test_unknown_names_are_refused():
     with pytest.raises(UserError, match="no such experiment; known are figure_1, table_1"):
         declarations.read_experiment("table_99")
     with pytest.raises(
-        UserError, match="no such scale; known are nano, paper, shapes, small, small_cpu"
+        UserError, match="no such scale; known are nano, paper, ratios, shapes, small, small_cpu"
     ):
         declarations.read_scale("huge")
     experiment = declarations.read_experiment("table_5")
@@ -276,6 +279,48 @@ def check_refused(read, path, text, change, words) -> None:
 )
 def test_what_is_wrong_in_a_scale_is_found_when_it_is_read(tmp_path, change, words):
     check_refused(declarations.read_scale, tmp_path / "mine.toml", MICRO, change, words)
+
+
+def test_a_scale_can_complete_another(tmp_path):
+    path, other = tmp_path / "mine.toml", tmp_path / "other.toml"
+    other.write_text(MICRO)
+    own = f'''
+based_on = "{other}"
+title = "hours"
+
+[training]
+num_train_steps = 9
+
+[sizes]
+hidden_size = {{ 1024 = 21 }}
+'''
+    path.write_text(own)
+    base, scale = map(declarations.read_scale, (str(other), str(path)))
+    assert (scale.name, scale.title, scale.seeds) == ("mine", "hours", (1, 2))
+    assert scale.training == {**base.training, "num_train_steps": 9}
+    assert scale.sizes == {
+        **base.sizes,
+        "hidden_size": {"1024": 21},
+    }  # an entry is replaced as a whole
+    assert scale.tasks == base.tasks
+
+    for wrong, words in (
+        ('"huge"', "huge: no such scale; known are nano"),
+        ("3", f"{path}: based_on must be text, got 3"),
+        (
+            '"small_cpu"',
+            f"{path}: based_on must name a scale that has no based_on, got 'small_cpu'",
+        ),
+    ):
+        path.write_text(own.replace(f'"{other}"', wrong))
+        with pytest.raises(UserError) as caught:
+            declarations.read_scale(str(path))
+        assert str(caught.value).startswith(words) and "\n" not in str(caught.value)
+    path.write_text(
+        f"training = 9\n{own.replace('[training]', '[model]').replace('num_train_steps = 9', '')}"
+    )
+    with pytest.raises(UserError, match="training must be a table, got 9"):
+        declarations.read_scale(str(path))
 
 
 def test_a_row_can_have_measures_of_its_own(tmp_path):

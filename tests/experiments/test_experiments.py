@@ -642,11 +642,34 @@ def test_the_report_shows_what_was_run_again(finished, micro, tmp_path):
     again.write_text(json.dumps(result))
     path = pathlib.Path(report.write_report([experiment], [scale], str(tmp_path / "results")))
     numbers = f"| one layer | 1 | MLM | {100 * first:.2f} | {100 * first + 1.25:.2f} |"
-    assert numbers in path.read_text()
+    assert numbers in path.read_text() and "| one layer | 1 | steps |" not in path.read_text()
+    # The steps of a run with a budget of time are part of its result.
+    result["measures"]["pretraining"]["steps"] = 1_234
+    again.write_text(json.dumps(result))
+    timed = dataclasses.replace(experiment, budget="seconds")
+    report.write_report([timed], [scale], str(tmp_path / "results"))
+    assert (
+        numbers in path.read_text()
+        and "| one layer | 1 | steps | 8 | 1,234 | - |" in path.read_text()
+    )
     result["declared"]["training"]["num_train_steps"] += 1
     again.write_text(json.dumps(result))
     with pytest.raises(UserError, match="one layer, seed 1 repeats no result"):
         report.write_report([experiment], [scale], str(tmp_path / "results"))
+
+
+def test_the_report_says_how_many_seeds_its_means_have(finished, micro, tmp_path):
+    _, results_dir, _ = finished
+    scale, experiment = micro
+    shutil.copytree(results_dir, tmp_path / "results")
+    first = tmp_path / "results" / experiment.name / scale.name / "one-layer-seed1.json"
+    result = json.loads(first.read_text())
+    del result["measures"]["layer_changes"]
+    result.pop("checksum", None)
+    first.with_name("one-layer-seed7.json").write_text(json.dumps({**result, "seed": 7}))
+    text = report.scale_report([experiment], scale, str(tmp_path / "results"))
+    lines = [line for line in text.splitlines() if line.startswith("| one layer | ")]
+    assert lines[-1].endswith(" | 1 to 2 |")
 
 
 def test_a_row_that_has_only_begun_has_no_plot(micro, tmp_path):
