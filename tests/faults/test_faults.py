@@ -214,6 +214,12 @@ def export_to_TFLite(inputs, output):
     yield ("--format=tflite",)
 
 
+@program(is_slow=True)
+def export_to_ONNX(inputs, output):
+    yield "-m", "albert_tf.export", inputs["pretrained"], f"--output_dir={output / 'onnx'}"
+    yield ("--format=onnx",)
+
+
 @program(eagerly=True, is_slow=True)
 def pretraining(inputs, output):
     folder = inputs["folder"]
