@@ -1,4 +1,4 @@
-"""How much each layer changes its input: L2 distance and angle (paper, section 4.5 and Figure 1).
+"""How much each layer changes its input: L2 distance and angle (paper, section 3.1, Figure 1).
 
 The paper does not say over which positions it averages. Both interpretations are measured: all tokens of an example,
 including [CLS] and [SEP], without padding; and only [CLS]. The input of the first layer is the input of the first

@@ -16,7 +16,7 @@ from albert_tf.experiments.declarations import CHANCE, Claim, Experiment, Row, S
 from albert_tf.experiments.plots import draw
 from albert_tf.experiments.recorded import read_result
 
-NOTES_FILE = "notes.md"  # written by hand, in the folder of the JSON files
+NOTES_FILE = "notes.md"  # written by hand, in the folder of the JSON files, and in that of the page
 REPEATED = "repeated"  # folder, in that of the results, of rows that were run a second time
 REPEATED_COLUMNS = {"none": ("parameters",), "seconds": ("masked_lm", "steps")}  # by budget
 CLAIMS = "claim | compared by | here | difference | seeds needed"
@@ -67,7 +67,8 @@ def write_report(
         names = ", ".join(scale.name for scale in scales)
         raise UserError(f"{results_dir}: no results at scale {names}; run an experiment first")
     path = os.path.join(results_dir, "README.md")
-    files.write_bytes(path, "\n".join([INTRODUCTION, *parts]).encode())
+    parts = [TITLE, *_notes(results_dir), READING, *parts, MEANINGS]
+    files.write_bytes(path, "\n".join(parts).encode())
     return path
 
 
@@ -130,27 +131,52 @@ def _speed(result: Mapping[str, Any] | None) -> float | None:
 # --- Text ---
 
 
-INTRODUCTION = """# The paper in miniature
+TITLE = """# The paper in miniature
 
 `albert-tf experiments report` writes this page from the JSON files in this folder. `docs/experiments.md` describes how
 to run the experiments.
+"""
+READING = """## How to read this page
+
+Rows have the paper's sizes as names; each scale lists the sizes that it uses instead. The models are much smaller than
+the paper's, so compare directions, not numbers. Tables differ in steps and learning rates, so compare numbers within a
+table only. [Columns](#columns) explains the columns.
+
+A claim compares two rows, or a row with a number, in one column. The claims are the paper's; those of *Width or
+sharing* are this project's own. A difference is given with its 95 % interval, computed from the spread over seeds,
+pooled over the rows of a table. The verdict is *agrees* if the whole interval is on the side of the claim, *disagrees*
+if it is on the other side, and otherwise *too small to say*. The last column then says how many seeds of every row are
+needed to decide it, if the measured difference and spread are right. "No better is at most 0.5" means that a difference
+of up to 0.5 still counts as no better.
+
+The notes below a table say what the small models lack, and why a claim was *not run*. Tables 3, 4, 7 and *Width or
+sharing* have some runs in common, so their verdicts are not independent. All seeds of a row use the same text and the
+same evaluation examples, and the intervals hold only for these.
+"""
+MEANINGS = """## Columns
 
 A cell is `here (paper)`: the mean over seeds ± their standard deviation, and in parentheses the paper's number for its
-own size of model; `-` was not measured. The models are much smaller than the paper's, so compare directions, not
-numbers.
+own size of model; `-` was not measured.
 
-Every claim of the paper has a verdict. A difference is given with its 95 % interval, computed from the spread over
-seeds, pooled over the rows of a table. The claim *agrees* or *disagrees* with the paper if the whole interval is on one
-side. Otherwise it is *too small to say*; the last column then says how many seeds of every row are needed to decide it,
-if the measured difference and spread are right.
-
-All seeds and rows use the same text and the same evaluation examples, and the intervals hold only for these. Chance is
-the score of always giving the most frequent answer; the interval of a distance from chance includes the error of the
-finite number of examples.
+- MLM, NSP, SOP: percentage of right answers on a development set made from the passages of SQuAD and RACE, to the
+  questions which token is masked, whether the second sentence is the next one, and whether two sentences are in order.
+  "Probe" is the same for a logistic regression on the pooled output. "Held-out text" is text of the kind that the model
+  was trained on.
+- Avg: the paper's mean of SQuAD 1.1, SQuAD 2.0, MNLI, SST-2 and RACE. Models that are too small for these tasks are
+  compared by another column; "MLM, for the paper's Avg" means that.
+- The most frequent answer, or chance: the score of always giving this answer. For comparisons with chance, the interval
+  includes the sampling error of the evaluation examples.
+- Parameters (the paper's, M): counted by this library for the paper's size, and in parentheses the paper's number in
+  millions. Parameters here: those of the small model.
+- Speed-up: examples a second in training, divided by those of BERT-large; "against BERT of its shape" divides by those
+  of a BERT of the same depth and width.
+- Minutes: time of pretraining, which depends on what else the machine did.
+- Seeds: number of runs; "2 to 8" if the columns of a row have different numbers.
 """
-REPEATS = """One row of each experiment was run a second time with the printed command and the same seed, in an empty
-work folder: text, vocabulary, records, training and measuring were all repeated. The interval is that of two runs with
-different seeds. Where rows have equal time, each run measures its own speed, so the number of steps can differ."""
+REPEATS = """These rows were run a second time with the printed command and the same seed, in an empty work folder:
+text, vocabulary, records, training and measuring were all repeated. The same seed gives the same number. Only where
+rows have equal time can it differ, because each run measures its own speed and chooses its number of steps. For
+comparison, the column "other seeds" says by less than how much 95 % of pairs of runs with different seeds differ."""
 
 
 def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:
@@ -170,16 +196,31 @@ def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:
     totals = [sum(row[column] or 0 for row in counts) for column in range(1, len(words) + 1)]
     hours = sum(float(row[-1]) for row in counts)
     counts.append(("all", *totals, f"{hours:.1f}"))
-    sizes = f"`albert_tf/experiments/scales/{scale.name}.toml` lists the sizes that replace the paper's."
     return "\n".join(
         [
-            *(f"# Scale {scale.name}: {scale.title}", "", sizes, ""),
+            *(f"# Scale {scale.name}: {scale.title}", "", *sizes(scale)),
             *tables.table(f"experiment | {CLAIMS}", claims),
             "",
             *tables.table(f"experiment | {' | '.join(words)} | hours of training", counts),
             "",
         ]
     )
+
+
+def sizes(scale: Scale) -> list[str]:
+    """What a scale replaces: the paper's sizes, and its training."""
+    training, data = scale.training, scale.data
+    lines = [
+        f"{training['num_train_steps']:,} steps of {training['train_batch_size']} examples of at most"
+        f" {data['max_seq_length']} tokens, a vocabulary of {scale.vocabulary['vocab_size']:,} tokens;"
+        f" `albert_tf/experiments/scales/{scale.name}.toml` lists all settings, and the experiments that differ.",
+        "",
+    ]
+    changed = [
+        (f"`{field}`", ", ".join(f"{paper} → {here}" for paper, here in translation.items()))
+        for field, translation in scale.sizes.items()
+    ]
+    return [*lines, *tables.table("size | the paper's → here", changed), ""] if changed else lines
 
 
 def repeats(all_measured: Iterable[Measured], scale: Scale, results_dir: str) -> list[str]:
@@ -205,7 +246,7 @@ def repeats(all_measured: Iterable[Measured], scale: Scale, results_dir: str) ->
                 rows.append((*cells, *numbers, margin, result["made"]["date"]))
     if not rows:
         return []
-    header = "experiment | row | seed | number | first | again | 95 % of repetitions differ by less than | date"
+    header = "experiment | row | seed | number | first | again | other seeds | date"
     return ["## Repeated from the beginning", "", REPEATS, "", *tables.table(header, rows), ""]
 
 
@@ -229,10 +270,13 @@ def section(
     if with_claims and experiment.claims:
         lines += ["", *tables.table(CLAIMS, verdict_rows(measured))]
     lines += ["", *costs(measured, scale)]
-    notes = os.path.join(folder, NOTES_FILE)
-    if os.path.exists(notes):
-        lines += ["", files.read_bytes(notes).decode().strip()]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *_notes(folder)]).rstrip("\n") + "\n"
+
+
+def _notes(folder: str) -> list[str]:
+    """The notes in a folder, if it has some."""
+    path = os.path.join(folder, NOTES_FILE)
+    return [files.read_bytes(path).decode()] if os.path.exists(path) else []
 
 
 def table(measured: Measured, scale: Scale) -> list[str]:
