@@ -177,7 +177,7 @@ def show_list(settings: ResultSettings) -> None:
     for experiment in settings.chosen():
         print(f"{experiment.name:<10} {experiment.title} ({experiment.source})")
         for number, row in enumerate(experiment.rows, 1):
-            left_out = "" if scale.has(row) else f"  (not at scale {scale.name})"
+            left_out = "" if scale.has_row(experiment, row) else f"  (not at scale {scale.name})"
             print(f"  {number:>2}  {row.name}{left_out}")
     print(f"scales: {', '.join(declarations.names_of(declarations.SCALES))}")
 

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -239,6 +240,13 @@ class Scale:
     speed: Mapping[str, Any] = _table()
     tasks: Mapping[str, Mapping[str, Any]] = _table()
 
+    def has_row(self, experiment: Experiment, row: Row) -> bool:
+        """Whether a row can be run: every size of it, and of the rows that it is made from, has a translation."""
+        sources = map(experiment.row, filter(None, (row.warm_start_from, *row.ensemble_of)))
+        return experiment.budget == "none" or (
+            self.has(row) and all(self.has_row(experiment, source) for source in sources)
+        )
+
     def has(self, row: Row) -> bool:
         """Whether the scale translates every size of a row."""
         sizes = {**MODEL_SIZES[row.base], **row.model}
@@ -299,6 +307,11 @@ def _read(kind: str, name: str, folder: str) -> tuple[dict[str, Any], str]:
     return {**read_toml(path), "name": os.path.basename(path).removesuffix(".toml")}, path
 
 
+def file_name(row: str) -> str:
+    """The name of a row in the names of files."""
+    return re.sub(r"[^a-z0-9.]+", "-", row.lower()).strip("-")
+
+
 def read_experiment(name: str) -> Experiment:
     """Reads an experiment of the project by name, or one in a TOML file.
 
@@ -310,8 +323,9 @@ def read_experiment(name: str) -> Experiment:
     rows = (dataclasses.replace(row, base=row.base or experiment.base) for row in experiment.rows)
     experiment = dataclasses.replace(experiment, rows=tuple(rows))
     names = [row.name for row in experiment.rows]
-    if not names or len(set(names)) < len(names):
-        raise UserError(f"{path}: expected rows with distinct names, got {names}")
+    if not names or len(set(map(file_name, names))) < len(names):
+        reason = "which differ in letters or numbers, because files are named after them"
+        raise UserError(f"{path}: expected rows with distinct names, {reason}; got {names}")
     check_known([experiment.speed_reference], ("", *names), f"{path}: speed_reference")
     if "speedup" in experiment.columns and not experiment.speed_reference:
         reason = "the column speedup needs speed_reference, the row that has speed 1"
@@ -486,7 +500,7 @@ def check_fits(
       UserError: something is missing in the scale, or the sizes of a row contradict each other.
     """
     where = f"scale {scale.name}, for {experiment.name}"
-    used = [row for row in rows or experiment.rows if scale.has(row)]
+    used = [row for row in rows or experiment.rows if scale.has_row(experiment, row)]
     asked = {name for row in used for name in experiment.measures_of(row)}
     asked &= set(measures or MEASURES)
     is_timed = experiment.budget == "seconds" and bool(asked - {"parameters"})

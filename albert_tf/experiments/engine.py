@@ -112,7 +112,7 @@ class Engine:
         is_trained = experiment.budget != "none"
         present = []
         for row in rows:
-            if is_trained and not scale.has(row):
+            if not scale.has_row(experiment, row):
                 print(f"{experiment.name}, {row.name}: not at scale {scale.name}")
             elif is_trained and (missing := self._missing_text(experiment, row)):
                 print(f"{experiment.name}, {row.name}: needs the text {missing!r}, see --data_dir")
@@ -136,14 +136,14 @@ class Engine:
         about = {"experiment": experiment.name, "row": row.name, "scale": scale.name, "seed": seed}
         if experiment.budget == "none":  # nothing is trained; the paper's sizes are counted
             config = PAPER_SIZES.model_config(row)
-            declared = {"model": config.to_dict()}
+            declared = {"model": config.to_dict(), "budget": experiment.budget}
             functions = {"parameters": lambda: parameters(row, config)}
         else:
             trained = Trained(self.workspace, experiment, row, seed)
-            declared = {**trained.declared(), "intrinsic": dict(scale.intrinsic)}
+            declared = declared_of(trained)
             functions = self._wanted(experiment, trained)
         path = result_path(self.results_dir, experiment, scale.name, row, seed)
-        about["declared"] = {**declared, "budget": experiment.budget}
+        about["declared"] = declared
         lock = self.workspace.path("results", key_of(os.path.abspath(path)))
         result = Result(path, about, lock)
         if experiment.budget != "none" and not row.ensemble_of:
@@ -255,6 +255,15 @@ def _check_tasks(result: Result, trained: Trained) -> None:
                 f"{result.path}: {name} was made with other settings ({measured['settings']}, now it is {now}); give"
                 " another --results_dir, or delete it"
             )
+
+
+def declared_of(trained: Trained) -> dict[str, Any]:
+    """All settings that change the results of a row, without the seed and the machine."""
+    own = {
+        "intrinsic": dict(trained.workspace.scale.intrinsic),
+        "budget": trained.experiment.budget,
+    }
+    return {**trained.declared(), **own}
 
 
 def _difference(before: Mapping, now: Mapping, path: str = "") -> str:

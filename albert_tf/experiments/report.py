@@ -5,7 +5,7 @@ import math
 import os
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from albert_tf.core import files, tables
@@ -101,6 +101,13 @@ def read_results(experiment: Experiment, scale: Scale, results_dir: str) -> dict
         for row in experiment.rows
         if (of_row := [result for result in results if result["row"] == row.name])
     }
+    for result in results:
+        for field, name in {"experiment": experiment.name, "scale": scale.name}.items():
+            if result.get(field, name) != name:
+                raise UserError(
+                    f"{folder}: the result of row {result['row']!r}, seed {result['seed']}, belongs to {field}"
+                    f" {result[field]}, not to {name}; move it to the folder of that {field}"
+                )
     for name, of_row in by_row.items():
         if any(result["declared"] != of_row[0]["declared"] for result in of_row):
             raise UserError(
@@ -142,16 +149,17 @@ Rows have the paper's sizes as names; each scale lists the sizes that it uses in
 the paper's, so compare directions, not numbers. Tables differ in steps and learning rates, so compare numbers within a
 table only. [Columns](#columns) explains the columns.
 
-A claim compares two rows, or a row with a number, in one column. The claims are the paper's; those of *Width or
-sharing* are this project's own. A difference is given with its 95 % interval, computed from the spread over seeds,
-pooled over the rows of a table. The verdict is *agrees* if the whole interval is on the side of the claim, *disagrees*
-if it is on the other side, and otherwise *too small to say*. The last column then says how many seeds of every row are
-needed to decide it, if the measured difference and spread are right. "No better is at most 0.5" means that a difference
-of up to 0.5 still counts as no better.
+A claim compares two rows, or a row with a number, in one column. A difference is given with its 95 % interval,
+computed from the spread over seeds, pooled over the rows of a table. The verdict is *agrees* if the whole interval is
+on the side of the claim, *disagrees* if it is on the other side, and otherwise *too small to say*. The last column
+then says how many seeds of every row give an even chance to decide it, if the measured difference and spread are
+right; "more examples" means that seeds alone cannot. "No better is at most 0.5" means that a difference of up to 0.5
+still counts as no better.
 
-The notes below a table say what the small models lack, and why a claim was *not run*. Tables 3, 4, 7 and *Width or
-sharing* have some runs in common, so their verdicts are not independent. All seeds of a row use the same text and the
-same evaluation examples, and the intervals hold only for these.
+One of twenty comparisons of equal rows is decided wrongly if the number of seeds was fixed before; it is about one of
+ten if seeds were added until the claim was decided. The notes below a table say what the small models lack, and why a
+claim was *not run*. Experiments can share runs, as Tables 3 and 4 do, so their verdicts are not independent. All seeds
+of a row use the same text and the same evaluation examples, and the intervals hold only for these.
 """
 MEANINGS = """## Columns
 
@@ -173,10 +181,10 @@ own size of model; `-` was not measured.
 - Minutes: time of pretraining, which depends on what else the machine did.
 - Seeds: number of runs; "2 to 8" if the columns of a row have different numbers.
 """
-REPEATS = """These rows were run a second time with the printed command and the same seed, in an empty work folder:
-text, vocabulary, records, training and measuring were all repeated. The same seed gives the same number. Only where
-rows have equal time can it differ, because each run measures its own speed and chooses its number of steps. For
-comparison, the column "other seeds" says by less than how much 95 % of pairs of runs with different seeds differ."""
+REPEATS = """These rows were run a second time with the same seed, in an empty work folder: text, vocabulary,
+records, training, and the number that is shown. The numbers should be equal. Where rows have equal time, they can
+differ, because each run measures its own speed and chooses its number of steps. For comparison, the column "other
+seeds" says by less than how much 95 % of pairs of runs with different seeds differ."""
 
 
 def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:
@@ -190,12 +198,12 @@ def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:
         given = [word for _, _, word, *_ in rows]
         numbers = [given.count(f"**{word}**") or "" for word in words]
         title = f"[{measured.experiment.title}](#{anchor})"
-        counts.append((title, *numbers, f"{_minutes(measured) / 60:.1f}"))
+        counts.append((title, *numbers, f"{_minutes(measured.all_results()) / 60:.1f}"))
         name = f"[{_name(measured.experiment)}](#{anchor})"
         claims += [(name, *row) for row in rows]
     totals = [sum(row[column] or 0 for row in counts) for column in range(1, len(words) + 1)]
-    hours = sum(float(row[-1]) for row in counts)
-    counts.append(("all", *totals, f"{hours:.1f}"))
+    minutes = _minutes(result for measured in all_measured for result in measured.all_results())
+    counts.append(("all", *totals, f"{minutes / 60:.1f}"))
     return "\n".join(
         [
             *(f"# Scale {scale.name}: {scale.title}", "", *sizes(scale)),
@@ -282,7 +290,11 @@ def _notes(folder: str) -> list[str]:
 def table(measured: Measured, scale: Scale) -> list[str]:
     """The table: the rows that the scale has, the columns that were measured, and the paper's numbers."""
     experiment = measured.experiment
-    rows = [row for row in experiment.rows if row.name in measured.rows or scale.has(row)]
+    rows = [
+        row
+        for row in experiment.rows
+        if row.name in measured.rows or scale.has_row(experiment, row)
+    ]
     columns = [
         name for name in experiment.columns if any(measured.values(row.name, name) for row in rows)
     ]
@@ -396,10 +408,11 @@ def costs(measured: Measured, scale: Scale) -> list[str]:
     sets = [r["measures"]["intrinsic"] for r in results if r["measures"].get("intrinsic")]
     sources = sorted({pair for numbers in sets for pair in numbers["development_set"].items()})
     dev = ", ".join(f"{setting} {name}" for setting, name in sources)
-    rest = sum(sum(result["minutes"].values()) for result in results) - _minutes(measured)
-    cost = f"Cost: {_minutes(measured):.0f} minutes of pretraining{each}, {rest:.0f} minutes of measuring; "
+    minutes = [pair for result in results for pair in result["minutes"].items()]
+    rest = sum(value for name, value in minutes if name != "pretraining")
+    cost = f"Cost: {_minutes(results):.0f} minutes of pretraining{each}, {rest:.0f} minutes of measuring; "
     return [
-        (cost if rest >= 1 else "")
+        (cost if trained or rest >= 1 else "")
         + f"{all_of('processor')}, cores: {all_of('cores')}; {all_of('date')}; commit {all_of('commit')}."
         + (f" Development set: {dev}." if dev else ""),
         "",
@@ -408,29 +421,73 @@ def costs(measured: Measured, scale: Scale) -> list[str]:
 
 
 def _commands(measured: Measured, scale: Scale) -> list[str]:
-    """The commands that made the results, one for each precision."""
-    experiment, results = measured.experiment, measured.all_results()
-    command = f"albert-tf experiments run {experiment.name} --scale={scale.name}"
-    numbers = [str(n) for n, row in enumerate(experiment.rows, 1) if row.name in measured.rows]
-    if len(numbers) < sum(map(scale.has, experiment.rows)):
-        command += f" --rows='{';'.join(numbers)}'"
+    """The commands that make the results: one for each precision, and for measures that have other rows or seeds."""
+    experiment = measured.experiment
+    start = f"albert-tf experiments run {experiment.name} --scale={scale.name}"
     if experiment.budget == "none":
-        return [command]
-    measured_values = [pair for result in results for pair in result["measures"].items()]
-    names = {name for name, value in measured_values if value is not None}
-    names = {"tasks" if name.startswith("task ") else name for name in names}
-    chosen = [name for name in experiment.measures if name in names]
-    if len(chosen) < len(experiment.measures):
-        command += f" --measures={','.join(chosen)}"
+        return [start + _rows_flag(experiment, scale, measured.rows)]
+    groups: dict[tuple, list[str]] = {}  # measures by precision, rows and seeds
+    for measure in experiment.measures:
+        found: dict[str, dict[str, set]] = {}
+        for row, results in measured.rows.items():
+            seeds = {result["seed"] for result in results if _has(result, measure)}
+            if seeds and measure != "parameters":
+                found.setdefault(_precision(results[0], scale), {})[row] = seeds
+        for precision, seeds in found.items():
+            key = (precision, tuple(seeds), tuple(sorted(set().union(*seeds.values()))))
+            groups.setdefault(key, []).append(measure)
+    return [start + _flags(measured, scale, *key, groups[key]) for key in sorted(groups)]
+
+
+def _flags(
+    measured: Measured,
+    scale: Scale,
+    precision: str,
+    rows: Collection[str],
+    seeds: Sequence[int],
+    measures: Sequence[str],
+) -> str:
+    """The flags that choose rows, seeds and measures, where they are not all or the scale's."""
+    experiment = measured.experiment
+    flags = _rows_flag(experiment, scale, rows)
+    if seeds != scale.seeds:
+        flags += f" --seeds={','.join(map(str, seeds))}"
+    if set(experiment.measures) - {"parameters", *measures}:
+        flags += f" --measures={','.join(measures)}"
     tasks = [task for task in experiment.tasks if task in scale.tasks]
-    done = [task for task in tasks if any(name == f"task {task}" for name, _ in measured_values)]
-    if "tasks" in chosen and len(done) < len(tasks):
-        command += f" --tasks={','.join(done)}"
+    names = {f"task {task}" for task in tasks if "tasks" in measures}
+    done = {name for result in measured.all_results() for name in names if _has(result, name)}
+    if len(done) < len(names):
+        flags += f" --tasks={','.join(task for task in tasks if f'task {task}' in done)}"
+    flags += " --data_dir=DATA"
     own = scale.training.get("mixed_precision", "")
-    precisions = {r["declared"]["training"].get("mixed_precision", own) for r in results}
-    flags = [f" --mixed_precision={name}" if name != own else "" for name in sorted(precisions)]
-    return [f"{command} --data_dir=DATA{flag}" for flag in flags]
+    return f"{flags} --mixed_precision={precision}" if precision != own else flags
 
 
-def _minutes(measured: Measured) -> float:
-    return sum(result["minutes"].get("pretraining", 0.0) for result in measured.all_results())
+def _rows_flag(experiment: Experiment, scale: Scale, rows: Collection[str]) -> str:
+    """The flag that chooses rows; "" if they are all that the scale has."""
+    numbers = [str(n) for n, row in enumerate(experiment.rows, 1) if row.name in rows]
+    is_all = len(numbers) == sum(scale.has_row(experiment, row) for row in experiment.rows)
+    return "" if is_all else f" --rows='{';'.join(numbers)}'"
+
+
+def _precision(result: Mapping[str, Any], scale: Scale) -> str:
+    own = scale.training.get("mixed_precision", "")
+    return result["declared"]["training"].get("mixed_precision", own)
+
+
+def _has(result: Mapping[str, Any], measure: str) -> bool:
+    """Whether a measure was made; "tasks" is any of them."""
+    names = [name for name, value in result["measures"].items() if value is not None]
+    return (
+        measure in names or measure == "tasks" and any(name.startswith("task ") for name in names)
+    )
+
+
+def _minutes(results: Iterable[Mapping[str, Any]]) -> float:
+    """The time of pretraining; a run that several rows share counts once."""
+    runs = {}
+    for number, result in enumerate(results):
+        run = result["measures"].get("pretraining", {}).get("command", number)
+        runs[run] = result["minutes"].get("pretraining", 0.0)
+    return sum(runs.values())

@@ -24,8 +24,8 @@ class Verdict(NamedTuple):
     Fields:
       word: one of the four.
       reason: the difference with its interval.
-      seeds: how many seeds of every row of the table are needed to decide a comparison that is too small, if the
-        measured difference and spread are right; empty if it is decided, or the spread is unknown.
+      seeds: how many seeds of every row of the table give an even chance to decide a comparison that is too small, if
+        the measured difference and spread are right; empty if it is decided, or the spread is unknown.
     """
 
     word: str
@@ -92,7 +92,7 @@ def _agreeing(rule: str, within: float) -> tuple[float, float, str]:
     return {
         "lower": (0.0, math.inf, ""),
         "near": (-within, within, f", near is {within:g}"),
-        "at_most": (-math.inf, within, f", no better is at most {within:g}"),
+        "at_most": (-math.inf, within, f", no better is at most {within:g}" if within else ""),
     }[rule]
 
 
@@ -130,7 +130,8 @@ def compare(
         return TOO_SMALL
 
     if not spread.freedom:
-        return Verdict(TOO_SMALL, f"{value:+.{digits}f}, one seed{allowed}")
+        unknown = "one seed" if len(values) == 1 else "spread unknown"
+        return Verdict(TOO_SMALL, f"{value:+.{digits}f}, {unknown}{allowed}")
     groups = [len(numbers) for numbers in (values, others) if numbers]
     margin = spread.margin(sum(1 / number for number in groups), error)
     reason = (
@@ -138,6 +139,9 @@ def compare(
     )
     if (found := word(margin)) != TOO_SMALL:
         return Verdict(found, reason)
+
+    if error and word(spread.margin(0, error)) == TOO_SMALL:
+        return Verdict(found, reason, "more examples")
 
     def is_decided(seeds: int) -> bool:
         freedom = spread.rows * (seeds - 1)

@@ -5,13 +5,11 @@ import dataclasses
 import pytest
 
 from albert_tf.core.errors import UserError
-from albert_tf.experiments import columns, declarations
+from albert_tf.experiments import declarations
 from albert_tf.experiments.__main__ import ExperimentSettings
 from albert_tf.experiments.engine import count_parameters
 from albert_tf.model.heads import AlbertForPreTraining
 from tests.helpers import MICRO, TINY
-
-PAPER = declarations.Scale(name="paper", title="", seeds=(1,), texts={})
 
 
 def test_every_table_and_figure_is_there():
@@ -19,12 +17,7 @@ def test_every_table_and_figure_is_there():
     own = ["width_or_sharing_steps", "width_or_sharing_time"]
     assert names == ["figure_1", *(f"table_{number}" for number in range(1, 14)), *own]
     for name in names:
-        experiment = declarations.read_experiment(name)
-        assert set(experiment.columns) <= set(columns.COLUMNS), name
-        for claim in experiment.claims:
-            assert claim.metric in experiment.columns, (name, claim.text)
-        for row in experiment.rows:
-            assert set(row.paper) <= set(experiment.columns), (name, row.name)
+        for row in declarations.read_experiment(name).rows:
             assert set(row.training) <= {"steps_factor"}, (name, row.name)
 
 
@@ -63,7 +56,10 @@ EXACT = {
 def test_declared_models_have_the_papers_parameters(name):
     rows = declarations.read_experiment(name).rows
     # Shapes are counted, nothing is computed; the two largest BERTs of a table are enough of them.
-    counted = [count_parameters(PAPER.model_config(row), with_heads=False) for row in rows]
+    counted = [
+        count_parameters(declarations.PAPER_SIZES.model_config(row), with_heads=False)
+        for row in rows
+    ]
     assert counted == EXACT[name]
 
 
@@ -174,6 +170,10 @@ def with_field(fields: str) -> tuple[str, str]:
     [
         (with_field("rows = 3"), "is not TOML"),  # a key that comes twice
         (('rows = [{ name = "a" }, { name = "b" }]', "rows = 3"), "rows must be a list of tables"),
+        (
+            ('{ name = "b"', '{ name = "A!"'),
+            "expected rows with distinct names, which differ in letters",
+        ),
         (('title = "t"', "title = 7"), "title must be text, got 7"),
         (with_field('measures = "speed"'), "measures must be a list of texts, got 'speed'"),
         (
@@ -369,6 +369,11 @@ def test_what_a_scale_lacks_for_an_experiment_is_found_before_it_is_run(micro):
 
     contradictory = dataclasses.replace(scale, model={**scale.model, "num_attention_heads": 5})
     refused("row 'one layer': num_attention_heads must divide", contradictory)
-    # A row that the scale has no sizes for is left out, not refused.
+    # A row that the scale has no sizes for is left out, not refused, and so is one that starts from it.
     deep = dataclasses.replace(two, model={"num_hidden_layers": 7})
-    declarations.check_fits(dataclasses.replace(experiment, rows=(one, deep)), scale)
+    deeper = dataclasses.replace(one, name="deeper", warm_start_from=deep.name)
+    changed = dataclasses.replace(experiment, rows=(one, deep, deeper))
+    declarations.check_fits(changed, scale)
+    assert [row.name for row in changed.rows if scale.has_row(changed, row)] == ["one layer"]
+    counted = dataclasses.replace(changed, budget="none")
+    assert all(scale.has_row(counted, row) for row in counted.rows)

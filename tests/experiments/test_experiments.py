@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import errno
-import functools
 import io
 import json
 import os
@@ -357,7 +356,6 @@ def test_equal_time_means_a_number_of_steps_that_stays(workspace, micro):
 # --- The report ---
 
 
-@functools.cache
 def made_up(seeds: tuple[float, ...], **training: object) -> list[dict]:
     """Results with a masked-LM accuracy for each seed, and some settings of their training."""
     made = {name: "x" for name in ("date", "commit", "processor", "cores")}
@@ -374,7 +372,7 @@ def made_up(seeds: tuple[float, ...], **training: object) -> list[dict]:
                 }
             },
         }
-        for seed, value in enumerate(seeds)
+        for seed, value in enumerate(seeds, 1)
     ]
 
 
@@ -465,7 +463,10 @@ def test_what_is_too_small_says_how_many_seeds_would_decide_it():
     assert verdicts.compare([0.9], [0.0], verdicts.Spread(0.0, 0)).seeds == ""
     # No number of seeds decides what the number of examples leaves open.
     level = verdicts.Level(0.0, 1.0)
-    assert verdicts.compare([0.9] * 3, level, spread).seeds == "more than 100"
+    assert verdicts.compare([0.9] * 3, level, spread).seeds == "more examples"
+    assert verdicts.compare([0.9] * 3, verdicts.Level(0.0, 0.1), spread).seeds == "5"
+    unknown = verdicts.compare([1.0] * 3, equal, verdicts.pooled([[1.0] * 3, equal]))
+    assert unknown == ("too small to say", "+1.0, spread unknown", "")
     # With few rows, the spread itself must be known better: Student's t for 2 (n - 1) degrees of freedom.
     assert verdicts.compare(other, equal, verdicts.Spread(1.0, 4, 2)).seeds == "11"
 
@@ -489,7 +490,9 @@ def test_a_claim_against_chance_takes_the_share_of_the_commonest_answer(tmp_path
     found = report.Measured(table, report.read_results(table, scale, str(tmp_path)))
     level = report.chance_of(found, columns.COLUMNS["nsp"])
     np.testing.assert_allclose(level, (52.0, 0.4996), atol=1e-4)
-    (verdict,) = (v for claim, v in report.judged(found) if "fair degree" in claim.text)
+    against_chance = ("nsp", ("lower", "chance"))
+    judged = report.judged(found)
+    (verdict,) = (v for claim, v in judged if (claim.metric, claim.compared) == against_chance)
     assert verdict.word == verdicts.TOO_SMALL and verdict.reason == "+0.8 ± 1.0 (n = 3)"
 
 
@@ -504,7 +507,7 @@ def test_the_papers_own_column_is_compared_where_it_was_measured(micro):
         for r in rows["one layer"]
     ]
     higher = [
-        {**r, "measures": {**r["measures"], "task mrpc": {"accuracy": 0.8 + 0.01 * r["seed"]}}}
+        {**r, "measures": {**r["measures"], "task mrpc": {"accuracy": 0.79 + 0.01 * r["seed"]}}}
         for r in rows["two layers"]
     ]
     found = report.Measured(experiment, {"two layers": higher, "one layer": lower})
@@ -555,6 +558,35 @@ def test_the_command_of_a_report_has_the_precision_of_its_runs(micro):
     assert command.endswith("--data_dir=DATA --mixed_precision=mixed_bfloat16")
 
 
+def test_measures_with_other_seeds_have_a_command_of_their_own(micro):
+    scale, experiment = micro
+    rows = {row.name: made_up((0.25, 0.27)) for row in experiment.rows}
+    more = [{**result, "measures": {"layer_changes": {}}} for result in made_up((0.2, 0.3, 0.4))]
+    rows["one layer"] += [{**result, "seed": result["seed"] + 2} for result in more]
+    *_, first, second = report.costs(report.Measured(experiment, rows), scale)
+    assert "run mine --scale=micro --rows='1' --seeds=3,4,5 --measures=layer_changes " in first
+    assert "run mine --scale=micro --measures=intrinsic --data_dir=DATA" in second
+
+
+def test_a_run_that_rows_share_costs_its_minutes_once(micro):
+    _, experiment = micro
+    found = made_up((0.25, 0.27))
+    for result, run in zip(found, ("first", "second"), strict=True):
+        result["measures"]["pretraining"] = {"command": run}
+        result["minutes"] = {"pretraining": 1.5}
+    assert report._minutes(found) == report._minutes([*found, *found]) == 3.0
+
+
+def test_a_result_in_a_wrong_folder_is_refused(finished, micro, tmp_path):
+    _, results_dir, _ = finished
+    scale, experiment = micro
+    shutil.copytree(results_dir, tmp_path / "results")
+    (tmp_path / "results" / "mine").rename(tmp_path / "results" / "other")
+    other = dataclasses.replace(experiment, name="other")
+    with pytest.raises(UserError, match="seed 1, belongs to experiment mine, not to other; move"):
+        report.read_results(other, scale, str(tmp_path / "results"))
+
+
 def test_precision_of_a_run_is_a_setting_of_its_training():
     as_declared = ExperimentSettings(experiments="table_5").chosen_scale()
     assert as_declared == declarations.read_scale("nano")
@@ -584,7 +616,8 @@ def test_speeds_are_compared_with_the_reference_and_with_the_bert_of_the_same_sh
     assert report.cell(found, table.row("BERT-base"), "speedup_same_shape") == "1.00 ± 0.00"
     assert report.cell(found, table.row("ALBERT-large"), "speedup_same_shape") == "1.75 ± 0.07"
     words = {claim.text: verdict.word for claim, verdict in report.judged(found)}
-    assert words["ALBERT-large trains faster than BERT-large"] == verdicts.TOO_SMALL  # two seeds
+    # Every seed is compared with the same seed of the reference, so only the spread of the ratios counts.
+    assert words["ALBERT-large trains faster than BERT-large"] == verdicts.AGREES
     assert words["ALBERT-base trains faster than BERT-base"] == verdicts.NOT_RUN
 
 

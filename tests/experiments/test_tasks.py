@@ -17,7 +17,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
 from albert_tf.experiments import declarations, training
 from albert_tf.experiments.__main__ import ExperimentSettings
-from albert_tf.experiments.engine import Engine, result_path
+from albert_tf.experiments.engine import Engine, declared_of, result_path
 from albert_tf.experiments.preparation import Workspace
 from albert_tf.experiments.training import Trained
 from albert_tf.tasks import registry
@@ -599,9 +599,8 @@ def test_declared_settings_match_those_of_results_that_are_there():
             experiments=experiment.name, scale=found["scale"], mixed_precision=precision
         )
         workspace = Workspace(asked.chosen_scale(), "data", "work")
-        declared = Trained(workspace, experiment, experiment.row(found["row"]), 1).declared()
-        before = {name: value for name, value in found["declared"].items() if name in declared}
-        assert json.loads(json.dumps(declared)) == before
+        trained = Trained(workspace, experiment, experiment.row(found["row"]), 1)
+        assert json.loads(json.dumps(declared_of(trained))) == found["declared"], path
 
 
 # --- Equal time
