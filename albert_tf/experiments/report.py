@@ -156,8 +156,8 @@ then says how many seeds of every row give an even chance to decide it, if the m
 right; "more examples" means that seeds alone cannot. "No better is at most 0.5" means that a difference of up to 0.5
 still counts as no better.
 
-One of twenty comparisons of equal rows is decided wrongly if the number of seeds was fixed before; it is about one of
-ten if seeds were added until the claim was decided. The notes below a table say what the small models lack, and why a
+One of twenty comparisons of equal rows is decided wrongly if the number of seeds was fixed before, and up to one of
+six if seeds were added until the claim was decided. The notes below a table say what the small models lack, and why a
 claim was *not run*. Experiments can share runs, as Tables 3 and 4 do, so their verdicts are not independent. All seeds
 of a row use the same text and the same evaluation examples, and the intervals hold only for these.
 """
