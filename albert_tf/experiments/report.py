@@ -206,29 +206,30 @@ def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:
     counts.append(("all", *totals, f"{minutes / 60:.1f}"))
     return "\n".join(
         [
-            *(f"# Scale {scale.name}: {scale.title}", "", *sizes(scale)),
+            *(f"# Scale {scale.name}: {scale.title}", ""),
             *tables.table(f"experiment | {CLAIMS}", claims),
             "",
             *tables.table(f"experiment | {' | '.join(words)} | hours of training", counts),
-            "",
+            *("", *sizes(scale)),
         ]
     )
 
 
 def sizes(scale: Scale) -> list[str]:
-    """What a scale replaces: the paper's sizes, and its training."""
-    training, data = scale.training, scale.data
-    lines = [
-        f"{training['num_train_steps']:,} steps of {training['train_batch_size']} examples of at most"
-        f" {data['max_seq_length']} tokens, a vocabulary of {scale.vocabulary['vocab_size']:,} tokens;"
-        f" `albert_tf/experiments/scales/{scale.name}.toml` lists all settings, and the experiments that differ.",
-        "",
+    """What a scale replaces: the paper's sizes, and the most important settings."""
+    given = {**scale.training, **scale.data, **scale.vocabulary}
+    settings = [
+        (f"`{name}`", f"{given[name]:,}")
+        for name in ("num_train_steps", "train_batch_size", "max_seq_length", "vocab_size")
+        if name in given
     ]
-    changed = [
+    translated = [
         (f"`{field}`", ", ".join(f"{paper} → {here}" for paper, here in translation.items()))
         for field, translation in scale.sizes.items()
     ]
-    return [*lines, *tables.table("size | the paper's → here", changed), ""] if changed else lines
+    lines = tables.table("setting | value; sizes: the paper's → here", [*settings, *translated])
+    file = f"`{scale.name}.toml` has all settings, and those of single experiments that differ."
+    return [*lines, "", file, ""]
 
 
 def repeats(all_measured: Iterable[Measured], scale: Scale, results_dir: str) -> list[str]:
