@@ -49,15 +49,15 @@ format: setup
 	@$(PYTHON) -m ruff check --fix .
 
 bench: setup
-	@$(PYTHON) -m benchmarks.run $(BENCH_FLAGS)
+	@$(PYTHON) -m lab.benchmarks.run $(BENCH_FLAGS)
 
 bench-quick: setup
-	@$(PYTHON) -m benchmarks.run --quick $(BENCH_FLAGS)
+	@$(PYTHON) -m lab.benchmarks.run --quick $(BENCH_FLAGS)
 
 accelerator-check: setup $(ACCELERATORS)/ready
-	@$(PYTHON) -m tools.accelerators.check $(ACCELERATOR_FLAGS)
+	@$(PYTHON) -m lab.tools.accelerators.check $(ACCELERATOR_FLAGS)
 
-$(ACCELERATORS)/ready: tools/accelerators/requirements.txt | setup
+$(ACCELERATORS)/ready: lab/tools/accelerators/requirements.txt | setup
 	@echo "setting up $(ACCELERATORS)"
 	@rm -rf $(ACCELERATORS) && $(PYTHON) -m venv $(ACCELERATORS)
 	@$(ACCELERATORS)/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<

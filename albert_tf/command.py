@@ -25,7 +25,6 @@ PROGRAMS = {
     "convert": "albert_tf.convert",
     "export": "albert_tf.export",
     "serve": "albert_tf.serve",
-    "experiments": "albert_tf.experiments.__main__",
 }
 DATA_PROGRAMS = {
     name: f"albert_tf.data_prep.{name}"

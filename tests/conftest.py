@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.experiments import declarations
-from albert_tf.experiments.preparation import Workspace
 from albert_tf.model.config import (
     AlbertConfig,
 )
+from lab.experiments import declarations
+from lab.experiments.preparation import Workspace
 from tests.helpers import (
     MICRO,
     MINE,

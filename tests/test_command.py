@@ -31,7 +31,7 @@ def test_every_program_has_a_name():
     files = {*ROOT.glob("albert_tf/*.py"), *ROOT.glob("albert_tf/data_prep/*.py")}
     programs = {file for file in files if "\ndef run() -> None:" in file.read_text()}
     named = {ROOT / f"{module.replace('.', '/')}.py" for module in MODULES.values()}
-    assert named == programs | {ROOT / "albert_tf/experiments/__main__.py"}
+    assert named == programs
 
 
 def test_the_overview_has_a_line_for_every_program():
@@ -54,15 +54,6 @@ def test_the_reader_of_a_help_text_may_end_before_it_is_written():
 
 def test_the_version():
     assert albert_tf("--version").stdout == f"albert-tf {__version__}\n"
-
-
-def test_the_help_of_an_experiments_command_is_about_this_command():
-    text = albert_tf("experiments", "list", "--help").stdout
-    assert text.startswith("Prints the experiments with their rows.\n\n    albert-tf experiments")
-    assert "evaluate" not in text and "--scale" in text
-    lines = albert_tf("experiments", "--help").stdout.splitlines()
-    assert [line.split()[0] for line in lines[-4:]] == ["list", "run", "report", "evaluate"]
-    assert max(map(len, lines)) <= 100
 
 
 @pytest.mark.parametrize("words", [["squat"], ["data", "split"], ["--do_train"]], ids=" ".join)
@@ -119,5 +110,4 @@ def test_the_wheel_works_away_from_the_checkout(wheel, tmp_path):
         "One sentence.",
         "Another one.",
     ]
-    assert "Table 4" in albert_tf("experiments", "list", **here).stdout
     assert "--[no]do_train" in albert_tf("classify", "--help", **here).stdout

@@ -16,13 +16,13 @@ PAGES = [
         for name in (
             "README.md",
             "CHANGELOG.md",
-            "benchmarks/README.md",
-            "benchmarks/results/README.md",
+            "lab/benchmarks/README.md",
+            "lab/benchmarks/results/README.md",
         )
     ),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-FOLDERS = "albert_tf|data_prep|experiments|benchmarks|tools|tests|docs"
+FOLDERS = "albert_tf|data_prep|lab|tests|docs"
 PATH = re.compile(rf"`((?:{FOLDERS})/[\w/.-]*\w/?)`")
 
 
@@ -67,7 +67,7 @@ def programs_and_flags() -> dict[str, set[str]]:
             program = match[1]
             if program == "-m pytest":
                 continue
-            if program == "-m experiments":
+            if program == "-m lab.experiments":
                 program += f" {words[0]}"
             flags = {word[2:].split("=")[0] for word in words if word.startswith("--")}
             used.setdefault(program, set()).update(flags)

@@ -75,7 +75,7 @@ def read(folder: str) -> Weights:
         seen = _seen_in_shapes(arrays, folder)
         seen |= _seen_in_functions(meta_graph, model_garden.num_heads_of(variables), folder)
         # No variable contains this; the Garden's modules with a SentencePiece model lower-case
-        # (tools/export_tfhub_lib.py).
+        # (lab/tools/export_tfhub_lib.py).
         do_lower_case = True
     else:
         variables = tf1.read_arrays(prefix)

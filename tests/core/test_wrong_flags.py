@@ -8,7 +8,7 @@ from tests.helpers import run_script
 
 FINE_TUNING = ["--output_dir=x", "--init_checkpoint=README.md"]
 CORPUS = ["--input_file=README.md", "--spm_model_file=README.md", "--output_dir=x"]
-# Programs with flags that they accept; `-m experiments` has a command each.
+# Programs with flags that they accept; `-m lab.experiments` has a command each.
 PROGRAMS = {
     "run_pretraining.py": [
         *("--output_dir=x", "--model=albert-base-v2", "--input_file=README.md"),
@@ -32,14 +32,14 @@ PROGRAMS = {
         *("--task_name=squad2.0", "--train_file=README.md", *CORPUS[1:]),
     ],
     "data_prep.glue_submission": ["--runs=docs", "--output_file=x"],
-    "experiments list": [],
-    "experiments run": ["--experiments=table_5"],
-    "experiments report": [],
-    "experiments evaluate": ["--model=docs", "--intrinsic_dir=docs"],
-    "benchmarks.run": [],
-    "benchmarks.report": ["--results_dir=docs"],
-    "benchmarks.serving": ["--input_file=README.md", "--model_dir=docs"],
-    "tools.scaling_table": [],
+    "lab.experiments list": [],
+    "lab.experiments run": ["--experiments=table_5"],
+    "lab.experiments report": [],
+    "lab.experiments evaluate": ["--model=docs", "--intrinsic_dir=docs"],
+    "lab.benchmarks.run": [],
+    "lab.benchmarks.report": ["--results_dir=docs"],
+    "lab.benchmarks.serving": ["--input_file=README.md", "--model_dir=docs"],
+    "lab.tools.scaling_table": [],
     "demo.py": [],
 }
 

@@ -35,13 +35,13 @@ from albert_tf.data_prep import (
 )
 from albert_tf.data_prep.pretraining import build, record_writer, text_blocks
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
-from albert_tf.experiments import intrinsic
-from albert_tf.experiments.engine import Result
-from albert_tf.experiments.recorded import read_result
 from albert_tf.export import export_model
 from albert_tf.serving import exports
 from albert_tf.tasks import registry
 from albert_tf.tasks.squad.task import THRESHOLD_FILE, SquadTask
+from lab.experiments import intrinsic
+from lab.experiments.engine import Result
+from lab.experiments.recorded import read_result
 from tests.data_prep.test_create_pretraining_data import made_up_text
 from tests.faults.damages import DAMAGES
 from tests.helpers import TINY, TRIES_ALL, fine_tuning_settings, train_spm

@@ -1,1 +1,0 @@
-"""Speed and memory, compared with other libraries and with the machine's limits: `make bench`, benchmarks/README.md."""

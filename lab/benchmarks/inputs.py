@@ -1,0 +1,230 @@
+"""Data for measurements, kept in --work_dir: a corpus, a vocabulary, records, models.
+
+The project's own programs make this data, each in a separate process, before the first measurement that needs it.
+"""
+
+import contextlib
+import functools
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from albert_tf.core import files
+from albert_tf.core.errors import UserError
+from lab.benchmarks.measure import BenchSettings, Measurement, Values
+
+TEXT, VOCABULARY, MODEL, EXPORT = "input.text", "input.vocabulary", "input.model", "input.export"
+# Further exports of the same model.
+BFLOAT16_EXPORT, ONNX_EXPORT = "input.export_bfloat16", "input.export_onnx"
+TFLITE_EXPORTS = {length: f"input.export_tflite_{length}" for length in (32, 128, 384)}
+_EXPORT_OPTIONS = {
+    EXPORT: {"max_seq_length": 512},
+    BFLOAT16_EXPORT: {"max_seq_length": 512, "dtype": "bfloat16"},
+    ONNX_EXPORT: {"format": "onnx"},
+    **{
+        name: {"max_seq_length": length, "format": "tflite", "quantization": "dynamic_int8"}
+        for length, name in TFLITE_EXPORTS.items()
+    },
+}
+RECORDS = {
+    (length, kind): f"input.records.{length}.{kind}"
+    for length in (512, 128)
+    for kind in ("full", "compact", "packed", "dynamic")
+}
+_RECORD_FLAGS = {
+    "full": {"dupe_factor": 4, "record_format": "full"},
+    "compact": {"dupe_factor": 4, "record_format": "compact"},
+    "packed": {"dupe_factor": 4, "record_format": "packed"},
+    "dynamic": {"masking": "dynamic", "record_format": "compact"},
+}
+_VOCABULARY_SIZES = (30000, 8000)
+_RECORDS_MEGABYTES = 5
+
+
+def predictions_of(length: int) -> int:
+    """P, the number of predictions for sequences of a length: the paper's 15 % (77 of 512)."""
+    return max(1, round(0.15 * length))
+
+
+def text_path(settings: BenchSettings) -> str:
+    """The corpus, one sentence a line, a blank line between documents."""
+    return str(settings.work / "text.txt")
+
+
+def vocabulary_path(settings: BenchSettings) -> str:
+    """The SentencePiece model."""
+    return settings.spm_model_file or str(settings.work / "vocabulary.model")
+
+
+def records_path(settings: BenchSettings, length: int, kind: str) -> str:
+    """A folder of pretraining records."""
+    return str(settings.work / f"records_{length}_{kind}")
+
+
+def model_path(settings: BenchSettings) -> str:
+    """A classifier of the size albert-base with random weights, in the Hugging Face format."""
+    return str(settings.work / "classifier")
+
+
+def export_path(settings: BenchSettings, name: str = EXPORT) -> str:
+    """The same model as an export: a folder with the versions of a SavedModel, or with files."""
+    return str(settings.work / name.removeprefix("input."))
+
+
+def record_flags(settings: BenchSettings, text: str, length: int) -> dict[str, Any]:
+    """Flags of create_pretraining_data: text, vocabulary, length."""
+    return {
+        "input_file": text,
+        "spm_model_file": vocabulary_path(settings),
+        "max_seq_length": length,
+        "max_predictions_per_seq": predictions_of(length),
+    }
+
+
+def command(*program: str, **flags: Any) -> list[str]:
+    """The command line of a Python program."""
+    return [sys.executable, *program, *(f"--{name}={value}" for name, value in flags.items())]
+
+
+def run_module(module: str, **flags: Any) -> None:
+    """Runs a program of the project.
+
+    Raises:
+      UserError: the program fails; the error quotes the last line that it printed.
+    """
+    done = subprocess.run(command("-m", module, **flags), capture_output=True, text=True)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise UserError(f"{module}: {lines[-1] if lines else f'ended with {done.returncode}'}")
+
+
+def cut_text(settings: BenchSettings, megabytes: float) -> tuple[str, int]:
+    """Writes a file with whole documents of the corpus, of at least the given size; a shorter corpus is repeated.
+
+    Returns:
+      The path of the file, and the number of passes through the corpus.
+    """
+    path = settings.work / f"text_{megabytes:g}MB.txt"
+    wanted = int(1e6 * megabytes)
+    passes = -(-wanted // os.path.getsize(text_path(settings)))
+    if not path.exists():
+        files.write_bytes(str(path), b"".join(_documents_of(text_path(settings), wanted)))
+    return str(path), passes
+
+
+def _documents_of(path: str, wanted: int) -> Iterator[bytes]:
+    """The lines of a file, repeated, up to the end of the document with which at least `wanted` bytes are reached."""
+    size = 0
+    for _ in itertools.count():
+        with open(path, "rb") as file:
+            for line in file:
+                yield line
+                size += len(line)
+                if size >= wanted and not line.strip():
+                    return
+        if line.strip():  # separates the last document from the first of the next pass
+            yield b"\n" if line.endswith(b"\n") else b"\n\n"
+
+
+# --- Making them ---
+
+
+def make_text(settings: BenchSettings) -> Values:
+    """Copies --text_file, or makes a sample corpus."""
+    path = text_path(settings)
+    with _made(path) as partial:
+        if settings.text_file:
+            from albert_tf.data_prep.text_files import expand_paths
+
+            with open(partial, "wb") as output:
+                for source in expand_paths(settings.text_file):
+                    with open(source, "rb") as file:
+                        shutil.copyfileobj(file, output)
+                    output.write(b"\n")
+        else:
+            megabytes = 2 if settings.quick else 0
+            run_module("data_prep.sample_corpus", output_file=partial, max_megabytes=megabytes)
+    return {"bytes": os.path.getsize(path)}
+
+
+def make_vocabulary(settings: BenchSettings) -> Values:
+    """Trains a SentencePiece model; it is smaller than the released one if the text is too short for that size."""
+    if settings.spm_model_file:
+        return {"path": settings.spm_model_file}
+    text, _ = cut_text(settings, 2 if settings.quick else 5)
+    *larger, smallest = _VOCABULARY_SIZES
+    for vocab_size in larger:
+        with contextlib.suppress(UserError):
+            return _train_vocabulary(settings, text, vocab_size)
+    return _train_vocabulary(settings, text, smallest)
+
+
+def _train_vocabulary(settings: BenchSettings, text: str, vocab_size: int) -> Values:
+    with _made(vocabulary_path(settings)) as partial:
+        flags = {"input_file": text, "output_prefix": partial.removesuffix(".model")}
+        run_module("data_prep.train_sentencepiece", **flags, vocab_size=vocab_size)
+    return {"vocab_size": vocab_size}
+
+
+def make_records(settings: BenchSettings, *, length: int, kind: str) -> Values:
+    """Makes pretraining records."""
+    text, _ = cut_text(settings, 1 if settings.quick else _RECORDS_MEGABYTES)
+    folder = records_path(settings, length, kind)
+    flags = {**record_flags(settings, text, length), **_RECORD_FLAGS[kind], "num_shards": 4}
+    run_module("data_prep.create_pretraining_data", output_dir=folder, **flags)
+    metadata = files.read_json(os.path.join(folder, "metadata.json"))
+    num_bytes = sum(shard["bytes"] for shard in metadata["shards"])
+    return {"bytes": num_bytes, "examples": metadata["counts"]["examples"]}
+
+
+def make_model(settings: BenchSettings) -> Values:
+    """Writes a classifier with random weights."""
+    from albert_tf import AlbertConfig, Tokenizer, save_pretrained
+    from albert_tf.model.heads import AlbertForSequenceClassification
+
+    vocabulary = vocabulary_path(settings)
+    vocab_size = Tokenizer.from_file(vocabulary).vocab_size
+    config = AlbertConfig.from_name("albert-base-v2", vocab_size=vocab_size)
+    model = AlbertForSequenceClassification(config.with_labels(("no", "yes"), "mrpc"), seed=1)
+    save_pretrained(model, model_path(settings), spm_model_file=vocabulary)
+    return {"parameters": model.count_params()}
+
+
+def make_export(settings: BenchSettings, *, name: str) -> Values:
+    """Exports the classifier of `make_model`."""
+    from albert_tf.export import export_model
+
+    path = export_path(settings, name)
+    export_model(model_path(settings), path, overwrite=True, **_EXPORT_OPTIONS[name])
+    return {"path": path}
+
+
+@contextlib.contextmanager
+def _made(path: str) -> Iterator[str]:
+    """A temporary path to write to; its file is moved to `path` when it is complete."""
+    folder, name = os.path.split(path)
+    with files.staged(folder) as staging:
+        yield os.path.join(staging, name)
+
+
+INPUTS = (
+    Measurement(TEXT, make_text),
+    Measurement(VOCABULARY, make_vocabulary, inputs=(TEXT,)),
+    *(
+        Measurement(
+            name,
+            functools.partial(make_records, length=length, kind=kind),
+            inputs=(TEXT, VOCABULARY),
+        )
+        for (length, kind), name in RECORDS.items()
+    ),
+    Measurement(MODEL, make_model, inputs=(VOCABULARY,)),
+    *(
+        Measurement(name, functools.partial(make_export, name=name), inputs=(MODEL,))
+        for name in _EXPORT_OPTIONS
+    ),
+)

@@ -1,0 +1,303 @@
+"""Measuring: settings, repeats, statistics, memory, and a separate process for each measurement.
+
+`run.py` makes every measurement with `in_process`, which starts `worker.py`. So no measurement is affected by the
+memory, compiled functions or threads of another one, and a failure or a hang affects only one measurement.
+"""
+
+import contextlib
+import dataclasses
+import gc
+import hashlib
+import json
+import os
+import pathlib
+import resource
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import psutil
+
+from albert_tf.core.settings import Settings, setting
+from albert_tf.core.workers import num_cores
+
+Values = dict[str, Any]  # what the function of a measurement returns; JSON can represent it
+
+# Removed, so that each library chooses its number of threads as it does by default.
+_DROPPED_VARIABLES = [
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+    "KMP_AFFINITY",
+    "LD_PRELOAD",
+]
+ENVIRONMENT = {
+    "CUDA_VISIBLE_DEVICES": "-1",  # processors are compared, not GPUs
+    "HF_HUB_OFFLINE": "1",
+    "KERAS_BACKEND": "tensorflow",
+    "PYTHONHASHSEED": "0",
+    "PYTHONUNBUFFERED": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BenchSettings(Settings):
+    """What is measured, with which data, and for how long."""
+
+    output_dir: str = setting(
+        "", "Folder of the results; empty means lab/benchmarks/results/ and the date."
+    )
+    work_dir: str = setting(
+        "build/benchmarks", "Folder of corpora, records and models; later runs use them again."
+    )
+    text_file: str = setting(
+        "",
+        "Corpus, one sentence a line and a blank line between documents: files, globs or folders, separated by"
+        " commas; empty makes one with data_prep.sample_corpus.",
+        input_path=True,
+    )
+    spm_model_file: str = setting(
+        "", "SentencePiece model; empty trains one on the corpus.", input_path=True
+    )
+    glue_dir: str = setting(
+        "",
+        "Folder of GLUE's files, for fine-tuning; empty leaves fine-tuning out.",
+        input_path=True,
+    )
+    original_dir: str = setting(
+        "",
+        "Folder with create_pretraining_data.py and tokenization.py of google-research/albert, which are measured for"
+        " comparison; if empty, a time that was measured once is used.",
+        input_path=True,
+    )
+    only: str = setting(
+        "", "Measurements to make, by name or beginning of the name, separated by commas."
+    )
+    quick: bool = setting(
+        False, "Whether to make only the most important measurements, for a short time."
+    )
+    resume: bool = setting(
+        False, "Whether to continue the results in --output_dir; finished measurements are kept."
+    )
+    list: bool = setting(False, "Whether to print the names of the measurements and exit.")
+    max_minutes: float = setting(
+        0.0, "Time after which no measurement starts; 0 is 40, or 5 with --quick.", minimum=0
+    )
+
+    @property
+    def work(self) -> pathlib.Path:
+        """The folder of the data; each corpus and vocabulary has its own."""
+        made_from = json.dumps([self.quick, self.text_file, self.spm_model_file]).encode()
+        name = ("quick-" if self.quick else "full-") + hashlib.sha256(made_from).hexdigest()[:8]
+        return pathlib.Path(self.work_dir).resolve() / name
+
+    @property
+    def seconds(self) -> float:
+        """For how long a call is repeated."""
+        return 3.0 if self.quick else 6.0
+
+    @property
+    def run_seconds(self) -> float:
+        """The time after which no measurement is started."""
+        return 60 * (self.max_minutes or (5 if self.quick else 40))
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """Something that can be measured.
+
+    Attributes:
+      name: name in results and for --only; its parts are separated by dots.
+      function: settings -> values.
+      needs: modules that must be installed; without them, the measurement is left out.
+      flags: settings that must be given; without them, the measurement is left out.
+      inputs: names of data that must exist before (`inputs.py`).
+      in_quick: whether it is part of --quick.
+      limit_seconds: time after which its process is killed.
+    """
+
+    name: str
+    function: Callable[[BenchSettings], Values]
+    needs: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    in_quick: bool = False
+    limit_seconds: float = 240.0
+
+
+# --- Inside the process of a measurement ---
+
+
+def repeated(
+    call: Callable[[], Any],
+    seconds: float,
+    *,
+    warm_up: int = 1,
+    least: int = 3,
+    most: int = 200,
+    beside: Callable[[], Any] | None = None,
+) -> Values:
+    """Times repeated calls.
+
+    Args:
+      call: the call; it returns when the work is done.
+      seconds: after this time no repeat starts, if there were at least `least`.
+      warm_up: number of calls before the repeats; their times are reported separately.
+      least: minimum number of repeats.
+      most: maximum number of repeats.
+      beside: another call, timed after each repeat; a change of the machine's speed then affects both.
+
+    Returns:
+      `statistics_of` the repeats' seconds; `warm_up`, the seconds of the warm-up calls; `beside`, `statistics_of` the
+        other call's seconds.
+    """
+    warm_up_seconds = [_seconds_of(call) for _ in range(warm_up)]
+    gc.collect()
+    samples: list[float] = []
+    samples_beside: list[float] = []
+    while len(samples) < least or (sum(samples) < seconds and len(samples) < most):
+        samples.append(_seconds_of(call))
+        if beside:
+            samples_beside.append(_seconds_of(beside))
+    timing = {**statistics_of(samples), "warm_up": warm_up_seconds}
+    return {**timing, "beside": statistics_of(samples_beside)} if beside else timing
+
+
+def _seconds_of(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def statistics_of(samples: Sequence[float]) -> Values:
+    """`median`, `min`, `max`, `repeats` (their number) and the `samples` themselves."""
+    return {
+        "median": statistics.median(samples),
+        "min": min(samples),
+        "max": max(samples),
+        "repeats": len(samples),
+        "samples": list(samples),
+    }
+
+
+def peak_bytes(of: int = resource.RUSAGE_SELF) -> int:
+    """The largest resident memory so far of this process, or of any of its finished children."""
+    peak = resource.getrusage(of).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def children_seconds() -> float:
+    """Seconds of processor time of all finished processes that this one started."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+@contextlib.contextmanager
+def memory_of_processes(pid: int) -> Iterator[list[int]]:
+    """Watches the memory of a process and of all processes that it starts.
+
+    Yields:
+      A list with one element, which at the end is the largest number of bytes that all of them used together. Shared
+      pages count once (PSS). It is 0 if the system does not report this.
+    """
+    largest, stop = [0], threading.Event()
+
+    def watch() -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            while not stop.wait(0.1):
+                family = [process, *process.children(recursive=True)]
+                largest[0] = max(largest[0], sum(map(_proportional_bytes, family)))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield largest
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _proportional_bytes(process: psutil.Process) -> int:
+    with contextlib.suppress(psutil.Error, AttributeError):  # the process ended, or there is no PSS
+        return process.memory_full_info().pss
+    return 0
+
+
+# --- Outside the process of a measurement ---
+
+
+def in_process(name: str, settings: BenchSettings, limit_seconds: float) -> Values:
+    """Makes a measurement, or an input of measurements, in a new process.
+
+    Args:
+      name: its name.
+      settings: passed to its function.
+      limit_seconds: time after which the process, and every process that it started, is killed.
+
+    Returns:
+      `status` ("done", "failed" or "over its time"); if it failed, `reason`, the last line that it printed; `values`,
+      the result of its function; `peak_bytes`; `process_seconds`; `cpu_seconds`; and `others`, the share of the
+      processors that other programs used meanwhile.
+    """
+    logs = settings.work / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    answer, log = logs / f"{name}.json", logs / f"{name}.log"
+    answer.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "lab.benchmarks.worker", name, json.dumps(settings.to_dict())]
+    busy, own, start = _busy_seconds(), children_seconds(), time.monotonic()
+    with open(log, "w") as file:
+        options = {"env": environment(), "stderr": subprocess.STDOUT, "start_new_session": True}
+        process = subprocess.Popen([*command, str(answer)], stdout=file, **options)
+        is_over = not _ended(process, limit_seconds)
+    elapsed, cpu = time.monotonic() - start, children_seconds() - own
+    measured = json.loads(answer.read_text()) if answer.exists() else {}
+    result = {
+        "status": "done" if measured and not process.returncode else "failed",
+        "process_seconds": elapsed,
+        "cpu_seconds": cpu,
+        "others": max(0.0, (_busy_seconds() - busy - cpu) / (elapsed * num_cores())),
+        **measured,
+    }
+    if is_over:
+        result |= {"status": "over its time", "reason": f"ended after {limit_seconds:.0f} s"}
+    elif result["status"] == "failed":
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        result["reason"] = lines[-1][:300] if lines else f"ended with {process.returncode}"
+    return result
+
+
+def _ended(process: subprocess.Popen, limit_seconds: float) -> bool:
+    """Waits for a process; kills it and its children if it takes too long, or if this process is interrupted."""
+    try:
+        process.wait(limit_seconds)
+        return True
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def environment() -> dict[str, str]:
+    """The environment of a measurement's process."""
+    names = os.environ.keys() - _DROPPED_VARIABLES
+    return {**{name: os.environ[name] for name in names}, **ENVIRONMENT}
+
+
+def _busy_seconds() -> float:
+    """Seconds of processor time used so far by all programs, and by other machines on the same hardware."""
+    not_busy = ("idle", "iowait", "guest", "guest_nice")  # a guest's time is also in "user"
+    times = psutil.cpu_times()._asdict()
+    return sum(seconds for kind, seconds in times.items() if kind not in not_busy)

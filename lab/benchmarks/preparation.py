@@ -1,0 +1,166 @@
+"""Data preparation as a complete program: time, rates and memory by corpus, length and number of workers."""
+
+import functools
+import os
+import resource
+import shutil
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+from albert_tf.core import files
+from albert_tf.core.errors import UserError
+from albert_tf.core.workers import num_cores
+from lab.benchmarks import measure
+from lab.benchmarks.inputs import TEXT, VOCABULARY, command, cut_text, record_flags
+from lab.benchmarks.measure import BenchSettings, Measurement, Values
+
+# The original's script under TensorFlow 1 on two cores: 5 MB of Wikipedia at --dupe_factor=10, length 512 and 77
+# predictions, measured once on another machine. Used for comparison without --original_dir.
+ORIGINAL = {
+    "megabytes": 5.0,
+    "dupe_factor": 10,
+    "length": 512,
+    "seconds": 130.0,
+    "examples_a_second": 40_777 / 130,
+    "all_processes_bytes": 1_200_000_000,
+}
+
+
+def prepare(
+    settings: BenchSettings,
+    *,
+    megabytes: float,
+    dupe_factor: int,
+    length: int = 512,
+    num_workers: int = 0,
+    quick_megabytes: float = 1,
+) -> Values:
+    """Runs create_pretraining_data.
+
+    Args:
+      settings: settings of the benchmark.
+      megabytes: amount of text.
+      dupe_factor: number of passes through the text.
+      length: L.
+      num_workers: number of processes; 0 means one for every core.
+      quick_megabytes: amount of text with --quick.
+
+    Returns:
+      The values of `repeated`; `cpu_seconds` of a run; `text_bytes`; `passes_of_corpus`, above 1 if the corpus was
+      repeated; `examples`, `record_bytes`, `examples_a_second`, `text_bytes_a_second`; and the peak memory of one
+      process (`process_bytes`) and of all processes together (`all_processes_bytes`).
+    """
+    text, passes = cut_text(settings, quick_megabytes if settings.quick else megabytes)
+    folder = settings.work / "prepared"
+    flags = {**record_flags(settings, text, length), "dupe_factor": dupe_factor}
+    peaks = []
+
+    def run(**changes) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        program = ("-m", "data_prep.create_pretraining_data")
+        peaks.append(_memory_of_run(*program, **{**flags, "output_dir": folder, **changes}))
+
+    # Fills numba's cache of compiled functions.
+    run(input_file=cut_text(settings, 0.05)[0])
+    peaks.clear()
+    flags["num_workers"] = num_workers
+    cpu_before = measure.children_seconds()
+    timing = measure.repeated(run, settings.seconds, warm_up=0, least=2, most=5)
+    cpu_seconds = measure.children_seconds() - cpu_before
+    metadata = files.read_json(str(folder / "metadata.json"))
+    shutil.rmtree(folder)
+    return {
+        **_values(timing, flags, metadata["counts"]["examples"], max(peaks)),
+        "cpu_seconds": cpu_seconds / timing["repeats"],
+        "num_workers": num_workers or num_cores(),
+        "passes_of_corpus": passes,
+        "record_bytes": sum(shard["bytes"] for shard in metadata["shards"]),
+        "process_bytes": measure.peak_bytes(resource.RUSAGE_CHILDREN),
+    }
+
+
+def prepare_by_original(settings: BenchSettings, *, megabytes: float, dupe_factor: int) -> Values:
+    """Runs the original's create_pretraining_data.py once on the same text, with this environment's TensorFlow.
+
+    Returns:
+      See `prepare`.
+    """
+    from albert_tf.data.records import find_records  # imports TensorFlow
+
+    text, passes = cut_text(settings, megabytes)
+    output = settings.work / "original.tfrecord"
+    flags = record_flags(settings, text, ORIGINAL["length"])
+    flags["vocab_file"] = flags["spm_model_file"]  # required, but not used with --spm_model_file
+    flags |= {"dupe_factor": dupe_factor, "output_file": output}
+    program = os.path.join(settings.original_dir, "create_pretraining_data.py")
+    peaks = []
+    timing = measure.repeated(
+        lambda: peaks.append(_memory_of_run(program, **flags)), 0, warm_up=0, least=1, most=1
+    )
+    examples = find_records(str(output), "output_file").num_examples
+    record_bytes = os.path.getsize(output)
+    os.remove(output)
+    work = {"num_workers": 1, "passes_of_corpus": passes, "record_bytes": record_bytes}
+    return {**_values(timing, flags, examples, max(peaks)), **work}
+
+
+def _values(timing: Values, flags: Mapping[str, Any], examples: int, num_bytes: int) -> Values:
+    """The values that are reported for both programs."""
+    text_bytes, seconds = os.path.getsize(flags["input_file"]), timing["median"]
+    return {
+        **timing,
+        "text_bytes": text_bytes,
+        "examples": examples,
+        "examples_a_second": examples / seconds,
+        "text_bytes_a_second": text_bytes / seconds,
+        "dupe_factor": flags["dupe_factor"],
+        "length": flags["max_seq_length"],
+        "all_processes_bytes": num_bytes,
+    }
+
+
+def _memory_of_run(*program: str, **flags: Any) -> int:
+    """Runs a Python program; returns the peak memory of all its processes together, in bytes.
+
+    Raises:
+      UserError: the program fails.
+    """
+    with (
+        subprocess.Popen(command(*program, **flags), stdout=subprocess.DEVNULL) as process,
+        measure.memory_of_processes(process.pid) as most,
+    ):
+        process.wait()
+    if process.returncode:
+        raise UserError(f"create_pretraining_data ended with {process.returncode}")
+    return most[0]
+
+
+def _measurement(name: str, in_quick: bool = False, **work) -> Measurement:
+    function, inputs = functools.partial(prepare, **work), (TEXT, VOCABULARY)
+    return Measurement(f"preparation.{name}", function, inputs=inputs, in_quick=in_quick)
+
+
+# Megabytes of text on which the programs are compared, by --dupe_factor.
+COMPARED = {10: ORIGINAL["megabytes"], 1: 25}
+
+
+def _original(dupe_factor: int) -> Measurement:
+    work = {"megabytes": COMPARED[dupe_factor], "dupe_factor": dupe_factor}
+    return Measurement(
+        f"preparation.original.dupe_{dupe_factor}",
+        functools.partial(prepare_by_original, **work),
+        flags=("original_dir",),
+        inputs=(TEXT, VOCABULARY),
+        limit_seconds=900,
+    )
+
+
+MEASUREMENTS = (
+    _measurement("dupe_10", True, megabytes=COMPARED[10], dupe_factor=10),
+    _measurement("dupe_1", True, megabytes=25, dupe_factor=1, quick_megabytes=5),
+    *map(_original, COMPARED),
+    *(_measurement(f"corpus.{size}MB", megabytes=size, dupe_factor=1) for size in (1, 5, 60)),
+    *(_measurement(f"length.{n}", megabytes=25, dupe_factor=1, length=n) for n in (128, 256)),
+    _measurement("workers.1", megabytes=25, dupe_factor=1, num_workers=1),
+)

@@ -1,0 +1,112 @@
+"""The parts of our training step, measured separately, forward and backward, with albert-base's shapes.
+
+    python -m lab.benchmarks.run --only=step_parts
+
+A part that is run separately finds its inputs in the cache more often than in a step, so the sum of the parts is a
+little less than the step. Embeddings, clipping, LAMB and the input pipeline are not measured.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+
+from albert_tf.model.config import AlbertConfig
+from lab.benchmarks import limits, measure
+from lab.benchmarks.inputs import predictions_of
+from lab.benchmarks.measure import BenchSettings, Measurement, Values
+
+_MODEL = AlbertConfig.from_name("albert-base-v2")
+_SLOTS = 16  # maximum number of examples in a packed row
+
+
+def parts(settings: BenchSettings, *, batch: int, length: int, dtype: str) -> Values:
+    """Times the parts of a step.
+
+    Returns:
+      By name of the part: the values of `repeated` for one call, and `calls`, the number of calls in a step.
+    """
+    values = {}
+    for name, calls, call in _parts(batch, length, dtype):
+        values[name] = {**measure.repeated(call, settings.seconds / 10), "calls": calls}
+    return {"parts": values}
+
+
+def _parts(batch: int, length: int, dtype: str) -> Iterator[tuple[str, int, Callable]]:
+    import tensorflow as tf
+
+    from albert_tf.model import encoder, kernels, operations
+    from albert_tf.training.losses import cross_entropy
+
+    layers, heads = _MODEL.num_hidden_layers, _MODEL.num_attention_heads
+    width, inner, head_size = limits.HIDDEN, limits.INNER, limits.HIDDEN // heads
+    normal = functools.partial(limits.normal, dtype)
+    hidden, of_inner = normal(batch, length, width), normal(batch, length, inner)
+    shapes = [(width, 3 * width), (width, width), (width, inner), (inner, width)]
+    for matrix in shapes:
+        x = of_inner if matrix[0] == inner else hidden
+        name = f"dense product {matrix[0]} x {matrix[1]}"
+        yield name, layers, _both_ways(encoder.linear, x, normal(*matrix))
+    split = functools.partial(kernels.split_heads, num_heads=heads)
+    projected = normal(batch, length, 3 * width), normal(3 * width)
+    yield "bias and transposition of query, key, value", layers, _both_ways(split, *projected)
+    of_heads = [normal(batch, heads, length, head_size) for _ in range(3)]
+    numbers = tf.broadcast_to(1 + tf.range(length) * 2 // length, [batch, length])
+    masks = {
+        "attention": operations.padding_mask(tf.ones([batch, length], tf.int32)),
+        "attention, packed rows": operations.example_mask(numbers, _SLOTS),
+    }
+    for name, mask in masks.items():
+        attend = functools.partial(kernels.attention, mask=mask)
+        yield name, layers, _both_ways(attend, *of_heads)
+    yield "of it, products", layers, _both_ways(_products, *of_heads)
+    activate = functools.partial(kernels.bias_activation, activation=encoder.ACTIVATIONS["gelu"])
+    yield "bias and GELU", layers, _both_ways(activate, of_inner, normal(inner))
+    norm = functools.partial(kernels.residual_norm, epsilon=_MODEL.layer_norm_eps)
+    residual, gamma, beta = (
+        limits.normal("float32", *shape) for shape in (hidden.shape, *2 * [[width]])
+    )
+    operands = hidden, normal(width), residual, gamma, beta
+    yield "bias, residual, LayerNorm", 2 * layers, _both_ways(norm, *operands)
+    predictions = batch * predictions_of(length)
+    labels = tf.zeros([predictions], tf.int32)
+
+    def vocabulary_loss(x, table):
+        logits = tf.matmul(x, table, transpose_b=True)
+        return cross_entropy(logits, labels, tf.ones([predictions])).sum
+
+    size = _MODEL.embedding_size
+    table = normal(_MODEL.vocab_size, size)
+    yield (
+        "loss over the vocabulary",
+        1,
+        _both_ways(vocabulary_loss, normal(predictions, size), table),
+    )
+
+
+def _products(query, key, value):
+    """The matrix products of attention, without the operations between them."""
+    import tensorflow as tf
+
+    return tf.matmul(tf.matmul(query, key, transpose_b=True), value)
+
+
+def _both_ways(function: Callable, *inputs) -> Callable[[], None]:
+    """A function that computes `function` and its gradient."""
+    import tensorflow as tf
+
+    @tf.function(autograph=False)
+    def both(*inputs):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            output = function(*inputs)
+        return output, tape.gradient(output, inputs)
+
+    return lambda: tf.nest.map_structure(lambda tensor: tensor.shape, both(*inputs))
+
+
+MEASUREMENTS = tuple(
+    Measurement(
+        f"step_parts.{batch}x{length}.{dtype}",
+        functools.partial(parts, batch=batch, length=length, dtype=dtype),
+    )
+    for batch, length, dtype in ((8, 512, "float32"), (16, 128, "float32"), (8, 512, "bfloat16"))
+)

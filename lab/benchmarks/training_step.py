@@ -1,0 +1,367 @@
+"""Time and memory of a pretraining step, ours and the peers': forward, backward, clipping, optimizer.
+
+Every peer gets the same batch of random tokens without padding, the same sizes, no dropout (ALBERT version 2) and
+clipping to a global norm of 1, and is used as its documentation recommends. README.md lists the differences.
+Our step is also timed with packed rows of the corpus.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import psutil
+
+from albert_tf.core import files
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.flops import example_flops
+from albert_tf.tasks.pretraining.settings import PretrainingConfig
+from albert_tf.training.settings import OptimizerConfig, RunConfig
+from lab.benchmarks import limits, measure, peers
+from lab.benchmarks.inputs import RECORDS, predictions_of, records_path
+from lab.benchmarks.measure import BenchSettings, Measurement, Values
+from lab.benchmarks.peers import PEERS
+
+PRECISIONS = ("float32", "bfloat16")
+_LEARNING_RATE = 1e-4
+_NUM_EXAMPLES = 64  # number of examples in our records
+PACKED = "ours_packed"
+# The implementations of a step of base's size.
+WHO = ("ours", PACKED, *(peer for peer in PEERS if peer != "ours"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A training step.
+
+    Attributes:
+      who: one of `WHO`.
+      model: name of the size.
+      batch: B, number of rows.
+      length: L; 15 % of the tokens are predicted.
+      precision: "float32" or "bfloat16", mixed.
+      recompute: whether the backward pass recomputes activations; ours only.
+      changes: fields of the model's configuration that differ, with their values.
+    """
+
+    who: str
+    model: str = "albert-base-v2"
+    batch: int = 8
+    length: int = 512
+    precision: str = "float32"
+    recompute: bool = False
+    changes: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def config(self) -> AlbertConfig:
+        """The model's sizes."""
+        return AlbertConfig.from_name(self.model, **dict(self.changes))
+
+    @property
+    def predictions(self) -> int:
+        """P, the number of predicted tokens."""
+        return predictions_of(self.length)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of the matrix products, computed by formula."""
+        return self.batch * example_flops(self.config, self.length, self.predictions)
+
+    @property
+    def dtype_policy(self) -> str:
+        """The name of the precision in tf_keras and Keras."""
+        return {"bfloat16": "mixed_bfloat16"}.get(self.precision, self.precision)
+
+
+def features_of(step: Step, num_examples: int) -> dict[str, np.ndarray]:
+    """Random pretraining features without padding, int32 and float32 [examples, values]."""
+    random = np.random.default_rng(1)
+    vocab_size = step.config.vocab_size
+    shape, slots = (num_examples, step.length), (num_examples, step.predictions)
+    order = random.random(shape).argsort(axis=1)
+    features = {
+        "input_ids": random.integers(5, vocab_size, shape),
+        "input_mask": np.ones(shape),
+        "segment_ids": np.tile(np.arange(step.length) >= step.length // 2, (num_examples, 1)),
+        "masked_lm_positions": np.sort(order[:, : step.predictions], axis=1),
+        "masked_lm_ids": random.integers(5, vocab_size, slots),
+        "next_sentence_labels": random.integers(0, 2, (num_examples, 1)),
+    }
+    integers = {name: value.astype(np.int32) for name, value in features.items()}
+    return {**integers, "masked_lm_weights": np.ones(slots, np.float32)}
+
+
+def measure_step(
+    settings: BenchSettings, *, step: Step, effort: float = 1.0, least: int = 3
+) -> Values:
+    """Times a step.
+
+    Args:
+      settings: settings of the benchmark.
+      step: the step.
+      effort: share of the usual duration.
+      least: minimum number of repeats.
+
+    Returns:
+      The values of `repeated`; `flops` (`Step.flops`); `examples_a_second`; `start_bytes`, the memory with model and
+      optimizer before the first step; for our step at base's width also `limit`, the floating-point operations per
+      second of a layer's matrix products, measured between the repeats; for packed rows also `tokens_of_example`, the
+      mean.
+    """
+    records = _PackedRecords.of(settings, step) if step.who == PACKED else None
+    makers = {
+        "ours": our_step,
+        PACKED: functools.partial(our_step, records=records),
+        "model_garden": model_garden_step,
+        "transformers": transformers_step,
+        "keras_hub": keras_hub_step,
+    }
+    rows, products, product_flops = step.batch * step.length, None, 0
+    with makers[step.who](step) as call:
+        start_bytes = psutil.Process().memory_info().rss
+        if step.who == "ours" and step.config.hidden_size == limits.HIDDEN:
+            products, product_flops = limits.layer_products(rows, step.precision)
+        timing = measure.repeated(call, effort * settings.seconds, least=least, beside=products)
+    more = {"limit": product_flops / timing["beside"]["median"]} if products else {}
+    examples = step.batch
+    if records:
+        examples *= records.examples_of_row
+        more["tokens_of_example"] = records.tokens_of_example
+    return {
+        **timing,
+        **more,
+        "flops": step.flops,
+        "examples_a_second": examples / timing["median"],
+        "start_bytes": start_bytes,
+    }
+
+
+# --- Ours ---
+
+
+@dataclasses.dataclass(frozen=True)
+class _PackedRecords:
+    """Packed records of the corpus: their folder, the vocabulary's size, and means over the records."""
+
+    folder: str
+    vocab_size: int
+    examples_of_row: float
+    tokens_of_example: float
+
+    @classmethod
+    def of(cls, settings: BenchSettings, step: Step) -> "_PackedRecords":
+        folder = records_path(settings, step.length, "packed")
+        metadata = files.read_json(os.path.join(folder, "metadata.json"))
+        counts = metadata["counts"]
+        return cls(
+            folder,
+            metadata["vocab_size"],
+            counts["examples"] / counts["rows"],
+            counts["pieces_in_records"] / counts["examples"],
+        )
+
+
+@contextlib.contextmanager
+def our_step(step: Step, records: _PackedRecords | None = None) -> Iterator[Callable[[], None]]:
+    """The step of run_pretraining.py: records, pipeline, strategy, LAMB, compiled loop.
+
+    Args:
+      step: the step.
+      records: the records that are read; None reads random examples without padding.
+    """
+    import tensorflow as tf
+
+    from albert_tf.data_prep.pretraining.record_writer import encode_examples
+    from albert_tf.tasks.pretraining.task import PretrainingTask
+
+    with tempfile.TemporaryDirectory() as folder:
+        config, examples = step.config, step.batch
+        if records:
+            config = config.replace(vocab_size=records.vocab_size)
+            examples = round(step.batch * records.examples_of_row)
+        else:
+            features = features_of(step, max(_NUM_EXAMPLES, step.batch))
+            pathlib.Path(folder, "random.tfrecord").write_bytes(encode_examples(features).tobytes())
+        config_file = pathlib.Path(folder, "config.json")
+        config_file.write_text(config.to_json_string())
+        run = RunConfig(
+            output_dir=f"{folder}/run",
+            train_batch_size=examples,
+            mixed_precision=step.dtype_policy,
+            recompute_activations=step.recompute,
+        )
+        pretraining = PretrainingConfig(
+            input_file=records.folder if records else folder, albert_config_file=str(config_file)
+        )
+        trainer = make_trainer(lambda: PretrainingTask(pretraining, run), run, OptimizerConfig())
+        one_step = tf.constant(1)
+        yield lambda: trainer.train(one_step)
+
+
+def make_trainer(
+    make_task: Callable, run: RunConfig, optimizer: OptimizerConfig, make_dataset=None
+):
+    """A trainer like the one that `loop.run` makes.
+
+    Args:
+      make_task: see `loop.run`.
+      run: folder, devices, batch, precision.
+      optimizer: optimizer and schedule.
+      make_dataset: function task -> batches, which replaces the task's training data.
+    """
+    from albert_tf.training import devices
+    from albert_tf.training.state import start_run
+    from albert_tf.training.step import Trainer
+
+    with devices.make_strategy(run).scope():
+        task = make_task()
+        dataset = make_dataset and functools.partial(make_dataset, task)
+        return Trainer(start_run(task, run, optimizer), dataset)
+
+
+# --- Peers ---
+
+
+@contextlib.contextmanager
+def model_garden_step(step: Step) -> Iterator[Callable[[], None]]:
+    """TF Model Garden's AlbertEncoder in its pretraining model, with its AdamW (which clips), in a tf.function."""
+    import tensorflow as tf
+    from official.modeling.optimization import legacy_adamw
+    from official.nlp.modeling import layers, models
+
+    if step.precision == "bfloat16":
+        import tf_keras
+
+        tf_keras.mixed_precision.set_global_policy(step.dtype_policy)
+    head = layers.ClassificationHead(
+        inner_dim=step.config.hidden_size, num_classes=2, dropout_rate=0.0, name="next_sentence"
+    )
+    model = models.BertPretrainerV2(
+        peers.model_garden_encoder(step.config),
+        mlm_activation=peers.gelu,
+        classification_heads=[head],
+    )
+    optimizer = legacy_adamw.AdamWeightDecay(
+        _LEARNING_RATE,
+        weight_decay_rate=0.01,
+        exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
+        gradient_clip_norm=1.0,
+    )
+    features = {name: tf.constant(value) for name, value in features_of(step, step.batch).items()}
+    inputs = peers.model_garden_inputs(features)
+    inputs["masked_lm_positions"] = features["masked_lm_positions"]
+    order = features["next_sentence_labels"][:, 0]
+    labels = {"mlm_logits": features["masked_lm_ids"], "next_sentence": order}
+    cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
+
+    @tf.function
+    def train_step() -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            outputs = model(inputs, training=True)
+            losses = [
+                cross_entropy(targets, tf.cast(outputs[name], tf.float32))
+                for name, targets in labels.items()
+            ]
+            loss = tf.add_n(list(map(tf.reduce_mean, losses)))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    yield lambda: train_step().numpy()
+
+
+@contextlib.contextmanager
+def transformers_step(step: Step) -> Iterator[Callable[[], None]]:
+    """transformers' AlbertForPreTraining with PyTorch's AdamW; bfloat16 by autocast."""
+    train = peers.transformers_training(
+        "AlbertForPreTraining", step.config, learning_rate=_LEARNING_RATE, precision=step.precision
+    )
+    features = features_of(step, step.batch)
+    labels = np.full((step.batch, step.length), -100)
+    positions, ids = features["masked_lm_positions"], features["masked_lm_ids"]
+    np.put_along_axis(labels, positions, ids, axis=1)
+    order = features["next_sentence_labels"][:, 0]
+    targets = {"labels": labels, "sentence_order_label": order}
+    targets = {name: peers.torch_integers(value) for name, value in targets.items()}
+    yield functools.partial(train, {**peers.transformers_inputs(features), **targets})
+
+
+@contextlib.contextmanager
+def keras_hub_step(step: Step) -> Iterator[Callable[[], None]]:
+    """keras-hub's AlbertMaskedLM with Keras' AdamW through `train_on_batch`; it has no sentence-order head."""
+    import keras_hub
+
+    keras = __import__("keras")  # Keras 3, which the rest of the project must not import
+    backbone = peers.keras_hub_backbone(step.config, step.dtype_policy)
+    model = keras_hub.models.AlbertMaskedLM(backbone)
+    model.compile(
+        optimizer=keras.optimizers.AdamW(_LEARNING_RATE, weight_decay=0.01, global_clipnorm=1.0),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=False,  # XLA's matrix products are slower on a processor
+    )
+    features = features_of(step, step.batch)
+    inputs = {**peers.keras_hub_inputs(features), "mask_positions": features["masked_lm_positions"]}
+    yield lambda: np.asarray(model.train_on_batch(inputs, features["masked_lm_ids"]))
+
+
+# --- What is measured ---
+
+
+def _measurement(name: str, step: Step, in_quick: bool = False, **options) -> Measurement:
+    function = functools.partial(measure_step, step=step, **options)
+    inputs = (RECORDS[step.length, "packed"],) if step.who == PACKED else ()
+    needs = PEERS.get(step.who, ())
+    return Measurement(name, function, needs=needs, inputs=inputs, in_quick=in_quick)
+
+
+STEPS = tuple(
+    _measurement(
+        f"training_step.{batch}x{length}.{precision}.{who}",
+        Step(who, batch=batch, length=length, precision=precision),
+        in_quick=batch == 16 and (precision == "float32" or who == "ours"),
+        least=3 if who in ("ours", PACKED) else 2,
+    )
+    for batch, length in ((8, 512), (16, 128))
+    for precision in PRECISIONS
+    for who in WHO
+)
+
+# Sizes that fit into 24 GB. STEPS contains base at 8 x 512.
+_SIZES = (("large", 1, 512), ("xxlarge", 1, 128))
+
+
+def _memory(size: str, batch: int, length: int, who: str, recompute: bool = False) -> Measurement:
+    name = f"memory.{size}.{batch}x{length}.{who}{'_recomputed' if recompute else ''}"
+    step = Step(who, f"albert-{size}-v2", batch, length, recompute=recompute)
+    return _measurement(name, step, effort=0, least=1)
+
+
+_WHO = (("ours", False), ("ours", True), ("model_garden", False), ("transformers", False))
+MEMORY = (
+    _memory("base", 8, 512, "ours", recompute=True),
+    *(_memory(*size, who, recompute) for size in _SIZES for who, recompute in _WHO),
+)
+
+
+def _width(width: int) -> tuple[tuple[str, int], ...]:
+    """The changes of albert-base that give it another width."""
+    heads = ("num_attention_heads", width // 64)
+    return ("hidden_size", width), ("intermediate_size", 4 * width), heads
+
+
+# Each step changes one size of albert-base at 8 x 128.
+GROWTH = tuple(
+    _measurement(
+        f"growth.{dimension}.{size}", Step("ours", **{"length": 128, **options}), effort=0, least=2
+    )
+    for dimension, size, options in [
+        *(("length", length, {"length": length}) for length in (128, 256)),
+        *(("layers", n, {"changes": (("num_hidden_layers", n),)}) for n in (3, 24)),
+        *(("width", width, {"changes": _width(width)}) for width in (256, 1024)),
+        *(("batch", batch, {"batch": batch}) for batch in (1, 16)),
+    ]
+)

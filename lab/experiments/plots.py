@@ -1,0 +1,137 @@
+"""Plots of experiments: dots for rows, curves of training, changes from layer to layer."""
+
+import math
+import os
+import statistics
+from itertools import cycle
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from albert_tf.core.plots import COLORS, new_figure, save
+from lab.experiments.columns import COLUMNS
+
+_PANELS_A_LINE = 3
+_DOTS = ("speedup", "masked_lm", "nsp", "sop", "sst2", "nsp_held_out", "sop_held_out")
+# Columns in which our numbers and the paper's fit on one axis.
+_WITH_PAPER = ("nsp", "sop", "speedup")
+
+
+def draw(measured, folder: str) -> str | None:
+    """Draws the plot of an experiment.
+
+    Args:
+      measured: a `report.Measured`.
+      folder: where the picture is written.
+
+    Returns:
+      The path of the picture; None if there is nothing to draw.
+    """
+    kinds = {"": lambda measured: None, "dots": _dots, "curves": _curves, "layers": _layers}
+    figure = kinds[measured.experiment.plot](measured)
+    if not figure:
+        return None
+    path = os.path.join(folder, "plot.png")
+    save(figure, path)
+    return path
+
+
+def _dots(measured):
+    """Draws a panel per column: dots for seeds, the mean with its 95 % interval, a diamond for the paper's number."""
+    columns = [
+        name
+        for name in _DOTS
+        if name in measured.experiment.columns
+        and any(measured.values(row, name) for row in measured.rows)
+    ]
+    if not columns:
+        return None
+    lines = math.ceil(len(columns) / _PANELS_A_LINE)
+    height = 1.4 + 0.3 * len(measured.rows)
+    shape = (min(_PANELS_A_LINE, len(columns)), lines)
+    figure, panels = new_figure(*shape, width=3.6, height=height, sharey=True)
+    for axes, name in zip(panels.flat, columns, strict=False):
+        _dots_of_column(axes, measured, name)
+    for axes in panels.flat[len(columns) :]:
+        axes.set_visible(False)
+    return figure
+
+
+def _dots_of_column(axes: Axes, measured, name: str) -> None:
+    title, spread = COLUMNS[name].title, measured.spread(name)
+    for position, row in enumerate(measured.rows):
+        values = [numbers[0] for numbers in measured.values(row, name)]
+        if values:
+            axes.plot(values, [position] * len(values), "o", color=COLORS[0], ms=4, alpha=0.8)
+            mean = statistics.fmean(values)
+            axes.plot(mean, position, "|", color=COLORS[0], ms=14, mew=1.5)
+            if spread.freedom:
+                margin = spread.margin(1 / len(values))
+                axes.errorbar(mean, position, xerr=margin, color=COLORS[0], capsize=3, lw=1)
+        paper = measured.experiment.row(row).paper.get(name)
+        if name in _WITH_PAPER and paper is not None:
+            axes.plot(paper, position, "D", color=COLORS[1], ms=5, fillstyle="none")
+            title = f"{COLUMNS[name].title} (diamonds: paper)"
+    axes.set_yticks(range(len(measured.rows)), list(measured.rows), fontsize=8)
+    axes.set_ylim(len(measured.rows) - 0.5, -0.5)
+    axes.set_title(title)
+    axes.tick_params(labelsize=8)
+    axes.margins(x=0.12)
+    axes.grid(axis="y")
+
+
+def _curves(measured):
+    """Draws masked-LM accuracy on the development set by step: a colour for each row, a line for each seed."""
+    if not any(result["measures"].get("pretraining") for result in measured.all_results()):
+        return None
+    figure, ((axes,),) = new_figure(1, width=6.0, height=3.6)
+    for color, (row, results) in zip(cycle(COLORS), measured.rows.items(), strict=False):
+        for number, result in enumerate(results):
+            lines = result["measures"].get("pretraining", {}).get("evaluation", [])
+            steps = [line["step"] for line in lines]
+            accuracy = [100 * line["masked_lm_accuracy"] for line in lines]
+            label = None if number else row
+            axes.plot(steps, accuracy, "o-", ms=3, lw=1.2, color=color, label=label, alpha=0.8)
+    axes.set(xlabel="step", ylabel="masked-LM accuracy, %", title="development set")
+    axes.legend()
+    return figure
+
+
+def _layers(measured):
+    """Draws L2 distance and angle of every layer; solid for all tokens, dashed for [CLS].
+
+    Points are means over seeds; bars reach from the lowest seed to the highest.
+    """
+    changes_of = {
+        row: changes
+        for row, results in measured.rows.items()
+        if (changes := [c for r in results if (c := r["measures"].get("layer_changes"))])
+    }
+    if not changes_of:
+        return None
+    figure, (panels,) = new_figure(2, width=4.5, height=3.6)
+    titles = {"l2_distance": "L2 distance", "degrees": "angle, degrees"}
+    styles = {"pieces": ("o-", "all tokens"), "cls": ("s--", "[CLS]")}
+    for axes, (kind, title) in zip(panels, titles.items(), strict=True):
+        for color, (row, changes) in zip(cycle(COLORS), changes_of.items(), strict=False):
+            for positions, (style, label) in styles.items():
+                layers = [*zip(*(change[positions][kind] for change in changes), strict=True)]
+                means = [statistics.fmean(values) for values in layers]
+                below = [mean - min(values) for mean, values in zip(means, layers, strict=True)]
+                above = [max(values) - mean for mean, values in zip(means, layers, strict=True)]
+                axes.errorbar(
+                    range(1, len(means) + 1),
+                    means,
+                    (below, above),
+                    fmt=style,
+                    color=color,
+                    label=f"{row}, {label}",
+                    ms=4,
+                    lw=1.2,
+                    capsize=2,
+                )
+        heading = f"{title} between a layer's input and output"
+        axes.set(xlabel="layer", title=heading, ylim=(0, None))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    panels[1].legend(loc="lower left")  # where the curves are far above 0
+    return figure

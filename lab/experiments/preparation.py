@@ -1,0 +1,274 @@
+"""Data that rows share: texts, vocabulary, records, development set; made once for each combination of settings.
+
+All data is in the work folder, in folders named by a hash of their settings. A lock prevents two processes from making
+the same data at the same time. The source files of each text are recorded. A --data_dir with other files is an error,
+because runs are named by the patterns of their texts, so that runs on different files would be mixed up.
+"""
+
+import contextlib
+import functools
+import glob
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from albert_tf.core import checksums, files
+from albert_tf.core.errors import UserError
+from albert_tf.core.locks import locked
+from albert_tf.data.pretraining_examples import SENTENCE_TASKS
+from albert_tf.data_prep import (
+    create_intrinsic_eval,
+    sample_corpus,
+    split_sentences,
+    text_files,
+    train_sentencepiece,
+)
+from albert_tf.data_prep.pretraining import build
+from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
+from lab.experiments.declarations import SAMPLE_CORPUS, Row, Scale
+
+# Share of a text's documents, for probes, and for evaluation if there are no passages.
+HELD_OUT = 0.03
+
+
+def key_of(values: Any) -> str:
+    """A hash of settings, eight hexadecimal digits."""
+    text = json.dumps(values, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+@contextlib.contextmanager
+def alone_in(folder: str) -> Iterator[None]:
+    """Waits for the lock of a folder and holds it; removes incomplete files that killed processes left there."""
+    with locked(folder, wait=True):
+        files.remove_leftovers(folder)
+        yield
+
+
+class Workspace:
+    """The shared data of one scale.
+
+    Args:
+      scale: sizes and settings.
+      data_dir: folder with text and data of tasks; "" if there is none.
+      work_dir: folder of all data and runs.
+    """
+
+    def __init__(self, scale: Scale, data_dir: str, work_dir: str):
+        self.scale, self.data_dir, self.work_dir = scale, data_dir, work_dir
+        self.folder = os.path.join(work_dir, scale.name)
+
+    def path(self, *parts: str) -> str:
+        """A path in the work folder."""
+        return os.path.join(self.folder, *parts)
+
+    # --- Text ---
+
+    def text(self, name: str) -> tuple[str, str]:
+        """Training text and held-out text, each as files separated by commas.
+
+        Raises:
+          UserError: the scale has no such text, its files are missing, or the work folder's text was made from other
+            files.
+        """
+        sources = self.sources(name)
+        patterns = [pattern for pattern in sources if pattern != SAMPLE_CORPUS]
+        wanted = [os.path.join(self.data_dir, pattern) for pattern in patterns]
+        if missing := [path for path in wanted if not glob.glob(path)]:
+            raise UserError(
+                f"--data_dir={self.data_dir}: {missing[0]} is not there, which scale {self.scale.name} names"
+            )
+        paths = text_files.expand_paths(",".join(wanted))
+        # Sizes of the files by their names below --data_dir; the sample corpus has no size.
+        described = {os.path.relpath(path, self.data_dir): os.path.getsize(path) for path in paths}
+        described |= {SAMPLE_CORPUS: None} if SAMPLE_CORPUS in sources else {}
+        record = self.path("text", f"{name}-{key_of(sources)}-sources.json")
+        self._check_sources(name, described, record)
+        corpora = []
+        if patterns:
+            folder = f"files-{key_of([patterns, text_files.total_bytes(paths)])}"
+            flags = {"input_file": ",".join(wanted), "invalid_utf8": "replace"}
+            settings = functools.partial(split_sentences.SplitSettings, **flags)
+            corpora.append(self._corpus(folder, split_sentences.main, settings))
+        if SAMPLE_CORPUS in sources:
+            program, settings = sample_corpus.main, sample_corpus.SampleSettings
+            corpora.append(self._corpus(SAMPLE_CORPUS, program, settings))
+        with alone_in(self.path("text")):
+            self._check_sources(name, described, record)  # another process may have written it
+            if not os.path.exists(record):
+                files.write_bytes(record, checksums.json_file(described))
+        trainings, held_outs = zip(*corpora, strict=True)
+        return ",".join(trainings), ",".join(held_outs)
+
+    def sources(self, name: str) -> list[str]:
+        """The sources of a text: patterns below --data_dir, and `sample_corpus`.
+
+        Raises:
+          UserError: the scale has no such text.
+        """
+        if not self.has_text(name):
+            hint = "" if self.data_dir else "; without --data_dir there is less of it"
+            raise UserError(f"scale {self.scale.name}: has no text {name!r}{hint}")
+        return list(self._texts[name])
+
+    def has_text(self, name: str) -> bool:
+        """Whether the scale has a text with this name; without --data_dir it may have fewer texts."""
+        return name in self._texts
+
+    @property
+    def _texts(self) -> Mapping[str, Sequence[str]]:
+        return self.scale.texts if self.data_dir else self.scale.fallback_texts
+
+    def _check_sources(self, name: str, described: Mapping[str, int | None], record: str) -> None:
+        """Raises an error if the work folder's text of this name was made from different files."""
+        before = checksums.read_json(record) if os.path.exists(record) else described
+        names = sorted({**before, **described})
+        if differing := [path for path in names if before.get(path, -1) != described.get(path, -1)]:
+            raise UserError(
+                f"{self.folder}: its text {name!r} was made of other files than --data_dir={self.data_dir} has"
+                f" ({differing[0]} for one); choose another --work_dir"
+            )
+
+    def _corpus(self, name: str, program: Callable, settings: Callable) -> tuple[str, str]:
+        folder = self.path("text", name)
+        training, held_out = (os.path.join(folder, f"{part}.txt") for part in ("train", "held_out"))
+        with alone_in(folder):
+            if not (os.path.exists(training) and os.path.exists(held_out)):
+                outputs = {"output_file": training, "eval_output_file": held_out}
+                program(settings(**outputs, eval_fraction=HELD_OUT))
+        return training, held_out
+
+    def vocabulary(self) -> str:
+        """The SentencePiece model; it is trained on the standard text."""
+        training, _ = self.text("standard")
+        settings = {"input_file": training, **self.scale.vocabulary}
+        folder = self.path("vocabulary", key_of(settings))
+        prefix = os.path.join(folder, "spiece")
+        with alone_in(folder):
+            if not os.path.exists(f"{prefix}.model"):
+                settings = train_sentencepiece.TrainSettings(output_prefix=prefix, **settings)
+                train_sentencepiece.main(settings)
+        return f"{prefix}.model"
+
+    # --- Records ---
+
+    def records(self, row: Row) -> str:
+        """The folder of a row's training records."""
+        training, _ = self.text(row.text)
+        return self._records(training, {**self.scale.data, **row.data}, row.text)
+
+    def probe(self, task: str) -> str:
+        """The folder of records of held-out text for training the probe of a sentence task.
+
+        Raises:
+          UserError: see `passages`.
+        """
+        has_passages = bool(self._given_passages())
+        held_out = self.text("standard")[1] if has_passages else self._held_out_halves()["probe"]
+        clean = {"sentence_task": task, "single_segment": "clean", "dupe_factor": 1}
+        own = {**clean, "record_format": "compact"}  # the evaluation reads single examples
+        return self._records(held_out, {**self.scale.data, **own}, "probe")
+
+    def _records(self, text: str, settings: Mapping[str, Any], name: str) -> str:
+        values = {"input_file": text, "spm_model_file": self.vocabulary(), **settings}
+        task = settings.get("sentence_task", "sop")
+        folder = self.path("records", f"{name}-{task}-{key_of(values)}")
+        # Not inside, because the folder contains only records.
+        with locked(folder + ".lock", wait=True):
+            build.create_pretraining_data(PretrainingDataSettings(output_dir=folder, **values))
+        return folder
+
+    def intrinsic(self) -> str:
+        """The folder of the development set: passages of SQuAD and RACE, or held-out text if there are none.
+
+        Raises:
+          UserError: see `passages`.
+        """
+        names = ("max_seq_length", "max_predictions_per_seq", "masked_lm_prob")
+        names += ("do_lower_case", "keep_accents")
+        values = {name: self.scale.data[name] for name in names if name in self.scale.data}
+        values.update({"spm_model_file": self.vocabulary(), **self.passages()})
+        folder = self.path("intrinsic", key_of(values))
+        wanted = [os.path.join(folder, task, "metadata.json") for task in SENTENCE_TASKS]
+        with alone_in(folder):
+            if not all(map(os.path.exists, wanted)):
+                settings = create_intrinsic_eval.IntrinsicSettings(output_dir=folder, **values)
+                create_intrinsic_eval.create_intrinsic_eval(settings)
+        return folder
+
+    def passages(self) -> dict[str, str]:
+        """The sources of the development set, as settings of data_prep.create_intrinsic_eval.
+
+        Raises:
+          UserError: there are no passages, and too little held-out text.
+        """
+        return self._given_passages() or {"input_file": self._held_out_halves()["dev"]}
+
+    def _given_passages(self) -> dict[str, str]:
+        """`passages` from SQuAD and RACE; {} if they are not below --data_dir."""
+        squad, race = self.find("squad/dev-v1.1.json"), self.find("race/dev/")
+        return {"squad_file": squad, "race_dir": race.rstrip("/")} if squad and race else {}
+
+    def _held_out_halves(self) -> dict[str, str]:
+        """Two texts of alternating held-out documents, because a probe must not be evaluated on its training data."""
+        _, held_out = self.text("standard")
+        folder = self.path("text", f"halves-{key_of(held_out)}")
+        paths = {part: os.path.join(folder, f"{part}.txt") for part in ("dev", "probe")}
+        with alone_in(folder):
+            if not all(map(os.path.exists, paths.values())):
+                _cut_by_document(held_out.split(","), paths)
+        return paths
+
+    # --- Data of tasks ---
+
+    def find(self, *patterns: str) -> str:
+        """The first path below --data_dir that matches one of the patterns; "" if there is none."""
+        for pattern in patterns if self.data_dir else ():
+            if paths := sorted(glob.glob(os.path.join(self.data_dir, pattern))):
+                return paths[0]
+        return ""
+
+    def squad_files(self, version: str) -> dict[str, str]:
+        """SQuAD's files as settings of run_squad.py; {} if there are none.
+
+        If the training file is missing, the development file is cut between articles; three quarters of it are for
+        training.
+        """
+        train = self.find(f"squad/train-v{version}.json")
+        dev = self.find(f"squad/dev-v{version}.json", f"squad/dev-v{version}*.json")
+        if train and dev or not dev:
+            return {"train_file": train, "eval_file": dev} if dev else {}
+        folder = self.path("squad", key_of([dev, version]))
+        paths = {part: os.path.join(folder, f"{part}.json") for part in ("train", "dev")}
+        with alone_in(folder):
+            if not os.path.exists(paths["dev"]):
+                _cut_by_article(dev, folder)
+            checksums.verify(folder)
+        return {"train_file": paths["train"], "eval_file": paths["dev"]}
+
+
+def _cut_by_document(sources: Sequence[str], paths: Mapping[str, str]) -> None:
+    texts = [files.read_bytes(path).decode() for path in sources]
+    documents = [document.strip() for text in texts for document in text.split("\n\n")]
+    if len(documents) < len(paths):
+        raise UserError(
+            f"{sources[0]}: expected {len(paths)} held-out documents or more, for the development set and for the"
+            f" probes, got {len(documents)}; give more text, or squad/dev-v1.1.json and race/dev in --data_dir"
+        )
+    for first, path in enumerate(paths.values()):
+        text = "\n\n".join(documents[first :: len(paths)]) + "\n"
+        files.write_bytes(path, text.encode())
+
+
+def _cut_by_article(source: str, folder: str) -> None:
+    values = files.read_json(source)
+    if not isinstance(values.get("data"), list):
+        raise UserError(f"{source}: expected SQuAD's data, a list of articles")
+    cut = len(values["data"]) * 3 // 4
+    parts = {"train.json": values["data"][:cut], "dev.json": values["data"][cut:]}
+    contents = {
+        name: json.dumps({**values, "data": articles}).encode() for name, articles in parts.items()
+    }
+    files.write_files(folder, checksums.with_sums(contents))

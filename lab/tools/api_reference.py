@@ -1,0 +1,143 @@
+"""Writes docs/api.md, the reference of the public names, from their signatures and docstrings.
+
+python -m lab.tools.api_reference
+"""
+
+import dataclasses
+import inspect
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import albert_tf
+from albert_tf.model.heads import AlbertModel
+from albert_tf.tasks.predictor import Predictor
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "api.md"
+_INTRODUCTION = """# Python reference
+
+This page lists the names that `import albert_tf` offers, and the classes that they return. It is written by
+`python -m lab.tools.api_reference` from the docstrings. Examples are in the [README](../README.md#in-python); what a
+predictor takes and answers is listed in [models.md](models.md#predict).
+
+In shapes, B is the batch, L the length in tokens, D the hidden width, P the number of masked positions, V the size of
+the vocabulary, C the number of choices or classes, K the number of candidates for a start or an end. `UserError` is
+raised for wrong input, with one line that says what was expected, what was given and what to change. TensorFlow is
+loaded when a name is first used, and its log of start-up messages is off, unless `TF_CPP_MIN_LOG_LEVEL` is set.
+"""
+_RETURNED = {"load_predictor": Predictor, "load_pretrained": AlbertModel}
+# Methods for users; the other methods of these classes are for the library itself, and for writing a task.
+_METHODS = {
+    "Predictor": ("predict", "shown"),
+    "Tokenizer": (
+        *("from_pretrained", "from_file", "encode", "encode_batch", "encode_with_offsets"),
+        *("decode", "id_to_piece", "piece_to_id", "vocabulary"),
+    ),
+    "AlbertConfig": (
+        *("from_name", "from_json_file", "from_dict", "replace", "with_labels", "labels"),
+        *("to_dict", "to_json_string"),
+    ),
+}
+_LINE = 88  # maximum length of a signature on one line
+
+
+def page() -> str:
+    """The text of docs/api.md."""
+    parts = [_INTRODUCTION]
+    for name in albert_tf.__all__:
+        parts.append(section(name, getattr(albert_tf, name)))
+        if returned := _RETURNED.get(name):
+            parts.append(section(returned.__name__, returned))
+    return "\n".join(parts)
+
+
+def section(name: str, item: Any) -> str:
+    """A function, or a class with its methods."""
+    parts = [f"## {name}", markdown(inspect.getdoc(item))]
+    if dataclasses.is_dataclass(item):
+        parts.append(_table_of_fields(item))
+    elif not inspect.isclass(item):
+        parts.insert(1, _code(signature(name, item)))
+    elif "__init__" in vars(item) and not inspect.isabstract(item):
+        parts.insert(1, _code(signature(name, item.__init__)))
+        parts.append(markdown(inspect.cleandoc(item.__init__.__doc__ or "")))
+    for method_name, method in methods(item):
+        parts.append(f"### {name}.{method_name}")
+        if not isinstance(method, property):
+            call = "model" if method_name == "call" else f"{name}.{method_name}"
+            parts.append(_code(signature(call, method)))
+        parts.append(markdown(inspect.getdoc(method) or ""))
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _code(text: str) -> str:
+    return f"```python\n{text}\n```"
+
+
+def _table_of_fields(cls: Any) -> str:
+    """A table of the fields of settings; fields without a declaration are left out."""
+    rows = ["Its fields, which are its keyword arguments:", ""]
+    rows += ["| field | default | meaning |", "|---|---|---|"]
+    for field in dataclasses.fields(cls):
+        if declared := field.metadata:
+            choices = f" One of {', '.join(declared['choices'])}." * bool(declared["choices"])
+            rows.append(f"| `{field.name}` | `{field.default}` | {declared['help']}{choices} |")
+    return "\n".join(rows)
+
+
+def methods(cls: Any) -> Iterator[tuple[str, Any]]:
+    """The public methods and properties that a class defines itself, without the constructor."""
+    if inspect.isclass(cls):
+        for name, value in vars(cls).items():
+            is_method = callable(value) or isinstance(value, property | classmethod | staticmethod)
+            wanted = _METHODS.get(cls.__name__, (name,))
+            if is_method and not name.startswith("_") and name in wanted:
+                yield name, value if isinstance(value, property) else getattr(cls, name)
+
+
+def signature(name: str, function: Any) -> str:
+    """A call as users write it, with types and defaults, without `self` and without the names of modules."""
+    given = inspect.signature(function)
+    named = [parameter for parameter in given.parameters.values() if parameter.name != "self"]
+    one_line = _plain(f"{name}{given.replace(parameters=named)}")
+    if len(one_line) <= _LINE:
+        return one_line
+    parts, kinds = [], [parameter.kind for parameter in named]
+    for index, parameter in enumerate(named):
+        if parameter.kind == parameter.KEYWORD_ONLY and parameter.kind not in kinds[:index]:
+            parts.append("*")
+        parts.append(str(parameter))
+    ends = one_line[one_line.rindex(")") :]
+    return _plain("\n".join([f"{name}(", *(f"    {part}," for part in parts), ends]))
+
+
+def _plain(code: str) -> str:
+    code = re.sub(r"(->|:) '([^']*)'", r"\1 \2", code)
+    return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", code).replace("'", '"')
+
+
+def markdown(doc: str) -> str:
+    """A docstring in Google's style as Markdown: sections become bold titles and lists."""
+    parts = re.split(r"^(Args|Attributes|Returns|Raises|Example|Source):", doc, flags=re.MULTILINE)
+    lines = [parts[0].strip()]
+    for title, body in zip(parts[1::2], parts[2::2], strict=True):
+        text = inspect.cleandoc(body)
+        if title == "Example":  # its lines are indented; what follows is text
+            example, text = re.fullmatch(r"\n((?:  [^\n]*\n?)+)(.*)", body, re.DOTALL).groups()
+            lines += ["", "**Example**", "", "```", inspect.cleandoc(example), "```"]
+            lines += ["", text.strip()] * bool(text.strip())
+        elif title in ("Returns", "Source"):
+            lines += ["", f"**{title}:** {text}"]
+        else:
+            entry = re.compile(r"^(\w[\w, ]*): ", re.MULTILINE)
+            lines += ["", f"**{title}**", "", entry.sub(_item, text)]
+    return "\n".join(lines)
+
+
+def _item(match: re.Match) -> str:
+    return f"- {', '.join(f'`{name}`' for name in match[1].split(', '))}: "
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

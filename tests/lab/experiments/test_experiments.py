@@ -1,0 +1,716 @@
+"""The experiments: commands, what is measured, the engine at a scale of seconds, the report."""
+
+import contextlib
+import dataclasses
+import errno
+import io
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import flags
+
+from albert_tf.core import files
+from albert_tf.core import flags as cli
+from albert_tf.core.errors import UserError
+from albert_tf.model.heads import AlbertForPreTraining
+from albert_tf.tasks.pretraining.task import PretrainingTask
+from albert_tf.training import loop
+from lab.experiments import (
+    columns,
+    declarations,
+    intrinsic,
+    layer_changes,
+    report,
+    training,
+    verdicts,
+)
+from lab.experiments.__main__ import ExperimentSettings, run_experiments
+from lab.experiments.engine import Engine, Result, result_path
+from lab.experiments.preparation import Workspace
+from lab.experiments.training import Trained
+from tests.helpers import LENGTH, ROOT, TINY, random_features, write_records
+
+# --- Commands ---
+
+
+def test_the_command_line_says_what_is_known():
+    def run(*arguments):
+        command = [sys.executable, "-m", "lab.experiments", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+
+    listed = run("list", "table_4")
+    assert listed.returncode == 0
+    assert " 9  E=128, groups of 6\n" in listed.stdout
+    assert "10  E=128, groups of 4  (not at scale nano)" in listed.stdout
+    wrong = run("run", "table_4", "--rows=all", "--seeds=one")
+    assert wrong.returncode == 2
+    assert "--seeds must be numbers" in wrong.stderr
+    assert run("train").returncode == 2
+
+
+def test_a_recorded_command_gives_the_same_settings():
+    values = {
+        "output_dir": "a folder",
+        "num_train_steps": 7,
+        "num_warmup_steps": 0,
+        "learning_rate": 3e-4,
+        "do_eval": False,
+        "input_file": "x",
+    }
+    settings = training.settings_of(values, training.PRETRAINING)
+    program, *given = training.shlex.split(training.command("run_pretraining.py", settings))[1:]
+    assert program == "run_pretraining.py"
+    flag_values = flags.FlagValues()
+    cli.define_flags(training.PRETRAINING, flag_values)
+    flag_values(["program", *given])
+    parsed = [cli.settings_from_flags(cls, flag_values) for cls in training.PRETRAINING]
+    assert parsed == settings
+    with pytest.raises(UserError, match="num_steps: not a setting"):
+        training.settings_of({"num_steps": 1}, training.PRETRAINING)
+
+
+# --- Measures ---
+
+
+def test_layer_changes_are_those_computed_by_hand(tmp_path):
+    features = random_features(9, seed=5)
+    write_records(tmp_path / "none" / "examples.tfrecord", features)
+    model = AlbertForPreTraining(TINY.replace(initializer_range=0.3), seed=2)
+    found = layer_changes.measure(model, str(tmp_path), 0)
+
+    encoder = model.encoder
+    hidden = encoder.projection(
+        encoder.embeddings(features["input_ids"], features["segment_ids"])
+    ).numpy()
+    outputs = encoder(features)["all_layers"]
+    states = [hidden, *(output.numpy() for output in outputs)]
+    real = features["input_mask"] == 1
+    for layer in range(TINY.num_hidden_layers):
+        before, after = states[layer], states[layer + 1]
+        distance = np.sqrt(((after - before) ** 2).sum(-1))
+        norms = np.sqrt((before**2).sum(-1)) * np.sqrt((after**2).sum(-1))
+        degrees = np.degrees(np.arccos((before * after).sum(-1) / norms))
+        expected = {
+            "pieces": (distance[real].mean(), degrees[real].mean()),
+            "cls": (distance[:, 0].mean(), degrees[:, 0].mean()),
+        }
+        for positions, values in expected.items():
+            got = [found[positions][kind][layer] for kind in ("l2_distance", "degrees")]
+            np.testing.assert_allclose(got, values, rtol=1e-4)
+    assert found["examples"] == 9
+    assert real.sum() < 9 * LENGTH  # there was padding to leave out
+
+
+def test_distance_and_angle_of_known_vectors():
+    before = tf.constant([[3.0, 0.0], [1.0, 1.0], [2.0, 0.0]])
+    after = tf.constant([[0.0, 4.0], [2.0, 2.0], [-2.0, 0.0]])
+    distance, degrees = layer_changes.changes(before, after)
+    np.testing.assert_allclose(distance, [5.0, 2**0.5, 4.0], rtol=1e-6)
+    np.testing.assert_allclose(degrees, [90.0, 0.0, 180.0], atol=0.05)
+    assert columns.roughness([1.0, 1.0, 1.0]) == 0.0
+    assert columns.roughness([9.0, 5.0, 4.0]) == 0.0
+    assert columns.roughness([1.0, 3.0, 2.0]) == 1.0
+
+
+def test_intrinsic_numbers_of_a_head_that_says_in_order_to_all(tmp_path):
+    model = AlbertForPreTraining(TINY, seed=2)
+    model.sentence_order_head.output_weights.assign(tf.zeros([2, TINY.hidden_size]))
+    model.sentence_order_head.output_bias.assign([1.0, 0.0])
+    every = {}
+    for number, name in enumerate(("none", "nsp", "sop", "probe")):
+        every[name] = random_features(70, seed=number)
+        write_records(tmp_path / name / "examples.tfrecord", every[name])
+    found = intrinsic.measure(model, str(tmp_path), {"sop": str(tmp_path / "probe")}, 66, 0)
+    for task in ("nsp", "sop"):
+        labels = every[task]["next_sentence_labels"][:66]
+        assert found[f"{task}_own_head"] == pytest.approx(1 - labels.mean())
+        assert found[f"{task}_commonest"] == pytest.approx(max(labels.mean(), 1 - labels.mean()))
+        assert found[f"{task}_says_changed"] == 0.0
+    assert "nsp_probe" not in found and 0.2 < found["sop_probe"] < 0.8
+    labels = every["probe"]["next_sentence_labels"]
+    assert found["sop_own_head_held_out"] == pytest.approx(1 - labels.mean())
+    assert found["examples"] == {"none": 66, "nsp": 66, "sop": 66, "sop_held_out": len(labels)}
+
+    kept = {name: values[:66] for name, values in every["none"].items()}
+    outputs = model(kept)
+    weights = kept["masked_lm_weights"]
+    hits = (outputs["masked_lm_logits"].numpy().argmax(-1) == kept["masked_lm_ids"]) * weights
+    assert found["masked_lm_accuracy"] == pytest.approx(hits.sum() / weights.sum())
+    log_probs = tf.nn.log_softmax(outputs["masked_lm_logits"]).numpy()
+    right = np.take_along_axis(log_probs, kept["masked_lm_ids"][..., None], -1)[..., 0]
+    assert found["masked_lm_loss"] == pytest.approx(
+        -(right * weights).sum() / weights.sum(), rel=1e-4
+    )
+    assert found["masked_pieces"] == int(weights.sum())
+
+
+def test_a_probe_finds_what_is_there():
+    rng = np.random.default_rng(1)
+
+    def examples(number, strength):
+        labels = rng.integers(0, 2, number)
+        pooled = rng.normal(size=(number, 5)) + strength * labels[:, None] * [0, 0, 3, 0, 0]
+        return {"pooled": pooled, "labels": labels}
+
+    assert intrinsic.probe_accuracy(examples(300, 5), examples(200, 5)) > 0.99
+    assert abs(intrinsic.probe_accuracy(examples(300, 0), examples(400, 0)) - 0.5) < 0.1
+
+
+# --- The engine ---
+
+
+@pytest.fixture(scope="module")
+def finished(micro, workspace, tmp_path_factory):
+    """The experiment run by the engine, both rows with one seed: engine, results folder, what was printed.
+
+    Before, the first row's training was stopped behind its first checkpoint, as if killed.
+    """
+    _, experiment = micro
+    trained = Trained(workspace, experiment, experiment.rows[0], 1)
+    run, optimizer, pretraining = trained.settings()
+    stopped = dataclasses.replace(run, stop_after_steps=4)
+    loop.run(lambda: PretrainingTask(pretraining, stopped), stopped, optimizer)
+    pathlib.Path(trained.run_folder, "results.json").unlink()
+    results_dir = str(tmp_path_factory.mktemp("results"))
+    engine = Engine(workspace, results_dir)
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        engine.run(experiment, experiment.rows, [1])
+    return engine, results_dir, output.getvalue()
+
+
+def result_of(results_dir: str, micro, row: int) -> dict:
+    scale, experiment = micro
+    path = result_path(results_dir, experiment, scale.name, experiment.rows[row], 1)
+    return json.loads(pathlib.Path(path).read_text())
+
+
+def test_a_killed_run_goes_on(finished, micro):
+    _, results_dir, output = finished
+    assert "resumed   at step 4" in output
+    measured = result_of(results_dir, micro, 0)["measures"]["pretraining"]
+    assert [line["step"] for line in measured["training"]] == [2, 4, 6, 8]
+    assert measured["steps"] == 8
+
+
+def test_a_row_has_every_measure(finished, micro):
+    _, results_dir, _ = finished
+    for row, layers in ((0, 1), (1, 2)):
+        result = result_of(results_dir, micro, row)
+        measures = result["measures"]
+        assert set(measures) == {
+            *("parameters", "pretraining", "intrinsic", "layer_changes", "task mrpc")
+        }
+        assert measures["task mrpc"] is None  # no data for it
+        assert measures["parameters"]["here_with_heads"] == measures["pretraining"]["parameters"]
+        assert len(measures["layer_changes"]["pieces"]["degrees"]) == layers
+        assert measures["intrinsic"]["development_set"]["race_dir"] == "dev"
+        assert measures["intrinsic"]["examples"]["sop"] == 20
+        assert "sop_probe" in measures["intrinsic"]  # it has a column
+        assert "nsp_probe" not in measures["intrinsic"]
+        assert result["declared"]["model"]["num_hidden_layers"] == layers
+    assert "--warm_start_from_shallower=true" in result["measures"]["pretraining"]["command"]
+    # One block serves one layer and two: the sizes are equal.
+    assert (
+        result_of(results_dir, micro, 0)["measures"]["parameters"]["here"]
+        == measures["parameters"]["here"]
+    )
+
+
+def test_finished_rows_are_not_run_again(finished, micro):
+    engine, results_dir, _ = finished
+    _, experiment = micro
+    before = result_of(results_dir, micro, 0)
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        engine.run(experiment, experiment.rows[:1], [1])
+    assert "training" not in output.getvalue() and "finished" in output.getvalue()
+    assert result_of(results_dir, micro, 0) == before
+
+
+def test_rows_with_equal_settings_share_a_training(workspace, micro):
+    _, experiment = micro
+
+    def folder(row, **changes):
+        return Trained(workspace, experiment, dataclasses.replace(row, **changes), 1).folder
+
+    one, two = experiment.rows
+    assert folder(one, name="the same under another name", paper={}) == folder(one)
+    different = [
+        folder(one),
+        folder(two),
+        folder(two, warm_start_from=""),
+        folder(one, data={"sentence_task": "nsp"}),
+        folder(one, training={"steps_factor": 2}),
+        Trained(workspace, experiment, one, 2).folder,
+        Trained(workspace, dataclasses.replace(experiment, budget="seconds"), one, 1).folder,
+    ]
+    assert len(set(different)) == len(different)
+
+
+def test_a_scale_can_give_an_experiment_more_steps(workspace, micro):
+    scale, experiment = micro
+    row = dataclasses.replace(experiment.rows[0], training={"steps_factor": 3})
+    more = dataclasses.replace(
+        scale, experiments={"mine": {"num_train_steps": 10}}, steps_factors={"3": 1.5}
+    )
+    for used, steps in ((scale, 24), (more, 15)):
+        own = Workspace(used, workspace.data_dir, workspace.work_dir)
+        assert Trained(own, experiment, row, 1).values["num_train_steps"] == steps
+
+
+def test_two_processes_keep_each_others_measures(tmp_path):
+    path, names = str(tmp_path / "one-seed1.json"), {"row": "one", "seed": 1}
+    about = {**names, "declared": {"model": {"num_hidden_layers": 2}}}
+    one, other = (Result(path, about, str(tmp_path / "lock")) for _ in range(2))
+    one.add("speed", {"median": 3.0}, 0.5)
+    other.add("intrinsic", {"masked_lm_accuracy": 0.2}, 1.5)
+    found = json.loads(pathlib.Path(path).read_text())
+    assert set(found["measures"]) == {"speed", "intrinsic"}
+    assert found["minutes"] == {"speed": 0.5, "intrinsic": 1.5}
+    assert set(other.measures) == {"speed", "intrinsic"}
+    with pytest.raises(UserError, match="was made with model.num_hidden_layers=2, now it is 3"):
+        other_about = {**names, "declared": {"model": {"num_hidden_layers": 3}}}
+        Result(path, other_about, str(tmp_path / "lock"))
+
+
+def test_what_is_measured_later_says_so(tmp_path, monkeypatch):
+    about = {"row": "one", "seed": 1, "declared": {}}
+    result = Result(str(tmp_path / "one-seed1.json"), about, str(tmp_path / "lock"))
+    for commit, name in (("a", "speed"), ("b", "intrinsic")):
+        monkeypatch.setattr("lab.experiments.engine.commit", lambda *_, commit=commit, **__: commit)
+        result.add(name, {}, 0.0)
+    found = json.loads((tmp_path / "one-seed1.json").read_text())
+    assert found["made"]["commit"] == "a"
+    assert {name: made["commit"] for name, made in found["made_later"].items()} == {
+        "intrinsic": "b"
+    }
+
+
+def test_rows_without_their_text_are_left_out(workspace, micro, tmp_path):
+    _, experiment = micro
+    one, two = experiment.rows
+    shallow = dataclasses.replace(one, text="additional")
+    changed = dataclasses.replace(experiment, rows=(shallow, two))
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        Engine(workspace, str(tmp_path)).run(changed, changed.rows, [1])
+    words = "needs the text 'additional', see --data_dir"
+    assert output.getvalue() == f"mine, one layer: {words}\nmine, two layers: {words}\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_counting_parameters_needs_no_data(tmp_path):
+    experiment = declarations.read_experiment("table_1")
+    scale = declarations.read_scale("nano")
+    workspace = Workspace(scale, "", str(tmp_path / "work"))
+    with contextlib.redirect_stdout(io.StringIO()):
+        Engine(workspace, str(tmp_path)).run(experiment, experiment.rows[2:3], [1])
+    found = report.Measured(experiment, report.read_results(experiment, scale, str(tmp_path)))
+    assert report.cell(found, experiment.row("ALBERT-base"), "parameters") == "11,683,584 (12)"
+    command = "python -m lab.experiments run table_1 --scale=nano --rows='3'"
+    assert report.costs(found, scale)[-1] == f"    {command}"
+
+
+def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    monkeypatch.setattr(files, "write_bytes", full)
+    folders = {name: str(tmp_path / name) for name in ("results_dir", "work_dir")}
+    settings = ExperimentSettings(experiments="table_1", scale="nano", rows="3", **folders)
+    with pytest.raises(
+        UserError, match=r"json: cannot be written \(No space left on device\): make"
+    ):
+        run_experiments(settings)
+
+
+def test_results_of_other_settings_are_refused(finished, micro):
+    engine, _, _ = finished
+    _, experiment = micro
+    changed = dataclasses.replace(experiment.rows[0], data={"short_seq_prob": 0.3})
+    with pytest.raises(UserError, match=r"was made with data.short_seq_prob=None, now it is 0.3"):
+        engine.run(experiment, [changed], [1])
+
+
+def test_equal_time_means_a_number_of_steps_that_stays(workspace, micro):
+    _, experiment = micro
+    timed = dataclasses.replace(experiment, budget="seconds")
+    trained = Trained(workspace, timed, experiment.rows[0], 2)
+    steps = trained.settings()[1].num_train_steps
+    found = json.loads(pathlib.Path(trained.folder, "budget.json").read_text())
+    assert found["num_train_steps"] == steps >= 1
+    assert trained.settings()[1].num_train_steps == steps
+    assert len(found["examples_per_second"]) == 2  # of three intervals, the first makes graphs
+
+
+# --- The report ---
+
+
+def made_up(seeds: tuple[float, ...], **training: object) -> list[dict]:
+    """Results with a masked-LM accuracy for each seed, and some settings of their training."""
+    made = {name: "x" for name in ("date", "commit", "processor", "cores")}
+    return [
+        {
+            "seed": seed,
+            "made": made,
+            "declared": {"training": training},
+            "minutes": {"pretraining": 3.0},
+            "measures": {
+                "intrinsic": {
+                    "masked_lm_accuracy": value,
+                    "development_set": {"squad_file": "dev.json"},
+                }
+            },
+        }
+        for seed, value in enumerate(seeds, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("higher", "lower", "word"),
+    [
+        ((0.30, 0.31, 0.32), (0.20, 0.21, 0.22), verdicts.AGREES),
+        ((0.20, 0.21, 0.22), (0.30, 0.31, 0.32), verdicts.DISAGREES),
+        ((0.20, 0.31, 0.32), (0.20, 0.21, 0.22), verdicts.TOO_SMALL),  # far apart within a row
+        ((0.30,), (0.20, 0.21, 0.22), verdicts.AGREES),  # the other row's spread holds for it
+        ((0.30,), (0.20,), verdicts.TOO_SMALL),  # no spread is known
+        ((), (0.20, 0.21), verdicts.NOT_RUN),
+    ],
+)
+def test_verdicts(micro, higher, lower, word):
+    _, experiment = micro
+    rows = {"two layers": made_up(higher), "one layer": made_up(lower)}
+    found = report.Measured(
+        experiment, {name: results for name, results in rows.items() if results}
+    )
+    ((_, verdict),) = report.judged(found)
+    assert verdict.word == word
+
+
+def test_the_spread_is_pooled_over_rows():
+    # Variances 1 and 4 of rows with 1 and 2 degrees of freedom; a row that never differs does not count.
+    root = 2**0.5
+    spread = verdicts.pooled([[0.0, root], [1.0, 3.0, 5.0], [7.0], [2.0, 2.0]])
+    assert spread.freedom == 3
+    np.testing.assert_allclose(spread.deviation, (1 / 3 * (1 * 1 + 2 * 4)) ** 0.5)
+    assert verdicts.pooled([[1.0], [2.0]]).freedom == 0
+
+
+@pytest.mark.parametrize("number", [3, 2])
+def test_rows_that_do_not_differ_are_rarely_told_apart(number):
+    """Of 2,000 tables of two rows, one in twenty; with Student's t for so few seeds, not the factor 2."""
+    rng = np.random.default_rng(5)
+    told = 0
+    for _ in range(2000):
+        one, other = rng.normal(size=(2, number)).tolist()
+        verdict = verdicts.compare(one, other, verdicts.pooled([one, other]))
+        told += verdict.word != verdicts.TOO_SMALL
+    assert 70 < told < 135
+
+
+SPREAD = verdicts.Spread(1.0, 4)  # the interval of one seed is 2.78 on either side, of three 1.60
+
+
+@pytest.mark.parametrize(
+    ("rule", "values", "others", "word"),
+    [
+        ("above", [62.0], 59.0, verdicts.AGREES),
+        ("above", [61.0], 59.0, verdicts.TOO_SMALL),
+        ("above", [61.0] * 3, 59.0, verdicts.AGREES),
+        ("above", [56.0], 59.0, verdicts.DISAGREES),
+        ("near", [51.0] * 3, 50.0, verdicts.AGREES),
+        ("near", [49.0] * 3, 50.0, verdicts.AGREES),
+        ("near", [52.0] * 3, 50.0, verdicts.TOO_SMALL),
+        ("near", [54.7] * 3, 50.0, verdicts.DISAGREES),
+        ("near", [45.3] * 3, 50.0, verdicts.DISAGREES),
+        ("at most", [51.0] * 3, 50.0, verdicts.AGREES),
+        ("at most", [45.3] * 3, 50.0, verdicts.AGREES),
+        ("at most", [52.0] * 3, 50.0, verdicts.TOO_SMALL),
+        ("at most", [54.7] * 3, 50.0, verdicts.DISAGREES),
+    ],
+)
+def test_verdicts_against_a_number(rule, values, others, word):
+    level = verdicts.Level(others)
+    if rule == "above":
+        verdict = verdicts.compare(values, level, SPREAD)
+    else:
+        name = {"near": "near", "at most": "at_most"}[rule]
+        verdict = verdicts.compare(values, level, SPREAD, rule=name, within=3.0)
+    assert verdict.word == word
+
+
+def test_what_is_too_small_says_how_many_seeds_would_decide_it():
+    """With a spread of 1 known exactly, 1.96 (2 / n) ** 0.5 is below 0.9 from n = 10 on."""
+    spread = verdicts.Spread(1.0, 10_000, 10_000)
+    equal, other = [0.0] * 3, [0.9] * 3
+    assert verdicts.compare(other, equal, spread) == (
+        "too small to say",
+        "+0.9 ± 1.6 (n = 3 and 3)",
+        "10",
+    )
+    assert verdicts.compare([5.0] * 3, equal, spread).seeds == ""
+    assert verdicts.compare([0.01] * 3, equal, spread).seeds == "more than 100"
+    assert verdicts.compare([0.9], [0.0], verdicts.Spread(0.0, 0)).seeds == ""
+    # No number of seeds decides what the number of examples leaves open.
+    level = verdicts.Level(0.0, 1.0)
+    assert verdicts.compare([0.9] * 3, level, spread).seeds == "more examples"
+    assert verdicts.compare([0.9] * 3, verdicts.Level(0.0, 0.1), spread).seeds == "5"
+    unknown = verdicts.compare([1.0] * 3, equal, verdicts.pooled([[1.0] * 3, equal]))
+    assert unknown == ("too small to say", "+1.0, spread unknown", "")
+    # With few rows, the spread itself must be known better: Student's t for 2 (n - 1) degrees of freedom.
+    assert verdicts.compare(other, equal, verdicts.Spread(1.0, 4, 2)).seeds == "11"
+
+
+def test_distance_from_chance_has_the_error_of_the_examples():
+    few = verdicts.compare([52.0] * 3, verdicts.Level(50.0, 1.0), SPREAD)
+    many = verdicts.compare([52.0] * 3, verdicts.Level(50.0, 0.1), SPREAD)
+    assert (few.word, many.word) == (verdicts.TOO_SMALL, verdicts.AGREES)
+    assert few.reason == "+2.0 ± 2.5 (n = 3)"  # (2.776**2 / 3 + 1.96**2) ** 0.5
+
+
+def test_a_claim_against_chance_takes_the_share_of_the_commonest_answer(tmp_path):
+    table = declarations.read_experiment("table_5")
+    scale = declarations.read_scale("nano")
+    for seed, accuracy in enumerate((0.527, 0.528, 0.529), 1):
+        numbers = {"nsp_own_head": accuracy, "nsp_commonest": 0.52, "examples": {"nsp": 10_000}}
+        path = result_path(str(tmp_path), table, scale.name, table.row("SOP"), seed)
+        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+        made = {"row": "SOP", "seed": seed, "declared": {}, "measures": {"intrinsic": numbers}}
+        pathlib.Path(path).write_text(json.dumps(made))
+    found = report.Measured(table, report.read_results(table, scale, str(tmp_path)))
+    level = report.chance_of(found, columns.COLUMNS["nsp"])
+    np.testing.assert_allclose(level, (52.0, 0.4996), atol=1e-4)
+    against_chance = ("nsp", ("lower", "chance"))
+    judged = report.judged(found)
+    (verdict,) = (v for claim, v in judged if (claim.metric, claim.compared) == against_chance)
+    assert verdict.word == verdicts.TOO_SMALL and verdict.reason == "+0.8 ± 1.0 (n = 3)"
+
+
+def test_the_papers_own_column_is_compared_where_it_was_measured(micro):
+    _, experiment = micro
+    claim = dataclasses.replace(experiment.claims[0], instead="mrpc")
+    experiment = dataclasses.replace(experiment, claims=(claim,))
+    rows = {"two layers": made_up((0.3, 0.31)), "one layer": made_up((0.2, 0.21))}
+    assert report.compared_by(report.Measured(experiment, rows), claim) == "masked_lm"
+    lower = [
+        {**r, "measures": {**r["measures"], "task mrpc": {"accuracy": 0.9}}}
+        for r in rows["one layer"]
+    ]
+    higher = [
+        {**r, "measures": {**r["measures"], "task mrpc": {"accuracy": 0.79 + 0.01 * r["seed"]}}}
+        for r in rows["two layers"]
+    ]
+    found = report.Measured(experiment, {"two layers": higher, "one layer": lower})
+    assert report.compared_by(found, claim) == "mrpc"
+    ((_, verdict),) = report.judged(found)
+    assert verdict.word == verdicts.DISAGREES and verdict.reason.startswith("-9.5")
+    assert report.verdict_rows(found)[-1][1] == "MRPC"
+    half = report.Measured(experiment, {"two layers": higher, "one layer": rows["one layer"]})
+    assert report.verdict_rows(half)[-1][1] == "MLM, for the paper's MRPC"
+
+
+def test_seeds_of_different_settings_are_not_averaged(micro, tmp_path):
+    scale, experiment = micro
+    for seed, precision in ((1, "float32"), (2, "mixed_bfloat16")):
+        path = pathlib.Path(
+            result_path(str(tmp_path), experiment, scale.name, experiment.rows[0], seed)
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        declared = {"training": {"mixed_precision": precision}}
+        result = {
+            "row": experiment.rows[0].name,
+            "seed": seed,
+            "declared": declared,
+            "measures": {},
+        }
+        path.write_text(json.dumps(result))
+    with pytest.raises(UserError, match="row 'one layer' were made with different settings"):
+        report.read_results(experiment, scale, str(tmp_path))
+
+
+def test_cells_have_mean_spread_and_the_papers_number(micro):
+    _, experiment = micro
+    row = experiment.row("one layer")
+    found = report.Measured(experiment, {"one layer": made_up((0.25, 0.27, 0.29))})
+    assert report.cell(found, row, "masked_lm") == "27.00 ± 2.00 (50.0)"
+    assert report.cell(found, row, "sop") == "-"
+    assert columns.shown((88.61, 81.5), 1) == "88.6/81.5"
+
+
+def test_the_command_of_a_report_has_the_precision_of_its_runs(micro):
+    scale, experiment = micro
+    as_declared = {row.name: made_up((0.25, 0.27)) for row in experiment.rows}
+    *_, command = report.costs(report.Measured(experiment, as_declared), scale)
+    assert command.endswith("--scale=micro --measures=intrinsic --data_dir=DATA")
+    other = made_up((0.25, 0.27), mixed_precision="mixed_bfloat16")
+    *_, command = report.costs(report.Measured(experiment, {"one layer": other}), scale)
+    assert "--scale=micro --rows='1' --measures=" in command
+    assert command.endswith("--data_dir=DATA --mixed_precision=mixed_bfloat16")
+
+
+def test_measures_with_other_seeds_have_a_command_of_their_own(micro):
+    scale, experiment = micro
+    rows = {row.name: made_up((0.25, 0.27)) for row in experiment.rows}
+    more = [{**result, "measures": {"layer_changes": {}}} for result in made_up((0.2, 0.3, 0.4))]
+    rows["one layer"] += [{**result, "seed": result["seed"] + 2} for result in more]
+    *_, first, second = report.costs(report.Measured(experiment, rows), scale)
+    assert "run mine --scale=micro --rows='1' --seeds=3,4,5 --measures=layer_changes " in first
+    assert "run mine --scale=micro --measures=intrinsic --data_dir=DATA" in second
+
+
+def test_a_run_that_rows_share_costs_its_minutes_once(micro):
+    _, experiment = micro
+    found = made_up((0.25, 0.27))
+    for result, run in zip(found, ("first", "second"), strict=True):
+        result["measures"]["pretraining"] = {"command": run}
+        result["minutes"] = {"pretraining": 1.5}
+    assert report._minutes(found) == report._minutes([*found, *found]) == 3.0
+
+
+def test_a_result_in_a_wrong_folder_is_refused(finished, micro, tmp_path):
+    _, results_dir, _ = finished
+    scale, experiment = micro
+    shutil.copytree(results_dir, tmp_path / "results")
+    (tmp_path / "results" / "mine").rename(tmp_path / "results" / "other")
+    other = dataclasses.replace(experiment, name="other")
+    with pytest.raises(UserError, match="seed 1, belongs to experiment mine, not to other; move"):
+        report.read_results(other, scale, str(tmp_path / "results"))
+
+
+def test_precision_of_a_run_is_a_setting_of_its_training():
+    as_declared = ExperimentSettings(experiments="table_5").chosen_scale()
+    assert as_declared == declarations.read_scale("nano")
+    asked = ExperimentSettings(experiments="table_5", mixed_precision="mixed_bfloat16")
+    training = asked.chosen_scale().training
+    assert training == {**as_declared.training, "mixed_precision": "mixed_bfloat16"}
+    with pytest.raises(UserError, match="mixed_precision"):
+        ExperimentSettings(experiments="table_5", mixed_precision="bfloat16")
+
+
+def test_speeds_are_compared_with_the_reference_and_with_the_bert_of_the_same_shape(tmp_path):
+    speeds = {"BERT-base": (40.0, 80.0), "BERT-large": (10.0, 20.0), "ALBERT-large": (17.0, 36.0)}
+    scale = declarations.read_scale("nano")
+    table = declarations.read_experiment("table_2")
+    for name, medians in speeds.items():
+        for seed, median in enumerate(
+            medians, 1
+        ):  # the machine is twice as fast at the second seed
+            path = result_path(str(tmp_path), table, scale.name, table.row(name), seed)
+            pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+            result = {"row": name, "seed": seed, "declared": {}}
+            result["measures"] = {"speed": {"median": median}}
+            pathlib.Path(path).write_text(json.dumps(result))
+    found = report.Measured(table, report.read_results(table, scale, str(tmp_path)))
+    assert report.cell(found, table.row("ALBERT-large"), "speedup") == "1.75 ± 0.07 (1.7)"
+    assert report.cell(found, table.row("BERT-base"), "speedup") == "4.00 ± 0.00 (4.7)"
+    assert report.cell(found, table.row("BERT-base"), "speedup_same_shape") == "1.00 ± 0.00"
+    assert report.cell(found, table.row("ALBERT-large"), "speedup_same_shape") == "1.75 ± 0.07"
+    words = {claim.text: verdict.word for claim, verdict in report.judged(found)}
+    # Every seed is compared with the same seed of the reference, so only the spread of the ratios counts.
+    assert words["ALBERT-large trains faster than BERT-large"] == verdicts.AGREES
+    assert words["ALBERT-base trains faster than BERT-base"] == verdicts.NOT_RUN
+
+
+def test_the_average_is_the_papers():
+    measures = {
+        "task squad1.1": {"f1": 89.3, "exact_match": 82.3},
+        "task squad2.0": {"f1": 80.0, "exact": 77.1},
+        "task mnli": {"accuracy": 0.816},
+        "task sst2": {"accuracy": 0.903},
+        "task race": {"accuracy": 0.640},
+    }
+    (average,) = columns.COLUMNS["average"].values({"measures": measures})
+    assert round(average, 6) == 80.05  # ALBERT-base of Table 2
+    assert columns.COLUMNS["squad2.0"].values({"measures": measures}) == (80.0, 77.1)
+    assert columns.COLUMNS["average"].values({"measures": {}}) == ()
+
+
+def test_the_report_is_made_of_the_files(finished, micro):
+    _, results_dir, _ = finished
+    scale, experiment = micro
+    path = pathlib.Path(report.write_report([experiment], [scale], results_dir))
+    text = path.read_text()
+    for row in (0, 1):
+        measures = result_of(results_dir, micro, row)["measures"]
+        accuracy = f"{100 * measures['intrinsic']['masked_lm_accuracy']:.2f}"
+        degrees = f"{measures['layer_changes']['pieces']['degrees'][-1]:.1f}"
+        (line,) = (
+            line
+            for line in text.splitlines()
+            if line.startswith(f"| {experiment.rows[row].name} |")
+        )
+        assert accuracy in line and degrees in line
+    assert "**too small to say**" in text and "one seed" in text
+    assert (path.parent / "mine" / "micro" / "plot.png").stat().st_size > 5000
+    notes = path.parent / "mine" / "micro" / "notes.md"
+    notes.write_text("Other rates were tried.\n")
+    report.write_report([experiment], [scale], results_dir)
+    assert "Other rates were tried." in path.read_text()
+    notes.unlink()
+    with pytest.raises(UserError, match="no results at scale micro"):
+        report.write_report([declarations.read_experiment("table_1")], [scale], results_dir)
+
+
+def test_the_report_shows_what_was_run_again(finished, micro, tmp_path):
+    _, results_dir, _ = finished
+    scale, experiment = micro
+    shutil.copytree(results_dir, tmp_path / "results")
+    own = os.path.join(experiment.name, scale.name, "one-layer-seed1.json")
+    again = tmp_path / "results" / report.REPEATED / own
+    again.parent.mkdir(parents=True)
+    result = json.loads((tmp_path / "results" / own).read_text())
+    result.pop("checksum", None)
+    first = result["measures"]["intrinsic"]["masked_lm_accuracy"]
+    result["measures"]["intrinsic"]["masked_lm_accuracy"] = first + 0.0125
+    again.write_text(json.dumps(result))
+    path = pathlib.Path(report.write_report([experiment], [scale], str(tmp_path / "results")))
+    numbers = f"| one layer | 1 | MLM | {100 * first:.2f} | {100 * first + 1.25:.2f} |"
+    assert numbers in path.read_text() and "| one layer | 1 | steps |" not in path.read_text()
+    # The steps of a run with a budget of time are part of its result.
+    result["measures"]["pretraining"]["steps"] = 1_234
+    again.write_text(json.dumps(result))
+    timed = dataclasses.replace(experiment, budget="seconds")
+    report.write_report([timed], [scale], str(tmp_path / "results"))
+    assert (
+        numbers in path.read_text()
+        and "| one layer | 1 | steps | 8 | 1,234 | - |" in path.read_text()
+    )
+    result["declared"]["training"]["num_train_steps"] += 1
+    again.write_text(json.dumps(result))
+    with pytest.raises(UserError, match="one layer, seed 1 repeats no result"):
+        report.write_report([experiment], [scale], str(tmp_path / "results"))
+
+
+def test_the_report_says_how_many_seeds_its_means_have(finished, micro, tmp_path):
+    _, results_dir, _ = finished
+    scale, experiment = micro
+    shutil.copytree(results_dir, tmp_path / "results")
+    first = tmp_path / "results" / experiment.name / scale.name / "one-layer-seed1.json"
+    result = json.loads(first.read_text())
+    del result["measures"]["layer_changes"]
+    result.pop("checksum", None)
+    first.with_name("one-layer-seed7.json").write_text(json.dumps({**result, "seed": 7}))
+    text = report.scale_report([experiment], scale, str(tmp_path / "results"))
+    lines = [line for line in text.splitlines() if line.startswith("| one layer | ")]
+    assert lines[-1].endswith(" | 1 to 2 |")
+
+
+def test_a_row_that_has_only_begun_has_no_plot(micro, tmp_path):
+    scale, experiment = micro
+    declared = {"training": {}}
+    result = Result(
+        result_path(str(tmp_path), experiment, scale.name, experiment.rows[0], 1),
+        {"row": "one layer", "seed": 1, "declared": declared},
+        str(tmp_path / "lock"),
+    )
+    result.add("parameters", {"paper": 11_683_584, "here": 1_234}, 0.0)
+    text = pathlib.Path(report.write_report([experiment], [scale], str(tmp_path))).read_text()
+    assert "| one layer | 11,683,584 | 1,234 | - | 0 |" in text and "plot.png" not in text

@@ -1,0 +1,261 @@
+"""What rows share: texts, vocabulary, records and the development set."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+
+import pytest
+
+from albert_tf.core import checksums
+from albert_tf.core.errors import UserError
+from albert_tf.data import records
+from albert_tf.data_prep.create_intrinsic_eval import (
+    IntrinsicSettings,
+    create_intrinsic_eval,
+    race_passages,
+    squad_passages,
+)
+from albert_tf.data_prep.pretraining import build
+from albert_tf.text.tokenizer import Tokenizer
+from lab.experiments.preparation import Workspace
+from tests.helpers import documents_in, passage
+
+
+def sentences_of(workspace: Workspace, task: str) -> list[tuple[int, list[str], list[str]]]:
+    """Label and the sentences of both segments of every example of the development set, masks filled in."""
+    folder = f"{workspace.intrinsic()}/{task}"
+    record_set = records.find_records(folder, "x")
+    schema = records.pretraining_schema(*records.pretraining_lengths(record_set, "x"))
+    tokenizer = Tokenizer.from_file(workspace.vocabulary())
+    found = []
+    for batch in records.first_batches(record_set, schema, 64):
+        rows = {name: value.numpy() for name, value in batch.items()}
+        for index, ids in enumerate(rows["input_ids"]):
+            whole = ids.copy()
+            real = rows["masked_lm_weights"][index] > 0
+            whole[rows["masked_lm_positions"][index][real]] = rows["masked_lm_ids"][index][real]
+            used = rows["input_mask"][index] == 1
+            second = rows["segment_ids"][index] == 1
+            parts = [
+                tokenizer.decode([int(id) for id in whole[used & chosen] if id > 4]).split()
+                for chosen in (~second, second)
+            ]
+            found.append((int(rows["next_sentence_labels"][index, 0]), *parts))
+    return found
+
+
+def test_the_development_set_has_pairs_in_order_from_elsewhere_and_swapped(workspace):
+    whole = [word for number in range(20) for word in passage(number).split()]
+    for task in ("none", "nsp", "sop"):
+        examples = sentences_of(workspace, task)
+        assert len(examples) >= 20
+        labels = [label for label, *_ in examples]
+        assert set(labels) == ({0} if task == "none" else {0, 1}), task
+        for label, first, second in examples:
+            passages = {word[0] for word in (*first, *second) if "a" <= word[0] < "u"}
+            assert len(passages) == (2 if task == "nsp" and label else 1), (task, label)
+            if task == "sop" and label:
+                first, second = second, first
+            if not (task == "nsp" and label):
+                joined = "".join([*first, *second])
+                assert joined in "".join(whole), (task, label, joined)
+
+
+def test_passages_are_those_of_the_files_each_once(workspace, tmp_path):
+    text = pathlib.Path(workspace.intrinsic(), "passages.txt").read_text()
+    documents = text.strip().split("\n\n")
+    assert len(documents) == 20  # the context that comes twice counts once
+    assert documents[0].splitlines()[:3] == ["aaa uuu.", "aaa vvv.", "aaa www."]
+    common = {"output_dir": str(tmp_path), "spm_model_file": workspace.vocabulary()}
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text('{"data": [1]}')
+    with pytest.raises(UserError, match="expected SQuAD's data, paragraphs and contexts"):
+        create_intrinsic_eval(IntrinsicSettings(squad_file=str(wrong), **common))
+    with pytest.raises(UserError, match="must be given"):
+        IntrinsicSettings(**common)
+
+
+def test_real_passages_are_all_there(real_data):
+    squad = real_data / "squad" / "dev-v1.1.json"
+    assert len(list(squad_passages(json.loads(squad.read_text()), "x"))) == 2067
+    assert len(list(race_passages(str(real_data / "race" / "dev")))) == 368 + 1021
+
+
+def test_data_is_made_once_for_each_setting(workspace, micro):
+    _, experiment = micro
+    row = experiment.rows[0]
+    folder = workspace.records(row)
+    written = pathlib.Path(folder, "metadata.json").stat().st_mtime_ns
+    assert workspace.records(experiment.rows[1]) == folder
+    assert pathlib.Path(folder, "metadata.json").stat().st_mtime_ns == written
+    nsp = dataclasses.replace(row, data={"sentence_task": "nsp"})
+    assert workspace.records(nsp) != folder
+    with pytest.raises(UserError, match="has no text 'additional'"):
+        workspace.records(dataclasses.replace(row, text="additional"))
+    assert workspace.has_text("standard") and not workspace.has_text("additional")
+    assert not Workspace(workspace.scale, "", workspace.work_dir).has_text("standard")
+
+
+# --- Without passages ---
+
+
+@pytest.fixture(scope="module")
+def without_passages(micro, data_dir, tmp_path_factory) -> Workspace:
+    """Shared data of a folder that holds text alone."""
+    folder = tmp_path_factory.mktemp("text_alone")
+    shutil.copytree(data_dir / "text", folder / "text")
+    return Workspace(micro[0], str(folder), str(tmp_path_factory.mktemp("work")))
+
+
+def source_of(folder: str) -> pathlib.Path:
+    """The text that a folder of records was made of."""
+    metadata = json.loads(pathlib.Path(folder, "metadata.json").read_text())
+    ((path, _),) = (described.values() for described in metadata["input_files"])
+    return pathlib.Path(path)
+
+
+def test_a_probe_is_not_scored_on_what_it_was_fitted_to(without_passages):
+    held_out = documents_in(pathlib.Path(without_passages.text("standard")[1]))
+    for task in ("nsp", "sop"):
+        dev = documents_in(source_of(f"{without_passages.intrinsic()}/{task}"))
+        probe = documents_in(source_of(without_passages.probe(task)))
+        assert dev and probe
+        assert not [document for document in dev if document in probe]
+        assert sorted(dev + probe) == sorted(held_out)
+
+
+def test_with_passages_a_probe_has_all_of_the_held_out_text(workspace):
+    held_out = pathlib.Path(workspace.text("standard")[1])
+    assert source_of(workspace.probe("sop")) == held_out
+    assert source_of(f"{workspace.intrinsic()}/sop").name == "passages.txt"
+    names = {path.name for path in held_out.parent.parent.iterdir() if path.is_dir()}
+    assert names == {held_out.parent.name}  # no text was cut
+
+
+def test_too_little_held_out_text_is_refused(without_passages, tmp_path):
+    work = Workspace(without_passages.scale, without_passages.data_dir, str(tmp_path))
+    held_out = pathlib.Path(work.text("standard")[1])
+    held_out.write_text("\n".join(documents_in(held_out)[0]))
+    with pytest.raises(UserError, match="expected 2 held-out documents or more, .*, got 1; give"):
+        work.passages()
+
+
+def test_a_development_set_that_was_killed_is_made_to_the_end(without_passages):
+    folder = pathlib.Path(without_passages.intrinsic())
+    for task in ("nsp", "none"):
+        shutil.rmtree(folder / task)
+    assert without_passages.intrinsic() == str(folder)
+    assert all((folder / task / "metadata.json").exists() for task in ("none", "nsp", "sop"))
+
+
+# --- Other text under the same names ---
+
+
+def test_other_text_in_the_same_work_folder_is_refused(without_passages, tmp_path):
+    texts = without_passages.text("standard")
+    data_dir = tmp_path / "data"
+    shutil.copytree(without_passages.data_dir, data_dir)
+    scale, work_dir = without_passages.scale, without_passages.work_dir
+    other = Workspace(scale, str(data_dir), work_dir)
+    assert other.text("standard") == texts  # the same files elsewhere
+
+    def check_refused(name):
+        before = set(pathlib.Path(other.path("text")).iterdir())
+        with pytest.raises(UserError) as caught:
+            other.text("standard")
+        message = str(caught.value)
+        assert message.startswith(f"{other.folder}: its text 'standard' was made of other files")
+        assert f"{name} for one); choose another --work_dir" in message and "\n" not in message
+        assert set(pathlib.Path(other.path("text")).iterdir()) == before
+
+    changed = data_dir / "text" / "7.txt"
+    changed.write_text(changed.read_text() + "More.\n")
+    check_refused("text/7.txt")
+    shutil.rmtree(data_dir)
+    shutil.copytree(without_passages.data_dir, data_dir)
+    changed.rename(data_dir / "text" / "seven.txt")  # no byte more or less
+    check_refused("text/7.txt")
+
+    # Another text of the scale is another text, and so is one of other patterns under this name.
+    patterns = {"standard": ["text/1*.txt"], "more": ["text"]}
+    Workspace(dataclasses.replace(scale, texts=patterns), str(data_dir), work_dir).text("standard")
+    Workspace(dataclasses.replace(scale, texts=patterns), str(data_dir), work_dir).text("more")
+
+
+def test_a_work_folder_that_is_older_than_the_records_of_its_text_gets_them(
+    without_passages, tmp_path
+):
+    shutil.copytree(without_passages.folder, tmp_path / without_passages.scale.name)
+    work = Workspace(without_passages.scale, without_passages.data_dir, str(tmp_path))
+    for record in pathlib.Path(work.path("text")).glob("*-sources.json"):
+        record.unlink()
+    texts = work.text("standard")
+    (record,) = pathlib.Path(work.path("text")).glob("standard-*-sources.json")
+    files = pathlib.Path(work.data_dir).glob("text/*.txt")
+    sizes = {f"text/{path.name}": path.stat().st_size for path in files}
+    assert checksums.read_json(str(record)) == sizes
+    assert work.text("standard") == texts and len(sizes) == 60
+
+
+# --- Files that are whole or absent ---
+
+
+def test_a_squad_file_that_was_cut_is_whole_or_absent(micro, tmp_path, monkeypatch):
+    articles = [{"title": title, "paragraphs": []} for title in "abcd"]
+    (tmp_path / "squad").mkdir()
+    dev = tmp_path / "squad" / "dev-v1.1.json"
+    dev.write_text(json.dumps({"version": "1.1", "data": articles}))
+    work = Workspace(micro[0], str(tmp_path), str(tmp_path / "work"))
+    replace = os.replace
+
+    def killed(source, target):
+        if target.endswith("dev.json"):
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", killed)
+        work.squad_files("1.1")
+    paths = work.squad_files("1.1")
+    for name, kept in (("train_file", articles[:3]), ("eval_file", articles[3:])):
+        assert json.loads(pathlib.Path(paths[name]).read_text()) == {
+            "version": "1.1",
+            "data": kept,
+        }
+
+
+def test_a_killed_command_goes_on(workspace, data_dir, tmp_path, monkeypatch, capsys):
+    squad = tmp_path / "dev.json"
+    shutil.copy(data_dir / "squad" / "dev-v1.1.json", squad)
+    settings = IntrinsicSettings(
+        squad_file=str(squad),
+        spm_model_file=workspace.vocabulary(),
+        output_dir=str(tmp_path / "made"),
+        max_seq_length=24,
+    )
+    build_shards, calls = build.build_shards, []
+
+    def killed(*arguments):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return build_shards(*arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(build, "build_shards", killed)
+        create_intrinsic_eval(settings)
+    made = {path: path.stat().st_mtime_ns for path in tmp_path.glob("made/*/*.tfrecord")}
+    assert {path.parent.name for path in made} == {"sop"}
+    capsys.readouterr()
+    counts = create_intrinsic_eval(settings)
+    assert set(counts) == {"none", "nsp", "sop"} and min(counts.values()) > 10
+    assert all(path.stat().st_mtime_ns == written for path, written in made.items())
+    assert "resuming the run" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.glob("made/passages*")) == ["passages.txt"]
+
+    squad.write_text(squad.read_text().replace("aaa", "bbbb"))
+    with pytest.raises(UserError, match="holds records of another run: --input_file"):
+        create_intrinsic_eval(settings)
+    assert (tmp_path / "made" / "passages.txt").read_text().startswith("bbbb uuu.\n")

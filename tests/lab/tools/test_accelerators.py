@@ -1,0 +1,298 @@
+"""Steps lowered for accelerators obey the rules, and the compilers take them where their environment exists."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from albert_tf.model import accelerators
+from albert_tf.model.config import AlbertConfig
+from lab.tools.accelerators import check, hlo, report, run_step
+from lab.tools.accelerators.chips import CHIPS, roofline
+from lab.tools.accelerators.compile import GPUS, TPU_TOPOLOGIES
+from lab.tools.accelerators.lower import StepSettings, lower
+from tests.helpers import ROOT, TINY
+
+PYTHON = ROOT / ".venv.accelerators/bin/python"
+needs_compilers = pytest.mark.skipif(
+    not PYTHON.exists(), reason="needs `make accelerator-check` once"
+)
+SMALL = TINY.replace(hidden_size=64, embedding_size=8, intermediate_size=96, vocab_size=40)
+STEPS = {
+    "pretraining": {},
+    "packed, dropout, accumulated, recomputed": {
+        **{"packed": True, "accumulation": 2, "recompute": True, "model": "with dropout"}
+    },
+    "4 replicas": {"replicas": 4},
+    "classification": {"task": "classification"},
+    "span": {"task": "span"},
+    "evaluation": {"task": "evaluation"},
+}
+
+
+@pytest.fixture(scope="module")
+def small_models():
+    """In the place of every model, a small one, whose attention takes blocks of one example."""
+
+    def from_name(name, **_changes):
+        rate = 0.1 if name == "with dropout" else 0.0
+        return SMALL.replace(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AlbertConfig, "from_name", from_name)
+        patch.setitem(accelerators._BLOCK_BYTES, "TPU", 1)
+        yield
+
+
+@pytest.fixture(scope="module", params=STEPS.values(), ids=STEPS)
+def about(request, small_models):
+    """What is known about a lowered step of a small model."""
+    return lower(StepSettings(batch=6, length=16, **request.param))[1]
+
+
+def test_a_step_has_static_shapes_no_call_of_the_host_and_products_in_bfloat16(about):
+    facts = check.static_facts(about)
+    assert facts["broken"] == []
+    assert facts["large_products"].keys() == {"bf16 x bf16"}
+
+
+def test_the_products_of_a_step_are_those_of_the_formula(about):
+    """Besides attention and, if asked for, layers, which the backward pass computes again."""
+    facts = check.static_facts(about)
+    ratio = facts["product_flops"] / facts["formula_flops"]
+    least, most = (1.2, 1.6) if about["step"]["recompute"] else (0.97, 1.15)
+    assert least < ratio < most
+
+
+def test_no_tensor_of_a_training_step_has_the_scores_of_all_heads(about):
+    """[B, N, L, L] is kept by nothing."""
+    step, heads = about["step"], SMALL.num_attention_heads
+    module = hlo.Module(about["text"])
+    sizes = [
+        (array.bytes, array.shape)
+        for _, instruction, _ in module.executed()
+        for array in instruction.results
+        if array.shape[-2:] == (step["length"], step["length"]) and len(array.shape) == 4
+    ]
+    if step["task"] != "evaluation":
+        assert all(shape[0] * shape[1] < step["batch"] * heads for _, shape in sizes), sizes
+
+
+def test_replicas_add_up_gradients_in_the_program(about):
+    reduces = [one for one in hlo.Module(about["text"]).collectives() if "all-reduce" in one.opcode]
+    assert bool(reduces) == (about["step"]["replicas"] > 1)
+
+
+def result(**changes):
+    step = dataclasses.asdict(StepSettings(replicas=4))
+    values = {
+        "step": step,
+        "chip": "v5e",
+        "least_effort": True,
+        "broken": [],
+        "peak_bytes": 5,
+        "traffic": 7,
+    }
+    return values | {"collectives": [["all-reduce", 8], ["all-reduce", 45_000_000]]} | changes
+
+
+def test_broken_rules_are_named():
+    recomputed = {**result()["step"], "recompute": True}
+    assert check.broken_rules([result(), result(step=recomputed, peak_bytes=4)]) == []
+    lines = check.broken_rules(
+        [
+            result(collectives=[["all-reduce", 8]] * 3),
+            result(collectives=[]),
+            result(step=recomputed, peak_bytes=5),
+            result(error="no kernel"),
+            result(error="Used 20G of 16G hbm", needed_bytes=2e10),
+            result(broken=["large products are f32 x f32"]),
+        ]
+    )
+    expected = ["3 all-reduces", "0 all-reduces", "does not lower", "no kernel", "f32 x f32"]
+    assert len(lines) == len(expected)
+    for part in expected:
+        assert any(part in line for line in lines), part
+
+
+def test_gradients_that_are_too_large_to_be_combined_break_no_rule():
+    """Those of xxlarge: an all-reduce of the loss, one of all small gradients and one for each large gradient."""
+    sizes = [8, 88_000_000, *[67_108_864] * 4, *[268_435_456] * 2]
+    assert check.broken_rules([result(collectives=[["all-reduce", size] for size in sizes])]) == []
+
+
+BROKEN_MODULE = """HloModule broken
+
+ENTRY main {
+  %a = f32[<=8,16]{1,0} parameter(0)
+  %b = f32[16,4]{1,0} parameter(1)
+  ROOT %c = f32[8,4]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
+def test_a_lowered_step_that_breaks_the_rules_is_found():
+    about = {"text": BROKEN_MODULE, "operations": {"EagerPyFunc": 1}, "flops": 1}
+    about["step"] = dataclasses.asdict(StepSettings())
+    broken = " ".join(check.static_facts(about)["broken"])
+    for part in ("not static", "EagerPyFunc", "f32 x f32"):
+        assert part in broken
+
+
+COMPILED_MODULE = """HloModule compiled
+
+%inside (p: f32[8,16]) -> f32[8,16] {
+  %p = f32[8,16]{1,0} parameter(0)
+  ROOT %n = f32[8,16]{1,0} negate(%p)
+}
+
+%condition (s: (s32[], f32[8,16])) -> pred[] {
+  %other = s32[] constant(6)
+  %limit = s32[]{:T(128)} constant(5)
+  %s = (s32[], f32[8,16]) parameter(0)
+  %i = s32[] get-tuple-element(%s), index=0
+  %less = pred[] compare(%i, %limit), direction=LT
+  %lower = pred[] compare(%i, %other), direction=LT
+  ROOT %both = pred[] and(%less, %lower)
+}
+
+%body (t: (s32[], f32[8,16])) -> (s32[], f32[8,16]) {
+  %t = (s32[], f32[8,16]) parameter(0)
+  %x = f32[8,16]{1,0} get-tuple-element(%t), index=1
+  %y = f32[8,16]{1,0:S(1)} fusion(%x), kind=kLoop, calls=%inside
+  %z = f32[8,16]{1,0} fusion(%y), kind=kLoop, calls=%inside
+  ROOT %u = (s32[], f32[8,16]) tuple(%i, %z)
+}
+
+ENTRY %main (a: f32[8,16]) -> f32[8,16] {
+  %a = f32[8,16]{1,0} parameter(0)
+  %start = (s32[], f32[8,16]) tuple(%a)
+  %loop = (s32[], f32[8,16]) while(%start), condition=%condition, body=%body
+  %b = f32[8,16]{1,0} get-tuple-element(%loop), index=1
+  ROOT %r = f32[8,16]{1,0} all-reduce(%b), to_apply=%inside
+}
+"""
+
+
+def test_traffic_counts_every_run_of_a_loop_and_no_on_chip_memory():
+    module = hlo.Module(COMPILED_MODULE)
+    array = 8 * 16 * 4
+    assert module.traffic() == 5 * (array + array) + 2 * array  # y is read, z is written
+    assert [one.name for one in module.collectives()] == ["r"]
+
+
+def test_every_chip_can_be_compiled_for():
+    assert set(CHIPS) == {*TPU_TOPOLOGIES, *GPUS}
+    assert roofline("v5e", 197e12, 819e9) == pytest.approx((1, 1))
+
+
+def compiled_program(batch, **changes):
+    """A result as that of a compiler, whose numbers grow by the same amount with each example."""
+    step = dataclasses.asdict(StepSettings(batch=batch))
+    values = {
+        "step": step,
+        "least_effort": False,
+        "argument_bytes": 1.1e9,
+        "temporary_bytes": 2.5e8 * batch,
+        "product_flops": 6e10 * batch,
+        "traffic": 2e9 + 1.2e9 * batch,
+    }
+    return result(**{**values, **changes})
+
+
+def test_the_largest_batch_follows_from_two_batches():
+    packed = compiled_program(8)
+    packed["step"]["packed"] = True
+    two_layers = compiled_program(4)
+    two_layers["step"]["num_layers"] = 2
+    failed = compiled_program(4, error="no kernel")
+    results = [compiled_program(24), compiled_program(8), packed, two_layers, failed]
+    (kind,) = report.whole_models(results)
+    assert kind == [results[1], results[0]]
+    assert report.largest_batch(kind) == int((15.75 * 2**30 - 1.1e9) / 2.5e8)
+    assert report.largest_batch(kind[:1]) is None
+
+
+def test_the_time_of_training_is_estimated():
+    settings = report.ReportSettings(
+        input_file=__file__, num_train_steps=3_600_000, train_batch_size=2 * 24
+    )
+    results = [compiled_program(24, chip="v3")]
+    cells = report.estimates(results, settings)[-1].split(" | ")
+    # Of a chip's two devices, each computes 24 examples; the traffic takes longer than the products.
+    milliseconds = 1e3 * (2e9 + 24 * 1.2e9) / 450e9
+    assert float(cells[5].split(" / ")[1]) == pytest.approx(milliseconds, abs=0.05)
+    assert cells[7] == f"{milliseconds:,.0f}"
+    results = [compiled_program(24, chip="v3", least_effort=True)]
+    cells = report.estimates(results, settings)[-1].split(" | ")
+    assert cells[5].endswith(" / -")
+
+
+def test_what_one_chip_holds_says_what_the_others_hold():
+    settings = report.ReportSettings(
+        input_file=__file__, num_train_steps=36_000_000, train_batch_size=20
+    )
+    kind = [compiled_program(8), compiled_program(24)]
+    header, _, line = report.on_all_chips(kind, settings)
+    cells = dict(zip(header.strip("| ").split(" | "), line.strip("| ").split(" | "), strict=True))
+    largest = int((31.5 * 2**30 - 1.1e9) / 2.5e8)
+    assert cells["v6e"] == f"{largest:,} / {7.2e8 * 6e10 / 918e12 / 3600:,.0f}"
+    # A chip of v3 has two devices; a batch is that of one of them.
+    assert report.largest_batch(kind, "v3") == report.largest_batch(kind, "v5e")
+    assert cells["v3"].endswith(f" / {7.2e8 * 6e10 / 123e12 / 3600:,.0f}")
+    assert not report.on_all_chips([compiled_program(8)], settings)  # no line through one
+
+
+def test_the_table_has_a_row_for_a_step_and_a_column_for_a_chip():
+    facts = {"formula_flops": 1e12, "large_products": {"bf16 x bf16": 1.0}}
+    same = compiled_program(8, **facts)
+    larger = compiled_program(16, **facts)
+    failed = compiled_program(16, chip="v6e", error="no kernel", **facts)
+    del failed["peak_bytes"]
+    lines = check.programs([larger, same, {**same, "chip": "v6e", "least_effort": True}, failed])
+    cells = [line.strip("| ").split(" | ") for line in lines]
+    assert [(row[2], row[3], *row[7:]) for row in (cells[0], *cells[2:])] == [
+        ("effort", "step", "v5e", "v6e"),
+        ("least", "albert-base-v2, 8 x 512", "-", "0.00 / 3.10"),
+        ("usual", "albert-base-v2, 16 x 512", "0.00 / 5.10 / 21.20", "no: no kernel"),
+        ("usual", "albert-base-v2, 8 x 512", "0.00 / 3.10 / 11.60", "-"),
+    ]
+
+
+@needs_compilers
+def test_the_compiler_takes_a_step_and_recomputation_saves_memory(tmp_path):
+    """The command itself, with the least step: 20 seconds."""
+    output = tmp_path / "results.jsonl"
+    command = [sys.executable, "-m", "lab.tools.accelerators.check", "--chips=v5e"]
+    flags = ["--batches=8", "--lengths=128", f"--output_file={output}"]
+    done = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("albert-base-v2, 8 x 128") == 2
+    kept, recomputed = map(json.loads, output.read_text().splitlines())
+    assert recomputed["peak_bytes"] < kept["peak_bytes"]
+
+
+@needs_compilers
+def test_a_step_run_by_jax_has_the_losses_of_tensorflow(small_models, tmp_path):
+    """On this machine's CPU; the program is for a GPU."""
+    hlo_bytes, known = lower(StepSettings(batch=6, length=16, target="GPU"), with_loss=True)
+    (tmp_path / "step.hlo").write_bytes(hlo_bytes)
+    (tmp_path / "step.json").write_text(json.dumps(known))
+    command = [PYTHON, ROOT / "lab/tools/accelerators/run_step.py", tmp_path, "--steps=2"]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "masked_lm_loss" in done.stdout and "| albert-tf |" in done.stdout
+
+
+def test_a_loss_that_is_not_the_cpu_s_ends_the_run_of_a_step():
+    """`nan` too."""
+    expected = {"masked_lm_loss": [30.0, 3.0]}
+    text = run_step.compare({"masked_lm_loss": [30.1, 3.0]}, expected, "mixed_bfloat16")
+    assert text == "masked_lm_loss 10.03333 (CPU 10.00000)"
+    for wrong in (60.0, float("nan")):
+        with pytest.raises(SystemExit, match="differs"):
+            run_step.compare({"masked_lm_loss": [wrong, 3.0]}, expected, "mixed_bfloat16")

@@ -1,0 +1,61 @@
+"""The reference of the public names."""
+
+import albert_tf
+from lab.tools import api_reference
+from tests.helpers import ROOT
+
+
+def test_the_reference_is_that_of_the_docstrings():
+    page = (ROOT / "docs" / "api.md").read_text()
+    assert page == api_reference.page(), "run `python -m lab.tools.api_reference`"
+
+
+def test_the_reference_has_every_public_name():
+    page = api_reference.page()
+    for name in albert_tf.__all__:
+        assert f"\n## {name}\n" in page
+
+
+def test_a_docstring_becomes_markdown():
+    doc = """What it does.
+
+More of it.
+
+Args:
+  first, second: two numbers, one
+    after the other.
+  third: another.
+
+Returns:
+  A list [B].
+
+Example:
+  f(1, 2) -> 3
+
+After the example.
+
+Source: paper, section 3."""
+    assert (
+        api_reference.markdown(doc)
+        == """What it does.
+
+More of it.
+
+**Args**
+
+- `first`, `second`: two numbers, one
+  after the other.
+- `third`: another.
+
+**Returns:** A list [B].
+
+**Example**
+
+```
+f(1, 2) -> 3
+```
+
+After the example.
+
+**Source:** paper, section 3."""
+    )
