@@ -1,6 +1,7 @@
 # Everything sets itself up: a virtual environment in .venv, from the exact versions in requirements.lock.
 #
 #   make demo    raw text -> vocabulary -> records -> a small pretrained ALBERT, in about seven minutes on two cores
+#   make lint    format, lint rules and types
 #   make test    lint and tests, two files at a time (TEST_PROCESSES=1: one)
 #   make test-fast  lint and the tests that take less than a second each: at most two minutes
 #   make test-faults  kills, failing disks, pairs of processes, damaged and hostile files, random text, memory
@@ -43,6 +44,7 @@ slow-tests: setup
 lint: setup
 	@$(PYTHON) -m ruff format --check --quiet .
 	@$(PYTHON) -m ruff check --quiet .
+	@$(PYTHON) -m mypy --no-error-summary
 
 format: setup
 	@$(PYTHON) -m ruff format .
