@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import fcntl
 import functools
+import itertools
 import json
 import os
 import socket
@@ -16,7 +17,7 @@ from typing import IO, Any
 from albert_tf.core.errors import UserError
 
 LOCK_FILE = ".lock"
-
+_MOST_TRIES = 1000  # to create it while other processes remove its folder
 
 _held: dict[tuple[str, int], IO] = {}  # the lock files of this process, by path and thread
 
@@ -90,24 +91,28 @@ def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iter
 
 def _locked_file(path: str, wait: bool) -> IO | str:
     """The lock file, open and locked; if another process holds the lock, its description."""
-    while True:
-        # The previous holder may remove the empty folder at the same time.
-        with contextlib.suppress(FileNotFoundError):
+    # The previous holder may remove the empty folder at the same time. Other folders always look removed, as in /proc.
+    for number in itertools.count(1):
+        try:
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 (open as long as the lock is held)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                with file:
-                    return _holder(file)
-            except OSError:
-                return file  # no locks on this file system
-            except BaseException:  # Ctrl-C
-                file.close()
+        except FileNotFoundError:
+            if number == _MOST_TRIES:
                 raise
-            if _is_current(file, path):
-                break
-            file.close()  # the previous holder has just removed this file
+            continue
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with file:
+                return _holder(file)
+        except OSError:
+            return file  # no locks on this file system
+        except BaseException:  # Ctrl-C
+            file.close()
+            raise
+        if _is_current(file, path):
+            break
+        file.close()  # the previous holder has just removed this file
     holder = {
         "program": os.path.basename(sys.argv[0]),
         "process": os.getpid(),

@@ -79,6 +79,21 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
             pass
 
 
+@pytest.mark.parametrize("folder", ["/proc/no_folder", "/proc"])
+def test_a_folder_in_which_nothing_can_be_created_is_one_line(folder):
+    """The error of /proc is that of a folder which another process has just removed."""
+    program = "import sys; from albert_tf.core.locks import locked; locked(sys.argv[1]).__enter__()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, folder],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    message = f"UserError: --output_dir={folder} cannot be written (No such file or directory)"
+    assert message in done.stderr.splitlines()[-1]
+
+
 def test_a_child_does_not_keep_the_lock_of_a_killed_process(tmp_path):
     program = (
         "import os, sys, time; from albert_tf.core.locks import locked\n"
