@@ -61,11 +61,11 @@ def main(settings: ConvertSettings) -> None:
         Tokenizer.from_file(vocabulary, **weights.cleaning) if vocabulary else "",
         **weights.cleaning,
         task=predictors.recorded_settings(weights),
-        untrained=report.initialised,
+        untrained=report.initialized,
         card=model_card.Card(text=definition.card if definition else None),
     )
-    if report.initialised:
-        print(f"not written, as they have no trained values: {', '.join(report.initialised)}")
+    if report.initialized:
+        print(f"not written, as they have no trained values: {', '.join(report.initialized)}")
     print(
         f"{type(model).__name__}, {model.count_params():,} parameters,"
         f" {'with' if vocabulary else 'without'} vocabulary,"

@@ -125,7 +125,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
     tokenizer = predictors.tokenizer_of(weights, settings.vocabulary_file, settings.do_lower_case)
     dtype = {"bfloat16": "mixed_bfloat16"}.get(settings.dtype, settings.dtype)
     model, report = pretrained.build_model(weights, dtype=dtype)
-    missing = report.initialised
+    missing = report.initialized
     definition = predictors.definition_of(weights)
     root, functions = signatures.servable(
         model,
@@ -185,7 +185,7 @@ def _export_files(path: str, settings: ExportSettings, weights, task: Mapping) -
 
     model, report = pretrained.build_model(weights, dtype="float32")
     with _errors_named(path):  # TensorFlow's converter writes temporary files
-        contents, difference = _files_of(model, report.initialised, settings, weights, task)
+        contents, difference = _files_of(model, report.initialized, settings, weights, task)
     if settings.quantization == "none" and not difference <= comparison.TOLERANCE:
         raise UserError(
             f"{path}: not written, as its outputs differ from the model's by up to {difference:.1e}"

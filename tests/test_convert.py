@@ -26,7 +26,7 @@ def settings(model, folder, **changes) -> convert.ConvertSettings:
 def test_there_and_back_again(tiny_pretrained, tmp_path, capsys):
     convert.main(settings(tiny_pretrained, tmp_path / "tf1", format="tf1"))
     shown = capsys.readouterr().out
-    assert "newly initialised    0\n" in shown and "ignored              0\n" in shown
+    assert "newly initialized    0\n" in shown and "ignored              0\n" in shown
     assert shown.endswith(f"parameters, with vocabulary, in {tmp_path / 'tf1'}\n")
     convert.main(settings(tmp_path / "tf1", tmp_path / "hf"))
     old, new = load_pretrained(tiny_pretrained), load_pretrained(tmp_path / "hf")

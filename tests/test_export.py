@@ -523,8 +523,8 @@ def bfloat16_bound(config) -> float:
     A rounding has a relative error of at most u = 2^-8, evenly distributed over an interval whose relative width
     depends on the leading digits: u sqrt(1 / 3) sqrt(3 / (8 ln 2)) = .42 u in the root mean square. Errors are
     independent, and neither products with random weights nor LayerNorm make them relatively larger, so k roundings in
-    a row are a random walk: sqrt(k) times as large. A logit is a sum of D outputs of a tanh, at most 1, times weights of
-    a known deviation. One of a few dozen logits is farther than 4 standard deviations away in one of 500 models.
+    a row are a random walk: sqrt(k) times as large. A logit is a sum of D outputs of a tanh, at most 1, times weights
+    of a known deviation. One of a few dozen logits is farther than 4 standard deviations away in one of 500 models.
     """
     dense = 3  # kernel, product, sum with the bias
     attention = dense + 2 + dense  # between the two: probabilities, context

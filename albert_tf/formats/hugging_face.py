@@ -22,13 +22,14 @@ from albert_tf.formats.weights import (
     if_exists,
     variables_of,
 )
+from albert_tf.model.activations import ACTIVATIONS, OF_TRANSFORMERS
 from albert_tf.model.config import MULTI_LABEL, AlbertConfig, shortened
 from albert_tf.model.heads import (
     MODEL_CLASSES,
     AlbertForPreTraining,
     AlbertForSequenceClassification,
     AlbertForSpan,
-    AlbertModel,
+    ModelWithHead,
 )
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
@@ -91,7 +92,6 @@ _PROJECTION = _LAYERS["bert/encoder/embedding_hidden_mapping_in"]
 _NO_POOLER = ("AlbertForMaskedLM", "AlbertForQuestionAnswering", "AlbertForTokenClassification")
 # Constants that old versions of transformers saved together with the parameters.
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
-_EXACT_GELU = ("gelu", "gelu_python")
 _LONGEST_NAME = 255  # maximum length of a file name in common file systems
 _FLOAT_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}  # types of safetensors
 
@@ -141,9 +141,9 @@ def read(folder: str) -> Weights:
     if not isinstance(own, dict):
         raise UserError(f"{path}: expected an object under albert_tf, got {shortened(own)}")
     sizes = {name: own[name] for name in ("share_parameters", "num_hidden_groups") if name in own}
-    # In other configurations, `gelu` is the tanh form.
-    if values.get("hidden_act", "gelu_new") in _EXACT_GELU:
-        sizes["hidden_act"] = "gelu_exact"
+    activation = values.get("hidden_act", "gelu_new")
+    if isinstance(activation, str) and activation in OF_TRANSFORMERS:
+        sizes["hidden_act"] = OF_TRANSFORMERS[activation]
     config = AlbertConfig.from_dict({**values, **sizes}, source=path)
     architecture = (values.get("architectures") or [""])[0]
     model_class = _class_of(architecture, own)
@@ -191,7 +191,7 @@ def _class_of(architecture: Any, own: Mapping) -> str:
     """Name of our class for an architecture; if there are several, the folder's section `albert_tf` decides."""
     ours = {name: cls.hf_architecture for name, cls in MODEL_CLASSES.items()}
     name = own.get("model_class")
-    if isinstance(name, str) and ours.get(name) == architecture:
+    if isinstance(name, str) and ours.get(name, "") == architecture:
         return name
     names = [name for name, theirs in ours.items() if theirs and theirs == architecture]
     return names[0] if names else AlbertForPreTraining.__name__
@@ -303,7 +303,7 @@ def _released_arrays(
 
 
 def write(
-    model: AlbertModel,
+    model: ModelWithHead,
     folder: str,
     task: Mapping[str, Any],
     *,
@@ -343,7 +343,7 @@ def write(
     files.write_files(folder, {**checksums.with_sums(contents), **about})
 
 
-def _their_tensors(model: AlbertModel, left_out: Collection[str]) -> dict[str, np.ndarray]:
+def _their_tensors(model: ModelWithHead, left_out: Collection[str]) -> dict[str, np.ndarray]:
     """The variables under the names and in the layout of the Hugging Face class."""
     config, variables = model.config, model.named_variables()
     variables = {name: value for name, value in variables.items() if name not in left_out}
@@ -362,7 +362,7 @@ def _their_tensors(model: AlbertModel, left_out: Collection[str]) -> dict[str, n
 
 
 def _their_config(
-    model: AlbertModel, task: Mapping[str, Any], left_out: Sequence[str]
+    model: ModelWithHead, task: Mapping[str, Any], left_out: Sequence[str]
 ) -> dict[str, Any]:
     """The configuration of the Hugging Face class, with a section `albert_tf` for our own settings."""
     config = model.config
@@ -371,9 +371,7 @@ def _their_config(
         "architectures": [model.hf_architecture] if model.hf_architecture else [],
         "model_type": "albert",
         "dtype": "float32",
-        "hidden_act": {"gelu": "gelu_new", "gelu_exact": "gelu"}.get(
-            config.hidden_act, config.hidden_act
-        ),
+        "hidden_act": (ACTIVATIONS[config.hidden_act].transformers or (config.hidden_act,))[0],
         "num_hidden_groups": 1 + max(_their_groups(config)),
         HF_OWN_KEY: {
             "share_parameters": config.share_parameters,

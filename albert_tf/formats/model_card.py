@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from albert_tf.model.heads import AlbertModel
+    from albert_tf.model.heads import ModelWithHead
 
 FILE = "README.md"
 
@@ -77,7 +77,7 @@ _MULTI_LABEL_TEXT = CardText(
 
 
 def model_card(
-    model: "AlbertModel",
+    model: "ModelWithHead",
     name: str,
     sections: Mapping[str, Mapping[str, Any]],
     text: CardText | None = None,
@@ -112,7 +112,7 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
-def _sizes(model: "AlbertModel") -> dict[str, Any]:
+def _sizes(model: "ModelWithHead") -> dict[str, Any]:
     config = model.config
     return {
         "parameters": model.count_params(),

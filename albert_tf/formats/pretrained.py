@@ -32,14 +32,13 @@ from albert_tf.formats.weights import (
     belongs_to_ffn,
     check,
     match,
-    shapes_of,
 )
 from albert_tf.model.config import AlbertConfig, where_released
-from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining, AlbertModel
+from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining, ModelWithHead
 from albert_tf.text.tokenizer import Tokenizer
 
 
-def load_pretrained(path: files.AnyPath, *, dtype=None) -> AlbertModel:
+def load_pretrained(path: files.AnyPath, *, dtype=None) -> ModelWithHead:
     """The model at a path: an `AlbertForPreTraining`, or the class that was fine-tuned.
 
     Args:
@@ -56,19 +55,19 @@ def load_pretrained(path: files.AnyPath, *, dtype=None) -> AlbertModel:
     return model
 
 
-def build_model(weights: Weights, *, dtype=None) -> tuple[AlbertModel, LoadReport]:
+def build_model(weights: Weights, *, dtype=None) -> tuple[ModelWithHead, LoadReport]:
     """The model with the given weights, and a report of the variables that got a value.
 
     Raises:
       UserError: a variable of the encoder or of a fine-tuned head is missing, or has the wrong shape.
     """
-    report = match(shapes_of(weights.config, weights.model_class), weights)
-    missing = [name for name in report.initialised if name not in POOLER]
+    model = MODEL_CLASSES[weights.model_class](weights.config, dtype=dtype)
+    report = assign_weights(model.named_variables(), weights)
+    missing = [name for name in report.initialized if name not in POOLER]
     if missing and weights.model_class != AlbertForPreTraining.__name__:
         reason = f"by its configuration, but has no values for its head, {missing[0]} the first"
         raise UserError(f"{weights.source}: is {weights.model_class} {reason}")
-    model = MODEL_CLASSES[weights.model_class](weights.config, dtype=dtype)
-    return model, assign_weights(model.named_variables(), weights)
+    return model, report
 
 
 def read_weights(path: files.AnyPath) -> Weights:
@@ -203,7 +202,7 @@ def check_same_sizes(weights: Weights, config: AlbertConfig, ignored: tuple[str,
 
 
 def save_pretrained(
-    model: AlbertModel,
+    model: ModelWithHead,
     folder: files.AnyPath,
     format: str = "hf",
     spm_model_file: files.AnyPath | Tokenizer = "",
@@ -223,7 +222,7 @@ def save_pretrained(
       spm_model_file: SentencePiece model or WordPiece vocabulary to copy into the folder, or its tokenizer; "" if there
         is none.
       task: settings of the task for which the model was fine-tuned, such as `max_seq_length`.
-      untrained: released names of variables without trained values (`LoadReport.initialised`); they are not written.
+      untrained: released names of variables without trained values (`LoadReport.initialized`); they are not written.
       card: content of the folder's README.md besides the sizes.
       cleaning: `do_lower_case` (default True) and `keep_accents` (default False) of the model's text; a tokenizer has
         its own values for these.

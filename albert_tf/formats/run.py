@@ -8,9 +8,9 @@ import tensorflow as tf
 from albert_tf.core import checksums, files, run_files
 from albert_tf.core.errors import UserError
 from albert_tf.formats import checkpoint_files, hugging_face
-from albert_tf.formats.weights import Weights, shapes_of
-from albert_tf.model.config import AlbertConfig, shortened
-from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining
+from albert_tf.formats.weights import Weights, model_class_of
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.heads import AlbertForPreTraining, variable_shapes
 
 
 def read(folder: str, checkpoint: str = "") -> Weights:
@@ -29,14 +29,11 @@ def read(folder: str, checkpoint: str = "") -> Weights:
     if not settings.get("model") or not all(isinstance(group, dict) for group in groups.values()):
         raise UserError(f"{folder}: expected a run's config.json, with the model's configuration")
     config = AlbertConfig.from_dict(groups["model"], source=folder)
-    model_class = groups["head"].get("model_class", AlbertForPreTraining.__name__)
-    shapes = shapes_of(config, model_class)
-    if shapes is None:
-        raise UserError(f"{path}: model_class is {shortened(model_class)}, which is unknown here")
+    model_class = model_class_of(groups["head"].get("model_class", "AlbertForPreTraining"), path)
     model_folder = os.path.join(folder, "model")
     is_finished = files.exists(os.path.join(model_folder, hugging_face.WEIGHTS))
     checksums.verify(model_folder)
-    if is_finished and not checkpoint and model_class != AlbertForPreTraining.__name__:
+    if is_finished and not checkpoint and model_class is not AlbertForPreTraining:
         return hugging_face.read(model_folder)
     saved = run_files.checkpoints(os.path.join(folder, "checkpoints"))
     if not checkpoint and not saved:
@@ -46,13 +43,13 @@ def read(folder: str, checkpoint: str = "") -> Weights:
         run_files.checkpoint_record(checkpoint, settings.get(run_files.RUN_ID))
         # Checked before the model is made: other shapes, or other numbers of a shape, belong to another model.
         saved_shapes = Counter(map(tuple, reader.get_variable_to_shape_map().values()))
-        if Counter(shapes.values()) - saved_shapes:
+        if Counter(variable_shapes(model_class, config).values()) - saved_shapes:
             raise ValueError("it holds a model of other sizes")
-        model = MODEL_CLASSES[model_class](config, dtype="float32")
+        model = model_class(config, dtype="float32")
         # Without expect_partial, TensorFlow would also warn about missing values, after the error.
         restored = tf.train.Checkpoint(model=model).read(checkpoint).expect_partial()
         restored.assert_existing_objects_matched()
     arrays = {name: variable.numpy() for name, variable in model.named_variables().items()}
     text = hugging_face.vocabulary_of(model_folder)
     recorded = {name: value for name, value in groups["task"].items() if name in text}
-    return Weights(checkpoint, config, arrays, model_class, **text | recorded)
+    return Weights(checkpoint, config, arrays, model_class.__name__, **text | recorded)

@@ -14,8 +14,9 @@ from albert_tf.formats import checkpoint_files
 from albert_tf.formats.description import TF1_CONFIG as CONFIG
 from albert_tf.formats.description import TF1_OWN_KEY
 from albert_tf.formats.weights import Weights, only_vocabulary
+from albert_tf.model.activations import ACTIVATIONS
 from albert_tf.model.config import AlbertConfig, shortened
-from albert_tf.model.heads import AlbertModel
+from albert_tf.model.heads import ModelWithHead
 from albert_tf.text.tokenizer import Tokenizer
 
 CHECKPOINT = "model.ckpt-best"
@@ -60,7 +61,7 @@ def read_arrays(prefix: str) -> dict[str, np.ndarray]:
 
 
 def write(
-    model: AlbertModel,
+    model: ModelWithHead,
     folder: str,
     task: Mapping[str, Any],
     *,
@@ -82,9 +83,11 @@ def write(
       UserError: the original does not have the model's activation.
       OSError, tf.errors.OpError: a file cannot be written.
     """
-    if model.config.hidden_act == "gelu_exact":
+    activation = model.config.hidden_act
+    if not ACTIVATIONS[activation].is_original:
+        known = ", ".join(name for name, own in ACTIVATIONS.items() if own.is_original)
         raise UserError(
-            f"{folder}: not written, as the original has no exact gelu (hidden_act gelu_exact), only the tanh form;"
+            f"{folder}: not written, as the original does not have hidden_act {activation} (it has {known});"
             " write --format=hf"
         )
     variables = model.named_variables()

@@ -22,7 +22,7 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import model_garden, tf1
 from albert_tf.formats.description import ASSETS, EXPORT
-from albert_tf.formats.weights import Weights, only_vocabulary, shapes_of
+from albert_tf.formats.weights import Weights, only_vocabulary
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
 
@@ -107,7 +107,7 @@ def _read_own(folder: str, prefix: str, meta_graph: meta_graph_pb2.MetaGraphDef)
     path = os.path.join(assets, tf1.CONFIG)
     config = AlbertConfig.from_dict(files.read_json(path), source=path)
     model_class = about.get("model_class")
-    if shapes_of(config, model_class) is None or not isinstance(about.get("task"), dict):
+    if not isinstance(model_class, str) or not isinstance(about.get("task"), dict):
         raise UserError(f"{os.path.join(assets, EXPORT)}: expected the settings of an export")
     without = _parts_without_values(meta_graph, model_class)
     arrays = model_garden.read_dictionary(prefix, "weights")

@@ -13,11 +13,15 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.formats.description import THRESHOLDS
 from albert_tf.model.config import AlbertConfig, shortened
+from albert_tf.model.heads import (
+    MODEL_CLASSES,
+    AlbertForPreTraining,
+    ModelWithHead,
+    variable_shapes,
+)
 
 Shapes = Mapping[str, tuple[int, ...]]
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
-# These classes need the pooler.
-_WITH_POOLER = ("AlbertForSequenceClassification", "AlbertForMultipleChoice")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,12 +71,12 @@ class LoadReport(NamedTuple):
 
     Attributes:
       loaded: names of the variables that do.
-      initialised: names of the variables that keep their initial values.
+      initialized: names of the variables that keep their initial values.
       ignored: names in the checkpoint that the model does not have.
     """
 
     loaded: list[str]
-    initialised: list[str]
+    initialized: list[str]
     ignored: list[str]
 
     def describe(self, source: str) -> str:
@@ -81,7 +85,7 @@ class LoadReport(NamedTuple):
         heads = len(self.loaded) - encoder
         rows = {
             "loaded": (len(self.loaded), f"{encoder} of the encoder, {heads} of heads"),
-            "newly initialised": (len(self.initialised), ", ".join(self.initialised)),
+            "newly initialized": (len(self.initialized), ", ".join(self.initialized)),
             "ignored": (len(self.ignored), ", ".join(self.ignored)),
         }
         lines = [f"  {title:<18}{number:>4}  {names}" for title, (number, names) in rows.items()]
@@ -125,16 +129,13 @@ def check(weights: Weights) -> None:
         setting has the wrong type.
     """
     source = weights.source
-    shapes = shapes_of(weights.config, weights.model_class)
-    if shapes is None:
-        raise UserError(
-            f"{source}: model_class is {shortened(weights.model_class)}, which is unknown here"
-        )
+    model_class = model_class_of(weights.model_class, source)
     for name in weights.cleaning:
         if not isinstance(value := getattr(weights, name), bool | None):
             raise UserError(f"{source}: {name} is {shortened(value)}, expected true or false")
+    shapes = variable_shapes(model_class, weights.config)
     optional = {name for name in shapes if name.startswith("cls/")}
-    if weights.model_class not in _WITH_POOLER:
+    if model_class is AlbertForPreTraining or not model_class.uses_pooler:
         optional.update(POOLER)
     if not isinstance(weights.left_out, list | tuple) or not all(
         isinstance(name, str) and name in optional for name in weights.left_out
@@ -160,74 +161,14 @@ def _check_task(task: Any, source: str) -> None:
             raise UserError(f"{source}: {name} of its task is {shortened(value)}")
 
 
-def shapes_of(config: AlbertConfig, model_class: str) -> Shapes | None:
-    """The shapes of a model's variables by released name, computed without the model; None for an unknown class."""
-    hidden, embedding = config.hidden_size, config.embedding_size
-    heads = {
-        "AlbertForPreTraining": {
-            **_dense("cls/predictions/transform/dense", hidden, embedding),
-            **_norm("cls/predictions/transform/LayerNorm", embedding),
-            "cls/predictions/output_bias": (config.vocab_size,),
-            **_scores("cls/seq_relationship/", 2, hidden),
-        },
-        "AlbertForSequenceClassification": _scores("", len(config.labels), hidden),
-        "AlbertForTokenClassification": _scores("", len(config.labels), hidden),
-        "AlbertForMultipleChoice": _scores("", 1, hidden),
-        "AlbertForSpan": _scores("cls/squad/", 2, hidden),
-        "AlbertForSpanOrNone": {
-            **_dense("start_logits/dense", hidden, 1),
-            **_dense("end_logits/dense_0", 2 * hidden, hidden),
-            **_norm("end_logits/LayerNorm", hidden),
-            **_dense("end_logits/dense_1", hidden, 1),
-            **_dense("answer_class/dense_0", 2 * hidden, hidden),
-            "answer_class/dense_1/kernel": (hidden, 1),
-        },
-    }
-    if not isinstance(model_class, str) or model_class not in heads:
-        return None
-    return {**_encoder_shapes(config), **heads[model_class]}
-
-
-def _encoder_shapes(config: AlbertConfig) -> dict[str, tuple[int, ...]]:
-    hidden, embedding, inner = config.hidden_size, config.embedding_size, config.intermediate_size
-    shapes = {
-        "bert/embeddings/word_embeddings": (config.vocab_size, embedding),
-        "bert/embeddings/token_type_embeddings": (config.type_vocab_size, embedding),
-        "bert/embeddings/position_embeddings": (config.max_position_embeddings, embedding),
-        **_norm("bert/embeddings/LayerNorm", embedding),
-    }
-    if embedding != hidden:
-        shapes |= _dense("bert/encoder/embedding_hidden_mapping_in", embedding, hidden)
-    attention = _norm("LayerNorm", hidden)
-    for layer in ("self/query", "self/key", "self/value", "output/dense"):
-        attention |= _dense(f"attention_1/{layer}", hidden, hidden)
-    ffn = {
-        **_dense("ffn_1/intermediate/dense", hidden, inner),
-        **_dense("ffn_1/intermediate/output/dense", inner, hidden),
-        **_norm("LayerNorm_1", hidden),
-    }
-    layers = range(config.num_hidden_layers)
-    for part, group_of_layer in (
-        (attention, config.attention_group_of_layer),
-        (ffn, config.ffn_group_of_layer),
-    ):
-        for group in range(1 + max(map(group_of_layer, layers))):
-            for number in range(config.inner_group_num):
-                prefix = f"bert/encoder/transformer/group_{group}/inner_group_{number}/"
-                shapes |= {prefix + name: shape for name, shape in part.items()}
-    return {**shapes, **_dense("bert/pooler/dense", hidden, hidden)}
-
-
-def _dense(name: str, inputs: int, width: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}/kernel": (inputs, width), f"{name}/bias": (width,)}
-
-
-def _norm(name: str, width: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}/beta": (width,), f"{name}/gamma": (width,)}
-
-
-def _scores(prefix: str, number: int, width: int) -> dict[str, tuple[int, ...]]:
-    return {f"{prefix}output_weights": (number, width), f"{prefix}output_bias": (number,)}
+def model_class_of(name: Any, source: str) -> type[ModelWithHead]:
+    """The class of a model whose file names it; an error if no class has this name."""
+    if not isinstance(name, str) or name not in MODEL_CLASSES:
+        raise UserError(
+            f"{source}: model_class is {shortened(name)}, which is unknown here; name the file that defines a class of"
+            " your own with --task_module"
+        )
+    return MODEL_CLASSES[name]
 
 
 # --- Names and layouts ---

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
+from albert_tf.model.activations import ACTIVATIONS, OF_TRANSFORMERS
 
-ACTIVATIONS = ("gelu", "gelu_exact", "relu", "tanh", "linear")
 SHARING_STRATEGIES = ("all", "attention", "ffn", "none")
 MULTI_LABEL = "multi_label_classification"  # problem_type of transformers
 _RATE = {"minimum": 0, "maximum": 0.99}
@@ -70,7 +70,7 @@ class AlbertConfig(Settings):
     hidden_act: str = setting(
         "gelu",
         "Activation; gelu is the tanh approximation, as in the original, and gelu_exact has the error function.",
-        choices=ACTIVATIONS,
+        choices=tuple(ACTIVATIONS),
     )
     hidden_dropout_prob: float = setting(
         0.0, "Dropout after embeddings, attention and FFN.", **_RATE
@@ -196,8 +196,9 @@ class AlbertConfig(Settings):
         """
         if not isinstance(values, dict):
             raise UserError(f"{source}: expected the sizes of a model, got {shortened(values)}")
-        # Hugging Face's names of the activation that the original calls `gelu`.
-        renamed = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu"}
+        renamed = {
+            theirs: ours for theirs, ours in OF_TRANSFORMERS.items() if theirs not in ACTIVATIONS
+        }
         known = {field.name for field in dataclasses.fields(cls)} - {"foreign"}
         foreign_keys = _FOREIGN_KEYS.split()
         own: dict[str, Any] = {}

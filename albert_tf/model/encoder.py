@@ -26,16 +26,10 @@ import tf_keras
 
 from albert_tf.core.errors import UserError
 from albert_tf.model import accelerators, kernels, operations
+from albert_tf.model.activations import function_of
 from albert_tf.model.config import AlbertConfig, shortened
 from albert_tf.model.weight_sharing import Weights, weights_of_each_use
 
-ACTIVATIONS = {
-    "gelu": functools.partial(tf.nn.gelu, approximate=True),  # original modeling.py:299-312
-    "gelu_exact": functools.partial(tf.nn.gelu, approximate=False),  # `gelu` of transformers
-    "relu": tf.nn.relu,
-    "tanh": tf.tanh,
-    "linear": tf.identity,
-}
 # Names of inputs in transformers, keras-hub and the TF Model Garden, and ours.
 _SHAPED_AS_IDS = ("input_mask", "segment_ids", "position_ids", "example_numbers")
 _FOREIGN_INPUTS = {
@@ -180,7 +174,7 @@ class FeedForwardBlock(tf_keras.layers.Layer):
         inner_BLF = execution.bias_activation(
             linear(hidden_BLD, weights["input_kernel"]),
             weights["input_bias"],
-            ACTIVATIONS[self.config.hidden_act],
+            function_of(self.config.hidden_act),
         )
         return execution.residual_norm(
             linear(inner_BLF, weights["output_kernel"]),

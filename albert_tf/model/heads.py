@@ -5,10 +5,11 @@ Shape legend: `encoder.py`; K candidates for a start or an end.
 
 import tensorflow as tf
 import tf_keras
+from tensorflow.python.ops.resource_variable_ops import UninitializedVariable
 
+from albert_tf.model.activations import function_of
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.encoder import (
-    ACTIVATIONS,
     AlbertEncoder,
     Dense,
     Initializers,
@@ -31,7 +32,7 @@ class MaskedLmHead(tf_keras.layers.Layer):
         super().__init__(dtype=dtype, name="masked_lm_head")
         sizes, activation = (
             (config.hidden_size, config.embedding_size),
-            ACTIVATIONS[config.hidden_act],
+            function_of(config.hidden_act),
         )
         self.transform = Dense(*sizes, initializers, self.dtype_policy, activation)
         self.layer_norm = LayerNorm(config.embedding_size, config.layer_norm_eps)
@@ -95,7 +96,7 @@ class ScoreHead(tf_keras.layers.Layer):
         return {"output_weights": self.output_weights, "output_bias": self.output_bias}
 
 
-class AlbertModel(tf_keras.Model):
+class ModelWithHead(tf_keras.Model):
     """An encoder and a head as a `tf_keras.Model`; the base class of the models below, which have the same arguments.
 
     Args:
@@ -147,7 +148,7 @@ class AlbertModel(tf_keras.Model):
         return {**self.encoder.named_variables(), **prefixed(self._head_layers())}
 
 
-class AlbertForPreTraining(AlbertModel):
+class AlbertForPreTraining(ModelWithHead):
     """Encoder with the masked-LM and sentence-order heads."""
 
     hf_architecture = "AlbertForPreTraining"
@@ -185,7 +186,7 @@ class AlbertForPreTraining(AlbertModel):
         }
 
 
-class AlbertForSequenceClassification(AlbertModel):
+class AlbertForSequenceClassification(ModelWithHead):
     """Encoder with a score for each label, computed from the pooled output; a single label is a regression.
 
     Source: original classifier_utils.py:779-830.
@@ -204,7 +205,7 @@ class AlbertForSequenceClassification(AlbertModel):
         return {"logits": self.head(pooled, seed=fold_seed(seed, _HEAD_SITE))}
 
 
-class AlbertForTokenClassification(AlbertModel):
+class AlbertForTokenClassification(ModelWithHead):
     """Encoder with one score for each label at each position (tagging).
 
     Source: BERT paper, section 5.3; `AlbertForTokenClassification` of transformers. The original has no such task.
@@ -224,7 +225,7 @@ class AlbertForTokenClassification(AlbertModel):
         return {"logits": self.head(sequence_BLD, seed=fold_seed(seed, _HEAD_SITE))}
 
 
-class AlbertForMultipleChoice(AlbertModel):
+class AlbertForMultipleChoice(ModelWithHead):
     """Encoder with one score for each choice; each choice is a separate sequence.
 
     Source: original race_utils.py (create_model).
@@ -243,7 +244,7 @@ class AlbertForMultipleChoice(AlbertModel):
         return {"logits": scores_BC1[:, :, 0]}
 
 
-class AlbertForSpan(AlbertModel):
+class AlbertForSpan(ModelWithHead):
     """Encoder with a start and an end score at each position (SQuAD 1.1).
 
     Source: original squad_utils.py (create_v1_model), the same as BERT's.
@@ -263,7 +264,7 @@ class AlbertForSpan(AlbertModel):
         return {"start_logits": start_BL, "end_logits": end_BL}
 
 
-class AlbertForSpanOrNone(AlbertModel):
+class AlbertForSpanOrNone(ModelWithHead):
     """Encoder with scores of starts, of ends given a start, and of having no answer (SQuAD 2.0).
 
     Source: original squad_utils.py:1428-1575 (create_v2_model), which follows XLNet.
@@ -376,4 +377,15 @@ def _masked(logits, mask):
     return logits * (1.0 - mask) - 1e30 * mask
 
 
-MODEL_CLASSES = {cls.__name__: cls for cls in AlbertModel.__subclasses__()}  # of this file
+MODEL_CLASSES = {cls.__name__: cls for cls in ModelWithHead.__subclasses__()}  # of this file
+
+
+def variable_shapes(model_class: type[ModelWithHead], config: AlbertConfig) -> dict[str, tuple]:
+    """The shapes of a model's variables by released name; the model is made without memory for their values."""
+
+    def uninitialized(_, *, name, shape, dtype, trainable, **_ignored):
+        return UninitializedVariable(name=name, shape=shape, dtype=dtype, trainable=trainable)
+
+    with tf.variable_creator_scope(uninitialized):
+        variables = model_class(config, dtype="float32").named_variables()
+    return {name: tuple(variable.shape) for name, variable in variables.items()}

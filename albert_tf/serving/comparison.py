@@ -5,14 +5,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from albert_tf.model import heads
-from albert_tf.model.heads import AlbertModel
+from albert_tf.model.heads import ModelWithHead
 
 TOLERANCE = 1e-4  # allowed difference for the outputs of a float32 file
 _NUM_CHOICES = 3
 
 
 def random_features(
-    model: AlbertModel, rng: np.random.Generator, batch: int, length: int
+    model: ModelWithHead, rng: np.random.Generator, batch: int, length: int
 ) -> dict[str, np.ndarray]:
     """Features for a model, int32 [B, L] (multiple choice: [B, C, L]); the sequences have random lengths."""
     shape = [batch, length]

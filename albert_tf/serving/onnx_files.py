@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from albert_tf.core.errors import UserError
 from albert_tf.model import heads, operations
+from albert_tf.model.activations import ACTIVATIONS
 from albert_tf.model.encoder import (
     AlbertEncoder,
     AttentionBlock,
@@ -22,21 +23,13 @@ from albert_tf.model.encoder import (
     FeedForwardBlock,
     LayerNorm,
 )
-from albert_tf.model.heads import AlbertModel, ScoreHead
+from albert_tf.model.heads import ModelWithHead, ScoreHead
 from albert_tf.serving import comparison
 from albert_tf.serving.signatures import TOKENS, parts_without
 
 MODEL, MASKED_LM = "model.onnx", "masked_lm.onnx"
 OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the version of the format from its time
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")  # `TOKENS` as transformers names them
-# Operation and attributes by `AlbertConfig.hidden_act`.
-ACTIVATIONS = {
-    "gelu": ("Gelu", {"approximate": "tanh"}),
-    "gelu_exact": ("Gelu", {}),
-    "relu": ("Relu", {}),
-    "tanh": ("Tanh", {}),
-    "linear": ("Identity", {}),
-}
 _MOST_BYTES = 2**31 - 2**20  # of the weights: a file must be smaller than 2 GiB
 
 # Our names of the outputs in `MODEL` for a pretrained model.
@@ -47,7 +40,7 @@ _PRETRAINED_OUTPUTS = {
 }
 
 
-def convert(model: AlbertModel, missing: Collection[str] = ()) -> dict[str, bytes]:
+def convert(model: ModelWithHead, missing: Collection[str] = ()) -> dict[str, bytes]:
     """The contents of a model's ONNX files by name.
 
     Args:
@@ -70,7 +63,7 @@ def convert(model: AlbertModel, missing: Collection[str] = ()) -> dict[str, byte
     return contents
 
 
-def largest_difference(contents: Mapping[str, bytes], model: AlbertModel) -> float:
+def largest_difference(contents: Mapping[str, bytes], model: ModelWithHead) -> float:
     """The largest difference between the files' outputs and their model's, on random sequences.
 
     The evaluator of the onnx package runs the files; it follows the standard exactly, and is slow.
@@ -100,7 +93,7 @@ def inputs_of(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def expected_outputs(
-    model: AlbertModel, features: Mapping[str, np.ndarray], file: str = MODEL
+    model: ModelWithHead, features: Mapping[str, np.ndarray], file: str = MODEL
 ) -> dict[str, np.ndarray]:
     """The model's own outputs, under their names in one of its files."""
     if isinstance(model, heads.AlbertForPreTraining):
@@ -119,7 +112,7 @@ def expected_outputs(
 class _Graph:
     """Nodes, weights and outputs of a graph that is being built; values are identified by name."""
 
-    def __init__(self, model: AlbertModel):
+    def __init__(self, model: ModelWithHead):
         self.config = model.config
         self._names = {variable.ref(): name for name, variable in model.named_variables().items()}
         self._nodes: list[onnx.NodeProto] = []
@@ -210,8 +203,12 @@ class _Graph:
 
     def activation(self, value: str) -> str:
         """The activation of the configuration."""
-        operation, attributes = ACTIVATIONS[self.config.hidden_act]
-        return self.op(operation, value, **attributes)
+        name = self.config.hidden_act
+        operation = ACTIVATIONS[name].onnx
+        if not operation:
+            reason = f"hidden_act is {name}, which has no operation of ONNX here"
+            raise UserError(f"--format=onnx: {reason}; export --format=saved_model")
+        return self.op(operation[0], value, **operation[1])
 
     def scores(self, head: ScoreHead, value: str) -> str:
         """[..., D] -> [..., C]."""
@@ -279,7 +276,7 @@ def _fed_forward(graph: _Graph, block: FeedForwardBlock, hidden_BLD: str) -> str
 # --- Outputs ---
 
 
-def _model_file(model: AlbertModel, parts: Collection[str]) -> bytes:
+def _model_file(model: ModelWithHead, parts: Collection[str]) -> bytes:
     graph = _Graph(model)
     inputs = dict.fromkeys(INPUTS, ["batch", "length"])
     match model:
@@ -302,6 +299,11 @@ def _model_file(model: AlbertModel, parts: Collection[str]) -> bytes:
         case heads.AlbertForSpanOrNone():
             inputs["p_mask"] = ["batch", "length"]
             _add_span_or_none(graph, model)
+        case _:
+            raise UserError(
+                f"--format=onnx is for the models of this library, not for an {type(model).__name__}; export"
+                " --format=saved_model"
+            )
     return graph.content(inputs)
 
 

@@ -48,7 +48,7 @@ def load_predictor(
     tokenizer = tokenizer_of(weights, spm_model_file, do_lower_case)
     task = task_settings_of(weights, max_seq_length)
     model, report = pretrained.build_model(weights)
-    return predictor_class_of(weights)(model, tokenizer, task, batch_size, report.initialised)
+    return predictor_class_of(weights)(model, tokenizer, task, batch_size, report.initialized)
 
 
 def load_tokenizer(path: AnyPath, do_lower_case: bool | None = None) -> Tokenizer:

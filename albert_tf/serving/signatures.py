@@ -9,9 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.core.errors import UserError
 from albert_tf.model import heads
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.heads import AlbertModel
+from albert_tf.model.heads import ModelWithHead
 from albert_tf.serving.in_graph.squad import GraphSquad
 from albert_tf.serving.in_graph.tagging import GraphTagger
 from albert_tf.serving.in_graph.text import GraphText
@@ -26,7 +27,7 @@ Signatures = dict[str, Callable]
 
 
 def servable(
-    model: AlbertModel,
+    model: ModelWithHead,
     tokenizer: Tokenizer,
     task: Mapping[str, Any],
     *,
@@ -66,6 +67,11 @@ def servable(
                 own = _classify(model, text, task)
             case heads.AlbertForMultipleChoice():
                 own = {DEFAULT: _choose(model, text, task["max_qa_length"])}
+            case _:
+                raise UserError(
+                    f"an {type(model).__name__} has no signatures; the definition of its task must make them"
+                    " (TaskDefinition.signatures)"
+                )
 
     root = tf.train.Checkpoint()
     root.weights = model.named_variables()
@@ -127,7 +133,7 @@ def _checked(config: AlbertConfig, features: Mapping[str, tf.Tensor]) -> dict[st
 # --- Ids ---
 
 
-def _encoded(model: AlbertModel, parts: set[str], *ids: tf.Tensor) -> dict[str, tf.Tensor]:
+def _encoded(model: ModelWithHead, parts: set[str], *ids: tf.Tensor) -> dict[str, tf.Tensor]:
     outputs = model.encoder(_checked(model.config, dict(zip(TOKENS, ids, strict=True))))
     return _embeddings(outputs, parts)
 
@@ -137,7 +143,7 @@ def _embeddings(outputs: Mapping[str, tf.Tensor], parts: set[str]) -> dict[str, 
     return {name: outputs[name] for name in names}
 
 
-def _tokens(model: AlbertModel, parts: set[str]) -> Callable:
+def _tokens(model: ModelWithHead, parts: set[str]) -> Callable:
     @_signature(*_ints(*TOKENS))
     def tokens(input_ids, input_mask, segment_ids):
         return _encoded(model, parts, input_ids, input_mask, segment_ids)
@@ -145,7 +151,7 @@ def _tokens(model: AlbertModel, parts: set[str]) -> Callable:
     return tokens
 
 
-def _callable(model: AlbertModel, parts: set[str]) -> Callable:
+def _callable(model: ModelWithHead, parts: set[str]) -> Callable:
     """The model as a function of ids and `training`, with all its outputs; traced for both values of `training`."""
     unwanted = {"all_layers"}
     unwanted |= set() if "pooler" in parts else {"pooled_output"}

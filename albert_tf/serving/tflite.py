@@ -14,14 +14,14 @@ from ai_edge_litert.interpreter import Interpreter
 from albert_tf.core import quiet
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.model import heads
-from albert_tf.model.heads import AlbertModel
+from albert_tf.model.heads import ModelWithHead
 from albert_tf.serving import comparison
 from albert_tf.serving.signatures import TOKENS
 
 _NUM_TRIALS = 4
 
 
-def convert(model: AlbertModel, length: int, quantization: str) -> bytes:
+def convert(model: ModelWithHead, length: int, quantization: str) -> bytes:
     """The content of a TFLite file.
 
     Args:
@@ -55,7 +55,7 @@ def convert(model: AlbertModel, length: int, quantization: str) -> bytes:
     return content
 
 
-def _outputs_of(model: AlbertModel) -> Callable[..., dict[str, tf.Tensor]]:
+def _outputs_of(model: ModelWithHead) -> Callable[..., dict[str, tf.Tensor]]:
     """A function of ids that returns the model's outputs by name."""
     match model:
         case heads.AlbertForSequenceClassification():
@@ -71,7 +71,7 @@ def _outputs_of(model: AlbertModel) -> Callable[..., dict[str, tf.Tensor]]:
     )
 
 
-def largest_difference(content: bytes, model: AlbertModel, length: int) -> float:
+def largest_difference(content: bytes, model: ModelWithHead, length: int) -> float:
     """The largest difference between a file's outputs and its model's, on sequences of random tokens and lengths.
 
     Args:

@@ -22,7 +22,7 @@ from albert_tf.formats.model_card import Card
 from albert_tf.formats.weights import POOLER
 from albert_tf.model import kernels
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.heads import AlbertModel
+from albert_tf.model.heads import ModelWithHead
 from albert_tf.tasks import metrics, registry
 from albert_tf.tasks.settings import (
     FineTuningConfig,
@@ -64,7 +64,7 @@ class FineTuningTask(Task):
 
     keeps = "best"
     steps_flags = "--num_train_epochs or --num_train_steps"
-    model_class: type[AlbertModel]
+    model_class: type[ModelWithHead]
     source_class: type[Source]
 
     def __init__(self, config: FineTuningConfig, run: FineTuningRunConfig):
@@ -160,7 +160,7 @@ class FineTuningTask(Task):
         is_multi_label = self.source.is_multi_label
         return chosen.with_labels(self.labels, self.task_name, is_multi_label=is_multi_label)
 
-    def build_model(self, *, dtype: str, recompute_activations: bool, seed: int) -> AlbertModel:
+    def build_model(self, *, dtype: str, recompute_activations: bool, seed: int) -> ModelWithHead:
         """The model, with the encoder of the initial checkpoint; the head is taken from it, too, if it is of the same
         task.
 
@@ -172,12 +172,12 @@ class FineTuningTask(Task):
         )
         if self._weights:
             report = pretrained.assign_weights(model.named_variables(), self._weights)
-            self._initialised = report.initialised
-            is_new = any(not name.startswith("bert/") for name in report.initialised)
+            self._initialized = report.initialized
+            is_new = any(not name.startswith("bert/") for name in report.initialized)
             head = f"a new one for {self.task_name}" if is_new else "its own"
             print(f"{report.describe(self._weights.source)}\n  head: {head}", flush=True)
         else:
-            self._initialised = list(model.named_variables())
+            self._initialized = list(model.named_variables())
             print("no --init_checkpoint: the model starts from random weights", flush=True)
         return model
 
@@ -186,7 +186,7 @@ class FineTuningTask(Task):
         return vocabulary_files(self.tokenizer, self.model_config)
 
     def save_model(
-        self, model: AlbertModel, folder: str, history: Mapping[str, Mapping[str, Any]]
+        self, model: ModelWithHead, folder: str, history: Mapping[str, Mapping[str, Any]]
     ) -> None:
         """Writes the model in the Hugging Face layout, with its vocabulary and the settings of its features."""
         definition = registry.find(self.task_name, self.model_class.__name__)
@@ -198,8 +198,8 @@ class FineTuningTask(Task):
             if path
         }
         examples = {"training examples": self.train_data.num_examples}
-        initialised = set() if model.uses_pooler else set(self._initialised)
-        untrained = [name for name in POOLER if name in initialised]
+        initialized = set() if model.uses_pooler else set(self._initialized)
+        untrained = [name for name in POOLER if name in initialized]
         pretrained.save_pretrained(
             model,
             folder,

@@ -15,7 +15,7 @@ import tensorflow as tf
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.data.feature_table import FeatureTable, evaluation_batches
-from albert_tf.model.heads import AlbertModel
+from albert_tf.model.heads import ModelWithHead
 from albert_tf.tasks.sequences import cut_report
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -55,7 +55,7 @@ class Predictor(abc.ABC):
 
     def __init__(
         self,
-        model: AlbertModel,
+        model: ModelWithHead,
         tokenizer: Tokenizer,
         task: Mapping[str, Any],
         batch_size: int,

@@ -34,6 +34,7 @@ def _parts(batch: int, length: int, dtype: str) -> Iterator[tuple[str, int, Call
     import tensorflow as tf
 
     from albert_tf.model import encoder, kernels, operations
+    from albert_tf.model.activations import function_of
     from albert_tf.training.losses import cross_entropy
 
     layers, heads = _MODEL.num_hidden_layers, _MODEL.num_attention_heads
@@ -58,7 +59,7 @@ def _parts(batch: int, length: int, dtype: str) -> Iterator[tuple[str, int, Call
         attend = functools.partial(kernels.attention, mask=mask)
         yield name, layers, _both_ways(attend, *of_heads)
     yield "of it, products", layers, _both_ways(_products, *of_heads)
-    activate = functools.partial(kernels.bias_activation, activation=encoder.ACTIVATIONS["gelu"])
+    activate = functools.partial(kernels.bias_activation, activation=function_of("gelu"))
     yield "bias and GELU", layers, _both_ways(activate, of_inner, normal(inner))
     norm = functools.partial(kernels.residual_norm, epsilon=_MODEL.layer_norm_eps)
     residual, gamma, beta = (

@@ -55,8 +55,8 @@ def load(path: str, intrinsic_dir: str) -> AlbertForPreTraining:
         raise UserError(
             f"{path}: is {weights.model_class}, which has no masked-LM head; expected a pretrained model"
         )
-    if report.initialised:
-        raise UserError(f"{path}: its file has no values for {report.initialised[0]}")
+    if report.initialized:
+        raise UserError(f"{path}: its file has no values for {report.initialized[0]}")
     return model
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import albert_tf
-from albert_tf.model.heads import AlbertModel
+from albert_tf.model.heads import ModelWithHead
 from albert_tf.tasks.predictor import Predictor
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "api.md"
@@ -26,7 +26,7 @@ the vocabulary, C the number of choices or classes, K the number of candidates f
 raised for wrong input, with one line that says what was expected, what was given and what to change. TensorFlow is
 loaded when a name is first used, and its log of start-up messages is off, unless `TF_CPP_MIN_LOG_LEVEL` is set.
 """
-_RETURNED = {"load_predictor": Predictor, "load_pretrained": AlbertModel}
+_RETURNED = {"load_predictor": Predictor, "load_pretrained": ModelWithHead}
 # Methods for users; the other methods of these classes are for the library itself, and for writing a task.
 _METHODS = {
     "Predictor": ("predict", "shown"),

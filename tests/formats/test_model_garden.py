@@ -127,7 +127,7 @@ def test_a_checkpoint_computes_the_same(garden, name):
         loaded.named_variables(), pretrained.read_weights(folder / name)
     )
     assert report.ignored == []
-    assert len(report.initialised) == (2 if has_head else 7)
+    assert len(report.initialized) == (2 if has_head else 7)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from albert_tf import AlbertForPreTraining, UserError, load_pretrained, save_pretrained
 from albert_tf.formats import pretrained
-from albert_tf.formats.weights import POOLER, shapes_of
+from albert_tf.formats.weights import POOLER
 from albert_tf.model import heads
 from tests.helpers import BATCH, TINY, random_features, without_checksums
 
@@ -100,8 +100,8 @@ def test_missing_heads_are_reported_not_refused(tmp_path):
     weights = pretrained.read_weights(str(tmp_path))
     report = pretrained.assign_weights(model.named_variables(), weights)
     assert len(report.loaded) == len(source.encoder.named_variables())
-    assert len(report.initialised) == 7
-    assert re.search(r"newly initialised +7  cls/predictions", report.describe("here"))
+    assert len(report.initialized) == 7
+    assert re.search(r"newly initialized +7  cls/predictions", report.describe("here"))
 
 
 def test_a_wrong_shape_is_named_and_nothing_is_loaded(tmp_path):
@@ -194,12 +194,31 @@ def test_optimiser_slots_of_tf1_checkpoints_are_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("changes", [*CONFIGS, {"share_parameters": "attention"}], ids=str)
-def test_the_shapes_of_variables_are_known_without_a_model(changes):
+def test_the_shapes_of_variables_are_known_without_their_values(changes, monkeypatch):
     config = TINY.replace(**{"num_hidden_layers": 3, **changes}).with_labels("abcd", "letters")
+    with monkeypatch.context() as patches:
+        forbid_values(patches)
+        shapes = {
+            name: heads.variable_shapes(cls, config) for name, cls in heads.MODEL_CLASSES.items()
+        }
     for name, cls in heads.MODEL_CLASSES.items():
         variables = cls(config).named_variables()
-        expected = {key: tuple(variable.shape) for key, variable in variables.items()}
-        assert shapes_of(config, name) == expected
+        assert shapes[name] == {key: tuple(value.shape) for key, value in variables.items()}
+
+
+def test_the_shapes_of_the_largest_sizes_take_no_memory():
+    largest = 2**31 - 1
+    config = TINY.replace(
+        vocab_size=largest, embedding_size=largest, hidden_size=largest, num_attention_heads=1
+    )
+    shapes = heads.variable_shapes(AlbertForPreTraining, config)
+    assert shapes["bert/embeddings/word_embeddings"] == (largest, largest)
+
+
+def forbid_values(monkeypatch) -> None:
+    """From now on, the initial value of a variable is an error."""
+    for initializer in ("TruncatedNormal", "Zeros", "Ones"):
+        monkeypatch.setattr(f"tf_keras.initializers.{initializer}.__call__", None)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -238,14 +257,14 @@ def test_a_pooler_without_trained_values_stays_without(tmp_path, cls, format):
     weights = pretrained.read_weights(tmp_path)
     assert not set(POOLER) & weights.arrays.keys()
     _, report = pretrained.build_model(weights)
-    assert set(report.initialised) == set(POOLER)
+    assert set(report.initialized) == set(POOLER)
 
 
-def test_a_configuration_is_compared_before_a_model_is_made(tmp_path, monkeypatch):
+def test_a_configuration_is_compared_before_memory_is_needed(tmp_path, monkeypatch):
     save_pretrained(AlbertForPreTraining(TINY), tmp_path)
+    forbid_values(monkeypatch)
     path = without_checksums(tmp_path) / "config.json"
     values = json.loads(path.read_text())
-    monkeypatch.setattr(heads.AlbertModel, "__init__", None)
     for change, message in (
         ({"vocab_size": 10**9}, "word_embeddings has shape"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers must be at most 1000"),

@@ -552,7 +552,7 @@ def test_an_export_of_ours_comes_back(tmp_path, has_heads):
     assert weights.do_lower_case is True
     _, report = pretrained.build_model(weights)
     # The start values of heads that had none are not taken for values.
-    assert len(report.initialised) == (0 if has_heads else 7)
+    assert len(report.initialized) == (0 if has_heads else 7)
     for name, variable in source.named_variables().items():
         if name in report.loaded:
             np.testing.assert_array_equal(weights.arrays[name], variable, err_msg=name)

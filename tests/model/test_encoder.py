@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.model import encoder as modeling
-from albert_tf.model.config import ACTIVATIONS, SHARING_STRATEGIES, AlbertConfig
+from albert_tf.model.config import SHARING_STRATEGIES, AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
 from tests.helpers import BATCH, LENGTH, PREDICTIONS, TINY, random_features
 
@@ -188,10 +188,6 @@ def test_sharing_rows_have_the_papers_counts(changes, core):
 
 
 # --- Behaviour ---
-
-
-def test_every_configured_activation_exists():
-    assert set(modeling.ACTIVATIONS) == set(ACTIVATIONS)
 
 
 def test_padding_changes_no_output_of_real_tokens(tiny):

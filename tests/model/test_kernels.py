@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.model import kernels, operations
-from albert_tf.model.encoder import ACTIVATIONS
+from albert_tf.model.activations import function_of
 from tests.helpers import TINY
 
 BATCH, HEADS, LENGTH, HEAD, WIDTH = 2, 3, 7, 5, 13
@@ -43,7 +43,7 @@ def assert_equal(actual, expected, dtype):
 @pytest.mark.parametrize("name", ["gelu", "gelu_exact", "relu", "tanh"])
 def test_bias_activation_equals_the_sum_and_the_activation(name, dtype):
     hidden, bias = random(1, BATCH, LENGTH, WIDTH, dtype=dtype), random(2, WIDTH, dtype=dtype)
-    activation = ACTIVATIONS[name]
+    activation = function_of(name)
     expected = values_and_gradients(lambda h, b: activation(h + b), hidden, bias)
     for module in (operations, kernels):
         actual = values_and_gradients(

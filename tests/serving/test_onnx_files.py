@@ -8,8 +8,8 @@ import pytest
 
 from albert_tf import UserError, save_pretrained
 from albert_tf.export import export_model
-from albert_tf.model import config as model_config
 from albert_tf.model import heads
+from albert_tf.model.activations import ACTIVATIONS
 from albert_tf.serving import comparison, onnx_files
 from tests.formats.test_pretrained import CONFIGS
 from tests.helpers import TINY, train_spm
@@ -88,7 +88,7 @@ def test_every_sharing_strategy(changes):
     assert len(content) < 4 * model.count_params() + 4000 * (1 + model.config.num_blocks)
 
 
-@pytest.mark.parametrize("activation", model_config.ACTIVATIONS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_activation(activation):
     assert_same_outputs(make("AlbertForPreTraining", hidden_act=activation))
 

@@ -1,6 +1,7 @@
 """A new task is one file and its registration: it trains, evaluates and predicts, and the programs know its models."""
 
 import json
+import os
 import pathlib
 from collections.abc import Iterator
 
@@ -10,16 +11,36 @@ import tensorflow as tf
 
 from albert_tf import UserError, convert, load_predictor, predict
 from albert_tf.export import export_model
+from albert_tf.formats import pretrained
+from albert_tf.model import heads
 from albert_tf.serving.settings import ModelUse
 from albert_tf.tasks import registry
 from tests.helpers import ROOT, TINY, WORDS, run_script, sentence, the_line, train_spm
 
-TOY = pathlib.Path(__file__).with_name("toy_task.py")
+FOLDER = pathlib.Path(__file__).parent
+TASKS = {"toy_task.py": "longer", "own_head_task.py": "longer_hidden"}
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def module(request) -> str:
+    """The file of a user's task: with a head of the library, and with one of its own."""
+    return str(FOLDER / request.param)
+
+
+@pytest.fixture
+def registered(toy_run, module) -> None:
+    """The task is known, as with --task_module."""
+    ModelUse(model=str(toy_run), task_module=module).register_task()
+
+
+def forget_tasks() -> None:
+    registry._registered.clear()
+    heads.MODEL_CLASSES.pop("AlbertForLonger", None)
 
 
 @pytest.fixture(scope="module")
-def toy_run(tmp_path_factory) -> Iterator[pathlib.Path]:
-    """The folder of a finished run of the toy task, started as a user starts it; other tests do not know the task."""
+def toy_run(tmp_path_factory, module) -> Iterator[pathlib.Path]:
+    """The folder of a finished run of a task, started as a user starts it; other tests do not know the task."""
     folder, rng = tmp_path_factory.mktemp("toy"), np.random.default_rng(5)
     for name, size in {"train": 21, "eval": 11, "predict": 7}.items():
         lines = [f"{sentence(rng, 1, 9)}\t{sentence(rng, 1, 9)}" for _ in range(size)]
@@ -30,7 +51,7 @@ def toy_run(tmp_path_factory) -> Iterator[pathlib.Path]:
     (folder / "albert_config.json").write_text(config.to_json_string())
     files = [f"--{name}_file={folder / name}" for name in ("train", "eval", "predict")]
     process = run_script(
-        f"{TOY.relative_to(ROOT)} --do_predict --preset=paper --num_workers=1",
+        f"{pathlib.Path(module).relative_to(ROOT)} --do_predict --preset=paper --num_workers=1",
         *files,
         f"--albert_config_file={folder / 'albert_config.json'}",
         f"--spm_model_file={spm}",
@@ -39,7 +60,7 @@ def toy_run(tmp_path_factory) -> Iterator[pathlib.Path]:
     )
     assert process.returncode == 0, process.stderr
     yield folder / "run"
-    registry._registered.clear()
+    forget_tasks()
 
 
 def test_a_task_in_one_file_trains_evaluates_and_predicts(toy_run):
@@ -52,12 +73,12 @@ def test_a_task_in_one_file_trains_evaluates_and_predicts(toy_run):
     assert header.split("\t") == ["id", "prediction", "first", "second"] and len(rows) == 7
 
 
-def test_its_model_card_has_its_own_words(toy_run, tmp_path):
+def test_its_model_card_has_its_own_words(toy_run, module, tmp_path):
     card = (toy_run / "model" / "README.md").read_text()
     assert "a judge of lengths" in card and "It has seen short texts only." in card
     assert "| accuracy |" in card
     settings = convert.ConvertSettings(
-        model=str(toy_run / "model"), output_dir=str(tmp_path / "copy"), task_module=str(TOY)
+        model=str(toy_run / "model"), output_dir=str(tmp_path / "copy"), task_module=module
     )
     convert.main(settings)
     copy = (tmp_path / "copy" / "README.md").read_text()
@@ -69,13 +90,15 @@ def test_its_model_card_has_its_own_words(toy_run, tmp_path):
     assert (new / "model.safetensors").read_bytes() == (old / "model.safetensors").read_bytes()
 
 
-def test_predict_answers_with_the_tasks_own_predictor_once_the_user_names_its_file(toy_run):
-    registry._registered.clear()
+def test_predict_answers_with_the_tasks_own_predictor_once_the_user_names_its_file(toy_run, module):
+    forget_tasks()
     with pytest.raises(UserError) as error:
         load_predictor(str(toy_run))
-    assert "the task 'longer' of toy_task.py" in str(error.value)
+    name, own_head = pathlib.Path(module).name, "model_class is 'AlbertForLonger'"
+    task = f"the task {TASKS[name]!r} of {name}"
+    assert (own_head if name == "own_head_task.py" else task) in str(error.value)
     assert "--task_module" in str(error.value)
-    ModelUse(model=str(toy_run), task_module=str(TOY)).register_task()
+    ModelUse(model=str(toy_run), task_module=module).register_task()
     predictor = load_predictor(str(toy_run))
     assert predictor.task["max_seq_length"] == 33
     lines = (toy_run.parent / "predict").read_text().splitlines()
@@ -85,15 +108,56 @@ def test_predict_answers_with_the_tasks_own_predictor_once_the_user_names_its_fi
         assert answer == {"longer": line.split("\t")[row.split("\t")[1] == "second"]}
 
 
-def test_an_export_has_the_tasks_own_signature(toy_run, tmp_path):
-    path = export_model(str(toy_run), str(tmp_path / "served"), task_module=str(TOY), warmup=False)
+def test_an_export_has_the_tasks_own_signature(toy_run, module, tmp_path):
+    path = export_model(str(toy_run), str(tmp_path / "served"), task_module=module, warmup=False)
     longer = tf.saved_model.load(path).signatures["serving_default"]
     lines = (toy_run.parent / "predict").read_text().splitlines()
     first, second = zip(*(line.split("\t") for line in lines), strict=True)
     exported = longer(text_a=tf.constant(first), text_b=tf.constant(second))["longer"].numpy()
-    ModelUse(model=str(toy_run), task_module=str(TOY)).register_task()
+    ModelUse(model=str(toy_run), task_module=module).register_task()
     expected = load_predictor(str(toy_run)).predict(lines)
     assert [text.decode() for text in exported] == [answer["longer"] for answer in expected]
+    assert_same_weights(pretrained.read_weights(path), pretrained.read_weights(toy_run))
+
+
+def assert_same_weights(found, expected) -> None:
+    for weights in (found, expected):
+        assert weights.model_class == expected.model_class
+        assert weights.config.labels == ("first", "second")
+        assert weights.config.replace(foreign={}) == expected.config.replace(foreign={})
+    assert found.arrays.keys() == expected.arrays.keys()
+    for name, array in found.arrays.items():
+        np.testing.assert_array_equal(array, expected.arrays[name])
+
+
+def test_its_model_is_read_from_every_layout(toy_run, registered, tmp_path):
+    expected = pretrained.read_weights(toy_run / "model")
+    assert expected.arrays.keys() == pretrained.load_pretrained(toy_run).named_variables().keys()
+    step = json.loads((toy_run / "results.json").read_text())["best"]["step"]
+    prefix = toy_run / "checkpoints" / "best" / f"step-{step}"
+    assert_same_weights(pretrained.read_weights(prefix), expected)
+    for format in ("hf", "tf1"):
+        pretrained.save_pretrained(
+            pretrained.load_pretrained(toy_run), tmp_path / format, format=format
+        )
+        assert_same_weights(pretrained.read_weights(tmp_path / format), expected)
+
+
+@pytest.mark.parametrize("format", ["tflite", "onnx"])
+def test_a_file_has_the_models_outputs_or_is_an_error_of_one_line(
+    toy_run, module, registered, tmp_path, format
+):
+    def export():
+        return export_model(str(toy_run), str(tmp_path), format=format, task_module=module)
+
+    if pathlib.Path(module).name == "toy_task.py":  # its class is one of the library
+        assert pathlib.Path(export()).stat().st_size > 1000
+        return
+    with pytest.raises(UserError) as error:
+        export()
+    message = str(error.value)
+    assert f"--format={format} is for" in message and "AlbertForLonger" in message
+    assert "\n" not in message and not os.listdir(tmp_path)
 
 
 def test_a_wrong_task_module_is_one_line(toy_run, tmp_path):

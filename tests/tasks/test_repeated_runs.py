@@ -306,7 +306,7 @@ def test_another_tasks_model_gives_its_encoder_and_no_head(task_flags, finished,
     output = capsys.readouterr().out
     assert output.endswith(
         "  loaded              25  25 of the encoder, 0 of heads\n"
-        "  newly initialised    2  output_weights, output_bias\n"
+        "  newly initialized    2  output_weights, output_bias\n"
         "  ignored              0\n"
         "  head: a new one for mrpc\n"
     )
@@ -318,7 +318,7 @@ def test_another_tasks_model_gives_its_encoder_and_no_head(task_flags, finished,
     trained = source.build_model(dtype="float32", recompute_activations=False, seed=3)
     assert capsys.readouterr().out.endswith(
         "  loaded              27  25 of the encoder, 2 of heads\n"
-        "  newly initialised    0\n"
+        "  newly initialized    0\n"
         "  ignored              0\n"
         "  head: its own\n"
     )

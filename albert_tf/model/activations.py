@@ -1,0 +1,57 @@
+"""The activations: what computes each of them, and its name in other formats.
+
+This file imports no TensorFlow: the sizes of a model are checked before TensorFlow is loaded.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, NamedTuple
+
+
+class Activation(NamedTuple):
+    """One activation, which acts on each value separately.
+
+    Attributes:
+      select: selects the function in the module `tensorflow`, which is its argument.
+      transformers: its names in the transformers library, that of the written files first; none if it is the same.
+      onnx: operation and attributes in an ONNX file; None if it cannot be exported.
+      is_original: whether the original knows it under the same name (modeling.py:315-352, get_activation).
+    """
+
+    select: Callable[[ModuleType], Callable]
+    transformers: tuple[str, ...] = ()
+    onnx: tuple[str, Mapping[str, Any]] | None = None
+    is_original: bool = False
+
+
+ACTIVATIONS = {
+    "gelu": Activation(
+        lambda tf: functools.partial(tf.nn.gelu, approximate=True),  # original modeling.py:299-312
+        transformers=("gelu_new", "gelu_pytorch_tanh", "gelu_fast"),
+        onnx=("Gelu", {"approximate": "tanh"}),
+        is_original=True,
+    ),
+    "gelu_exact": Activation(
+        lambda tf: functools.partial(tf.nn.gelu, approximate=False),
+        transformers=("gelu", "gelu_python"),
+        onnx=("Gelu", {}),
+    ),
+    "relu": Activation(lambda tf: tf.nn.relu, onnx=("Relu", {}), is_original=True),
+    "tanh": Activation(lambda tf: tf.tanh, onnx=("Tanh", {}), is_original=True),
+    "linear": Activation(lambda tf: tf.identity, onnx=("Identity", {}), is_original=True),
+}
+# Name in transformers -> name here. In configurations of other formats, `gelu` is the tanh form.
+OF_TRANSFORMERS = {
+    theirs: ours
+    for ours, activation in ACTIVATIONS.items()
+    for theirs in activation.transformers or (ours,)
+}
+
+
+@functools.cache  # `cpu_ops.py` keeps a compiled kernel for each object
+def function_of(name: str) -> Callable:
+    """The function of a tensor that computes an activation."""
+    import tensorflow as tf
+
+    return ACTIVATIONS[name].select(tf)
