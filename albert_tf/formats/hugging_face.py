@@ -153,7 +153,7 @@ def read(folder: str) -> Weights:
     check_identity_projection(arrays, config, path, _PROJECTION)
     has_pooler = architecture not in _NO_POOLER or any(name in arrays for name in POOLER)
     left_out = own.get("left_out", () if has_pooler else POOLER)
-    settings = {"task": own.get("task", {}), "left_out": left_out, **vocabulary_of(folder)}
+    settings = {"task_settings": own.get("task", {}), "left_out": left_out, **vocabulary_of(folder)}
     return Weights(folder, config, arrays, model_class, **settings)
 
 

@@ -40,10 +40,17 @@ def read(prefix: str) -> Weights:
     own = values.pop(TF1_OWN_KEY, {})
     if not isinstance(own, dict):
         raise UserError(f"{path}: expected an object under {TF1_OWN_KEY}, got {shortened(own)}")
-    names = ("model_class", "do_lower_case", "keep_accents", "task", "left_out")
-    own = {name: own[name] for name in names if name in own}
+    names = ("model_class", "do_lower_case", "keep_accents", "left_out")
+    settings = {name: own[name] for name in names if name in own}
     config = AlbertConfig.from_dict(values, source=path)
-    return Weights(prefix, config, read_arrays(prefix), vocabulary=vocabulary, **own)
+    return Weights(
+        prefix,
+        config,
+        read_arrays(prefix),
+        vocabulary=vocabulary,
+        task_settings=own.get("task", {}),
+        **settings,
+    )
 
 
 def read_arrays(prefix: str) -> dict[str, np.ndarray]:

@@ -114,9 +114,17 @@ def _read_own(folder: str, prefix: str, meta_graph: meta_graph_pb2.MetaGraphDef)
     left_out = tuple(name for name in arrays if name.startswith(without))
     arrays = {name: array for name, array in arrays.items() if name not in left_out}
     vocabulary = only_vocabulary(assets)
-    names = ("model_class", "do_lower_case", "keep_accents", "task")
-    settings = {name: about.get(name) for name in names}
-    return Weights(folder, config, arrays, vocabulary=vocabulary, left_out=left_out, **settings)
+    settings = {name: about.get(name) for name in ("do_lower_case", "keep_accents")}
+    return Weights(
+        folder,
+        config,
+        arrays,
+        model_class,
+        vocabulary,
+        task_settings=about["task"],
+        left_out=left_out,
+        **settings,
+    )
 
 
 def _parts_without_values(

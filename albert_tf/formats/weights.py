@@ -35,7 +35,7 @@ class Weights:
       model_class: name of its class in `heads.py`.
       vocabulary: path of its SentencePiece model or WordPiece vocabulary; "" if it has none.
       do_lower_case: whether its text is lower-cased; None if no file contains this.
-      task: settings of the task for which it was fine-tuned, such as `max_seq_length`; empty if it was not.
+      task_settings: settings of the task for which it was fine-tuned, such as `max_seq_length`; empty if it was not.
       left_out: names of variables without trained values, such as the pooler of a model that marks spans; they keep
         their initial values.
       keep_accents: whether its text keeps accents; None if no file contains this.
@@ -47,7 +47,7 @@ class Weights:
     model_class: str = "AlbertForPreTraining"
     vocabulary: str = ""
     do_lower_case: bool | None = None
-    task: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    task_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     keep_accents: bool | None = None
 
@@ -142,7 +142,7 @@ def check(weights: Weights) -> None:
     ):
         left_out = shortened(weights.left_out)
         raise UserError(f"{source}: left_out is {left_out}, expected variables of heads or pooler")
-    _check_task(weights.task, source)
+    _check_task(weights.task_settings, source)
     match(shapes, weights)
     for name, array in weights.arrays.items():
         # Minimum and maximum are NaN if any value is NaN, and computing them needs no memory.

@@ -1,10 +1,10 @@
 """The ALBERT encoder, from token ids to hidden states; read it from top to bottom.
 
 Shape legend of the whole package:
-  B batch, L length (also M: the positions attended to), E embedding width, D hidden width, N attention heads,
-  H head width, F feed-forward width, P masked positions, V vocabulary, C choices or classes, S examples in a packed
-  row; in matrix products
-  X rows, G and F the input and output width.
+  B batch, L length, M length of the positions attended to, E embedding width, D hidden width, N attention heads,
+  H width of a head, J query, key and value joined (3 D), F feed-forward width, V vocabulary, C choices or classes,
+  P masked positions, K candidates (starts, ends, tokens for a mask), S examples in a packed row;
+  in a matrix product: X rows, I and O input and output width.
 
 Every variable exists as soon as a layer is constructed, and `named_variables` gives it under its name in the
 released checkpoints. Dropout is a function of a seed, so that a resumed run draws the same values as an uninterrupted
@@ -19,30 +19,16 @@ import functools
 import itertools
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 import tf_keras
 
-from albert_tf.core.errors import UserError
-from albert_tf.model import accelerators, kernels, operations
+from albert_tf.model import accelerator_ops, cpu_ops, device, plain_ops
 from albert_tf.model.activations import function_of
-from albert_tf.model.config import AlbertConfig, shortened
-from albert_tf.model.weight_sharing import Weights, weights_of_each_use
-
-# Names of inputs in transformers, keras-hub and the TF Model Garden, and ours.
-_SHAPED_AS_IDS = ("input_mask", "segment_ids", "position_ids", "example_numbers")
-_FOREIGN_INPUTS = {
-    "token_ids": "input_ids",
-    "input_word_ids": "input_ids",
-    "word_ids": "input_ids",
-    "attention_mask": "input_mask",
-    "padding_mask": "input_mask",
-    "token_type_ids": "segment_ids",
-    "input_type_ids": "segment_ids",
-    "type_ids": "segment_ids",
-    "mask_positions": "masked_lm_positions",
-}
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.inputs import checked_inputs
+from albert_tf.model.weight_sharing import Weights, cast_weights_per_layer
 
 
 class Embeddings(tf_keras.layers.Layer):
@@ -107,25 +93,25 @@ class AttentionBlock(tf_keras.layers.Layer):
             **_output_weights(self.output_dense, self.layer_norm),
         }
 
-    def call(self, hidden_BLD, mask, weights: Weights, seed, execution: ModuleType):
+    def call(self, hidden_BLD, mask, weights: Weights, seed, ops: ModuleType):
         """Computes attention from every position to those that the mask allows.
 
         Args:
           hidden_BLD: hidden states [B, L, D].
-          mask: which positions attend to which, an `operations.AttentionMask`.
+          mask: which positions attend to which, an `plain_ops.AttentionMask`.
           weights: `weights_by_name()`, in the types in which they are used.
           seed: seed of the dropout; None drops nothing.
-          execution: `operations`, `kernels` or `accelerators`.
+          ops: `plain_ops`, `cpu_ops` or `accelerator_ops`.
 
         Returns:
           Hidden states [B, L, D] float32.
         """
         config = self.config
-        projected_BLT = linear(hidden_BLD, weights["input_kernel"])
-        bias_T, num_heads = weights["input_bias"], config.num_attention_heads
+        projected_BLJ = linear(hidden_BLD, weights["input_kernel"])
+        bias_J, num_heads = weights["input_bias"], config.num_attention_heads
         drop = dropout_function(config.attention_probs_dropout_prob, fold_seed(seed, 0))
-        context_BLD = execution.self_attention(projected_BLT, bias_T, num_heads, mask, drop)
-        return execution.residual_norm(
+        context_BLD = ops.self_attention(projected_BLJ, bias_J, num_heads, mask, drop)
+        return ops.residual_norm(
             linear(context_BLD, weights["output_kernel"]),
             weights["output_bias"],
             hidden_BLD,
@@ -169,14 +155,14 @@ class FeedForwardBlock(tf_keras.layers.Layer):
             **_output_weights(self.output_dense, self.layer_norm),
         }
 
-    def call(self, hidden_BLD, weights: Weights, seed, execution: ModuleType):
+    def call(self, hidden_BLD, weights: Weights, seed, ops: ModuleType):
         """Hidden states [B, L, D] -> [B, L, D] float32; for the arguments see `AttentionBlock.call`."""
-        inner_BLF = execution.bias_activation(
+        inner_BLF = ops.bias_activation(
             linear(hidden_BLD, weights["input_kernel"]),
             weights["input_bias"],
             function_of(self.config.hidden_act),
         )
-        return execution.residual_norm(
+        return ops.residual_norm(
             linear(inner_BLF, weights["output_kernel"]),
             weights["output_bias"],
             hidden_BLD,
@@ -203,7 +189,7 @@ class AlbertEncoder(tf_keras.Model):
       config: the sizes.
       dtype: a tf_keras dtype policy (float32, mixed_bfloat16, mixed_float16); None takes the global policy.
       recompute_activations: whether each layer is computed again in the backward pass, to save memory.
-      plain: whether training uses the plain `operations`, as inference always does. By default, training uses `kernels`
+      plain: whether training uses the plain `plain_ops`, as inference always does. By default, training uses `cpu_ops`
         and accumulates the gradients of shared weights in place; results are the same, with less time and memory.
       seed: seed of the start values.
     """
@@ -293,16 +279,16 @@ class AlbertEncoder(tf_keras.Model):
 
     def _apply_blocks(self, hidden, mask, seed, plain: bool) -> list[tf.Tensor]:
         """Applies attention and feed-forward once for each layer; if all is shared, with the same two blocks."""
-        on_cpu = kernels.target_device() == "CPU"
-        execution = operations if plain else kernels if on_cpu else accelerators
-        recomputed = tf.recompute_grad if on_cpu else accelerators.recomputed
+        on_cpu = device.target_device() == "CPU"
+        ops = plain_ops if plain else cpu_ops if on_cpu else accelerator_ops
+        recomputed = tf.recompute_grad if on_cpu else accelerator_ops.recomputed
         attentions, ffns = self.blocks_in_order()
-        attention_weights = weights_of_each_use(attentions, plain=plain)
-        ffn_weights = weights_of_each_use(ffns, plain=plain)
+        attention_weights = cast_weights_per_layer(attentions, plain=plain)
+        ffn_weights = cast_weights_per_layer(ffns, plain=plain)
         outputs = []
         for index, blocks in enumerate(zip(attentions, ffns, strict=True)):
             layer_seed = fold_seed(seed, 1 + index)
-            layer = functools.partial(_layer, *blocks, mask, layer_seed, execution)
+            layer = functools.partial(_layer, *blocks, mask, layer_seed, ops)
             layer = recomputed(layer) if self._recompute else layer
             hidden = layer(hidden, attention_weights[index], ffn_weights[index])
             outputs.append(hidden)
@@ -334,62 +320,20 @@ class AlbertEncoder(tf_keras.Model):
         return {**variables, **prefixed({"bert/pooler/dense/": self.pooler})}
 
 
-def _layer(attention, ffn, mask, seed, execution, hidden, attention_weights, ffn_weights):
+def _layer(attention, ffn, mask, seed, ops, hidden, attention_weights, ffn_weights):
     """One layer. Tensors that get a gradient come last, because `tf.recompute_grad` must see them as arguments."""
-    attended = attention(hidden, mask, attention_weights, fold_seed(seed, 0), execution)
-    return ffn(attended, ffn_weights, fold_seed(seed, 1), execution)
+    attended = attention(hidden, mask, attention_weights, fold_seed(seed, 0), ops)
+    return ffn(attended, ffn_weights, fold_seed(seed, 1), ops)
 
 
-def _mask_of(inputs: Mapping[str, tf.Tensor]) -> operations.AttentionMask:
+def _mask_of(inputs: Mapping[str, tf.Tensor]) -> plain_ops.AttentionMask:
     """The mask by which the tokens of an example attend to each other only."""
     if "example_numbers" in inputs:
         most_examples = inputs["first_positions"].shape[1]
-        return operations.example_mask(inputs["example_numbers"], most_examples)
+        return plain_ops.example_mask(inputs["example_numbers"], most_examples)
     input_mask = inputs.get("input_mask")
     is_token = tf.ones_like(inputs["input_ids"]) if input_mask is None else input_mask
-    return operations.padding_mask(is_token)
-
-
-def checked_inputs(inputs: Any, config: AlbertConfig) -> dict[str, Any]:
-    """The inputs of a model, with lists converted to tensors.
-
-    Raises:
-      UserError: they are not a dictionary with integers [B, L] as `input_ids`, are longer than
-        `max_position_embeddings`, have different shapes, or use another library's name for an input, which would be
-        ignored.
-    """
-    expected = (
-        'a model expects {"input_ids": [[2, 13, 3], ...]}, ids [B, L] of its Tokenizer'
-        " (load_predictor(path).predict(texts) takes texts)"
-    )
-    if isinstance(inputs, Mapping) and (
-        foreign := [key for key in inputs if key in _FOREIGN_INPUTS]
-    ):
-        renamed = ", ".join(f"{name} (here {_FOREIGN_INPUTS[name]})" for name in foreign)
-        names = "input_ids, input_mask and segment_ids"
-        raise UserError(f"the inputs of a model are called {names}; got {renamed}")
-    if not isinstance(inputs, Mapping) or "input_ids" not in inputs:
-        raise UserError(f"{expected}; got {shortened(inputs)}")
-    try:
-        tensors = {
-            name: value if hasattr(value, "shape") else tf.convert_to_tensor(value)
-            for name, value in inputs.items()
-        }
-    except (TypeError, ValueError):
-        raise UserError(f"{expected}, all of one length; got {shortened(inputs)}") from None
-    ids = tensors["input_ids"]
-    dtype, shape = tf.as_dtype(ids.dtype), tf.TensorShape(ids.shape)
-    if not dtype.is_integer or shape.rank in (0, 1):
-        raise UserError(f"{expected}; got {dtype.name} {shape}")
-    length, limit = shape[-1] if shape.rank else None, config.max_position_embeddings
-    if length is not None and length > limit and "position_ids" not in tensors:
-        reason = f"but max_position_embeddings is {limit}: shorten the input"
-        raise UserError(f"input_ids has {length} tokens, {reason}")
-    for name in _SHAPED_AS_IDS:
-        if tensors.get(name) is not None and not shape.is_compatible_with(tensors[name].shape):
-            got = tf.TensorShape(tensors[name].shape)
-            raise UserError(f"{name} must have the shape of input_ids, {shape}; got {got}")
-    return tensors
+    return plain_ops.padding_mask(is_token)
 
 
 # --- Parts of the layers above ---
@@ -439,7 +383,7 @@ class LayerNorm(tf_keras.layers.Layer):
 
     def call(self, tensor):
         """[..., width] of any float type -> [..., width] float32."""
-        return operations.layer_norm(tensor, self.gamma, self.beta, self.epsilon)
+        return plain_ops.layer_norm(tensor, self.gamma, self.beta, self.epsilon)
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """The variables under their released names."""
@@ -456,11 +400,11 @@ def _output_weights(dense: Dense, layer_norm: LayerNorm) -> Weights:
     }
 
 
-def linear(tensor_BLG: tf.Tensor, kernel_GF: tf.Tensor) -> tf.Tensor:
-    """[B, L, G] times [G, F] -> [B, L, F], as one matrix product."""
-    inner_width, width = kernel_GF.shape
-    product_XF = tf.matmul(tf.reshape(tensor_BLG, [-1, inner_width]), kernel_GF)
-    return tf.reshape(product_XF, tf.concat([tf.shape(tensor_BLG)[:-1], [width]], axis=0))
+def linear(tensor_BLI: tf.Tensor, kernel_IO: tf.Tensor) -> tf.Tensor:
+    """[B, L, I] times [I, O] -> [B, L, O], as one matrix product."""
+    inner_width, width = kernel_IO.shape
+    product_XO = tf.matmul(tf.reshape(tensor_BLI, [-1, inner_width]), kernel_IO)
+    return tf.reshape(product_XO, tf.concat([tf.shape(tensor_BLI)[:-1], [width]], axis=0))
 
 
 def dropout(tensor: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:

@@ -1,6 +1,6 @@
 """Task heads, and models made of encoder and head: pretraining, classification, tagging, multiple choice, SQuAD.
 
-Shape legend: `encoder.py`; K candidates for a start or an end.
+Shape legend: `encoder.py`.
 """
 
 import tensorflow as tf
@@ -14,12 +14,12 @@ from albert_tf.model.encoder import (
     Dense,
     Initializers,
     LayerNorm,
-    checked_inputs,
     dropout,
     fold_seed,
     prefixed,
     training_seed,
 )
+from albert_tf.model.inputs import checked_inputs
 
 
 class MaskedLmHead(tf_keras.layers.Layer):
@@ -321,8 +321,8 @@ class AlbertForSpanOrNone(ModelWithHead):
         kernel = tf.cast(self.end_hidden.kernel, dtype)
         hidden_BLD = tf.cast(hidden_BLD, dtype)
         starts_BKD = tf.gather(hidden_BLD, starts_BK, batch_dims=1)
-        of_position_BLD = tf.einsum("BLD,DG->BLG", hidden_BLD, kernel[:width])
-        of_start_BKD = tf.einsum("BKD,DG->BKG", starts_BKD, kernel[width:])
+        of_position_BLD = tf.einsum("BLD,DO->BLO", hidden_BLD, kernel[:width])
+        of_start_BKD = tf.einsum("BKD,DO->BKO", starts_BKD, kernel[width:])
         summed_BKLD = of_position_BLD[:, None] + of_start_BKD[:, :, None]
         both_BKLD = self.end_norm(tf.tanh(summed_BKLD + tf.cast(self.end_hidden.bias, dtype)))
         return tf.nn.log_softmax(_masked(self.end(both_BKLD)[..., 0], mask_BL[:, None]))

@@ -16,7 +16,7 @@ Weights = dict[str, tf.Tensor]
 _FLOAT32_WEIGHTS = ("gamma", "beta")
 
 
-def weights_of_each_use(blocks: Sequence, *, plain: bool) -> list[Weights]:
+def cast_weights_per_layer(blocks: Sequence, *, plain: bool) -> list[Weights]:
     """The weights of blocks that are applied one after another.
 
     Args:
@@ -28,11 +28,11 @@ def weights_of_each_use(blocks: Sequence, *, plain: bool) -> list[Weights]:
       The weights of each use by name, in the types in which they are used.
     """
     counts = collections.Counter(blocks).items()
-    uses = {block: _uses_of_block(block, num_uses, plain) for block, num_uses in counts}
+    uses = {block: _weights_per_use(block, num_uses, plain) for block, num_uses in counts}
     return [next(uses[block]) for block in blocks]
 
 
-def _uses_of_block(block, num_uses: int, plain: bool) -> Iterator[Weights]:
+def _weights_per_use(block, num_uses: int, plain: bool) -> Iterator[Weights]:
     uses = {}
     for name, value in block.weights_by_name().items():
         dtype = tf.float32 if name in _FLOAT32_WEIGHTS else block.compute_dtype

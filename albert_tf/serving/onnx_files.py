@@ -13,7 +13,7 @@ import tensorflow as tf
 from onnx import TensorProto, helper, numpy_helper
 
 from albert_tf.core.errors import UserError
-from albert_tf.model import heads, operations
+from albert_tf.model import heads, plain_ops
 from albert_tf.model.activations import ACTIVATIONS
 from albert_tf.model.encoder import (
     AlbertEncoder,
@@ -192,7 +192,7 @@ class _Graph:
     # --- Layers ---
 
     def dense(self, layer: Dense, value: str) -> str:
-        """[..., G] -> [..., F]; the layer without its activation."""
+        """[..., I] -> [..., O]; the layer without its activation."""
         product = self.op("MatMul", value, self.weight(layer.kernel))
         return self.op("Add", product, self.weight(layer.bias)) if layer.use_bias else product
 
@@ -231,7 +231,7 @@ def _encoded(graph: _Graph, encoder: AlbertEncoder, ids: str, mask: str, segment
     if encoder.projection is not None:
         hidden = graph.dense(encoder.projection, hidden)
     is_padding = graph.op("Sub", graph.number(1), graph.op("Cast", mask, to=TensorProto.FLOAT))
-    bias_BM = graph.op("Mul", is_padding, graph.number(operations.NOT_ATTENDED))
+    bias_BM = graph.op("Mul", is_padding, graph.number(plain_ops.NOT_ATTENDED))
     bias_B11M = graph.op("Unsqueeze", bias_BM, graph.integers(1, 2))
     for attention, ffn in zip(*encoder.blocks_in_order(), strict=True):
         hidden = _fed_forward(graph, ffn, _attended(graph, attention, hidden, bias_B11M))

@@ -64,7 +64,7 @@ def definition_of(weights: Weights) -> registry.TaskDefinition:
     """
     name = weights.config.foreign.get("finetuning_task") or ""
     definition = registry.find(name, weights.model_class)
-    module = weights.task.get(registry.DEFINED_IN)
+    module = weights.task_settings.get(registry.DEFINED_IN)
     if not definition or (module and name not in definition.names):
         raise UserError(
             f"{weights.source}: was trained for the task {name!r} of {module}, which is not known here; name the"
@@ -113,8 +113,8 @@ def tokenizer_of(
 def recorded_settings(weights: Weights) -> Mapping[str, Any]:
     """The settings of the task for which a model was fine-tuned; for a run's checkpoint, from the run's config.json."""
     known = description.describe(weights.source)
-    if weights.task or not known.task_name:
-        return weights.task
+    if weights.task_settings or not known.task_name:
+        return weights.task_settings
     settings = definition_of(weights).settings.of_model(known.settings)
     return {name: value for name, value in settings.items() if name not in TextSettings.names()}
 

@@ -20,7 +20,7 @@ from albert_tf.formats import pretrained
 from albert_tf.formats.hugging_face import vocabulary_files
 from albert_tf.formats.model_card import Card
 from albert_tf.formats.weights import POOLER
-from albert_tf.model import kernels
+from albert_tf.model import device
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import ModelWithHead
 from albert_tf.tasks import metrics, registry
@@ -144,7 +144,7 @@ class FineTuningTask(Task):
             )
         if not self.run.do_train:  # programs have already checked this, except for models on a hub
             fixed = {name: getattr(config, name) for name in config.names(of_model="fixed")}
-            check_fixed(fixed, self._weights.task, self._weights.source)
+            check_fixed(fixed, self._weights.task_settings, self._weights.source)
         checkpoint = self._weights and self._weights.config
         chosen = config.chosen_config(self.run, checkpoint, tokenizer.vocab_size)
         if tokenizer.vocab_size != chosen.vocab_size:
@@ -263,7 +263,7 @@ class FineTuningTask(Task):
 
     def _buckets(self, table: FeatureTable) -> tuple[int, ...]:
         """The lengths to which batches are padded."""
-        on_tpu = kernels.target_device() == "TPU"
+        on_tpu = device.target_device() == "TPU"
         num_buckets = self.config.length_buckets or (1 if on_tpu else 4)
         return lengths_to_pad_to(table.lengths, self.config.max_seq_length, num_buckets)
 

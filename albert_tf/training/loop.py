@@ -22,7 +22,7 @@ from orbit import controller as orbit_controller
 from albert_tf.core.errors import Interrupted, UserError, first_line
 from albert_tf.core.locks import locked
 from albert_tf.core.progress import Progress
-from albert_tf.model.kernels import graphs_freed
+from albert_tf.model.device import graphs_freed
 from albert_tf.training.devices import is_chief, make_strategy, sum_over_workers
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.results import describe, write_results

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 import tf_keras
 
-from albert_tf.model import kernels
+from albert_tf.model import device
 from albert_tf.training.settings import OptimizerConfig
 
 # Released names of variables without weight decay and layer adaptation (original optimization.py:81,90 and
@@ -121,7 +121,7 @@ def _moments_and_update(config, gradient, m, v, variable, step, decayed: bool):
 
 @functools.cache
 def _moments_and_update_kernel(config: OptimizerConfig) -> Callable:
-    return kernels.compiled(functools.partial(_moments_and_update, config))
+    return device.compiled(functools.partial(_moments_and_update, config))
 
 
 class Lamb(AdamW):

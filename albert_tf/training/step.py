@@ -10,7 +10,7 @@ from collections.abc import Callable
 import orbit
 import tensorflow as tf
 
-from albert_tf.model import kernels
+from albert_tf.model import device
 from albert_tf.training import optimizers
 from albert_tf.training.state import RunState
 
@@ -41,7 +41,7 @@ class Trainer(orbit.StandardTrainer):
         self._num_micro_batches = run.gradient_accumulation_steps
         self._max_gradient_norm = state.optimizer_config.max_gradient_norm
         self._variables = self.model.trainable_variables
-        on_gpu = kernels.target_device() == "GPU"
+        on_gpu = device.target_device() == "GPU"
         compute = self._gradients_of_batch = self._batch_gradients
         if run.jit_compile == "on" or (run.jit_compile == "auto" and on_gpu):
             self._gradients_of_batch = tf.function(compute, jit_compile=True, autograph=False)

@@ -33,7 +33,7 @@ def parts(settings: BenchSettings, *, batch: int, length: int, dtype: str) -> Va
 def _parts(batch: int, length: int, dtype: str) -> Iterator[tuple[str, int, Callable]]:
     import tensorflow as tf
 
-    from albert_tf.model import encoder, kernels, operations
+    from albert_tf.model import cpu_ops, encoder, plain_ops
     from albert_tf.model.activations import function_of
     from albert_tf.training.losses import cross_entropy
 
@@ -46,22 +46,22 @@ def _parts(batch: int, length: int, dtype: str) -> Iterator[tuple[str, int, Call
         x = of_inner if matrix[0] == inner else hidden
         name = f"dense product {matrix[0]} x {matrix[1]}"
         yield name, layers, _both_ways(encoder.linear, x, normal(*matrix))
-    split = functools.partial(kernels.split_heads, num_heads=heads)
+    split = functools.partial(cpu_ops.split_heads, num_heads=heads)
     projected = normal(batch, length, 3 * width), normal(3 * width)
     yield "bias and transposition of query, key, value", layers, _both_ways(split, *projected)
     of_heads = [normal(batch, heads, length, head_size) for _ in range(3)]
     numbers = tf.broadcast_to(1 + tf.range(length) * 2 // length, [batch, length])
     masks = {
-        "attention": operations.padding_mask(tf.ones([batch, length], tf.int32)),
-        "attention, packed rows": operations.example_mask(numbers, _SLOTS),
+        "attention": plain_ops.padding_mask(tf.ones([batch, length], tf.int32)),
+        "attention, packed rows": plain_ops.example_mask(numbers, _SLOTS),
     }
     for name, mask in masks.items():
-        attend = functools.partial(kernels.attention, mask=mask)
+        attend = functools.partial(cpu_ops.attention, mask=mask)
         yield name, layers, _both_ways(attend, *of_heads)
     yield "of it, products", layers, _both_ways(_products, *of_heads)
-    activate = functools.partial(kernels.bias_activation, activation=function_of("gelu"))
+    activate = functools.partial(cpu_ops.bias_activation, activation=function_of("gelu"))
     yield "bias and GELU", layers, _both_ways(activate, of_inner, normal(inner))
-    norm = functools.partial(kernels.residual_norm, epsilon=_MODEL.layer_norm_eps)
+    norm = functools.partial(cpu_ops.residual_norm, epsilon=_MODEL.layer_norm_eps)
     residual, gamma, beta = (
         limits.normal("float32", *shape) for shape in (hidden.shape, *2 * [[width]])
     )

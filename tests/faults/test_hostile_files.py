@@ -74,7 +74,12 @@ class Model:
             vocabulary = tokenizer.content
         predictors.task_settings_of(weights)
         sizes = weights.config.replace(foreign={}).to_dict()
-        others = (weights.config.labels, weights.model_class, weights.do_lower_case, weights.task)
+        others = (
+            weights.config.labels,
+            weights.model_class,
+            weights.do_lower_case,
+            weights.task_settings,
+        )
         return weights.arrays, (sizes, *others, weights.left_out, vocabulary)
 
 

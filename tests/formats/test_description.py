@@ -20,7 +20,7 @@ def test_every_layout_of_a_finished_run_says_the_same(finished, tmp_path):
     folder = finished("squad1.1").folder
     weights = read_weights(str(folder))
     tf1 = tmp_path / "tf1"
-    task = {"task": weights.task, "do_lower_case": weights.do_lower_case}
+    task = {"task": weights.task_settings, "do_lower_case": weights.do_lower_case}
     save_pretrained(build_model(weights)[0], tf1, format="tf1", **task)
     export = (
         tmp_path / "export" / "1"

@@ -134,7 +134,7 @@ def test_wrong_thresholds_of_a_folder_are_refused(tmp_path):
         pretrained.read_weights(folder)
     own = {"task": {"thresholds": {**thresholds, "maybe": 1.5}}}
     set_config(folder, problem_type="multi_label_classification", albert_tf=own)
-    task = pretrained.read_weights(folder).task
+    task = pretrained.read_weights(folder).task_settings
     predictor = ClassificationPredictor(load_pretrained(folder), None, task, 4)
     predictor.outputs = lambda _: {"logits": np.zeros([1, 3], np.float32)}
     predictor.table = lambda _: None

@@ -362,7 +362,7 @@ def test_the_released_layout_keeps_every_variable(name, tmp_path):
     for key, variable in model.named_variables().items():
         np.testing.assert_array_equal(reader.get_tensor(key), variable, err_msg=key)
     weights = read_weights(str(tmp_path))
-    assert (weights.model_class, weights.task) == (name, {"max_seq_length": 9})
+    assert (weights.model_class, weights.task_settings) == (name, {"max_seq_length": 9})
     assert weights.do_lower_case is False and weights.config.labels == LABELS
 
 

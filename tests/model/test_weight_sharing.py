@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.model.weight_sharing import weights_of_each_use
+from albert_tf.model.weight_sharing import cast_weights_per_layer
 
 ROWS, WIDTH, USES = 3, 5, 4
 
@@ -50,7 +50,7 @@ def test_gradients_are_those_of_all_uses_together(dtype, plain):
     @tf.function
     def ours():
         with tf.GradientTape() as tape:
-            value = result(weights_of_each_use(order, plain=plain))
+            value = result(cast_weights_per_layer(order, plain=plain))
         return value, *tape.gradient(value, variables)
 
     @tf.function
@@ -73,6 +73,6 @@ def test_gradients_are_those_of_all_uses_together(dtype, plain):
 
 def test_a_block_that_is_used_once_has_its_own_values():
     block = Block("bfloat16", 1)
-    (weights,) = weights_of_each_use([block], plain=False)
+    (weights,) = cast_weights_per_layer([block], plain=False)
     np.testing.assert_array_equal(weights["beta"], block.beta)
     np.testing.assert_array_equal(weights["input_kernel"], tf.cast(block.kernel, tf.bfloat16))

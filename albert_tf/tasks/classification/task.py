@@ -234,7 +234,7 @@ class MultiLabelTask(TextTask):
         # A finished model keeps its thresholds: an evaluation must not choose them by the labels that score it.
         self._fixed_thresholds = None
         if self._weights and not run.do_train and not config.ensemble:
-            task, source = self._weights.task, self._weights.source
+            task, source = self._weights.task_settings, self._weights.source
             self._fixed_thresholds = multi_label.thresholds_of(task, self.labels, source)
         self._thresholds = self._fixed_thresholds  # the thresholds of the last evaluation
 

@@ -192,7 +192,7 @@ class SquadTask(FineTuningTask):
                 return _read_threshold(path, raw), f"from {path}"
             if folder == self.run.output_dir and files.exists(raw):
                 raise UserError(f"{path}: is missing, although {raw} is there; {_NEW_THRESHOLD}")
-        recorded = self._weights.task.get("null_threshold") if self._weights else None
+        recorded = self._weights.task_settings.get("null_threshold") if self._weights else None
         if type(recorded) in (int, float) and not math.isnan(recorded):
             return float(recorded), f"from {self._weights.source}"
         return 0.0, "as there is no evaluation that chose one; see --null_threshold"

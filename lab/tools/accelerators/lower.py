@@ -17,6 +17,7 @@ from typing import Any
 
 from albert_tf.core import flags
 from albert_tf.core.settings import Settings, setting
+from albert_tf.model import device
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.flops import example_flops
 from lab.tools.accelerators import values
@@ -232,9 +233,7 @@ def lower(step: StepSettings, *, with_loss: bool = False) -> tuple[bytes, dict[s
     """
     import tensorflow as tf
 
-    from albert_tf.model import kernels
-
-    with kernels.compiled_for(step.target), replica_sums(step.replicas):
+    with device.compiled_for(step.target), replica_sums(step.replicas):
         program = make_program(step)
         graph = program.function.get_concrete_function(*program.specs)
         lowered = program.function.experimental_get_compiler_ir(*program.specs)

@@ -7,13 +7,13 @@ import subprocess
 import sys
 
 import pytest
+from lab.tools.accelerator_ops.chips import CHIPS, roofline
+from lab.tools.accelerator_ops.compile import GPUS, TPU_TOPOLOGIES
+from lab.tools.accelerator_ops.lower import StepSettings, lower
 
-from albert_tf.model import accelerators
+from albert_tf.model import accelerator_ops
 from albert_tf.model.config import AlbertConfig
 from lab.tools.accelerators import check, hlo, report, run_step
-from lab.tools.accelerators.chips import CHIPS, roofline
-from lab.tools.accelerators.compile import GPUS, TPU_TOPOLOGIES
-from lab.tools.accelerators.lower import StepSettings, lower
 from tests.helpers import ROOT, TINY
 
 PYTHON = ROOT / ".venv.accelerators/bin/python"
@@ -43,7 +43,7 @@ def small_models():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AlbertConfig, "from_name", from_name)
-        patch.setitem(accelerators._BLOCK_BYTES, "TPU", 1)
+        patch.setitem(accelerator_ops._BLOCK_BYTES, "TPU", 1)
         yield
 
 
@@ -266,7 +266,7 @@ def test_the_table_has_a_row_for_a_step_and_a_column_for_a_chip():
 def test_the_compiler_takes_a_step_and_recomputation_saves_memory(tmp_path):
     """The command itself, with the least step: 20 seconds."""
     output = tmp_path / "results.jsonl"
-    command = [sys.executable, "-m", "lab.tools.accelerators.check", "--chips=v5e"]
+    command = [sys.executable, "-m", "lab.tools.accelerator_ops.check", "--chips=v5e"]
     flags = ["--batches=8", "--lengths=128", f"--output_file={output}"]
     done = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

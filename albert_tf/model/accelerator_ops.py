@@ -1,11 +1,10 @@
-"""The operations of `operations.py` for TPUs and GPUs, where memory and its traffic limit a training step.
+"""The operations of `plain_ops.py` for TPUs and GPUs, where memory and its traffic limit a training step.
 
 Attention works on blocks of a few heads, whose scores fit into the memory on the chip. It keeps no scores,
 probabilities or dropout masks for the backward pass, which computes them again. XLA would merge this second computation
 with the first and so keep its result; an optimization barrier prevents that.
 
-Shape legend: `encoder.py`; T query, key and value next to each other, 3 D; R examples and G heads of a block, W the
-values of its heads.
+Shape legend: `encoder.py`; R examples and G heads of a block, W width of its heads together.
 """
 
 from collections.abc import Callable
@@ -14,36 +13,36 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from albert_tf.model import kernels, operations
+from albert_tf.model import cpu_ops, device, plain_ops
 
-bias_activation = kernels.bias_activation
+bias_activation = cpu_ops.bias_activation
 
 # Size of a block's scores in float32: on a TPU they fit into the memory on the chip, on a GPU a kernel is large enough.
 _BLOCK_BYTES = {"TPU": 4 << 20, "GPU": 64 << 20}
 _LANES = 128  # the width of a TPU's registers; parts of a tensor should be multiples of it
 
 
-def self_attention(projected_BLT, bias_T, num_heads: int, mask, drop=None):
-    """See `operations.self_attention`; `drop` is an `encoder.Dropout`; each block draws with its own seed."""
-    shape = projected_BLT.shape
+def self_attention(projected_BLJ, bias_J, num_heads: int, mask, drop=None):
+    """See `plain_ops.self_attention`; `drop` is an `encoder.Dropout`; each block draws with its own seed."""
+    shape = projected_BLJ.shape
     if not shape.is_fully_defined():  # on a GPU, batches may have several lengths
-        return kernels.self_attention(projected_BLT, bias_T, num_heads, mask, drop)
-    block = _block_of(shape, num_heads, _BLOCK_BYTES[kernels.target_device()])
+        return cpu_ops.self_attention(projected_BLJ, bias_J, num_heads, mask, drop)
+    block = _block_of(shape, num_heads, _BLOCK_BYTES[device.target_device()])
 
     @tf.custom_gradient
-    def function(biased_BLT):
-        context_BLD = _forward(biased_BLT, mask, drop, num_heads, block)
+    def function(biased_BLJ):
+        context_BLD = _forward(biased_BLJ, mask, drop, num_heads, block)
 
         def gradient(upstream_BLD):
-            again_BLT, output_BLD, upstream_BLD = _barrier(biased_BLT, context_BLD, upstream_BLD)
-            return _backward(again_BLT, output_BLD, upstream_BLD, mask, drop, num_heads, block)
+            again_BLJ, output_BLD, upstream_BLD = _barrier(biased_BLJ, context_BLD, upstream_BLD)
+            return _backward(again_BLJ, output_BLD, upstream_BLD, mask, drop, num_heads, block)
 
         return context_BLD, gradient
 
-    return function(tf.nn.bias_add(projected_BLT, bias_T))
+    return function(tf.nn.bias_add(projected_BLJ, bias_J))
 
 
-@kernels.compiled
+@device.compiled
 def _barrier(*tensors):
     """The same tensors, which XLA must treat as different from the arguments."""
     return gen_xla_ops.xla_optimization_barrier(input=tensors)
@@ -53,7 +52,7 @@ def _block_of(shape, num_heads: int, most_bytes: int) -> tuple[int, int]:
     """Number of examples R and number of heads G of a block.
 
     Args:
-      shape: shape of the joint queries, keys and values, [B, L, T].
+      shape: shape of the joint queries, keys and values, [B, L, J].
       num_heads: N.
       most_bytes: largest size of the block's scores in float32; exceeded only if the smallest possible block is larger.
     """
@@ -72,7 +71,7 @@ def _divisors(number: int) -> list[int]:
 
 
 class _Blocks:
-    """The blocks of a tensor [B, L, T], for the body of a loop.
+    """The blocks of a tensor [B, L, J], for the body of a loop.
 
     Args:
       shape: shape of the tensor.
@@ -101,7 +100,7 @@ class _Blocks:
     def mask_of(self, mask, index):
         """The mask of a block."""
         begin = index // self.groups * self.rows
-        return operations.AttentionMask(
+        return plain_ops.AttentionMask(
             *(
                 None if factor is None else tf.slice(factor, [begin, 0, 0], [self.rows, -1, -1])
                 for factor in mask
@@ -126,31 +125,31 @@ class _Blocks:
         return result
 
 
-@kernels.compiled
-def _forward(biased_BLT, mask, drop, num_heads: int, block):
+@device.compiled
+def _forward(biased_BLJ, mask, drop, num_heads: int, block):
     """The context of every position, [B, L, D]."""
-    blocks = _Blocks(biased_BLT.shape, num_heads, block)
+    blocks = _Blocks(biased_BLJ.shape, num_heads, block)
 
     def body(index, context_BLD):
-        heads = [blocks.heads_of(biased_BLT, index, part) for part in range(3)]
+        heads = [blocks.heads_of(biased_BLJ, index, part) for part in range(3)]
         drop_block = drop and drop.of_part(index)
-        context = operations.attention(*heads, blocks.mask_of(mask, index), drop_block)
+        context = plain_ops.attention(*heads, blocks.mask_of(mask, index), drop_block)
         return blocks.put(context_BLD, context, index)
 
-    return blocks.loop(body, _zeros_like(biased_BLT[..., : blocks.width]))
+    return blocks.loop(body, _zeros_like(biased_BLJ[..., : blocks.width]))
 
 
-@kernels.compiled
-def _backward(biased_BLT, output_BLD, upstream_BLD, mask, drop, num_heads: int, block):
-    """The gradient of the projections, [B, L, T]; see `kernels.attention`."""
-    blocks = _Blocks(biased_BLT.shape, num_heads, block)
+@device.compiled
+def _backward(biased_BLJ, output_BLD, upstream_BLD, mask, drop, num_heads: int, block):
+    """The gradient of the projections, [B, L, J]; see `cpu_ops.attention`."""
+    blocks = _Blocks(biased_BLJ.shape, num_heads, block)
 
-    def body(index, gradient_BLT):
-        query, key, value = (blocks.heads_of(biased_BLT, index, part) for part in range(3))
+    def body(index, gradient_BLJ):
+        query, key, value = (blocks.heads_of(biased_BLJ, index, part) for part in range(3))
         upstream, output = (blocks.heads_of(one, index) for one in (upstream_BLD, output_BLD))
-        probabilities = operations.attention_probabilities(query, key, blocks.mask_of(mask, index))
+        probabilities = plain_ops.attention_probabilities(query, key, blocks.mask_of(mask, index))
         dropped = drop.of_part(index)(probabilities) if drop else probabilities
-        scores = kernels.gradient_of_scores(
+        scores = cpu_ops.gradient_of_scores(
             probabilities,
             dropped if drop else None,
             tf.matmul(upstream, value, transpose_b=True),
@@ -163,10 +162,10 @@ def _backward(biased_BLT, output_BLD, upstream_BLD, mask, drop, num_heads: int, 
             tf.matmul(dropped, upstream, transpose_a=True),
         )
         for part, gradient in enumerate(parts):
-            gradient_BLT = blocks.put(gradient_BLT, gradient, index, part)
-        return gradient_BLT
+            gradient_BLJ = blocks.put(gradient_BLJ, gradient, index, part)
+        return gradient_BLJ
 
-    return blocks.loop(body, _zeros_like(biased_BLT))
+    return blocks.loop(body, _zeros_like(biased_BLJ))
 
 
 def _zeros_like(tensor):
@@ -177,9 +176,9 @@ def _zeros_like(tensor):
 def residual_norm(
     update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon: float, drop=None
 ) -> tf.Tensor:
-    """See `operations.residual_norm`; the backward pass draws the dropout mask again."""
+    """See `plain_ops.residual_norm`; the backward pass draws the dropout mask again."""
     drop = drop and _drawn_again(drop)
-    return kernels.residual_norm(update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon, drop)
+    return cpu_ops.residual_norm(update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon, drop)
 
 
 def _drawn_again(drop) -> Callable[[tf.Tensor], tf.Tensor]:

@@ -5,11 +5,11 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import AlbertEncoder
-from albert_tf.model import accelerators, kernels, operations
+from albert_tf.model import accelerator_ops, device, plain_ops
 from albert_tf.model.encoder import Dropout
 from albert_tf.model.heads import AlbertForPreTraining
 from tests.helpers import TINY
-from tests.model.test_kernels import MASKS, assert_equal, random, values_and_gradients
+from tests.model.test_cpu_ops import MASKS, assert_equal, random, values_and_gradients
 
 BATCH, HEADS, LENGTH, HEAD = 2, 3, 7, 5
 WIDTH = HEADS * HEAD
@@ -46,8 +46,8 @@ def drop_in_blocks(block: tuple[int, int]):
 def test_self_attention_in_blocks_equals_that_of_all_heads(
     dtype, block, has_dropout, mask, monkeypatch
 ):
-    monkeypatch.setattr(accelerators, "_block_of", lambda *_: block)
-    monkeypatch.setattr(kernels, "target_device", lambda: "GPU")
+    monkeypatch.setattr(accelerator_ops, "_block_of", lambda *_: block)
+    monkeypatch.setattr(device, "target_device", lambda: "GPU")
     mask = MASKS[mask][0]
     projected = random(7, BATCH, LENGTH, 3 * WIDTH, dtype=dtype)
     bias = random(8, 3 * WIDTH, dtype=dtype)
@@ -61,7 +61,7 @@ def test_self_attention_in_blocks_equals_that_of_all_heads(
             bias,
             jit_compile=True,  # XLA draws other random numbers
         )
-        for module, drop in zip((operations, accelerators), drops, strict=True)
+        for module, drop in zip((plain_ops, accelerator_ops), drops, strict=True)
     )
     assert_equal(actual, expected, dtype)
 
@@ -77,7 +77,7 @@ def test_self_attention_in_blocks_equals_that_of_all_heads(
     ],
 )
 def test_a_block_fits_the_memory_and_the_registers_of_a_chip(shape, heads, megabytes, expected):
-    assert accelerators._block_of(shape, heads, megabytes << 20) == expected
+    assert accelerator_ops._block_of(shape, heads, megabytes << 20) == expected
 
 
 def test_batches_of_several_lengths_are_not_cut_into_blocks():
@@ -85,10 +85,10 @@ def test_batches_of_several_lengths_are_not_cut_into_blocks():
     projected, bias = random(7, BATCH, LENGTH, 3 * WIDTH), random(8, 3 * WIDTH)
     shape = tf.TensorSpec([BATCH, None, 3 * WIDTH])
     attend = tf.function(
-        lambda tensor: accelerators.self_attention(tensor, bias, HEADS, mask),
+        lambda tensor: accelerator_ops.self_attention(tensor, bias, HEADS, mask),
         input_signature=[shape],
     )
-    expected = operations.self_attention(projected, bias, HEADS, mask)
+    expected = plain_ops.self_attention(projected, bias, HEADS, mask)
     np.testing.assert_allclose(attend(projected), expected, atol=1e-6)
 
 
@@ -101,7 +101,7 @@ def test_dropout_of_a_residual_draws_the_same_mask_in_the_backward_pass(dtype):
             lambda *tensors, module=module: module.residual_norm(*tensors, 1e-3, DROPOUT),
             *(update, bias, residual, gamma, beta),
         )
-        for module in (operations, accelerators)
+        for module in (plain_ops, accelerator_ops)
     )
     assert_equal(actual, expected, dtype)
 
@@ -119,7 +119,7 @@ def optimized_step(**settings) -> str:
         return tape.gradient(loss, model.encoder.trainable_variables[:1])
 
     ids = tf.constant(np.arange(BATCH * LENGTH).reshape(BATCH, LENGTH), tf.int32)
-    with kernels.compiled_for("TPU"):
+    with device.compiled_for("TPU"):
         return gradients.experimental_get_compiler_ir(ids)(stage="optimized_hlo")
 
 
@@ -149,7 +149,7 @@ def test_gradients_of_a_model_are_those_of_the_plain_operations(recompute):
             variables = encoder.trainable_variables[:-2]  # the pooler's are not used
             return tape.gradient(loss, variables)
 
-        with kernels.compiled_for("GPU"):
+        with device.compiled_for("GPU"):
             gradients.append([tf.convert_to_tensor(one).numpy() for one in compute()])
     for plain, ours in zip(*gradients, strict=True):
         np.testing.assert_allclose(ours, plain, rtol=1e-3, atol=1e-4)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.model import kernels, operations
+from albert_tf.model import cpu_ops, device, plain_ops
 from albert_tf.model.activations import function_of
 from tests.helpers import TINY
 
@@ -45,7 +45,7 @@ def test_bias_activation_equals_the_sum_and_the_activation(name, dtype):
     hidden, bias = random(1, BATCH, LENGTH, WIDTH, dtype=dtype), random(2, WIDTH, dtype=dtype)
     activation = function_of(name)
     expected = values_and_gradients(lambda h, b: activation(h + b), hidden, bias)
-    for module in (operations, kernels):
+    for module in (plain_ops, cpu_ops):
         actual = values_and_gradients(
             lambda *tensors, module=module: module.bias_activation(*tensors, activation),
             hidden,
@@ -73,7 +73,7 @@ def test_residual_norm_equals_its_definition(dtype, drop):
 
     tensors = (update, bias, residual, gamma, beta)
     expected = values_and_gradients(definition, *tensors)
-    for module in (operations, kernels):
+    for module in (plain_ops, cpu_ops):
         actual = values_and_gradients(
             lambda *tensors, module=module: module.residual_norm(*tensors, 1e-3, drop), *tensors
         )
@@ -91,7 +91,7 @@ def test_split_heads_equals_three_reshaped_parts(dtype):
         return [tf.transpose(part, [0, 2, 1, 3]) for part in heads]
 
     expected = values_and_gradients(definition, projected, bias)
-    for module in (operations, kernels):
+    for module in (plain_ops, cpu_ops):
         actual = values_and_gradients(
             lambda *tensors, module=module: module.split_heads(*tensors, HEADS), projected, bias
         )
@@ -103,11 +103,11 @@ IS_TOKEN = tf.constant([[1, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1, 1]])
 EXAMPLE_NUMBERS = tf.constant([[1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 1, 2, 3, 3]])
 MASKS = {
     "padding": (
-        operations.padding_mask(IS_TOKEN),
+        plain_ops.padding_mask(IS_TOKEN),
         tf.where(IS_TOKEN == 1, 0.0, -10000.0)[:, None, None],
     ),
     "examples": (
-        operations.example_mask(EXAMPLE_NUMBERS, 4),
+        plain_ops.example_mask(EXAMPLE_NUMBERS, 4),
         tf.where(
             # What a padding position attends to is of no use to anybody.
             (EXAMPLE_NUMBERS[:, :, None] == EXAMPLE_NUMBERS[:, None]) & (IS_TOKEN[:, None] == 1)
@@ -125,7 +125,7 @@ MASKS = {
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_attention_equals_its_definition(dtype, drop, mask, on_cpu, monkeypatch):
     is_padding_mask, (mask, bias) = mask == "padding", MASKS[mask]
-    monkeypatch.setattr(kernels, "_is_on_cpu", lambda: on_cpu)
+    monkeypatch.setattr(cpu_ops, "_is_on_cpu", lambda: on_cpu)
     heads = [random(seed, BATCH, HEADS, LENGTH, HEAD, dtype=dtype) for seed in (7, 8, 9)]
 
     def definition(query, key, value):
@@ -135,7 +135,7 @@ def test_attention_equals_its_definition(dtype, drop, mask, on_cpu, monkeypatch)
         return tf.einsum("BNLM,BNMH->BNLH", probabilities, value)
 
     expected = values_and_gradients(definition, *heads)
-    for module in (operations, kernels):
+    for module in (plain_ops, cpu_ops):
         actual = values_and_gradients(
             lambda *heads, module=module: module.attention(*heads, mask, drop), *heads
         )
@@ -152,7 +152,7 @@ def test_softmax_in_bfloat16_rounds_once():
     query *= 3
     scores = tf.cast(tf.matmul(query / 4, key, transpose_b=True), tf.float32)
     expected = tf.cast(tf.nn.softmax(scores), tf.bfloat16)
-    actual = kernels._probabilities(query, key, operations.padding_mask(tf.ones([4, 50])))
+    actual = cpu_ops._probabilities(query, key, plain_ops.padding_mask(tf.ones([4, 50])))
     np.testing.assert_allclose(
         tf.cast(actual, tf.float32), tf.cast(expected, tf.float32), rtol=0.02, atol=1e-6
     )
@@ -161,11 +161,11 @@ def test_softmax_in_bfloat16_rounds_once():
 def test_the_target_is_the_device_of_the_strategy_and_not_what_the_host_has(monkeypatch):
     gpu = tf.config.LogicalDevice("/device:GPU:0", "GPU")
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind=None: [gpu])
-    assert kernels.target_device() == "GPU"
+    assert device.target_device() == "GPU"
     with tf.distribute.OneDeviceStrategy("CPU:0").scope():
-        assert kernels.target_device() == "CPU"
-        with kernels.compiled_for("TPU"):
-            assert kernels.target_device() == "TPU"
+        assert device.target_device() == "CPU"
+        with device.compiled_for("TPU"):
+            assert device.target_device() == "TPU"
 
 
 def test_nothing_is_compiled_for_the_host_of_a_tpu(monkeypatch):
@@ -174,9 +174,9 @@ def test_nothing_is_compiled_for_the_host_of_a_tpu(monkeypatch):
     def start_up():
         raise AssertionError("compiled for the CPU")
 
-    monkeypatch.setattr(kernels, "_discard_start_up_log", start_up)
-    double = kernels.compiled(lambda tensor: 2 * tensor)
-    with kernels.compiled_for("TPU"):
+    monkeypatch.setattr(device, "_discard_start_up_log", start_up)
+    double = device.compiled(lambda tensor: 2 * tensor)
+    with device.compiled_for("TPU"):
         assert double(tf.constant(3)) == 6
     with pytest.raises(AssertionError):
         double(tf.constant(3))

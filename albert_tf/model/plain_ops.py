@@ -1,9 +1,9 @@
 """The operations of a block in plain form, written like their definitions.
 
-`kernels.py` has the same functions with the same arguments, for training. This module is used in inference and, with
+`cpu_ops.py` has the same functions with the same arguments, for training. This module is used in inference and, with
 `AlbertEncoder(plain=True)`, also in training.
 
-Shape legend: `encoder.py`; T query, key and value next to each other, 3 D; S factors of a mask.
+Shape legend: `encoder.py`. A mask has a factor for each of the S examples of a row; without packing, S is 1.
 """
 
 from collections.abc import Callable
@@ -14,18 +14,18 @@ import tensorflow as tf
 NOT_ATTENDED = -10000.0  # added before the softmax (original modeling.py:806-834)
 
 
-def split_heads(projected_BLT, bias_T, num_heads: int) -> list[tf.Tensor]:
+def split_heads(projected_BLJ, bias_J, num_heads: int) -> list[tf.Tensor]:
     """Query, key and value, [B, N, L, H] each, from their joint projection without bias.
 
     Args:
-      projected_BLT: a tensor of any float type, as the results.
-      bias_T: a tensor of the same type, added first.
+      projected_BLJ: a tensor of any float type, as the results.
+      bias_J: a tensor of the same type, added first.
       num_heads: N.
     """
-    length = projected_BLT.shape[1] or tf.shape(projected_BLT)[1]
-    head_size = projected_BLT.shape[2] // (3 * num_heads)
-    biased_BLT = tf.nn.bias_add(projected_BLT, bias_T)
-    parts = tf.reshape(biased_BLT, [-1, length, 3, num_heads, head_size])
+    length = projected_BLJ.shape[1] or tf.shape(projected_BLJ)[1]
+    head_size = projected_BLJ.shape[2] // (3 * num_heads)
+    biased_BLJ = tf.nn.bias_add(projected_BLJ, bias_J)
+    parts = tf.reshape(biased_BLJ, [-1, length, 3, num_heads, head_size])
     return tf.unstack(tf.transpose(parts, [2, 0, 3, 1, 4]))
 
 
@@ -82,8 +82,8 @@ def attention(query_BNLH, key_BNMH, value_BNMH, mask: AttentionMask, drop: Calla
 
 
 def self_attention(
-    projected_BLT,
-    bias_T,
+    projected_BLJ,
+    bias_J,
     num_heads: int,
     mask: AttentionMask,
     drop: Callable | None = None,
@@ -94,18 +94,18 @@ def self_attention(
     """`attention` of all heads, [B, L, D], from the joint projection of query, key and value.
 
     Args:
-      projected_BLT: see `split_heads`.
-      bias_T: see `split_heads`.
+      projected_BLJ: see `split_heads`.
+      bias_J: see `split_heads`.
       num_heads: N.
       mask: which positions attend to which.
       drop: dropout of a tensor; None drops nothing.
       split: another form of `split_heads`.
       attend: another form of `attention`.
     """
-    context_BNLH = attend(*split(projected_BLT, bias_T, num_heads), mask, drop=drop)
-    length = projected_BLT.shape[1] or tf.shape(projected_BLT)[1]
+    context_BNLH = attend(*split(projected_BLJ, bias_J, num_heads), mask, drop=drop)
+    length = projected_BLJ.shape[1] or tf.shape(projected_BLJ)[1]
     context_BLNH = tf.transpose(context_BNLH, [0, 2, 1, 3])
-    return tf.reshape(context_BLNH, [-1, length, projected_BLT.shape[-1] // 3])
+    return tf.reshape(context_BLNH, [-1, length, projected_BLJ.shape[-1] // 3])
 
 
 def attention_probabilities(query_BNLH, key_BNMH, mask: AttentionMask) -> tf.Tensor:

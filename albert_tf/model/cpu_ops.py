@@ -1,93 +1,24 @@
-"""The operations of `operations.py` for training: the same functions and arguments, with less memory traffic.
+"""The operations of `plain_ops.py` for training: the same functions and arguments, with less memory traffic.
 
 On a CPU, the operations between the matrix products take a third of a training step if TensorFlow computes them one by
 one, because each of them reads and writes all values. Here they are one kernel, compiled by XLA. Its backward pass
 computes intermediate values again from the input instead of storing them. Inference does not use these kernels, because
 XLA compiles a kernel again for every length.
 
-Shape legend: `encoder.py`; T query, key and value next to each other, 3 D; S factors of a mask.
+Shape legend: `encoder.py`; A width of a head with the factors of the mask, H + S.
 """
 
-import contextlib
 import functools
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import tensorflow as tf
-from tensorflow.python.framework import ops
 
-from albert_tf.core import quiet
-from albert_tf.model import operations
-
-
-def compiled(function: Callable) -> Callable:
-    """The function as one kernel compiled by XLA."""
-    kernel = tf.function(function, jit_compile=True, autograph=False)
-
-    @functools.wraps(function, assigned=())
-    def call(*args):
-        if target_device() != "TPU":  # TensorFlow for TPUs cannot compile for their host
-            _discard_start_up_log()
-        return kernel(*args)
-
-    return call
-
-
-@contextlib.contextmanager
-def graphs_freed() -> Iterator[None]:
-    """After the block, the memory that its graphs and their variables use can be freed.
-
-    TensorFlow registers each use of `tf.custom_gradient` in a graph under a new name, permanently, and so keeps the
-    graph. After the block, its graphs can no longer be differentiated.
-    """
-    gc.collect()  # frees graphs of an earlier block, which refer to themselves
-    registry = ops.gradient_registry._registry
-    known = set(registry)
-    try:
-        yield
-    finally:
-        for name in set(registry) - known:
-            if name.startswith("CustomGradient-"):
-                del registry[name]
-
-
-@functools.cache
-def _discard_start_up_log() -> None:
-    """Compiles a dummy kernel, because XLA prints a start-up log with the first kernel of a process."""
-    with quiet.silent(), tf.init_scope(), tf.device("CPU:0"):
-        tf.function(tf.identity, jit_compile=True)(tf.zeros([]))
-
-
-_targets: list[str] = []  # device types of the enclosing blocks of `compiled_for`
-
-
-@contextlib.contextmanager
-def compiled_for(device_type: str) -> Iterator[None]:
-    """Traces the steps in the block for devices of a type that this machine need not have.
-
-    Args:
-      device_type: "CPU", "GPU" or "TPU".
-    """
-    _targets.append(device_type)
-    try:
-        yield
-    finally:
-        _targets.pop()
-
-
-def target_device() -> str:
-    """The type of the devices that the step runs on. Every choice that depends on the device calls this function."""
-    if _targets:
-        return _targets[-1]
-    if tf.distribute.has_strategy():
-        device = tf.distribute.get_strategy().extended.worker_devices[0]
-        return tf.DeviceSpec.from_string(device).device_type
-    types = {device.device_type for device in tf.config.list_logical_devices()}
-    return next((kind for kind in ("TPU", "GPU") if kind in types), "CPU")
+from albert_tf.model import device, plain_ops
+from albert_tf.model.device import compiled
 
 
 def _is_on_cpu() -> bool:
-    return target_device() == "CPU"
+    return device.target_device() == "CPU"
 
 
 def _sum_of_rows(tensor: tf.Tensor) -> tf.Tensor:
@@ -102,29 +33,29 @@ def _float32_sum(*tensors):
     return functools.reduce(tf.add, [tf.cast(tensor, tf.float32) for tensor in tensors])
 
 
-def split_heads(projected_BLT, bias_T, num_heads: int):
-    """See `operations.split_heads`."""
+def split_heads(projected_BLJ, bias_J, num_heads: int):
+    """See `plain_ops.split_heads`."""
 
     @tf.custom_gradient
-    def function(projected_BLT, bias_T):
+    def function(projected_BLJ, bias_J):
         def gradient(*upstream):
             # TensorFlow transposes faster than XLA on a CPU.
             parts = tf.transpose(tf.stack(upstream), [1, 3, 0, 2, 4])
-            gradient_BLT = tf.reshape(parts, tf.shape(projected_BLT))
-            return gradient_BLT, _sum_of_rows(gradient_BLT)
+            gradient_BLJ = tf.reshape(parts, tf.shape(projected_BLJ))
+            return gradient_BLJ, _sum_of_rows(gradient_BLJ)
 
-        return _split_heads(projected_BLT, bias_T, num_heads), gradient
+        return _split_heads(projected_BLJ, bias_J, num_heads), gradient
 
-    return function(projected_BLT, bias_T)
+    return function(projected_BLJ, bias_J)
 
 
-_split_heads = compiled(operations.split_heads)
+_split_heads = compiled(plain_ops.split_heads)
 
 
 def attention(
-    query_BNLH, key_BNMH, value_BNMH, mask: operations.AttentionMask, drop: Callable | None = None
+    query_BNLH, key_BNMH, value_BNMH, mask: plain_ops.AttentionMask, drop: Callable | None = None
 ):
-    """See `operations.attention`.
+    """See `plain_ops.attention`.
 
     The gradient of the softmax needs sum_M(P * dP) for each row of probabilities P. This equals
     sum_H(output * d output), which has H terms instead of M. The equality also holds with dropout.
@@ -155,16 +86,16 @@ def attention(
     return function(query_BNLH, key_BNMH, value_BNMH)
 
 
-self_attention = functools.partial(operations.self_attention, split=split_heads, attend=attention)
+self_attention = functools.partial(plain_ops.self_attention, split=split_heads, attend=attention)
 
 
-def _probabilities(query_BNLH, key_BNMH, mask: operations.AttentionMask):
-    """See `operations.attention_probabilities`; on a CPU, the product of query and key includes the bias."""
+def _probabilities(query_BNLH, key_BNMH, mask: plain_ops.AttentionMask):
+    """See `plain_ops.attention_probabilities`; on a CPU, the product of query and key includes the bias."""
     if not _is_on_cpu():
-        return operations.attention_probabilities(query_BNLH, key_BNMH, mask)
+        return plain_ops.attention_probabilities(query_BNLH, key_BNMH, mask)
     # A few additional values in each head cost little time on a CPU, but much on other devices.
-    query_BNLT, key_BNMT = _with_mask(query_BNLH, key_BNMH, *mask)
-    scores_BNLM = tf.matmul(query_BNLT, key_BNMT, transpose_b=True)
+    query_BNLA, key_BNMA = _with_mask(query_BNLH, key_BNMH, *mask)
+    scores_BNLM = tf.matmul(query_BNLA, key_BNMA, transpose_b=True)
     if not _softmax_is_float32(scores_BNLM.dtype):
         scores_BNLM = tf.cast(scores_BNLM, tf.float32)
     return tf.cast(tf.nn.softmax(scores_BNLM), query_BNLH.dtype)
@@ -172,13 +103,13 @@ def _probabilities(query_BNLH, key_BNMH, mask: operations.AttentionMask):
 
 @compiled
 def _with_mask(query_BNLH, key_BNMH, queries_BLS, keys_BMS):
-    """Query and key with T = H + S values per head, whose product is query key / sqrt(H) + bias of the mask."""
+    """Query and key with A = H + S values per head, whose product is query key / sqrt(H) + bias of the mask."""
     scale = tf.cast(query_BNLH.shape[-1] ** -0.5, query_BNLH.dtype)
     queries_BNLS = tf.ones_like(query_BNLH[..., :1])
     if queries_BLS is not None:
         queries_BNLS = _for_heads(queries_BLS, query_BNLH)
-    query_BNLT = tf.concat([query_BNLH * scale, queries_BNLS], axis=-1)
-    return query_BNLT, tf.concat([key_BNMH, _for_heads(keys_BMS, key_BNMH)], axis=-1)
+    query_BNLA = tf.concat([query_BNLH * scale, queries_BNLS], axis=-1)
+    return query_BNLA, tf.concat([key_BNMH, _for_heads(keys_BMS, key_BNMH)], axis=-1)
 
 
 def _for_heads(factor_BLS, like_BNLH):
@@ -213,7 +144,7 @@ def gradient_of_scores(probabilities_BNLM, dropped_BNLM, gradient_BNLM, upstream
 
 
 def bias_activation(hidden_BLF, bias_F, activation: Callable):
-    """See `operations.bias_activation`."""
+    """See `plain_ops.bias_activation`."""
     forward, backward = _bias_activation_kernels(activation)
 
     @tf.custom_gradient
@@ -250,7 +181,7 @@ def _bias_activation_kernels(activation: Callable) -> tuple[Callable, Callable]:
 def residual_norm(
     update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon: float, drop: Callable | None = None
 ):
-    """See `operations.residual_norm`."""
+    """See `plain_ops.residual_norm`."""
     if drop:
         update_BLD, bias_D = drop(tf.nn.bias_add(update_BLD, bias_D)), tf.zeros_like(bias_D)
 
@@ -277,7 +208,7 @@ def residual_norm(
 @compiled
 def _norm_forward(update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon):
     sum_BLD = _float32_sum(update_BLD, bias_D, residual_BLD)
-    return operations.layer_norm(sum_BLD, gamma_D, beta_D, epsilon)
+    return plain_ops.layer_norm(sum_BLD, gamma_D, beta_D, epsilon)
 
 
 @compiled

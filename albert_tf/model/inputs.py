@@ -1,0 +1,65 @@
+"""Checks of the inputs of a model, before Keras sees them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.core.errors import UserError
+from albert_tf.model.config import AlbertConfig, shortened
+
+# Names of inputs in transformers, keras-hub and the TF Model Garden, and ours.
+_SHAPED_AS_IDS = ("input_mask", "segment_ids", "position_ids", "example_numbers")
+_FOREIGN_INPUTS = {
+    "token_ids": "input_ids",
+    "input_word_ids": "input_ids",
+    "word_ids": "input_ids",
+    "attention_mask": "input_mask",
+    "padding_mask": "input_mask",
+    "token_type_ids": "segment_ids",
+    "input_type_ids": "segment_ids",
+    "type_ids": "segment_ids",
+    "mask_positions": "masked_lm_positions",
+}
+
+
+def checked_inputs(inputs: Any, config: AlbertConfig) -> dict[str, Any]:
+    """The inputs of a model, with lists converted to tensors.
+
+    Raises:
+      UserError: they are not a dictionary with integers [B, L] as `input_ids`, are longer than
+        `max_position_embeddings`, have different shapes, or use another library's name for an input, which would be
+        ignored.
+    """
+    expected = (
+        'a model expects {"input_ids": [[2, 13, 3], ...]}, ids [B, L] of its Tokenizer'
+        " (load_predictor(path).predict(texts) takes texts)"
+    )
+    if isinstance(inputs, Mapping) and (
+        foreign := [key for key in inputs if key in _FOREIGN_INPUTS]
+    ):
+        renamed = ", ".join(f"{name} (here {_FOREIGN_INPUTS[name]})" for name in foreign)
+        names = "input_ids, input_mask and segment_ids"
+        raise UserError(f"the inputs of a model are called {names}; got {renamed}")
+    if not isinstance(inputs, Mapping) or "input_ids" not in inputs:
+        raise UserError(f"{expected}; got {shortened(inputs)}")
+    try:
+        tensors = {
+            name: value if hasattr(value, "shape") else tf.convert_to_tensor(value)
+            for name, value in inputs.items()
+        }
+    except (TypeError, ValueError):
+        raise UserError(f"{expected}, all of one length; got {shortened(inputs)}") from None
+    ids = tensors["input_ids"]
+    dtype, shape = tf.as_dtype(ids.dtype), tf.TensorShape(ids.shape)
+    if not dtype.is_integer or shape.rank in (0, 1):
+        raise UserError(f"{expected}; got {dtype.name} {shape}")
+    length, limit = shape[-1] if shape.rank else None, config.max_position_embeddings
+    if length is not None and length > limit and "position_ids" not in tensors:
+        reason = f"but max_position_embeddings is {limit}: shorten the input"
+        raise UserError(f"input_ids has {length} tokens, {reason}")
+    for name in _SHAPED_AS_IDS:
+        if tensors.get(name) is not None and not shape.is_compatible_with(tensors[name].shape):
+            got = tf.TensorShape(tensors[name].shape)
+            raise UserError(f"{name} must have the shape of input_ids, {shape}; got {got}")
+    return tensors
