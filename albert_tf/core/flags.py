@@ -16,7 +16,7 @@ import reprlib
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from absl import app, flags, logging
 
@@ -266,7 +266,7 @@ def _checked_output() -> Iterator[None]:
             raise
 
 
-def _exit_with(message: object, status: int) -> None:
+def _exit_with(message: object, status: int) -> NoReturn:
     _print_error(message)
     sys.exit(status)
 

@@ -19,7 +19,7 @@ def help_text(program: str, settings_classes: Sequence[type[Settings]]) -> str:
       program: the docstring of its module, which says what it does.
       settings_classes: classes whose fields are its flags. The program's own flags, the last class, come first.
     """
-    groups = {}
+    groups: dict[type[Settings], list[dataclasses.Field]] = {}
     for settings_class in reversed(settings_classes):
         for field in dataclasses.fields(settings_class):
             groups.setdefault(_declared_by(settings_class, field), []).append(field)
@@ -44,7 +44,7 @@ def _declared_by(cls: type[Settings], field: dataclasses.Field) -> type[Settings
 
 def _title(cls: type[Settings]) -> str:
     """The first sentence of a class's docstring, underlined."""
-    title = " ".join(cls.__doc__.split("\n\n")[0].split())
+    title = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
     return f"{title}\n{'-' * len(title)}"
 
 

@@ -4,7 +4,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 import tqdm
 
@@ -39,7 +39,7 @@ class Progress(contextlib.AbstractContextManager):
         self._last_line = time.monotonic()
         # The first update and its time. The time before it may include compilation, which does not happen again.
         self._first_update: tuple[int, float] | None = None
-        self._bar = None
+        self._bar: Any = None
         if sys.stderr.isatty():
             scale = total >= 1_000_000  # 20,000,000 bytes are shown as 20.0M
             settings = {"unit": unit, "unit_scale": scale, "dynamic_ncols": True, "miniters": 1}

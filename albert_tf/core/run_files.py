@@ -36,10 +36,10 @@ def checkpoints(folder: str) -> list[str]:
         os.path.basename(path) for path in re.findall(r'model_checkpoint_paths?: "(.*)"', state)
     }
     recorded = {name.removesuffix(".json") for name in names}
-    found = re.findall(r"^(step-(\d+))\.index$", "\n".join(names), re.MULTILINE)
-    found = {name: int(step) for name, step in found}
+    indexes = re.findall(r"^(step-(\d+))\.index$", "\n".join(names), re.MULTILINE)
+    found = {name: int(step) for name, step in indexes}
     complete = [name for name in found if name in listed | recorded] or found
-    return [os.path.join(folder, name) for name in sorted(complete, key=found.get)]
+    return [os.path.join(folder, name) for name in sorted(complete, key=found.__getitem__)]
 
 
 def state_content(names: list[str]) -> bytes:

@@ -6,7 +6,7 @@ import reprlib
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from albert_tf.core.errors import UserError
 
@@ -23,8 +23,8 @@ class Declaration:
       choices: the allowed values; empty allows all.
       minimum: the least allowed value.
       maximum: the greatest allowed value; of a whole number, `LARGEST_INT32` if it is None.
-      none_value: a number that means None. The type of the field is then `int | None` or `float | None`. Flags, TOML
-        files and the config.json of older runs may hold this number.
+      none_value: a number that means None. The type of the field is then `int | None` or `float | None`. Flags and TOML
+        files may contain this number.
       required: whether a command line must give it.
       input_path: whether it names files that must exist (a path, a glob, or several separated by commas).
       changes_results: false if the value changes neither the training steps nor the records, so that a run can be
@@ -130,7 +130,7 @@ class Settings:
           UserError: two settings contradict each other, or one is missing; the error names the field.
         """
 
-    def refuse(self, field_name: str, reason: str) -> None:
+    def refuse(self, field_name: str, reason: str) -> NoReturn:
         """Raises a `UserError` that names a field; the reason may begin with the value, as "=value ..."."""
         space = "" if reason.startswith("=") else " "
         raise UserError(f"{self.name_prefix}{field_name}{space}{reason}")
@@ -154,19 +154,6 @@ class Settings:
             for field in fields
             if type(recorded.get(field.name)) is value_type(field)
         }
-
-    @classmethod
-    def from_recorded(cls, recorded: Mapping[str, Any]) -> dict[str, Any]:
-        """Converts values that an older version of the class wrote with `to_dict` to those of this version.
-
-        A field that did not exist gets its default, and a number that means None becomes None. Names that are not
-        fields are kept.
-        """
-        values = dict(recorded)
-        for field in dataclasses.fields(cls):
-            if field.default is not dataclasses.MISSING:
-                values[field.name] = _normalized(field, recorded.get(field.name, field.default))
-        return values
 
 
 def value_type(field: dataclasses.Field) -> Any:

@@ -271,7 +271,7 @@ def _in_full(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarr
 
 
 def _drop_copy(tensors: dict[str, np.ndarray], copy: str, name: str, path: str) -> None:
-    if copy in tensors and not np.array_equal(tensors.pop(copy), tensors.get(name)):
+    if copy in tensors and not np.array_equal(tensors.pop(copy), tensors.get(name, np.array(None))):
         raise UserError(f"{path}: {copy} differs from {name}; here they are the same variable")
 
 
@@ -282,7 +282,7 @@ def _released_arrays(
     released = _released_names(config)
     if model_class == AlbertForPreTraining.__name__:
         released = {name: own for name, own in released.items() if own not in _HEAD_NAMES}
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for hf_name, tensor in tensors.items():
         if hf_name.startswith("albert.") and hf_name not in released:
             sizes = f"the sizes in {CONFIG}"

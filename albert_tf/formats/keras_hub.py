@@ -128,7 +128,7 @@ def _class_and_values(path: str) -> tuple[Any, dict[str, Any]]:
 
 def _blocks(config: AlbertConfig) -> _Layers:
     """The blocks of every group."""
-    layers = {}
+    layers: dict[tuple[str, str], Mapping[str, tuple[str, tuple[str, ...]]]] = {}
     for group in range(config.num_hidden_groups):
         for inner in range(config.inner_group_num):
             number = f"_{len(layers)}" if layers else ""

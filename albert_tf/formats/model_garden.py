@@ -114,7 +114,7 @@ def read_variables(prefix: str) -> dict[str, np.ndarray]:
       UserError: the checkpoint is damaged.
     """
     with _opened(prefix) as (reader, graph):
-        keys = {}
+        keys: dict[str, list[str]] = {}
         names = {
             value.checkpoint_key: value.full_name
             for node in graph.nodes
@@ -144,7 +144,7 @@ def read_dictionary(prefix: str, attribute: str) -> dict[str, np.ndarray]:
         children = {child.local_name: child.node_id for child in graph.nodes[0].children}
         if attribute not in children:
             raise ValueError(f"its object has no {attribute}")
-        keys = {}
+        keys: dict[str, str] = {}
         for child in graph.nodes[children[attribute]].children:
             for value in graph.nodes[child.node_id].attributes:
                 keys[child.local_name] = value.checkpoint_key

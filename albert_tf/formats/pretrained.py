@@ -239,7 +239,11 @@ def save_pretrained(
         cleaning = tokenizer.cleaning
     elif tokenizer:
         tokenizer = Tokenizer.from_file(tokenizer, **cleaning)
-    settings = {"tokenizer": tokenizer, "cleaning": cleaning, "untrained": untrained}
+    settings: dict[str, Any] = {
+        "tokenizer": tokenizer,
+        "cleaning": cleaning,
+        "untrained": untrained,
+    }
     try:
         if format == "hf":
             title, card = model_card.title_of(folder), card or model_card.Card()

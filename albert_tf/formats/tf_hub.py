@@ -76,7 +76,7 @@ def read(folder: str) -> Weights:
         seen |= _seen_in_functions(meta_graph, model_garden.num_heads_of(variables), folder)
         # No variable contains this; the Garden's modules with a SentencePiece model lower-case
         # (lab/tools/export_tfhub_lib.py).
-        do_lower_case = True
+        do_lower_case: bool | None = True
     else:
         variables = tf1.read_arrays(prefix)
         arrays = {name.removeprefix("module/"): array for name, array in variables.items()}
@@ -212,9 +212,8 @@ def _seen_in_functions(
         num_layers += is_query and node.op == "ReadVariableOp"
     # The pooler always has a tanh.
     pooler = next((node for node in nodes if node.op == "Tanh"), None)
-    seen = _seen_epsilon(nodes, source)
-    seen |= _seen_activation([node for node in nodes if node is not pooler], source)
-    return seen | _known(num_layers, num_heads)
+    activation = _seen_activation([node for node in nodes if node is not pooler], source)
+    return {**_seen_epsilon(nodes, source), **activation, **_known(num_layers, num_heads)}
 
 
 def _known(num_layers: int, num_heads: int) -> dict[str, int]:

@@ -203,7 +203,7 @@ def _check(name: str, tensor: _Tensor) -> None:
 
 def _storages(tensors: Mapping[str, _Tensor]) -> dict[str, _Storage]:
     """The storages of tensors by key."""
-    storages = {}
+    storages: dict[str, _Storage] = {}
     for tensor in tensors.values():
         storage = tensor.storage
         if storages.setdefault(storage.key, storage) != storage:
@@ -258,7 +258,7 @@ class _Machine:
     The methods `do_...` are the instructions, with their names in `pickletools`.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.stack: list = []
         self._marks: list[int] = []
         self._memory: dict[int, Any] = {}
@@ -366,7 +366,9 @@ _PUSHING = _NUMBERS | _UNICODE | {"STRING", "BINSTRING", "SHORT_BINSTRING"}
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _MAKING = {"EMPTY_TUPLE": tuple, "EMPTY_LIST": list, "EMPTY_DICT": dict}
 # Number of values that an instruction takes from the stack; None means all values since the last mark.
-_TAKING = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "APPEND": 1, "SETITEM": 2}
-_TAKING |= dict.fromkeys(("TUPLE", "LIST", "DICT", "APPENDS", "SETITEMS"))
+_TAKING: dict[str, int | None] = {
+    **{"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "APPEND": 1, "SETITEM": 2},
+    **dict.fromkeys(("TUPLE", "LIST", "DICT", "APPENDS", "SETITEMS")),
+}
 _REMEMBERING = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
 _RECALLING = {"GET", "BINGET", "LONG_BINGET"}

@@ -289,8 +289,8 @@ class AlbertEncoder(tf_keras.Model):
         for index, blocks in enumerate(zip(attentions, ffns, strict=True)):
             layer_seed = fold_seed(seed, 1 + index)
             layer = functools.partial(_layer, *blocks, mask, layer_seed, ops)
-            layer = recomputed(layer) if self._recompute else layer
-            hidden = layer(hidden, attention_weights[index], ffn_weights[index])
+            apply = recomputed(layer) if self._recompute else layer
+            hidden = apply(hidden, attention_weights[index], ffn_weights[index])
             outputs.append(hidden)
         return outputs
 

@@ -60,7 +60,8 @@ class Checkpoints:
     @property
     def latest(self) -> str | None:
         """The path of the newest checkpoint, or None."""
-        return (run_files.checkpoints(self._folder.file(CHECKPOINTS)) or [None])[-1]
+        saved = run_files.checkpoints(self._folder.file(CHECKPOINTS))
+        return saved[-1] if saved else None
 
     @property
     def best_path(self) -> str | None:
@@ -72,8 +73,7 @@ class Checkpoints:
         )
 
     def restore(self, path: str) -> dict[str, Any]:
-        """Restores the whole state from a checkpoint; returns its record, which is empty for older versions'
-        checkpoints.
+        """Restores the whole state from a checkpoint; returns its record.
 
         Raises:
           UserError: the checkpoint is damaged, or belongs to another run or model.

@@ -1,7 +1,8 @@
 """Evaluation: losses, metrics and predictions over one data set."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import orbit
@@ -39,10 +40,9 @@ class Evaluator(orbit.StandardEvaluator):
         self._ends_at_once = num_workers(state.strategy) == 1
         self._num_examples = data.num_examples
         self._num_steps = data.evaluation_steps(batch_size)
-        names = ()
+        names: Iterable[str] = ()
         if has_labels:  # a training run already knows the names
-            known = state.accumulators
-            names = known.pairs if known else ratio_names(state.task, state.model, data)
+            names = state.accumulators.pairs or ratio_names(state.task, state.model, data)
         self._accumulators = Accumulators(names)
 
     def results(self, max_steps: int | None = None) -> dict[str, float]:
@@ -116,6 +116,6 @@ def in_example_order(steps: Sequence[Mapping[str, np.ndarray]], num_examples: in
         for step in steps:
             is_example = step[EXAMPLE_INDEX] >= 0
             values = step[name][is_example]
-            inside = map(slice, values.shape[1:])
+            inside: tuple[Any, ...] = tuple(map(slice, values.shape[1:]))
             arrays[name][(step[EXAMPLE_INDEX][is_example], *inside)] = values
     return arrays

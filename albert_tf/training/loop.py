@@ -101,7 +101,7 @@ def _complete(state: RunState) -> dict:
             evaluation = evaluate(state, evaluator, progress)
     last_evaluation, num_steps = evaluation, state.step - state.first_step
     best = checkpoints.best if state.run.do_train and task.keeps == "best" else None
-    if best and best["step"] != state.step:
+    if best and checkpoints.best_path and best["step"] != state.step:
         checkpoints.restore(checkpoints.best_path)
         evaluation = evaluator.results() if evaluator else {}
     if evaluator:
@@ -173,6 +173,7 @@ class TrainingLoop:
         return self._evaluate()
 
     def _evaluate(self) -> dict[str, float]:
+        assert self._evaluator
         started, evaluated_at = time.monotonic(), self._state.step
         is_logged = evaluated_at in self._evaluations
         try:
@@ -254,6 +255,7 @@ class TrainingLoop:
                 f"the loss is {results['loss']} between steps {last_step} and {step}; the newest checkpoint"
                 f" is {state.checkpoints.latest}: lower --learning_rate or raise --num_warmup_steps"
             )
+        assert state.task.train_data
         examples_of_step = state.task.train_data.examples_in(state.run.train_batch_size)
         examples = (step - last_step) * examples_of_step
         values = {

@@ -47,7 +47,6 @@ class RunFolder:
 
     Attributes:
       run_id: identifies the run in every file that a later process reads, so that a file of another run is detected.
-        None for a run that an older version started.
 
     Raises:
       UserError: the folder holds another run or other files, or its config.json is damaged.
@@ -61,7 +60,7 @@ class RunFolder:
             group: values.to_dict() if isinstance(values, Settings) else values
             for group, values in settings.items()
         }
-        self._summary_writers = {}
+        self._summary_writers: dict[str, Any] = {}
         if is_chief:
             with self.writing():
                 for name in ("", CHECKPOINTS, BEST):
@@ -98,28 +97,19 @@ class RunFolder:
     def _check_same_run(
         self, settings: Mapping[str, Settings | Mapping], recorded: Mapping[str, Mapping]
     ) -> None:
-        """Compares the settings with those that an earlier process recorded in config.json.
-
-        A setting that is missing in config.json did not exist when the run was started, and is treated as its default.
-        A setting that exists only in config.json cannot be compared; it is ignored with a note.
-        """
-        before, may_differ = dict(recorded), set()
+        """Compares the settings with those that an earlier process recorded in config.json."""
+        may_differ: set[str] = set()
         for group, values in settings.items():
             if not isinstance(recorded.get(group, {}), dict):
                 raise UserError(f"{self.file(CONFIG_FILE)}: {group} must be a JSON object")
             if isinstance(values, Settings):
-                before[group] = values.from_recorded(recorded.get(group, {}))
                 may_differ.update(values.names(changes_results=False))
-                unknown = ", ".join(name for name in before[group] if name not in values.names())
-                if unknown and group != "model" and self.is_chief:  # a model may have foreign keys
-                    note = f"ignored, no settings of this version: {unknown}"
-                    print(f"{self.file(CONFIG_FILE)}: {note}")
         if not self._run.do_train:  # only the model must be the same, except its dropout rates
             groups = self._values.items()
             may_differ.update(*(values for group, values in groups if group != "model"))
         for group, values in self._values.items():
             for name, value in values.items():
-                old_value = before.get(group, {}).get(name)
+                old_value = recorded.get(group, {}).get(name)
                 if name not in may_differ and old_value != value:
                     raise UserError(
                         f"--output_dir={self.path} holds a run with {name}={old_value!r}, not {value!r}:"
@@ -138,9 +128,11 @@ class RunFolder:
             return
         with self.writing():
             # Files of a run that was killed before its first checkpoint do not belong to this run.
-            names = (RESULTS_FILE, BEST) if self._run.do_train and not self._is_resumed else ()
+            names: tuple[str, ...] = ()
             if self._run.overwrite_output_dir:
                 names = _WRITTEN_BY_RUN
+            elif self._run.do_train and not self._is_resumed:
+                names = (RESULTS_FILE, BEST)
             for path in map(self.file, names):
                 if os.path.islink(path):
                     os.remove(path)
@@ -230,7 +222,7 @@ class RunFolder:
         Args:
           step: lines of later steps are deleted.
           states: `log_states` when the checkpoint of this step was saved or its evaluation logged; everything appended
-            after that is deleted. Empty for a checkpoint of an older version.
+            after that is deleted. Empty if the checkpoint has no record.
 
         Returns:
           The remaining lines of the evaluations by step.

@@ -31,7 +31,7 @@ class RunState:
       folder: the run's folder, opened for writing.
       model: model of the task.
       global_step: int64 scalar variable, the number of training steps that the model has seen.
-      accumulators: losses and metrics since the last line of the log; None without training.
+      accumulators: losses and metrics since the last line of the log; empty without training.
       optimizer: ours, or a LossScaleOptimizer around it; None without training.
       checkpoints: saves and restores model, global_step, accumulators and optimizer.
       chance: for each metric, its value for a guess without a model.
@@ -48,7 +48,7 @@ class RunState:
     folder: RunFolder
     model: Any
     global_step: tf.Variable
-    accumulators: Accumulators | None = None
+    accumulators: Accumulators
     optimizer: Any = None
     checkpoints: Checkpoints
     chance: Mapping[str, float]
@@ -100,9 +100,11 @@ def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> 
     # variable synchronizes the workers: they wait until the chief has deleted the checkpoints of an old run.
     folder.open()
     global_step = orbit.utils.create_global_step()
+    accumulators = Accumulators(())
     saved = {"model": model, "global_step": global_step}
-    if run.do_train:
-        saved["accumulators"] = Accumulators(ratio_names(task, model, task.train_data))
+    if run.do_train and task.train_data:
+        accumulators = Accumulators(ratio_names(task, model, task.train_data))
+        saved["accumulators"] = accumulators
         variables = model.named_variables()
         optimizer = optimizers.create_optimizer(optimizer_config, run.train_batch_size, variables)
         if run.mixed_precision == "mixed_float16":
@@ -119,7 +121,7 @@ def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> 
         newest = checkpoints.best_path or newest
     record = checkpoints.restore(newest) if newest else {}
     return RunState(
-        **saved,
+        **{**saved, "accumulators": accumulators},
         task=task,
         run=run,
         optimizer_config=optimizer_config,

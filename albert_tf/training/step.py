@@ -29,6 +29,7 @@ class Trainer(orbit.StandardTrainer):
         def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
             if make_dataset:
                 return make_dataset()
+            assert state.task.train_data
             return state.task.train_data.training_dataset(
                 run.train_batch_size, seed=run.seed, first_step=state.first_step, context=context
             )

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from albert_tf.core.settings import Settings
 from albert_tf.data.datasets import Data
+from albert_tf.model.config import AlbertConfig
 from albert_tf.training.losses import Ratio
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 
@@ -40,6 +41,7 @@ class Task(abc.ABC):
       usual_learning_rate: the default for the model; None if there is no such default.
     """
 
+    model_config: AlbertConfig
     train_data: Data | None = None
     eval_data: Data | None = None
     predict_data: Data | None = None

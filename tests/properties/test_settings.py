@@ -56,8 +56,8 @@ def test_recorded_settings_make_equal_settings(cls, data):
         assert "\n" not in str(error).encode("unicode_escape").decode()
         return
     recorded = json.loads(json.dumps(settings.to_dict()))
-    assert cls(**cls.from_recorded(recorded)) == settings
-    assert cls.from_recorded(recorded) == settings.to_dict()
+    assert cls(**recorded) == settings
+    assert recorded == settings.to_dict()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
