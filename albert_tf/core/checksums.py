@@ -24,12 +24,7 @@ def with_sums(contents: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def write_sums(folder: str, names: Iterable[str]) -> None:
-    """Writes the SHA256SUMS file of a folder.
-
-    Args:
-      folder: the folder.
-      names: paths of the files, relative to it.
-    """
+    """Writes the SHA256SUMS file of a folder."""
     sums = {name: files.sha256(os.path.join(folder, name)) for name in names}
     files.write_bytes(os.path.join(folder, SUMS_FILE), _lines(sums))
 
@@ -64,11 +59,7 @@ def _lines(checksums: Mapping[str, str]) -> bytes:
 
 
 def json_file(values: Mapping[str, Any]) -> bytes:
-    """The content of a JSON file whose last entry, `JSON_ENTRY`, is the checksum of the others.
-
-    Args:
-      values: what `json.dumps` takes.
-    """
+    """The content of a JSON file whose last entry, `JSON_ENTRY`, is the checksum of the others."""
     return (json.dumps({**values, JSON_ENTRY: checksum_of(values)}, indent=2) + "\n").encode()
 
 
@@ -104,12 +95,7 @@ def checksum_of(values: Mapping[str, Any]) -> str:
 
 
 def fingerprint(file: BinaryIO, num_bytes: int) -> str:
-    """SHA-256 of a file's size, first 64 KiB and last 64 KiB; tells large files apart without reading all of them.
-
-    Args:
-      file: opened for reading, at its start.
-      num_bytes: its size.
-    """
+    """SHA-256 of a file's size, first 64 KiB and last 64 KiB; tells large files apart without reading all of them."""
     digest = hashlib.sha256(f"{num_bytes} bytes".encode())
     digest.update(file.read(_END_BYTES))
     file.seek(max(0, num_bytes - _END_BYTES))

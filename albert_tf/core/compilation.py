@@ -53,13 +53,7 @@ class _Announcement(event.Listener):
 
 @contextlib.contextmanager
 def announced(label: str, what: str, seconds: int) -> Iterator[None]:
-    """Prints a line if a function is compiled in the block; prints nothing if all are loaded from the cache.
-
-    Args:
-      label: name of the program.
-      what: the functions, in words.
-      seconds: about how long compiling takes.
-    """
+    """Prints a line if a function is compiled in the block; prints nothing if all are loaded from the cache."""
     how_often = "once" if _IS_KEPT else "each time (NUMBA_CACHE_DIR can name a folder to keep them)"
     line = f"{label}: compiling {what}, {how_often}: about {seconds} s left"
     with event.install_listener("numba:compile", _Announcement(line)):

@@ -17,12 +17,7 @@ class UserError(ValueError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal, SIGTERM or SIGINT (Ctrl-C), ends the program.
-
-    Args:
-      message: one line.
-      number: number of the signal, as in `signal.SIGTERM`.
-    """
+    """A signal, SIGTERM or SIGINT (Ctrl-C), ends the program."""
 
     def __init__(self, message: str = "interrupted", number: int = signal.SIGTERM):
         super().__init__(message)

@@ -16,7 +16,6 @@ def help_text(program: str, settings_classes: Sequence[type[Settings]]) -> str:
     """The help of a program.
 
     Args:
-      program: the docstring of its module, which says what it does.
       settings_classes: classes whose fields are its flags. The program's own flags, the last class, come first.
     """
     groups: dict[type[Settings], list[dataclasses.Field]] = {}

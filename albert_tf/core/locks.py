@@ -50,7 +50,6 @@ def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iter
     locked, because object stores have no locks; nor is a folder on a file system without locks.
 
     Args:
-      folder: the folder.
       flag: the flag that names it, for the error.
       wait: whether to wait for the lock; otherwise a lock that is taken is an error.
 

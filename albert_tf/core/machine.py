@@ -21,10 +21,6 @@ def processor_name() -> str:
 def commit(folder: str, *, short: bool = False) -> str:
     """The commit of the code in a folder, with "+" if Python or TOML files have changed since.
 
-    Args:
-      folder: any folder of the checkout.
-      short: whether to abbreviate the hash.
-
     Returns:
       The hash; "" outside a checkout.
     """

@@ -1,4 +1,4 @@
-"""Figures as PNG files in one style: colours, size and grid, drawn without a display."""
+"""Figures as PNG files in one style: colors, size and grid, drawn without a display."""
 
 import os
 
@@ -32,11 +32,8 @@ def new_figure(
     """A figure with panels.
 
     Args:
-      columns: panels next to each other.
-      rows: panels below each other.
       width: width of a panel, in inches.
       height: height of a panel, in inches.
-      sharey: whether all panels have one vertical axis.
 
     Returns:
       The figure, and the panels' `Axes`, [rows, columns].

@@ -16,12 +16,9 @@ class Progress(contextlib.AbstractContextManager):
     """Shows how much of a job is done; use as a context manager.
 
     Args:
-      description: description of the job.
       total: size of the whole job, in `unit`.
       first: how much of it an earlier process has done.
-      unit: what is counted.
       seconds_between_lines: minimum time between two lines of a log; 0 prints a line at every update.
-      file: the log; None is standard output.
     """
 
     def __init__(

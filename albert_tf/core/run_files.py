@@ -56,7 +56,6 @@ def checkpoint_record(path: str, run_id: str | None) -> dict[str, Any]:
     checks when it reads them.
 
     Args:
-      path: path of the checkpoint, without suffix.
       run_id: the run that must have written it; None accepts any run.
 
     Raises:

@@ -53,26 +53,13 @@ class Declaration:
 
 
 def setting(default: Any, help: str, **declared: Any) -> Any:
-    """A dataclass field with its help text and its check.
-
-    Args:
-      default: the value when nothing is given.
-      help: see `Declaration`.
-      declared: the other attributes of `Declaration`.
-    """
+    """A dataclass field with its help text and its check."""
     metadata = dataclasses.asdict(Declaration(help=help, **declared))
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def changed(cls: type["Settings"], name: str, default: Any, **declared: Any) -> Any:
-    """A field of a subclass that repeats a field of its base class with another default.
-
-    Args:
-      cls: the base class.
-      name: name of the field.
-      default: the value when nothing is given.
-      declared: attributes of `Declaration` that differ from the base class's.
-    """
+    """A field of a subclass that repeats a field of its base class with another default."""
     (field,) = (field for field in dataclasses.fields(cls) if field.name == name)
     return setting(default, **{**field.metadata, **declared})
 
@@ -122,9 +109,6 @@ class Settings:
 
     def check_with(self, others: Mapping[type["Settings"], "Settings"]) -> None:
         """Checks these settings against the other settings of the same command line.
-
-        Args:
-          others: all settings of the command line, by class.
 
         Raises:
           UserError: two settings contradict each other, or one is missing; the error names the field.

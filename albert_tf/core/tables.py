@@ -6,10 +6,6 @@ from collections.abc import Iterable, Sequence
 def table(header: str, rows: Iterable[Iterable[object]]) -> list[str]:
     """The lines of a Markdown table.
 
-    Args:
-      header: titles of the columns, separated by " | ".
-      rows: their cells.
-
     Returns:
       The lines; none if there are no rows.
     """

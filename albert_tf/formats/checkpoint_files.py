@@ -23,10 +23,6 @@ ERRORS = (
 def opened(prefix: str, kind: str) -> Iterator[Any]:
     """A checkpoint's reader; errors in the block become `UserError`s.
 
-    Args:
-      prefix: path of the checkpoint without ".index".
-      kind: the kind of checkpoint, for the message.
-
     Raises:
       UserError: the checkpoint is damaged, or its variables are larger than its files.
     """

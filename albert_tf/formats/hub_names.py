@@ -20,7 +20,7 @@ def fetched(name: str) -> str:
     """The folder of a model, downloaded if it is not in the cache.
 
     Args:
-      name: "hf:organisation/model" or "hf:organisation/model@revision" (a branch, tag or commit; "main" by default).
+      name: "hf:organization/model" or "hf:organization/model@revision" (a branch, tag or commit; "main" by default).
 
     Raises:
       UserError: the name is malformed, huggingface_hub is not installed, there is no such model or revision, access
@@ -28,7 +28,7 @@ def fetched(name: str) -> str:
     """
     match = _NAME.fullmatch(name)
     if not match:
-        raise UserError(f"{name}: expected hf:organisation/model or hf:organisation/model@revision")
+        raise UserError(f"{name}: expected hf:organization/model or hf:organization/model@revision")
     try:
         from huggingface_hub import errors  # an optional dependency
     except ImportError:

@@ -314,15 +314,6 @@ def write(
 ) -> None:
     """Writes a model's configuration, tensors, tokenizer and description.
 
-    Args:
-      model: the model to write.
-      folder: created if it does not exist; files of the same names are replaced when the new ones are complete.
-      task: settings of the task for which the model was fine-tuned; empty if it was not.
-      tokenizer: its vocabulary, or None.
-      cleaning: `Tokenizer.cleaning` for its text.
-      untrained: released names of variables without trained values, which are not written.
-      card: content of README.md.
-
     Raises:
       OSError: a file cannot be written.
     """

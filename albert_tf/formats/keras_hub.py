@@ -69,7 +69,7 @@ _MOST_EXPANSION = 4  # limit for a compressed file; real weights shrink by only 
 _MASKED_LM_EPSILON = 1e-5
 
 
-def recognises(folder: str) -> bool:
+def recognizes(folder: str) -> bool:
     """Whether a folder contains a keras-hub preset of any model."""
     return all(files.exists(os.path.join(folder, name)) for name in (CONFIG, WEIGHTS))
 
@@ -150,7 +150,7 @@ def _head(folder: str, config: AlbertConfig) -> tuple[str, AlbertConfig, dict[st
     class_name, values = _class_and_values(path)
     if class_name == "AlbertMaskedLM":
         logging.warning(
-            "%s: the masked-LM head of keras-hub normalises with epsilon %g, here it is %g; its logits differ a little",
+            "%s: the masked-LM head of keras-hub normalizes with epsilon %g, here it is %g; its logits differ a little",
             path,
             _MASKED_LM_EPSILON,
             config.layer_norm_eps,

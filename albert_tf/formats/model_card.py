@@ -85,7 +85,6 @@ def model_card(
     """The card in Markdown, with the header for model hubs.
 
     Args:
-      model: the model.
       name: title of the card.
       sections: tables of facts about the model, by title: "Data", "Training", "Results", "Task".
       text: sentences about the model; None uses those of its class.

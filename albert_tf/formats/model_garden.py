@@ -68,7 +68,7 @@ _FIELDS = {
 _LONGEST_PARAMETERS = 1 << 20  # bytes; PyYAML takes about 10 seconds for this size
 
 
-def recognises(prefix: str) -> bool:
+def recognizes(prefix: str) -> bool:
     """Whether a prefix is that of an object-based checkpoint; false if the checkpoint is damaged."""
     try:
         with checkpoint_files.opened(prefix, "TF2") as reader:
@@ -174,7 +174,6 @@ def released_arrays(variables: Mapping[str, np.ndarray], source: str) -> dict[st
 
     Args:
       variables: arrays by the variables' own names, with or without a scope before them.
-      source: the file, for the message.
 
     Returns:
       Float32 arrays; a variable without a released name keeps its own.

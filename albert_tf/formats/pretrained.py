@@ -73,9 +73,6 @@ def build_model(weights: Weights, *, dtype=None) -> tuple[ModelWithHead, LoadRep
 def read_weights(path: files.AnyPath) -> Weights:
     """Configuration, arrays and vocabulary of a model.
 
-    Args:
-      path: see `load_pretrained`.
-
     Raises:
       UserError: see `load_pretrained`.
     """
@@ -105,7 +102,7 @@ def _read(path: str) -> Weights:
     if hugging_face.is_model(path):
         return hugging_face.read(path)
     for format in (keras_hub, tf_hub):
-        if format.recognises(path):
+        if format.recognizes(path):
             return format.read(path)
     if files.is_folder(os.path.join(path, "checkpoints")):
         return run.read(path)
@@ -121,7 +118,7 @@ def _read_checkpoint(prefix: str) -> Weights:
     run_folder = run_files.folder_of(prefix)
     if run_folder:
         return run.read(run_folder, prefix)
-    return (model_garden if model_garden.recognises(prefix) else tf1).read(prefix)
+    return (model_garden if model_garden.recognizes(prefix) else tf1).read(prefix)
 
 
 # --- Filling models ---
@@ -129,10 +126,6 @@ def _read_checkpoint(prefix: str) -> Weights:
 
 def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> LoadReport:
     """Assigns values from disk to variables.
-
-    Args:
-      variables: variables by released name.
-      weights: the values.
 
     Returns:
       Which variables were loaded, which keep their initial values (only heads' variables), and which arrays were
@@ -154,10 +147,6 @@ def stretched(weights: Weights, config: AlbertConfig) -> Weights:
 
     A model that shares all parameters only gets the new number of layers. Otherwise, a group gets the values of the
     source's group at the same relative depth (paper, footnote 5; original `init_from_group0`).
-
-    Args:
-      weights: weights of the shallower model.
-      config: sizes of the deeper model.
 
     Raises:
       UserError: the models differ in more than their depth, or the source is not shallower.
@@ -215,15 +204,11 @@ def save_pretrained(
     """Writes a model as a folder that `load_pretrained` reads.
 
     Args:
-      model: the model to write.
-      folder: created if it does not exist; files of the same names are replaced when the new ones are complete.
       format: "hf" for the Hugging Face layout (config.json, model.safetensors), or "tf1" for the released one
         (albert_config.json, model.ckpt-best.*).
       spm_model_file: SentencePiece model or WordPiece vocabulary to copy into the folder, or its tokenizer; "" if there
         is none.
-      task: settings of the task for which the model was fine-tuned, such as `max_seq_length`.
       untrained: released names of variables without trained values (`LoadReport.initialized`); they are not written.
-      card: content of the folder's README.md besides the sizes.
       cleaning: `do_lower_case` (default True) and `keep_accents` (default False) of the model's text; a tokenizer has
         its own values for these.
 

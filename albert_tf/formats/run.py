@@ -17,7 +17,6 @@ def read(folder: str, checkpoint: str = "") -> Weights:
     """The model of a run: of its newest checkpoint or, after a finished fine-tuning, of its model folder (the best).
 
     Args:
-      folder: the run's folder.
       checkpoint: prefix of one of its checkpoints, to be read instead.
 
     Raises:

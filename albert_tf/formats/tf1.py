@@ -78,14 +78,6 @@ def write(
 ) -> None:
     """Writes a model's variables under the original's names, its configuration and vocabulary.
 
-    Args:
-      model: the model to write.
-      folder: created if it does not exist; files of the same names are replaced when the new ones are complete.
-      task: settings of the task for which the model was fine-tuned; empty if it was not.
-      tokenizer: its vocabulary, or None.
-      cleaning: `Tokenizer.cleaning` for its text.
-      untrained: released names of variables without trained values, which are not written.
-
     Raises:
       UserError: the original does not have the model's activation.
       OSError, tf.errors.OpError: a file cannot be written.

@@ -48,7 +48,7 @@ _SIZES = {
 _NOT_IN_SHAPES = ("num_hidden_layers", "num_attention_heads", "hidden_act", "layer_norm_eps")
 
 
-def recognises(folder: str) -> bool:
+def recognizes(folder: str) -> bool:
     """Whether a folder contains a SavedModel of any model."""
     return files.exists(os.path.join(folder, GRAPH))
 
@@ -69,7 +69,7 @@ def read(folder: str) -> Weights:
         raise UserError(f"{folder}: expected a module's {VARIABLES}.index, found none")
     if files.exists(os.path.join(folder, ASSETS, EXPORT)):
         return _read_own(folder, prefix, meta_graph)
-    if model_garden.recognises(prefix):
+    if model_garden.recognizes(prefix):
         variables = model_garden.read_variables(prefix)
         arrays = model_garden.released_arrays(variables, folder)
         seen = _seen_in_shapes(arrays, folder)

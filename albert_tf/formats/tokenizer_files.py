@@ -35,10 +35,6 @@ _SPECIAL |= {"sep_token": "sep_id", "mask_token": "mask_id"}
 def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
     """A vocabulary and the tokenizer files that belong to it.
 
-    Args:
-      tokenizer: the vocabulary.
-      max_length: maximum length of a sequence of the model, in tokens.
-
     Returns:
       Contents by name. There is no `tokenizer.json` for a SentencePiece model that is not a unigram model; the library
       then makes its own.
@@ -72,11 +68,7 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
 
 
 def files_without_vocabulary(cleaning: Mapping[str, bool]) -> dict[str, bytes]:
-    """The settings for a vocabulary of either kind that is added later; no file if all settings are the usual ones.
-
-    Args:
-      cleaning: `Tokenizer.cleaning`.
-    """
+    """The settings for a vocabulary of either kind that is added later; no file if all settings are the usual ones."""
     if cleaning["do_lower_case"] and not cleaning["keep_accents"]:
         return {}
     strip_accents = False if cleaning["keep_accents"] else None

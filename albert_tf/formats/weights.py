@@ -95,10 +95,6 @@ class LoadReport(NamedTuple):
 def match(shapes: Shapes, weights: Weights) -> LoadReport:
     """Compares the variables of a model with values from disk.
 
-    Args:
-      shapes: shapes of the variables, by released name.
-      weights: the values.
-
     Raises:
       UserError: an encoder variable is missing on either side, or a variable has another shape.
     """
@@ -189,12 +185,6 @@ def check_identity_projection(
 ) -> None:
     """Removes the projection that some formats contain even if E = D.
 
-    Args:
-      arrays: arrays by released name.
-      config: the sizes; if E differs from D, nothing is changed.
-      source: the file, for the message.
-      name: the format's name of the projection.
-
     Raises:
       UserError: it is not the identity.
     """
@@ -211,12 +201,7 @@ def check_identity_projection(
 
 
 def as_matrix(name: str, array: np.ndarray) -> np.ndarray:
-    """Attention kernels [D, N, H] and [N, H, D] -> [D, D], biases [N, H] -> [D]; other arrays are unchanged.
-
-    Args:
-      name: released name of the variable.
-      array: its value.
-    """
+    """Attention kernels [D, N, H] and [N, H, D] -> [D, D], biases [N, H] -> [D]; other arrays are unchanged."""
     first, last = math.prod(array.shape[:1]), math.prod(array.shape[-1:])
     size = math.prod(array.shape[1:-1])
     if "/attention_1/self/" in name and array.ndim > 1:

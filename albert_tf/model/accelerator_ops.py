@@ -52,8 +52,6 @@ def _block_of(shape, num_heads: int, most_bytes: int) -> tuple[int, int]:
     """Number of examples R and number of heads G of a block.
 
     Args:
-      shape: shape of the joint queries, keys and values, [B, L, J].
-      num_heads: N.
       most_bytes: largest size of the block's scores in float32; exceeded only if the smallest possible block is larger.
     """
     batch, length, width = shape
@@ -71,13 +69,7 @@ def _divisors(number: int) -> list[int]:
 
 
 class _Blocks:
-    """The blocks of a tensor [B, L, J], for the body of a loop.
-
-    Args:
-      shape: shape of the tensor.
-      num_heads: N.
-      block: sizes of a block, from `_block_of`.
-    """
+    """The blocks of a tensor [B, L, J], for the body of a loop."""
 
     def __init__(self, shape, num_heads: int, block: tuple[int, int]):
         batch, self.length, width = shape

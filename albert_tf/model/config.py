@@ -137,13 +137,7 @@ class AlbertConfig(Settings):
     def with_labels(
         self, labels: Sequence[str], task_name: str, *, is_multi_label: bool = False
     ) -> "AlbertConfig":
-        """The same configuration for a classifier with these outputs, stored under Hugging Face's keys.
-
-        Args:
-          labels: names of the outputs, in order.
-          task_name: name of the task that it is trained for.
-          is_multi_label: whether a text may have any number of the labels, instead of exactly one.
-        """
+        """The same configuration for a classifier with these outputs, stored under Hugging Face's keys."""
         label_keys = {
             "id2label": {str(index): label for index, label in enumerate(labels)},
             "label2id": {label: index for index, label in enumerate(labels)},
@@ -178,7 +172,6 @@ class AlbertConfig(Settings):
         Args:
           name: `albert-base-v2`, for example; base, large, xlarge or xxlarge, each -v1 or -v2; or `bert-base` or
             `bert-large`.
-          changes: values of fields.
 
         Raises:
           UserError: no size has that name.

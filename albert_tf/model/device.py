@@ -15,11 +15,7 @@ _targets: list[str] = []  # device types of the enclosing blocks of `compiled_fo
 
 @contextlib.contextmanager
 def compiled_for(device_type: str) -> Iterator[None]:
-    """Traces the steps in the block for devices of a type that this machine need not have.
-
-    Args:
-      device_type: "CPU", "GPU" or "TPU".
-    """
+    """Traces the steps in the block for devices of a type that this machine need not have."""
     _targets.append(device_type)
     try:
         yield

@@ -94,14 +94,10 @@ class AttentionBlock(tf_keras.layers.Layer):
         }
 
     def call(self, hidden_BLD, mask, weights: Weights, seed, ops: ModuleType):
-        """Computes attention from every position to those that the mask allows.
+        """Attends from every position to those that the mask allows.
 
-        Args:
-          hidden_BLD: hidden states [B, L, D].
-          mask: which positions attend to which, an `plain_ops.AttentionMask`.
-          weights: `weights_by_name()`, in the types in which they are used.
-          seed: seed of the dropout; None drops nothing.
-          ops: `plain_ops`, `cpu_ops` or `accelerator_ops`.
+        `weights` are those of `weights_by_name`, which `cast_weights_per_layer` has cast once per step; `ops` is the
+        module that computes attention and dropout: `plain_ops`, `cpu_ops` or `accelerator_ops`.
 
         Returns:
           Hidden states [B, L, D] float32.
@@ -186,12 +182,10 @@ class AlbertEncoder(tf_keras.Model):
     """The encoder: embeddings, projection to the hidden width, blocks with shared parameters, pooler.
 
     Args:
-      config: the sizes.
       dtype: a tf_keras dtype policy (float32, mixed_bfloat16, mixed_float16); None takes the global policy.
       recompute_activations: whether each layer is computed again in the backward pass, to save memory.
-      plain: whether training uses the plain `plain_ops`, as inference always does. By default, training uses `cpu_ops`
+      plain: whether training uses `plain_ops`, as inference always does. By default, training uses `cpu_ops`
         and accumulates the gradients of shared weights in place; results are the same, with less time and memory.
-      seed: seed of the start values.
     """
 
     def __init__(
@@ -408,13 +402,7 @@ def linear(tensor_BLI: tf.Tensor, kernel_IO: tf.Tensor) -> tf.Tensor:
 
 
 def dropout(tensor: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
-    """Zeroes a share `rate` of the values and scales up the others; does nothing without a seed.
-
-    Args:
-      tensor: float tensor of any shape.
-      rate: share that is dropped.
-      seed: int32 [2], or None outside training.
-    """
+    """Zeroes a share `rate` of the values and scales up the others; does nothing without a seed."""
     if seed is None or rate == 0.0:
         return tensor
     return tf.nn.experimental.stateless_dropout(tensor, rate, seed, rng_alg="philox")

@@ -6,15 +6,10 @@ from albert_tf.model.config import AlbertConfig
 def example_flops(config: AlbertConfig, length: int, predictions: int) -> int:
     """Floating-point operations of the matrix products of a pretraining step, for one example.
 
-    A product of [m, k] with [k, n] has 2 m k n operations, and the backward pass has two such products for each
-    product.
-    Recomputation to save memory is not counted. Softmax, GELU, LayerNorm, dropout and the optimizer are left out: they
-    are a small share of the operations, but not always of the time.
-
-    Args:
-      config: the sizes.
-      length: L, number of tokens of the example.
-      predictions: P, number of masked tokens; the product with the vocabulary is counted for these only.
+    A product of [m, k] with [k, n] has 2 m k n operations, and its backward pass has two such products. Only the
+    `predictions` masked tokens are multiplied with the vocabulary. Recomputation to save memory is not counted.
+    Softmax, GELU, LayerNorm, dropout and the optimizer are left out: they are a small share of the operations, but not
+    always of the time.
     """
     hidden, embedding = config.hidden_size, config.embedding_size
     attention = 4 * 2 * hidden**2 + 2 * 2 * length * hidden  # for one token, in one block

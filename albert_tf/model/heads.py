@@ -60,12 +60,6 @@ class MaskedLmHead(tf_keras.layers.Layer):
 class ScoreHead(tf_keras.layers.Layer):
     """Scores of each output vector of the encoder; float32 under every policy.
 
-    Args:
-      config: the sizes.
-      num_outputs: C, number of scores for a vector.
-      dropout_rate: dropout rate of the vectors, in training.
-      initializers: initializers of the start values.
-
     Source: original run_pretraining.py:340-361 (sentence order, no dropout), classifier_utils.py:779-830,
     race_utils.py and squad_utils.py (create_model, create_v1_model).
     """
@@ -98,12 +92,6 @@ class ScoreHead(tf_keras.layers.Layer):
 
 class ModelWithHead(tf_keras.Model):
     """An encoder and a head as a `tf_keras.Model`; the base class of the models below, which have the same arguments.
-
-    Args:
-      config: the sizes; for a classifier, also `config.labels`.
-      dtype: a tf_keras dtype policy; None takes the global policy.
-      recompute_activations: see `AlbertEncoder`.
-      seed: seed of the start values.
 
     Attributes:
       hf_architecture: the class of the transformers library that has this head; "" if there is none.
@@ -162,8 +150,6 @@ class AlbertForPreTraining(ModelWithHead):
 
         Args:
           inputs: see `AlbertEncoder.call`; optional `masked_lm_positions` int [B, P] for masked-LM logits.
-          training: whether dropout is on.
-          seed: see `AlbertEncoder.call`.
 
         Returns:
           The encoder's dictionary and `sentence_order_logits` [B, 2] (0 in order, 1 swapped) and, if positions were
@@ -290,7 +276,6 @@ class AlbertForSpanOrNone(ModelWithHead):
           inputs: see `AlbertEncoder.call`; also `p_mask` int [B, L], 1 = no answer can start or end here; optional
             `start_positions` int [B, 1], the known starts for the scores of ends.
           training: whether dropout is on; the best candidates are then left out.
-          seed: see `AlbertEncoder.call`.
 
         Returns:
           `start_log_probs` [B, L] and `cls_logits` [B], larger = no answer. With `start_positions`: `end_log_probs` [B,

@@ -3,6 +3,9 @@
 `cpu_ops.py` has the same functions with the same arguments, for training. This module is used in inference and, with
 `AlbertEncoder(plain=True)`, also in training.
 
+Tensors are of any float type, and a result has the type of the first argument, unless it says float32. `drop` is
+dropout of a tensor; None drops nothing.
+
 Shape legend: `encoder.py`. A mask has a factor for each of the S examples of a row; without packing, S is 1.
 """
 
@@ -15,13 +18,7 @@ NOT_ATTENDED = -10000.0  # added before the softmax (original modeling.py:806-83
 
 
 def split_heads(projected_BLJ, bias_J, num_heads: int) -> list[tf.Tensor]:
-    """Query, key and value, [B, N, L, H] each, from their joint projection without bias.
-
-    Args:
-      projected_BLJ: a tensor of any float type, as the results.
-      bias_J: a tensor of the same type, added first.
-      num_heads: N.
-    """
+    """Query, key and value, [B, N, L, H] each, from their joint projection without bias."""
     length = projected_BLJ.shape[1] or tf.shape(projected_BLJ)[1]
     head_size = projected_BLJ.shape[2] // (3 * num_heads)
     biased_BLJ = tf.nn.bias_add(projected_BLJ, bias_J)
@@ -68,15 +65,7 @@ def example_mask(example_numbers_BL: tf.Tensor, most_examples: int) -> Attention
 
 
 def attention(query_BNLH, key_BNMH, value_BNMH, mask: AttentionMask, drop: Callable | None = None):
-    """drop(softmax(query key / sqrt(H) + bias of the mask)) value of every head, [B, N, L, H].
-
-    Args:
-      query_BNLH: a tensor of any float type, as the result.
-      key_BNMH: a tensor of the same type.
-      value_BNMH: a tensor of the same type.
-      mask: which positions attend to which.
-      drop: dropout of a tensor; None drops nothing.
-    """
+    """drop(softmax(query key / sqrt(H) + bias of the mask)) value of every head, [B, N, L, H]."""
     probabilities_BNLM = attention_probabilities(query_BNLH, key_BNMH, mask)
     return tf.matmul(drop(probabilities_BNLM) if drop else probabilities_BNLM, value_BNMH)
 
@@ -91,17 +80,7 @@ def self_attention(
     split: Callable = split_heads,
     attend: Callable = attention,
 ) -> tf.Tensor:
-    """`attention` of all heads, [B, L, D], from the joint projection of query, key and value.
-
-    Args:
-      projected_BLJ: see `split_heads`.
-      bias_J: see `split_heads`.
-      num_heads: N.
-      mask: which positions attend to which.
-      drop: dropout of a tensor; None drops nothing.
-      split: another form of `split_heads`.
-      attend: another form of `attention`.
-    """
+    """`attention` of all heads, [B, L, D], from the joint projection of query, key and value."""
     context_BNLH = attend(*split(projected_BLJ, bias_J, num_heads), mask, drop=drop)
     length = projected_BLJ.shape[1] or tf.shape(projected_BLJ)[1]
     context_BLNH = tf.transpose(context_BNLH, [0, 2, 1, 3])
@@ -117,30 +96,14 @@ def attention_probabilities(query_BNLH, key_BNMH, mask: AttentionMask) -> tf.Ten
 
 
 def bias_activation(hidden_BLF, bias_F, activation: Callable) -> tf.Tensor:
-    """activation(hidden + bias), [B, L, F].
-
-    Args:
-      hidden_BLF: a tensor of any float type, as the result.
-      bias_F: a tensor of the same type.
-      activation: a function of a tensor that acts on each value separately.
-    """
+    """activation(hidden + bias), [B, L, F]."""
     return activation(tf.nn.bias_add(hidden_BLF, bias_F))
 
 
 def residual_norm(
     update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon: float, drop: Callable | None = None
 ) -> tf.Tensor:
-    """LayerNorm(drop(update + bias) + residual), [B, L, D] float32 (original modeling.py:429-432).
-
-    Args:
-      update_BLD: a tensor of any float type.
-      bias_D: a tensor of the same type.
-      residual_BLD: a tensor of any float type.
-      gamma_D: float32.
-      beta_D: float32.
-      epsilon: added to the variance.
-      drop: dropout of a tensor; None drops nothing.
-    """
+    """LayerNorm(drop(update + bias) + residual), [B, L, D] float32 (original modeling.py:429-432)."""
     biased_BLD = tf.nn.bias_add(update_BLD, bias_D)
     dropped_BLD = drop(biased_BLD) if drop else biased_BLD
     sum_BLD = tf.cast(dropped_BLD, tf.float32) + tf.cast(residual_BLD, tf.float32)

@@ -9,11 +9,7 @@ from albert_tf.training.task import Task
 
 
 class Accumulators(tf.Module):
-    """Sums of (sum, count) pairs over steps, in variables that checkpoints contain.
-
-    Args:
-      names: names of the losses and metrics.
-    """
+    """Sums of (sum, count) pairs over steps, in variables that checkpoints contain."""
 
     def __init__(self, names: Iterable[str]):
         super().__init__()

@@ -23,11 +23,6 @@ _BEST_FILE = f"{BEST}/best.json"
 class Checkpoints:
     """Saves, keeps and restores the state of a run.
 
-    Args:
-      folder: the run's folder.
-      state: the objects that a checkpoint contains, by name.
-      keep: number of checkpoints that are kept besides the best one.
-
     Attributes:
       best: step, metric and value of the best checkpoint, or None.
 

@@ -19,8 +19,6 @@ class Evaluator(orbit.StandardEvaluator):
     """Losses, metrics and predictions of a run's model over one data set.
 
     Args:
-      state: state of the run.
-      data: the data set.
       has_labels: whether to compute losses and metrics; otherwise only predictions are made.
 
     Attributes:
@@ -46,11 +44,7 @@ class Evaluator(orbit.StandardEvaluator):
         self._accumulators = Accumulators(names)
 
     def results(self, max_steps: int | None = None) -> dict[str, float]:
-        """Losses and metrics of the whole data set, or of its first batches; also sets `predictions`.
-
-        Args:
-          max_steps: maximum number of batches; None evaluates the whole data set.
-        """
+        """Losses and metrics of the whole data set, or of its first batches; also sets `predictions`."""
         return self.evaluate(tf.constant(min(self._num_steps, max_steps or self._num_steps)))
 
     def eval_begin(self):

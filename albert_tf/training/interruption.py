@@ -36,8 +36,10 @@ class Interruption:
         os.set_blocking(writer, False)
         thread = threading.Thread(target=self._watch, args=(reader,), daemon=True)
         thread.start()
-        heeded = [number for number in ENDING_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-        handlers = {number: signal.signal(number, lambda *_: None) for number in heeded}
+        handled = [
+            number for number in ENDING_SIGNALS if signal.getsignal(number) != signal.SIG_IGN
+        ]
+        handlers = {number: signal.signal(number, lambda *_: None) for number in handled}
         earlier_writer = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         try:
             yield

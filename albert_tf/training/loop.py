@@ -1,5 +1,7 @@
 """Training and evaluation of any task on any devices. The programs call `run`.
 
+docs/architecture.md shows the whole run as one script: a step, its data and its checkpoint.
+
 orbit's Controller runs the steps of `step.py` in loops on the device. Between these loops, `TrainingLoop` shows the
 progress, logs, saves checkpoints and evaluates. A signal ends the training after such a loop, with a checkpoint; a loop
 therefore takes a few seconds at most.
@@ -49,8 +51,6 @@ def run(
 
     Args:
       make_task: creates the task; called after the devices and seeds are set.
-      run_config: folder, batches, devices, intervals.
-      optimizer_config: optimizer and schedule.
 
     Returns:
       The content of results.json.
@@ -118,13 +118,7 @@ def _complete(state: RunState) -> dict:
 
 
 class TrainingLoop:
-    """The training of a run, with its logs, checkpoints and evaluations.
-
-    Args:
-      state: state of the run.
-      evaluator: evaluator of the development data, or None.
-      progress: shows the steps.
-    """
+    """The training of a run, with its logs, checkpoints and evaluations."""
 
     def __init__(self, state: RunState, evaluator: Evaluator | None, progress: Progress):
         self._state, self._evaluator, self._progress = state, evaluator, progress
@@ -285,9 +279,6 @@ def evaluate(
     """Evaluates, logs and prints the results; in training, saves a checkpoint if it is the best so far.
 
     Args:
-      state: state of the run.
-      evaluator: evaluator of the development data.
-      progress: prints the results.
       is_logged: whether the log already has the results; a finished run is evaluated again for its predictions.
 
     Returns:

@@ -33,13 +33,7 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> R
 
 
 def squared_error(predictions: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> Ratio:
-    """Weighted sum of squared differences, and the sum of the weights.
-
-    Args:
-      predictions: float [...].
-      targets: float [...].
-      weights: float [...]; 0 excludes an item.
-    """
+    """Weighted sum of squared differences, and the sum of the weights."""
     errors = tf.square(tf.cast(predictions, tf.float32) - tf.cast(targets, tf.float32))
     return Ratio(tf.reduce_sum(errors * weights), tf.reduce_sum(weights))
 
@@ -60,11 +54,6 @@ def binary_cross_entropy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tenso
 
 def accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Ratio:
     """Weighted number of items with the largest logit at the label, and the sum of the weights.
-
-    Args:
-      logits: [..., C] of any float type.
-      labels: int [...].
-      weights: float [...]; 0 excludes an item.
 
     Raises:
       ValueError: the shapes are not compatible.

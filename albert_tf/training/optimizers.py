@@ -32,10 +32,6 @@ class WarmupPolynomialDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
     With `decay_from="start"` the decay starts at step 0, so the rate drops at the end of the warm-up (original
     optimization.py:28-66); with `"warmup_end"` it starts at the end of the warm-up. The first update is step 1, with
     the rate peak / num_warmup_steps, because the original increments its global step before it reads the rate.
-
-    Args:
-      config: the schedule's numbers.
-      peak: rate at the end of the warm-up.
     """
 
     def __init__(self, config: OptimizerConfig, peak: float):
@@ -61,8 +57,6 @@ class AdamW(tf_keras.optimizers.Optimizer):
     """Adam with decoupled weight decay, by default without bias correction (original optimization.py:115-198).
 
     Args:
-      config: moments, epsilon, decay, bias correction.
-      learning_rate: a schedule.
       released_names: released name of every variable, by `Variable.ref()`; the names decide which variables decay.
     """
 
@@ -174,9 +168,7 @@ def create_optimizer(
     """The optimizer that the settings name, with its schedule.
 
     Args:
-      config: the settings.
       train_batch_size: global batch, for `learning_rate_scaling`.
-      named_variables: the trainable variables by released name.
     """
     schedule = WarmupPolynomialDecay(config, config.peak_learning_rate(train_batch_size))
     released_names = {variable.ref(): name for name, variable in named_variables.items()}

@@ -61,11 +61,9 @@ def write_results(
     """Writes results.json and, after training, the model; returns the content of results.json.
 
     Args:
-      state: state of the finished run.
       evaluation: losses and metrics of the model that is kept; empty without an evaluation.
       last_evaluation: losses and metrics of the last step.
       collapsed: see `Task.collapsed`.
-      num_steps: number of training steps of this process.
     """
     folder, task = state.folder, state.task
     results = {

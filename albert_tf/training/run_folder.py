@@ -40,10 +40,8 @@ class RunFolder:
     """The folder of a run; before `open`, only temporary files left by killed processes are removed.
 
     Args:
-      run: settings of the run; `output_dir` is the folder.
       settings: all settings of the run by group, as in config.json. A group that is not a `Settings` describes the
         data, and must be the same when the run is resumed.
-      is_chief: whether this process writes; the other workers of a run only read.
 
     Attributes:
       run_id: identifies the run in every file that a later process reads, so that a file of another run is detected.

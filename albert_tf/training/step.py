@@ -19,7 +19,6 @@ class Trainer(orbit.StandardTrainer):
     """The training step of a run, with its data.
 
     Args:
-      state: state of the run.
       make_dataset: makes the global batches, if they are not those of the task's training data.
     """
 

@@ -120,8 +120,6 @@ class Task(abc.ABC):
         """Writes the folder of the trained model.
 
         Args:
-          model: the model from `build_model`.
-          folder: folder to write to.
           history: rows of the model card by name, in the groups "Training" and "Results".
         """
 

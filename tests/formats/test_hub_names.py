@@ -187,7 +187,7 @@ def test_the_weights_of_one_format_are_downloaded(weights, expected):
 
 @pytest.mark.parametrize("name", ["hf:", "hf:a/b/c", "hf:a/b@", "hf:a b", "hf:../x/y"])
 def test_names_that_are_none(name):
-    with pytest.raises(UserError, match="expected hf:organisation/model"):
+    with pytest.raises(UserError, match="expected hf:organization/model"):
         hub_names.fetched(name)
 
 

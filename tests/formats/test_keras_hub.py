@@ -98,7 +98,7 @@ def test_a_masked_lm_head_is_loaded_and_its_epsilon_named(made, caplog):
         expected = theirs["masked_lm/logits"]
     with caplog.at_level("WARNING"):
         model = load_pretrained(made / "masked_lm")
-    assert "normalises with epsilon 1e-05, here it is 1e-12" in caplog.text
+    assert "normalizes with epsilon 1e-05, here it is 1e-12" in caplog.text
     np.testing.assert_allclose(model(inputs)["masked_lm_logits"], expected, atol=1e-3)
     model.masked_lm_head.layer_norm.epsilon = 1e-5
     np.testing.assert_allclose(model(inputs)["masked_lm_logits"], expected, atol=1e-5)
