@@ -49,11 +49,7 @@ def _barrier(*tensors):
 
 
 def _block_of(shape, num_heads: int, most_bytes: int) -> tuple[int, int]:
-    """Number of examples R and number of heads G of a block.
-
-    Args:
-      most_bytes: largest size of the block's scores in float32; exceeded only if the smallest possible block is larger.
-    """
+    """Number of examples R and number of heads G of a block."""
     batch, length, width = shape
     most_heads = max(1, most_bytes // (4 * length**2))
     if most_heads >= num_heads:

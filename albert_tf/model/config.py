@@ -236,11 +236,7 @@ class AlbertConfig(Settings):
 
 
 def _check_foreign(values: Mapping[str, Any]) -> None:
-    """Checks the kept keys that have a meaning here; null is treated as absent.
-
-    Raises:
-      UserError: a value has the wrong type; the error names the key.
-    """
+    """Checks the kept keys that have a meaning here; null is treated as absent."""
     task = values.get("finetuning_task")
     if task is not None and not isinstance(task, str):
         raise UserError(f"finetuning_task must be a name, got {shortened(task)}")

@@ -278,11 +278,7 @@ class RunFolder:
 
 
 def _steps(path: str, lines: list[bytes]) -> list[int]:
-    """The step of each line of a log.
-
-    Raises:
-      UserError: a line is damaged; the error names it.
-    """
+    """The step of each line of a log."""
     steps = []
     for number, line in enumerate(lines, start=1):
         source = f"{path}: line {number}"
