@@ -204,6 +204,7 @@ def save_pretrained(
     """Writes a model as a folder that `load_pretrained` reads.
 
     Args:
+      folder: created if it does not exist; files of the same names are replaced when the new ones are complete.
       format: "hf" for the Hugging Face layout (config.json, model.safetensors), or "tf1" for the released one
         (albert_config.json, model.ckpt-best.*).
       spm_model_file: SentencePiece model or WordPiece vocabulary to copy into the folder, or its tokenizer; "" if there

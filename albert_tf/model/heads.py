@@ -93,6 +93,9 @@ class ScoreHead(tf_keras.layers.Layer):
 class ModelWithHead(tf_keras.Model):
     """An encoder and a head as a `tf_keras.Model`; the base class of the models below, which have the same arguments.
 
+    Args:
+      dtype: a tf_keras dtype policy; None takes the global policy.
+
     Attributes:
       hf_architecture: the class of the transformers library that has this head; "" if there is none.
       head_prefix: prefix of the released names of the head's variables.

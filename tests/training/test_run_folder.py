@@ -74,43 +74,6 @@ def test_other_data_is_refused(run):
         open_folder(path)
 
 
-def test_a_setting_that_did_not_exist_counts_as_having_its_default(run):
-    def change(recorded):
-        del recorded["optimizer"]["poly_power"]
-        del recorded["model"]["share_parameters"]
-
-    path = run(change)
-    with pytest.raises(UserError, match="holds a run with poly_power=1.0, not 2.0"):
-        open_folder(path, poly_power=2.0)
-    with pytest.raises(UserError, match="holds a run with share_parameters='all', not 'ffn'"):
-        open_folder(path, share_parameters="ffn")
-    open_folder(path)
-    assert json.loads((path / "config.json").read_text())["optimizer"]["poly_power"] == 1.0
-
-
-def test_0_and_minus_1_in_the_config_of_an_older_version_mean_none(run):
-    def change(recorded):
-        old = {"num_devices": 0, "hidden_dropout_prob": -1.0, "classifier_dropout_prob": -1.0}
-        recorded["run"].update(old)
-
-    path = run(change)
-    open_folder(path)
-    path = path / "config.json"
-    assert json.loads(path.read_text())["run"]["hidden_dropout_prob"] is None
-
-
-def test_a_setting_that_no_longer_exists_is_ignored_with_a_note(run, capsys):
-    def change(recorded):
-        recorded["optimizer"]["old_setting"] = 4
-        recorded["records"]["old_number"] = 5
-
-    path = run(change)
-    capsys.readouterr()
-    open_folder(path)
-    note = f"{path}/config.json: ignored, no settings of this version: old_setting\n"
-    assert capsys.readouterr().out == note
-
-
 def test_an_evaluation_needs_the_same_model_only(run):
     path = run(train_batch_size=5, poly_power=2.0)
     before = (path / "config.json").read_bytes()
