@@ -26,7 +26,7 @@ class Evaluator(orbit.StandardEvaluator):
     """
 
     def __init__(self, state: RunState, data: Data, *, has_labels: bool = True):
-        batch_size = state.run.eval_batch_size
+        batch_size = state.run_config.eval_batch_size
         self.strategy = state.strategy
         make_dataset = functools.partial(data.evaluation_dataset, batch_size)
         super().__init__(self.strategy.distribute_datasets_from_function(make_dataset))

@@ -85,7 +85,7 @@ def _complete(state: RunState) -> dict:
         print(describe(state), flush=True)
     evaluator = Evaluator(state, task.eval_data) if task.eval_data else None
     evaluation = {}
-    if state.run.do_train:
+    if state.run_config.do_train:
         with (
             Progress(
                 "training",
@@ -100,7 +100,7 @@ def _complete(state: RunState) -> dict:
         with Progress("evaluating", 1) as progress:
             evaluation = evaluate(state, evaluator, progress)
     last_evaluation, num_steps = evaluation, state.step - state.first_step
-    best = checkpoints.best if state.run.do_train and task.keeps == "best" else None
+    best = checkpoints.best if state.run_config.do_train and task.keeps == "best" else None
     if best and checkpoints.best_path and best["step"] != state.step:
         checkpoints.restore(checkpoints.best_path)
         evaluation = evaluator.results() if evaluator else {}
@@ -142,7 +142,7 @@ class TrainingLoop:
         """Trains to the last step; returns the results of the last evaluation, empty without one."""
         state = self._state
         self._evaluations = state.folder.cut_logs(state.first_step, state.log_states)
-        every = state.run.eval_every_steps if self._evaluator else state.last_step
+        every = state.run_config.eval_every_steps if self._evaluator else state.last_step
         step, results = state.first_step, {}
         if self._evaluator and step and (step % every == 0 or step == state.last_step):
             results = self._evaluation_at_start()
@@ -182,14 +182,17 @@ class TrainingLoop:
 
     def _stops_early(self) -> bool:
         """Whether none of the last evaluations was better than an earlier one."""
-        patience, best = self._state.run.early_stopping_evaluations, self._state.checkpoints.best
+        patience, best = (
+            self._state.run_config.early_stopping_evaluations,
+            self._state.checkpoints.best,
+        )
         if not patience or not best:
             return False
         return sum(step > best["step"] for step in self._evaluations) >= patience
 
     def _steps_to_next_event(self, step: int) -> int:
         """Number of steps that run on the device without returning to Python."""
-        run = self._state.run
+        run = self._state.run_config
         intervals = (run.log_every_steps, run.save_checkpoints_steps)
         events = [(step // interval + 1) * interval for interval in intervals]
         self._loop_started = (step, time.monotonic())
@@ -198,7 +201,7 @@ class TrainingLoop:
 
     def _after_steps(self, _outputs) -> None:
         """Logs and saves if that is due at this step."""
-        run, step = self._state.run, self._state.step
+        run, step = self._state.run_config, self._state.step
         first, started = self._loop_started
         in_time = (step - first) * _LOOP_SECONDS / max(time.monotonic() - started, 1e-9)
         self._steps_in_time = max(1, min(2 * self._steps_in_time, int(in_time)))
@@ -250,7 +253,7 @@ class TrainingLoop:
                 f" is {state.checkpoints.latest}: lower --learning_rate or raise --num_warmup_steps"
             )
         assert state.task.train_data
-        examples_of_step = state.task.train_data.examples_in(state.run.train_batch_size)
+        examples_of_step = state.task.train_data.examples_in(state.run_config.train_batch_size)
         examples = (step - last_step) * examples_of_step
         values = {
             "step": step,
@@ -284,16 +287,16 @@ def evaluate(
     Returns:
       Losses and metrics by name.
     """
-    results = evaluator.results(state.run.max_eval_steps)
+    results = evaluator.results(state.run_config.max_eval_steps)
     step, task = state.step, state.task
     # The log line is written after the checkpoint: a run that is killed between the two evaluates again.
-    is_best = state.run.do_train and state.checkpoints.save_if_best(
+    is_best = state.run_config.do_train and state.checkpoints.save_if_best(
         step, task.best_metric, results[task.best_metric]
     )
     if not is_logged:
         state.folder.append_metrics(EVAL_METRICS_FILE, {"step": step, **results})
         state.folder.write_summaries("eval", step, results)
-        if not state.run.do_train or state.checkpoints.latest == state.folder.file(
+        if not state.run_config.do_train or state.checkpoints.latest == state.folder.file(
             f"{CHECKPOINTS}/step-{step}"
         ):
             state.checkpoints.record_logs()

@@ -10,7 +10,7 @@ from albert_tf.training.state import RunState
 
 def describe(state: RunState) -> str:
     """The model, devices, batches and schedule of a run, in a few lines."""
-    run, optimizer, model = state.run, state.optimizer_config, state.task.model_config
+    run, optimizer, model = state.run_config, state.optimizer_config, state.task.model_config
     devices = state.strategy.num_replicas_in_sync
     peak = optimizer.peak_learning_rate(run.train_batch_size)
     lines = {
@@ -79,13 +79,13 @@ def write_results(
         results["last"] = last_evaluation
     if collapsed:
         results["collapsed"] = collapsed
-        lines = folder.read_lines(METRICS_FILE) if state.run.do_train else []
-        rate = state.optimizer_config.peak_learning_rate(state.run.train_batch_size)
+        lines = folder.read_lines(METRICS_FILE) if state.run_config.do_train else []
+        rate = state.optimizer_config.peak_learning_rate(state.run_config.train_batch_size)
         losses = [line["loss"] for line in lines]
         advice = advice_after_collapse(losses, rate, task.usual_learning_rate)
         print(f"COLLAPSED: {collapsed}; {advice}")
     earlier = {} if num_steps else folder.read_json(RESULTS_FILE)
-    if state.run.do_train:  # the times of the process that trained are kept
+    if state.run_config.do_train:  # the times of the process that trained are kept
         times = ("seconds", "steps_in_this_process")
         results |= {name: earlier[name] for name in times if name in earlier}
     else:  # an evaluation does not replace the results of the training
@@ -94,7 +94,7 @@ def write_results(
         results = {**results, **earlier, **replaced}
     if folder.is_chief:
         with folder.writing():
-            if state.run.do_train:
+            if state.run_config.do_train:
                 task.save_model(state.model, folder.file(MODEL), _card(state, evaluation))
             folder.write_json(RESULTS_FILE, results)
         print(f"results in {folder.file(RESULTS_FILE)}", flush=True)
@@ -139,7 +139,7 @@ def advice_after_collapse(losses: Sequence[float], rate: float, usual_rate: floa
 
 def _card(state: RunState, evaluation: Mapping[str, float]) -> dict[str, dict]:
     """The rows of the model card about training and evaluation."""
-    run, optimizer, chance = state.run, state.optimizer_config, state.chance
+    run, optimizer, chance = state.run_config, state.optimizer_config, state.chance
     training = {
         "steps": state.step,
         "batch, examples": run.train_batch_size,

@@ -25,7 +25,7 @@ class RunState:
 
     Attributes:
       task: the task that is trained or evaluated.
-      run: folder, batches, devices, intervals; without None where the task determines the value.
+      run_config: folder, batches, devices, intervals; without None where the task determines the value.
       optimizer_config: optimizer and schedule; without None.
       strategy: the distribution strategy.
       folder: the run's folder, opened for writing.
@@ -42,7 +42,7 @@ class RunState:
     """
 
     task: Task
-    run: RunConfig
+    run_config: RunConfig
     optimizer_config: OptimizerConfig
     strategy: tf.distribute.Strategy
     folder: RunFolder
@@ -66,7 +66,7 @@ class RunState:
     def last_step(self) -> int:
         """The global step at which training ends."""
         last = self.optimizer_config.num_train_steps
-        return min(last, self.run.stop_after_steps or last)
+        return min(last, self.run_config.stop_after_steps or last)
 
     def learning_rate(self, step: int) -> float:
         """The learning rate of the update that follows a step."""
@@ -123,7 +123,7 @@ def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> 
     return RunState(
         **{**saved, "accumulators": accumulators},
         task=task,
-        run=run,
+        run_config=run,
         optimizer_config=optimizer_config,
         strategy=strategy,
         folder=folder,

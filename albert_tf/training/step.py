@@ -23,7 +23,7 @@ class Trainer(orbit.StandardTrainer):
     """
 
     def __init__(self, state: RunState, make_dataset: Callable[[], tf.data.Dataset] | None = None):
-        run = state.run
+        run = state.run_config
 
         def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
             if make_dataset:

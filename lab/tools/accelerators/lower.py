@@ -167,7 +167,7 @@ def make_program(step: StepSettings) -> Program:
         optimizer_config = OptimizerConfig()
         state = RunState(
             task=task,
-            run=run,
+            run_config=run,
             optimizer_config=optimizer_config,
             strategy=strategy,
             folder=None,
