@@ -8,8 +8,8 @@ SIGTERM and Ctrl-C stop the server after it has answered the requests that it ha
 """
 
 import dataclasses
+import queue
 import signal
-import threading
 
 from albert_tf.core import flags
 from albert_tf.core.settings import Settings, setting
@@ -36,12 +36,13 @@ def main(limits: Limits, settings: ServeSettings) -> None:
     """
     from albert_tf.serving.server import make_server  # TensorFlow
 
-    stop = threading.Event()
+    # An Event would be locked if the signal arrives while it is waited for; this queue may be entered again.
+    stop: queue.SimpleQueue[int] = queue.SimpleQueue()
     server = make_server(settings.folder, settings.port, limits)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda number, _: stop.put(number))
     print(f"http://127.0.0.1:{server.server_port}{server.urls[0]}", flush=True)
-    server.serve_until(stop)
+    server.serve_until(stop.get)
 
 
 def run() -> None:

@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -347,11 +348,11 @@ class Server(ThreadingHTTPServer):
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
-    def serve_until(self, stop: threading.Event) -> None:
-        """Serves until the event is set; then answers the requests that have been read, and closes."""
+    def serve_until(self, wait: Callable[[], object]) -> None:
+        """Serves until `wait` returns; then answers the requests that have been read, and closes."""
         thread = threading.Thread(target=self.serve_forever, args=(_POLL_SECONDS,))
         thread.start()
-        stop.wait()
+        wait()
         self.shutdown()
         thread.join()
         for connection in list(self._deadlines):

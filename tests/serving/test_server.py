@@ -4,7 +4,9 @@ import base64
 import concurrent.futures
 import contextlib
 import http.client
+import itertools
 import json
+import os
 import pathlib
 import signal
 import socket
@@ -19,7 +21,7 @@ import pytest
 import tensorflow as tf
 from numpy.testing import assert_allclose
 
-from albert_tf import save_pretrained
+from albert_tf import save_pretrained, serve
 from albert_tf.core.errors import UserError
 from albert_tf.export import export_model
 from albert_tf.model.heads import AlbertForPreTraining
@@ -58,7 +60,7 @@ def start(model):
     def start(**limits):
         server = Server(model, "tiny", "1", 0, Limits(**limits))
         stop = threading.Event()
-        thread = threading.Thread(target=server.serve_until, args=(stop,))
+        thread = threading.Thread(target=server.serve_until, args=(stop.wait,))
         thread.start()
         try:
             yield server
@@ -456,6 +458,50 @@ def test_the_program_bounds_its_memory_and_ends_after_the_requests_that_it_has(p
         idle.close()
     # A line for each request, and nothing of TensorFlow.
     assert all(line.startswith("127.0.0.1 - - [") for line in log.read_text().splitlines())
+
+
+def test_a_signal_at_any_line_of_the_wait_ends_the_program(folder, model, monkeypatch):
+    """Raises SIGTERM at each line that the main thread runs from its call of `serve_until` on, one after the other."""
+    monkeypatch.setattr("albert_tf.serving.exports.load", lambda path: model)
+    settings, servers = serve.ServeSettings(folder=str(folder), port=0), []
+    make = Server.__init__
+    monkeypatch.setattr(Server, "__init__", lambda *args: (servers.append(args[0]), make(*args))[1])
+
+    def stop_after(num_lines: int) -> bool:
+        """Serves; returns whether so many lines were run before the fallback, half a second later."""
+        left = [num_lines]
+
+        def trace(frame, event, _):
+            if frame.f_code.co_name not in ("serve_until", "wait"):
+                return None
+            left[0] -= event == "line"
+            if not left[0]:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGTERM)
+            return trace
+
+        monkeypatch.setattr(serve, "print", lambda *_, **__: sys.settrace(trace), raising=False)
+        fallback = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
+        fallback.start()
+        serve.main(Limits(), settings)
+        fallback.cancel()
+        return left[0] <= 0
+
+    def fail(*_):
+        servers[-1].shutdown()
+        raise TimeoutError("the signal did not end the server")
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(20)
+    try:
+        reached = list(itertools.takewhile(stop_after, range(1, 30)))
+    finally:
+        signal.alarm(0)
+        sys.settrace(None)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert reached
 
 
 @pytest.mark.parametrize(
