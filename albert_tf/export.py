@@ -18,7 +18,7 @@ from albert_tf.core import checksums, files, flags
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import LARGEST_INT64, setting
-from albert_tf.serving.settings import ModelUse
+from albert_tf.serving.settings import ModelUseSettings
 from albert_tf.text.tokenizer import Tokenizer
 
 # The functions that need TensorFlow import it, so that a wrong flag is an error before it is loaded.
@@ -29,7 +29,7 @@ _FILES = {"saved_model": "", "tflite": "model.tflite", "onnx": "model.onnx"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportSettings(ModelUse):
+class ExportSettings(ModelUseSettings):
     """The model to export, and the form of the export."""
 
     output_dir: str = setting(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import setting
-from albert_tf.serving.settings import ModelUse
+from albert_tf.serving.settings import ModelUseSettings
 
 if TYPE_CHECKING:
     from albert_tf.tasks.predictor import Item, Predictor
@@ -30,7 +30,7 @@ _BATCHES_AT_A_TIME = 8  # are read together, so that sequences of similar length
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictSettings(ModelUse):
+class PredictSettings(ModelUseSettings):
     """The model that answers, and how."""
 
     batch_size: int = setting(

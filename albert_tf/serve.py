@@ -13,7 +13,7 @@ import signal
 
 from albert_tf.core import flags
 from albert_tf.core.settings import Settings, setting
-from albert_tf.serving.settings import Limits
+from albert_tf.serving.settings import LimitSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class ServeSettings(Settings):
     )
 
 
-def main(limits: Limits, settings: ServeSettings) -> None:
+def main(limits: LimitSettings, settings: ServeSettings) -> None:
     """Serves until a signal arrives.
 
     Raises:
@@ -47,7 +47,9 @@ def main(limits: Limits, settings: ServeSettings) -> None:
 
 def run() -> None:
     """Runs the program."""
-    flags.run(main, Limits, ServeSettings, description=__doc__, positional=("folder", "port"))
+    flags.run(
+        main, LimitSettings, ServeSettings, description=__doc__, positional=("folder", "port")
+    )
 
 
 if __name__ == "__main__":

@@ -292,8 +292,8 @@ def test_masks_are_filled_in_python_and_in_the_export(chain, tmp_path):
     path = export_model(str(chain.folder / "pretrained" / "model"), str(tmp_path))
     found = tf.saved_model.load(path).signatures["fill_mask"](texts=tf.constant(texts))
     for row, candidates in enumerate(masks):
-        pieces = [piece.decode() for piece in found["pieces"].numpy()[row, 0]]
-        assert pieces == [entry["piece"] for entry in candidates]
+        pieces = [piece.decode() for piece in found["tokens"].numpy()[row, 0]]
+        assert pieces == [entry["token"] for entry in candidates]
 
 
 def test_conversions_keep_weights_and_vocabulary(chain, tmp_path):

@@ -6,10 +6,10 @@ from collections import Counter
 import tensorflow as tf
 
 from albert_tf.core import checksums, files, run_files
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, shortened
 from albert_tf.formats import checkpoint_files, hugging_face
 from albert_tf.formats.weights import Weights, shapes_of
-from albert_tf.model.config import AlbertConfig, shortened
+from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining
 
 

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tf_keras
 
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, shortened
 from albert_tf.model import accelerators, kernels, operations
-from albert_tf.model.config import AlbertConfig, shortened
+from albert_tf.model.config import AlbertConfig
 from albert_tf.model.weight_sharing import Weights, weights_of_each_use
 
 ACTIVATIONS = {

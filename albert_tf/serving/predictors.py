@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.files import AnyPath
 from albert_tf.formats import description, pretrained
 from albert_tf.formats.weights import Weights
-from albert_tf.model.config import shortened
 from albert_tf.tasks import registry
 from albert_tf.tasks.predictor import Predictor
 from albert_tf.text.settings import TextSettings

@@ -1,7 +1,7 @@
 """A server for an exported model with TensorFlow Serving's REST API.
 
 A thread for each connection reads a request, checks it and waits; another thread joins waiting requests and runs the
-model. Everything that a client could use up has a limit (`Limits`).
+model. Everything that a client could use up has a limit (`LimitSettings`).
 """
 
 import base64
@@ -28,10 +28,10 @@ import tensorflow_text  # noqa: F401  (its operations tokenize)
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.serving import exports
-from albert_tf.serving.settings import Limits
+from albert_tf.serving.settings import LimitSettings
 
 _POLL_SECONDS = 0.1  # how often deadlines are checked
-_LAST_WORDS_SECONDS = 1.0  # time for a client to read an error before the connection is closed
+_ERROR_READ_SECONDS = 1.0  # time for a client to read an error before the connection is closed
 
 
 class RequestError(UserError):
@@ -45,7 +45,7 @@ class RequestError(UserError):
 # --- Requests ---
 
 
-def parse(model, content: bytes, limits: Limits) -> tuple[str, dict[str, np.ndarray], bool]:
+def parse(model, content: bytes, limits: LimitSettings) -> tuple[str, dict[str, np.ndarray], bool]:
     """The signature's name in a request, its inputs, and whether they were given in rows.
 
     Raises:
@@ -140,7 +140,9 @@ def array_of(value: Any, spec: tf.TensorSpec) -> np.ndarray:
     return tensor.numpy()
 
 
-def answer_of(outputs: dict[str, np.ndarray], in_rows: bool, limits: Limits) -> dict[str, Any]:
+def answer_of(
+    outputs: dict[str, np.ndarray], in_rows: bool, limits: LimitSettings
+) -> dict[str, Any]:
     """The content of an answer.
 
     Raises:
@@ -201,7 +203,7 @@ class Batches:
       num_batches: how often the model ran.
     """
 
-    def __init__(self, model, limits: Limits):
+    def __init__(self, model, limits: LimitSettings):
         self.num_batches = 0
         self._signatures, self._limits = model.signatures, limits
         # At most one for each connection.
@@ -294,7 +296,7 @@ class Server(ThreadingHTTPServer):
 
     request_queue_size = 1024  # connections that the system keeps until they are accepted
 
-    def __init__(self, model, name: str, version: str, port: int, limits: Limits):
+    def __init__(self, model, name: str, version: str, port: int, limits: LimitSettings):
         self.model, self.version, self.limits = model, version, limits
         self.batches = Batches(model, limits)
         self.urls = (f"/v1/models/{name}", f"/v1/models/{name}/versions/{version}")
@@ -320,7 +322,7 @@ class Server(ThreadingHTTPServer):
             request.shutdown(socket.SHUT_WR)
         if len(self._refused) < self.limits.max_connections:
             self._refused.add(request)
-            self.limit_time(request, _LAST_WORDS_SECONDS)
+            self.limit_time(request, _ERROR_READ_SECONDS)
         else:
             request.close()
 
@@ -476,13 +478,13 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
         if self.close_connection:
             # If a connection is closed before everything is read, the client loses the answer.
-            self.server.limit_time(self.connection, _LAST_WORDS_SECONDS)
+            self.server.limit_time(self.connection, _ERROR_READ_SECONDS)
             self.connection.shutdown(socket.SHUT_WR)
             while self.connection.recv(1 << 16):
                 pass
 
 
-def make_server(folder: str, port: int, limits: Limits = Limits()) -> Server:  # noqa: B008 - frozen
+def make_server(folder: str, port: int, limits: LimitSettings = LimitSettings()) -> Server:  # noqa: B008 - frozen
     """A server for the newest version in a folder; the folder's name is the model's name.
 
     Raises:

@@ -13,7 +13,7 @@ from albert_tf.text.settings import VocabularySettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelSource(VocabularySettings):
+class ModelSettings(VocabularySettings):
     """A finished model in any layout."""
 
     model: str = files_setting(
@@ -57,7 +57,7 @@ class ModelSource(VocabularySettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelUse(ModelSource):
+class ModelUseSettings(ModelSettings):
     """A trained model, and how its texts are prepared."""
 
     do_lower_case: bool | None = setting(
@@ -75,7 +75,7 @@ class ModelUse(ModelSource):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits(Settings):
+class LimitSettings(Settings):
     """Limits for clients, and how requests are joined."""
 
     max_connections: int = setting(

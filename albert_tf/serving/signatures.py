@@ -225,7 +225,7 @@ def _masked_lm_logits(model, outputs, positions_BP):
 def _fill_mask(
     model: heads.AlbertForPreTraining, text: GraphText, tokenizer: Tokenizer
 ) -> Callable:
-    vocabulary = [tokenizer.id_to_piece(id) for id in range(tokenizer.vocab_size)]
+    vocabulary = [tokenizer.id_to_token(id) for id in range(tokenizer.vocab_size)]
 
     @_signature(*_strings("texts"))
     def fill_mask(texts):
@@ -235,7 +235,7 @@ def _fill_mask(
         is_mask_BP1 = tf.sequence_mask(positions.row_lengths())[:, :, None]
         tokens_BPK = tf.gather(tf.constant(vocabulary), best_BPK.indices)
         return {
-            "pieces": tf.where(is_mask_BP1, tokens_BPK, ""),
+            "tokens": tf.where(is_mask_BP1, tokens_BPK, ""),
             "probabilities": tf.where(is_mask_BP1, best_BPK.values, 0.0),
         }
 

@@ -391,7 +391,7 @@ def example_weights(features: Features) -> tf.Tensor:
     return features.get(EXAMPLE_WEIGHTS, ones)
 
 
-def commonest_share(labels: np.ndarray) -> float:
+def majority_share(labels: np.ndarray) -> float:
     """Share of the most frequent label among labels int [examples], which is the accuracy without a model."""
     return float(np.bincount(labels).max() / len(labels))
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.settings import Settings
 from albert_tf.data.feature_table import FeatureTable, evaluation_batches
 from albert_tf.model.heads import AlbertModel
@@ -189,9 +189,3 @@ def bars(probabilities: Mapping[str, float]) -> str:
     for name, value in sorted(probabilities.items(), key=lambda entry: -entry[1]):
         lines.append(f"  {name:<{width}}  {value:.3f}  {'#' * round(30 * value)}".rstrip())
     return "\n".join(lines)
-
-
-def shortened(value: object) -> str:
-    """A value for a message, shortened to 60 characters."""
-    text = value if isinstance(value, str) else repr(value)
-    return repr(text if len(text) <= 60 else f"{text[:57]}...")

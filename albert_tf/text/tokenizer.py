@@ -287,7 +287,7 @@ class Tokenizer(abc.ABC):
 
     def vocabulary(self) -> list[str]:
         """All tokens by id."""
-        return [self.id_to_piece(id) for id in range(self.vocab_size)]
+        return [self.id_to_token(id) for id in range(self.vocab_size)]
 
     def word_starts(self, rule: str = "original") -> np.ndarray:
         """Which tokens start a word, for whole-word and n-gram masking.
@@ -312,11 +312,11 @@ class Tokenizer(abc.ABC):
         return id
 
     @abc.abstractmethod
-    def id_to_piece(self, id: int) -> str:
+    def id_to_token(self, id: int) -> str:
         """The token of an id, with its marker."""
 
     @abc.abstractmethod
-    def piece_to_id(self, piece: str) -> int:
+    def token_to_id(self, token: str) -> int:
         """The id of a token, `unk_id` if the vocabulary does not have it."""
 
     @abc.abstractmethod
@@ -344,7 +344,7 @@ class Tokenizer(abc.ABC):
         """Whether a token starts a word."""
 
     def _special_id(self, token: str, source: str) -> int:
-        id = self.piece_to_id(token)
+        id = self.token_to_id(token)
         if id == self.unk_id:
             raise UserError(f"{source}: has no token {token}; {self._needs_special_tokens}")
         return id
@@ -390,22 +390,22 @@ class SentencePieceTokenizer(Tokenizer):
             if _ends_in_digit_comma(token)
         }
         split_tokens = self._split_tokens.items()
-        self._replacements = {id: list(map(self.piece_to_id, parts)) for id, parts in split_tokens}
+        self._replacements = {id: list(map(self.token_to_id, parts)) for id, parts in split_tokens}
         # An unknown token's text can end in a comma only if the comma itself is unknown, or if the model splits
         # at white space only: in both cases the last token of a private-use character and a comma is unknown.
         self.unknown_may_end_in_comma = self._processor.encode("\ue000,")[-1] == self.unk_id
 
-    def id_to_piece(self, id: int) -> str:
+    def id_to_token(self, id: int) -> str:
         return self._processor.id_to_piece(int(id))
 
-    def piece_to_id(self, piece: str) -> int:
-        return self._processor.piece_to_id(piece)
+    def token_to_id(self, token: str) -> int:
+        return self._processor.piece_to_id(token)
 
     def id_within_word(self, id: int) -> int:
-        token = self.id_to_piece(id)
+        token = self.id_to_token(id)
         if token == MARKER:
             return -1
-        unmarked_id = self.piece_to_id(token.removeprefix(MARKER))
+        unmarked_id = self.token_to_id(token.removeprefix(MARKER))
         return id if unmarked_id == self.unk_id else unmarked_id
 
     @property
@@ -421,7 +421,7 @@ class SentencePieceTokenizer(Tokenizer):
         return self._processor.normalize(cleaned)
 
     def _is_word_start(self, token: str, rule: str) -> bool:
-        if self._processor.is_byte(self.piece_to_id(token)) and is_inside_character(token):
+        if self._processor.is_byte(self.token_to_id(token)) and is_inside_character(token):
             return False
         return is_word_start(token) if rule == "original" else token.startswith(MARKER)
 
@@ -469,7 +469,7 @@ class SentencePieceTokenizer(Tokenizer):
         for id, token in zip(self._processor.encode(cleaned), tokens, strict=True):
             is_split = _ends_in_digit_comma(token)
             parts = self._split_digit_comma(token) if is_split else [token]
-            new_ids += map(self.piece_to_id, parts) if is_split else [id]
+            new_ids += map(self.token_to_id, parts) if is_split else [id]
             new_tokens += parts
         return new_ids, new_tokens
 
@@ -558,7 +558,7 @@ class WordPieceTokenizer(Tokenizer):
     def _load(self, source: str) -> None:
         self._tokens = wordpiece.read_tokens(self.content, source)
         self._ids = {token: id for id, token in enumerate(self._tokens)}
-        self._pieces = wordpiece.WordPieces(self._tokens)
+        self._words = wordpiece.WordTokens(self._tokens)
         lengths = [len(token.removeprefix(wordpiece.CONTINUES_WORD)) for token in self._tokens]
         self.token_lengths = np.array(lengths, np.int64)
         self.vocab_size = len(self._tokens)
@@ -572,18 +572,18 @@ class WordPieceTokenizer(Tokenizer):
         # The cache of words is not sent to other processes.
         return _wordpiece_tokenizer, (self.content, self.cleaning)
 
-    def id_to_piece(self, id: int) -> str:
+    def id_to_token(self, id: int) -> str:
         return self._tokens[int(id)]
 
-    def piece_to_id(self, piece: str) -> int:
-        return self._ids.get(piece, self.unk_id)
+    def token_to_id(self, token: str) -> int:
+        return self._ids.get(token, self.unk_id)
 
     def clean(self, text: str) -> str:
         check_text(text)
         return text
 
     def _encode_cleaned(self, texts: list[str]) -> list[list[int]]:
-        ids_of = self._pieces.__getitem__
+        ids_of = self._words.__getitem__
         return [
             list(itertools.chain.from_iterable(map(ids_of, self._split(text).split())))
             for text in texts
@@ -597,7 +597,7 @@ class WordPieceTokenizer(Tokenizer):
         split, origins = wordpiece.split_with_origins(text, **self.cleaning)
         ids, lengths = [], []
         for word in split.split():
-            ids_of_word = self._pieces[word]
+            ids_of_word = self._words[word]
             ids += ids_of_word
             is_unknown = ids_of_word == (self.unk_id,)
             lengths += [len(word)] if is_unknown else self.token_lengths[[*ids_of_word]].tolist()
@@ -605,7 +605,7 @@ class WordPieceTokenizer(Tokenizer):
         return ids, lengths, visible
 
     def _decode(self, ids: list[int]) -> str:
-        text = " ".join(map(self.id_to_piece, ids))
+        text = " ".join(map(self.id_to_token, ids))
         return text.replace(f" {wordpiece.CONTINUES_WORD}", "")
 
     def _is_word_start(self, token: str, rule: str) -> bool:

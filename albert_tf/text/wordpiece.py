@@ -3,7 +3,7 @@
     read_tokens          the tokens of a vocab.txt
     split_words          puts spaces between words, Chinese characters and punctuation marks
     split_with_origins   the same, with the origin of each character
-    WordPieces           the longest tokens that together are a word
+    WordTokens           the longest tokens that together are a word
 
 Source: tokenization.py of the original (`load_vocab`, `BasicTokenizer`, `WordpieceTokenizer`).
 """
@@ -162,7 +162,7 @@ def _split_length(char: str, do_lower_case: bool, keep_accents: bool) -> int:
 # --- Words -> tokens ---
 
 
-class WordPieces(dict):
+class WordTokens(dict):
     """The ids of each word: the longest token that begins it, then the longest token that begins the rest, and so on.
 
     It is a table that adds a word when it first occurs.

@@ -26,7 +26,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.export import export_model
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.serving.server import Server, make_server
-from albert_tf.serving.settings import Limits
+from albert_tf.serving.settings import LimitSettings
 from albert_tf.text.tokenizer import Tokenizer
 from tests.faults.test_memory import memory_of
 from tests.helpers import NAMES, ROOT, TINY, WORDS, run_script, train_spm, without_log_level
@@ -58,7 +58,7 @@ def start(model):
 
     @contextlib.contextmanager
     def start(**limits):
-        server = Server(model, "tiny", "1", 0, Limits(**limits))
+        server = Server(model, "tiny", "1", 0, LimitSettings(**limits))
         stop = threading.Event()
         thread = threading.Thread(target=server.serve_until, args=(stop.wait,))
         thread.start()
@@ -140,7 +140,7 @@ def test_signatures_of_ids_masks_and_nothing(server, model):
         found["predictions"][0]["sequence_output"], expected["sequence_output"][0], atol=1e-6
     )
     request = {"signature_name": "fill_mask", "instances": ["anna [MASK] bert [MASK]", "good"]}
-    pieces = [row["pieces"] for row in ask(server, request)[1]["predictions"]]
+    pieces = [row["tokens"] for row in ask(server, request)[1]["predictions"]]
     assert np.shape(pieces) == (2, 2, 5) and pieces[1] == [[""] * 5] * 2
     status, found = ask(server, {"signature_name": "tokenization_info", "inputs": {}})
     assert status == 200 and found["outputs"]["do_lower_case"] is True
@@ -274,7 +274,7 @@ def test_a_connection_is_used_again_after_a_wrong_request(server):
         assert kept is connection.sock is not None
 
 
-# --- Limits ---
+# --- LimitSettings ---
 
 
 def test_fifty_clients_at_once_are_all_answered(server):
@@ -407,7 +407,7 @@ def test_rows_whose_shape_depends_on_other_rows_are_not_joined(start, model):
     ]
     found, num_batches = answers_together(start, model, requests)
     assert num_batches == 2
-    assert [len(answer["predictions"][0]["pieces"]) for _, answer in found] == [1, 3]
+    assert [len(answer["predictions"][0]["tokens"]) for _, answer in found] == [1, 3]
 
 
 # --- The program ---
@@ -483,7 +483,7 @@ def test_a_signal_at_any_line_of_the_wait_ends_the_program(folder, model, monkey
         monkeypatch.setattr(serve, "print", lambda *_, **__: sys.settrace(trace), raising=False)
         fallback = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
         fallback.start()
-        serve.main(Limits(), settings)
+        serve.main(LimitSettings(), settings)
         fallback.cancel()
         return left[0] <= 0
 

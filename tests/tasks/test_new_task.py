@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf import UserError, convert, load_predictor, predict
 from albert_tf.export import export_model
-from albert_tf.serving.settings import ModelUse
+from albert_tf.serving.settings import ModelUseSettings
 from albert_tf.tasks import registry
 from tests.helpers import ROOT, TINY, WORDS, run_script, sentence, the_line, train_spm
 
@@ -75,7 +75,7 @@ def test_predict_answers_with_the_tasks_own_predictor_once_the_user_names_its_fi
         load_predictor(str(toy_run))
     assert "the task 'longer' of toy_task.py" in str(error.value)
     assert "--task_module" in str(error.value)
-    ModelUse(model=str(toy_run), task_module=str(TOY)).register_task()
+    ModelUseSettings(model=str(toy_run), task_module=str(TOY)).register_task()
     predictor = load_predictor(str(toy_run))
     assert predictor.task["max_seq_length"] == 33
     lines = (toy_run.parent / "predict").read_text().splitlines()
@@ -91,7 +91,7 @@ def test_an_export_has_the_tasks_own_signature(toy_run, tmp_path):
     lines = (toy_run.parent / "predict").read_text().splitlines()
     first, second = zip(*(line.split("\t") for line in lines), strict=True)
     exported = longer(text_a=tf.constant(first), text_b=tf.constant(second))["longer"].numpy()
-    ModelUse(model=str(toy_run), task_module=str(TOY)).register_task()
+    ModelUseSettings(model=str(toy_run), task_module=str(TOY)).register_task()
     expected = load_predictor(str(toy_run)).predict(lines)
     assert [text.decode() for text in exported] == [answer["longer"] for answer in expected]
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import sklearn.metrics
 
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.tables import aligned
 from albert_tf.formats.description import THRESHOLDS
-from albert_tf.model.config import shortened
 
 DEFAULT_THRESHOLD = 0.5
 FEWEST_EXAMPLES = 10  # needed with a label, and without it, to choose its threshold

@@ -18,8 +18,8 @@ from albert_tf.tasks.finetuning import (
     FineTuningTask,
     LabelTask,
     averaged,
-    commonest_share,
     example_weights,
+    majority_share,
     named_answer_rows,
 )
 from albert_tf.tasks.settings import FineTuningRunConfig
@@ -179,13 +179,13 @@ class ClassificationTask(TextTask, LabelTask):
             f"the model predicts the score {scores[0]:.3f} for all of the {len(scores):,} examples"
         )
 
-    def chance_levels(self) -> Mapping[str, float]:
+    def majority_levels(self) -> Mapping[str, float]:
         """The accuracy if the most frequent label is always given."""
         if not self.eval_data or "accuracy" not in self.metric_names:
             return {}
         groups = [example.group for example in self.items["eval"]]
         labels = self._column("eval", "label_ids")[np.array(groups) == groups[0]]
-        return {"accuracy": commonest_share(labels)}
+        return {"accuracy": majority_share(labels)}
 
     def _describe(self, item, answer, truth, probability):
         words = f"predicted {answer:.2f}, true {truth:.2f}"
@@ -287,7 +287,7 @@ class MultiLabelTask(TextTask):
             return ""
         return f"the model gives the same probabilities to all of the {len(truths):,} examples"
 
-    def chance_levels(self) -> Mapping[str, float]:
+    def majority_levels(self) -> Mapping[str, float]:
         """The average precision if the frequencies of the labels are the probabilities of every example."""
         if not self.eval_data:
             return {}

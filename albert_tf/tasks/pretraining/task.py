@@ -22,7 +22,7 @@ from albert_tf.training.losses import Ratio, accuracy, cross_entropy
 from albert_tf.training.settings import RunConfig
 from albert_tf.training.task import Features, Files, Outputs, Task
 
-_CHANCE_EXAMPLES = 1000
+_MAJORITY_EXAMPLES = 1000
 # Entries of the records' metadata.json that say how their text was cleaned; for the model card.
 _CLEANING = ("do_lower_case", "keep_accents")
 _DATA_OF_CARD = (
@@ -255,10 +255,10 @@ class PretrainingTask(Task):
             card=Card({"Data": data, **history}),
         )
 
-    def chance_levels(self) -> Mapping[str, float]:
+    def majority_levels(self) -> Mapping[str, float]:
         """Accuracy if the most frequent answer among the first examples is always given."""
         record_set = self._all_records.get("eval_file") or self._all_records["input_file"]
-        features = self._sample(record_set, _CHANCE_EXAMPLES)
+        features = self._sample(record_set, _MAJORITY_EXAMPLES)
         masked = features["masked_lm_ids"][features["masked_lm_weights"] > 0]
         counts = np.bincount(masked, minlength=1)
         labels = features["next_sentence_labels"]

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert_tf.data.feature_table import FeatureTable
-from albert_tf.tasks.squad.windows import SquadQuestion
+from albert_tf.tasks.squad.questions import SquadQuestion
 
 _WINDOWS_AT_A_TIME = 1024  # limits the memory for pairs of starts and ends
 # Outputs of a model that `candidate_spans` reads.

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.predictor import Answer, Predictor, defaults_of
 from albert_tf.tasks.squad import answers as squad_answers
+from albert_tf.tasks.squad.questions import SquadQuestion
 from albert_tf.tasks.squad.settings import SquadConfig
-from albert_tf.tasks.squad.windows import SquadQuestion, WindowSettings, make_windows
+from albert_tf.tasks.squad.windows import WindowSettings, make_windows
 
 _OF_WINDOWS = ("max_seq_length", "doc_stride", "max_query_length")
 _OF_ANSWERS = ("n_best_size", "max_answer_length")

@@ -11,12 +11,8 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.workers import Workers
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks import sequences
-from albert_tf.tasks.squad.windows import (
-    SquadQuestion,
-    WindowSettings,
-    make_windows,
-    read_squad,
-)
+from albert_tf.tasks.squad.questions import SquadQuestion, read_squad
+from albert_tf.tasks.squad.windows import WindowSettings, make_windows
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, clean_text
 from tests.helpers import train_spm
 from tests.text.texts import CHINESE_LINES, write_vocabulary
@@ -58,7 +54,7 @@ def windows_of(tokenizer, *questions, max_seq_length=64, doc_stride=5, max_query
 
 def pieces(tokenizer, table, window):
     ids = table.sequence("input_ids", window)
-    return " ".join(tokenizer.id_to_piece(id).replace("▁", "") or "▁" for id in ids)
+    return " ".join(tokenizer.id_to_token(id).replace("▁", "") or "▁" for id in ids)
 
 
 def labels(table):
@@ -349,7 +345,7 @@ def pieces_of_answer_by_alignment(tokenizer, context, answer, start):
     of_char = []
     joined = ""
     for index, id in enumerate(tokenizer.encode(context)):
-        piece = tokenizer.id_to_piece(id).replace("▁", " ")
+        piece = tokenizer.id_to_token(id).replace("▁", " ")
         joined += piece
         of_char += [index] * len(piece)
     found = common_characters(context, joined)
