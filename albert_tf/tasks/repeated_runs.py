@@ -14,6 +14,7 @@ import tensorflow as tf
 from albert_tf.core import checksums
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.locks import locked
+from albert_tf.tasks import feature_records
 from albert_tf.tasks.finetuning import EVAL_PREDICTIONS, PREDICTIONS, FineTuningTask
 from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig
 from albert_tf.training import loop
@@ -29,7 +30,7 @@ def fine_tune(
     run: FineTuningRunConfig,
     optimizer: OptimizerConfig,
 ) -> dict:
-    """Makes one run, several runs with a table of their results, or an ensemble, depending on the settings.
+    """Makes one run, several runs with a table of their results, an ensemble, or records, depending on the settings.
 
     Args:
       task_class: makes the task from `config` and the settings of a run.
@@ -38,11 +39,14 @@ def fine_tune(
       optimizer: optimizer and schedule.
 
     Returns:
-      The contents of results.json.
+      The contents of results.json, or of the records' metadata.json.
 
     Raises:
       UserError: see `loop.run`; or the members of an ensemble do not fit together.
     """
+    if config.write_records:
+        run = dataclasses.replace(run, do_train=True, do_eval=False, do_predict=False)
+        return feature_records.write(task_class(config, run))
     if config.ensemble:
         with locked(run.output_dir):
             return _ensemble(task_class, config, run)

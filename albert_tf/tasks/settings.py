@@ -292,8 +292,21 @@ class FineTuningConfig(ModelChoice, TextSettings):
     num_workers: int | None = num_workers_setting()
     train_records: str = setting(
         "",
-        "Folder written by data_prep.create_finetuning_data; training reads it instead of the task's own files.",
+        "Folder written with --write_records; training reads it instead of the task's own files.",
         input_path=True,
+    )
+    write_records: str = setting(
+        "",
+        "Folder to which the features of the training data are written as TFRecords for --train_records; nothing is"
+        " trained.",
+        changes_results=False,
+    )
+    num_shards: int = setting(
+        8,
+        "Number of files of --write_records.",
+        minimum=1,
+        maximum=99_999,  # the names of files have five digits
+        changes_results=False,
     )
     preset: str = setting(
         "",
@@ -330,6 +343,11 @@ class FineTuningConfig(ModelChoice, TextSettings):
           UserError: a flag is missing or contradicts another; the error names it.
         """
         run = others[FineTuningRunConfig]
+        for name in ("train_records", "ensemble"):
+            if self.write_records and getattr(self, name):
+                self.refuse("write_records", f"and --{name} contradict each other")
+        if self.write_records and not run.do_train:
+            self.refuse("write_records", "needs --do_train: it writes the training data")
         if self.ensemble:
             return
         if run.do_train or not holds_run(run.output_dir):

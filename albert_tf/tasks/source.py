@@ -1,7 +1,6 @@
 """The data of a fine-tuning task: the files of each split, and how they become features.
 
-A source needs neither a model nor TensorFlow; the programs of the tasks and
-`albert_tf/data_prep/create_finetuning_data.py` share it.
+A source needs neither a model nor TensorFlow, so worker processes start fast.
 """
 
 import abc

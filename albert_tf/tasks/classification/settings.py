@@ -86,8 +86,9 @@ class ClassifierConfig(FineTuningConfig):
             self.refuse("task_name", f"must be one of {', '.join(known)}; got {self.task_name!r}")
         if self.pair_ranking and self.task_key not in RANKED_TASKS:
             self.refuse("pair_ranking", f"is for QNLI and WNLI, not {self.task_name}")
-        if self.pair_ranking and self.train_records:
-            self.refuse("pair_ranking", "and --train_records contradict each other")
+        for name in ("train_records", "write_records"):
+            if self.pair_ranking and getattr(self, name):
+                self.refuse("pair_ranking", f"and --{name} contradict each other")
         if self.label_separator:
             self._check_separator()
         if self.class_weights:
