@@ -74,20 +74,7 @@ class ExportSettings(ModelUseSettings):
 
 
 def export_model(model: str, output_dir: str, **options: Any) -> str:
-    """Writes a model in a form that can be served.
-
-    Args:
-      model: see `pretrained.read_weights`.
-      output_dir: folder to write to.
-      options: the other fields of `ExportSettings`.
-
-    Returns:
-      The path of the SavedModel's folder, or of the TFLite or ONNX file.
-
-    Raises:
-      UserError: an option is wrong; the model cannot be read, or lacks its head or a vocabulary; or the output exists
-        already.
-    """
+    """Writes a model in a form that can be served; returns the path of the SavedModel's folder or of the file."""
     return main(ExportSettings(model=model, output_dir=output_dir, **options))
 
 

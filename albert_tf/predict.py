@@ -42,11 +42,7 @@ class PredictSettings(ModelUseSettings):
 
 
 def main(settings: PredictSettings) -> None:
-    """Answers the lines of standard input, or holds a conversation.
-
-    Raises:
-      UserError: the model cannot be read, or a line does not have the expected form.
-    """
+    """Answers the lines of standard input, or holds a conversation."""
     if sys.stdin is None:
         raise UserError("standard input is closed; expected lines to answer there")
     from albert_tf.serving.predictors import load_predictor  # TensorFlow
@@ -70,11 +66,7 @@ def main(settings: PredictSettings) -> None:
 
 
 def answer_lines(predictor: "Predictor", batch_size: int) -> None:
-    """Answers the lines of standard input.
-
-    Raises:
-      UserError: a line does not have the expected form.
-    """
+    """Answers the lines of standard input."""
     # Wrong bytes become half surrogate pairs, for which `parse` raises an error.
     sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")
     if sys.stdin.isatty():
@@ -86,15 +78,8 @@ def answer_lines(predictor: "Predictor", batch_size: int) -> None:
 def answers(
     predictor: "Predictor", lines: Iterable[str], lines_at_a_time: int
 ) -> Iterator[dict[str, Any]]:
-    """The answers to lines, in their order; empty lines are left out.
-
-    Args:
-      predictor: the predictor that answers.
-      lines: see the top of this file.
-      lines_at_a_time: number of lines that are read before they are answered.
-
-    Raises:
-      UserError: a line does not have the expected form; the error names its number. Earlier lines are answered first.
+    """The answers to lines, in their order, without empty lines; lines before a wrong one are answered before the
+    error.
     """
     numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
     while chunk := list(itertools.islice(numbered, lines_at_a_time)):
@@ -116,11 +101,7 @@ def answers(
 
 
 def parse(line: str) -> "Item":
-    """A line's text, or the object in it if it begins with a brace.
-
-    Raises:
-      UserError: it is not UTF-8, or begins with a brace and is not JSON.
-    """
+    """A line's text, or the object in it if it begins with a brace."""
     try:
         line.encode()
     except UnicodeEncodeError:

@@ -29,11 +29,7 @@ class ServeSettings(Settings):
 
 
 def main(limits: LimitSettings, settings: ServeSettings) -> None:
-    """Serves until a signal arrives.
-
-    Raises:
-      UserError: there is no version of a model, it cannot be loaded, or the port is taken.
-    """
+    """Serves until a signal arrives."""
     from albert_tf.serving.server import make_server  # TensorFlow
 
     # An Event would be locked if the signal arrives while it is waited for; this queue may be entered again.

@@ -46,11 +46,7 @@ class RequestError(UserError):
 
 
 def parse(model, content: bytes, limits: LimitSettings) -> tuple[str, dict[str, np.ndarray], bool]:
-    """The signature's name in a request, its inputs, and whether they were given in rows.
-
-    Raises:
-      UserError: the request does not have the expected form.
-    """
+    """The signature's name in a request, its inputs, and whether they were given in rows."""
     request = files.parse_json(content, "request")
     layouts = {"instances", "inputs"} & request.keys()
     if len(layouts) != 1 or not request.keys() <= {"signature_name", *layouts}:
@@ -108,11 +104,7 @@ def columns_by_name(columns: Any, specs: dict[str, tf.TensorSpec]) -> dict[str, 
 
 
 def array_of(value: Any, spec: tf.TensorSpec) -> np.ndarray:
-    """The value of an input as an array, with strings as bytes.
-
-    Raises:
-      RequestError: it has the wrong type or shape.
-    """
+    """The value of an input as an array, with strings as bytes."""
     is_text = spec.dtype == tf.string
 
     def checked(value: Any, depth: int) -> Any:
@@ -143,11 +135,7 @@ def array_of(value: Any, spec: tf.TensorSpec) -> np.ndarray:
 def answer_of(
     outputs: dict[str, np.ndarray], in_rows: bool, limits: LimitSettings
 ) -> dict[str, Any]:
-    """The content of an answer.
-
-    Raises:
-      RequestError: it would be too large.
-    """
+    """The content of an answer."""
     num_values = sum(array.size for array in outputs.values())
     if num_values > limits.max_answer_values:
         raise RequestError(
@@ -197,11 +185,7 @@ class Waiting:
 
 
 class Batches:
-    """Runs a model in one thread, on several requests at a time.
-
-    Attributes:
-      num_batches: how often the model ran.
-    """
+    """Runs a model in one thread, on several requests at a time; `num_batches` counts how often it ran."""
 
     def __init__(self, model, limits: LimitSettings):
         self.num_batches = 0
@@ -281,18 +265,7 @@ class Batches:
 
 
 class Server(ThreadingHTTPServer):
-    """A server of a model on this machine.
-
-    Args:
-      model: a loaded export.
-      name: name of the model.
-      version: its number.
-      port: port of this machine; 0 selects a free one.
-      limits: limits for clients.
-
-    Raises:
-      OSError: the port is taken.
-    """
+    """A server of a model on this machine; port 0 selects a free one."""
 
     request_queue_size = 1024  # connections that the system keeps until they are accepted
 
@@ -406,11 +379,7 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(getattr(error, "status", 400), {"error": str(error)})
 
     def content_length(self) -> int:
-        """The size of the request's body.
-
-        Raises:
-          RequestError: the size is missing or too large.
-        """
+        """The size of the request's body."""
         lengths = self.headers.get_all("Content-Length", [])
         limit = self.server.limits.max_request_bytes
         is_chunked = "Transfer-Encoding" in self.headers
@@ -424,11 +393,7 @@ class Handler(BaseHTTPRequestHandler):
         return int(lengths[0])
 
     def predictions(self, content: bytes) -> dict[str, Any]:
-        """The answer to the body of a request.
-
-        Raises:
-          UserError: the request is wrong.
-        """
+        """The answer to the body of a request."""
         server = self.server
         if self.path not in [f"{url}:predict" for url in server.urls]:
             raise RequestError(f"expected POST {server.urls[0]}:predict", 404)
@@ -485,11 +450,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def make_server(folder: str, port: int, limits: LimitSettings = LimitSettings()) -> Server:  # noqa: B008 - frozen
-    """A server for the newest version in a folder; the folder's name is the model's name.
-
-    Raises:
-      UserError: there is no version, or it cannot be loaded, or the port is taken.
-    """
+    """A server for the newest version in a folder; the folder's name is the model's name."""
     versions = (
         [name for name in os.listdir(folder) if name.isdigit()] if os.path.isdir(folder) else []
     )

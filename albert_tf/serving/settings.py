@@ -34,11 +34,7 @@ class ModelSettings(VocabularySettings):
     )
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that --task_module exists; its code is not run.
-
-        Raises:
-          UserError: it does not exist.
-        """
+        """Checks that --task_module exists; its code is not run."""
         name = self.task_module
         is_file, package = name.endswith(".py"), name.partition(".")[0]
         if is_file and not os.path.isfile(name):
@@ -47,11 +43,7 @@ class ModelSettings(VocabularySettings):
             self.refuse("task_module", f"={name}: no such module")
 
     def register_task(self) -> None:
-        """Registers the task of --task_module.
-
-        Raises:
-          UserError: there is no such module, or it does not define a task.
-        """
+        """Registers the task of --task_module."""
         if self.task_module:
             registry.register_module(self.task_module)
 

@@ -36,8 +36,6 @@ def servable(
     """A model in the form that `tf.saved_model.save` needs, without Keras.
 
     Args:
-      model: the model to save.
-      tokenizer: its vocabulary.
       task: settings of the features: `max_seq_length`, and others that the class of model needs.
       missing: released names of variables without trained values; signatures that need them are left out.
       make_signatures: see `TaskDefinition.signatures`; None makes the signatures of the model's class.

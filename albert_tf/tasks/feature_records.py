@@ -18,11 +18,7 @@ _EXAMPLES_AT_A_TIME = 512
 
 
 def write(task: FineTuningTask) -> dict:
-    """Writes the training data to --write_records; returns the records' metadata.
-
-    Raises:
-      UserError: the folder contains records or cannot be written, or there are fewer examples than --num_shards.
-    """
+    """Writes the training data to --write_records; returns the records' metadata."""
     config, table = task.config, task.tables["train"]
     folder = config.write_records
     if len(table) < config.num_shards:

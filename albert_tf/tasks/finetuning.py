@@ -48,18 +48,7 @@ _LABEL_KEYS = ("id2label", "label2id", "finetuning_task", "problem_type")
 class FineTuningTask(Task):
     """A task that starts from a pretrained encoder; by default, it predicts one of several labels.
 
-    Args:
-      config: settings of the task.
-      run: settings of the run, with the model to start from.
-
-    Attributes:
-      source: the task's data.
-      items: items of the source by split.
-      tables: features by split.
-      labels: names of the model's outputs.
-
-    Raises:
-      UserError: the model, the vocabulary, the flags and the files do not fit together.
+    Its `items` and `tables` are the source's items and their features, by split.
     """
 
     keeps = "best"
@@ -163,9 +152,6 @@ class FineTuningTask(Task):
     def build_model(self, *, dtype: str, recompute_activations: bool, seed: int) -> AlbertModel:
         """The model, with the encoder of the initial checkpoint; the head is taken from it, too, if it is of the same
         task.
-
-        Raises:
-          UserError: a variable of the encoder is not in the checkpoint.
         """
         model = self.model_class(
             self.model_config, dtype=dtype, recompute_activations=recompute_activations, seed=seed
@@ -289,11 +275,7 @@ class FineTuningTask(Task):
     def resolve(
         self, run: FineTuningRunConfig, optimizer: FineTuningOptimizerConfig
     ) -> tuple[FineTuningRunConfig, OptimizerConfig]:
-        """The settings of the loop; values that depend on model and data are filled in.
-
-        Raises:
-          UserError: the warm-up is longer than the training.
-        """
+        """The settings of the loop; values that depend on model and data are filled in."""
         num_examples = self.train_data.num_examples if self.train_data else run.train_batch_size
         self.usual_learning_rate = default_learning_rate(
             self.model_config.hidden_size, is_random=self._weights is None
@@ -334,11 +316,7 @@ class FineTuningTask(Task):
 
 
 class LabelTask(FineTuningTask):
-    """A task that predicts a label (a subclass may predict a score); for the arguments see `FineTuningTask`.
-
-    Attributes:
-      unit: name of the examples, in the plural.
-    """
+    """A task that predicts one of several labels; `unit` is the name of the examples, in the plural."""
 
     unit = "examples"
 
@@ -399,14 +377,7 @@ def majority_share(labels: np.ndarray) -> float:
 def answer_rows(
     ids: Sequence[str], labels: Sequence[str], answers: np.ndarray, probabilities: np.ndarray
 ) -> str:
-    """Answers as a tab-separated table: id, label, and the probability of every label.
-
-    Args:
-      ids: ids of the examples.
-      labels: names of the outputs.
-      answers: int [examples], indices of labels.
-      probabilities: float [examples, C].
-    """
+    """A tab-separated table: id, predicted label (int [examples]), the probability of every label [examples, C]."""
     return named_answer_rows(ids, labels, [labels[answer] for answer in answers], probabilities)
 
 

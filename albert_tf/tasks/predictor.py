@@ -29,14 +29,10 @@ class Predictor(abc.ABC):
     """A finished model that answers items, with the functions of its task; see `load_predictor`.
 
     Args:
-      model: the model.
-      tokenizer: its vocabulary.
       task: the settings on which its features depend, including `max_seq_length`.
-      batch_size: number of sequences that the model gets at once.
       untrained: released names of variables without trained values.
 
     Attributes:
-      model, tokenizer, task: as in the arguments.
       expects: description of an item, for messages.
       prompts: keys of an item that a conversation asks for one by one ("option A", "option B" fill a list `options`);
         if empty, it asks for a whole item.
@@ -71,17 +67,7 @@ class Predictor(abc.ABC):
         self._call_in_graph = tf.function(self._call)
 
     def predict(self, items: Iterable[Item]) -> list[Answer]:
-        """The answers to items, in their order.
-
-        Args:
-          items: several items, for example a list of texts; `expects` describes an item.
-
-        Returns:
-          A dictionary for each item, whose keys depend on the kind of model.
-
-        Raises:
-          UserError: an item does not have the expected form, or a single item is given instead of several.
-        """
+        """The answers to items, in their order; the keys of an answer depend on the kind of model."""
         if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
             raise UserError(
                 f"predict expects a list of items, each {self.expects}; got {shortened(items)}: write predict([...])"
@@ -91,19 +77,11 @@ class Predictor(abc.ABC):
 
     @abc.abstractmethod
     def check(self, item: Item) -> Any:
-        """Converts an item to an example for `answers`.
-
-        Raises:
-          UserError: the item does not have the expected form.
-        """
+        """Converts an item to an example for `answers`."""
 
     @abc.abstractmethod
     def answers(self, examples: Sequence[Any]) -> list[Answer]:
-        """The answers to examples, of which there is at least one, in their order.
-
-        Raises:
-          UserError: an example cannot be answered.
-        """
+        """The answers to examples, of which there is at least one, in their order."""
 
     @abc.abstractmethod
     def shown(self, answer: Answer) -> str:

@@ -30,19 +30,8 @@ def fine_tune(
     run: FineTuningRunConfig,
     optimizer: OptimizerConfig,
 ) -> dict:
-    """Makes one run, several runs with a table of their results, an ensemble, or records, depending on the settings.
-
-    Args:
-      task_class: makes the task from `config` and the settings of a run.
-      config: settings of the task, and the number of runs, restarts and members.
-      run: settings of a run; if there are several runs, its folder contains their folders.
-      optimizer: optimizer and schedule.
-
-    Returns:
-      The contents of results.json, or of the records' metadata.json.
-
-    Raises:
-      UserError: see `loop.run`; or the members of an ensemble do not fit together.
+    """Makes one run, several with a table, an ensemble, or records; returns the contents of results.json or
+    metadata.json.
     """
     if config.write_records:
         run = dataclasses.replace(run, do_train=True, do_eval=False, do_predict=False)
@@ -77,7 +66,7 @@ def _several(task_class, config, run, optimizer) -> dict:
             print(f"collapsed, so another seed takes its place ({restarts_left} restarts left)")
         else:
             runs.append(entry)
-    summary = summarised(runs)
+    summary = summarized(runs)
     report = {
         "runs": runs,
         "collapsed_and_replaced": collapsed,
@@ -91,14 +80,9 @@ def _several(task_class, config, run, optimizer) -> dict:
     return report
 
 
-def summarised(runs: Sequence[Mapping]) -> dict:
-    """Median, mean and spread of each number over several runs on the development data, and the best run.
-
-    Args:
-      runs: results of the runs, each with "eval", "best" and "folder".
-
-    Returns:
-      "median", "mean", "standard_deviation" (0 for one run), "least" and "greatest": name -> value; "best_run".
+def summarized(runs: Sequence[Mapping]) -> dict:
+    """Median, mean, spread, least and greatest of each number over several runs, by name; and the folder of the best
+    run.
     """
     names = [name for name in runs[0]["eval"] if all(name in run["eval"] for run in runs)]
     values = {name: [run["eval"][name] for run in runs] for name in names}
@@ -182,11 +166,6 @@ def chosen_greedily(
 
     The best model comes first. Then the model that improves the development score most is added, until none improves
     it.
-
-    Args:
-      task: the task, whose `evaluate` and `best_metric` are used.
-      members: predictions for the development data, by folder.
-      alone: each member's own value of the task's best metric.
     """
     chosen = [max(members, key=lambda folder: alone[folder])]
     best = alone[chosen[0]]
@@ -222,11 +201,7 @@ def _read_predictions(folder: str, name: str, task: FineTuningTask, split: str) 
 
 
 def _write(run: FineTuningRunConfig, contents: Mapping[str, str | bytes]) -> None:
-    """Writes files, given by their paths inside the folder of all runs.
-
-    Raises:
-      UserError: a file cannot be written.
-    """
+    """Writes files, given by their paths inside the folder of all runs."""
     try:
         write_files(run.output_dir, contents)
     except (tf.errors.OpError, OSError) as error:

@@ -39,26 +39,15 @@ class ModelChoice(VocabularySettings):
             self.refuse("model", "and --albert_config_file contradict each other: give one")
 
     def check_model(self, run: RunConfig) -> None:
-        """Checks that a flag specifies a model.
-
-        Raises:
-          UserError: no flag does.
-        """
+        """Checks that a flag specifies a model."""
         if not (self.model or self.albert_config_file or run.init_checkpoint):
             self.refuse("model", "or --albert_config_file or --init_checkpoint is required")
 
     def chosen_config(
         self, run: RunConfig, checkpoint: AlbertConfig | None, vocab_size: int | None
     ) -> AlbertConfig:
-        """The model's sizes.
-
-        Args:
-          run: dropout rates that override the model's.
-          checkpoint: configuration of the initial checkpoint; used if no flag names a size or a file.
-          vocab_size: V of the data, for sizes that are given by name, because the name does not determine V.
-
-        Raises:
-          UserError: a configuration file is wrong.
+        """The model's sizes: those of a flag, or of the initial checkpoint; V is the data's, as a name does not
+        determine it.
         """
         rates = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob")
         changes = {rate: getattr(run, rate) for rate in rates if getattr(run, rate) is not None}
@@ -123,12 +112,7 @@ _RATES_IN_WORDS = ", ".join(
 
 
 def default_learning_rate(hidden_size: int, *, is_random: bool) -> float:
-    """The peak learning rate of fine-tuning if none is given.
-
-    Args:
-      hidden_size: D of the model.
-      is_random: whether the model starts from random weights.
-    """
+    """The peak learning rate of fine-tuning if none is given."""
     rate = next(rate for width, rate in _FINE_TUNING_RATES.items() if hidden_size <= width)
     return max(rate, _RANDOM_WEIGHTS_RATE) if is_random else rate
 
@@ -174,16 +158,7 @@ class FineTuningOptimizerConfig(OptimizerConfig):
     def resolved(
         self, num_examples: int, train_batch_size: int, usual_learning_rate: float
     ) -> OptimizerConfig:
-        """The settings with a value for every None.
-
-        Args:
-          num_examples: number of training examples.
-          train_batch_size: examples in a step.
-          usual_learning_rate: see `default_learning_rate`.
-
-        Raises:
-          UserError: the warm-up is longer than the training.
-        """
+        """The settings with a value for every None."""
         values = self.to_dict()
         epochs, proportion = values.pop("num_train_epochs"), values.pop("warmup_proportion")
         if self.num_train_steps is None:
@@ -209,9 +184,6 @@ def holds_run(folder: str) -> bool:
 def model_of(values: Mapping[str, Any]) -> str:
     """Path of the model that a fine-tuning program uses; "" if it trains from random weights.
 
-    Args:
-      values: values of all flags.
-
     Returns:
       The first member of an ensemble; without training, the run in --output_dir if there is one; otherwise the initial
       checkpoint.
@@ -224,15 +196,8 @@ def model_of(values: Mapping[str, Any]) -> str:
 
 
 def check_fixed(given: Mapping[str, Any], trained: Mapping[str, Any], source: str) -> None:
-    """Checks settings against those with which a model was trained.
-
-    Args:
-      given: values to check, by name.
-      trained: the model's values, by name; a setting that is missing here is not compared.
-      source: path of the model.
-
-    Raises:
-      UserError: two values differ; the error names the flag.
+    """Checks settings against those with which a model was trained; a setting that has no trained value is not
+    compared.
     """
     for name, value in given.items():
         if name in trained and value != trained[name]:
@@ -241,11 +206,7 @@ def check_fixed(given: Mapping[str, Any], trained: Mapping[str, Any], source: st
 
 
 def check_length(max_seq_length: int, max_position_embeddings: int) -> None:
-    """Checks that a model has enough positions for a sequence length.
-
-    Raises:
-      UserError: it does not have enough.
-    """
+    """Checks that a model has enough positions for a sequence length."""
     if max_seq_length > max_position_embeddings:
         raise UserError(
             f"--max_seq_length ({max_seq_length}) is above the model's max_position_embeddings"
@@ -337,11 +298,7 @@ class FineTuningConfig(ModelChoice, TextSettings):
     )
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that the flags ask for some work and name a model.
-
-        Raises:
-          UserError: a flag is missing or contradicts another; the error names it.
-        """
+        """Checks that the flags ask for some work and name a model."""
         run = others[FineTuningRunConfig]
         for name in ("train_records", "ensemble"):
             if self.write_records and getattr(self, name):
@@ -363,11 +320,7 @@ class FineTuningConfig(ModelChoice, TextSettings):
             self.refuse("num_runs", reason)
 
     def check_files(self, run: FineTuningRunConfig) -> None:
-        """Checks that --train_file, --eval_file and --predict_file, if a task has them, are given when they are needed.
-
-        Raises:
-          UserError: one of them is missing.
-        """
+        """Checks that --train_file, --eval_file and --predict_file are given when they are needed."""
         if run.do_train and not (self.train_file or self.train_records or self.ensemble):
             self.refuse("train_file", "is required to train")
         if run.do_eval and not run.do_train and not self.eval_file:

@@ -24,9 +24,6 @@ _ITEMS_A_CALL = 500
 class Source(abc.ABC):
     """The data of a task.
 
-    Args:
-      config: settings of the task.
-
     Attributes:
       task_name: the name of the task in its models.
       labels: names of the model's outputs; empty until they are known.
@@ -50,11 +47,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def read(self, split: str) -> Sequence[Any] | None:
-        """The items of "train", "eval" or "predict"; None if no file is given.
-
-        Raises:
-          UserError: a file is missing or wrong; the error names the file and the row.
-        """
+        """The items of "train", "eval" or "predict"; None if no file is given."""
 
     def featuriser(self, tokenizer: Tokenizer) -> tuple[Callable, Any]:
         """A function and its settings (a dataclass); `function(settings, items)` returns a `FeatureTable`."""

@@ -51,7 +51,6 @@ def clean_text(text: str, *, do_lower_case: bool, keep_accents: bool = False) ->
 
     Args:
       text: any string; half a surrogate pair counts as U+FFFD.
-      do_lower_case: whether to lower the case.
       keep_accents: whether accents and compatibility forms stay as they are.
 
     Returns:
@@ -131,16 +130,7 @@ def is_word_start(token: str) -> bool:
 class Tokenizer(abc.ABC):
     """A vocabulary of either kind, as every program uses it: text -> token ids, and back.
 
-    Args:
-      content: the bytes of the vocabulary's file.
-      do_lower_case: whether to lower-case text; false for a cased model.
-      keep_accents: whether to keep accents, which the original removes.
-      source: name of the file in error messages.
-
     Attributes:
-      content: the bytes of the vocabulary's file.
-      do_lower_case: whether text is lower-cased.
-      keep_accents: whether accents are kept.
       sha256: hexadecimal hash of `content`.
       file_name: the usual name of such a file in the folder of a model.
       vocab_size: number of tokens, V.
@@ -227,22 +217,12 @@ class Tokenizer(abc.ABC):
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without special tokens.
 
-        Raises:
-          TypeError: `text` is not a str.
-
         Source: tokenization.py:53-96 (`encode_pieces`, `encode_ids`); :200-350 (`FullTokenizer`) for WordPiece.
         """
         return self._encode_cleaned([self.clean(text)])[0]
 
     def encode_batch(self, texts: Iterable[str]) -> list[np.ndarray]:
-        """The ids of many texts, faster than one by one; uses one processor core.
-
-        Returns:
-          For each text an int32 array [tokens], equal to `encode(text)`.
-
-        Raises:
-          TypeError: one of `texts` is not a str, or `texts` itself is one.
-        """
+        """The ids of many texts, int32 [tokens] each, faster than one by one; uses one processor core."""
         if isinstance(texts, str | bytes):
             raise TypeError("texts must be several texts, got one; use encode(text)")
         all_ids = self._encode_cleaned(list(map(self.clean, texts)))
@@ -259,14 +239,8 @@ class Tokenizer(abc.ABC):
         character before them. If one character has several tokens ("½" becomes "1", "⁄" and "2", or the bytes of a
         model trained with byte_fallback), each of them has that character's span.
 
-        Args:
-          text: the text as the user wrote it, before any cleaning.
-
         Returns:
           ids, equal to `encode(text)`, and for each id its (start, end); `text[start:end]` is the token's text.
-
-        Raises:
-          TypeError: `text` is not a str.
         """
         ids, lengths, char_spans = self._encode_with_lengths(text)
         spans = []
@@ -299,9 +273,6 @@ class Tokenizer(abc.ABC):
 
         Returns:
           bool [V].
-
-        Raises:
-          UserError: there is no such rule.
         """
         if rule not in WORD_START_RULES:
             raise UserError(f"rule must be one of {', '.join(WORD_START_RULES)}; got {rule!r}")
@@ -321,11 +292,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def clean(self, text: str) -> str:
-        """Cleans a text, before its tokens are looked up in the vocabulary or it is joined with other texts.
-
-        Raises:
-          TypeError: `text` is not a str.
-        """
+        """Cleans a text, before its tokens are looked up in the vocabulary or it is joined with other texts."""
 
     @abc.abstractmethod
     def _encode_cleaned(self, texts: list[str]) -> list[list[int]]:
@@ -417,7 +384,7 @@ class SentencePieceTokenizer(Tokenizer):
         return clean_text(text, **self.cleaning)
 
     def normalize(self, cleaned: str) -> str:
-        """A cleaned text after the model's own normalisation; spaces are markers."""
+        """A cleaned text after the model's own normalization; spaces are markers."""
         return self._processor.normalize(cleaned)
 
     def _is_word_start(self, token: str, rule: str) -> bool:
@@ -490,7 +457,7 @@ class SentencePieceTokenizer(Tokenizer):
     ) -> list[tuple[int, int]]:
         """Spans in the original text of the characters of all tokens, without markers.
 
-        The model normalises the cleaned text further. Its offsets lead from its output to the cleaned text; `origins`
+        The model normalizes the cleaned text further. Its offsets lead from its output to the cleaned text; `origins`
         lead from the cleaned text to the original.
         """
         normalized, starts = self._processor.normalize(cleaned, with_offsets=True)
@@ -506,12 +473,8 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 class Replacements(NamedTuple):
-    """The digit-comma rule as a table.
-
-    Fields:
-      ids: int32 [total], the new tokens of all V tokens in a row.
-      lengths: int64 [total], their visible characters.
-      counts: int64 [V], how many new tokens each token has.
+    """The digit-comma rule as a table: the new tokens of all V tokens in a row, their visible characters, their counts
+    [V].
     """
 
     ids: np.ndarray

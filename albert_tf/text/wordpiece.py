@@ -37,13 +37,6 @@ def read_tokens(content: bytes, source: str) -> list[str]:
     r"""The tokens of a vocabulary by id: the first word of each line; if a token occurs twice, its first line counts.
 
     Lines end at "\n" alone: the released Chinese vocabulary has a token U+2028, a line separator.
-
-    Args:
-      content: content of the file, UTF-8.
-      source: its name in error messages.
-
-    Raises:
-      UserError: it is not UTF-8.
     """
     try:
         text = content.decode("utf-8-sig")
@@ -120,7 +113,6 @@ def split_words(text: str, *, do_lower_case: bool, keep_accents: bool = False) -
       "It's 中文, Café" -> "it ' s  中  文  ,  cafe"
 
     Args:
-      text: any string.
       do_lower_case: whether to lower the case and to remove accents.
       keep_accents: whether accents stay in lower case too (`strip_accents` of transformers, reversed).
     """
@@ -166,9 +158,6 @@ class WordTokens(dict):
     """The ids of each word: the longest token that begins it, then the longest token that begins the rest, and so on.
 
     It is a table that adds a word when it first occurs.
-
-    Args:
-      tokens: the vocabulary, by id.
     """
 
     def __init__(self, tokens: Sequence[str]):

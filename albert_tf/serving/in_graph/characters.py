@@ -8,14 +8,7 @@ import tensorflow as tf
 
 
 def decode_in_graph(texts: tf.Tensor) -> tf.RaggedTensor:
-    """The characters of UTF-8 strings, decoded as by `bytes.decode(errors="replace")`: invalid bytes become U+FFFD.
-
-    Args:
-      texts: string [B].
-
-    Returns:
-      Unicode code points, RaggedTensor int32 [B, (characters)].
-    """
+    """Code points int32 [B, (characters)] of UTF-8 strings [B], as `bytes.decode(errors="replace")` decodes them."""
     return tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
 
 

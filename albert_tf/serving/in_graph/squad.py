@@ -25,13 +25,8 @@ class GraphSquad(tf.Module):
     """Answers questions by parts of their contexts, as run_squad.py does.
 
     Args:
-      tokenizer: tokenizer of the model.
       settings: values of `SquadConfig`: max_seq_length, doc_stride, max_query_length, max_answer_length, n_best_size;
         with `has_null` also null_threshold, a number.
-      has_null: whether the model can answer that there is no answer (SQuAD 2.0).
-
-    Raises:
-      UserError: there is no room for the context, or the tokenizer cannot work inside a graph.
     """
 
     def __init__(self, tokenizer: Tokenizer, settings: Mapping[str, Any], has_null: bool):
@@ -52,7 +47,6 @@ class GraphSquad(tf.Module):
         """The best answer to each question.
 
         Args:
-          model: an `AlbertForSpanOrNone` if there may be no answer, otherwise an `AlbertForSpan`.
           question: UTF-8, string [B].
           context: text that contains the answer, UTF-8, string [B].
 
@@ -173,14 +167,11 @@ class GraphWindows:
     """The windows of some questions, as from `make_windows`, in a graph; they are padded when they are read.
 
     Attributes:
-      tokenizer: the tokenizer, which has the ids of special tokens.
       queries: tokens of the questions, int32 [B, (tokens)].
       contexts: name -> int32 [P + 1], values for the tokens of all contexts, concatenated, and a last value for "no
         token": input_ids, start_chars, end_chars, text_ends, best_window.
       question: index of each window's question; int64 [windows], like the next three attributes.
       number: number of the window among its question's windows.
-      first_token: index of its first token among the tokens of all contexts.
-      context_length: number of tokens of the context.
       texts_before: number of tokens with text before each token of all contexts, int64 [P + 1].
     """
 
@@ -242,8 +233,6 @@ class GraphWindows:
         """Some windows, padded to the longest of them.
 
         Args:
-          begin: index of the first window, scalar.
-          end: index after the last window, scalar.
           least_length: length to pad to if all windows are shorter.
 
         Returns:

@@ -112,12 +112,7 @@ def _is_word(char: str) -> bool:
 def _split_with_spans(
     chars: tf.RaggedTensor, is_lower: bool, strips_accents: bool
 ) -> tuple[tf.Tensor, tf.RaggedTensor, tf.RaggedTensor]:
-    """`wordpiece.split_with_origins` for code points [B, (characters)].
-
-    Returns:
-      The split texts, string [B]; for each of their characters except spaces, its start and end in the original, int64
-      [B, (characters of words)].
-    """
+    """`wordpiece.split_with_origins` for code points [B, (characters)]; spaces have no start and end."""
     import tensorflow_text as tf_text
 
     # A batch has few different characters, so each is processed once. Only lower case depends on neighbours.

@@ -114,11 +114,7 @@ class ClassifierConfig(FineTuningConfig):
             self.refuse("class_weights", reason)
 
     def weights_by_label(self) -> dict[str, float]:
-        """The weights in --class_weights, by label, if it is not `balanced`.
-
-        Raises:
-          UserError: it is not a list of label:weight pairs, or a weight is not above 0.
-        """
+        """The weights in --class_weights, by label, if it is not `balanced`."""
         weights = {}
         for pair in self.class_weights.split(","):
             label, _, word = map(str.strip, pair.rpartition(":"))
@@ -147,11 +143,7 @@ class ClassifierConfig(FineTuningConfig):
         return [name.strip() for name in self.text_columns.split(",")]
 
     def check_columns(self) -> None:
-        """Checks the columns of --task_name=tsv.
-
-        Raises:
-          UserError: a column is not named, or a column is used twice; the error names the flag.
-        """
+        """Checks the columns of --task_name=tsv."""
         if not self.text_columns:
             self.refuse("text_columns", "is required with --task_name=tsv")
         if not self.label_column:
@@ -164,11 +156,7 @@ class ClassifierConfig(FineTuningConfig):
             self.refuse("label_column", reason)
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that the flags name the data.
-
-        Raises:
-          UserError: a flag is missing; the error names it.
-        """
+        """Checks that the flags name the data."""
         super().check_with(others)
         run = others[FineTuningRunConfig]
         if self.task_key != OWN_TASK:

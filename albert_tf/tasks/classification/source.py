@@ -7,13 +7,7 @@ from albert_tf.tasks.source import FILE_FLAGS, OFFICIAL_SPLITS, Source
 
 
 class TextSource(Source):
-    """A GLUE task, or a user's own files; items are `TextExample`s.
-
-    Attributes:
-      glue: the task's row in the table of GLUE; None for a user's own files.
-      is_regression: whether scores are predicted.
-      is_multi_label: whether an example has any number of labels.
-    """
+    """A GLUE task (its row of the table is `glue`), or a user's own files; items are `TextExample`s."""
 
     config: ClassifierConfig
     feature_function = (make_pair_features, PairSettings)

@@ -38,11 +38,7 @@ def make_task(config: ClassifierConfig, run: FineTuningRunConfig) -> FineTuningT
 
 
 class TextTask(FineTuningTask):
-    """The base of tasks that give labels or scores to texts; for the arguments see `FineTuningTask`.
-
-    Attributes:
-      class_weights: weights of the labels in the loss, float32 [C]; None if all are equal.
-    """
+    """The base of tasks that give labels or scores to texts, with weights of the labels in the loss, float32 [C]."""
 
     model_class = AlbertForSequenceClassification
     source_class = TextSource

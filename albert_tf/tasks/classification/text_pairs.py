@@ -13,8 +13,6 @@ class TextExample:
     """One text or two with a label or a score.
 
     Attributes:
-      id: its name in files of predictions.
-      text_a: the first text, as in the file.
       text_b: the second text, or None if the task has one text.
       label: index of its label (int), its score (float), for several labels a tuple with 1 or 0 for each label of the
         task, or None if it has none of these.
@@ -32,12 +30,7 @@ class TextExample:
 
 @dataclasses.dataclass(frozen=True)
 class PairSettings:
-    """Settings of the features.
-
-    Attributes:
-      tokenizer: text to token ids.
-      max_seq_length: maximum number of tokens of a sequence, including [CLS] and [SEP].
-    """
+    """Settings of the features."""
 
     tokenizer: Tokenizer
     max_seq_length: int
@@ -47,16 +40,12 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
     """The sequences and labels of some examples.
 
     Args:
-      settings: vocabulary and length.
       examples: examples of one task; either all have a label, all have a score, all have several labels, or none has
         any.
 
     Returns:
       A table with the sequences `input_ids` and `segment_ids`, and the column `label_ids` (int32 [examples, 1]),
       `label_scores` (float32 [examples, 1]) or `label_sets` (int32 [examples, C]), or no column without labels.
-
-    Raises:
-      ValueError: only some of the examples have a label or a score.
 
     Source: classifier_utils.py (`convert_single_example`); as there, a second text without tokens is treated as
     missing.
@@ -88,9 +77,7 @@ def kept_lengths(num_a: int, num_b: int, max_seq_length: int) -> tuple[int, int]
       (9, 3, 10) -> (4, 3); (9, 8, 10) -> (4, 3); (9, 0, 10) -> (8, 0)
 
     Args:
-      num_a: number of tokens of the first text.
       num_b: number of tokens of the second text; 0 if there is none, which saves a [SEP].
-      max_seq_length: maximum number of tokens of the sequence.
 
     Source: classifier_utils.py:751 (`_truncate_seq_pair`), which drops one token at a time.
     """

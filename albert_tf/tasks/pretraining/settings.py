@@ -44,11 +44,7 @@ class PretrainingConfig(ModelChoice):
     )
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that the flags name the records that training and evaluation need.
-
-        Raises:
-          UserError: a flag is missing; the error names it.
-        """
+        """Checks that the flags name the records that training and evaluation need."""
         run = others[RunConfig]
         if run.do_train and not self.input_file:
             self.refuse("input_file", "is required to train: TFRecords of pretraining examples")

@@ -33,15 +33,7 @@ _DATA_OF_CARD = (
 
 
 class PretrainingTask(Task):
-    """Pretrains an `AlbertForPreTraining`.
-
-    Args:
-      config: records and model.
-      run: whether to train and evaluate, and the initial checkpoint.
-
-    Raises:
-      UserError: the records, the model's configuration and the initial checkpoint do not fit together.
-    """
+    """Pretrains an `AlbertForPreTraining`."""
 
     best_metric = "masked_lm_accuracy"
     loss_epsilons = {"masked_lm_loss": 1e-5}  # original run_pretraining.py:335

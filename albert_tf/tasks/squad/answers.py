@@ -94,7 +94,6 @@ def candidate_spans(
     starts and ends.
 
     Args:
-      windows: the result of `make_windows` for all questions.
       outputs: outputs of the model for each window. SQuAD 1.1, with L at least the longest window's length:
           start_logits, end_logits: float32 [windows, L].
         SQuAD 2.0:
@@ -105,7 +104,6 @@ def candidate_spans(
           end_top_index: their tokens, int [windows, K * M].
           cls_logits: the logit for having no answer, float32 [windows].
       n_best_size: number of starts, and of ends, that are considered in a window of SQuAD 1.1.
-      max_answer_length: maximum number of tokens of an answer.
 
     Source: squad_utils.py (`accumulate_predictions_v1`, `accumulate_predictions_v2`).
     """
@@ -195,9 +193,6 @@ def combine(members: Sequence[Spans]) -> Spans:
     Args:
       members: the candidates of at least one model; the models' windows may differ.
 
-    Raises:
-      ValueError: they have not answered the same questions.
-
     Source: paper, A.3; squad_utils.py (`accumulate_predictions_v2`, `write_predictions_v2`), which averages
       log-probabilities.
     """
@@ -262,11 +257,6 @@ def best_answers(
 
     A question without a candidate gets the empty answer. (The original answers "empty" then for SQuAD 1.1.)
 
-    Args:
-      questions: all questions of the spans.
-      spans: candidates, ordered as in `Spans`.
-      n_best_size: maximum number of answers to a question.
-
     Source: squad_utils.py (`write_predictions_v1`, `write_predictions_v2`).
     """
     splits = np.searchsorted(spans.question, np.arange(len(questions) + 1))
@@ -295,13 +285,7 @@ def best_answers(
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """The answers to some questions, and their files.
-
-    Attributes:
-      questions: the questions in order.
-      best: the result of `best_answers`.
-      null_odds: float [questions] for SQuAD 2.0, otherwise None.
-    """
+    """The answers to some questions, and their files; null odds are float [questions] for SQuAD 2.0."""
 
     questions: Sequence[SquadQuestion]
     best: Sequence[Sequence[Answer]]
@@ -366,14 +350,7 @@ def f1_score(prediction: Sequence[str], reference: Sequence[str]) -> float:
 def score_v1(
     questions: Sequence[SquadQuestion], predictions: Mapping[str, str]
 ) -> dict[str, float]:
-    """Exact match and F1 by the rules of SQuAD 1.1.
-
-    Args:
-      questions: at least one question, with answers.
-      predictions: question id -> answer; a missing question counts as wrong.
-
-    Returns:
-      `exact_match` and `f1` in percent, and `total`, the number of questions.
+    """`exact_match` and `f1` in percent, and `total`, by SQuAD 1.1's rules; no prediction counts as wrong.
 
     Source: evaluate-v1.1.py.
     """
@@ -397,7 +374,6 @@ class ScoresV2:
     """Exact match and F1 by the rules of SQuAD 2.0, for any threshold of null odds.
 
     Args:
-      questions: at least one question, with answers.
       predictions: question id -> answer, empty for "no answer". A missing question counts as wrong. (The official
         script stops with an error then.)
       null_odds: question id -> null odds; 0 for a missing question.
@@ -463,9 +439,6 @@ class ScoresV2:
         """The scores at several thresholds of null odds.
 
         Only the first two are an estimate for new questions. The original reports the scores at the best threshold.
-
-        Args:
-          threshold: a threshold chosen before, on other questions; None if there is none.
 
         Returns:
           `threshold_0`, `threshold_given` (if given) and `threshold_best` (best F1, chosen on these questions

@@ -22,9 +22,6 @@ class SquadQuestion:
     """A question with its context.
 
     Attributes:
-      id: its name in files of predictions.
-      question: its text.
-      context: the paragraph with the answer, as in the file.
       answers: for each reference answer its text and its first character in the context; empty if the question is
         impossible or the answers were not read.
       is_impossible: whether the context does not answer the question (SQuAD 2.0).
@@ -38,23 +35,10 @@ class SquadQuestion:
 
 
 def read_squad(path: str, *, version: str, flag: str, need_answers: bool) -> list[SquadQuestion]:
-    """Reads a file in the official format.
+    """Reads the questions of a file in the official format, in its order; for predictions, it need not have answers.
 
     Training files have one answer to a question, evaluation files several. The original cannot train on several
     answers; here the first one is used (`make_windows`).
-
-    Args:
-      path: the JSON file, with or without byte-order mark; a path with :// is read through TensorFlow.
-      version: one of `VERSIONS`; only 2.0 has impossible questions.
-      flag: the flag that named the file, for error messages.
-      need_answers: whether answers are read and checked; if not, a file for predictions need not have any.
-
-    Returns:
-      The questions, in the order of the file; at least one.
-
-    Raises:
-      UserError: the file cannot be read, is not in this format, contains an id twice, or has an answer that is not at
-        the given position.
 
     Source: squad_utils.py (`read_squad_examples`).
     """

@@ -78,10 +78,6 @@ class SquadConfig(FineTuningConfig):
             )
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that the flags name the files.
-
-        Raises:
-          UserError: a flag is missing; the error names it.
-        """
+        """Checks that the flags name the files."""
         super().check_with(others)
         self.check_files(others[FineTuningRunConfig])

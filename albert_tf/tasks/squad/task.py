@@ -199,15 +199,7 @@ class SquadTask(FineTuningTask):
 
 
 def _read_threshold(path: str, raw: str) -> float:
-    """The threshold in a file.
-
-    Args:
-      path: path of the file.
-      raw: path of the raw predictions for which it was chosen; an ensemble has no such file.
-
-    Raises:
-      UserError: the file was changed, or belongs to other predictions.
-    """
+    """The threshold in a file."""
     values = checksums.read_json(path)
     threshold, sha256 = values.get("null_threshold"), values.get("predictions_sha256")
     if type(threshold) not in (int, float) or math.isnan(threshold):

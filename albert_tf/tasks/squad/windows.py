@@ -27,17 +27,7 @@ _COLUMNS = ("question_index", "start_positions", "end_positions", "is_impossible
 
 @dataclasses.dataclass(frozen=True)
 class WindowSettings:
-    """How questions and contexts are cut into windows.
-
-    Attributes:
-      tokenizer: text to token ids.
-      max_seq_length: maximum number of tokens of a window, including special tokens.
-      doc_stride: number of tokens from the start of a window to the start of the next one.
-      max_query_length: tokens of a question beyond these are dropped.
-
-    Raises:
-      UserError: there is no room for the context, or the stride is 0.
-    """
+    """How questions and contexts are cut into windows; lengths are numbers of tokens, including special tokens."""
 
     tokenizer: Tokenizer
     max_seq_length: int
@@ -65,10 +55,6 @@ def make_windows(
 
     The target of a window is its question's first answer if the window contains all of it; otherwise position 0,
     impossible.
-
-    Args:
-      settings: lengths and tokenizer.
-      questions: the questions with their indices in the data set.
 
     Returns:
       A table with an example for every window. Sequences are int32, with one value per token:

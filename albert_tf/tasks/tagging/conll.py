@@ -35,13 +35,7 @@ class Sentence:
 
 @dataclasses.dataclass(frozen=True)
 class TaggedFile:
-    """The sentences of a file.
-
-    Attributes:
-      path: path of the file.
-      sentences: the sentences without tags.
-      tags: tags of each sentence, in IOB2; None if they were not read.
-    """
+    """The sentences of a file, and their tags in IOB2; None if they were not read."""
 
     path: str
     sentences: tuple[Sentence, ...]
@@ -53,11 +47,7 @@ class TaggedFile:
         return entities.iob2_labels(types - {""})
 
     def labelled(self, labels: Sequence[str]) -> list[Sentence]:
-        """The sentences with the indices of their tags.
-
-        Raises:
-          UserError: a tag is not among the labels; the error names the line.
-        """
+        """The sentences with the indices of their tags."""
         indices = {label: index for index, label in enumerate(labels)}
         return [
             dataclasses.replace(
@@ -77,15 +67,9 @@ def read_tagged(
     """Reads a UTF-8 file, with or without byte-order mark, with any line ends.
 
     Args:
-      path: the file; a path with :// is read through TensorFlow.
       token_column: `first`, `last`, a number from 1, or a name in the first line.
       tag_column: the same for the tags, of scheme IOB1, IOB2, BIOES, BILOU or BMES.
       need_tags: whether tags are read; if not, a file for predictions need not have any.
-      flag: the flag that named the file, for messages.
-
-    Raises:
-      UserError: the file cannot be read, has no words, has a line with a wrong number of columns, or has a word that is
-        not a tag in the column of the tags; the error names the line.
     """
     source = f"--{flag}={path}"
     lines = read_lines(path, source)

@@ -61,10 +61,6 @@ class TaggingConfig(FineTuningConfig):
             self.refuse("tag_column", reason)
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that the flags name the files.
-
-        Raises:
-          UserError: a flag is missing; the error names it.
-        """
+        """Checks that the flags name the files."""
         super().check_with(others)
         self.check_files(others[FineTuningRunConfig])

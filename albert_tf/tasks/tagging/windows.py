@@ -32,17 +32,7 @@ NUM_SPECIAL = 2  # [CLS] and [SEP]
 
 @dataclasses.dataclass(frozen=True)
 class WindowSettings:
-    """How sentences are cut into windows.
-
-    Attributes:
-      tokenizer: text to token ids.
-      max_seq_length: maximum number of tokens of a window, including special tokens.
-      doc_stride: number of tokens from the start of a window to the start of the next one.
-      word_separator: key of `SEPARATORS`, for the text between two words.
-
-    Raises:
-      UserError: there is no room for a token of text, the stride is 0, or the separator does not exist.
-    """
+    """How sentences are cut into windows; `word_separator` is a key of `SEPARATORS`, lengths include special tokens."""
 
     tokenizer: Tokenizer
     max_seq_length: int
@@ -72,7 +62,6 @@ def make_windows(
     """The windows of some sentences, sentence by sentence, from left to right; each sentence has at least one.
 
     Args:
-      settings: lengths and tokenizer.
       sentences: the sentences with their indices in the data set; either all have tags or none has.
 
     Returns:
@@ -136,16 +125,9 @@ def word_labels(
     sentences: Sequence[Sentence],
     labels: Sequence[str],
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The most probable label of each word.
+    """The most probable label of each word, int [words], and its probability, float [words], for each sentence.
 
-    Args:
-      windows: the result of `make_windows` for all sentences.
-      probabilities: float [windows, L, C], for the labels at each token, with L at least the longest window's length.
-      sentences: the sentences in order.
-      labels: names of the C labels.
-
-    Returns:
-      For each sentence the indices of the labels, int [words], and their probabilities, float [words].
+    Probabilities are float [windows, L, C], with L at least the longest window's length.
     """
     length = int(windows.lengths.max())
     numbers = windows.batch(np.arange(len(windows)), length, ["word_numbers"])["word_numbers"]
