@@ -7,9 +7,9 @@ albert-tf data split_sentences --input_file=wiki.txt --output_file=sentences.txt
 import ast
 import importlib
 import importlib.util
-import os
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 import albert_tf
 from albert_tf.core.flags import FLAG_ERROR, print_help
@@ -88,6 +88,6 @@ def _overview(command: str, programs: Mapping[str, str]) -> str:
 
 def _first_line(module: str) -> str:
     """The first line of a module's docstring; the module is not imported, because that can take seconds."""
-    path = importlib.util.find_spec(module).origin
-    with open(os.fspath(path), encoding="utf-8") as file:
-        return ast.get_docstring(ast.parse(file.read())).partition("\n")[0]
+    spec: Any = importlib.util.find_spec(module)
+    with open(spec.origin, encoding="utf-8") as file:
+        return (ast.get_docstring(ast.parse(file.read())) or "").partition("\n")[0]

@@ -119,7 +119,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
         tokenizer,
         task,
         missing=missing,
-        make_signatures=definition.signatures and registry.resolve(definition.signatures),
+        make_signatures=registry.resolve(definition.signatures),
     )
     about = {
         "model_class": weights.model_class,

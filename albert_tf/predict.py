@@ -55,9 +55,9 @@ def main(settings: PredictSettings) -> None:
         max_seq_length=settings.max_seq_length,
         batch_size=settings.batch_size,
     )
-    sys.stdout.reconfigure(encoding="utf-8")
+    _reconfigure(sys.stdout, encoding="utf-8")
     if settings.interactive:
-        sys.stdin.reconfigure(errors="replace")
+        _reconfigure(sys.stdin, errors="replace")
         converse(predictor)
     else:
         answer_lines(predictor, settings.batch_size)
@@ -65,10 +65,15 @@ def main(settings: PredictSettings) -> None:
         print(line, file=sys.stderr)
 
 
+def _reconfigure(stream: Any, **options: str) -> None:
+    """Changes how a standard stream, which is a TextIOWrapper, is encoded."""
+    stream.reconfigure(**options)
+
+
 def answer_lines(predictor: "Predictor", batch_size: int) -> None:
     """Answers the lines of standard input."""
     # Wrong bytes become half surrogate pairs, for which `parse` raises an error.
-    sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")
+    _reconfigure(sys.stdin, encoding="utf-8-sig", errors="surrogateescape")
     if sys.stdin.isatty():
         print(f"reading lines, each {predictor.expects}; end with ctrl-D", file=sys.stderr)
     for answer in answers(predictor, sys.stdin, batch_size * _BATCHES_AT_A_TIME):

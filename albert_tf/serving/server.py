@@ -362,8 +362,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.path not in self.server.urls:
             self.answer(404, {"error": f"expected GET {self.server.urls[0]}"})
             return
-        state = {"version": self.server.version, "state": "AVAILABLE"}
-        state["status"] = {"error_code": "OK", "error_message": ""}
+        status = {"error_code": "OK", "error_message": ""}
+        state = {"version": self.server.version, "state": "AVAILABLE", "status": status}
         self.answer(200, {"model_version_status": [state]})
 
     def do_POST(self) -> None:

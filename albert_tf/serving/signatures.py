@@ -155,7 +155,7 @@ def _callable(model: AlbertModel, parts: set[str]) -> Callable:
         return {name: tensor for name, tensor in outputs.items() if name not in unwanted}
 
     rank = 3 if isinstance(model, heads.AlbertForMultipleChoice) else 2
-    names = {False: TOKENS, True: TOKENS}
+    names: dict[bool, tuple[str, ...]] = {False: TOKENS, True: TOKENS}
     if isinstance(model, heads.AlbertForSpanOrNone):
         names = {False: (*TOKENS, "p_mask"), True: (*TOKENS, "p_mask", "start_positions")}
     for training in (False, True):
@@ -247,9 +247,7 @@ def _classify(
     model: heads.AlbertForSequenceClassification, text: GraphText, task: Mapping[str, Any]
 ) -> Signatures:
     labels = model.config.labels
-    thresholds = multi_label.thresholds_of(task, labels, "the model")
-    if thresholds is None:
-        thresholds = multi_label.DEFAULT_THRESHOLD
+    thresholds = multi_label.usable_thresholds(task, labels)
 
     @_signature(*_strings("text_a", "text_b"))
     def classify_pairs(text_a, text_b):

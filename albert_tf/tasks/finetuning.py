@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
-from albert_tf.data.datasets import RecordData, TableData
+from albert_tf.data.datasets import Data, RecordData, TableData
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
 from albert_tf.data.records import EXAMPLE_WEIGHTS, RecordSet, feature_schema, find_feature_records
 from albert_tf.formats import pretrained
@@ -26,7 +26,6 @@ from albert_tf.model.heads import AlbertModel
 from albert_tf.tasks import metrics, registry
 from albert_tf.tasks.settings import (
     FineTuningConfig,
-    FineTuningOptimizerConfig,
     FineTuningRunConfig,
     check_fixed,
     check_length,
@@ -55,6 +54,8 @@ class FineTuningTask(Task):
     steps_flags = "--num_train_epochs or --num_train_steps"
     model_class: type[AlbertModel]
     source_class: type[Source]
+    _weights: Any  # `Weights` of the model to start from; None without one
+    _records: Any  # `RecordSet` of --train_records; None without them
 
     def __init__(self, config: FineTuningConfig, run: FineTuningRunConfig):
         self.config = config
@@ -134,7 +135,7 @@ class FineTuningTask(Task):
         if not self.run.do_train:  # programs have already checked this, except for models on a hub
             fixed = {name: getattr(config, name) for name in config.names(of_model="fixed")}
             check_fixed(fixed, self._weights.task, self._weights.source)
-        checkpoint = self._weights and self._weights.config
+        checkpoint = self._weights.config if self._weights else None
         chosen = config.chosen_config(self.run, checkpoint, tokenizer.vocab_size)
         if tokenizer.vocab_size != chosen.vocab_size:
             raise UserError(
@@ -183,7 +184,7 @@ class FineTuningTask(Task):
             for name, path in paths.items()
             if path
         }
-        examples = {"training examples": self.train_data.num_examples}
+        num_examples = self.train_data.num_examples if self.train_data else 0
         initialised = set() if model.uses_pooler else set(self._initialised)
         untrained = [name for name in POOLER if name in initialised]
         pretrained.save_pretrained(
@@ -193,7 +194,10 @@ class FineTuningTask(Task):
             task=self.task_settings() | ({registry.DEFINED_IN: defined_in} if defined_in else {}),
             untrained=untrained,
             card=Card(
-                {"Data": {"task": self.task_name, **files, **examples}, **history},
+                {
+                    "Data": {"task": self.task_name, **files, "training examples": num_examples},
+                    **history,
+                },
                 definition.card if definition else None,
             ),
         )
@@ -212,7 +216,7 @@ class FineTuningTask(Task):
             split: self.source.features(split, items, self.tokenizer)
             for split, items in self.items.items()
         }
-        data = {
+        data: dict[str, Data] = {
             split: TableData(table, self.source.names(split), self._buckets(table))
             for split, table in self.tables.items()
         }
@@ -272,9 +276,7 @@ class FineTuningTask(Task):
             "data": data,
         }
 
-    def resolve(
-        self, run: FineTuningRunConfig, optimizer: FineTuningOptimizerConfig
-    ) -> tuple[FineTuningRunConfig, OptimizerConfig]:
+    def resolve(self, run: Any, optimizer: Any) -> tuple[FineTuningRunConfig, OptimizerConfig]:
         """The settings of the loop; values that depend on model and data are filled in."""
         num_examples = self.train_data.num_examples if self.train_data else run.train_batch_size
         self.usual_learning_rate = default_learning_rate(
@@ -309,7 +311,8 @@ class FineTuningTask(Task):
         """The file of predictions that ensembles read; none for an ensemble."""
         if len(members) > 1:
             return {}
-        arrays = {**members[0], "table_sha256": np.array(self.tables[split].sha256())}
+        arrays: dict[str, Any] = dict(members[0])
+        arrays["table_sha256"] = np.array(self.tables[split].sha256())
         file = io.BytesIO()
         np.savez_compressed(file, **arrays)
         return {EVAL_PREDICTIONS if split == "eval" else PREDICTIONS: file.getvalue()}
@@ -344,7 +347,7 @@ class LabelTask(FineTuningTask):
         probabilities = averaged(members, "probabilities") if has_labels else None
 
         def describe(index: int) -> str:
-            probability = probabilities[index].max() if has_labels else math.nan
+            probability = math.nan if probabilities is None else probabilities[index].max()
             return self._describe(items[index], answers[index], truths[index], probability)
 
         names = self.labels if has_labels else ()

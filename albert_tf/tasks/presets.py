@@ -12,8 +12,8 @@ def row(
     learning_rate: float,
     batch_size: int,
     dropout: float,
-    num_train_steps: int,
-    num_warmup_steps: int,
+    num_train_steps: int | None,
+    num_warmup_steps: int | None,
     max_seq_length: int,
     **changes: Any,
 ) -> dict[str, Any]:

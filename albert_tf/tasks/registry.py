@@ -68,8 +68,8 @@ class TaskDefinition:
         return rows[name]
 
 
-def resolve(reference: Reference) -> Any:
-    """The class or function that a reference names."""
+def resolve(reference: Reference | None) -> Any:
+    """The class or function that a reference names; None for None."""
     return pkgutil.resolve_name(reference) if isinstance(reference, str) else reference
 
 
@@ -104,7 +104,9 @@ def register_module(name: str) -> None:
     """Imports a module of the user, by name or as the path of a Python file, and registers its `DEFINITION`."""
     try:
         if name.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(f"task_{pathlib.Path(name).stem}", name)
+            spec: Any = importlib.util.spec_from_file_location(
+                f"task_{pathlib.Path(name).stem}", name
+            )
             module = importlib.util.module_from_spec(spec)
             sys.modules[spec.name] = module
             spec.loader.exec_module(module)

@@ -4,6 +4,7 @@ Runners call `fine_tune`; `training.loop.run` makes a single run.
 """
 
 import dataclasses
+import functools
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -51,13 +52,14 @@ def fine_tune(
 def _several(task_class, config, run, optimizer) -> dict:
     """Makes runs with consecutive seeds; a run that collapses is replaced by a run with the next seed."""
     restarts_left = config.restart_collapsed
-    runs, collapsed = [], []
+    runs: list[dict] = []
+    collapsed: list[dict] = []
     seed = run.seed
     while len(runs) < config.num_runs:
         folder = os.path.join(run.output_dir, f"seed_{seed}")
         single = dataclasses.replace(run, output_dir=folder, seed=seed)
         print(f"--- run {len(runs) + 1} of {config.num_runs}, seed {seed}", flush=True)
-        results = loop.run(lambda single=single: task_class(config, single), single, optimizer)
+        results = loop.run(functools.partial(task_class, config, single), single, optimizer)
         entry = {"seed": seed, "folder": folder, **results}
         seed += 1
         if "collapsed" in results and restarts_left:
@@ -86,7 +88,7 @@ def summarized(runs: Sequence[Mapping]) -> dict:
     """
     names = [name for name in runs[0]["eval"] if all(name in run["eval"] for run in runs)]
     values = {name: [run["eval"][name] for run in runs] for name in names}
-    statistics_of = {
+    statistics_of: dict[str, Callable] = {
         "median": statistics.median,
         "mean": statistics.fmean,
         "standard_deviation": lambda numbers: (
@@ -175,7 +177,7 @@ def chosen_greedily(
             for folder in members
             if folder not in chosen
         }
-        candidate = max(values, key=values.get)
+        candidate = max(values, key=values.__getitem__)
         if not values[candidate] > best:
             break
         chosen.append(candidate)

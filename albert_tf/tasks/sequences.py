@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ def pack_pairs(
         num_second = 0 if second is None else len(second) + 1
         input_ids.append(np.concatenate(row))
         segment_ids.append(np.repeat(segments, [len(first) + 2, num_second]))
-    sequences = {"input_ids": input_ids, "segment_ids": segment_ids}
+    sequences: dict[str, Any] = {"input_ids": input_ids, "segment_ids": segment_ids}
     return FeatureTable.from_rows(sequences, columns, choices, uncut_lengths)
 
 

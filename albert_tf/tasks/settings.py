@@ -50,12 +50,14 @@ class ModelChoice(VocabularySettings):
         determine it.
         """
         rates = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob")
-        changes = {rate: getattr(run, rate) for rate in rates if getattr(run, rate) is not None}
+        changes: dict[str, Any] = {
+            rate: getattr(run, rate) for rate in rates if getattr(run, rate) is not None
+        }
         if self.share_parameters:
             changes["share_parameters"] = self.share_parameters
         if self.albert_config_file:
             return AlbertConfig.from_json_file(self.albert_config_file).replace(**changes)
-        if not self.model:
+        if not self.model and checkpoint:
             return checkpoint.replace(**changes)
         if vocab_size:
             changes["vocab_size"] = vocab_size
@@ -80,14 +82,14 @@ class FineTuningRunConfig(RunConfig):
         maximum=0,
         help="Must be 0: the metrics would be wrong unless every example is evaluated.",
     )
-    eval_every_steps: int | None = changed(
+    eval_every_steps: int | None = changed(  # type: ignore[assignment]
         RunConfig,
         "eval_every_steps",
         None,
         none_value=0,
         help="Training steps between two evaluations; by default, or with 0, a tenth of the training.",
     )
-    save_checkpoints_steps: int | None = changed(
+    save_checkpoints_steps: int | None = changed(  # type: ignore[assignment]
         RunConfig,
         "save_checkpoints_steps",
         None,
@@ -122,7 +124,7 @@ class FineTuningOptimizerConfig(OptimizerConfig):
     """The optimizer of fine-tuning (paper, appendix A.4); defaults depend on the model and the data."""
 
     optimizer: str = changed(OptimizerConfig, "optimizer", "adamw")
-    learning_rate: float | None = changed(
+    learning_rate: float | None = changed(  # type: ignore[assignment]
         OptimizerConfig,
         "learning_rate",
         None,
@@ -130,7 +132,7 @@ class FineTuningOptimizerConfig(OptimizerConfig):
         help=f"Peak learning rate; by default, or with 0, it depends on the model's width: {_RATES_IN_WORDS}; from"
         f" random weights at least {_RANDOM_WEIGHTS_RATE:g}.",
     )
-    num_train_steps: int | None = changed(
+    num_train_steps: int | None = changed(  # type: ignore[assignment]
         OptimizerConfig,
         "num_train_steps",
         None,
@@ -138,7 +140,7 @@ class FineTuningOptimizerConfig(OptimizerConfig):
         help="Number of training steps; the learning rate is 0 after the last. By default, or with 0,"
         " --num_train_epochs decides.",
     )
-    num_warmup_steps: int | None = changed(
+    num_warmup_steps: int | None = changed(  # type: ignore[assignment]
         OptimizerConfig,
         "num_warmup_steps",
         None,
@@ -297,7 +299,7 @@ class FineTuningConfig(ModelChoice, TextSettings):
         changes_results=False,
     )
 
-    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+    def check_with(self, others: Mapping[type[Settings], Any]) -> None:
         """Checks that the flags ask for some work and name a model."""
         run = others[FineTuningRunConfig]
         for name in ("train_records", "ensemble"):
@@ -321,10 +323,11 @@ class FineTuningConfig(ModelChoice, TextSettings):
 
     def check_files(self, run: FineTuningRunConfig) -> None:
         """Checks that --train_file, --eval_file and --predict_file are given when they are needed."""
-        if run.do_train and not (self.train_file or self.train_records or self.ensemble):
+        given = self.to_dict()
+        if run.do_train and not (given["train_file"] or self.train_records or self.ensemble):
             self.refuse("train_file", "is required to train")
-        if run.do_eval and not run.do_train and not self.eval_file:
+        if run.do_eval and not run.do_train and not given["eval_file"]:
             hint = "; to predict only, --do_eval=false" if run.do_predict else ""
             self.refuse("eval_file", f"is required to evaluate{hint}")
-        if run.do_predict and not self.predict_file and not self.ensemble:
+        if run.do_predict and not given["predict_file"] and not self.ensemble:
             self.refuse("predict_file", "is required with --do_predict")

@@ -558,7 +558,8 @@ class WordPieceTokenizer(Tokenizer):
     def _encode_with_lengths(self, text: str) -> tuple[list[int], list[int], list[tuple[int, int]]]:
         check_text(text)
         split, origins = wordpiece.split_with_origins(text, **self.cleaning)
-        ids, lengths = [], []
+        ids: list[int] = []
+        lengths: list[int] = []
         for word in split.split():
             ids_of_word = self._words[word]
             ids += ids_of_word
@@ -575,5 +576,5 @@ class WordPieceTokenizer(Tokenizer):
         return not token.startswith(wordpiece.CONTINUES_WORD)
 
 
-def _wordpiece_tokenizer(content: bytes, cleaning: dict[str, bool]) -> WordPieceTokenizer:
+def _wordpiece_tokenizer(content: bytes, cleaning: dict[str, Any]) -> WordPieceTokenizer:
     return WordPieceTokenizer(content, **cleaning)

@@ -55,10 +55,11 @@ def test_a_task_in_one_file_trains_evaluates_and_predicts(toy_run):
 def test_its_features_are_written_as_records_and_read(toy_run, tmp_path):
     model, common = str(toy_run / "model"), ["--max_seq_length=33", "--num_workers=1"]
     for flags in (
-        [f"--train_file={toy_run.parent / 'train'}", f"--write_records={tmp_path / 'records'}"],
+        [f"--write_records={tmp_path / 'records'}"],
         [f"--train_records={tmp_path / 'records'}", f"--output_dir={tmp_path / 'run'}"],
     ):
         flags += ["--do_eval=false", "--num_train_steps=2", f"--init_checkpoint={model}", *common]
+        flags += [f"--train_file={toy_run.parent / 'train'}"]
         process = run_script(str(TOY.relative_to(ROOT)), *flags, PYTHONPATH=str(ROOT))
         assert process.returncode == 0, process.stderr
     assert len(list((tmp_path / "records").glob("*.tfrecord"))) == 8

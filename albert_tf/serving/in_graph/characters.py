@@ -30,7 +30,7 @@ def two_characters_of_dotted_i(texts: tf.Tensor) -> tf.Tensor:
 @functools.cache
 def char_class(belongs: Callable[[str], object]) -> str:
     """An RE2 character class of all characters for which `belongs` is true."""
-    ranges = []
+    ranges: list[list[int]] = []
     for code in range(sys.maxunicode + 1):
         if belongs(chr(code)):
             if ranges and ranges[-1][1] == code - 1:

@@ -147,8 +147,9 @@ class GraphSquad(tf.Module):
         scores = tf.cast(start_scores, tf.float64)[:, :, None] + tf.cast(end_scores, tf.float64)
         columns = (features["question"][:, None, None], start_chars, end_chars, scores)
         shape = tf.shape(is_valid)
-        columns = (tf.broadcast_to(column, shape) for column in columns)
-        return _Spans(*(tf.boolean_mask(column, is_valid) for column in columns))
+        return _Spans(
+            *(tf.boolean_mask(tf.broadcast_to(column, shape), is_valid) for column in columns)
+        )
 
     def _largest(
         self, logits: tf.Tensor, features: Mapping[str, tf.Tensor]

@@ -50,6 +50,7 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
     """
     if isinstance(tokenizer, WordPieceTokenizer):
         return graph_wordpiece(tokenizer)
+    assert isinstance(tokenizer, SentencePieceTokenizer)
     import tensorflow_text as tf_text  # imported here, because models that take ids do not need it
 
     if tokenizer.unknown_may_end_in_comma:
@@ -89,6 +90,7 @@ def graph_tokenizer_with_offsets(tokenizer: Tokenizer) -> tf.Module:
     """
     if isinstance(tokenizer, WordPieceTokenizer):
         return graph_wordpiece(tokenizer)
+    assert isinstance(tokenizer, SentencePieceTokenizer)
     import tensorflow_text as tf_text
 
     if tokenizer.has_byte_tokens:
@@ -206,10 +208,13 @@ def _visible_char_spans(
     starts, ends = (offsets + tf.gather(first_byte, row) for offsets in (starts, ends))
     first_char = tf.searchsorted(char_bytes, starts, side="right", out_type=tf.int64) - 1
     last_char = tf.searchsorted(char_bytes, ends, side="left", out_type=tf.int64) - 1
-    spans = zip(origins, (first_char, last_char), strict=True)
-    spans = (tf.gather(origin.flat_values, chars) for origin, chars in spans)
-    from_rows = tf.RaggedTensor.from_value_rowids
-    return tuple(from_rows(values, row, tokens.nrows(), validate=False) for values in spans)
+    origin_starts, origin_ends = (
+        tf.RaggedTensor.from_value_rowids(
+            tf.gather(origin.flat_values, chars), row, tokens.nrows(), validate=False
+        )
+        for origin, chars in zip(origins, (first_char, last_char), strict=True)
+    )
+    return origin_starts, origin_ends
 
 
 def _ids_and_lengths(

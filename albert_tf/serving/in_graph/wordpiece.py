@@ -61,9 +61,9 @@ def graph_wordpiece(tokenizer: WordPieceTokenizer) -> tf.Module:
     @tf.function(input_signature=texts_spec, autograph=False)
     def encode_with_offsets(texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
         chars = decode_in_graph(texts)
-        split, *spans = _split_with_spans(chars, is_lower, strips_accents)
+        split, starts, ends = _split_with_spans(chars, is_lower, strips_accents)
         ids, lengths = ids_and_lengths(split)
-        return ids, *token_spans(lengths, *spans, chars.row_lengths())
+        return ids, *token_spans(lengths, starts, ends, chars.row_lengths())
 
     module.clean, module.encode, module.encode_with_offsets = clean, encode, encode_with_offsets
     return module

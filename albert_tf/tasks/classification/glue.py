@@ -235,13 +235,14 @@ def read_glue_file(
     id = table.position(task.id_column) if task.id_column in table.columns else -1
     last = max(*texts, label, id)
     indices = {name: index for index, name in enumerate(task.labels)}
-    examples, num_skipped = [], 0
+    examples: list[TextExample] = []
+    num_skipped = 0
     for row, fields in table.rows():
         if len(fields) > last:
             name = str(row - table.first_row) if id < 0 else fields[id].strip()
             value = None if label < 0 else parse_value(fields[label], indices, f"{path}:{row}")
             words = [fields[column] for column in texts]
-            examples.append(TextExample(name, *words, label=value, group=group, row=row))
+            examples.append(TextExample.of_texts(name, words, label=value, group=group, row=row))
         elif task.skips_short_rows and is_labelled:
             num_skipped += 1
         else:
@@ -261,7 +262,7 @@ _TFDS_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 
 def _read_tfds(task: GlueTask, split: str, flag: str) -> list[TextExample]:
     """Reads the examples of `read_glue` from tensorflow-datasets; ids are its row numbers, and there are no lines."""
-    examples = []
+    examples: list[TextExample] = []
     for group in task.files[split]:
         part = "_".join(filter(None, (_TFDS_SPLITS[split], group)))
         rows, label_feature = _load_tfds(f"glue/{task_key(task.name)}", part, flag)
@@ -271,7 +272,7 @@ def _read_tfds(task: GlueTask, split: str, flag: str) -> list[TextExample]:
             if split != "test":
                 label = float(row["label"]) if order is None else int(order[row["label"]])
             texts = [row[name].decode() for name in task.tfds_text_columns or task.text_columns]
-            examples.append(TextExample(str(row["idx"]), *texts, label=label, group=group))
+            examples.append(TextExample.of_texts(str(row["idx"]), texts, label=label, group=group))
     return examples
 
 

@@ -64,6 +64,12 @@ def thresholds_of(task: Mapping[str, Any], labels: Sequence[str], source: str) -
     return np.array([values[label] for label in labels], np.float32)
 
 
+def usable_thresholds(task: Mapping[str, Any], labels: Sequence[str]) -> np.ndarray:
+    """The thresholds of a finished model, float32 [C]; 0.5 if it has none."""
+    own = thresholds_of(task, labels, "the model")
+    return np.full(len(labels), DEFAULT_THRESHOLD, np.float32) if own is None else own
+
+
 def label_scores(predictions: np.ndarray, truths: np.ndarray) -> dict[str, np.ndarray]:
     """`precision`, `recall` and `f1` of each label, float [C]; NaN where the formula is 0 / 0."""
     hits = (predictions & (truths == 1)).sum(axis=0)

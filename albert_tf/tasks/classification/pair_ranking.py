@@ -28,7 +28,7 @@ def pair_up(questions: Sequence[str], labels: np.ndarray, positive: int, seed: i
     Returns:
       int64 [pairs, 2]: indices of a row with the answer and a row without it; empty if all rows have the same label.
     """
-    rows_of = {}
+    rows_of: dict[str, tuple[list[int], list[int]]] = {}
     for row, question in enumerate(questions):
         rows_of.setdefault(question, ([], []))[int(labels[row] != positive)].append(row)
     pairs = [
@@ -58,7 +58,7 @@ def is_best(questions: Sequence[str], scores: np.ndarray) -> np.ndarray:
 
     A score says how much more likely it is that the row has the answer, as a difference of logits.
     """
-    rows_of = {}
+    rows_of: dict[str, list[int]] = {}
     for row, question in enumerate(questions):
         rows_of.setdefault(question, []).append(row)
     best = np.asarray(scores) > 0

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from albert_tf.core.settings import Settings, setting
 from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig, files_setting
@@ -155,7 +156,7 @@ class ClassifierConfig(FineTuningConfig):
             reason = f"={self.label_column} is in --text_columns or --id_column, too: a model would read its answers"
             self.refuse("label_column", reason)
 
-    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+    def check_with(self, others: Mapping[type[Settings], Any]) -> None:
         """Checks that the flags name the data."""
         super().check_with(others)
         run = others[FineTuningRunConfig]

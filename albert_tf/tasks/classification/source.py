@@ -16,7 +16,7 @@ class TextSource(Source):
         super().__init__(config)
         is_own = config.task_key == OWN_TASK
         self.glue = None if is_own else glue.find_task(config.task_name, flag="task_name")
-        self.is_regression = config.kind == "regression" if is_own else self.glue.is_regression
+        self.is_regression = self.glue.is_regression if self.glue else config.kind == "regression"
         self.task_name = config.task_key
         if self.glue and not self.glue.label_column:
             self.task_name = "mnli"  # AX has no training data; a model trained on MNLI answers it

@@ -202,12 +202,12 @@ class ClassificationTask(TextTask, LabelTask):
             text = "\n".join(["id\tscore", *rows]) + "\n"
             contents = {"predictions/predictions.tsv": text, **self._raw_file(members, "predict")}
         else:
-            contents = super().prediction_files(members)
+            contents = dict(super().prediction_files(members))
         if self.source.glue:
             groups = np.array([example.group for example in examples])
             files = {}
             for group in dict.fromkeys(groups.tolist()):
-                indices = np.flatnonzero(groups == group)
+                indices = np.flatnonzero(groups == group).tolist()
                 ids = [examples[index].id for index in indices]
                 name, text = glue.submission_tsv(self.source.glue, group, ids, answers[indices])
                 files[name] = text.encode()
@@ -325,7 +325,7 @@ class MultiLabelTask(TextTask):
         probabilities = averaged(members, "probabilities")
         thresholds = self._thresholds
         if thresholds is None:
-            thresholds = multi_label.DEFAULT_THRESHOLD
+            thresholds = np.full(len(self.labels), multi_label.DEFAULT_THRESHOLD)
             print("every threshold is 0.5, as there is no evaluation that chose them", flush=True)
         ids = [item.id for item in self.items["predict"]]
         answers = [self._names(row) for row in probabilities >= thresholds]

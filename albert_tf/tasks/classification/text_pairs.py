@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.sequences import pack_pairs
@@ -26,6 +27,11 @@ class TextExample:
     label: int | float | tuple[int, ...] | None = None
     group: str = ""
     row: int = 0
+
+    @classmethod
+    def of_texts(cls, id: str, texts: Sequence[str], **fields: Any) -> "TextExample":
+        """An example of one text or two; `fields` are the others."""
+        return cls(id, texts[0], texts[1] if len(texts) > 1 else None, **fields)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +66,9 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
     labels = [example.label for example in examples]
     kinds = {type(label) for label in labels}
     if len(kinds) > 1:
-        names = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise ValueError(f"labels must be of one kind, got {names}")
-    names = {int: "label_ids", float: "label_scores", tuple: "label_sets"}
+        got = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise ValueError(f"labels must be of one kind, got {got}")
+    names: dict[type, str] = {int: "label_ids", float: "label_scores", tuple: "label_sets"}
     columns = {names[kind]: labels for kind in kinds if kind in names}
     uncut = {"max_seq_length": uncut_lengths}
     return pack_pairs(settings.tokenizer, pairs, columns, uncut_lengths=uncut)

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import read_bytes
@@ -170,16 +171,17 @@ def read_own(
     label = table.position(label_column) if label_column else None
     id = table.position(id_column) if id_column else None
     indices = {name: index for index, name in enumerate(labels)}
-    examples = []
+    examples: list[TextExample] = []
     for row, fields in _whole_rows(table):
         name = str(len(examples)) if id is None else fields[id]
-        value, place = None, f"{path}:{row}"
+        value: Any = None
+        place = f"{path}:{row}"
         if label is not None and label_separator:
             value = parse_labels(fields[label], indices, label_separator, place)
         elif label is not None:
             value = parse_value(fields[label], indices, place)
         words = [fields[column] for column in texts]
-        examples.append(TextExample(name, *words, label=value, row=row))
+        examples.append(TextExample.of_texts(name, words, label=value, row=row))
     check_texts(examples, text_columns, table.source)
     _warn_of_quotes(examples, table.source)
     return examples

@@ -90,7 +90,7 @@ class PretrainedPredictor(PairPredictor):
             for best, row in zip(best_PK, softmax(logits_PV, axis=-1), strict=True)
         ]
         ids[positions_P] = best_PK[:, 0]
-        return {"text": tokenizer.decode(ids), "masks": masks}
+        return {"text": tokenizer.decode(ids.tolist()), "masks": masks}
 
     def shown(self, answer):
         if "in_order" in answer:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -106,7 +107,9 @@ class PretrainingTask(Task):
         weights = pretrained.read_weights(run.init_checkpoint) if run.init_checkpoint else None
         self._init_weights = weights
         vocab_size = next(iter(self._all_records.values())).metadata.get("vocab_size")
-        model_config = self.config.chosen_config(run, weights and weights.config, vocab_size)
+        model_config = self.config.chosen_config(
+            run, weights.config if weights else None, vocab_size
+        )
         self._check_fits(model_config, vocab_size)
         if weights and weights.vocabulary:
             known = Tokenizer.from_file(weights.vocabulary).sha256
@@ -215,7 +218,7 @@ class PretrainingTask(Task):
         tokenizer = Tokenizer.from_file(path, **self._cleaning()) if path else None
         return vocabulary_files(tokenizer, self.model_config)
 
-    def _cleaning(self) -> dict[str, bool]:
+    def _cleaning(self) -> dict[str, Any]:
         """How the text of the records was cleaned, as far as their metadata says."""
         metadata = self._all_records["input_file"].metadata
         return {name: metadata[name] for name in _CLEANING if name in metadata}
@@ -227,7 +230,7 @@ class PretrainingTask(Task):
         metadata = self._all_records["input_file"].metadata
         texts = [os.path.basename(entry["file"]) for entry in metadata.get("input_files", [])]
         known = {**metadata, **metadata.get("counts", {}), "text": ", ".join(texts)}
-        known["examples"] = self.train_data.num_examples
+        known["examples"] = self.train_data.num_examples if self.train_data else 0
         data = {
             name.replace("_", " "): known[name]
             for name in _DATA_OF_CARD

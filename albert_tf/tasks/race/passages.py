@@ -78,7 +78,7 @@ def read_race(
             f"--{flag}={data_dir}: has no folder {split}; expected RACE's train, dev and test,"
             " each with middle and high"
         )
-    questions = []
+    questions: list[RaceQuestion] = []
     for name in LEVELS if level == "all" else (level,):
         for path in _passage_files(f"{folder}/{name}", flag):
             questions += _read_file(path, name, need_answers)
@@ -230,7 +230,7 @@ def make_race_features(settings: RaceSettings, questions: Sequence[RaceQuestion]
     # For each question, the length of its longest sequence.
     longest = np.reshape(lengths, [2, -1, NUM_OPTIONS]).max(axis=2)
     uncut_lengths = {"max_seq_length": longest[0], "max_qa_length": longest[1]}
-    columns = {"is_high": [question.level == "high" for question in questions]}
+    columns: dict[str, list] = {"is_high": [question.level == "high" for question in questions]}
     if all(question.answer is not None for question in questions):
         columns["label_ids"] = [question.answer for question in questions]
     return pack_pairs(tokenizer, pairs, columns, NUM_OPTIONS, uncut_lengths)

@@ -263,7 +263,7 @@ def best_answers(
     fields = (spans.start_log_probs, spans.end_log_probs, spans.start_chars, spans.end_chars)
     answers = []
     for question, begin, end in zip(questions, splits[:-1], splits[1:], strict=True):
-        best = {}
+        best: dict[str, tuple] = {}
         for span in zip(*(values[begin:end].tolist() for values in fields), strict=True):
             best.setdefault(question.context[span[2] : span[3]], span)
             if len(best) == n_best_size:
@@ -276,7 +276,7 @@ def best_answers(
         total = sum(weights)
         answers.append(
             [
-                Answer(text, *span[:2], weight / total, *span[2:])
+                Answer(text, span[0], span[1], weight / total, span[2], span[3])
                 for (text, span), weight in zip(best.items(), weights, strict=True)
             ]
         )
@@ -313,7 +313,7 @@ class Answers:
 
     def null_odds_by_id(self) -> dict[str, float]:
         """Contents of null_odds.json: each question's null odds."""
-        return self._by_id(self.null_odds.tolist())
+        return self._by_id([] if self.null_odds is None else self.null_odds.tolist())
 
 
 # --- Scores ---
@@ -404,7 +404,7 @@ class ScoresV2:
         self._null_odds = np.array([null_odds.get(id, 0.0) for id in ids], np.float64)
         # Rows of the questions with null odds; ties keep the order of the mapping, as in the official script.
         rows = {id: row for row, id in enumerate(ids)}
-        ascending = [rows[id] for id in sorted(null_odds, key=null_odds.get) if id in rows]
+        ascending = [rows[id] for id in sorted(null_odds, key=null_odds.__getitem__) if id in rows]
         self._ascending = np.array(ascending, np.int64)
 
     def at(self, threshold: float) -> dict[str, float]:

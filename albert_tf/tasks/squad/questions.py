@@ -45,7 +45,8 @@ def read_squad(path: str, *, version: str, flag: str, need_answers: bool) -> lis
     if version not in VERSIONS:
         raise ValueError(f"version must be one of {VERSIONS}, got {version!r}")
     source = f"--{flag}={path}"
-    questions, places = [], {}
+    questions: list[SquadQuestion] = []
+    places: dict[str, str] = {}
     articles = _member(_load_json(path, source), "data", list, source)
     for article_number, article in enumerate(articles, start=1):
         article_place = f"{source}: article {article_number}"

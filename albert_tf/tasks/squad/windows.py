@@ -76,7 +76,7 @@ def make_windows(
     texts = dict.fromkeys(question.context for _, question in questions)
     contexts = {text: _Context.of(tokenizer, text) for text in texts}
     queries = tokenizer.encode_batch([question.question for _, question in questions])
-    windows = []
+    windows: list[dict[str, Any]] = []
     for (index, question), query in zip(questions, queries, strict=True):
         query = query[: settings.max_query_length]
         windows += _windows_of(question, index, query, contexts[question.context], settings)
@@ -100,7 +100,7 @@ class _Context(NamedTuple):
         ids, spans = tokenizer.encode_with_offsets(text)
         return cls(np.array(ids, np.int32), *np.array(spans, np.int32).reshape(-1, 2).T)
 
-    def answer_tokens(self, question: SquadQuestion) -> tuple[int, int]:
+    def answer_tokens(self, question: SquadQuestion) -> tuple[Any, Any]:
         """First and last token of the first answer; (-1, -1) if there is no answer."""
         if not question.answers:
             return -1, -1

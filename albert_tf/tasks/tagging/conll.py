@@ -43,7 +43,7 @@ class TaggedFile:
 
     def labels(self) -> tuple[str, ...]:
         """The labels of all types of entities in the file."""
-        types = {entities.letter_and_type(tag)[1] for tags in self.tags for tag in tags}
+        types = {entities.letter_and_type(tag)[1] for tags in self.tags or () for tag in tags}
         return entities.iob2_labels(types - {""})
 
     def labelled(self, labels: Sequence[str]) -> list[Sentence]:
@@ -53,11 +53,11 @@ class TaggedFile:
             dataclasses.replace(
                 sentence,
                 tags=tuple(
-                    parse_value(tag, indices, f"{self.path}:{row}")
+                    int(parse_value(tag, indices, f"{self.path}:{row}"))
                     for row, tag in enumerate(tags, start=sentence.row)
                 ),
             )
-            for sentence, tags in zip(self.sentences, self.tags, strict=True)
+            for sentence, tags in zip(self.sentences, self.tags or (), strict=True)
         ]
 
 
@@ -91,8 +91,10 @@ def _groups(
 ) -> Iterator[tuple[int, tuple[str, ...], list[str]]]:
     """The line number, the words and the tags of each sentence; the number is that of its first line."""
     separator = "\t" if any("\t" in line.strip() for line in lines) else " "
-    header, width, positions = None, None, None
-    first_row, words, tags = 0, [], []
+    width, positions = 0, None
+    first_row = 0
+    words: list[str] = []
+    tags: list[str] = []
     for row, line in enumerate([*lines, ""], start=1):
         if not line.strip() or line.startswith(_DOCUMENT):
             if words:
@@ -101,9 +103,9 @@ def _groups(
             continue
         fields = line.split(separator) if separator == "\t" else line.split()
         if positions is None:
-            width, header = len(fields), fields
+            width = len(fields)
             columns = [token_column, *([tag_column] if tag_column else [])]
-            positions = [_position(column, header, f"{path}:{row}") for column in columns]
+            positions = [_position(column, fields, f"{path}:{row}") for column in columns]
             if not all(map(_is_position, columns)):
                 continue  # the line has the names of the columns
         if len(fields) != width:

@@ -75,7 +75,7 @@ def make_windows(
     """
     names = ["input_ids", "segment_ids", "word_numbers"]
     names += ["tag_numbers"] if any(sentence.tags is not None for _, sentence in sentences) else []
-    rows = {name: [] for name in names}
+    rows: dict[str, list] = {name: [] for name in names}
     indices = []
     tokenizer, nothing = settings.tokenizer, np.zeros(1, np.int32)
     cls, sep = (np.array([id], np.int32) for id in (tokenizer.cls_id, tokenizer.sep_id))
@@ -83,12 +83,12 @@ def make_windows(
         text, starts = joined(sentence.words, settings.separator)
         ids, spans = tokenizer.encode_with_offsets(text)
         numbers = word_numbers(starts, np.array(spans, np.int32).reshape(-1, 2))
-        room, ids = settings.max_seq_length - NUM_SPECIAL, np.array(ids, np.int32)
+        room, id_array = settings.max_seq_length - NUM_SPECIAL, np.array(ids, np.int32)
         tags = np.array([-1, *(sentence.tags or [-1] * len(sentence.words))], np.int32) + 1
         for start, length, is_max in sequences.windows_over(len(ids), room, settings.doc_stride):
             window = slice(start, start + length)
             here = np.concatenate([nothing, np.where(is_max, numbers[window], 0), nothing])
-            rows["input_ids"].append(np.concatenate([cls, ids[window], sep]))
+            rows["input_ids"].append(np.concatenate([cls, id_array[window], sep]))
             rows["segment_ids"].append(np.zeros_like(here))
             rows["word_numbers"].append(here)
             if "tag_numbers" in rows:
