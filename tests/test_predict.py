@@ -120,7 +120,7 @@ def test_spans_are_the_runners(version, finished, task_files):
 def test_a_checkpoint_is_used_with_the_settings_of_its_run(task, finished):
     folder = finished(task).folder
     (checkpoint,) = folder.glob("checkpoints/step-*.index")
-    task = predictors.load_predictor(str(checkpoint)).task
+    task = predictors.load_predictor(str(checkpoint)).task_settings
     expected = {"max_seq_length": 40, "doc_stride": 13, "max_query_length": 9}
     assert {**expected, "max_answer_length": 6}.items() <= task.items()
 

@@ -24,7 +24,7 @@ from albert_tf.model.encoder import (
 )
 from albert_tf.model.heads import AlbertModel, ScoreHead
 from albert_tf.serving import comparison
-from albert_tf.serving.signatures import TOKENS, parts_without
+from albert_tf.serving.parts import TOKENS, parts_without
 
 MODEL, MASKED_LM = "model.onnx", "masked_lm.onnx"
 OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the version of the format from its time

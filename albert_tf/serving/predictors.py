@@ -44,9 +44,9 @@ def load_predictor(
             raise UserError(f"{name} must be an integer of at least {least}, got {value!r}")
     weights = pretrained.read_weights(path)
     tokenizer = tokenizer_of(weights, spm_model_file, do_lower_case)
-    task = task_settings_of(weights, max_seq_length)
+    settings = task_settings_of(weights, max_seq_length)
     model, report = pretrained.build_model(weights)
-    return predictor_class_of(weights)(model, tokenizer, task, batch_size, report.initialised)
+    return predictor_class_of(weights)(model, tokenizer, settings, batch_size, report.initialised)
 
 
 def load_tokenizer(path: AnyPath, do_lower_case: bool | None = None) -> Tokenizer:

@@ -15,12 +15,12 @@ from albert_tf.model.heads import AlbertModel
 from albert_tf.serving.in_graph.squad import GraphSquad
 from albert_tf.serving.in_graph.tagging import GraphTagger
 from albert_tf.serving.in_graph.text import GraphText
+from albert_tf.serving.parts import TOKENS, parts_without
 from albert_tf.tasks.classification import multi_label
 from albert_tf.text.tokenizer import Tokenizer
 
 DEFAULT = "serving_default"  # the signature that a server uses if none is named
 NUM_FILLINGS = 5  # K, as in transformers' pipeline
-TOKENS = ("input_ids", "input_mask", "segment_ids")
 
 Signatures = dict[str, Callable]
 
@@ -73,20 +73,6 @@ def servable(
     root.text = text  # contains the vocabulary
     root.__call__ = _callable(model, parts)
     return root, {"tokens": _tokens(model, parts), **own}
-
-
-def parts_without(missing: Collection[str]) -> set[str]:
-    """The parts with trained values, among those that some models on disk lack: "pooler", "mlm", "sop"."""
-    prefixes = {
-        "pooler": ("bert/pooler",),
-        "mlm": ("cls/predictions",),
-        "sop": ("bert/pooler", "cls/seq_relationship"),
-    }
-    return {
-        part
-        for part, starts in prefixes.items()
-        if not any(name.startswith(starts) for name in missing)
-    }
 
 
 def _signature(*specs: tf.TensorSpec) -> Callable:

@@ -16,7 +16,7 @@ from albert_tf.core.errors import UserError, first_line
 from albert_tf.model import heads
 from albert_tf.model.heads import AlbertModel
 from albert_tf.serving import comparison
-from albert_tf.serving.signatures import TOKENS
+from albert_tf.serving.parts import TOKENS
 
 _NUM_TRIALS = 4
 

@@ -233,8 +233,7 @@ class FineTuningTask(Task):
             "spm_sha256": self.tokenizer.sha256,
             **self.tokenizer.cleaning,
         }
-        # Older records lack keep_accents.
-        made_with = {"keep_accents": False, **record_set.metadata}
+        made_with = record_set.metadata
         for name, value in expected.items():
             if made_with[name] != value:
                 raise UserError(

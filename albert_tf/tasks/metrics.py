@@ -115,11 +115,7 @@ def error_report(
 ) -> str:
     """The worst errors of a model; if it predicts labels, a confusion table comes first.
 
-    Args:
-      predictions: int [examples], or float [examples] of scores.
-      labels: int or float [examples].
-      names: the labels; empty for scores.
-      probabilities: float [examples, C] of labels.
+    Predictions and labels are [examples], int for labels (with `names` and `probabilities`) or float for scores.
     """
     parts = [format_confusion(predictions, labels, names)] if names else []
     worst = worst_errors(predictions, labels, probabilities)

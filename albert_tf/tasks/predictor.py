@@ -29,7 +29,7 @@ class Predictor(abc.ABC):
     """A finished model that answers items, with the functions of its task; see `load_predictor`.
 
     Args:
-      task: the settings on which its features depend, including `max_seq_length`.
+      task_settings: the settings on which its features depend, including `max_seq_length`.
       untrained: released names of variables without trained values.
 
     Attributes:
@@ -37,7 +37,7 @@ class Predictor(abc.ABC):
       prompts: keys of an item that a conversation asks for one by one ("option A", "option B" fill a list `options`);
         if empty, it asks for a whole item.
       text_keys: keys of items that are not repeated in answers.
-      default_settings: `task` for folders that do not contain it, such as those of other projects.
+      default_settings: `task_settings` for folders that do not contain it, such as those of other projects.
       sequence_names: features that the model reads besides `input_mask`.
     """
 
@@ -53,13 +53,13 @@ class Predictor(abc.ABC):
         self,
         model: AlbertModel,
         tokenizer: Tokenizer,
-        task: Mapping[str, Any],
+        task_settings: Mapping[str, Any],
         batch_size: int,
         untrained: Sequence[str] = (),
     ):
         self.model = model
         self.tokenizer = tokenizer
-        self.task = task
+        self.task_settings = task_settings
         self._batch_size = batch_size
         self._untrained = untrained
         # Setting -> length -> number of texts.
@@ -98,14 +98,14 @@ class Predictor(abc.ABC):
 
     def settings(self, *names: str) -> dict[str, Any]:
         """The settings of the task with the given names."""
-        return {name: self.task[name] for name in names}
+        return {name: self.task_settings[name] for name in names}
 
     def cut_texts(self) -> list[str]:
         """For each setting that has cut texts since the predictor was made, a line that says how many."""
         return [
-            cut_report(np.fromiter(lengths.elements(), np.int64), name, self.task[name])
+            cut_report(np.fromiter(lengths.elements(), np.int64), name, self.task_settings[name])
             for name, lengths in self._uncut_lengths.items()
-            if max(lengths) > self.task[name]
+            if max(lengths) > self.task_settings[name]
         ]
 
     def run(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -121,7 +121,7 @@ class Predictor(abc.ABC):
         """The model's outputs for every example, in the table's order; padded to the longest example."""
         for name, lengths in table.uncut_lengths.items():
             self._uncut_lengths[name].update(lengths.tolist())
-        limit = max(int(table.lengths.max()), self.task["max_seq_length"])
+        limit = max(int(table.lengths.max()), self.task_settings["max_seq_length"])
         step = _LENGTHS_ARE_MULTIPLES_OF
         buckets = [min(limit, length) for length in range(step, limit + step, step)]
         parts: dict[str, list] = {}

@@ -53,12 +53,9 @@ def pack_pairs(
 def windows_over(num_tokens: int, room: int, stride: int) -> Iterator[tuple[int, int, np.ndarray]]:
     """The windows over a text, from left to right; at least one, even over a text without tokens.
 
-    Args:
-      stride: number of tokens from the start of a window to the start of the next one; at most `room` is used.
-
     Returns:
-      For each window its first token, its number of tokens, and bool [tokens]: true if the token has more context in
-      this window than in the other windows.
+      For each window its first token, its number of tokens (at most `room`), and bool [tokens]: true if the token has
+      more context in this window than in the other windows.
 
     Source: squad_utils.py (`convert_examples_to_features`).
     """

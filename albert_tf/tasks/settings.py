@@ -184,11 +184,10 @@ def holds_run(folder: str) -> bool:
 
 
 def model_of(values: Mapping[str, Any]) -> str:
-    """Path of the model that a fine-tuning program uses; "" if it trains from random weights.
+    """Path of the model that a fine-tuning program with these values of all flags uses; "" for random weights.
 
-    Returns:
-      The first member of an ensemble; without training, the run in --output_dir if there is one; otherwise the initial
-      checkpoint.
+    It is the first member of an ensemble; without training, the run in --output_dir if there is one; otherwise the
+    initial checkpoint.
     """
     if values["ensemble"]:
         return values["ensemble"].split(",")[0]

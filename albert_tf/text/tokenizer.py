@@ -323,10 +323,8 @@ class SentencePieceTokenizer(Tokenizer):
     """A SentencePiece model with the text cleaning and the digit-comma rule of the original.
 
     The digit-comma rule: a token that ends in a digit and a comma ("▁1999,") is encoded again without the comma
-    ("▁1999" ","), so that a number has the same token with and without a comma.
-
-    Attributes:
-      unknown_may_end_in_comma: whether the digit-comma rule can apply to unknown tokens.
+    ("▁1999" ","), so that a number has the same token with and without a comma. `unknown_may_end_in_comma` says whether
+    the rule can apply to unknown tokens.
     """
 
     file_name = "spiece.model"
@@ -455,11 +453,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _visible_char_spans(
         self, cleaned: str, origins: list[tuple[int, int]]
     ) -> list[tuple[int, int]]:
-        """Spans in the original text of the characters of all tokens, without markers.
-
-        The model normalizes the cleaned text further. Its offsets lead from its output to the cleaned text; `origins`
-        lead from the cleaned text to the original.
-        """
+        """Spans in the original text of the characters of all tokens, without markers."""
         normalized, starts = self._processor.normalize(cleaned, with_offsets=True)
         spans = []
         end = len(cleaned)
@@ -511,8 +505,7 @@ def _load_processor(model_proto: bytes, source: str) -> sentencepiece.SentencePi
 class WordPieceTokenizer(Tokenizer):
     """The vocab.txt of a BERT or of a Chinese ALBERT, with the words of the original's `BasicTokenizer`.
 
-    Attributes:
-      token_lengths: characters of each token, int64 [V]; an unknown token replaces a whole word.
+    `token_lengths` are the characters of each token, int64 [V]; an unknown token replaces a whole word.
     """
 
     file_name = "vocab.txt"

@@ -107,14 +107,10 @@ _WITHOUT_ACCENTS = _Table(lambda char: "" if is_accent(char) else _separated(cha
 
 
 def split_words(text: str, *, do_lower_case: bool, keep_accents: bool = False) -> str:
-    """Separates the words of a text by spaces, so that `split()` returns them.
+    """Separates the words of a text by spaces, so that `split()` returns them; lower case removes accents by default.
 
     Example:
       "It's 中文, Café" -> "it ' s  中  文  ,  cafe"
-
-    Args:
-      do_lower_case: whether to lower the case and to remove accents.
-      keep_accents: whether accents stay in lower case too (`strip_accents` of transformers, reversed).
     """
     text = text.translate(_CLEANED)
     if not do_lower_case:

@@ -91,7 +91,7 @@ def test_predict_answers_with_the_tasks_own_predictor_once_the_user_names_its_fi
     assert "--task_module" in str(error.value)
     ModelUseSettings(model=str(toy_run), task_module=str(TOY)).register_task()
     predictor = load_predictor(str(toy_run))
-    assert predictor.task["max_seq_length"] == 33
+    assert predictor.task_settings["max_seq_length"] == 33
     lines = (toy_run.parent / "predict").read_text().splitlines()
     expected = (toy_run / "predictions" / "longer.tsv").read_text().splitlines()[1:]
     answers = list(predict.answers(predictor, lines, lines_at_a_time=3))

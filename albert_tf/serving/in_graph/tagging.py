@@ -39,10 +39,7 @@ class GraphTagger(tf.Module):
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, model: tf.Module, texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The entities of each text, from left to right.
-
-        Args:
-          texts: UTF-8, string [B].
+        """The entities of each text, string [B], from left to right.
 
         Returns:
           count: int32 [B], the number of entities; the other tensors have N columns, of which the first `count` are

@@ -172,12 +172,11 @@ def find_task(name: str, *, flag: str) -> GlueTask:
 
 
 def read_glue(task: GlueTask, data_dir: str, split: str, *, flag: str) -> list[TextExample]:
-    """The examples of a split, in the order of its files.
+    """The examples of a split, in the order of its files; those of the test split have no label.
 
     Args:
       data_dir: the folder of GLUE, which contains the task's folder, or the task's folder itself; "tfds" loads the data
         with tensorflow-datasets, which downloads it to TFDS_DATA_DIR.
-      split: one of `SPLITS`; the examples of the last split have no label.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {SPLITS}, got {split!r}")

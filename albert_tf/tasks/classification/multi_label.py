@@ -161,12 +161,9 @@ def worst_errors(
 def balanced_weights(truths: np.ndarray, num_labels: int, *, is_multi_label: bool) -> np.ndarray:
     """Weights that compensate for the frequencies of the labels, float32 [C]; 1 for a label that no example has.
 
-    Args:
-      truths: indices of labels, int [examples, 1]; for several labels 1 or 0, int [examples, C].
-
-    Returns:
-      For n examples, n_c of which have the label: n / (C n_c), or for several labels (n - n_c) / n_c, at least 1 / n_c,
-      so that examples with the label have the same total weight as those without it.
+    For n examples, n_c of which have the label: n / (C n_c), or for several labels (n - n_c) / n_c, at least 1 / n_c,
+    so that examples with the label have the same total weight as those without it. With one label per example, truths
+    are indices of labels, int [examples, 1].
     """
     counts = (
         truths.sum(axis=0) if is_multi_label else np.bincount(truths[:, 0], minlength=num_labels)

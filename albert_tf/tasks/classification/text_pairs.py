@@ -77,13 +77,11 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
 def kept_lengths(num_a: int, num_b: int, max_seq_length: int) -> tuple[int, int]:
     """Numbers of tokens of two texts to keep, so that they fit into a sequence with [CLS] and [SEP].
 
-    The longer text loses tokens first; if both are equally long, the second one does.
+    The longer text loses tokens first; if both are equally long, the second one does. A missing second text saves a
+    [SEP].
 
     Example:
       (9, 3, 10) -> (4, 3); (9, 8, 10) -> (4, 3); (9, 0, 10) -> (8, 0)
-
-    Args:
-      num_b: number of tokens of the second text; 0 if there is none, which saves a [SEP].
 
     Source: classifier_utils.py:751 (`_truncate_seq_pair`), which drops one token at a time.
     """

@@ -159,12 +159,8 @@ def read_own(
 ) -> list[TextExample]:
     """Reads a file with a header; the user names its columns.
 
-    Args:
-      label_column: name of the column with the label or the score; "" reads neither, so that a file for predictions
-        need not have it.
-      id_column: name of a column with ids; "" numbers the examples from 0.
-      labels: the labels in the order of the model's outputs; empty for a regression.
-      label_separator: text between the labels of an example; "" if each example has one label or score.
+    Without a label column, a file for predictions need not have one; without an id column, examples are numbered from
+    0. Without labels, the task is a regression; without a separator, each example has one label.
     """
     table = read_tsv(path, source=f"--{flag}={path}")
     texts = [table.position(column) for column in text_columns]
@@ -214,15 +210,11 @@ def find_labels(
 ) -> tuple[str, ...]:
     """The labels in a file, in order: by value if all are numbers, otherwise alphabetically.
 
+    There must be two different labels or more, and each row must have one; with a separator, some row must have
+    several.
+
     Example:
       a column with 10, 2, 1, 2 -> ("1", "2", "10")
-
-    Args:
-      label_separator: text between the labels of an example; "" if each example has one label.
-
-    Raises:
-      UserError: the file cannot be read, the column is missing, a row has too few or too many columns, or all labels
-        are equal. Also, without a separator: a row has no label; with a separator: every row has one label.
     """
     table = read_tsv(path, source=f"--{flag}={path}")
     position = table.position(label_column)

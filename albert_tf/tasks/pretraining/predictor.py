@@ -75,12 +75,12 @@ class PretrainedPredictor(PairPredictor):
 
     def _fill(self, example: TextExample) -> Answer:
         text, tokenizer = example.text_a, self.tokenizer
-        middle = encode_masked(tokenizer, text)[: self.task["max_seq_length"] - 2]
+        middle = encode_masked(tokenizer, text)[: self.task_settings["max_seq_length"] - 2]
         ids = np.array([tokenizer.cls_id, *middle, tokenizer.sep_id], np.int32)
         (positions_P,) = np.nonzero(ids == tokenizer.mask_id)
         if not len(positions_P):
             raise UserError(
-                f"{MASK} is not among the first {self.task['max_seq_length']} tokens of {shortened(text)}"
+                f"{MASK} is not among the first {self.task_settings['max_seq_length']} tokens of {shortened(text)}"
             )
         outputs = self.run({"input_ids": ids[None], "masked_lm_positions": positions_P[None]})
         logits_PV = outputs["masked_lm_logits"][0]

@@ -32,7 +32,6 @@ class RaceQuestion:
 
     Attributes:
       id: level, passage and number, such as "high/19088.txt/2".
-      question: its text, which may contain gaps, "_".
       answer: index of the right option; None if the data does not contain it.
       number: index among the questions of its passage.
     """

@@ -373,10 +373,8 @@ def score_v1(
 class ScoresV2:
     """Exact match and F1 by the rules of SQuAD 2.0, for any threshold of null odds.
 
-    Args:
-      predictions: question id -> answer, empty for "no answer". A missing question counts as wrong. (The official
-        script stops with an error then.)
-      null_odds: question id -> null odds; 0 for a missing question.
+    Predictions are answers by question id, empty for "no answer"; a missing question counts as wrong, with null odds 0.
+    (The official script stops with an error then.)
 
     Source: evaluate-v2.0.py.
     """
@@ -436,13 +434,10 @@ class ScoresV2:
         return result
 
     def by_threshold(self, threshold: float | None) -> dict[str, dict[str, float]]:
-        """The scores at several thresholds of null odds.
+        """The scores with `threshold_0`, `threshold_given` (chosen before, on other questions) and `threshold_best`.
 
-        Only the first two are an estimate for new questions. The original reports the scores at the best threshold.
-
-        Returns:
-          `threshold_0`, `threshold_given` (if given) and `threshold_best` (best F1, chosen on these questions
-          themselves); each is the result of `at` with the `threshold`.
+        Only the first two are an estimate for new questions. The original reports the scores at the best threshold,
+        which is chosen on these questions themselves.
 
         Source: squad_utils.py:1715 (`evaluate_v2`).
         """

@@ -44,10 +44,12 @@ class SpanPredictor(Predictor):
                 "start": best.start_char,
                 "end": best.end_char,
             }
-            for best, *_ in squad_answers.best_answers(examples, spans, self.task["n_best_size"])
+            for best, *_ in squad_answers.best_answers(
+                examples, spans, self.task_settings["n_best_size"]
+            )
         ]
         for answer, null_odds in zip(answers, spans.null_odds.tolist(), strict=False):
-            if null_odds > self.task["null_threshold"]:
+            if null_odds > self.task_settings["null_threshold"]:
                 probability = float(squad_answers.no_answer_probability(null_odds))
                 answer.update(answer="", probability=probability, start=0, end=0)
             answer["null_odds"] = null_odds

@@ -106,10 +106,8 @@ def joined(words: Sequence[str], separator: str) -> tuple[str, np.ndarray]:
 def word_numbers(starts: np.ndarray, spans: np.ndarray) -> np.ndarray:
     """For each token, 1 + the index of the word that it represents, or 0; int32 [tokens].
 
-    Args:
-      starts: first character of each word, int [words].
-      spans: range of characters of each token, end exclusive, int [tokens, 2]; a token without text represents no
-        word.
+    Words are given by their first characters, int [words], tokens by their ranges of characters, int [tokens, 2]. A
+    token without text represents no word.
     """
     numbers = np.zeros(len(spans), np.int32)
     tokens = np.flatnonzero(spans[:, 1] > spans[:, 0])
