@@ -13,6 +13,7 @@ from albert_tf.core.progress import Progress
 from albert_tf.data import record_metadata
 from albert_tf.data.record_formats.record_writer import encode_examples
 from albert_tf.tasks.finetuning import FineTuningTask
+from albert_tf.tasks.source import plain_settings
 
 _EXAMPLES_AT_A_TIME = 512
 
@@ -27,7 +28,7 @@ def write(task: FineTuningTask) -> dict:
         )
         config.refuse("num_shards", reason)
     try:
-        with locked(folder):
+        with locked(folder, "write_records"):
             files.remove_leftovers(folder)
             if files.exists(os.path.join(folder, record_metadata.METADATA_FILE)):
                 config.refuse("write_records", f"={folder} contains records: choose another folder")
@@ -65,7 +66,7 @@ def _write_files(task: FineTuningTask, folder: str) -> dict:
         "spm_sha256": task.tokenizer.sha256,
         **task.tokenizer.cleaning,
         "table_sha256": table.sha256(),
-        "settings": task.task_settings(),
+        "settings": plain_settings(task.source.featuriser(task.tokenizer)[1]),
         "version": __version__,
         "shards": shards,
     }
