@@ -157,7 +157,7 @@ def summary(settings: DemoSettings, seconds: float) -> str:
     sizes = [path.stat().st_size for path in pathlib.Path(folder).rglob("*") if path.is_file()]
 
     def accuracy(name: str) -> str:
-        return f"{results['eval'][name]:.1%}  (chance {results['chance'][name]:.1%})"
+        return f"{results['eval'][name]:.1%}  (majority class {results['majority'][name]:.1%})"
 
     rows = {
         "documents, examples": f"{counts['documents']:,}, {counts['examples']:,}",

@@ -1,6 +1,6 @@
-"""Starts albert_tf/classify.py; --help explains it."""
+"""Starts `albert-tf classify`; --help explains it."""
 
-from albert_tf.classify import run
+from albert_tf.command import start
 
 if __name__ == "__main__":
-    run()
+    start("classify")

@@ -1,6 +1,6 @@
-"""Starts albert_tf/race.py; --help explains it."""
+"""Starts `albert-tf race`; --help explains it."""
 
-from albert_tf.race import run
+from albert_tf.command import start
 
 if __name__ == "__main__":
-    run()
+    start("race")

@@ -1,6 +1,6 @@
-"""Starts albert_tf/squad.py; --help explains it."""
+"""Starts `albert-tf squad`; --help explains it."""
 
-from albert_tf.squad import run
+from albert_tf.command import start
 
 if __name__ == "__main__":
-    run()
+    start("squad")

@@ -1,6 +1,6 @@
-"""Starts albert_tf/tag.py; --help explains it."""
+"""Starts `albert-tf tag`; --help explains it."""
 
-from albert_tf.tag import run
+from albert_tf.command import start
 
 if __name__ == "__main__":
-    run()
+    start("tag")

@@ -7,20 +7,21 @@ albert-tf data split_sentences --input_file=wiki.txt --output_file=sentences.txt
 import ast
 import importlib
 import importlib.util
-import os
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 import albert_tf
 from albert_tf.core.flags import FLAG_ERROR, print_help
 
 DATA = "data"
+# The module of each program; that of a fine-tuning program is the definition of its task.
 PROGRAMS = {
     "pretrain": "albert_tf.pretrain",
-    "classify": "albert_tf.classify",
-    "squad": "albert_tf.squad",
-    "race": "albert_tf.race",
-    "tag": "albert_tf.tag",
+    "classify": "albert_tf.tasks.classification.definition",
+    "squad": "albert_tf.tasks.squad.definition",
+    "race": "albert_tf.tasks.race.definition",
+    "tag": "albert_tf.tasks.tagging.definition",
     "predict": "albert_tf.predict",
     "convert": "albert_tf.convert",
     "export": "albert_tf.export",
@@ -32,7 +33,6 @@ DATA_PROGRAMS = {
         "split_sentences",
         "train_sentencepiece",
         "create_pretraining_data",
-        "create_finetuning_data",
         "create_intrinsic_eval",
         "glue_submission",
         "sample_corpus",
@@ -58,7 +58,20 @@ def main() -> None:
         print(f"{command}: no program is called {name!r}; expected {expected}", file=sys.stderr)
         sys.exit(FLAG_ERROR)
     sys.argv = [f"{command} {name}", *rest]
-    importlib.import_module(programs[name]).run()
+    _run(programs[name])
+
+
+def start(name: str) -> None:
+    """Runs a program with the flags of the command line; ends the process."""
+    _run(PROGRAMS[name])
+
+
+def _run(module_name: str) -> None:
+    module = importlib.import_module(module_name)
+    if definition := getattr(module, "DEFINITION", None):
+        importlib.import_module("albert_tf.tasks.runner").run(definition, module.__doc__)
+    else:
+        module.run()
 
 
 def _overview(command: str, programs: Mapping[str, str]) -> str:
@@ -75,6 +88,6 @@ def _overview(command: str, programs: Mapping[str, str]) -> str:
 
 def _first_line(module: str) -> str:
     """The first line of a module's docstring; the module is not imported, because that can take seconds."""
-    path = importlib.util.find_spec(module).origin
-    with open(os.fspath(path), encoding="utf-8") as file:
-        return ast.get_docstring(ast.parse(file.read())).partition("\n")[0]
+    spec: Any = importlib.util.find_spec(module)
+    with open(spec.origin, encoding="utf-8") as file:
+        return (ast.get_docstring(ast.parse(file.read())) or "").partition("\n")[0]

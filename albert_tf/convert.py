@@ -12,12 +12,12 @@ from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import setting
-from albert_tf.serving.settings import ModelSource
+from albert_tf.serving.settings import ModelSettings
 from albert_tf.text.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConvertSettings(ModelSource):
+class ConvertSettings(ModelSettings):
     """The model to read, and the layout to write."""
 
     output_dir: str = setting("", "Folder to write to; it must not contain a model.", required=True)

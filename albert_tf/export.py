@@ -18,7 +18,7 @@ from albert_tf.core import checksums, files, flags
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import LARGEST_INT64, setting
-from albert_tf.serving.settings import ModelUse
+from albert_tf.serving.settings import ModelUseSettings
 from albert_tf.text.tokenizer import Tokenizer
 
 # The functions that need TensorFlow import it, so that a wrong flag is an error before it is loaded.
@@ -29,7 +29,7 @@ _FILES = {"saved_model": "", "tflite": "model.tflite", "onnx": "model.onnx"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportSettings(ModelUse):
+class ExportSettings(ModelUseSettings):
     """The model to export, and the form of the export."""
 
     output_dir: str = setting(
@@ -74,20 +74,7 @@ class ExportSettings(ModelUse):
 
 
 def export_model(model: str, output_dir: str, **options: Any) -> str:
-    """Writes a model in a form that can be served.
-
-    Args:
-      model: see `pretrained.read_weights`.
-      output_dir: folder to write to.
-      options: the other fields of `ExportSettings`.
-
-    Returns:
-      The path of the SavedModel's folder, or of the TFLite or ONNX file.
-
-    Raises:
-      UserError: an option is wrong; the model cannot be read, or lacks its head or a vocabulary; or the output exists
-        already.
-    """
+    """Writes a model in a form that can be served; returns the path of the SavedModel's folder or of the file."""
     return main(ExportSettings(model=model, output_dir=output_dir, **options))
 
 
@@ -132,7 +119,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
         tokenizer,
         task,
         missing=missing,
-        make_signatures=definition.signatures and registry.resolve(definition.signatures),
+        make_signatures=registry.resolve(definition.signatures),
     )
     about = {
         "model_class": weights.model_class,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import setting
-from albert_tf.serving.settings import ModelUse
+from albert_tf.serving.settings import ModelUseSettings
 
 if TYPE_CHECKING:
     from albert_tf.tasks.predictor import Item, Predictor
@@ -30,7 +30,7 @@ _BATCHES_AT_A_TIME = 8  # are read together, so that sequences of similar length
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictSettings(ModelUse):
+class PredictSettings(ModelUseSettings):
     """The model that answers, and how."""
 
     batch_size: int = setting(
@@ -42,11 +42,7 @@ class PredictSettings(ModelUse):
 
 
 def main(settings: PredictSettings) -> None:
-    """Answers the lines of standard input, or holds a conversation.
-
-    Raises:
-      UserError: the model cannot be read, or a line does not have the expected form.
-    """
+    """Answers the lines of standard input, or holds a conversation."""
     if sys.stdin is None:
         raise UserError("standard input is closed; expected lines to answer there")
     from albert_tf.serving.predictors import load_predictor  # TensorFlow
@@ -59,9 +55,9 @@ def main(settings: PredictSettings) -> None:
         max_seq_length=settings.max_seq_length,
         batch_size=settings.batch_size,
     )
-    sys.stdout.reconfigure(encoding="utf-8")
+    _reconfigure(sys.stdout, encoding="utf-8")
     if settings.interactive:
-        sys.stdin.reconfigure(errors="replace")
+        _reconfigure(sys.stdin, errors="replace")
         converse(predictor)
     else:
         answer_lines(predictor, settings.batch_size)
@@ -69,14 +65,15 @@ def main(settings: PredictSettings) -> None:
         print(line, file=sys.stderr)
 
 
-def answer_lines(predictor: "Predictor", batch_size: int) -> None:
-    """Answers the lines of standard input.
+def _reconfigure(stream: Any, **options: str) -> None:
+    """Changes how a standard stream, which is a TextIOWrapper, is encoded."""
+    stream.reconfigure(**options)
 
-    Raises:
-      UserError: a line does not have the expected form.
-    """
+
+def answer_lines(predictor: "Predictor", batch_size: int) -> None:
+    """Answers the lines of standard input."""
     # Wrong bytes become half surrogate pairs, for which `parse` raises an error.
-    sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")
+    _reconfigure(sys.stdin, encoding="utf-8-sig", errors="surrogateescape")
     if sys.stdin.isatty():
         print(f"reading lines, each {predictor.expects}; end with ctrl-D", file=sys.stderr)
     for answer in answers(predictor, sys.stdin, batch_size * _BATCHES_AT_A_TIME):
@@ -86,15 +83,8 @@ def answer_lines(predictor: "Predictor", batch_size: int) -> None:
 def answers(
     predictor: "Predictor", lines: Iterable[str], lines_at_a_time: int
 ) -> Iterator[dict[str, Any]]:
-    """The answers to lines, in their order; empty lines are left out.
-
-    Args:
-      predictor: the predictor that answers.
-      lines: see the top of this file.
-      lines_at_a_time: number of lines that are read before they are answered.
-
-    Raises:
-      UserError: a line does not have the expected form; the error names its number. Earlier lines are answered first.
+    """The answers to lines, in their order, without empty lines; lines before a wrong one are answered before the
+    error.
     """
     numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
     while chunk := list(itertools.islice(numbered, lines_at_a_time)):
@@ -116,11 +106,7 @@ def answers(
 
 
 def parse(line: str) -> "Item":
-    """A line's text, or the object in it if it begins with a brace.
-
-    Raises:
-      UserError: it is not UTF-8, or begins with a brace and is not JSON.
-    """
+    """A line's text, or the object in it if it begins with a brace."""
     try:
         line.encode()
     except UnicodeEncodeError:

@@ -8,12 +8,12 @@ SIGTERM and Ctrl-C stop the server after it has answered the requests that it ha
 """
 
 import dataclasses
+import queue
 import signal
-import threading
 
 from albert_tf.core import flags
 from albert_tf.core.settings import Settings, setting
-from albert_tf.serving.settings import Limits
+from albert_tf.serving.settings import LimitSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,25 +28,24 @@ class ServeSettings(Settings):
     )
 
 
-def main(limits: Limits, settings: ServeSettings) -> None:
-    """Serves until a signal arrives.
-
-    Raises:
-      UserError: there is no version of a model, it cannot be loaded, or the port is taken.
-    """
+def main(limits: LimitSettings, settings: ServeSettings) -> None:
+    """Serves until a signal arrives."""
     from albert_tf.serving.server import make_server  # TensorFlow
 
-    stop = threading.Event()
+    # An Event would be locked if the signal arrives while it is waited for; this queue may be entered again.
+    stop: queue.SimpleQueue[int] = queue.SimpleQueue()
     server = make_server(settings.folder, settings.port, limits)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda number, _: stop.put(number))
     print(f"http://127.0.0.1:{server.server_port}{server.urls[0]}", flush=True)
-    server.serve_until(stop)
+    server.serve_until(stop.get)
 
 
 def run() -> None:
     """Runs the program."""
-    flags.run(main, Limits, ServeSettings, description=__doc__, positional=("folder", "port"))
+    flags.run(
+        main, LimitSettings, ServeSettings, description=__doc__, positional=("folder", "port")
+    )
 
 
 if __name__ == "__main__":

@@ -348,17 +348,17 @@ def test_masks_are_filled(served, sources, tokenizer):
     outputs = served("pretrained").signatures["fill_mask"](
         texts=tf.constant(["the [MASK] sat on [MASK].", "a [MASK]", "no mask"])
     )
-    assert outputs["pieces"].shape == outputs["probabilities"].shape == [3, 2, 5]
+    assert outputs["tokens"].shape == outputs["probabilities"].shape == [3, 2, 5]
     ids = [2, *tokenizer.encode("a"), 4, 3]
     inputs = {"input_ids": tf.constant([ids]), "masked_lm_positions": tf.constant([[len(ids) - 2]])}
     probabilities = tf.nn.softmax(model(inputs)["masked_lm_logits"])[0, 0].numpy()
     best = probabilities.argsort()[::-1][:5]
-    pieces = [piece.decode() for piece in outputs["pieces"][1, 0].numpy()]
-    assert pieces == [tokenizer.id_to_piece(id) for id in best]
+    pieces = [piece.decode() for piece in outputs["tokens"][1, 0].numpy()]
+    assert pieces == [tokenizer.id_to_token(id) for id in best]
     assert_close(outputs["probabilities"][1, 0], probabilities[best])
     assert not np.any(outputs["probabilities"][1, 1])
     assert not np.any(outputs["probabilities"][2])
-    assert set(outputs["pieces"][2].numpy().ravel()) == {b""}
+    assert set(outputs["tokens"][2].numpy().ravel()) == {b""}
 
 
 def test_the_order_of_two_texts(served, sources, tokenizer):

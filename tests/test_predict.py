@@ -120,7 +120,7 @@ def test_spans_are_the_runners(version, finished, task_files):
 def test_a_checkpoint_is_used_with_the_settings_of_its_run(task, finished):
     folder = finished(task).folder
     (checkpoint,) = folder.glob("checkpoints/step-*.index")
-    task = predictors.load_predictor(str(checkpoint)).task
+    task = predictors.load_predictor(str(checkpoint)).task_settings
     expected = {"max_seq_length": 40, "doc_stride": 13, "max_query_length": 9}
     assert {**expected, "max_answer_length": 6}.items() <= task.items()
 
@@ -185,11 +185,11 @@ def test_masks_are_filled_from_the_masked_lm_head(tiny_pretrained):
     for row, candidates in zip(
         outputs["masked_lm_logits"][0].numpy(), answer["masks"], strict=True
     ):
-        best = [tokenizer.piece_to_id(entry["piece"]) for entry in candidates]
+        best = [tokenizer.token_to_id(entry["token"]) for entry in candidates]
         assert best == np.argsort(-row, kind="stable")[:5].tolist()
         odds = np.log(candidates[0]["probability"] / candidates[1]["probability"])
         assert odds == pytest.approx(row[best[0]] - row[best[1]], abs=1e-4)
-    first, second = (masks[0]["piece"].removeprefix("▁") for masks in answer["masks"])
+    first, second = (masks[0]["token"].removeprefix("▁") for masks in answer["masks"])
     assert answer["text"].split() == f"anna {first} met carl {second} .".split()
 
 
@@ -231,13 +231,13 @@ def unigram(tmp_path_factory) -> Tokenizer:
     ],
 )
 def test_a_part_behind_a_mask_goes_on_within_the_word_without_space(unigram, text, parts):
-    pieces = list(map(unigram.id_to_piece, encode_masked(unigram, text)))
+    pieces = list(map(unigram.id_to_token, encode_masked(unigram, text)))
     expected = []
     for part in parts:
         if part is None:
             expected.append("[MASK]")
         else:
-            found = list(map(unigram.id_to_piece, unigram.encode(part)))
+            found = list(map(unigram.id_to_token, unigram.encode(part)))
             is_glued = bool(expected) and not part.startswith(" ")
             expected += [piece for piece in found if piece != "▁"] if is_glued else found
     assert pieces == expected
@@ -245,8 +245,8 @@ def test_a_part_behind_a_mask_goes_on_within_the_word_without_space(unigram, tex
 
 def test_pieces_within_words(unigram):
     within = ids_within_word(unigram)
-    assert within[unigram.piece_to_id("▁")] == -1
-    known = {unigram.id_to_piece(id): id for id in range(unigram.vocab_size)}
+    assert within[unigram.token_to_id("▁")] == -1
+    known = {unigram.id_to_token(id): id for id in range(unigram.vocab_size)}
     both = [piece for piece in known if piece.startswith("▁") and piece[1:] in known]
     assert both
     assert all(within[known[piece]] == known[piece[1:]] for piece in both)
@@ -326,10 +326,10 @@ def test_a_model_without_vocabulary(tmp_path):
     ("items", "given"),
     [
         ("anna saw bert .", "'anna saw bert .'"),
-        (b"anna", "\"b'anna'\""),
-        ({"text": "anna"}, "\"{'text': 'anna'}\""),
-        (None, "'None'"),
-        (7, "'7'"),
+        (b"anna", "b'anna'"),
+        ({"text": "anna"}, "{'text': 'anna'}"),
+        (None, "None"),
+        (7, "7"),
     ],
 )
 def test_items_that_are_not_several_are_refused(tiny_pretrained, items, given):

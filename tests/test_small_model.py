@@ -18,7 +18,7 @@ def predictor():
 
 
 def pieces(masks: list[dict]) -> list[str]:
-    return [candidate["piece"] for candidate in masks]
+    return [candidate["token"] for candidate in masks]
 
 
 def test_the_folder_is_small_and_its_card_names_text_and_licences():
@@ -55,14 +55,14 @@ def test_its_export_in_bfloat16_gives_the_same_word(predictor, tmp_path):
     folder = export_model(str(MODEL), str(tmp_path), dtype="bfloat16", warmup=False)
     outputs = tf.saved_model.load(folder).signatures["fill_mask"](texts=tf.constant([TEXT]))
     (answer,) = predictor.predict([TEXT])
-    assert outputs["pieces"].numpy()[0, 0, 0].decode() == pieces(answer["masks"][0])[0]
+    assert outputs["tokens"].numpy()[0, 0, 0].decode() == pieces(answer["masks"][0])[0]
 
 
 def test_its_export_gives_the_same_words(predictor, tmp_path):
     served = tf.saved_model.load(export_model(str(MODEL), str(tmp_path), warmup=False))
     outputs = served.signatures["fill_mask"](texts=tf.constant([TEXT]))
     (answer,) = predictor.predict([TEXT])
-    exported = [piece.decode() for piece in outputs["pieces"].numpy()[0, 0]]
+    exported = [piece.decode() for piece in outputs["tokens"].numpy()[0, 0]]
     assert exported == pieces(answer["masks"][0])
     expected = [candidate["probability"] for candidate in answer["masks"][0]]
     np.testing.assert_allclose(outputs["probabilities"].numpy()[0, 0], expected, atol=1e-5)

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from albert_tf import convert, load_pretrained
 from albert_tf.core.errors import UserError
-from albert_tf.data_prep import create_finetuning_data
 from albert_tf.data_prep.pretraining import build
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.export import export_model
@@ -292,8 +291,8 @@ def test_masks_are_filled_in_python_and_in_the_export(chain, tmp_path):
     path = export_model(str(chain.folder / "pretrained" / "model"), str(tmp_path))
     found = tf.saved_model.load(path).signatures["fill_mask"](texts=tf.constant(texts))
     for row, candidates in enumerate(masks):
-        pieces = [piece.decode() for piece in found["pieces"].numpy()[row, 0]]
-        assert pieces == [entry["piece"] for entry in candidates]
+        pieces = [piece.decode() for piece in found["tokens"].numpy()[row, 0]]
+        assert pieces == [entry["token"] for entry in candidates]
 
 
 def test_conversions_keep_weights_and_vocabulary(chain, tmp_path):
@@ -338,27 +337,13 @@ def test_features_of_another_vocabulary_are_refused(chain, tmp_path):
 
 
 def test_records_for_fine_tuning_train_a_model(chain, tmp_path):
-    settings = create_finetuning_data.FineTuningDataSettings(
-        task_name="tsv",
-        text_columns="text_a",
-        train_file=str(chain.folder / "train.tsv"),
-        vocab_file=chain.vocabulary,
-        max_seq_length=31,
-        num_shards=2,
-        output_dir=str(tmp_path / "records"),
-    )
-    create_finetuning_data.main(settings)
-    fine_tune_here(
-        "classifier",
-        *(
-            "--task_name=tsv",
-            "--text_columns=text_a",
-            "--do_train",
-            f"--train_records={tmp_path / 'records'}",
-        ),
-        f"--init_checkpoint={chain.folder / 'pretrained' / 'model'}",
-        *(f"--output_dir={tmp_path / 'run'}", "--max_seq_length=31", "--num_train_steps=1"),
-    )
+    common = ["--task_name=tsv", "--text_columns=text_a", "--do_train", "--max_seq_length=31"]
+    common += [f"--init_checkpoint={chain.folder / 'pretrained' / 'model'}"]
+    text = [f"--train_file={chain.folder / 'train.tsv'}", f"--vocab_file={chain.vocabulary}"]
+    records = tmp_path / "records"
+    fine_tune_here("classifier", *common, *text, f"--write_records={records}", "--num_shards=2")
+    run = [f"--output_dir={tmp_path / 'run'}", "--num_train_steps=1"]
+    fine_tune_here("classifier", *common, f"--train_records={records}", *run)
     assert (tmp_path / "run" / "model" / "vocab.txt").exists()
 
 

@@ -21,18 +21,19 @@ from official.common import distribute_utils
 from albert_tf import UserError, save_pretrained
 from albert_tf.core import files as core_files
 from albert_tf.data_prep import (
-    create_finetuning_data,
     create_intrinsic_eval,
     split_sentences,
     text_files,
 )
 from albert_tf.data_prep.pretraining import text_blocks
 from albert_tf.model.heads import AlbertForPreTraining
+from albert_tf.tasks import registry
 from tests.helpers import (
     LENGTH,
     PREDICTIONS,
     ROOT,
     TINY,
+    fine_tune_here,
     fine_tuning_settings,
     pretrain_here,
     random_features,
@@ -543,10 +544,13 @@ WRONG_TEXT = {
 
 
 def read_task(task: str, **settings: object):
-    """Reads training data as create_finetuning_data does."""
-    files = {"spm_model_file": "x", "output_dir": "y"}
-    settings = create_finetuning_data.FineTuningDataSettings(task_name=task, **files, **settings)
-    return create_finetuning_data.make_source(settings).read("train")
+    """Reads training data as the program of the task does."""
+    definition = registry.find(task)
+    if "task_name" in definition.settings.names():
+        settings["task_name"] = task
+    if "version" in definition.settings.names():
+        settings["version"] = task.removeprefix("squad")
+    return registry.resolve(definition.source)(definition.settings(**settings)).read("train")
 
 
 def read_text(path: str, **settings: object):
@@ -660,17 +664,11 @@ def test_flags_that_contradict_each_other(flags, expected, task_flags):
 
 def test_more_files_than_examples(tmp_path, tiny_pretrained):
     (tmp_path / "train.json").write_text(SQUAD_FILE)
-    settings = create_finetuning_data.FineTuningDataSettings(
-        task_name="squad2.0",
-        train_file=str(tmp_path / "train.json"),
-        spm_model_file=str(tiny_pretrained / "spiece.model"),
-        output_dir=str(tmp_path / "out"),
-        num_shards=100,
-        num_workers=1,
-    )
+    flags = [f"--train_file={tmp_path / 'train.json'}", f"--init_checkpoint={tiny_pretrained}"]
+    flags += [f"--write_records={tmp_path / 'out'}", "--num_shards=100", "--num_workers=1"]
     with pytest.raises(UserError) as caught:
-        create_finetuning_data.main(settings)
-    assert str(caught.value).startswith("--num_shards=100: the data gives 1 examples, too few")
+        fine_tune_here("squad", *flags, "--max_seq_length=64", "--max_query_length=9")
+    assert str(caught.value).startswith("--num_shards=100: the data has 1 examples, too few")
     assert not (tmp_path / "out").exists()
 
 

@@ -1,4 +1,4 @@
-"""Exceptions for user errors and for signals, and a function that shortens the errors of libraries."""
+"""Exceptions for user errors and for signals; values and errors of libraries, shortened for messages."""
 
 import re
 import signal
@@ -32,3 +32,9 @@ def first_line(error: Exception) -> str:
     """
     line = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return re.sub(r"\{\{.*?\}\}\s*|\s*\[Op:.*|\s*\[\[.*", "", line)
+
+
+def shortened(value: object) -> str:
+    """A value for a message: at most 60 characters of it."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -29,7 +29,7 @@ def build(
     items: Sequence,
     *,
     description: str,
-    num_workers: int,
+    num_workers: int | None,
     chunk_size: int,
     seconds_alone: float = 2,
 ) -> FeatureTable:

@@ -204,11 +204,13 @@ def find_feature_records(folder: str, flag: str) -> RecordSet:
     """The fine-tuning records in a folder.
 
     Raises:
-      UserError: see `find_records`; or data_prep.create_finetuning_data did not write the records.
+      UserError: see `find_records`; or they were not written with --write_records.
     """
     record_set = find_records(folder, flag)
     if "table_sha256" not in record_set.metadata:
-        raise UserError(f"--{flag}={folder}: not written by data_prep.create_finetuning_data")
+        raise UserError(
+            f"--{flag}={folder}: not written with --write_records of a fine-tuning program"
+        )
     return record_set
 
 

@@ -11,7 +11,7 @@ import safetensors
 import safetensors.numpy
 
 from albert_tf.core import checksums, files
-from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.errors import UserError, first_line, shortened
 from albert_tf.formats import model_card, tokenizer_files, torch_file
 from albert_tf.formats.description import CONFIG, HF_OWN_KEY
 from albert_tf.formats.weights import (
@@ -23,7 +23,7 @@ from albert_tf.formats.weights import (
     variables_of,
 )
 from albert_tf.model.activations import ACTIVATIONS, OF_TRANSFORMERS
-from albert_tf.model.config import MULTI_LABEL, AlbertConfig, shortened
+from albert_tf.model.config import MULTI_LABEL, AlbertConfig
 from albert_tf.model.heads import (
     MODEL_CLASSES,
     AlbertForPreTraining,

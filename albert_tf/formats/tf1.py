@@ -9,13 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.core import checksums, files
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, shortened
 from albert_tf.formats import checkpoint_files
 from albert_tf.formats.description import TF1_CONFIG as CONFIG
 from albert_tf.formats.description import TF1_OWN_KEY
 from albert_tf.formats.weights import Weights, only_vocabulary
 from albert_tf.model.activations import ACTIVATIONS
-from albert_tf.model.config import AlbertConfig, shortened
+from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import ModelWithHead
 from albert_tf.text.tokenizer import Tokenizer
 

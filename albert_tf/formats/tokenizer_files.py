@@ -47,7 +47,7 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
     else:
         parts = _unigram_parts(ModelProto.FromString(tokenizer.content), tokenizer)
         own = {"keep_accents": tokenizer.keep_accents}
-    special = {name: tokenizer.id_to_piece(id) for name, id in _special_ids(tokenizer).items()}
+    special = {name: tokenizer.id_to_token(id) for name, id in _special_ids(tokenizer).items()}
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast" if parts else "AlbertTokenizer",
         "do_lower_case": tokenizer.do_lower_case,
@@ -62,7 +62,7 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
     }
     contents[SETTINGS] = json.dumps(settings, indent=2).encode() + b"\n"
     if parts:
-        ids = {tokenizer.id_to_piece(id): id for id in _special_ids(tokenizer).values()}
+        ids = {tokenizer.id_to_token(id): id for id in _special_ids(tokenizer).values()}
         contents[TOKENIZER] = _tokenizer_json(parts, ids)
     return contents
 

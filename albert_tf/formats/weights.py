@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert_tf.core import files
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, shortened
 from albert_tf.formats.description import THRESHOLDS
-from albert_tf.model.config import AlbertConfig, shortened
+from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import (
     MODEL_CLASSES,
     AlbertForPreTraining,

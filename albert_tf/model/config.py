@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from albert_tf.core import files
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.settings import Settings, setting
 from albert_tf.model.activations import ACTIVATIONS, OF_TRANSFORMERS
 
@@ -258,12 +258,6 @@ def _check_foreign(values: Mapping[str, Any]) -> None:
 def _is_list_of_names(value: Any) -> bool:
     """Whether a value from a file is a list of strings."""
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-
-def shortened(value: Any) -> str:
-    """A value from a file, for a message: at most 60 characters of it."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def where_released(name: str) -> str:

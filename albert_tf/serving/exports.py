@@ -21,11 +21,7 @@ def _files_below(folder: str) -> list[str]:
 
 
 def load(folder: str) -> Any:
-    """Loads the SavedModel of an export from the folder of one version.
-
-    Raises:
-      UserError: there is none, or one of its files is missing or damaged; the error names the file.
-    """
+    """Loads the SavedModel in the folder of a version; a file that is missing or damaged is named in the error."""
     for path in _files_below(folder):
         files.check_regular(path)
     checksums.verify(folder)
@@ -36,10 +32,6 @@ def load(folder: str) -> Any:
 
 
 def read_tflite(path: str) -> bytes:
-    """The content of an export's TFLite file.
-
-    Raises:
-      UserError: it cannot be read, or a file in its folder is damaged; the error names the file.
-    """
+    """The content of an export's TFLite file."""
     checksums.verify(os.path.dirname(path))
     return files.read_bytes(path)

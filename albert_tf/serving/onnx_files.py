@@ -25,7 +25,7 @@ from albert_tf.model.encoder import (
 )
 from albert_tf.model.heads import ModelWithHead, ScoreHead
 from albert_tf.serving import comparison
-from albert_tf.serving.signatures import TOKENS, parts_without
+from albert_tf.serving.parts import TOKENS, parts_without
 
 MODEL, MASKED_LM = "model.onnx", "masked_lm.onnx"
 OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the version of the format from its time
@@ -44,7 +44,6 @@ def convert(model: ModelWithHead, missing: Collection[str] = ()) -> dict[str, by
     """The contents of a model's ONNX files by name.
 
     Args:
-      model: any model of `heads.py`.
       missing: released names of variables without trained values; outputs that need them are left out.
 
     Returns:
@@ -67,10 +66,6 @@ def largest_difference(contents: Mapping[str, bytes], model: ModelWithHead) -> f
     """The largest difference between the files' outputs and their model's, on random sequences.
 
     The evaluator of the onnx package runs the files; it follows the standard exactly, and is slow.
-
-    Args:
-      contents: the result of `convert` for the model.
-      model: the model.
     """
     length = min(9, model.config.max_position_embeddings)
     features = comparison.random_features(model, np.random.default_rng(0), 2, length)
@@ -157,14 +152,7 @@ class _Graph:
         self._outputs.append(helper.make_tensor_value_info(name, kind, dimensions))
 
     def content(self, inputs: Mapping[str, Sequence[str]]) -> bytes:
-        """The file of this graph.
-
-        Args:
-          inputs: for each input, int64, the names of its dimensions.
-
-        Raises:
-          UserError: the weights do not fit into one file.
-        """
+        """The file of this graph."""
         num_bytes = sum(len(constant.raw_data) for constant in self._constants.values())
         if num_bytes > _MOST_BYTES:
             raise UserError(

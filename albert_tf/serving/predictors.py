@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.files import AnyPath
 from albert_tf.formats import description, pretrained
 from albert_tf.formats.weights import Weights
-from albert_tf.model.config import shortened
 from albert_tf.tasks import registry
 from albert_tf.tasks.predictor import Predictor
 from albert_tf.text.settings import TextSettings
@@ -32,7 +31,6 @@ def load_predictor(
       spm_model_file: its vocabulary, a SentencePiece model or vocab.txt, if none came with it.
       do_lower_case: whether text is lower-cased; None uses the value in the model's folder, or true if it has none.
       max_seq_length: maximum number of tokens of a sequence; None uses that of the fine-tuning, or the model's maximum.
-      batch_size: maximum number of sequences that the model gets at once.
 
     Raises:
       UserError: there is no such model, or no vocabulary for it; its task is unknown; or the length is above the
@@ -46,9 +44,9 @@ def load_predictor(
             raise UserError(f"{name} must be an integer of at least {least}, got {value!r}")
     weights = pretrained.read_weights(path)
     tokenizer = tokenizer_of(weights, spm_model_file, do_lower_case)
-    task = task_settings_of(weights, max_seq_length)
+    settings = task_settings_of(weights, max_seq_length)
     model, report = pretrained.build_model(weights)
-    return predictor_class_of(weights)(model, tokenizer, task, batch_size, report.initialized)
+    return predictor_class_of(weights)(model, tokenizer, settings, batch_size, report.initialized)
 
 
 def load_tokenizer(path: AnyPath, do_lower_case: bool | None = None) -> Tokenizer:
@@ -57,11 +55,7 @@ def load_tokenizer(path: AnyPath, do_lower_case: bool | None = None) -> Tokenize
 
 
 def definition_of(weights: Weights) -> registry.TaskDefinition:
-    """The task for which a model was trained.
-
-    Raises:
-      UserError: it is a user's task that is not registered.
-    """
+    """The task for which a model was trained; a task of the user must be registered."""
     name = weights.config.foreign.get("finetuning_task") or ""
     definition = registry.find(name, weights.model_class)
     module = weights.task_settings.get(registry.DEFINED_IN)
@@ -81,16 +75,7 @@ def predictor_class_of(weights: Weights) -> type[Predictor]:
 def tokenizer_of(
     weights: Weights, spm_model_file: AnyPath = "", do_lower_case: bool | None = None
 ) -> Tokenizer:
-    """The vocabulary with which a model was trained.
-
-    Args:
-      weights: the model on disk.
-      spm_model_file: its vocabulary, a SentencePiece model or vocab.txt, if none came with it.
-      do_lower_case: whether text is lower-cased; None uses the value in the model's folder, or true if it has none.
-
-    Raises:
-      UserError: there is no vocabulary, or its number of tokens is not the model's.
-    """
+    """The vocabulary with which a model was trained."""
     path = spm_model_file or weights.vocabulary
     if not path:
         raise UserError(
@@ -120,18 +105,7 @@ def recorded_settings(weights: Weights) -> Mapping[str, Any]:
 
 
 def task_settings_of(weights: Weights, max_seq_length: int | None = None) -> dict[str, Any]:
-    """The settings on which the features of a model depend, besides its vocabulary.
-
-    Args:
-      weights: the model on disk.
-      max_seq_length: maximum number of tokens of a sequence; None uses that of the fine-tuning, or the model's maximum.
-
-    Returns:
-      `max_seq_length`; for a model that was fine-tuned on SQuAD or RACE, all settings of the fine-tuning.
-
-    Raises:
-      UserError: the task is unknown, or the length is above the model's maximum.
-    """
+    """`max_seq_length`, and for a fine-tuned model all settings on which its features depend; they are checked."""
     limit = weights.config.max_position_embeddings
     settings = {"max_seq_length": limit, **predictor_class_of(weights).default_settings}
     settings["max_seq_length"] = min(limit, settings["max_seq_length"])

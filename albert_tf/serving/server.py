@@ -1,7 +1,7 @@
 """A server for an exported model with TensorFlow Serving's REST API.
 
 A thread for each connection reads a request, checks it and waits; another thread joins waiting requests and runs the
-model. Everything that a client could use up has a limit (`Limits`).
+model. Everything that a client could use up has a limit (`LimitSettings`).
 """
 
 import base64
@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -27,10 +28,10 @@ import tensorflow_text  # noqa: F401  (its operations tokenize)
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.serving import exports
-from albert_tf.serving.settings import Limits
+from albert_tf.serving.settings import LimitSettings
 
 _POLL_SECONDS = 0.1  # how often deadlines are checked
-_LAST_WORDS_SECONDS = 1.0  # time for a client to read an error before the connection is closed
+_ERROR_READ_SECONDS = 1.0  # time for a client to read an error before the connection is closed
 
 
 class RequestError(UserError):
@@ -44,12 +45,8 @@ class RequestError(UserError):
 # --- Requests ---
 
 
-def parse(model, content: bytes, limits: Limits) -> tuple[str, dict[str, np.ndarray], bool]:
-    """The signature's name in a request, its inputs, and whether they were given in rows.
-
-    Raises:
-      UserError: the request does not have the expected form.
-    """
+def parse(model, content: bytes, limits: LimitSettings) -> tuple[str, dict[str, np.ndarray], bool]:
+    """The signature's name in a request, its inputs, and whether they were given in rows."""
     request = files.parse_json(content, "request")
     layouts = {"instances", "inputs"} & request.keys()
     if len(layouts) != 1 or not request.keys() <= {"signature_name", *layouts}:
@@ -107,11 +104,7 @@ def columns_by_name(columns: Any, specs: dict[str, tf.TensorSpec]) -> dict[str, 
 
 
 def array_of(value: Any, spec: tf.TensorSpec) -> np.ndarray:
-    """The value of an input as an array, with strings as bytes.
-
-    Raises:
-      RequestError: it has the wrong type or shape.
-    """
+    """The value of an input as an array, with strings as bytes."""
     is_text = spec.dtype == tf.string
 
     def checked(value: Any, depth: int) -> Any:
@@ -139,12 +132,10 @@ def array_of(value: Any, spec: tf.TensorSpec) -> np.ndarray:
     return tensor.numpy()
 
 
-def answer_of(outputs: dict[str, np.ndarray], in_rows: bool, limits: Limits) -> dict[str, Any]:
-    """The content of an answer.
-
-    Raises:
-      RequestError: it would be too large.
-    """
+def answer_of(
+    outputs: dict[str, np.ndarray], in_rows: bool, limits: LimitSettings
+) -> dict[str, Any]:
+    """The content of an answer."""
     num_values = sum(array.size for array in outputs.values())
     if num_values > limits.max_answer_values:
         raise RequestError(
@@ -194,13 +185,9 @@ class Waiting:
 
 
 class Batches:
-    """Runs a model in one thread, on several requests at a time.
+    """Runs a model in one thread, on several requests at a time; `num_batches` counts how often it ran."""
 
-    Attributes:
-      num_batches: how often the model ran.
-    """
-
-    def __init__(self, model, limits: Limits):
+    def __init__(self, model, limits: LimitSettings):
         self.num_batches = 0
         self._signatures, self._limits = model.signatures, limits
         # At most one for each connection.
@@ -278,22 +265,11 @@ class Batches:
 
 
 class Server(ThreadingHTTPServer):
-    """A server of a model on this machine.
-
-    Args:
-      model: a loaded export.
-      name: name of the model.
-      version: its number.
-      port: port of this machine; 0 selects a free one.
-      limits: limits for clients.
-
-    Raises:
-      OSError: the port is taken.
-    """
+    """A server of a model on this machine; port 0 selects a free one."""
 
     request_queue_size = 1024  # connections that the system keeps until they are accepted
 
-    def __init__(self, model, name: str, version: str, port: int, limits: Limits):
+    def __init__(self, model, name: str, version: str, port: int, limits: LimitSettings):
         self.model, self.version, self.limits = model, version, limits
         self.batches = Batches(model, limits)
         self.urls = (f"/v1/models/{name}", f"/v1/models/{name}/versions/{version}")
@@ -319,7 +295,7 @@ class Server(ThreadingHTTPServer):
             request.shutdown(socket.SHUT_WR)
         if len(self._refused) < self.limits.max_connections:
             self._refused.add(request)
-            self.limit_time(request, _LAST_WORDS_SECONDS)
+            self.limit_time(request, _ERROR_READ_SECONDS)
         else:
             request.close()
 
@@ -347,11 +323,11 @@ class Server(ThreadingHTTPServer):
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
-    def serve_until(self, stop: threading.Event) -> None:
-        """Serves until the event is set; then answers the requests that have been read, and closes."""
+    def serve_until(self, wait: Callable[[], object]) -> None:
+        """Serves until `wait` returns; then answers the requests that have been read, and closes."""
         thread = threading.Thread(target=self.serve_forever, args=(_POLL_SECONDS,))
         thread.start()
-        stop.wait()
+        wait()
         self.shutdown()
         thread.join()
         for connection in list(self._deadlines):
@@ -386,8 +362,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.path not in self.server.urls:
             self.answer(404, {"error": f"expected GET {self.server.urls[0]}"})
             return
-        state = {"version": self.server.version, "state": "AVAILABLE"}
-        state["status"] = {"error_code": "OK", "error_message": ""}
+        status = {"error_code": "OK", "error_message": ""}
+        state = {"version": self.server.version, "state": "AVAILABLE", "status": status}
         self.answer(200, {"model_version_status": [state]})
 
     def do_POST(self) -> None:
@@ -403,11 +379,7 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(getattr(error, "status", 400), {"error": str(error)})
 
     def content_length(self) -> int:
-        """The size of the request's body.
-
-        Raises:
-          RequestError: the size is missing or too large.
-        """
+        """The size of the request's body."""
         lengths = self.headers.get_all("Content-Length", [])
         limit = self.server.limits.max_request_bytes
         is_chunked = "Transfer-Encoding" in self.headers
@@ -421,11 +393,7 @@ class Handler(BaseHTTPRequestHandler):
         return int(lengths[0])
 
     def predictions(self, content: bytes) -> dict[str, Any]:
-        """The answer to the body of a request.
-
-        Raises:
-          UserError: the request is wrong.
-        """
+        """The answer to the body of a request."""
         server = self.server
         if self.path not in [f"{url}:predict" for url in server.urls]:
             raise RequestError(f"expected POST {server.urls[0]}:predict", 404)
@@ -475,18 +443,14 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
         if self.close_connection:
             # If a connection is closed before everything is read, the client loses the answer.
-            self.server.limit_time(self.connection, _LAST_WORDS_SECONDS)
+            self.server.limit_time(self.connection, _ERROR_READ_SECONDS)
             self.connection.shutdown(socket.SHUT_WR)
             while self.connection.recv(1 << 16):
                 pass
 
 
-def make_server(folder: str, port: int, limits: Limits = Limits()) -> Server:  # noqa: B008 - frozen
-    """A server for the newest version in a folder; the folder's name is the model's name.
-
-    Raises:
-      UserError: there is no version, or it cannot be loaded, or the port is taken.
-    """
+def make_server(folder: str, port: int, limits: LimitSettings = LimitSettings()) -> Server:  # noqa: B008 - frozen
+    """A server for the newest version in a folder; the folder's name is the model's name."""
     versions = (
         [name for name in os.listdir(folder) if name.isdigit()] if os.path.isdir(folder) else []
     )

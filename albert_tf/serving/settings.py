@@ -13,7 +13,7 @@ from albert_tf.text.settings import VocabularySettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelSource(VocabularySettings):
+class ModelSettings(VocabularySettings):
     """A finished model in any layout."""
 
     model: str = files_setting(
@@ -34,11 +34,7 @@ class ModelSource(VocabularySettings):
     )
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that --task_module exists; its code is not run.
-
-        Raises:
-          UserError: it does not exist.
-        """
+        """Checks that --task_module exists; its code is not run."""
         name = self.task_module
         is_file, package = name.endswith(".py"), name.partition(".")[0]
         if is_file and not os.path.isfile(name):
@@ -47,17 +43,13 @@ class ModelSource(VocabularySettings):
             self.refuse("task_module", f"={name}: no such module")
 
     def register_task(self) -> None:
-        """Registers the task of --task_module.
-
-        Raises:
-          UserError: there is no such module, or it does not define a task.
-        """
+        """Registers the task of --task_module."""
         if self.task_module:
             registry.register_module(self.task_module)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelUse(ModelSource):
+class ModelUseSettings(ModelSettings):
     """A trained model, and how its texts are prepared."""
 
     do_lower_case: bool | None = setting(
@@ -75,7 +67,7 @@ class ModelUse(ModelSource):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits(Settings):
+class LimitSettings(Settings):
     """Limits for clients, and how requests are joined."""
 
     max_connections: int = setting(

@@ -16,12 +16,12 @@ from albert_tf.model.heads import ModelWithHead
 from albert_tf.serving.in_graph.squad import GraphSquad
 from albert_tf.serving.in_graph.tagging import GraphTagger
 from albert_tf.serving.in_graph.text import GraphText
+from albert_tf.serving.parts import TOKENS, parts_without
 from albert_tf.tasks.classification import multi_label
 from albert_tf.text.tokenizer import Tokenizer
 
 DEFAULT = "serving_default"  # the signature that a server uses if none is named
 NUM_FILLINGS = 5  # K, as in transformers' pipeline
-TOKENS = ("input_ids", "input_mask", "segment_ids")
 
 Signatures = dict[str, Callable]
 
@@ -37,8 +37,6 @@ def servable(
     """A model in the form that `tf.saved_model.save` needs, without Keras.
 
     Args:
-      model: the model to save.
-      tokenizer: its vocabulary.
       task: settings of the features: `max_seq_length`, and others that the class of model needs.
       missing: released names of variables without trained values; signatures that need them are left out.
       make_signatures: see `TaskDefinition.signatures`; None makes the signatures of the model's class.
@@ -81,20 +79,6 @@ def servable(
     root.text = text  # contains the vocabulary
     root.__call__ = _callable(model, parts)
     return root, {"tokens": _tokens(model, parts), **own}
-
-
-def parts_without(missing: Collection[str]) -> set[str]:
-    """The parts with trained values, among those that some models on disk lack: "pooler", "mlm", "sop"."""
-    prefixes = {
-        "pooler": ("bert/pooler",),
-        "mlm": ("cls/predictions",),
-        "sop": ("bert/pooler", "cls/seq_relationship"),
-    }
-    return {
-        part
-        for part, starts in prefixes.items()
-        if not any(name.startswith(starts) for name in missing)
-    }
 
 
 def _signature(*specs: tf.TensorSpec) -> Callable:
@@ -163,7 +147,7 @@ def _callable(model: ModelWithHead, parts: set[str]) -> Callable:
         return {name: tensor for name, tensor in outputs.items() if name not in unwanted}
 
     rank = 3 if isinstance(model, heads.AlbertForMultipleChoice) else 2
-    names = {False: TOKENS, True: TOKENS}
+    names: dict[bool, tuple[str, ...]] = {False: TOKENS, True: TOKENS}
     if isinstance(model, heads.AlbertForSpanOrNone):
         names = {False: (*TOKENS, "p_mask"), True: (*TOKENS, "p_mask", "start_positions")}
     for training in (False, True):
@@ -231,7 +215,7 @@ def _masked_lm_logits(model, outputs, positions_BP):
 def _fill_mask(
     model: heads.AlbertForPreTraining, text: GraphText, tokenizer: Tokenizer
 ) -> Callable:
-    vocabulary = [tokenizer.id_to_piece(id) for id in range(tokenizer.vocab_size)]
+    vocabulary = [tokenizer.id_to_token(id) for id in range(tokenizer.vocab_size)]
 
     @_signature(*_strings("texts"))
     def fill_mask(texts):
@@ -241,7 +225,7 @@ def _fill_mask(
         is_mask_BP1 = tf.sequence_mask(positions.row_lengths())[:, :, None]
         tokens_BPK = tf.gather(tf.constant(vocabulary), best_BPK.indices)
         return {
-            "pieces": tf.where(is_mask_BP1, tokens_BPK, ""),
+            "tokens": tf.where(is_mask_BP1, tokens_BPK, ""),
             "probabilities": tf.where(is_mask_BP1, best_BPK.values, 0.0),
         }
 
@@ -255,9 +239,7 @@ def _classify(
     model: heads.AlbertForSequenceClassification, text: GraphText, task: Mapping[str, Any]
 ) -> Signatures:
     labels = model.config.labels
-    thresholds = multi_label.thresholds_of(task, labels, "the model")
-    if thresholds is None:
-        thresholds = multi_label.DEFAULT_THRESHOLD
+    thresholds = multi_label.usable_thresholds(task, labels)
 
     @_signature(*_strings("text_a", "text_b"))
     def classify_pairs(text_a, text_b):

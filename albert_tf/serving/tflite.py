@@ -1,6 +1,6 @@
 """Encoders and classifiers as TFLite files, which run on phones; they take ids, one sequence of a fixed length.
 
-The caller tokenises texts, because SentencePiece is not among TFLite's own operations.
+The caller tokenizes texts, because SentencePiece is not among TFLite's own operations.
 """
 
 import errno
@@ -16,7 +16,7 @@ from albert_tf.core.errors import UserError, first_line
 from albert_tf.model import heads
 from albert_tf.model.heads import ModelWithHead
 from albert_tf.serving import comparison
-from albert_tf.serving.signatures import TOKENS
+from albert_tf.serving.parts import TOKENS
 
 _NUM_TRIALS = 4
 
@@ -72,13 +72,7 @@ def _outputs_of(model: ModelWithHead) -> Callable[..., dict[str, tf.Tensor]]:
 
 
 def largest_difference(content: bytes, model: ModelWithHead, length: int) -> float:
-    """The largest difference between a file's outputs and its model's, on sequences of random tokens and lengths.
-
-    Args:
-      content: content of the file.
-      model: the model from which it was made.
-      length: L, the length of its sequences.
-    """
+    """The largest difference between a file's outputs and its model's, on sequences of random tokens and lengths."""
     rng, run, outputs_of = np.random.default_rng(0), runner(content), _outputs_of(model)
     differences = []
     for _ in range(_NUM_TRIALS):
@@ -89,15 +83,7 @@ def largest_difference(content: bytes, model: ModelWithHead, length: int) -> flo
 
 
 def runner(content: bytes, num_threads: int = 1) -> Callable[..., dict[str, np.ndarray]]:
-    """A file's signature as a function that takes arrays by name.
-
-    Args:
-      content: content of the file.
-      num_threads: number of threads that LiteRT uses.
-
-    Raises:
-      UserError: the content is not a TFLite file.
-    """
+    """A file's signature as a function that takes arrays by name."""
     try:
         interpreter = Interpreter(model_content=content, num_threads=num_threads)
     except (ValueError, RuntimeError) as error:

@@ -27,14 +27,7 @@ _KEY, _VALUE = 1, 2  # an entry of a map
 
 
 def write(path: str, model_name: str, signatures: Signatures, max_seq_length: int) -> None:
-    """Writes requests for every signature, with batch sizes 1 and 8, short and with the maximum length.
-
-    Args:
-      path: the file to write.
-      model_name: the name of the model on the server.
-      signatures: functions by name, with plain tensors as arguments.
-      max_seq_length: L, the maximum length of a sequence.
-    """
+    """Writes requests for every signature, with batch sizes 1 and 8, short and with the maximum length."""
     tf.io.gfile.makedirs(os.path.dirname(path))
     with tf.io.TFRecordWriter(path) as writer:
         for name, function in signatures.items():
@@ -62,13 +55,7 @@ def _argument(spec: tf.TensorSpec, batch: int, length: int) -> np.ndarray:
 
 
 def prediction_log(model_name: str, signature_name: str, inputs: Mapping[str, np.ndarray]) -> bytes:
-    """A serialized PredictionLog with a request to a signature.
-
-    Args:
-      model_name: name of the model on the server.
-      signature_name: name of a signature of the model.
-      inputs: arguments by name.
-    """
+    """A serialized PredictionLog with a request to a signature."""
     name = _field(_NAME, model_name.encode())
     request = _field(_MODEL_SPEC, name + _field(_SIGNATURE_NAME, signature_name.encode()))
     for key, array in inputs.items():

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
-from albert_tf.data.datasets import RecordData, TableData
+from albert_tf.data.datasets import Data, RecordData, TableData
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
 from albert_tf.data.records import EXAMPLE_WEIGHTS, RecordSet, feature_schema, find_feature_records
 from albert_tf.formats import pretrained
@@ -26,7 +26,6 @@ from albert_tf.model.heads import ModelWithHead
 from albert_tf.tasks import metrics, registry
 from albert_tf.tasks.settings import (
     FineTuningConfig,
-    FineTuningOptimizerConfig,
     FineTuningRunConfig,
     check_fixed,
     check_length,
@@ -48,24 +47,15 @@ _LABEL_KEYS = ("id2label", "label2id", "finetuning_task", "problem_type")
 class FineTuningTask(Task):
     """A task that starts from a pretrained encoder; by default, it predicts one of several labels.
 
-    Args:
-      config: settings of the task.
-      run: settings of the run, with the model to start from.
-
-    Attributes:
-      source: the task's data.
-      items: items of the source by split.
-      tables: features by split.
-      labels: names of the model's outputs.
-
-    Raises:
-      UserError: the model, the vocabulary, the flags and the files do not fit together.
+    Its `items` and `tables` are the source's items and their features, by split.
     """
 
     keeps = "best"
     steps_flags = "--num_train_epochs or --num_train_steps"
     model_class: type[ModelWithHead]
     source_class: type[Source]
+    _weights: Any  # `Weights` of the model to start from; None without one
+    _records: Any  # `RecordSet` of --train_records; None without them
 
     def __init__(self, config: FineTuningConfig, run: FineTuningRunConfig):
         self.config = config
@@ -145,7 +135,7 @@ class FineTuningTask(Task):
         if not self.run.do_train:  # programs have already checked this, except for models on a hub
             fixed = {name: getattr(config, name) for name in config.names(of_model="fixed")}
             check_fixed(fixed, self._weights.task_settings, self._weights.source)
-        checkpoint = self._weights and self._weights.config
+        checkpoint = self._weights.config if self._weights else None
         chosen = config.chosen_config(self.run, checkpoint, tokenizer.vocab_size)
         if tokenizer.vocab_size != chosen.vocab_size:
             raise UserError(
@@ -163,9 +153,6 @@ class FineTuningTask(Task):
     def build_model(self, *, dtype: str, recompute_activations: bool, seed: int) -> ModelWithHead:
         """The model, with the encoder of the initial checkpoint; the head is taken from it, too, if it is of the same
         task.
-
-        Raises:
-          UserError: a variable of the encoder is not in the checkpoint.
         """
         model = self.model_class(
             self.model_config, dtype=dtype, recompute_activations=recompute_activations, seed=seed
@@ -197,7 +184,7 @@ class FineTuningTask(Task):
             for name, path in paths.items()
             if path
         }
-        examples = {"training examples": self.train_data.num_examples}
+        num_examples = self.train_data.num_examples if self.train_data else 0
         initialized = set() if model.uses_pooler else set(self._initialized)
         untrained = [name for name in POOLER if name in initialized]
         pretrained.save_pretrained(
@@ -207,7 +194,10 @@ class FineTuningTask(Task):
             task=self.task_settings() | ({registry.DEFINED_IN: defined_in} if defined_in else {}),
             untrained=untrained,
             card=Card(
-                {"Data": {"task": self.task_name, **files, **examples}, **history},
+                {
+                    "Data": {"task": self.task_name, **files, "training examples": num_examples},
+                    **history,
+                },
                 definition.card if definition else None,
             ),
         )
@@ -226,7 +216,7 @@ class FineTuningTask(Task):
             split: self.source.features(split, items, self.tokenizer)
             for split, items in self.items.items()
         }
-        data = {
+        data: dict[str, Data] = {
             split: TableData(table, self.source.names(split), self._buckets(table))
             for split, table in self.tables.items()
         }
@@ -243,8 +233,7 @@ class FineTuningTask(Task):
             "spm_sha256": self.tokenizer.sha256,
             **self.tokenizer.cleaning,
         }
-        # Older records lack keep_accents.
-        made_with = {"keep_accents": False, **record_set.metadata}
+        made_with = record_set.metadata
         for name, value in expected.items():
             if made_with[name] != value:
                 raise UserError(
@@ -286,14 +275,8 @@ class FineTuningTask(Task):
             "data": data,
         }
 
-    def resolve(
-        self, run: FineTuningRunConfig, optimizer: FineTuningOptimizerConfig
-    ) -> tuple[FineTuningRunConfig, OptimizerConfig]:
-        """The settings of the loop; values that depend on model and data are filled in.
-
-        Raises:
-          UserError: the warm-up is longer than the training.
-        """
+    def resolve(self, run: Any, optimizer: Any) -> tuple[FineTuningRunConfig, OptimizerConfig]:
+        """The settings of the loop; values that depend on model and data are filled in."""
         num_examples = self.train_data.num_examples if self.train_data else run.train_batch_size
         self.usual_learning_rate = default_learning_rate(
             self.model_config.hidden_size, is_random=self._weights is None
@@ -327,18 +310,15 @@ class FineTuningTask(Task):
         """The file of predictions that ensembles read; none for an ensemble."""
         if len(members) > 1:
             return {}
-        arrays = {**members[0], "table_sha256": np.array(self.tables[split].sha256())}
+        arrays: dict[str, Any] = dict(members[0])
+        arrays["table_sha256"] = np.array(self.tables[split].sha256())
         file = io.BytesIO()
         np.savez_compressed(file, **arrays)
         return {EVAL_PREDICTIONS if split == "eval" else PREDICTIONS: file.getvalue()}
 
 
 class LabelTask(FineTuningTask):
-    """A task that predicts a label (a subclass may predict a score); for the arguments see `FineTuningTask`.
-
-    Attributes:
-      unit: name of the examples, in the plural.
-    """
+    """A task that predicts one of several labels; `unit` is the name of the examples, in the plural."""
 
     unit = "examples"
 
@@ -366,7 +346,7 @@ class LabelTask(FineTuningTask):
         probabilities = averaged(members, "probabilities") if has_labels else None
 
         def describe(index: int) -> str:
-            probability = probabilities[index].max() if has_labels else math.nan
+            probability = math.nan if probabilities is None else probabilities[index].max()
             return self._describe(items[index], answers[index], truths[index], probability)
 
         names = self.labels if has_labels else ()
@@ -391,7 +371,7 @@ def example_weights(features: Features) -> tf.Tensor:
     return features.get(EXAMPLE_WEIGHTS, ones)
 
 
-def commonest_share(labels: np.ndarray) -> float:
+def majority_share(labels: np.ndarray) -> float:
     """Share of the most frequent label among labels int [examples], which is the accuracy without a model."""
     return float(np.bincount(labels).max() / len(labels))
 
@@ -399,14 +379,7 @@ def commonest_share(labels: np.ndarray) -> float:
 def answer_rows(
     ids: Sequence[str], labels: Sequence[str], answers: np.ndarray, probabilities: np.ndarray
 ) -> str:
-    """Answers as a tab-separated table: id, label, and the probability of every label.
-
-    Args:
-      ids: ids of the examples.
-      labels: names of the outputs.
-      answers: int [examples], indices of labels.
-      probabilities: float [examples, C].
-    """
+    """A tab-separated table: id, predicted label (int [examples]), the probability of every label [examples, C]."""
     return named_answer_rows(ids, labels, [labels[answer] for answer in answers], probabilities)
 
 

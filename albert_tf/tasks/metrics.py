@@ -88,16 +88,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 
 
 def format_confusion(predictions: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> str:
-    """A table of how often each label was predicted for each true label, with recall and precision.
-
-    Args:
-      predictions: int [examples].
-      labels: int [examples].
-      names: the C labels.
-
-    Returns:
-      Lines, each with a line end.
-    """
+    """A table, as lines, of how often each label was predicted for each true label, with recall and precision."""
     table = np.zeros([len(names)] * 2, np.int64)
     if len(labels):  # scikit-learn does not accept empty arrays
         table = sklearn.metrics.confusion_matrix(labels, predictions, labels=range(len(names)))
@@ -124,13 +115,7 @@ def error_report(
 ) -> str:
     """The worst errors of a model; if it predicts labels, a confusion table comes first.
 
-    Args:
-      predictions: int [examples], or float [examples] of scores.
-      labels: int or float [examples].
-      describe: returns a text about the example with a given index.
-      names: the labels; empty for scores.
-      probabilities: float [examples, C] of labels.
-      unit: name of the examples, in the plural.
+    Predictions and labels are [examples], int for labels (with `names` and `probabilities`) or float for scores.
     """
     parts = [format_confusion(predictions, labels, names)] if names else []
     worst = worst_errors(predictions, labels, probabilities)
@@ -141,17 +126,7 @@ def error_report(
 def worst_errors(
     predictions: np.ndarray, labels: np.ndarray, probabilities: np.ndarray | None, count: int = 20
 ) -> np.ndarray:
-    """The examples with the most probable wrong labels, or with the largest errors of scores.
-
-    Args:
-      predictions: int [examples], or float [examples] of scores.
-      labels: int or float [examples], the true ones.
-      probabilities: float [examples, C] of labels.
-      count: maximum number of examples to return.
-
-    Returns:
-      int64 [at most count], their indices, the highest probability or error first; ties keep their order.
-    """
+    """The examples with the most probable wrong labels, or with the largest errors of scores, int64 [at most count]."""
     if probabilities is None:
         return np.argsort(-np.abs(predictions - labels), kind="stable")[:count]
     wrong = np.flatnonzero(np.argmax(probabilities, axis=1) != labels)

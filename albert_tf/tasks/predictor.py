@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.settings import Settings
 from albert_tf.data.feature_table import FeatureTable, evaluation_batches
 from albert_tf.model.heads import ModelWithHead
@@ -29,19 +29,15 @@ class Predictor(abc.ABC):
     """A finished model that answers items, with the functions of its task; see `load_predictor`.
 
     Args:
-      model: the model.
-      tokenizer: its vocabulary.
-      task: the settings on which its features depend, including `max_seq_length`.
-      batch_size: number of sequences that the model gets at once.
+      task_settings: the settings on which its features depend, including `max_seq_length`.
       untrained: released names of variables without trained values.
 
     Attributes:
-      model, tokenizer, task: as in the arguments.
       expects: description of an item, for messages.
       prompts: keys of an item that a conversation asks for one by one ("option A", "option B" fill a list `options`);
         if empty, it asks for a whole item.
       text_keys: keys of items that are not repeated in answers.
-      default_settings: `task` for folders that do not contain it, such as those of other projects.
+      default_settings: `task_settings` for folders that do not contain it, such as those of other projects.
       sequence_names: features that the model reads besides `input_mask`.
     """
 
@@ -57,13 +53,13 @@ class Predictor(abc.ABC):
         self,
         model: ModelWithHead,
         tokenizer: Tokenizer,
-        task: Mapping[str, Any],
+        task_settings: Mapping[str, Any],
         batch_size: int,
         untrained: Sequence[str] = (),
     ):
         self.model = model
         self.tokenizer = tokenizer
-        self.task = task
+        self.task_settings = task_settings
         self._batch_size = batch_size
         self._untrained = untrained
         # Setting -> length -> number of texts.
@@ -71,17 +67,7 @@ class Predictor(abc.ABC):
         self._call_in_graph = tf.function(self._call)
 
     def predict(self, items: Iterable[Item]) -> list[Answer]:
-        """The answers to items, in their order.
-
-        Args:
-          items: several items, for example a list of texts; `expects` describes an item.
-
-        Returns:
-          A dictionary for each item, whose keys depend on the kind of model.
-
-        Raises:
-          UserError: an item does not have the expected form, or a single item is given instead of several.
-        """
+        """The answers to items, in their order; the keys of an answer depend on the kind of model."""
         if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
             raise UserError(
                 f"predict expects a list of items, each {self.expects}; got {shortened(items)}: write predict([...])"
@@ -91,19 +77,11 @@ class Predictor(abc.ABC):
 
     @abc.abstractmethod
     def check(self, item: Item) -> Any:
-        """Converts an item to an example for `answers`.
-
-        Raises:
-          UserError: the item does not have the expected form.
-        """
+        """Converts an item to an example for `answers`."""
 
     @abc.abstractmethod
     def answers(self, examples: Sequence[Any]) -> list[Answer]:
-        """The answers to examples, of which there is at least one, in their order.
-
-        Raises:
-          UserError: an example cannot be answered.
-        """
+        """The answers to examples, of which there is at least one, in their order."""
 
     @abc.abstractmethod
     def shown(self, answer: Answer) -> str:
@@ -120,14 +98,14 @@ class Predictor(abc.ABC):
 
     def settings(self, *names: str) -> dict[str, Any]:
         """The settings of the task with the given names."""
-        return {name: self.task[name] for name in names}
+        return {name: self.task_settings[name] for name in names}
 
     def cut_texts(self) -> list[str]:
         """For each setting that has cut texts since the predictor was made, a line that says how many."""
         return [
-            cut_report(np.fromiter(lengths.elements(), np.int64), name, self.task[name])
+            cut_report(np.fromiter(lengths.elements(), np.int64), name, self.task_settings[name])
             for name, lengths in self._uncut_lengths.items()
-            if max(lengths) > self.task[name]
+            if max(lengths) > self.task_settings[name]
         ]
 
     def run(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -143,7 +121,7 @@ class Predictor(abc.ABC):
         """The model's outputs for every example, in the table's order; padded to the longest example."""
         for name, lengths in table.uncut_lengths.items():
             self._uncut_lengths[name].update(lengths.tolist())
-        limit = max(int(table.lengths.max()), self.task["max_seq_length"])
+        limit = max(int(table.lengths.max()), self.task_settings["max_seq_length"])
         step = _LENGTHS_ARE_MULTIPLES_OF
         buckets = [min(limit, length) for length in range(step, limit + step, step)]
         parts: dict[str, list] = {}
@@ -189,9 +167,3 @@ def bars(probabilities: Mapping[str, float]) -> str:
     for name, value in sorted(probabilities.items(), key=lambda entry: -entry[1]):
         lines.append(f"  {name:<{width}}  {value:.3f}  {'#' * round(30 * value)}".rstrip())
     return "\n".join(lines)
-
-
-def shortened(value: object) -> str:
-    """A value for a message, shortened to 60 characters."""
-    text = value if isinstance(value, str) else repr(value)
-    return repr(text if len(text) <= 60 else f"{text[:57]}...")

@@ -12,22 +12,12 @@ def row(
     learning_rate: float,
     batch_size: int,
     dropout: float,
-    num_train_steps: int,
-    num_warmup_steps: int,
+    num_train_steps: int | None,
+    num_warmup_steps: int | None,
     max_seq_length: int,
     **changes: Any,
 ) -> dict[str, Any]:
-    """A row of Table 14.
-
-    Args:
-      learning_rate: peak learning rate.
-      batch_size: examples in a step.
-      dropout: dropout of the encoder; the classifier's is 0.1 in every row.
-      num_train_steps: training steps.
-      num_warmup_steps: how many of these steps are warm-up.
-      max_seq_length: maximum number of tokens of a sequence.
-      changes: other settings.
-    """
+    """A row of Table 14; `dropout` is the encoder's, and the classifier's is 0.1 in every row."""
     return {
         "optimizer": "adamw",
         "learning_rate": learning_rate,

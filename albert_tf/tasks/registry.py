@@ -57,14 +57,7 @@ class TaskDefinition:
     signatures: Reference | None = None
 
     def preset(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The settings that --preset fills in.
-
-        Args:
-          values: values of all flags.
-
-        Raises:
-          UserError: the preset has no settings for this task.
-        """
+        """The settings that --preset fills in."""
         if not values["preset"]:
             return {}
         rows = self.presets.get(values["preset"], {})
@@ -75,8 +68,8 @@ class TaskDefinition:
         return rows[name]
 
 
-def resolve(reference: Reference) -> Any:
-    """The class or function that a reference names."""
+def resolve(reference: Reference | None) -> Any:
+    """The class or function that a reference names; None for None."""
     return pkgutil.resolve_name(reference) if isinstance(reference, str) else reference
 
 
@@ -98,11 +91,7 @@ def definitions() -> list[TaskDefinition]:
 
 
 def register(definition: TaskDefinition) -> None:
-    """Adds a task of the user; it replaces an earlier one with the same name.
-
-    Raises:
-      UserError: a task of the library has the name.
-    """
+    """Adds a task of the user; it replaces an earlier one with the same name."""
     if definition in _library():
         return
     for name in definition.names:
@@ -112,17 +101,12 @@ def register(definition: TaskDefinition) -> None:
 
 
 def register_module(name: str) -> None:
-    """Imports a module of the user and registers its `DEFINITION`.
-
-    Args:
-      name: path of a Python file (*.py), or name of an importable module.
-
-    Raises:
-      UserError: there is no such module, or it has no `DEFINITION`.
-    """
+    """Imports a module of the user, by name or as the path of a Python file, and registers its `DEFINITION`."""
     try:
         if name.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(f"task_{pathlib.Path(name).stem}", name)
+            spec: Any = importlib.util.spec_from_file_location(
+                f"task_{pathlib.Path(name).stem}", name
+            )
             module = importlib.util.module_from_spec(spec)
             sys.modules[spec.name] = module
             spec.loader.exec_module(module)
@@ -138,12 +122,7 @@ def register_module(name: str) -> None:
 
 
 def find(name: str, model_class: str = "") -> TaskDefinition | None:
-    """The task with a given name or, if there is none, the first task that trains a class of model.
-
-    Args:
-      name: a name in `TaskDefinition.names`.
-      model_class: name of the model's class; "" searches for the name only.
-    """
+    """The task with a given name or, if there is none, the first task that trains a class of model."""
     for definition in definitions():
         if name in definition.names and (not model_class or model_class in definition.predictors):
             return definition

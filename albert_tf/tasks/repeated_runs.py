@@ -4,6 +4,7 @@ Runners call `fine_tune`; `training.loop.run` makes a single run.
 """
 
 import dataclasses
+import functools
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ import tensorflow as tf
 from albert_tf.core import checksums
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.locks import locked
+from albert_tf.tasks import feature_records
 from albert_tf.tasks.finetuning import EVAL_PREDICTIONS, PREDICTIONS, FineTuningTask
 from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig
 from albert_tf.training import loop
@@ -29,20 +31,12 @@ def fine_tune(
     run: FineTuningRunConfig,
     optimizer: OptimizerConfig,
 ) -> dict:
-    """Makes one run, several runs with a table of their results, or an ensemble, depending on the settings.
-
-    Args:
-      task_class: makes the task from `config` and the settings of a run.
-      config: settings of the task, and the number of runs, restarts and members.
-      run: settings of a run; if there are several runs, its folder contains their folders.
-      optimizer: optimizer and schedule.
-
-    Returns:
-      The contents of results.json.
-
-    Raises:
-      UserError: see `loop.run`; or the members of an ensemble do not fit together.
+    """Makes one run, several with a table, an ensemble, or records; returns the contents of results.json or
+    metadata.json.
     """
+    if config.write_records:
+        run = dataclasses.replace(run, do_train=True, do_eval=False, do_predict=False)
+        return feature_records.write(task_class(config, run))
     if config.ensemble:
         with locked(run.output_dir):
             return _ensemble(task_class, config, run)
@@ -58,13 +52,14 @@ def fine_tune(
 def _several(task_class, config, run, optimizer) -> dict:
     """Makes runs with consecutive seeds; a run that collapses is replaced by a run with the next seed."""
     restarts_left = config.restart_collapsed
-    runs, collapsed = [], []
+    runs: list[dict] = []
+    collapsed: list[dict] = []
     seed = run.seed
     while len(runs) < config.num_runs:
         folder = os.path.join(run.output_dir, f"seed_{seed}")
         single = dataclasses.replace(run, output_dir=folder, seed=seed)
         print(f"--- run {len(runs) + 1} of {config.num_runs}, seed {seed}", flush=True)
-        results = loop.run(lambda single=single: task_class(config, single), single, optimizer)
+        results = loop.run(functools.partial(task_class, config, single), single, optimizer)
         entry = {"seed": seed, "folder": folder, **results}
         seed += 1
         if "collapsed" in results and restarts_left:
@@ -73,7 +68,7 @@ def _several(task_class, config, run, optimizer) -> dict:
             print(f"collapsed, so another seed takes its place ({restarts_left} restarts left)")
         else:
             runs.append(entry)
-    summary = summarised(runs)
+    summary = summarized(runs)
     report = {
         "runs": runs,
         "collapsed_and_replaced": collapsed,
@@ -87,18 +82,13 @@ def _several(task_class, config, run, optimizer) -> dict:
     return report
 
 
-def summarised(runs: Sequence[Mapping]) -> dict:
-    """Median, mean and spread of each number over several runs on the development data, and the best run.
-
-    Args:
-      runs: results of the runs, each with "eval", "best" and "folder".
-
-    Returns:
-      "median", "mean", "standard_deviation" (0 for one run), "least" and "greatest": name -> value; "best_run".
+def summarized(runs: Sequence[Mapping]) -> dict:
+    """Median, mean, spread, least and greatest of each number over several runs, by name; and the folder of the best
+    run.
     """
     names = [name for name in runs[0]["eval"] if all(name in run["eval"] for run in runs)]
     values = {name: [run["eval"][name] for run in runs] for name in names}
-    statistics_of = {
+    statistics_of: dict[str, Callable] = {
         "median": statistics.median,
         "mean": statistics.fmean,
         "standard_deviation": lambda numbers: (
@@ -178,11 +168,6 @@ def chosen_greedily(
 
     The best model comes first. Then the model that improves the development score most is added, until none improves
     it.
-
-    Args:
-      task: the task, whose `evaluate` and `best_metric` are used.
-      members: predictions for the development data, by folder.
-      alone: each member's own value of the task's best metric.
     """
     chosen = [max(members, key=lambda folder: alone[folder])]
     best = alone[chosen[0]]
@@ -192,7 +177,7 @@ def chosen_greedily(
             for folder in members
             if folder not in chosen
         }
-        candidate = max(values, key=values.get)
+        candidate = max(values, key=values.__getitem__)
         if not values[candidate] > best:
             break
         chosen.append(candidate)
@@ -218,11 +203,7 @@ def _read_predictions(folder: str, name: str, task: FineTuningTask, split: str) 
 
 
 def _write(run: FineTuningRunConfig, contents: Mapping[str, str | bytes]) -> None:
-    """Writes files, given by their paths inside the folder of all runs.
-
-    Raises:
-      UserError: a file cannot be written.
-    """
+    """Writes files, given by their paths inside the folder of all runs."""
     try:
         write_files(run.output_dir, contents)
     except (tf.errors.OpError, OSError) as error:

@@ -21,12 +21,7 @@ from albert_tf.tasks.settings import (
 
 
 def run(definition: registry.TaskDefinition, description: str = "") -> None:
-    """Fine-tunes as the command line says; then the process ends.
-
-    Args:
-      definition: the task.
-      description: what the program does, for --help.
-    """
+    """Fine-tunes as the command line says; then the process ends."""
     registry.register(definition)
 
     def main(run, optimizer, config) -> None:
@@ -48,16 +43,7 @@ def run(definition: registry.TaskDefinition, description: str = "") -> None:
 def defaults(
     definition: registry.TaskDefinition, values: Mapping[str, Any], given: Set[str]
 ) -> dict[str, Any]:
-    """Values for flags that are not given: the trained model's own, those of --preset, and the maximum length.
-
-    Args:
-      definition: definition of the task.
-      values: values of all flags.
-      given: names of the flags on the command line.
-
-    Raises:
-      UserError: a given flag contradicts the model, or the preset has no settings for the task.
-    """
+    """Values for flags that are not given: the trained model's own, those of --preset, and the maximum length."""
     path, trained = model_of(values), {}
     only_uses = bool(values["ensemble"]) or not values["do_train"]
     # TensorFlow reads remote files, so they are read only if flags depend on them.
@@ -71,6 +57,8 @@ def defaults(
             own = " ".join(as_flag(name, trained[name]) for name in changed)
             print(f"as {path} was trained: {own}", flush=True)
     chosen = {**definition.preset({**values, **trained}), **trained}
+    if values["write_records"]:  # there is no run, and so no other folder
+        chosen["output_dir"] = values["write_records"]
     length = chosen.get("max_seq_length", values["max_seq_length"])
     most = _max_position_embeddings(values, model.max_position_embeddings)
     if most and "max_seq_length" in given:

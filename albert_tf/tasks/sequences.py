@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,16 +19,10 @@ def share_of_them(part: int, total: int) -> str:
 
 
 def cut_report(lengths: np.ndarray, name: str, limit: int, texts: str = "texts") -> str:
-    """A line for a person to read that says how many texts a limit cuts.
+    """A line that says how many texts, of at least one, a limit cuts.
 
     Example:
       "22 texts, 3 of them (14 %) cut at --max_seq_length=33; 95 % have at most 36 tokens"
-
-    Args:
-      lengths: lengths of the texts before they are cut, int [texts]; at least one.
-      name: name of the setting with the limit.
-      limit: its value.
-      texts: what the texts are called, in the plural.
     """
     cut, total = int(np.sum(lengths > limit)), len(lengths)
     most = int(np.percentile(lengths, 95, method="inverted_cdf"))
@@ -41,18 +36,7 @@ def pack_pairs(
     choices: int = 1,
     uncut_lengths: Mapping[str, Sequence[int]] | None = None,
 ) -> FeatureTable:
-    """A table of sequences of two texts.
-
-    Args:
-      tokenizer: the tokenizer whose [CLS] and [SEP] are added.
-      pairs: token ids of both texts of each sequence, int32 [tokens]; None if there is no second text.
-      columns: see `FeatureTable.from_rows`.
-      choices: number of sequences of an example.
-      uncut_lengths: see `FeatureTable`.
-
-    Returns:
-      A table with the sequences `input_ids` and `segment_ids`.
-    """
+    """A table of sequences `input_ids` and `segment_ids` of two texts, int32 [tokens] each; the second may be None."""
     cls, sep, segments = (
         np.array(ids, np.int32) for ids in ([tokenizer.cls_id], [tokenizer.sep_id], [0, 1])
     )
@@ -62,21 +46,16 @@ def pack_pairs(
         num_second = 0 if second is None else len(second) + 1
         input_ids.append(np.concatenate(row))
         segment_ids.append(np.repeat(segments, [len(first) + 2, num_second]))
-    sequences = {"input_ids": input_ids, "segment_ids": segment_ids}
+    sequences: dict[str, Any] = {"input_ids": input_ids, "segment_ids": segment_ids}
     return FeatureTable.from_rows(sequences, columns, choices, uncut_lengths)
 
 
 def windows_over(num_tokens: int, room: int, stride: int) -> Iterator[tuple[int, int, np.ndarray]]:
     """The windows over a text, from left to right; at least one, even over a text without tokens.
 
-    Args:
-      num_tokens: number of tokens of the text.
-      room: maximum number of tokens of the text in a window.
-      stride: number of tokens from the start of a window to the start of the next one; at most `room` is used.
-
     Returns:
-      For each window its first token, its number of tokens, and bool [tokens]: true if the token has more context in
-      this window than in the other windows.
+      For each window its first token, its number of tokens (at most `room`), and bool [tokens]: true if the token has
+      more context in this window than in the other windows.
 
     Source: squad_utils.py (`convert_examples_to_features`).
     """

@@ -39,34 +39,25 @@ class ModelChoice(VocabularySettings):
             self.refuse("model", "and --albert_config_file contradict each other: give one")
 
     def check_model(self, run: RunConfig) -> None:
-        """Checks that a flag specifies a model.
-
-        Raises:
-          UserError: no flag does.
-        """
+        """Checks that a flag specifies a model."""
         if not (self.model or self.albert_config_file or run.init_checkpoint):
             self.refuse("model", "or --albert_config_file or --init_checkpoint is required")
 
     def chosen_config(
         self, run: RunConfig, checkpoint: AlbertConfig | None, vocab_size: int | None
     ) -> AlbertConfig:
-        """The model's sizes.
-
-        Args:
-          run: dropout rates that override the model's.
-          checkpoint: configuration of the initial checkpoint; used if no flag names a size or a file.
-          vocab_size: V of the data, for sizes that are given by name, because the name does not determine V.
-
-        Raises:
-          UserError: a configuration file is wrong.
+        """The model's sizes: those of a flag, or of the initial checkpoint; V is the data's, as a name does not
+        determine it.
         """
         rates = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob")
-        changes = {rate: getattr(run, rate) for rate in rates if getattr(run, rate) is not None}
+        changes: dict[str, Any] = {
+            rate: getattr(run, rate) for rate in rates if getattr(run, rate) is not None
+        }
         if self.share_parameters:
             changes["share_parameters"] = self.share_parameters
         if self.albert_config_file:
             return AlbertConfig.from_json_file(self.albert_config_file).replace(**changes)
-        if not self.model:
+        if not self.model and checkpoint:
             return checkpoint.replace(**changes)
         if vocab_size:
             changes["vocab_size"] = vocab_size
@@ -91,14 +82,14 @@ class FineTuningRunConfig(RunConfig):
         maximum=0,
         help="Must be 0: the metrics would be wrong unless every example is evaluated.",
     )
-    eval_every_steps: int | None = changed(
+    eval_every_steps: int | None = changed(  # type: ignore[assignment]
         RunConfig,
         "eval_every_steps",
         None,
         none_value=0,
         help="Training steps between two evaluations; by default, or with 0, a tenth of the training.",
     )
-    save_checkpoints_steps: int | None = changed(
+    save_checkpoints_steps: int | None = changed(  # type: ignore[assignment]
         RunConfig,
         "save_checkpoints_steps",
         None,
@@ -123,12 +114,7 @@ _RATES_IN_WORDS = ", ".join(
 
 
 def default_learning_rate(hidden_size: int, *, is_random: bool) -> float:
-    """The peak learning rate of fine-tuning if none is given.
-
-    Args:
-      hidden_size: D of the model.
-      is_random: whether the model starts from random weights.
-    """
+    """The peak learning rate of fine-tuning if none is given."""
     rate = next(rate for width, rate in _FINE_TUNING_RATES.items() if hidden_size <= width)
     return max(rate, _RANDOM_WEIGHTS_RATE) if is_random else rate
 
@@ -138,7 +124,7 @@ class FineTuningOptimizerConfig(OptimizerConfig):
     """The optimizer of fine-tuning (paper, appendix A.4); defaults depend on the model and the data."""
 
     optimizer: str = changed(OptimizerConfig, "optimizer", "adamw")
-    learning_rate: float | None = changed(
+    learning_rate: float | None = changed(  # type: ignore[assignment]
         OptimizerConfig,
         "learning_rate",
         None,
@@ -146,7 +132,7 @@ class FineTuningOptimizerConfig(OptimizerConfig):
         help=f"Peak learning rate; by default, or with 0, it depends on the model's width: {_RATES_IN_WORDS}; from"
         f" random weights at least {_RANDOM_WEIGHTS_RATE:g}.",
     )
-    num_train_steps: int | None = changed(
+    num_train_steps: int | None = changed(  # type: ignore[assignment]
         OptimizerConfig,
         "num_train_steps",
         None,
@@ -154,7 +140,7 @@ class FineTuningOptimizerConfig(OptimizerConfig):
         help="Number of training steps; the learning rate is 0 after the last. By default, or with 0,"
         " --num_train_epochs decides.",
     )
-    num_warmup_steps: int | None = changed(
+    num_warmup_steps: int | None = changed(  # type: ignore[assignment]
         OptimizerConfig,
         "num_warmup_steps",
         None,
@@ -174,16 +160,7 @@ class FineTuningOptimizerConfig(OptimizerConfig):
     def resolved(
         self, num_examples: int, train_batch_size: int, usual_learning_rate: float
     ) -> OptimizerConfig:
-        """The settings with a value for every None.
-
-        Args:
-          num_examples: number of training examples.
-          train_batch_size: examples in a step.
-          usual_learning_rate: see `default_learning_rate`.
-
-        Raises:
-          UserError: the warm-up is longer than the training.
-        """
+        """The settings with a value for every None."""
         values = self.to_dict()
         epochs, proportion = values.pop("num_train_epochs"), values.pop("warmup_proportion")
         if self.num_train_steps is None:
@@ -207,14 +184,10 @@ def holds_run(folder: str) -> bool:
 
 
 def model_of(values: Mapping[str, Any]) -> str:
-    """Path of the model that a fine-tuning program uses; "" if it trains from random weights.
+    """Path of the model that a fine-tuning program with these values of all flags uses; "" for random weights.
 
-    Args:
-      values: values of all flags.
-
-    Returns:
-      The first member of an ensemble; without training, the run in --output_dir if there is one; otherwise the initial
-      checkpoint.
+    It is the first member of an ensemble; without training, the run in --output_dir if there is one; otherwise the
+    initial checkpoint.
     """
     if values["ensemble"]:
         return values["ensemble"].split(",")[0]
@@ -224,15 +197,8 @@ def model_of(values: Mapping[str, Any]) -> str:
 
 
 def check_fixed(given: Mapping[str, Any], trained: Mapping[str, Any], source: str) -> None:
-    """Checks settings against those with which a model was trained.
-
-    Args:
-      given: values to check, by name.
-      trained: the model's values, by name; a setting that is missing here is not compared.
-      source: path of the model.
-
-    Raises:
-      UserError: two values differ; the error names the flag.
+    """Checks settings against those with which a model was trained; a setting that has no trained value is not
+    compared.
     """
     for name, value in given.items():
         if name in trained and value != trained[name]:
@@ -241,11 +207,7 @@ def check_fixed(given: Mapping[str, Any], trained: Mapping[str, Any], source: st
 
 
 def check_length(max_seq_length: int, max_position_embeddings: int) -> None:
-    """Checks that a model has enough positions for a sequence length.
-
-    Raises:
-      UserError: it does not have enough.
-    """
+    """Checks that a model has enough positions for a sequence length."""
     if max_seq_length > max_position_embeddings:
         raise UserError(
             f"--max_seq_length ({max_seq_length}) is above the model's max_position_embeddings"
@@ -292,8 +254,21 @@ class FineTuningConfig(ModelChoice, TextSettings):
     num_workers: int | None = num_workers_setting()
     train_records: str = setting(
         "",
-        "Folder written by data_prep.create_finetuning_data; training reads it instead of the task's own files.",
+        "Folder written with --write_records; training reads it instead of the task's own files.",
         input_path=True,
+    )
+    write_records: str = setting(
+        "",
+        "Folder to which the features of the training data are written as TFRecords for --train_records; nothing is"
+        " trained.",
+        changes_results=False,
+    )
+    num_shards: int = setting(
+        8,
+        "Number of files of --write_records.",
+        minimum=1,
+        maximum=99_999,  # the names of files have five digits
+        changes_results=False,
     )
     preset: str = setting(
         "",
@@ -323,13 +298,14 @@ class FineTuningConfig(ModelChoice, TextSettings):
         changes_results=False,
     )
 
-    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that the flags ask for some work and name a model.
-
-        Raises:
-          UserError: a flag is missing or contradicts another; the error names it.
-        """
+    def check_with(self, others: Mapping[type[Settings], Any]) -> None:
+        """Checks that the flags ask for some work and name a model."""
         run = others[FineTuningRunConfig]
+        for name in ("train_records", "ensemble"):
+            if self.write_records and getattr(self, name):
+                self.refuse("write_records", f"and --{name} contradict each other")
+        if self.write_records and not run.do_train:
+            self.refuse("write_records", "needs --do_train: it writes the training data")
         if self.ensemble:
             return
         if run.do_train or not holds_run(run.output_dir):
@@ -345,15 +321,12 @@ class FineTuningConfig(ModelChoice, TextSettings):
             self.refuse("num_runs", reason)
 
     def check_files(self, run: FineTuningRunConfig) -> None:
-        """Checks that --train_file, --eval_file and --predict_file, if a task has them, are given when they are needed.
-
-        Raises:
-          UserError: one of them is missing.
-        """
-        if run.do_train and not (self.train_file or self.train_records or self.ensemble):
+        """Checks that --train_file, --eval_file and --predict_file are given when they are needed."""
+        given = self.to_dict()
+        if run.do_train and not (given["train_file"] or self.train_records or self.ensemble):
             self.refuse("train_file", "is required to train")
-        if run.do_eval and not run.do_train and not self.eval_file:
+        if run.do_eval and not run.do_train and not given["eval_file"]:
             hint = "; to predict only, --do_eval=false" if run.do_predict else ""
             self.refuse("eval_file", f"is required to evaluate{hint}")
-        if run.do_predict and not self.predict_file and not self.ensemble:
+        if run.do_predict and not given["predict_file"] and not self.ensemble:
             self.refuse("predict_file", "is required with --do_predict")

@@ -1,7 +1,6 @@
 """The data of a fine-tuning task: the files of each split, and how they become features.
 
-A source needs neither a model nor TensorFlow; the programs of the tasks and
-`albert_tf/data_prep/create_finetuning_data.py` share it.
+A source needs neither a model nor TensorFlow, so worker processes start fast.
 """
 
 import abc
@@ -24,9 +23,6 @@ _ITEMS_A_CALL = 500
 
 class Source(abc.ABC):
     """The data of a task.
-
-    Args:
-      config: settings of the task.
 
     Attributes:
       task_name: the name of the task in its models.
@@ -51,11 +47,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def read(self, split: str) -> Sequence[Any] | None:
-        """The items of "train", "eval" or "predict"; None if no file is given.
-
-        Raises:
-          UserError: a file is missing or wrong; the error names the file and the row.
-        """
+        """The items of "train", "eval" or "predict"; None if no file is given."""
 
     def featuriser(self, tokenizer: Tokenizer) -> tuple[Callable, Any]:
         """A function and its settings (a dataclass); `function(settings, items)` returns a `FeatureTable`."""

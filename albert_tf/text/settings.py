@@ -7,11 +7,7 @@ from albert_tf.core.settings import Settings, setting
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularySettings(Settings):
-    """The vocabulary: a SentencePiece model or a WordPiece file.
-
-    Raises:
-      UserError: both files are given.
-    """
+    """The vocabulary: a SentencePiece model or a WordPiece file."""
 
     spm_model_file: str = setting(
         "", "SentencePiece model of the vocabulary.", input_path=True, changes_results=False
@@ -37,11 +33,7 @@ class VocabularySettings(Settings):
         return self.spm_model_file or self.vocab_file
 
     def require_vocabulary(self, reason: str = "") -> None:
-        """Raises a UserError if no file is given.
-
-        Args:
-          reason: why a file is needed; follows "is required" in the message.
-        """
+        """Raises a UserError if no file is given; the reason follows "is required" in the message."""
         if not self.vocabulary_file:
             self.refuse("spm_model_file", f"or --vocab_file is required{reason}")
 

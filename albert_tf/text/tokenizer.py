@@ -51,7 +51,6 @@ def clean_text(text: str, *, do_lower_case: bool, keep_accents: bool = False) ->
 
     Args:
       text: any string; half a surrogate pair counts as U+FFFD.
-      do_lower_case: whether to lower the case.
       keep_accents: whether accents and compatibility forms stay as they are.
 
     Returns:
@@ -131,16 +130,7 @@ def is_word_start(token: str) -> bool:
 class Tokenizer(abc.ABC):
     """A vocabulary of either kind, as every program uses it: text -> token ids, and back.
 
-    Args:
-      content: the bytes of the vocabulary's file.
-      do_lower_case: whether to lower-case text; false for a cased model.
-      keep_accents: whether to keep accents, which the original removes.
-      source: name of the file in error messages.
-
     Attributes:
-      content: the bytes of the vocabulary's file.
-      do_lower_case: whether text is lower-cased.
-      keep_accents: whether accents are kept.
       sha256: hexadecimal hash of `content`.
       file_name: the usual name of such a file in the folder of a model.
       vocab_size: number of tokens, V.
@@ -227,22 +217,12 @@ class Tokenizer(abc.ABC):
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without special tokens.
 
-        Raises:
-          TypeError: `text` is not a str.
-
         Source: tokenization.py:53-96 (`encode_pieces`, `encode_ids`); :200-350 (`FullTokenizer`) for WordPiece.
         """
         return self._encode_cleaned([self.clean(text)])[0]
 
     def encode_batch(self, texts: Iterable[str]) -> list[np.ndarray]:
-        """The ids of many texts, faster than one by one; uses one processor core.
-
-        Returns:
-          For each text an int32 array [tokens], equal to `encode(text)`.
-
-        Raises:
-          TypeError: one of `texts` is not a str, or `texts` itself is one.
-        """
+        """The ids of many texts, int32 [tokens] each, faster than one by one; uses one processor core."""
         if isinstance(texts, str | bytes):
             raise TypeError("texts must be several texts, got one; use encode(text)")
         all_ids = self._encode_cleaned(list(map(self.clean, texts)))
@@ -259,14 +239,8 @@ class Tokenizer(abc.ABC):
         character before them. If one character has several tokens ("½" becomes "1", "⁄" and "2", or the bytes of a
         model trained with byte_fallback), each of them has that character's span.
 
-        Args:
-          text: the text as the user wrote it, before any cleaning.
-
         Returns:
           ids, equal to `encode(text)`, and for each id its (start, end); `text[start:end]` is the token's text.
-
-        Raises:
-          TypeError: `text` is not a str.
         """
         ids, lengths, char_spans = self._encode_with_lengths(text)
         spans = []
@@ -287,7 +261,7 @@ class Tokenizer(abc.ABC):
 
     def vocabulary(self) -> list[str]:
         """All tokens by id."""
-        return [self.id_to_piece(id) for id in range(self.vocab_size)]
+        return [self.id_to_token(id) for id in range(self.vocab_size)]
 
     def word_starts(self, rule: str = "original") -> np.ndarray:
         """Which tokens start a word, for whole-word and n-gram masking.
@@ -299,9 +273,6 @@ class Tokenizer(abc.ABC):
 
         Returns:
           bool [V].
-
-        Raises:
-          UserError: there is no such rule.
         """
         if rule not in WORD_START_RULES:
             raise UserError(f"rule must be one of {', '.join(WORD_START_RULES)}; got {rule!r}")
@@ -312,20 +283,16 @@ class Tokenizer(abc.ABC):
         return id
 
     @abc.abstractmethod
-    def id_to_piece(self, id: int) -> str:
+    def id_to_token(self, id: int) -> str:
         """The token of an id, with its marker."""
 
     @abc.abstractmethod
-    def piece_to_id(self, piece: str) -> int:
+    def token_to_id(self, token: str) -> int:
         """The id of a token, `unk_id` if the vocabulary does not have it."""
 
     @abc.abstractmethod
     def clean(self, text: str) -> str:
-        """Cleans a text, before its tokens are looked up in the vocabulary or it is joined with other texts.
-
-        Raises:
-          TypeError: `text` is not a str.
-        """
+        """Cleans a text, before its tokens are looked up in the vocabulary or it is joined with other texts."""
 
     @abc.abstractmethod
     def _encode_cleaned(self, texts: list[str]) -> list[list[int]]:
@@ -344,7 +311,7 @@ class Tokenizer(abc.ABC):
         """Whether a token starts a word."""
 
     def _special_id(self, token: str, source: str) -> int:
-        id = self.piece_to_id(token)
+        id = self.token_to_id(token)
         if id == self.unk_id:
             raise UserError(f"{source}: has no token {token}; {self._needs_special_tokens}")
         return id
@@ -356,10 +323,8 @@ class SentencePieceTokenizer(Tokenizer):
     """A SentencePiece model with the text cleaning and the digit-comma rule of the original.
 
     The digit-comma rule: a token that ends in a digit and a comma ("▁1999,") is encoded again without the comma
-    ("▁1999" ","), so that a number has the same token with and without a comma.
-
-    Attributes:
-      unknown_may_end_in_comma: whether the digit-comma rule can apply to unknown tokens.
+    ("▁1999" ","), so that a number has the same token with and without a comma. `unknown_may_end_in_comma` says whether
+    the rule can apply to unknown tokens.
     """
 
     file_name = "spiece.model"
@@ -390,22 +355,22 @@ class SentencePieceTokenizer(Tokenizer):
             if _ends_in_digit_comma(token)
         }
         split_tokens = self._split_tokens.items()
-        self._replacements = {id: list(map(self.piece_to_id, parts)) for id, parts in split_tokens}
+        self._replacements = {id: list(map(self.token_to_id, parts)) for id, parts in split_tokens}
         # An unknown token's text can end in a comma only if the comma itself is unknown, or if the model splits
         # at white space only: in both cases the last token of a private-use character and a comma is unknown.
         self.unknown_may_end_in_comma = self._processor.encode("\ue000,")[-1] == self.unk_id
 
-    def id_to_piece(self, id: int) -> str:
+    def id_to_token(self, id: int) -> str:
         return self._processor.id_to_piece(int(id))
 
-    def piece_to_id(self, piece: str) -> int:
-        return self._processor.piece_to_id(piece)
+    def token_to_id(self, token: str) -> int:
+        return self._processor.piece_to_id(token)
 
     def id_within_word(self, id: int) -> int:
-        token = self.id_to_piece(id)
+        token = self.id_to_token(id)
         if token == MARKER:
             return -1
-        unmarked_id = self.piece_to_id(token.removeprefix(MARKER))
+        unmarked_id = self.token_to_id(token.removeprefix(MARKER))
         return id if unmarked_id == self.unk_id else unmarked_id
 
     @property
@@ -417,11 +382,11 @@ class SentencePieceTokenizer(Tokenizer):
         return clean_text(text, **self.cleaning)
 
     def normalize(self, cleaned: str) -> str:
-        """A cleaned text after the model's own normalisation; spaces are markers."""
+        """A cleaned text after the model's own normalization; spaces are markers."""
         return self._processor.normalize(cleaned)
 
     def _is_word_start(self, token: str, rule: str) -> bool:
-        if self._processor.is_byte(self.piece_to_id(token)) and is_inside_character(token):
+        if self._processor.is_byte(self.token_to_id(token)) and is_inside_character(token):
             return False
         return is_word_start(token) if rule == "original" else token.startswith(MARKER)
 
@@ -469,7 +434,7 @@ class SentencePieceTokenizer(Tokenizer):
         for id, token in zip(self._processor.encode(cleaned), tokens, strict=True):
             is_split = _ends_in_digit_comma(token)
             parts = self._split_digit_comma(token) if is_split else [token]
-            new_ids += map(self.piece_to_id, parts) if is_split else [id]
+            new_ids += map(self.token_to_id, parts) if is_split else [id]
             new_tokens += parts
         return new_ids, new_tokens
 
@@ -488,11 +453,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _visible_char_spans(
         self, cleaned: str, origins: list[tuple[int, int]]
     ) -> list[tuple[int, int]]:
-        """Spans in the original text of the characters of all tokens, without markers.
-
-        The model normalises the cleaned text further. Its offsets lead from its output to the cleaned text; `origins`
-        lead from the cleaned text to the original.
-        """
+        """Spans in the original text of the characters of all tokens, without markers."""
         normalized, starts = self._processor.normalize(cleaned, with_offsets=True)
         spans = []
         end = len(cleaned)
@@ -506,12 +467,8 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 class Replacements(NamedTuple):
-    """The digit-comma rule as a table.
-
-    Fields:
-      ids: int32 [total], the new tokens of all V tokens in a row.
-      lengths: int64 [total], their visible characters.
-      counts: int64 [V], how many new tokens each token has.
+    """The digit-comma rule as a table: the new tokens of all V tokens in a row, their visible characters, their counts
+    [V].
     """
 
     ids: np.ndarray
@@ -548,8 +505,7 @@ def _load_processor(model_proto: bytes, source: str) -> sentencepiece.SentencePi
 class WordPieceTokenizer(Tokenizer):
     """The vocab.txt of a BERT or of a Chinese ALBERT, with the words of the original's `BasicTokenizer`.
 
-    Attributes:
-      token_lengths: characters of each token, int64 [V]; an unknown token replaces a whole word.
+    `token_lengths` are the characters of each token, int64 [V]; an unknown token replaces a whole word.
     """
 
     file_name = "vocab.txt"
@@ -558,7 +514,7 @@ class WordPieceTokenizer(Tokenizer):
     def _load(self, source: str) -> None:
         self._tokens = wordpiece.read_tokens(self.content, source)
         self._ids = {token: id for id, token in enumerate(self._tokens)}
-        self._pieces = wordpiece.WordPieces(self._tokens)
+        self._words = wordpiece.WordTokens(self._tokens)
         lengths = [len(token.removeprefix(wordpiece.CONTINUES_WORD)) for token in self._tokens]
         self.token_lengths = np.array(lengths, np.int64)
         self.vocab_size = len(self._tokens)
@@ -572,18 +528,18 @@ class WordPieceTokenizer(Tokenizer):
         # The cache of words is not sent to other processes.
         return _wordpiece_tokenizer, (self.content, self.cleaning)
 
-    def id_to_piece(self, id: int) -> str:
+    def id_to_token(self, id: int) -> str:
         return self._tokens[int(id)]
 
-    def piece_to_id(self, piece: str) -> int:
-        return self._ids.get(piece, self.unk_id)
+    def token_to_id(self, token: str) -> int:
+        return self._ids.get(token, self.unk_id)
 
     def clean(self, text: str) -> str:
         check_text(text)
         return text
 
     def _encode_cleaned(self, texts: list[str]) -> list[list[int]]:
-        ids_of = self._pieces.__getitem__
+        ids_of = self._words.__getitem__
         return [
             list(itertools.chain.from_iterable(map(ids_of, self._split(text).split())))
             for text in texts
@@ -595,9 +551,10 @@ class WordPieceTokenizer(Tokenizer):
     def _encode_with_lengths(self, text: str) -> tuple[list[int], list[int], list[tuple[int, int]]]:
         check_text(text)
         split, origins = wordpiece.split_with_origins(text, **self.cleaning)
-        ids, lengths = [], []
+        ids: list[int] = []
+        lengths: list[int] = []
         for word in split.split():
-            ids_of_word = self._pieces[word]
+            ids_of_word = self._words[word]
             ids += ids_of_word
             is_unknown = ids_of_word == (self.unk_id,)
             lengths += [len(word)] if is_unknown else self.token_lengths[[*ids_of_word]].tolist()
@@ -605,12 +562,12 @@ class WordPieceTokenizer(Tokenizer):
         return ids, lengths, visible
 
     def _decode(self, ids: list[int]) -> str:
-        text = " ".join(map(self.id_to_piece, ids))
+        text = " ".join(map(self.id_to_token, ids))
         return text.replace(f" {wordpiece.CONTINUES_WORD}", "")
 
     def _is_word_start(self, token: str, rule: str) -> bool:
         return not token.startswith(wordpiece.CONTINUES_WORD)
 
 
-def _wordpiece_tokenizer(content: bytes, cleaning: dict[str, bool]) -> WordPieceTokenizer:
+def _wordpiece_tokenizer(content: bytes, cleaning: dict[str, Any]) -> WordPieceTokenizer:
     return WordPieceTokenizer(content, **cleaning)

@@ -3,7 +3,7 @@
     read_tokens          the tokens of a vocab.txt
     split_words          puts spaces between words, Chinese characters and punctuation marks
     split_with_origins   the same, with the origin of each character
-    WordPieces           the longest tokens that together are a word
+    WordTokens           the longest tokens that together are a word
 
 Source: tokenization.py of the original (`load_vocab`, `BasicTokenizer`, `WordpieceTokenizer`).
 """
@@ -37,13 +37,6 @@ def read_tokens(content: bytes, source: str) -> list[str]:
     r"""The tokens of a vocabulary by id: the first word of each line; if a token occurs twice, its first line counts.
 
     Lines end at "\n" alone: the released Chinese vocabulary has a token U+2028, a line separator.
-
-    Args:
-      content: content of the file, UTF-8.
-      source: its name in error messages.
-
-    Raises:
-      UserError: it is not UTF-8.
     """
     try:
         text = content.decode("utf-8-sig")
@@ -114,15 +107,10 @@ _WITHOUT_ACCENTS = _Table(lambda char: "" if is_accent(char) else _separated(cha
 
 
 def split_words(text: str, *, do_lower_case: bool, keep_accents: bool = False) -> str:
-    """Separates the words of a text by spaces, so that `split()` returns them.
+    """Separates the words of a text by spaces, so that `split()` returns them; lower case removes accents by default.
 
     Example:
       "It's 中文, Café" -> "it ' s  中  文  ,  cafe"
-
-    Args:
-      text: any string.
-      do_lower_case: whether to lower the case and to remove accents.
-      keep_accents: whether accents stay in lower case too (`strip_accents` of transformers, reversed).
     """
     text = text.translate(_CLEANED)
     if not do_lower_case:
@@ -162,13 +150,10 @@ def _split_length(char: str, do_lower_case: bool, keep_accents: bool) -> int:
 # --- Words -> tokens ---
 
 
-class WordPieces(dict):
+class WordTokens(dict):
     """The ids of each word: the longest token that begins it, then the longest token that begins the rest, and so on.
 
     It is a table that adds a word when it first occurs.
-
-    Args:
-      tokens: the vocabulary, by id.
     """
 
     def __init__(self, tokens: Sequence[str]):

@@ -102,7 +102,8 @@ def in_example_order(steps: Sequence[Mapping[str, np.ndarray]], num_examples: in
       Arrays [n, ...] by name; if the size of the second axis differs between batches, rows are padded with NaN.
     """
     arrays = {}
-    for name in set(steps[0] if steps else ()) - {EXAMPLE_INDEX}:
+    # In the order of the outputs: equal runs write equal files.
+    for name in filter(EXAMPLE_INDEX.__ne__, steps[0] if steps else ()):
         shape = np.max([step[name].shape[1:] for step in steps], axis=0).astype(int)
         first = steps[0][name]
         is_ragged = any(step[name].shape[1:] != first.shape[1:] for step in steps)

@@ -47,7 +47,7 @@ def describe(state: RunState) -> str:
         lines["resumed"] = f"at step {state.first_step}{note}"
     elif state.first_step:
         lines["trained"] = f"up to step {state.first_step}"
-    lines["chance"] = ", ".join(f"{name} {value:.4f}" for name, value in state.chance.items())
+    lines["majority"] = ", ".join(f"{name} {value:.4f}" for name, value in state.majority.items())
     return "\n".join(f"{name:<10}{text}" for name, text in lines.items() if text)
 
 
@@ -70,7 +70,7 @@ def write_results(
         "step": state.step,
         "num_parameters": state.model.count_params(),
         "eval": evaluation,
-        "chance": state.chance,
+        "majority": state.majority,
         "best": state.checkpoints.best,
         "seconds": round(time.monotonic() - state.started, 1),
         "steps_in_this_process": num_steps,
@@ -139,7 +139,7 @@ def advice_after_collapse(losses: Sequence[float], rate: float, usual_rate: floa
 
 def _card(state: RunState, evaluation: Mapping[str, float]) -> dict[str, dict]:
     """The rows of the model card about training and evaluation."""
-    run, optimizer, chance = state.run_config, state.optimizer_config, state.chance
+    run, optimizer, majority = state.run_config, state.optimizer_config, state.majority
     training = {
         "steps": state.step,
         "batch, examples": run.train_batch_size,
@@ -150,6 +150,6 @@ def _card(state: RunState, evaluation: Mapping[str, float]) -> dict[str, dict]:
         "seed": run.seed,
     }
     results = {name: f"{value:.4f}" for name, value in evaluation.items()}
-    for name in chance.keys() & results.keys():
-        results[name] += f" (chance {chance[name]:.4f})"
+    for name in majority.keys() & results.keys():
+        results[name] += f" (majority class {majority[name]:.4f})"
     return {"Training": training, "Results": results}

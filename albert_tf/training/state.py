@@ -34,7 +34,7 @@ class RunState:
       accumulators: losses and metrics since the last line of the log; empty without training.
       optimizer: ours, or a LossScaleOptimizer around it; None without training.
       checkpoints: saves and restores model, global_step, accumulators and optimizer.
-      chance: for each metric, its value for a guess without a model.
+      majority: for each metric, its value if the most frequent answer is always given.
       first_step: the global step at the start of this process.
       log_states: state of the logs at that step, see `RunFolder.log_states`; empty if it is not known.
       interruption: the signal that ends the training.
@@ -51,7 +51,7 @@ class RunState:
     accumulators: Accumulators
     optimizer: Any = None
     checkpoints: Checkpoints
-    chance: Mapping[str, float]
+    majority: Mapping[str, float]
     first_step: int
     log_states: Mapping[str, Any]
     started: float
@@ -128,7 +128,7 @@ def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> 
         strategy=strategy,
         folder=folder,
         checkpoints=checkpoints,
-        chance=task.chance_levels(),
+        majority=task.majority_levels(),
         first_step=int(global_step.numpy()),
         log_states=record.get("logs", {}),
         started=started,

@@ -1,6 +1,6 @@
 """The Task interface: everything that the training loop needs from a task.
 
-The loop calls a task in this order: `resolve`, `settings`, `build_model`, `chance_levels`; for every batch
+The loop calls a task in this order: `resolve`, `settings`, `build_model`, `majority_levels`; for every batch
 `loss_counts`, `losses`, `metrics` or `predictions`; after every evaluation `evaluate`; at the end `collapsed`,
 `evaluation_files`, `prediction_files`, `save_model`.
 """
@@ -123,6 +123,6 @@ class Task(abc.ABC):
           history: rows of the model card by name, in the groups "Training" and "Results".
         """
 
-    def chance_levels(self) -> Mapping[str, float]:
-        """The value of each metric for a guess without a model."""
+    def majority_levels(self) -> Mapping[str, float]:
+        """The majority-class baseline: the value of each metric if the most frequent answer is always given."""
         return {}

@@ -241,7 +241,7 @@ class Trained:
             "steps": results["step"],
             "batch": batch,
             "parameters": results["num_parameters"],
-            "chance": results["chance"],
+            "majority": results["majority"],
             "training": training,
             "evaluation": _lines(os.path.join(self.run_folder, EVAL_METRICS_FILE)),
         }

@@ -32,7 +32,7 @@ _METHODS = {
     "Predictor": ("predict", "shown"),
     "Tokenizer": (
         *("from_pretrained", "from_file", "encode", "encode_batch", "encode_with_offsets"),
-        *("decode", "id_to_piece", "piece_to_id", "vocabulary"),
+        *("decode", "id_to_token", "token_to_id", "vocabulary"),
     ),
     "AlbertConfig": (
         *("from_name", "from_json_file", "from_dict", "replace", "with_labels", "labels"),

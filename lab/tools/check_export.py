@@ -87,9 +87,9 @@ def main(model: str, export: str, lines: str) -> None:
     graph_text = None  # stays None for a tagger, of which only answers are compared
     if isinstance(predictor, SpanPredictor):
         has_null = isinstance(predictor, SpanOrNonePredictor)
-        graph_text = GraphSquad(predictor.tokenizer, predictor.task, has_null)
+        graph_text = GraphSquad(predictor.tokenizer, predictor.task_settings, has_null)
     elif not isinstance(predictor, TaggingPredictor):
-        graph_text = GraphText(predictor.tokenizer, predictor.task["max_seq_length"])
+        graph_text = GraphText(predictor.tokenizer, predictor.task_settings["max_seq_length"])
     with open(lines, encoding="utf-8") as file:
         items = [predict.parse(line.rstrip("\n")) for line in file if line.strip()]
     counts, largest = collections.Counter(), 0.0

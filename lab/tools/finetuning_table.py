@@ -54,7 +54,7 @@ def main(folder: str) -> None:
         runs_of_kind = [finished_runs(pathlib.Path(folder, task, kind)) for kind in KINDS]
         if not any(runs_of_kind):
             continue
-        chance = next(filter(None, runs_of_kind))[0]["chance"].get("accuracy")
+        chance = next(filter(None, runs_of_kind))[0]["majority"].get("accuracy")
         numbers, times = zip(
             *(cells(runs, names) if runs else ("not run", "-") for runs in runs_of_kind),
             strict=True,

@@ -196,7 +196,7 @@ def write_model(settings: SmallModelSettings, sources: Sequence[Source]) -> None
     for source in sources:
         packages[source.licence].update(source.packages)
     results = files.read_json(f"{folder}/run_{LONG}/results.json")
-    chance = results["chance"]
+    majority = results["majority"]
     data = {
         "text": "documentation inside Python's standard library and installed packages",
         "documents, sentences": f"{counts['train']['documents']:,}, {counts['train']['sentences']:,}",
@@ -214,7 +214,8 @@ def write_model(settings: SmallModelSettings, sources: Sequence[Source]) -> None
             f"sequences of {length} tokens": _phase(folder, length) for length in (SHORT, LONG)
         },
         "Results": {
-            name: f"{value:.4f}" + (f" (chance {chance[name]:.4f})" if name in chance else "")
+            name: f"{value:.4f}"
+            + (f" (majority class {majority[name]:.4f})" if name in majority else "")
             for name, value in results["eval"].items()
         },
     }

@@ -38,8 +38,10 @@ def main(folders: list[str], output: str, losses: bool) -> None:
                 axes.plot(steps, values, style, label=prefix + label, **options)
     for axes, (name, title) in zip(panels, TITLES.items(), strict=True):
         if not losses and (run / "results.json").exists():  # it is written at the end of the run
-            chance = json.loads((run / "results.json").read_text())["chance"]
-            axes.axhline(chance[f"{name}_{kind}"], color="grey", ls="--", lw=1, label="chance")
+            chance = json.loads((run / "results.json").read_text())["majority"]
+            axes.axhline(
+                chance[f"{name}_{kind}"], color="grey", ls="--", lw=1, label="majority class"
+            )
         axes.set(title=title, xlabel="step", ylabel=kind)
         axes.legend()
     save(figure, output)

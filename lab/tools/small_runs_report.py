@@ -42,8 +42,8 @@ def collect(work: pathlib.Path) -> dict[str, dict]:
         results = json.loads(path.read_text())
         run = {"eval": rounded(results["eval"])}
         run |= {key: results[key] for key in ("collapsed", "seconds") if key in results}
-        if "chance" in results:
-            run["chance"] = rounded(results["chance"])
+        if "majority" in results:
+            run["chance"] = rounded(results["majority"])
         if (path.parent / "metrics.jsonl").exists():
             lines = log(path.parent / "metrics.jsonl")
             key = MLM if MLM in lines[0] else "loss"

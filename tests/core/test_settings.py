@@ -8,7 +8,7 @@ from absl import flags as absl_flags
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, changed, setting
-from albert_tf.serving.settings import ModelUse
+from albert_tf.serving.settings import ModelUseSettings
 from albert_tf.tasks.classification.settings import ClassifierConfig
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
@@ -95,7 +95,7 @@ OLD_SENTINELS = [
     (FineTuningOptimizerConfig, {"learning_rate": 0, "num_train_steps": 0, "num_warmup_steps": -1}),
     (PretrainingConfig, {"max_seq_length": 0, "max_predictions_per_seq": 0}),
     (ClassifierConfig, {"length_buckets": 0, "num_workers": 0}),
-    (ModelUse, {"max_seq_length": 0}),
+    (ModelUseSettings, {"max_seq_length": 0}),
 ]
 
 

@@ -28,9 +28,6 @@ PROGRAMS = {
     "data_prep.train_sentencepiece": ["--input_file=README.md", "--output_prefix=x"],
     "data_prep.create_pretraining_data": CORPUS,
     "data_prep.create_intrinsic_eval": CORPUS,
-    "data_prep.create_finetuning_data": [
-        *("--task_name=squad2.0", "--train_file=README.md", *CORPUS[1:]),
-    ],
     "data_prep.glue_submission": ["--runs=docs", "--output_file=x"],
     "lab.experiments list": [],
     "lab.experiments run": ["--experiments=table_5"],

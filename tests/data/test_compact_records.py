@@ -13,7 +13,8 @@ from albert_tf.core.errors import UserError
 from albert_tf.data import compact_records, records
 from albert_tf.data import pretraining_examples as examples
 from albert_tf.data.pretraining_examples import Sequences
-from albert_tf.data_prep.pretraining import build, record_formats, record_writer
+from albert_tf.data.record_formats import record_writer
+from albert_tf.data_prep.pretraining import build, record_formats
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings, dynamic_defaults
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.pretraining.task import PretrainingTask

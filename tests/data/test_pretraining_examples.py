@@ -517,7 +517,7 @@ COMPILED = [
     "albert_tf.data.pretraining_examples",
     "albert_tf.data_prep.pretraining.line_tokenizer",
     "albert_tf.data_prep.pretraining.packing",
-    "albert_tf.data_prep.pretraining.record_writer",
+    "albert_tf.data.record_formats.record_writer",
 ]
 
 

@@ -16,12 +16,12 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import temporary_path
+from albert_tf.data.record_formats import record_writer
 from albert_tf.data_prep import create_pretraining_data as program
 from albert_tf.data_prep.pretraining import (
     build,
     plan,
     record_formats,
-    record_writer,
     text_blocks,
 )
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings

@@ -26,14 +26,14 @@ from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
 from albert_tf.data import feature_cache, records
 from albert_tf.data.feature_table import FeatureTable
+from albert_tf.data.record_formats import record_writer
 from albert_tf.data_prep import (
-    create_finetuning_data,
     create_intrinsic_eval,
     glue_submission,
     split_sentences,
     train_sentencepiece,
 )
-from albert_tf.data_prep.pretraining import build, record_writer, text_blocks
+from albert_tf.data_prep.pretraining import build, text_blocks
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.export import export_model
 from albert_tf.serving import exports
@@ -44,7 +44,7 @@ from lab.experiments.engine import Result
 from lab.experiments.recorded import read_result
 from tests.data_prep.test_create_pretraining_data import made_up_text
 from tests.faults.damages import DAMAGES
-from tests.helpers import TINY, TRIES_ALL, fine_tuning_settings, train_spm
+from tests.helpers import TINY, TRIES_ALL, fine_tune_here, fine_tuning_settings, train_spm
 
 SAMPLE = 17  # every which case is tried otherwise
 SECONDS = 60  # a reader that takes longer hangs
@@ -135,16 +135,9 @@ def check_run(inputs, folder):
 
 
 def make_feature_records(inputs, folder, seed):
-    settings = create_finetuning_data.FineTuningDataSettings(
-        task_name="MRPC",
-        data_dir=str(inputs.task_files / "glue"),
-        output_dir=str(folder),
-        spm_model_file=str(inputs.pretrained / "spiece.model"),
-        max_seq_length=32 + seed,
-        num_shards=2,
-        num_workers=1,
-    )
-    create_finetuning_data.main(settings)
+    flags = ["--task_name=MRPC", f"--data_dir={inputs.task_files / 'glue'}", "--num_workers=1"]
+    flags += [f"--init_checkpoint={inputs.pretrained}", f"--max_seq_length={32 + seed}"]
+    fine_tune_here("classifier", *flags, f"--write_records={folder}", "--num_shards=2")
 
 
 def read_feature_records(_inputs, folder):

@@ -180,10 +180,9 @@ def development_set(inputs, output):
 
 @program(eagerly=True)
 def feature_records(inputs, output):
-    yield "-m", "data_prep.create_finetuning_data", "--task_name=MRPC", "--num_workers=1"
-    yield f"--data_dir={inputs['tasks'] / 'glue'}", f"--output_dir={output / 'features'}"
-    yield f"--spm_model_file={inputs['pretrained'] / 'spiece.model'}", "--max_seq_length=32"
-    yield ("--num_shards=2",)
+    yield "run_classifier.py", "--task_name=MRPC", "--num_workers=1"
+    yield f"--data_dir={inputs['tasks'] / 'glue'}", f"--write_records={output / 'features'}"
+    yield f"--init_checkpoint={inputs['pretrained']}", "--max_seq_length=32", "--num_shards=2"
 
 
 @program(eagerly=True)

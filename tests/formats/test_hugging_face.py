@@ -488,7 +488,7 @@ def test_tokenizer_files_are_written_and_read(tmp_path, vocabulary):
     content = json.loads((tmp_path / "tokenizer.json").read_text())
     tokenizer = Tokenizer.from_file(vocabulary)
     pieces = [piece for piece, _ in content["model"]["vocab"]]
-    assert pieces == [tokenizer.id_to_piece(id) for id in range(tokenizer.vocab_size)]
+    assert pieces == [tokenizer.id_to_token(id) for id in range(tokenizer.vocab_size)]
     assert "Lowercase" not in [step["type"] for step in content["normalizer"]["normalizers"]]
     weights = pretrained.read_weights(str(tmp_path))
     assert weights.do_lower_case is False

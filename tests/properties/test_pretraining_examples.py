@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from albert_tf.data import compact_records, records
 from albert_tf.data import pretraining_examples as examples
 from albert_tf.data.pretraining_examples import A_END, A_START, B_END, B_START, LABEL
+from albert_tf.data.record_formats.record_writer import encode_examples
 from albert_tf.data_prep.pretraining.record_formats import RECORD_MAKERS
-from albert_tf.data_prep.pretraining.record_writer import encode_examples
 
 CLS, SEP, MASK, FIRST = 2, 3, 4, 5
 SIZE = 40

@@ -12,7 +12,8 @@ from albert_tf import UserError, predict
 from albert_tf.tasks.classification.predictor import ClassificationPredictor
 from albert_tf.tasks.race.predictor import ChoicePredictor
 from albert_tf.tasks.squad.predictor import SpanPredictor
-from albert_tf.tasks.squad.windows import SquadQuestion, WindowSettings, make_windows
+from albert_tf.tasks.squad.questions import SquadQuestion
+from albert_tf.tasks.squad.windows import WindowSettings, make_windows
 from tests.properties.strategies import JSON, SENTENCES, TEXTS, broken
 
 

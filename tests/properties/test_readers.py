@@ -13,7 +13,7 @@ from albert_tf.core import files
 from albert_tf.data_prep import split_sentences, text_files
 from albert_tf.tasks.classification import tsv
 from albert_tf.tasks.race.passages import read_race
-from albert_tf.tasks.squad.windows import read_squad
+from albert_tf.tasks.squad.questions import read_squad
 from albert_tf.tasks.tagging import conll, entities
 from tests.properties.strategies import JSON, TEXTS, broken
 

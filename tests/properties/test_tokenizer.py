@@ -56,7 +56,7 @@ def test_offsets_ascend_within_the_text_and_cover_what_is_seen(tokenizer, text):
 def test_a_known_token_decodes_to_the_text_at_its_offsets(tokenizer, text):
     ids, spans = tokenizer.encode_with_offsets(text)
     for id, (start, end) in zip(ids, spans, strict=True):
-        piece = tokenizer.id_to_piece(id).replace(MARKER, "")
+        piece = tokenizer.id_to_token(id).replace(MARKER, "")
         surface = text[start:end]
         if surface.isascii() and id != tokenizer.unk_id:
             assert tokenizer.normalize(tokenizer.clean(surface)).replace(MARKER, "") == piece

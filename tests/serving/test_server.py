@@ -4,7 +4,9 @@ import base64
 import concurrent.futures
 import contextlib
 import http.client
+import itertools
 import json
+import os
 import pathlib
 import signal
 import socket
@@ -19,12 +21,12 @@ import pytest
 import tensorflow as tf
 from numpy.testing import assert_allclose
 
-from albert_tf import save_pretrained
+from albert_tf import save_pretrained, serve
 from albert_tf.core.errors import UserError
 from albert_tf.export import export_model
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.serving.server import Server, make_server
-from albert_tf.serving.settings import Limits
+from albert_tf.serving.settings import LimitSettings
 from albert_tf.text.tokenizer import Tokenizer
 from tests.faults.test_memory import memory_of
 from tests.helpers import NAMES, ROOT, TINY, WORDS, run_script, train_spm, without_log_level
@@ -56,9 +58,9 @@ def start(model):
 
     @contextlib.contextmanager
     def start(**limits):
-        server = Server(model, "tiny", "1", 0, Limits(**limits))
+        server = Server(model, "tiny", "1", 0, LimitSettings(**limits))
         stop = threading.Event()
-        thread = threading.Thread(target=server.serve_until, args=(stop,))
+        thread = threading.Thread(target=server.serve_until, args=(stop.wait,))
         thread.start()
         try:
             yield server
@@ -138,7 +140,7 @@ def test_signatures_of_ids_masks_and_nothing(server, model):
         found["predictions"][0]["sequence_output"], expected["sequence_output"][0], atol=1e-6
     )
     request = {"signature_name": "fill_mask", "instances": ["anna [MASK] bert [MASK]", "good"]}
-    pieces = [row["pieces"] for row in ask(server, request)[1]["predictions"]]
+    pieces = [row["tokens"] for row in ask(server, request)[1]["predictions"]]
     assert np.shape(pieces) == (2, 2, 5) and pieces[1] == [[""] * 5] * 2
     status, found = ask(server, {"signature_name": "tokenization_info", "inputs": {}})
     assert status == 200 and found["outputs"]["do_lower_case"] is True
@@ -272,7 +274,7 @@ def test_a_connection_is_used_again_after_a_wrong_request(server):
         assert kept is connection.sock is not None
 
 
-# --- Limits ---
+# --- LimitSettings ---
 
 
 def test_fifty_clients_at_once_are_all_answered(server):
@@ -405,7 +407,7 @@ def test_rows_whose_shape_depends_on_other_rows_are_not_joined(start, model):
     ]
     found, num_batches = answers_together(start, model, requests)
     assert num_batches == 2
-    assert [len(answer["predictions"][0]["pieces"]) for _, answer in found] == [1, 3]
+    assert [len(answer["predictions"][0]["tokens"]) for _, answer in found] == [1, 3]
 
 
 # --- The program ---
@@ -456,6 +458,50 @@ def test_the_program_bounds_its_memory_and_ends_after_the_requests_that_it_has(p
         idle.close()
     # A line for each request, and nothing of TensorFlow.
     assert all(line.startswith("127.0.0.1 - - [") for line in log.read_text().splitlines())
+
+
+def test_a_signal_at_any_line_of_the_wait_ends_the_program(folder, model, monkeypatch):
+    """Raises SIGTERM at each line that the main thread runs from its call of `serve_until` on, one after the other."""
+    monkeypatch.setattr("albert_tf.serving.exports.load", lambda path: model)
+    settings, servers = serve.ServeSettings(folder=str(folder), port=0), []
+    make = Server.__init__
+    monkeypatch.setattr(Server, "__init__", lambda *args: (servers.append(args[0]), make(*args))[1])
+
+    def stop_after(num_lines: int) -> bool:
+        """Serves; returns whether so many lines were run before the fallback, half a second later."""
+        left = [num_lines]
+
+        def trace(frame, event, _):
+            if frame.f_code.co_name not in ("serve_until", "wait"):
+                return None
+            left[0] -= event == "line"
+            if not left[0]:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGTERM)
+            return trace
+
+        monkeypatch.setattr(serve, "print", lambda *_, **__: sys.settrace(trace), raising=False)
+        fallback = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
+        fallback.start()
+        serve.main(LimitSettings(), settings)
+        fallback.cancel()
+        return left[0] <= 0
+
+    def fail(*_):
+        servers[-1].shutdown()
+        raise TimeoutError("the signal did not end the server")
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(20)
+    try:
+        reached = list(itertools.takewhile(stop_after, range(1, 30)))
+    finally:
+        signal.alarm(0)
+        sys.settrace(None)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert reached
 
 
 @pytest.mark.parametrize(

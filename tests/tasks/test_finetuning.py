@@ -595,7 +595,7 @@ def test_several_labels_are_scored_and_given_at_the_thresholds_of_the_run(finish
     expected = multi_label.scores(probabilities, truths, thresholds)
     assert expected.items() <= run.results["eval"].items()
     assert run.results["best"]["metric"] == "micro_average_precision"
-    assert run.results["chance"] == multi_label.average_precisions(
+    assert run.results["majority"] == multi_label.average_precisions(
         np.tile(truths.mean(axis=0), [31, 1]), truths
     )
     report = (run.folder / "predictions" / "eval_errors.txt").read_text()

@@ -13,7 +13,7 @@ from albert_tf import UserError, convert, load_predictor, predict
 from albert_tf.export import export_model
 from albert_tf.formats import pretrained
 from albert_tf.model import heads
-from albert_tf.serving.settings import ModelUse
+from albert_tf.serving.settings import ModelUseSettings
 from albert_tf.tasks import registry
 from tests.helpers import ROOT, TINY, WORDS, run_script, sentence, the_line, train_spm
 
@@ -30,7 +30,7 @@ def module(request) -> str:
 @pytest.fixture
 def registered(toy_run, module) -> None:
     """The task is known, as with --task_module."""
-    ModelUse(model=str(toy_run), task_module=module).register_task()
+    ModelUseSettings(model=str(toy_run), task_module=module).register_task()
 
 
 def forget_tasks() -> None:
@@ -73,6 +73,20 @@ def test_a_task_in_one_file_trains_evaluates_and_predicts(toy_run):
     assert header.split("\t") == ["id", "prediction", "first", "second"] and len(rows) == 7
 
 
+def test_its_features_are_written_as_records_and_read(toy_run, module, tmp_path):
+    model, common = str(toy_run / "model"), ["--max_seq_length=33", "--num_workers=1"]
+    for flags in (
+        [f"--write_records={tmp_path / 'records'}"],
+        [f"--train_records={tmp_path / 'records'}", f"--output_dir={tmp_path / 'run'}"],
+    ):
+        flags += ["--do_eval=false", "--num_train_steps=2", f"--init_checkpoint={model}", *common]
+        flags += [f"--train_file={toy_run.parent / 'train'}"]
+        process = run_script(os.path.relpath(module, ROOT), *flags, PYTHONPATH=str(ROOT))
+        assert process.returncode == 0, process.stderr
+    assert len(list((tmp_path / "records").glob("*.tfrecord"))) == 8
+    assert (tmp_path / "run" / "model" / "config.json").exists()
+
+
 def test_its_model_card_has_its_own_words(toy_run, module, tmp_path):
     card = (toy_run / "model" / "README.md").read_text()
     assert "a judge of lengths" in card and "It has seen short texts only." in card
@@ -98,9 +112,9 @@ def test_predict_answers_with_the_tasks_own_predictor_once_the_user_names_its_fi
     task = f"the task {TASKS[name]!r} of {name}"
     assert (own_head if name == "own_head_task.py" else task) in str(error.value)
     assert "--task_module" in str(error.value)
-    ModelUse(model=str(toy_run), task_module=module).register_task()
+    ModelUseSettings(model=str(toy_run), task_module=module).register_task()
     predictor = load_predictor(str(toy_run))
-    assert predictor.task["max_seq_length"] == 33
+    assert predictor.task_settings["max_seq_length"] == 33
     lines = (toy_run.parent / "predict").read_text().splitlines()
     expected = (toy_run / "predictions" / "longer.tsv").read_text().splitlines()[1:]
     answers = list(predict.answers(predictor, lines, lines_at_a_time=3))
@@ -114,7 +128,7 @@ def test_an_export_has_the_tasks_own_signature(toy_run, module, tmp_path):
     lines = (toy_run.parent / "predict").read_text().splitlines()
     first, second = zip(*(line.split("\t") for line in lines), strict=True)
     exported = longer(text_a=tf.constant(first), text_b=tf.constant(second))["longer"].numpy()
-    ModelUse(model=str(toy_run), task_module=module).register_task()
+    ModelUseSettings(model=str(toy_run), task_module=module).register_task()
     expected = load_predictor(str(toy_run)).predict(lines)
     assert [text.decode() for text in exported] == [answer["longer"] for answer in expected]
     assert_same_weights(pretrained.read_weights(path), pretrained.read_weights(toy_run))

@@ -64,7 +64,7 @@ def test_the_table_of_several_runs(three_runs):
 
 def test_one_run_has_no_deviation():
     run = {"eval": {"accuracy": 0.5}, "best": {"value": 0.5}, "folder": "here"}
-    summary = repeated_runs.summarised([run])
+    summary = repeated_runs.summarized([run])
     assert summary["standard_deviation"] == {"accuracy": 0.0} and summary["best_run"] == "here"
 
 
@@ -442,7 +442,7 @@ def test_medians_are_the_usual_ones():
         {"eval": {"f1": value}, "best": None, "folder": str(value)}
         for value in (3.0, 1.0, 2.0, 10.0)
     ]
-    summary = repeated_runs.summarised(runs)
+    summary = repeated_runs.summarized(runs)
     assert summary["median"]["f1"] == 2.5
     assert summary["standard_deviation"]["f1"] == pytest.approx(statistics.stdev([3, 1, 2, 10]))
     assert summary["best_run"] == "3.0"

@@ -121,7 +121,7 @@ def test_hand_made_lines_reach_the_digit_comma_rule(model_file):
 
 
 def test_digit_comma_rule(tokenizer):
-    pieces = [tokenizer.id_to_piece(id) for id in tokenizer.encode("in 5, x7, a")]
+    pieces = [tokenizer.id_to_token(id) for id in tokenizer.encode("in 5, x7, a")]
     assert "".join(pieces).replace("▁", " ") == " in 5, x7, a"
     assert "," in pieces
     assert not any(piece[-2:-1].isdigit() and piece[-1] == "," for piece in pieces)
@@ -206,7 +206,7 @@ def test_offsets_of_words(model_file, text, expected):
     tokenizer = Tokenizer.from_file(model_file)
     ids, spans = tokenizer.encode_with_offsets(text)
     assert ids == tokenizer.encode(text)
-    pieces = [tokenizer.id_to_piece(id) for id in ids]
+    pieces = [tokenizer.id_to_token(id) for id in ids]
     assert "".join(pieces) == "".join(piece for piece, _ in expected)
     cut = [text[start:end] for start, end in spans]
     assert "".join(cut) == "".join(part for _, part in expected)
@@ -250,7 +250,7 @@ def check_offsets(tokenizer, model_file, text, shared_characters=SHARED):
         assert part == part.strip()
         is_text = id != tokenizer.unk_id and not load(model_file).is_byte(id)
         if is_text and not set(part) & set(shared_characters):
-            piece = tokenizer.id_to_piece(id).replace("▁", "")
+            piece = tokenizer.id_to_token(id).replace("▁", "")
             assert visible(model_file, part, tokenizer.do_lower_case) == piece
         covered += text[max(start, last_end) : end]
         last_start, last_end = start, max(end, last_end)
@@ -276,7 +276,7 @@ def test_bytes_of_a_character_have_its_offsets(tmp_path):
             start, end = spans[place]
             same = [is_byte[n] and spans[n] == (start, end) for n in range(len(ids))]
             content = bytes(
-                int(tokenizer.id_to_piece(ids[n])[1:-1], 16) for n in np.flatnonzero(same)
+                int(tokenizer.id_to_token(ids[n])[1:-1], 16) for n in np.flatnonzero(same)
             )
             seen = visible(path, text[start:end], lower=True)  # "½" is "1", "⁄" and "2"
             assert content.decode() == "".join(char for char in seen if char not in "0123456789")
@@ -288,7 +288,7 @@ def test_only_the_first_byte_of_a_character_may_start_a_word(tmp_path):
     path = train(tmp_path / "bytes.model", byte_fallback=True, vocab_size=400)
     tokenizer = Tokenizer.from_file(path)
     ids = tokenizer.encode("é中")[-3:]
-    assert [tokenizer.id_to_piece(id) for id in ids] == ["<0xE4>", "<0xB8>", "<0xAD>"]
+    assert [tokenizer.id_to_token(id) for id in ids] == ["<0xE4>", "<0xB8>", "<0xAD>"]
     assert tokenizer.word_starts()[ids].tolist() == [True, False, False]
 
 
@@ -305,7 +305,7 @@ def test_ids_of_special_tokens(tokenizer, model_file):
         tokenizer.mask_id,
     ]
     assert ids == [0, 1, 2, 3, 4]
-    assert [tokenizer.id_to_piece(id) for id in ids] == names
+    assert [tokenizer.id_to_token(id) for id in ids] == names
     assert tokenizer.vocab_size == load(model_file).vocab_size()
 
 
@@ -348,7 +348,7 @@ def test_word_start_rule_of_the_original(piece, expected):
 
 
 def test_word_starts(tokenizer):
-    pieces = [tokenizer.id_to_piece(id) for id in range(tokenizer.vocab_size)]
+    pieces = [tokenizer.id_to_token(id) for id in range(tokenizer.vocab_size)]
     original, marker = tokenizer.word_starts(), tokenizer.word_starts(rule="marker")
     assert original.dtype == marker.dtype == bool
     assert original.tolist() == [is_word_start(piece) for piece in pieces]
@@ -436,7 +436,7 @@ def test_released_vocabulary(released_model_file):
     tokenizer = Tokenizer.from_file(released_model_file)
     assert tokenizer.vocab_size == 30000
     assert tokenizer.sha256[:8] == "fefb02b6"
-    assert [tokenizer.id_to_piece(id) for id in tokenizer.encode("In 1999, [CLS]")] == [
+    assert [tokenizer.id_to_token(id) for id in tokenizer.encode("In 1999, [CLS]")] == [
         *("▁in", "▁1999", ",", "▁[", "cl", "s", "]")
     ]
 

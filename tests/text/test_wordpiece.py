@@ -144,7 +144,7 @@ def assert_spans_hold_the_tokens(tokenizer: Tokenizer, referee: Referee, text: s
         if start >= position:  # not the next token of the same character
             assert not referee_words(text[position:start], referee.lower), text
         position = end
-        token = tokenizer.id_to_piece(id).removeprefix("##")
+        token = tokenizer.id_to_token(id).removeprefix("##")
         made = "".join(referee_words(text[start:end], referee.lower))
         # A character may be several tokens, and a sigma at the end of a span is not always that of a word.
         assert id == tokenizer.unk_id or token.replace("ς", "σ") in made.replace("ς", "σ"), text
@@ -166,7 +166,7 @@ def test_the_vocabulary_is_numbered_as_in_the_original(vocabulary, tokenizer):
     assert tokenizer.vocab_size == len(expected) > 300
     ids = [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id]
     assert [*ids, tokenizer.mask_id] == [0, 2, 3, 4, 5]
-    assert tokenizer.id_to_piece(6) == " " and tokenizer.piece_to_id("nothing") == tokenizer.unk_id
+    assert tokenizer.id_to_token(6) == " " and tokenizer.token_to_id("nothing") == tokenizer.unk_id
 
 
 def test_ids_and_offsets_are_the_originals(vocabulary, tokenizer):
@@ -190,7 +190,7 @@ def test_offsets_are_of_the_original_text(vocabulary):
     text = "Cafe\u0301, \u200b我\u200b的 1999斯"
     ids, spans = tokenizer.encode_with_offsets(text)
     found = [
-        (tokenizer.id_to_piece(id), text[start:end])
+        (tokenizer.id_to_token(id), text[start:end])
         for id, (start, end) in zip(ids, spans, strict=True)
     ]
     assert found == [
@@ -240,7 +240,7 @@ def test_the_released_vocabulary_is_numbered_by_its_lines(released):
     tokenizer = Tokenizer.from_file(released)
     assert tokenizer.vocab_size == 21128
     lines = pathlib.Path(released).read_text(encoding="utf-8").split("\n")
-    assert all(tokenizer.piece_to_id(lines[id]) == id for id in (0, 101, 8000, 21127))
+    assert all(tokenizer.token_to_id(lines[id]) == id for id in (0, 101, 8000, 21127))
 
 
 def test_fifty_thousand_real_lines_have_the_originals_ids(real_data, released):

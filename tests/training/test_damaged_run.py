@@ -102,7 +102,7 @@ def assert_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
     for name in ("metrics.jsonl", "eval_metrics.jsonl"):
         assert lines(folder / name) == lines(expected / name), name
     results, wanted = (json.loads((run / "results.json").read_text()) for run in (folder, expected))
-    for name in ("step", "eval", "best", "chance", "num_parameters"):
+    for name in ("step", "eval", "best", "majority", "num_parameters"):
         assert results[name] == wanted[name], name
     weights, others = (
         safetensors.numpy.load_file(run / "model" / "model.safetensors")

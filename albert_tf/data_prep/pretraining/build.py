@@ -46,8 +46,9 @@ from albert_tf.data.pretraining_examples import (
     plan_pairs,
     shuffled,
 )
+from albert_tf.data.record_formats import record_writer
 from albert_tf.data.record_metadata import MOST_EXAMPLES, MOST_PREDICTIONS, PACKED
-from albert_tf.data_prep.pretraining import packing, record_writer
+from albert_tf.data_prep.pretraining import packing
 from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
 from albert_tf.data_prep.pretraining.plan import InputError, Plan, plan_parts
 from albert_tf.data_prep.pretraining.record_folder import (

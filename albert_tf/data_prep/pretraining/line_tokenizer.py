@@ -10,7 +10,7 @@ a line itself if the line contains a word whose two best scores are close, a wor
 ASCII or not known to the model, or anything else that could change its ids. So every line gets the ids of `Tokenizer`
 (`test_line_tokenizer.py`).
 
-A WordPiece tokenizer already has its own table of words (`WordPieces`).
+A WordPiece tokenizer already has its own table of words (`WordTokens`).
 """
 
 import functools

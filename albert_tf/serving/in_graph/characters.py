@@ -8,14 +8,7 @@ import tensorflow as tf
 
 
 def decode_in_graph(texts: tf.Tensor) -> tf.RaggedTensor:
-    """The characters of UTF-8 strings, decoded as by `bytes.decode(errors="replace")`: invalid bytes become U+FFFD.
-
-    Args:
-      texts: string [B].
-
-    Returns:
-      Unicode code points, RaggedTensor int32 [B, (characters)].
-    """
+    """Code points int32 [B, (characters)] of UTF-8 strings [B], as `bytes.decode(errors="replace")` decodes them."""
     return tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
 
 
@@ -37,7 +30,7 @@ def two_characters_of_dotted_i(texts: tf.Tensor) -> tf.Tensor:
 @functools.cache
 def char_class(belongs: Callable[[str], object]) -> str:
     """An RE2 character class of all characters for which `belongs` is true."""
-    ranges = []
+    ranges: list[list[int]] = []
     for code in range(sys.maxunicode + 1):
         if belongs(chr(code)):
             if ranges and ranges[-1][1] == code - 1:

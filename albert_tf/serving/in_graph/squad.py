@@ -22,17 +22,7 @@ WINDOWS_AT_A_TIME = 32  # limits the memory for any length of contexts
 
 
 class GraphSquad(tf.Module):
-    """Answers questions by parts of their contexts, as run_squad.py does.
-
-    Args:
-      tokenizer: tokenizer of the model.
-      settings: values of `SquadConfig`: max_seq_length, doc_stride, max_query_length, max_answer_length, n_best_size;
-        with `has_null` also null_threshold, a number.
-      has_null: whether the model can answer that there is no answer (SQuAD 2.0).
-
-    Raises:
-      UserError: there is no room for the context, or the tokenizer cannot work inside a graph.
-    """
+    """Answers questions by parts of their contexts, as `SpanPredictor` does, with its settings (a Mapping)."""
 
     def __init__(self, tokenizer: Tokenizer, settings: Mapping[str, Any], has_null: bool):
         super().__init__(name="graph_squad")
@@ -49,20 +39,13 @@ class GraphSquad(tf.Module):
     def __call__(
         self, model: tf.Module, question: tf.Tensor, context: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """The best answer to each question.
-
-        Args:
-          model: an `AlbertForSpanOrNone` if there may be no answer, otherwise an `AlbertForSpan`.
-          question: UTF-8, string [B].
-          context: text that contains the answer, UTF-8, string [B].
+        """The best answer to each question; question and context are string [B].
 
         Returns:
-          text: the characters of the context from `start` up to, but not including, `end`, string [B].
-          start, end: int32 [B], positions in Unicode characters; invalid bytes count as U+FFFD
-            (`tokenization.decode_in_graph`).
-          score: between 0 and 1, float32 [B]: the `probability` of the first answer in nbest_predictions.json, which is
-            its share among the `n_best_size` best answers. If no span can be an answer, because the context is empty,
-            the answer is the empty text from 0 to 0. It is the only answer, so its score is 1.
+          text: the characters of the context from `start` up to, but not including, `end`, string [B]. start, end:
+          int32 [B], positions in Unicode characters; invalid bytes count as U+FFFD. score: float32 [B], the
+          `probability` of the first answer in nbest_predictions.json. If no span can be an answer,
+            because the context is empty, the answer is the empty text from 0 to 0 with score 1.
           For SQuAD 2.0 also:
           null_odds: float32 [B]. If they are above the threshold, there is no answer: the text is empty, from 0 to 0.
           best_text, best_start, best_end: the best answer even then. The score always belongs to this answer.
@@ -153,8 +136,9 @@ class GraphSquad(tf.Module):
         scores = tf.cast(start_scores, tf.float64)[:, :, None] + tf.cast(end_scores, tf.float64)
         columns = (features["question"][:, None, None], start_chars, end_chars, scores)
         shape = tf.shape(is_valid)
-        columns = (tf.broadcast_to(column, shape) for column in columns)
-        return _Spans(*(tf.boolean_mask(column, is_valid) for column in columns))
+        return _Spans(
+            *(tf.boolean_mask(tf.broadcast_to(column, shape), is_valid) for column in columns)
+        )
 
     def _largest(
         self, logits: tf.Tensor, features: Mapping[str, tf.Tensor]
@@ -173,14 +157,11 @@ class GraphWindows:
     """The windows of some questions, as from `make_windows`, in a graph; they are padded when they are read.
 
     Attributes:
-      tokenizer: the tokenizer, which has the ids of special tokens.
       queries: tokens of the questions, int32 [B, (tokens)].
       contexts: name -> int32 [P + 1], values for the tokens of all contexts, concatenated, and a last value for "no
         token": input_ids, start_chars, end_chars, text_ends, best_window.
-      question: index of each window's question; int64 [windows], like the next three attributes.
-      number: number of the window among its question's windows.
-      first_token: index of its first token among the tokens of all contexts.
-      context_length: number of tokens of the context.
+      question, number: the window's question, and its number among the question's windows; int64 [windows], like
+        `first_token` and `context_length`.
       texts_before: number of tokens with text before each token of all contexts, int64 [P + 1].
     """
 
@@ -239,12 +220,7 @@ class GraphWindows:
     def features(
         self, begin: tf.Tensor, end: tf.Tensor, least_length: int = 1
     ) -> dict[str, tf.Tensor]:
-        """Some windows, padded to the longest of them.
-
-        Args:
-          begin: index of the first window, scalar.
-          end: index after the last window, scalar.
-          least_length: length to pad to if all windows are shorter.
+        """Some windows, padded to the longest of them, at least to `least_length`.
 
         Returns:
           question, int64 [W], and, int32 [W, L], the features of `make_windows` with `input_mask`, and `text_ends`:
@@ -293,14 +269,9 @@ def best_window(
 ) -> tf.Tensor:
     """For each token of the contexts, the number of the window in which it has the most context, int32 [P].
 
-    As in `tasks/squad/windows.py`, context is the smaller of the numbers of tokens before and after, plus a little for
-    the window's length; if two windows are equal, the token belongs to the first.
-
-    Args:
-      ids: the tokens, [B, (tokens)].
-      room: number of tokens that fit into a window; int64 [B], like the next arguments.
-      stride: number of tokens from a window to the next.
-      num_windows: number of windows of each context.
+    As in `tasks/sequences.py`, context is the smaller of the numbers of tokens before and after, plus a little for the
+    window's length; if two windows are equal, the token belongs to the first. `room`, `stride` and `num_windows` are
+    int64 [B].
     """
     row = ids.value_rowids()
     token = tf.range(tf.size(row, tf.int64)) - tf.gather(ids.row_starts(), row)
@@ -326,12 +297,8 @@ def best_window(
 
 
 class _Spans(NamedTuple):
-    """Candidate answers.
-
-    Attributes:
-      question: index of the question, int64 [N].
-      start_chars, end_chars: range of characters in the context, end exclusive, int32 [N].
-      scores: sum of the model's scores of start and end, float64 [N].
+    """Candidate answers [N]: question int64, range of characters int32 (end exclusive), sum of the model's scores
+    float64.
     """
 
     question: tf.Tensor

@@ -23,16 +23,7 @@ from albert_tf.text.tokenizer import Tokenizer
 
 
 class GraphTagger(tf.Module):
-    """Finds the entities in texts as `TaggingPredictor` does.
-
-    Args:
-      tokenizer: tokenizer of the model.
-      settings: values of `TaggingConfig`: max_seq_length, doc_stride, word_separator.
-      labels: names of the model's outputs.
-
-    Raises:
-      UserError: there is no room for text, or the tokenizer cannot work inside a graph.
-    """
+    """Finds the entities in texts as `TaggingPredictor` does; settings: max_seq_length, doc_stride, word_separator."""
 
     def __init__(self, tokenizer: Tokenizer, settings: Mapping[str, Any], labels: Sequence[str]):
         super().__init__(name="graph_tagger")
@@ -48,11 +39,7 @@ class GraphTagger(tf.Module):
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, model: tf.Module, texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The entities of each text, from left to right.
-
-        Args:
-          model: an `AlbertForTokenClassification`.
-          texts: UTF-8, string [B].
+        """The entities of each text, string [B], from left to right.
 
         Returns:
           count: int32 [B], the number of entities; the other tensors have N columns, of which the first `count` are
@@ -219,13 +206,7 @@ def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tenso
 def _words_of_tokens(
     begins: tf.RaggedTensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """`windows.word_numbers` for texts: the tokens that represent a word, and their words, both int64 [K].
-
-    Args:
-      begins: first characters of words in the joined text, int32 [B, (words)].
-      starts: first characters of tokens in this text, int32 [B, (tokens)].
-      ends: ends of the tokens, exclusive.
-    """
+    """`windows.word_numbers` for texts: the tokens that represent a word, and their words, both int64 [K]."""
     most = 1 + tf.reduce_max(tf.concat([starts.flat_values, begins.flat_values, [0]], axis=0))
     most = tf.cast(most, tf.int64)
 

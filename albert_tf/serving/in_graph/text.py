@@ -16,15 +16,7 @@ _BEGINS_WITH_SPACE = r"(?s)[\s\p{Z}\x0b\x1c-\x1f\x{85}].*"
 
 
 class GraphText(tf.Module):
-    """A tokenizer, with the rules for cutting and joining texts.
-
-    Args:
-      tokenizer: the vocabulary.
-      max_seq_length: maximum number of tokens of a sequence, at least 4.
-
-    Raises:
-      UserError: see `graph_tokenizer`.
-    """
+    """A tokenizer, with the rules for cutting and joining texts."""
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
         super().__init__(name="graph_text")
@@ -35,15 +27,7 @@ class GraphText(tf.Module):
         self._ids_within_word = ids_within_word(tokenizer)
 
     def pairs(self, text_a: tf.Tensor, text_b: tf.Tensor) -> dict[str, tf.Tensor]:
-        """One text or two in a sequence, as in `make_pair_features`.
-
-        Args:
-          text_a: strings [B].
-          text_b: strings [B]; empty if there is no second text.
-
-        Returns:
-          `input_ids`, `input_mask` and `segment_ids`, int32 [B, L].
-        """
+        """`make_pair_features` for strings [B], the second may be empty: ids, mask, segments, int32 [B, L]."""
         first, second = self._tokenizer.encode(text_a), self._tokenizer.encode(text_b)
         lengths = first.row_lengths(), second.row_lengths()
         keep_a, keep_b = kept_lengths(*lengths, self.max_seq_length)
@@ -52,17 +36,7 @@ class GraphText(tf.Module):
     def choices(
         self, context: tf.Tensor, question: tf.Tensor, options: tf.Tensor, *, max_qa_length: int
     ) -> dict[str, tf.Tensor]:
-        """A sequence for every option of a question, as in `make_race_features`.
-
-        Args:
-          context: strings [B].
-          question: strings [B]; an option is put into its gaps ("_"), or after it if it has no gap.
-          options: strings [B, C].
-          max_qa_length: maximum number of tokens of question and option together; their last tokens are kept.
-
-        Returns:
-          `input_ids`, `input_mask` and `segment_ids`, int32 [B, C, L].
-        """
+        """`make_race_features` for strings [B] and options [B, C]: ids, mask and segments, int32 [B, C, L]."""
         clean, encode = self._tokenizer.clean, self._tokenizer.encode
         num_choices = tf.shape(options)[1]
         flat_options = clean(tf.reshape(options, [-1]))
@@ -81,16 +55,8 @@ class GraphText(tf.Module):
         return {name: tf.reshape(tensor, shape) for name, tensor in features.items()}
 
     def masked(self, texts: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.RaggedTensor]:
-        """Texts in which "[MASK]" is a mask, as in `text.masked_text.encode_masked`.
-
-        Example:
-          "a [MASK]." -> [CLS] "▁a" [MASK] "." [SEP]
-
-        Args:
-          texts: strings [B].
-
-        Returns:
-          `input_ids`, `input_mask` and `segment_ids`, int32 [B, L]; and the positions of the masks, int64 [B, (masks)].
+        """`encode_masked` for strings [B]: ids, mask and segments, int32 [B, L]; positions of masks, int64 [B,
+        (masks)].
         """
         parts = tf.strings.split(texts, MASK)
         ids = self._tokenizer.encode(parts.flat_values)

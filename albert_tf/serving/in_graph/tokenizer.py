@@ -40,9 +40,6 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
     tensorflow-text is not cleaned by all of them. (sentencepiece 0.2.2 would be another exception: it may choose
     differently between two segmentations with equal scores, "6" "66" and "66" "6".)
 
-    Args:
-      tokenizer: the tokenizer to reproduce; its model becomes part of the module and of a SavedModel made from it.
-
     Returns:
       A module with two functions of UTF-8 strings [B]. `encode` returns a RaggedTensor int32 [B, (tokens)], each row
       equal to `tokenizer.encode`. `clean` returns strings [B], each equal to `tokenizer.clean`. Invalid bytes count as
@@ -53,6 +50,7 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
     """
     if isinstance(tokenizer, WordPieceTokenizer):
         return graph_wordpiece(tokenizer)
+    assert isinstance(tokenizer, SentencePieceTokenizer)
     import tensorflow_text as tf_text  # imported here, because models that take ids do not need it
 
     if tokenizer.unknown_may_end_in_comma:
@@ -82,9 +80,6 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
 def graph_tokenizer_with_offsets(tokenizer: Tokenizer) -> tf.Module:
     """`graph_tokenizer`, with the characters of each token.
 
-    Args:
-      tokenizer: the tokenizer to reproduce; its model becomes part of the module and of a SavedModel made from it.
-
     Returns:
       The module of `graph_tokenizer`, with a further function, `encode_with_offsets`. It maps UTF-8 strings [B] to
       three RaggedTensors int32 [B, (tokens)]: ids, starts and ends, each row equal to `tokenizer.encode_with_offsets`.
@@ -95,6 +90,7 @@ def graph_tokenizer_with_offsets(tokenizer: Tokenizer) -> tf.Module:
     """
     if isinstance(tokenizer, WordPieceTokenizer):
         return graph_wordpiece(tokenizer)
+    assert isinstance(tokenizer, SentencePieceTokenizer)
     import tensorflow_text as tf_text
 
     if tokenizer.has_byte_tokens:
@@ -143,12 +139,7 @@ def _base_form(texts: tf.Tensor) -> tf.Tensor:
 def clean_with_origins(
     chars: tf.RaggedTensor, do_lower_case: bool, keep_accents: bool = False
 ) -> tuple[tf.Tensor, tf.RaggedTensor, tf.RaggedTensor]:
-    """`clean_with_origins` for code points [B, (characters)].
-
-    Returns:
-      The cleaned texts, string [B]; the start and the end of each of their characters in the original, int64
-      [B, (cleaned characters)].
-    """
+    """`clean_with_origins` for code points [B, (characters)]: strings [B], starts and ends, int64 [B, (cleaned)]."""
     # A batch has few different characters, so each is cleaned only once.
     distinct, kind = tf.unique(chars.flat_values, out_idx=tf.int64)
     distinct = tf.strings.unicode_encode(distinct[:, None], "UTF-8")
@@ -198,10 +189,8 @@ def _visible_char_spans(
     cleaned: tf.Tensor,
     origins: Sequence[tf.RaggedTensor],
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """`Tokenizer._visible_char_spans` for texts [B]: starts and ends, int64 [B, (visible characters)].
-
-    `encoded` is the output of the model of `_character_model` for the cleaned texts: tokens, and the bytes at which
-    they start and end. `origins` are the starts and ends of the cleaned characters in the original.
+    """`Tokenizer._visible_char_spans` for texts [B], from the tokens of `_character_model` and the origins of
+    characters.
     """
     tokens, starts, ends = encoded
     row = tokens.value_rowids()
@@ -219,10 +208,13 @@ def _visible_char_spans(
     starts, ends = (offsets + tf.gather(first_byte, row) for offsets in (starts, ends))
     first_char = tf.searchsorted(char_bytes, starts, side="right", out_type=tf.int64) - 1
     last_char = tf.searchsorted(char_bytes, ends, side="left", out_type=tf.int64) - 1
-    spans = zip(origins, (first_char, last_char), strict=True)
-    spans = (tf.gather(origin.flat_values, chars) for origin, chars in spans)
-    from_rows = tf.RaggedTensor.from_value_rowids
-    return tuple(from_rows(values, row, tokens.nrows(), validate=False) for values in spans)
+    origin_starts, origin_ends = (
+        tf.RaggedTensor.from_value_rowids(
+            tf.gather(origin.flat_values, chars), row, tokens.nrows(), validate=False
+        )
+        for origin, chars in zip(origins, (first_char, last_char), strict=True)
+    )
+    return origin_starts, origin_ends
 
 
 def _ids_and_lengths(
@@ -259,13 +251,10 @@ def _equals_previous(*columns: tf.Tensor) -> tf.Tensor:
 
 
 def _character_model(tokenizer: SentencePieceTokenizer) -> tuple[bytes, np.ndarray]:
-    """A SentencePiece model that shows the tokenizer's normalised form of a text, with offsets.
+    """A model that shows the normalized text with offsets, and the visible characters that begin in its tokens.
 
-    It has the same normaliser. Its tokens are the bytes of single characters, the marker, and the symbols that the
-    normaliser does not change.
-
-    Returns:
-      The model, and for each of its tokens the number of visible characters that begin with it, int32 [tokens].
+    It has the same normalizer. Its tokens are the bytes of single characters, the marker, and the symbols that the
+    normalizer does not change.
     """
     from sentencepiece import sentencepiece_model_pb2 as schema
 

@@ -61,9 +61,9 @@ def graph_wordpiece(tokenizer: WordPieceTokenizer) -> tf.Module:
     @tf.function(input_signature=texts_spec, autograph=False)
     def encode_with_offsets(texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
         chars = decode_in_graph(texts)
-        split, *spans = _split_with_spans(chars, is_lower, strips_accents)
+        split, starts, ends = _split_with_spans(chars, is_lower, strips_accents)
         ids, lengths = ids_and_lengths(split)
-        return ids, *token_spans(lengths, *spans, chars.row_lengths())
+        return ids, *token_spans(lengths, starts, ends, chars.row_lengths())
 
     module.clean, module.encode, module.encode_with_offsets = clean, encode, encode_with_offsets
     return module
@@ -112,12 +112,7 @@ def _is_word(char: str) -> bool:
 def _split_with_spans(
     chars: tf.RaggedTensor, is_lower: bool, strips_accents: bool
 ) -> tuple[tf.Tensor, tf.RaggedTensor, tf.RaggedTensor]:
-    """`wordpiece.split_with_origins` for code points [B, (characters)].
-
-    Returns:
-      The split texts, string [B]; for each of their characters except spaces, its start and end in the original, int64
-      [B, (characters of words)].
-    """
+    """`wordpiece.split_with_origins` for code points [B, (characters)]; spaces have no start and end."""
     import tensorflow_text as tf_text
 
     # A batch has few different characters, so each is processed once. Only lower case depends on neighbours.

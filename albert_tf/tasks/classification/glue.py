@@ -27,8 +27,6 @@ class LeaderboardFile:
     """A file of answers in the leaderboard's format (gluebenchmark.com, FAQ).
 
     Attributes:
-      name: name of the file.
-      num_rows: number of examples in the official test set.
       constant_answer: the answer to every example if there is no model: the most frequent label of the training data
         (QNLI: of the development data), or the mean score.
     """
@@ -163,15 +161,7 @@ GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType({task.name: task for task 
 
 
 def find_task(name: str, *, flag: str) -> GlueTask:
-    """The task with a given name, in upper or lower case, with or without the hyphen; `diagnostic` is AX.
-
-    Args:
-      name: as a user writes it, such as "sts-b" or "SST2".
-      flag: the flag with the name, for the message.
-
-    Raises:
-      UserError: there is no such task.
-    """
+    """The task with a given name, such as "sts-b" or "SST2"; `diagnostic` is AX."""
     task = {task_key(task.name): task for task in _TASKS}.get(task_key(name))
     if task is None:
         raise UserError(f"--{flag} must be one of {', '.join(GLUE_TASKS)}; got {name!r}")
@@ -182,17 +172,11 @@ def find_task(name: str, *, flag: str) -> GlueTask:
 
 
 def read_glue(task: GlueTask, data_dir: str, split: str, *, flag: str) -> list[TextExample]:
-    """The examples of a split, in the order of its files.
+    """The examples of a split, in the order of its files; those of the test split have no label.
 
     Args:
-      task: one of `GLUE_TASKS`.
       data_dir: the folder of GLUE, which contains the task's folder, or the task's folder itself; "tfds" loads the data
         with tensorflow-datasets, which downloads it to TFDS_DATA_DIR.
-      split: one of `SPLITS`; the examples of the last split have no label.
-      flag: the flag that named the folder, for messages.
-
-    Raises:
-      UserError: the task has no such split, or a file is missing or malformed; the error names the file and the row.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {SPLITS}, got {split!r}")
@@ -219,10 +203,8 @@ def read_glue(task: GlueTask, data_dir: str, split: str, *, flag: str) -> list[T
 
 
 def _locate(task: GlueTask, data_dir: str, name: str) -> str:
-    """The path of a file; "" if the file does not exist.
-
-    Raises:
-      UserError: the folder is another task's; files of different tasks often have the same names and columns.
+    """The path of a file, "" if there is none; another task's folder is an error, as names and columns are often the
+    same.
     """
     inside, direct = os.path.join(data_dir, task.folder, name), os.path.join(data_dir, name)
     try:
@@ -240,18 +222,7 @@ def _locate(task: GlueTask, data_dir: str, name: str) -> str:
 def read_glue_file(
     task: GlueTask, path: str, split: str, *, group: str = "", source: str
 ) -> list[TextExample]:
-    """The examples of one file in the layout of a task; columns are identified by their names.
-
-    Args:
-      task: one of `GLUE_TASKS`.
-      path: the file.
-      split: one of `SPLITS`; the file has its layout.
-      group: the group of the examples.
-      source: name of the file in messages about the whole file.
-
-    Raises:
-      UserError: the file cannot be read, a column is missing, a row has too few columns, a label is unknown, or a score
-        is not a number.
+    """The examples of a file in the layout of a task's split; columns are identified by their names.
 
     Source: classifier_utils.py (`MnliProcessor` to `AXProcessor`).
     """
@@ -263,13 +234,14 @@ def read_glue_file(
     id = table.position(task.id_column) if task.id_column in table.columns else -1
     last = max(*texts, label, id)
     indices = {name: index for index, name in enumerate(task.labels)}
-    examples, num_skipped = [], 0
+    examples: list[TextExample] = []
+    num_skipped = 0
     for row, fields in table.rows():
         if len(fields) > last:
             name = str(row - table.first_row) if id < 0 else fields[id].strip()
             value = None if label < 0 else parse_value(fields[label], indices, f"{path}:{row}")
             words = [fields[column] for column in texts]
-            examples.append(TextExample(name, *words, label=value, group=group, row=row))
+            examples.append(TextExample.of_texts(name, words, label=value, group=group, row=row))
         elif task.skips_short_rows and is_labelled:
             num_skipped += 1
         else:
@@ -289,7 +261,7 @@ _TFDS_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 
 def _read_tfds(task: GlueTask, split: str, flag: str) -> list[TextExample]:
     """Reads the examples of `read_glue` from tensorflow-datasets; ids are its row numbers, and there are no lines."""
-    examples = []
+    examples: list[TextExample] = []
     for group in task.files[split]:
         part = "_".join(filter(None, (_TFDS_SPLITS[split], group)))
         rows, label_feature = _load_tfds(f"glue/{task_key(task.name)}", part, flag)
@@ -299,7 +271,7 @@ def _read_tfds(task: GlueTask, split: str, flag: str) -> list[TextExample]:
             if split != "test":
                 label = float(row["label"]) if order is None else int(order[row["label"]])
             texts = [row[name].decode() for name in task.tfds_text_columns or task.text_columns]
-            examples.append(TextExample(str(row["idx"]), *texts, label=label, group=group))
+            examples.append(TextExample.of_texts(str(row["idx"]), texts, label=label, group=group))
     return examples
 
 
@@ -341,16 +313,7 @@ def _tfds_label_order(task: GlueTask, feature: Any) -> Sequence[int] | None:
 def submission_tsv(
     task: GlueTask, group: str, ids: Sequence[str], predictions: np.ndarray
 ) -> tuple[str, str]:
-    """A file of answers in the leaderboard's format.
-
-    Args:
-      task: one of `GLUE_TASKS`.
-      group: group of the examples; "" if the task has no groups.
-      ids: ids of the examples of the test set.
-      predictions: int [examples], indices of labels; or float [examples], scores, which are clipped to `SCORE_RANGE`.
-
-    Returns:
-      The file's name, and its text.
+    """The name and the text of a group's file of answers, from indices of labels (int) or scores (float), [examples].
 
     Source: run_classifier.py (`submit_results.tsv`); the original leaves the file's name and clipping to the user.
     """

@@ -1,6 +1,7 @@
 """Several labels per text: thresholds of probabilities, metrics, a report of errors, and weights of labels.
 
-C is the number of labels. An example gets a label if the label's probability is at least its threshold.
+C is the number of labels. An example gets a label if the label's probability is at least its threshold. Here,
+probabilities are float [examples, C], predictions bool [examples, C], and truths 1 or 0, int [examples, C].
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,10 +10,9 @@ from typing import Any
 import numpy as np
 import sklearn.metrics
 
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.tables import aligned
 from albert_tf.formats.description import THRESHOLDS
-from albert_tf.model.config import shortened
 
 DEFAULT_THRESHOLD = 0.5
 FEWEST_EXAMPLES = 10  # needed with a label, and without it, to choose its threshold
@@ -25,10 +25,6 @@ def best_thresholds(probabilities: np.ndarray, truths: np.ndarray) -> np.ndarray
     It is halfway between the two probabilities that it separates; of equally good thresholds, the one nearest to 0.5 is
     taken. A label that fewer than `FEWEST_EXAMPLES` examples have, or do not have, keeps 0.5: a threshold chosen from
     so few examples does not fit other texts.
-
-    Args:
-      probabilities: float [examples, C].
-      truths: 1 or 0, int [examples, C].
     """
     thresholds = np.full(truths.shape[1], DEFAULT_THRESHOLD, np.float32)
     for label, count in enumerate(truths.sum(axis=0)):
@@ -55,16 +51,7 @@ def _best_threshold(probabilities: np.ndarray, truths: np.ndarray) -> np.float32
 
 
 def thresholds_of(task: Mapping[str, Any], labels: Sequence[str], source: str) -> np.ndarray | None:
-    """The thresholds saved with a finished model, float32 [C]; None if it has none.
-
-    Args:
-      task: settings of the model's task.
-      labels: labels of the model.
-      source: source of the model, for messages.
-
-    Raises:
-      UserError: the thresholds are not a number from 0 to 1 for each label.
-    """
+    """The thresholds saved with a finished model, float32 [C]; None if it has none."""
     values = task.get(THRESHOLDS)
     if values is None:
         return None
@@ -77,13 +64,14 @@ def thresholds_of(task: Mapping[str, Any], labels: Sequence[str], source: str) -
     return np.array([values[label] for label in labels], np.float32)
 
 
-def label_scores(predictions: np.ndarray, truths: np.ndarray) -> dict[str, np.ndarray]:
-    """`precision`, `recall` and `f1` of each label, float [C]; NaN where the formula is 0 / 0.
+def usable_thresholds(task: Mapping[str, Any], labels: Sequence[str]) -> np.ndarray:
+    """The thresholds of a finished model, float32 [C]; 0.5 if it has none."""
+    own = thresholds_of(task, labels, "the model")
+    return np.full(len(labels), DEFAULT_THRESHOLD, np.float32) if own is None else own
 
-    Args:
-      predictions: bool [examples, C].
-      truths: 1 or 0, int [examples, C].
-    """
+
+def label_scores(predictions: np.ndarray, truths: np.ndarray) -> dict[str, np.ndarray]:
+    """`precision`, `recall` and `f1` of each label, float [C]; NaN where the formula is 0 / 0."""
     hits = (predictions & (truths == 1)).sum(axis=0)
     predicted, true = predictions.sum(axis=0), truths.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -95,12 +83,7 @@ def label_scores(predictions: np.ndarray, truths: np.ndarray) -> dict[str, np.nd
 
 
 def f1_scores(predictions: np.ndarray, truths: np.ndarray) -> dict[str, float]:
-    """`micro_f1` over all decisions; `macro_f1`, the mean over labels that occur as prediction or truth (0 if none).
-
-    Args:
-      predictions: bool [examples, C].
-      truths: 1 or 0, int [examples, C].
-    """
+    """`micro_f1` over all decisions; `macro_f1`, the mean over labels that occur as prediction or truth (0 if none)."""
     of_all = label_scores(predictions.reshape(-1, 1), truths.reshape(-1, 1))["f1"]
     of_labels = label_scores(predictions, truths)["f1"]
     return {"micro_f1": _mean(of_all), "macro_f1": _mean(of_labels)}
@@ -113,10 +96,6 @@ def average_precisions(probabilities: np.ndarray, truths: np.ndarray) -> dict[st
     The average precision of a label is a mean over the examples that have it: each contributes the precision among the
     examples with at least its probability. Equal probabilities count as one step (scikit-learn's
     average_precision_score).
-
-    Args:
-      probabilities: float [examples, C].
-      truths: 1 or 0, int [examples, C].
     """
     columns = np.flatnonzero(truths.sum(axis=0))
     of_labels = [
@@ -135,13 +114,7 @@ def average_precisions(probabilities: np.ndarray, truths: np.ndarray) -> dict[st
 def scores(
     probabilities: np.ndarray, truths: np.ndarray, thresholds: np.ndarray
 ) -> dict[str, float]:
-    """Average precisions, `micro_f1` and `macro_f1` at 0.5, and both as `..._thresholds` with the thresholds.
-
-    Args:
-      probabilities: float [examples, C].
-      truths: 1 or 0, int [examples, C].
-      thresholds: float [C].
-    """
+    """Average precisions, `micro_f1` and `macro_f1` at 0.5, and both as `..._thresholds` with the thresholds."""
     chosen = f1_scores(probabilities >= thresholds, truths)
     return {
         **average_precisions(probabilities, truths),
@@ -162,14 +135,7 @@ def _mean(values: np.ndarray) -> float:
 def label_table(
     labels: Sequence[str], predictions: np.ndarray, truths: np.ndarray, thresholds: np.ndarray
 ) -> str:
-    """Number of examples, threshold, precision, recall and F1 of each label, as lines.
-
-    Args:
-      labels: names of the C labels.
-      predictions: bool [examples, C].
-      truths: 1 or 0, int [examples, C].
-      thresholds: float [C].
-    """
+    """Number of examples, threshold, precision, recall and F1 of each label, as lines."""
     scores = label_scores(predictions, truths)
     rows = [["label", "examples", "predicted", "threshold", "precision", "recall", "f1"]]
     for index, label in enumerate(labels):
@@ -183,17 +149,7 @@ def label_table(
 def worst_errors(
     probabilities: np.ndarray, predictions: np.ndarray, truths: np.ndarray, count: int = _WORST
 ) -> tuple[np.ndarray, int]:
-    """The examples with the most certain wrong decisions, and the number of all examples with a wrong decision.
-
-    Args:
-      probabilities: float [examples, C].
-      predictions: bool [examples, C].
-      truths: 1 or 0, int [examples, C].
-      count: maximum number of examples to return.
-
-    Returns:
-      int64 [at most count], sorted by the largest difference between probability and truth; ties keep their order.
-    """
+    """The examples with the most certain wrong decisions, at most `count`; and the number of examples with any."""
     errors = np.where(predictions != (truths == 1), np.abs(probabilities - truths), 0.0).max(axis=1)
     wrong = np.flatnonzero(np.any(predictions != (truths == 1), axis=1))
     return wrong[np.argsort(-errors[wrong], kind="stable")[:count]], len(wrong)
@@ -205,14 +161,9 @@ def worst_errors(
 def balanced_weights(truths: np.ndarray, num_labels: int, *, is_multi_label: bool) -> np.ndarray:
     """Weights that compensate for the frequencies of the labels, float32 [C]; 1 for a label that no example has.
 
-    Args:
-      truths: indices of labels, int [examples, 1]; for several labels 1 or 0, int [examples, C].
-      num_labels: C.
-      is_multi_label: whether an example has several labels.
-
-    Returns:
-      For n examples, n_c of which have the label: n / (C n_c), or for several labels (n - n_c) / n_c, at least 1 / n_c,
-      so that examples with the label have the same total weight as those without it.
+    For n examples, n_c of which have the label: n / (C n_c), or for several labels (n - n_c) / n_c, at least 1 / n_c,
+    so that examples with the label have the same total weight as those without it. With one label per example, truths
+    are indices of labels, int [examples, 1].
     """
     counts = (
         truths.sum(axis=0) if is_multi_label else np.bincount(truths[:, 0], minlength=num_labels)
@@ -222,11 +173,7 @@ def balanced_weights(truths: np.ndarray, num_labels: int, *, is_multi_label: boo
 
 
 def given_weights(weights: Mapping[str, float], labels: Sequence[str]) -> np.ndarray:
-    """Weights by label as float32 [C]; 1 for labels without one.
-
-    Raises:
-      UserError: a label is unknown.
-    """
+    """Weights by label as float32 [C]; 1 for labels without one."""
     for label in weights:
         if label not in labels:
             shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")

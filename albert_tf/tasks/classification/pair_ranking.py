@@ -25,16 +25,10 @@ def pair_up(questions: Sequence[str], labels: np.ndarray, positive: int, seed: i
     Example:
       (["a", "a", "a", "b"], [1, 0, 0, 1], 1) -> [[0, 1], [0, 2], [3, 1 or 2]]
 
-    Args:
-      questions: the first text of each row.
-      labels: int [rows].
-      positive: the label of an answer.
-      seed: seed of the counterparts from other questions.
-
     Returns:
       int64 [pairs, 2]: indices of a row with the answer and a row without it; empty if all rows have the same label.
     """
-    rows_of = {}
+    rows_of: dict[str, tuple[list[int], list[int]]] = {}
     for row, question in enumerate(questions):
         rows_of.setdefault(question, ([], []))[int(labels[row] != positive)].append(row)
     pairs = [
@@ -53,28 +47,18 @@ def pair_up(questions: Sequence[str], labels: np.ndarray, positive: int, seed: i
 
 
 def paired_table(table: FeatureTable, pairs: np.ndarray) -> FeatureTable:
-    """A table whose examples are pairs of another table's examples: two sequences, and both labels.
-
-    Args:
-      table: a table of single rows, with `label_ids` [rows, 1].
-      pairs: int [pairs, 2].
-    """
+    """A table of pairs, int [pairs, 2], of a table's rows: each example has two sequences, and both labels."""
     rows = table.select(pairs.ravel())
     columns = {"label_ids": rows.columns["label_ids"].reshape(-1, 2)}
     return dataclasses.replace(rows, columns=columns, choices=2)
 
 
 def is_best(questions: Sequence[str], scores: np.ndarray) -> np.ndarray:
-    """Whether each row is the best of its question; the only row of a question is if its score is above 0.
+    """Whether each row is the best of its question, bool [rows]; the only row of a question is if its score is above 0.
 
-    Args:
-      questions: the first text of each row.
-      scores: float [rows], as a difference of logits: how much more likely it is that the row has the answer.
-
-    Returns:
-      bool [rows].
+    A score says how much more likely it is that the row has the answer, as a difference of logits.
     """
-    rows_of = {}
+    rows_of: dict[str, list[int]] = {}
     for row, question in enumerate(questions):
         rows_of.setdefault(question, []).append(row)
     best = np.asarray(scores) > 0

@@ -31,7 +31,7 @@ class PairPredictor(Predictor):
 
     def table(self, examples: Sequence[TextExample]) -> FeatureTable:
         """The sequences of examples."""
-        settings = PairSettings(self.tokenizer, self.task["max_seq_length"])
+        settings = PairSettings(self.tokenizer, self.task_settings["max_seq_length"])
         return make_pair_features(settings, examples)
 
 
@@ -43,9 +43,7 @@ class ClassificationPredictor(PairPredictor):
         logits_BC = self.outputs(self.table(examples))["logits"]
         labels = self.model.config.labels
         if self.model.config.is_multi_label:
-            thresholds = multi_label.thresholds_of(self.task, labels, "the model")
-            if thresholds is None:
-                thresholds = multi_label.DEFAULT_THRESHOLD
+            thresholds = multi_label.usable_thresholds(self.task_settings, labels)
             return [reached_labels(labels, row, thresholds) for row in expit(logits_BC)]
         if len(labels) == 1:
             return [{labels[0]: float(score)} for score in logits_BC[:, 0]]
@@ -61,7 +59,7 @@ class ClassificationPredictor(PairPredictor):
 
 
 def reached_labels(
-    labels: Sequence[str], probabilities_C: np.ndarray, thresholds: np.ndarray | float
+    labels: Sequence[str], probabilities_C: np.ndarray, thresholds: np.ndarray
 ) -> Answer:
     """An answer with `labels`, those that reach their thresholds, and the `probabilities` of all labels."""
     reached = probabilities_C >= thresholds

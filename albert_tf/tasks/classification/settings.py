@@ -4,6 +4,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from albert_tf.core.settings import Settings, setting
 from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig, files_setting
@@ -86,8 +87,9 @@ class ClassifierConfig(FineTuningConfig):
             self.refuse("task_name", f"must be one of {', '.join(known)}; got {self.task_name!r}")
         if self.pair_ranking and self.task_key not in RANKED_TASKS:
             self.refuse("pair_ranking", f"is for QNLI and WNLI, not {self.task_name}")
-        if self.pair_ranking and self.train_records:
-            self.refuse("pair_ranking", "and --train_records contradict each other")
+        for name in ("train_records", "write_records"):
+            if self.pair_ranking and getattr(self, name):
+                self.refuse("pair_ranking", f"and --{name} contradict each other")
         if self.label_separator:
             self._check_separator()
         if self.class_weights:
@@ -113,11 +115,7 @@ class ClassifierConfig(FineTuningConfig):
             self.refuse("class_weights", reason)
 
     def weights_by_label(self) -> dict[str, float]:
-        """The weights in --class_weights, by label, if it is not `balanced`.
-
-        Raises:
-          UserError: it is not a list of label:weight pairs, or a weight is not above 0.
-        """
+        """The weights in --class_weights, by label, if it is not `balanced`."""
         weights = {}
         for pair in self.class_weights.split(","):
             label, _, word = map(str.strip, pair.rpartition(":"))
@@ -146,11 +144,7 @@ class ClassifierConfig(FineTuningConfig):
         return [name.strip() for name in self.text_columns.split(",")]
 
     def check_columns(self) -> None:
-        """Checks the columns of --task_name=tsv.
-
-        Raises:
-          UserError: a column is not named, or a column is used twice; the error names the flag.
-        """
+        """Checks the columns of --task_name=tsv."""
         if not self.text_columns:
             self.refuse("text_columns", "is required with --task_name=tsv")
         if not self.label_column:
@@ -162,12 +156,8 @@ class ClassifierConfig(FineTuningConfig):
             reason = f"={self.label_column} is in --text_columns or --id_column, too: a model would read its answers"
             self.refuse("label_column", reason)
 
-    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that the flags name the data.
-
-        Raises:
-          UserError: a flag is missing; the error names it.
-        """
+    def check_with(self, others: Mapping[type[Settings], Any]) -> None:
+        """Checks that the flags name the data."""
         super().check_with(others)
         run = others[FineTuningRunConfig]
         if self.task_key != OWN_TASK:

@@ -7,13 +7,7 @@ from albert_tf.tasks.source import FILE_FLAGS, OFFICIAL_SPLITS, Source
 
 
 class TextSource(Source):
-    """A GLUE task, or a user's own files; items are `TextExample`s.
-
-    Attributes:
-      glue: the task's row in the table of GLUE; None for a user's own files.
-      is_regression: whether scores are predicted.
-      is_multi_label: whether an example has any number of labels.
-    """
+    """A GLUE task (its row of the table is `glue`), or a user's own files; items are `TextExample`s."""
 
     config: ClassifierConfig
     feature_function = (make_pair_features, PairSettings)
@@ -22,7 +16,7 @@ class TextSource(Source):
         super().__init__(config)
         is_own = config.task_key == OWN_TASK
         self.glue = None if is_own else glue.find_task(config.task_name, flag="task_name")
-        self.is_regression = config.kind == "regression" if is_own else self.glue.is_regression
+        self.is_regression = self.glue.is_regression if self.glue else config.kind == "regression"
         self.task_name = config.task_key
         if self.glue and not self.glue.label_column:
             self.task_name = "mnli"  # AX has no training data; a model trained on MNLI answers it

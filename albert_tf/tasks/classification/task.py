@@ -18,8 +18,8 @@ from albert_tf.tasks.finetuning import (
     FineTuningTask,
     LabelTask,
     averaged,
-    commonest_share,
     example_weights,
+    majority_share,
     named_answer_rows,
 )
 from albert_tf.tasks.settings import FineTuningRunConfig
@@ -38,11 +38,7 @@ def make_task(config: ClassifierConfig, run: FineTuningRunConfig) -> FineTuningT
 
 
 class TextTask(FineTuningTask):
-    """The base of tasks that give labels or scores to texts; for the arguments see `FineTuningTask`.
-
-    Attributes:
-      class_weights: weights of the labels in the loss, float32 [C]; None if all are equal.
-    """
+    """The base of tasks that give labels or scores to texts, with weights of the labels in the loss, float32 [C]."""
 
     model_class = AlbertForSequenceClassification
     source_class = TextSource
@@ -179,13 +175,13 @@ class ClassificationTask(TextTask, LabelTask):
             f"the model predicts the score {scores[0]:.3f} for all of the {len(scores):,} examples"
         )
 
-    def chance_levels(self) -> Mapping[str, float]:
+    def majority_levels(self) -> Mapping[str, float]:
         """The accuracy if the most frequent label is always given."""
         if not self.eval_data or "accuracy" not in self.metric_names:
             return {}
         groups = [example.group for example in self.items["eval"]]
         labels = self._column("eval", "label_ids")[np.array(groups) == groups[0]]
-        return {"accuracy": commonest_share(labels)}
+        return {"accuracy": majority_share(labels)}
 
     def _describe(self, item, answer, truth, probability):
         words = f"predicted {answer:.2f}, true {truth:.2f}"
@@ -206,12 +202,12 @@ class ClassificationTask(TextTask, LabelTask):
             text = "\n".join(["id\tscore", *rows]) + "\n"
             contents = {"predictions/predictions.tsv": text, **self._raw_file(members, "predict")}
         else:
-            contents = super().prediction_files(members)
+            contents = dict(super().prediction_files(members))
         if self.source.glue:
             groups = np.array([example.group for example in examples])
             files = {}
             for group in dict.fromkeys(groups.tolist()):
-                indices = np.flatnonzero(groups == group)
+                indices = np.flatnonzero(groups == group).tolist()
                 ids = [examples[index].id for index in indices]
                 name, text = glue.submission_tsv(self.source.glue, group, ids, answers[indices])
                 files[name] = text.encode()
@@ -287,7 +283,7 @@ class MultiLabelTask(TextTask):
             return ""
         return f"the model gives the same probabilities to all of the {len(truths):,} examples"
 
-    def chance_levels(self) -> Mapping[str, float]:
+    def majority_levels(self) -> Mapping[str, float]:
         """The average precision if the frequencies of the labels are the probabilities of every example."""
         if not self.eval_data:
             return {}
@@ -329,7 +325,7 @@ class MultiLabelTask(TextTask):
         probabilities = averaged(members, "probabilities")
         thresholds = self._thresholds
         if thresholds is None:
-            thresholds = multi_label.DEFAULT_THRESHOLD
+            thresholds = np.full(len(self.labels), multi_label.DEFAULT_THRESHOLD)
             print("every threshold is 0.5, as there is no evaluation that chose them", flush=True)
         ids = [item.id for item in self.items["predict"]]
         answers = [self._names(row) for row in probabilities >= thresholds]

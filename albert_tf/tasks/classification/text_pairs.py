@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.sequences import pack_pairs
@@ -13,8 +14,6 @@ class TextExample:
     """One text or two with a label or a score.
 
     Attributes:
-      id: its name in files of predictions.
-      text_a: the first text, as in the file.
       text_b: the second text, or None if the task has one text.
       label: index of its label (int), its score (float), for several labels a tuple with 1 or 0 for each label of the
         task, or None if it has none of these.
@@ -29,15 +28,15 @@ class TextExample:
     group: str = ""
     row: int = 0
 
+    @classmethod
+    def of_texts(cls, id: str, texts: Sequence[str], **fields: Any) -> "TextExample":
+        """An example of one text or two; `fields` are the others."""
+        return cls(id, texts[0], texts[1] if len(texts) > 1 else None, **fields)
+
 
 @dataclasses.dataclass(frozen=True)
 class PairSettings:
-    """Settings of the features.
-
-    Attributes:
-      tokenizer: text to token ids.
-      max_seq_length: maximum number of tokens of a sequence, including [CLS] and [SEP].
-    """
+    """Settings of the features."""
 
     tokenizer: Tokenizer
     max_seq_length: int
@@ -47,16 +46,12 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
     """The sequences and labels of some examples.
 
     Args:
-      settings: vocabulary and length.
       examples: examples of one task; either all have a label, all have a score, all have several labels, or none has
         any.
 
     Returns:
       A table with the sequences `input_ids` and `segment_ids`, and the column `label_ids` (int32 [examples, 1]),
       `label_scores` (float32 [examples, 1]) or `label_sets` (int32 [examples, C]), or no column without labels.
-
-    Raises:
-      ValueError: only some of the examples have a label or a score.
 
     Source: classifier_utils.py (`convert_single_example`); as there, a second text without tokens is treated as
     missing.
@@ -71,9 +66,9 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
     labels = [example.label for example in examples]
     kinds = {type(label) for label in labels}
     if len(kinds) > 1:
-        names = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise ValueError(f"labels must be of one kind, got {names}")
-    names = {int: "label_ids", float: "label_scores", tuple: "label_sets"}
+        got = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise ValueError(f"labels must be of one kind, got {got}")
+    names: dict[type, str] = {int: "label_ids", float: "label_scores", tuple: "label_sets"}
     columns = {names[kind]: labels for kind in kinds if kind in names}
     uncut = {"max_seq_length": uncut_lengths}
     return pack_pairs(settings.tokenizer, pairs, columns, uncut_lengths=uncut)
@@ -82,15 +77,11 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
 def kept_lengths(num_a: int, num_b: int, max_seq_length: int) -> tuple[int, int]:
     """Numbers of tokens of two texts to keep, so that they fit into a sequence with [CLS] and [SEP].
 
-    The longer text loses tokens first; if both are equally long, the second one does.
+    The longer text loses tokens first; if both are equally long, the second one does. A missing second text saves a
+    [SEP].
 
     Example:
       (9, 3, 10) -> (4, 3); (9, 8, 10) -> (4, 3); (9, 0, 10) -> (8, 0)
-
-    Args:
-      num_a: number of tokens of the first text.
-      num_b: number of tokens of the second text; 0 if there is none, which saves a [SEP].
-      max_seq_length: maximum number of tokens of the sequence.
 
     Source: classifier_utils.py:751 (`_truncate_seq_pair`), which drops one token at a time.
     """

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import read_bytes
@@ -19,15 +20,7 @@ _NAMES_SHOWN = 20  # labels or columns in one message
 
 @dataclasses.dataclass(frozen=True)
 class TsvTable:
-    """The lines of a file and the names of its columns.
-
-    Attributes:
-      path: path of the file.
-      source: name of the file in messages about the whole file, such as "--train_file=reviews.tsv".
-      columns: names of the columns, without white space around them.
-      lines: the rows.
-      first_row: line number of the first row, counted from 1.
-    """
+    """The lines of a file and its columns; `first_row` is a line number, `source` names the file in messages."""
 
     path: str
     source: str
@@ -36,11 +29,7 @@ class TsvTable:
     first_row: int
 
     def position(self, column: str) -> int:
-        """Index of a column.
-
-        Raises:
-          UserError: there is no such column, or more than one.
-        """
+        """Index of a column."""
         count = self.columns.count(column)
         if count == 1:
             return self.columns.index(column)
@@ -65,15 +54,8 @@ class TsvTable:
 
 
 def read_tsv(path: str, *, source: str, columns: Sequence[str] = ()) -> TsvTable:
-    """Reads a UTF-8 file, with or without byte-order mark, with any line ends; the last line end may be missing.
-
-    Args:
-      path: the file; a path with :// is read through TensorFlow.
-      source: name of the file in messages about the whole file.
-      columns: names of the columns if the file has no header; by default, they are in its first line.
-
-    Raises:
-      UserError: the file cannot be read, is not UTF-8, has no rows, or is separated by commas.
+    """Reads a UTF-8 file with any line ends; without `columns`, the first line has their names; `source` is for
+    messages.
     """
     lines = read_lines(path, source)
     first_row = 1
@@ -88,11 +70,7 @@ def read_tsv(path: str, *, source: str, columns: Sequence[str] = ()) -> TsvTable
 
 
 def read_lines(path: str, source: str) -> list[str]:
-    """The lines of a file, decoded as in `read_tsv`; empty lines at the end are left out.
-
-    Raises:
-      UserError: the file cannot be read, or is not UTF-8.
-    """
+    """The lines of a file, decoded as in `read_tsv`; empty lines at the end are left out."""
     return _split_lines(_decode(path, source))
 
 
@@ -130,16 +108,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def parse_value(word: str, indices: Mapping[str, int], place: str) -> int | float:
-    """The index of a label, without white space around it; or a score.
-
-    Args:
-      word: the field.
-      indices: indices of the labels, by label; empty for a score.
-      place: file and row, for the message.
-
-    Raises:
-      UserError: there is no such label, or the score is not a finite number.
-    """
+    """The index of a label, without white space around it; or a score if there are no labels."""
     word = word.strip()
     if indices:
         if word not in indices:
@@ -158,27 +127,13 @@ def parse_value(word: str, indices: Mapping[str, int], place: str) -> int | floa
 def parse_labels(
     field: str, indices: Mapping[str, int], separator: str, place: str
 ) -> tuple[int, ...]:
-    """1 for each label in a field, and 0 for the others; all 0 for an empty field.
-
-    Args:
-      field: labels with the separator between them.
-      indices: indices of the labels, by label.
-      separator: see `split_labels`.
-      place: file and row, for the message.
-
-    Raises:
-      UserError: there is no such label.
-    """
+    """1 for each label in a field, and 0 for the others; all 0 for an empty field."""
     found = {parse_value(word, indices, place) for word in split_labels(field, separator, place)}
     return tuple(int(index in found) for index in range(len(indices)))
 
 
 def split_labels(field: str, separator: str, place: str) -> list[str]:
-    """The labels in a field, without white space around them.
-
-    Raises:
-      UserError: a label between two separators is empty.
-    """
+    """The labels in a field, without white space around them."""
     if not field.strip():
         return []
     labels = [label.strip() for label in field.strip().split(separator)]
@@ -204,46 +159,32 @@ def read_own(
 ) -> list[TextExample]:
     """Reads a file with a header; the user names its columns.
 
-    Args:
-      path: the file; columns that are not named are ignored.
-      text_columns: names of one column with text, or of two.
-      label_column: name of the column with the label or the score; "" reads neither, so that a file for predictions
-        need not have it.
-      id_column: name of a column with ids; "" numbers the examples from 0.
-      labels: the labels in the order of the model's outputs; empty for a regression.
-      label_separator: text between the labels of an example; "" if each example has one label or score.
-      flag: the flag that named the file, for messages.
-
-    Raises:
-      UserError: the file cannot be read, a column is missing or has no text, a row has too few or too many columns, a
-        label is unknown, or a score is not a number.
+    Without a label column, a file for predictions need not have one; without an id column, examples are numbered from
+    0. Without labels, the task is a regression; without a separator, each example has one label.
     """
     table = read_tsv(path, source=f"--{flag}={path}")
     texts = [table.position(column) for column in text_columns]
     label = table.position(label_column) if label_column else None
     id = table.position(id_column) if id_column else None
     indices = {name: index for index, name in enumerate(labels)}
-    examples = []
+    examples: list[TextExample] = []
     for row, fields in _whole_rows(table):
         name = str(len(examples)) if id is None else fields[id]
-        value, place = None, f"{path}:{row}"
+        value: Any = None
+        place = f"{path}:{row}"
         if label is not None and label_separator:
             value = parse_labels(fields[label], indices, label_separator, place)
         elif label is not None:
             value = parse_value(fields[label], indices, place)
         words = [fields[column] for column in texts]
-        examples.append(TextExample(name, *words, label=value, row=row))
+        examples.append(TextExample.of_texts(name, words, label=value, row=row))
     check_texts(examples, text_columns, table.source)
     _warn_of_quotes(examples, table.source)
     return examples
 
 
 def check_texts(examples: Sequence[TextExample], text_columns: Sequence[str], source: str) -> None:
-    """Checks that the columns with text are not empty in every row.
-
-    Raises:
-      UserError: a column is empty in every row.
-    """
+    """Checks that the columns with text are not empty in every row."""
     for column, name in zip(text_columns, ("text_a", "text_b"), strict=False):
         if not any(getattr(example, name).strip() for example in examples):
             raise UserError(f"{source}: column {column!r} has no text in any row")
@@ -269,18 +210,11 @@ def find_labels(
 ) -> tuple[str, ...]:
     """The labels in a file, in order: by value if all are numbers, otherwise alphabetically.
 
+    There must be two different labels or more, and each row must have one; with a separator, some row must have
+    several.
+
     Example:
       a column with 10, 2, 1, 2 -> ("1", "2", "10")
-
-    Args:
-      path: the file.
-      label_column: name of the column.
-      label_separator: text between the labels of an example; "" if each example has one label.
-      flag: the flag that named the file, for messages.
-
-    Raises:
-      UserError: the file cannot be read, the column is missing, a row has too few or too many columns, or all labels
-        are equal. Also, without a separator: a row has no label; with a separator: every row has one label.
     """
     table = read_tsv(path, source=f"--{flag}={path}")
     position = table.position(label_column)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import softmax
 
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, shortened
 from albert_tf.tasks.classification.predictor import PairPredictor
 from albert_tf.tasks.classification.text_pairs import TextExample
-from albert_tf.tasks.predictor import Answer, bars, shortened
+from albert_tf.tasks.predictor import Answer, bars
 from albert_tf.text.masked_text import MASK, encode_masked
 
 _NUM_CANDIDATES = 5  # shown for each mask
@@ -75,22 +75,22 @@ class PretrainedPredictor(PairPredictor):
 
     def _fill(self, example: TextExample) -> Answer:
         text, tokenizer = example.text_a, self.tokenizer
-        middle = encode_masked(tokenizer, text)[: self.task["max_seq_length"] - 2]
+        middle = encode_masked(tokenizer, text)[: self.task_settings["max_seq_length"] - 2]
         ids = np.array([tokenizer.cls_id, *middle, tokenizer.sep_id], np.int32)
         (positions_P,) = np.nonzero(ids == tokenizer.mask_id)
         if not len(positions_P):
             raise UserError(
-                f"{MASK} is not among the first {self.task['max_seq_length']} tokens of {shortened(text)}"
+                f"{MASK} is not among the first {self.task_settings['max_seq_length']} tokens of {shortened(text)}"
             )
         outputs = self.run({"input_ids": ids[None], "masked_lm_positions": positions_P[None]})
         logits_PV = outputs["masked_lm_logits"][0]
         best_PK = np.argsort(-logits_PV, axis=-1, kind="stable")[:, :_NUM_CANDIDATES]
         masks = [
-            [{"piece": tokenizer.id_to_piece(id), "probability": float(row[id])} for id in best]
+            [{"token": tokenizer.id_to_token(id), "probability": float(row[id])} for id in best]
             for best, row in zip(best_PK, softmax(logits_PV, axis=-1), strict=True)
         ]
         ids[positions_P] = best_PK[:, 0]
-        return {"text": tokenizer.decode(ids), "masks": masks}
+        return {"text": tokenizer.decode(ids.tolist()), "masks": masks}
 
     def shown(self, answer):
         if "in_order" in answer:
@@ -100,7 +100,7 @@ class PretrainedPredictor(PairPredictor):
             first = " ".join(f"{value:.3f}" for value in values[:6])
             return f"{len(values)} numbers: {first} ..."
         parts = [
-            bars({entry["piece"]: entry["probability"] for entry in candidates})
+            bars({entry["token"]: entry["probability"] for entry in candidates})
             for candidates in answer["masks"]
         ]
         return "\n\n".join([answer["text"], *parts])

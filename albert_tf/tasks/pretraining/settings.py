@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.tasks.settings import LONGEST_SEQUENCE, ModelChoice, files_setting
@@ -43,12 +44,8 @@ class PretrainingConfig(ModelChoice):
         10000, "Number of examples that are shuffled together.", minimum=1, maximum=10_000_000
     )
 
-    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that the flags name the records that training and evaluation need.
-
-        Raises:
-          UserError: a flag is missing; the error names it.
-        """
+    def check_with(self, others: Mapping[type[Settings], Any]) -> None:
+        """Checks that the flags name the records that training and evaluation need."""
         run = others[RunConfig]
         if run.do_train and not self.input_file:
             self.refuse("input_file", "is required to train: TFRecords of pretraining examples")

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -22,7 +23,7 @@ from albert_tf.training.losses import Ratio, accuracy, cross_entropy
 from albert_tf.training.settings import RunConfig
 from albert_tf.training.task import Features, Files, Outputs, Task
 
-_CHANCE_EXAMPLES = 1000
+_MAJORITY_EXAMPLES = 1000
 # Entries of the records' metadata.json that say how their text was cleaned; for the model card.
 _CLEANING = ("do_lower_case", "keep_accents")
 _DATA_OF_CARD = (
@@ -33,15 +34,7 @@ _DATA_OF_CARD = (
 
 
 class PretrainingTask(Task):
-    """Pretrains an `AlbertForPreTraining`.
-
-    Args:
-      config: records and model.
-      run: whether to train and evaluate, and the initial checkpoint.
-
-    Raises:
-      UserError: the records, the model's configuration and the initial checkpoint do not fit together.
-    """
+    """Pretrains an `AlbertForPreTraining`."""
 
     best_metric = "masked_lm_accuracy"
     loss_epsilons = {"masked_lm_loss": 1e-5}  # original run_pretraining.py:335
@@ -114,7 +107,9 @@ class PretrainingTask(Task):
         weights = pretrained.read_weights(run.init_checkpoint) if run.init_checkpoint else None
         self._init_weights = weights
         vocab_size = next(iter(self._all_records.values())).metadata.get("vocab_size")
-        model_config = self.config.chosen_config(run, weights and weights.config, vocab_size)
+        model_config = self.config.chosen_config(
+            run, weights.config if weights else None, vocab_size
+        )
         self._check_fits(model_config, vocab_size)
         if weights and weights.vocabulary:
             known = Tokenizer.from_file(weights.vocabulary).sha256
@@ -223,7 +218,7 @@ class PretrainingTask(Task):
         tokenizer = Tokenizer.from_file(path, **self._cleaning()) if path else None
         return vocabulary_files(tokenizer, self.model_config)
 
-    def _cleaning(self) -> dict[str, bool]:
+    def _cleaning(self) -> dict[str, Any]:
         """How the text of the records was cleaned, as far as their metadata says."""
         metadata = self._all_records["input_file"].metadata
         return {name: metadata[name] for name in _CLEANING if name in metadata}
@@ -235,7 +230,7 @@ class PretrainingTask(Task):
         metadata = self._all_records["input_file"].metadata
         texts = [os.path.basename(entry["file"]) for entry in metadata.get("input_files", [])]
         known = {**metadata, **metadata.get("counts", {}), "text": ", ".join(texts)}
-        known["examples"] = self.train_data.num_examples
+        known["examples"] = self.train_data.num_examples if self.train_data else 0
         data = {
             name.replace("_", " "): known[name]
             for name in _DATA_OF_CARD
@@ -255,10 +250,10 @@ class PretrainingTask(Task):
             card=Card({"Data": data, **history}),
         )
 
-    def chance_levels(self) -> Mapping[str, float]:
+    def majority_levels(self) -> Mapping[str, float]:
         """Accuracy if the most frequent answer among the first examples is always given."""
         record_set = self._all_records.get("eval_file") or self._all_records["input_file"]
-        features = self._sample(record_set, _CHANCE_EXAMPLES)
+        features = self._sample(record_set, _MAJORITY_EXAMPLES)
         masked = features["masked_lm_ids"][features["masked_lm_weights"] > 0]
         counts = np.bincount(masked, minlength=1)
         labels = features["next_sentence_labels"]

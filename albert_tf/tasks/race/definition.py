@@ -1,4 +1,10 @@
-"""The definition of RACE for the programs."""
+r"""Fine-tunes ALBERT on RACE, read from its unpacked archive.
+
+    albert-tf race --data_dir=RACE --init_checkpoint=albert_base --output_dir=runs/race \
+        --preset=paper
+
+The archive has the folders train/, dev/ and test/, each with middle/ and high/.
+"""
 
 from albert_tf.tasks.presets import row
 from albert_tf.tasks.race.settings import RaceConfig

@@ -32,12 +32,7 @@ class RaceQuestion:
 
     Attributes:
       id: level, passage and number, such as "high/19088.txt/2".
-      level: "middle" or "high".
-      article: the passage.
-      question: its text, which may contain gaps, "_".
-      options: four texts.
       answer: index of the right option; None if the data does not contain it.
-      file: path of its file.
       number: index among the questions of its passage.
     """
 
@@ -53,17 +48,7 @@ class RaceQuestion:
 
 @dataclasses.dataclass(frozen=True)
 class RaceSettings:
-    """Settings of the features.
-
-    Attributes:
-      tokenizer: text to token ids.
-      max_seq_length: L, maximum number of tokens of a sequence; the article is cut to fit.
-      max_qa_length: maximum number of tokens of question and option together; the first tokens are dropped. It is at
-        most `max_seq_length` minus the special tokens.
-
-    Raises:
-      UserError: there would be no room for a token of text.
-    """
+    """Settings of the features: the article is cut to fit, and question with option at their beginning."""
 
     tokenizer: Tokenizer
     max_seq_length: int
@@ -81,20 +66,7 @@ class RaceSettings:
 def read_race(
     data_dir: str, split: str, *, level: str, flag: str, need_answers: bool
 ) -> list[RaceQuestion]:
-    """Reads the questions of a split, sorted by level, file and number.
-
-    Args:
-      data_dir: the unpacked archive, or the folder that contains it as `RACE`.
-      split: "train", "dev" or "test".
-      level: "middle", "high" or "all".
-      flag: the flag that named the folder, for error messages.
-      need_answers: whether questions without answers are an error.
-
-    Returns:
-      The questions; either all have an answer or none has.
-
-    Raises:
-      UserError: the split does not exist, or a file is malformed; the error names the file.
+    """Reads the questions of a split, sorted by level, file and number; either all have an answer or none has.
 
     Source: race_utils.py:98-155 (`read_examples`).
     """
@@ -105,7 +77,7 @@ def read_race(
             f"--{flag}={data_dir}: has no folder {split}; expected RACE's train, dev and test,"
             " each with middle and high"
         )
-    questions = []
+    questions: list[RaceQuestion] = []
     for name in LEVELS if level == "all" else (level,):
         for path in _passage_files(f"{folder}/{name}", flag):
             questions += _read_file(path, name, need_answers)
@@ -224,10 +196,6 @@ def join_question_and_option(question: str, option: str) -> str:
 def make_race_features(settings: RaceSettings, questions: Sequence[RaceQuestion]) -> FeatureTable:
     """Features of questions.
 
-    Args:
-      settings: vocabulary and lengths.
-      questions: the questions in order; each article is tokenised once.
-
     Returns:
       A table of 4 sequences for each question: `input_ids` and `segment_ids` (0 for [CLS], article and first [SEP], 1
       for the rest); columns `is_high` [n, 1] and, if the questions have answers, `label_ids` [n, 1].
@@ -261,7 +229,7 @@ def make_race_features(settings: RaceSettings, questions: Sequence[RaceQuestion]
     # For each question, the length of its longest sequence.
     longest = np.reshape(lengths, [2, -1, NUM_OPTIONS]).max(axis=2)
     uncut_lengths = {"max_seq_length": longest[0], "max_qa_length": longest[1]}
-    columns = {"is_high": [question.level == "high" for question in questions]}
+    columns: dict[str, list] = {"is_high": [question.level == "high" for question in questions]}
     if all(question.answer is not None for question in questions):
         columns["label_ids"] = [question.answer for question in questions]
     return pack_pairs(tokenizer, pairs, columns, NUM_OPTIONS, uncut_lengths)

@@ -1,6 +1,7 @@
 """Answers questions of RACE with a finished model."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from scipy.special import softmax
 
@@ -23,9 +24,10 @@ class ChoicePredictor(Predictor):
     default_settings = defaults_of(RaceConfig, "max_seq_length", "max_qa_length")
 
     def check(self, item: Item) -> RaceQuestion:
-        values = item if isinstance(item, Mapping) else {}
-        article = values.get("article", values.get("context"))
-        question, options = values.get("question"), values.get("options")
+        values: Mapping[str, Any] = item if isinstance(item, Mapping) else {}
+        article: Any = values.get("article", values.get("context"))
+        question: Any = values.get("question")
+        options: Any = values.get("options")
         texts = [article, question, *(options if isinstance(options, list) else [])]
         if len(texts) != 2 + NUM_OPTIONS or not all(isinstance(text, str) for text in texts):
             self.refuse(item)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from albert_tf.model.heads import AlbertForMultipleChoice
-from albert_tf.tasks.finetuning import LabelTask, commonest_share
+from albert_tf.tasks.finetuning import LabelTask, majority_share
 from albert_tf.tasks.race.source import RaceSource
 from albert_tf.training.task import Predictions
 
@@ -27,11 +27,11 @@ class RaceTask(LabelTask):
                 results[name] = float(hits[group].mean())
         return results
 
-    def chance_levels(self) -> Mapping[str, float]:
+    def majority_levels(self) -> Mapping[str, float]:
         """Accuracy if the most frequent option is always chosen."""
         if not self.eval_data:
             return {}
-        return {"accuracy": commonest_share(self._column("eval", "label_ids"))}
+        return {"accuracy": majority_share(self._column("eval", "label_ids"))}
 
     def _describe(self, item, answer, truth, probability):
         return (

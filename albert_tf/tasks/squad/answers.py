@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert_tf.data.feature_table import FeatureTable
-from albert_tf.tasks.squad.windows import SquadQuestion
+from albert_tf.tasks.squad.questions import SquadQuestion
 
 _WINDOWS_AT_A_TIME = 1024  # limits the memory for pairs of starts and ends
 # Outputs of a model that `candidate_spans` reads.
@@ -94,7 +94,6 @@ def candidate_spans(
     starts and ends.
 
     Args:
-      windows: the result of `make_windows` for all questions.
       outputs: outputs of the model for each window. SQuAD 1.1, with L at least the longest window's length:
           start_logits, end_logits: float32 [windows, L].
         SQuAD 2.0:
@@ -105,7 +104,6 @@ def candidate_spans(
           end_top_index: their tokens, int [windows, K * M].
           cls_logits: the logit for having no answer, float32 [windows].
       n_best_size: number of starts, and of ends, that are considered in a window of SQuAD 1.1.
-      max_answer_length: maximum number of tokens of an answer.
 
     Source: squad_utils.py (`accumulate_predictions_v1`, `accumulate_predictions_v2`).
     """
@@ -195,9 +193,6 @@ def combine(members: Sequence[Spans]) -> Spans:
     Args:
       members: the candidates of at least one model; the models' windows may differ.
 
-    Raises:
-      ValueError: they have not answered the same questions.
-
     Source: paper, A.3; squad_utils.py (`accumulate_predictions_v2`, `write_predictions_v2`), which averages
       log-probabilities.
     """
@@ -262,18 +257,13 @@ def best_answers(
 
     A question without a candidate gets the empty answer. (The original answers "empty" then for SQuAD 1.1.)
 
-    Args:
-      questions: all questions of the spans.
-      spans: candidates, ordered as in `Spans`.
-      n_best_size: maximum number of answers to a question.
-
     Source: squad_utils.py (`write_predictions_v1`, `write_predictions_v2`).
     """
     splits = np.searchsorted(spans.question, np.arange(len(questions) + 1))
     fields = (spans.start_log_probs, spans.end_log_probs, spans.start_chars, spans.end_chars)
     answers = []
     for question, begin, end in zip(questions, splits[:-1], splits[1:], strict=True):
-        best = {}
+        best: dict[str, tuple] = {}
         for span in zip(*(values[begin:end].tolist() for values in fields), strict=True):
             best.setdefault(question.context[span[2] : span[3]], span)
             if len(best) == n_best_size:
@@ -286,7 +276,7 @@ def best_answers(
         total = sum(weights)
         answers.append(
             [
-                Answer(text, *span[:2], weight / total, *span[2:])
+                Answer(text, span[0], span[1], weight / total, span[2], span[3])
                 for (text, span), weight in zip(best.items(), weights, strict=True)
             ]
         )
@@ -295,13 +285,7 @@ def best_answers(
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """The answers to some questions, and their files.
-
-    Attributes:
-      questions: the questions in order.
-      best: the result of `best_answers`.
-      null_odds: float [questions] for SQuAD 2.0, otherwise None.
-    """
+    """The answers to some questions, and their files; null odds are float [questions] for SQuAD 2.0."""
 
     questions: Sequence[SquadQuestion]
     best: Sequence[Sequence[Answer]]
@@ -329,7 +313,7 @@ class Answers:
 
     def null_odds_by_id(self) -> dict[str, float]:
         """Contents of null_odds.json: each question's null odds."""
-        return self._by_id(self.null_odds.tolist())
+        return self._by_id([] if self.null_odds is None else self.null_odds.tolist())
 
 
 # --- Scores ---
@@ -366,14 +350,7 @@ def f1_score(prediction: Sequence[str], reference: Sequence[str]) -> float:
 def score_v1(
     questions: Sequence[SquadQuestion], predictions: Mapping[str, str]
 ) -> dict[str, float]:
-    """Exact match and F1 by the rules of SQuAD 1.1.
-
-    Args:
-      questions: at least one question, with answers.
-      predictions: question id -> answer; a missing question counts as wrong.
-
-    Returns:
-      `exact_match` and `f1` in percent, and `total`, the number of questions.
+    """`exact_match` and `f1` in percent, and `total`, by SQuAD 1.1's rules; no prediction counts as wrong.
 
     Source: evaluate-v1.1.py.
     """
@@ -396,11 +373,8 @@ def score_v1(
 class ScoresV2:
     """Exact match and F1 by the rules of SQuAD 2.0, for any threshold of null odds.
 
-    Args:
-      questions: at least one question, with answers.
-      predictions: question id -> answer, empty for "no answer". A missing question counts as wrong. (The official
-        script stops with an error then.)
-      null_odds: question id -> null odds; 0 for a missing question.
+    Predictions are answers by question id, empty for "no answer"; a missing question counts as wrong, with null odds 0.
+    (The official script stops with an error then.)
 
     Source: evaluate-v2.0.py.
     """
@@ -428,7 +402,7 @@ class ScoresV2:
         self._null_odds = np.array([null_odds.get(id, 0.0) for id in ids], np.float64)
         # Rows of the questions with null odds; ties keep the order of the mapping, as in the official script.
         rows = {id: row for row, id in enumerate(ids)}
-        ascending = [rows[id] for id in sorted(null_odds, key=null_odds.get) if id in rows]
+        ascending = [rows[id] for id in sorted(null_odds, key=null_odds.__getitem__) if id in rows]
         self._ascending = np.array(ascending, np.int64)
 
     def at(self, threshold: float) -> dict[str, float]:
@@ -460,16 +434,10 @@ class ScoresV2:
         return result
 
     def by_threshold(self, threshold: float | None) -> dict[str, dict[str, float]]:
-        """The scores at several thresholds of null odds.
+        """The scores with `threshold_0`, `threshold_given` (chosen before, on other questions) and `threshold_best`.
 
-        Only the first two are an estimate for new questions. The original reports the scores at the best threshold.
-
-        Args:
-          threshold: a threshold chosen before, on other questions; None if there is none.
-
-        Returns:
-          `threshold_0`, `threshold_given` (if given) and `threshold_best` (best F1, chosen on these questions
-          themselves); each is the result of `at` with the `threshold`.
+        Only the first two are an estimate for new questions. The original reports the scores at the best threshold,
+        which is chosen on these questions themselves.
 
         Source: squad_utils.py:1715 (`evaluate_v2`).
         """

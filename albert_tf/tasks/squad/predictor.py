@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.predictor import Answer, Predictor, defaults_of
 from albert_tf.tasks.squad import answers as squad_answers
+from albert_tf.tasks.squad.questions import SquadQuestion
 from albert_tf.tasks.squad.settings import SquadConfig
-from albert_tf.tasks.squad.windows import SquadQuestion, WindowSettings, make_windows
+from albert_tf.tasks.squad.windows import WindowSettings, make_windows
 
 _OF_WINDOWS = ("max_seq_length", "doc_stride", "max_query_length")
 _OF_ANSWERS = ("n_best_size", "max_answer_length")
@@ -43,10 +44,12 @@ class SpanPredictor(Predictor):
                 "start": best.start_char,
                 "end": best.end_char,
             }
-            for best, *_ in squad_answers.best_answers(examples, spans, self.task["n_best_size"])
+            for best, *_ in squad_answers.best_answers(
+                examples, spans, self.task_settings["n_best_size"]
+            )
         ]
         for answer, null_odds in zip(answers, spans.null_odds.tolist(), strict=False):
-            if null_odds > self.task["null_threshold"]:
+            if null_odds > self.task_settings["null_threshold"]:
                 probability = float(squad_answers.no_answer_probability(null_odds))
                 answer.update(answer="", probability=probability, start=0, end=0)
             answer["null_odds"] = null_odds

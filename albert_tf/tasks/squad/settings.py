@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig, files_setting
@@ -77,11 +78,7 @@ class SquadConfig(FineTuningConfig):
                 f"({self.max_query_length}) leaves no room for text in --max_seq_length={self.max_seq_length}",
             )
 
-    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that the flags name the files.
-
-        Raises:
-          UserError: a flag is missing; the error names it.
-        """
+    def check_with(self, others: Mapping[type[Settings], Any]) -> None:
+        """Checks that the flags name the files."""
         super().check_with(others)
         self.check_files(others[FineTuningRunConfig])

@@ -5,6 +5,7 @@ import numpy as np
 from albert_tf.tasks.sequences import share_of_them
 from albert_tf.tasks.source import FILE_FLAGS, Source
 from albert_tf.tasks.squad import windows
+from albert_tf.tasks.squad.questions import SquadQuestion, read_squad
 from albert_tf.tasks.squad.settings import SquadConfig
 
 
@@ -37,12 +38,12 @@ class SquadSource(Source):
         )
         return [line, *super().length_report(table)]
 
-    def read(self, split: str) -> list[tuple[int, windows.SquadQuestion]] | None:
+    def read(self, split: str) -> list[tuple[int, SquadQuestion]] | None:
         flag = FILE_FLAGS[split]
         path = getattr(self.config, flag)
         if not path:
             return None
-        questions = windows.read_squad(
+        questions = read_squad(
             path, version=self.config.version, flag=flag, need_answers=split != "predict"
         )
         return list(enumerate(questions))

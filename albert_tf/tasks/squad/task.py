@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -30,6 +31,7 @@ class SquadTask(FineTuningTask):
     """Answers questions by a part of their context; for the arguments see `FineTuningTask`."""
 
     source_class = SquadSource
+    config: SquadConfig
     best_metric = "f1"
     shown_metrics = (
         *("loss", "exact_match", "exact", "f1"),
@@ -39,8 +41,8 @@ class SquadTask(FineTuningTask):
     def __init__(self, config: SquadConfig, run: FineTuningRunConfig):
         self.has_null = config.version == "2.0"
         self.model_class = AlbertForSpanOrNone if self.has_null else AlbertForSpan
-        self._last_answers = (None, None, None)  # key, members, answers
-        self._known_spans = {}
+        self._last_answers: tuple[Any, Any, Any] = (None, None, None)  # key, members, answers
+        self._known_spans: dict[tuple, tuple[Predictions, squad_answers.Spans]] = {}
         super().__init__(config, run)
         self.questions = {
             split: [question for _, question in items] for split, items in self.items.items()
@@ -109,8 +111,8 @@ class SquadTask(FineTuningTask):
         """Each question's best answers and null odds; the last result is kept, as several files are made from it."""
         key = (split, *map(id, members))
         if self._last_answers[0] != key:
-            spans = [self._spans(member, split) for member in members]
-            spans = spans[0] if len(spans) == 1 else squad_answers.combine(spans)
+            found = [self._spans(member, split) for member in members]
+            spans = found[0] if len(found) == 1 else squad_answers.combine(found)
             questions = self.questions[split]
             best = squad_answers.best_answers(questions, spans, self.config.n_best_size)
             answers = Answers(questions, best, spans.null_odds if self.has_null else None)
@@ -134,10 +136,10 @@ class SquadTask(FineTuningTask):
         by_threshold = scores.by_threshold(None if given == "best" else float(given))
         results = dict(by_threshold.pop("threshold_best"))
         results["best_threshold"] = results.pop("threshold")
-        for name, scores in by_threshold.items():
+        for name, values in by_threshold.items():
             for key in ("exact", "f1", "HasAns_f1", "NoAns_f1"):
-                if key in scores:
-                    results[f"{key}_{name}"] = scores[key]
+                if key in values:
+                    results[f"{key}_{name}"] = values[key]
         return results
 
     def collapsed(self, members: Sequence[Predictions]) -> str:
@@ -156,14 +158,15 @@ class SquadTask(FineTuningTask):
         """The answers for the development file, the worst errors among them, and the best threshold."""
         answers = self._answers(members, "eval")
         threshold = self._scores(answers).get("best_threshold", math.inf)
-        contents = {
+        contents: dict[str, str | bytes] = {
             **_answer_files("eval_", answers, threshold),
             "predictions/eval_errors.txt": _error_report(answers, threshold),
             **self._raw_file(members, "eval"),
         }
         if self.has_null:
-            values = {"null_threshold": threshold}
-            if raw := contents.get(EVAL_PREDICTIONS):  # an ensemble has none
+            values: dict[str, Any] = {"null_threshold": threshold}
+            raw = contents.get(EVAL_PREDICTIONS)
+            if isinstance(raw, bytes):  # an ensemble has none
                 values["predictions_sha256"] = hashlib.sha256(raw).hexdigest()
             contents[THRESHOLD_FILE] = checksums.json_file(values)
         return contents
@@ -192,23 +195,15 @@ class SquadTask(FineTuningTask):
                 return _read_threshold(path, raw), f"from {path}"
             if folder == self.run.output_dir and files.exists(raw):
                 raise UserError(f"{path}: is missing, although {raw} is there; {_NEW_THRESHOLD}")
-        recorded = self._weights.task_settings.get("null_threshold") if self._weights else None
+        recorded: Any = self._weights.task_settings.get("null_threshold") if self._weights else None
         if type(recorded) in (int, float) and not math.isnan(recorded):
             return float(recorded), f"from {self._weights.source}"
         return 0.0, "as there is no evaluation that chose one; see --null_threshold"
 
 
 def _read_threshold(path: str, raw: str) -> float:
-    """The threshold in a file.
-
-    Args:
-      path: path of the file.
-      raw: path of the raw predictions for which it was chosen; an ensemble has no such file.
-
-    Raises:
-      UserError: the file was changed, or belongs to other predictions.
-    """
-    values = checksums.read_json(path)
+    """The threshold in a file."""
+    values: Any = checksums.read_json(path)
     threshold, sha256 = values.get("null_threshold"), values.get("predictions_sha256")
     if type(threshold) not in (int, float) or math.isnan(threshold):
         raise UserError(
@@ -252,8 +247,8 @@ def _error_report(answers: Answers, threshold: float) -> str:
         f"\nThe {min(_WORST, len(wrong))} surest of {len(wrong):,} wrong answers to {len(questions):,} questions\n"
     )
     for probability, question in wrong[:_WORST]:
-        references = " | ".join(dict.fromkeys(text for text, _ in question.answers)) or "(none)"
+        true = " | ".join(dict.fromkeys(text for text, _ in question.answers)) or "(none)"
         answer = texts[question.id] or "(none)"
         lines.append(f"{question.id}: {question.question}")
-        lines.append(f"  answered {answer} ({probability:.3f}), true {references}")
+        lines.append(f"  answered {answer} ({probability:.3f}), true {true}")
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""SQuAD 1.1 and 2.0: reads questions from the official JSON, and makes windows of question and context.
+"""SQuAD 1.1 and 2.0: makes windows of question and context.
 
 A context that is too long for one sequence is cut into windows that overlap:
 
@@ -16,172 +16,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert_tf.core.errors import UserError
-from albert_tf.core.files import parse_json, read_bytes
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks import sequences
+from albert_tf.tasks.squad.questions import SquadQuestion
 from albert_tf.text.tokenizer import Tokenizer
 
-VERSIONS = ("1.1", "2.0")
 _SEQUENCES = (*("input_ids", "segment_ids", "p_mask", "start_chars", "end_chars"), "is_max_context")
 _COLUMNS = ("question_index", "start_positions", "end_positions", "is_impossible")
-
-_TYPE_NAMES = {
-    dict: "an object",
-    list: "a list",
-    str: "a string",
-    int: "a whole number",
-    bool: "true or false",
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class SquadQuestion:
-    """A question with its context.
-
-    Attributes:
-      id: its name in files of predictions.
-      question: its text.
-      context: the paragraph with the answer, as in the file.
-      answers: for each reference answer its text and its first character in the context; empty if the question is
-        impossible or the answers were not read.
-      is_impossible: whether the context does not answer the question (SQuAD 2.0).
-    """
-
-    id: str
-    question: str
-    context: str
-    answers: tuple[tuple[str, int], ...] = ()
-    is_impossible: bool = False
-
-
-def read_squad(path: str, *, version: str, flag: str, need_answers: bool) -> list[SquadQuestion]:
-    """Reads a file in the official format.
-
-    Training files have one answer to a question, evaluation files several. The original cannot train on several
-    answers; here the first one is used (`make_windows`).
-
-    Args:
-      path: the JSON file, with or without byte-order mark; a path with :// is read through TensorFlow.
-      version: one of `VERSIONS`; only 2.0 has impossible questions.
-      flag: the flag that named the file, for error messages.
-      need_answers: whether answers are read and checked; if not, a file for predictions need not have any.
-
-    Returns:
-      The questions, in the order of the file; at least one.
-
-    Raises:
-      UserError: the file cannot be read, is not in this format, contains an id twice, or has an answer that is not at
-        the given position.
-
-    Source: squad_utils.py (`read_squad_examples`).
-    """
-    if version not in VERSIONS:
-        raise ValueError(f"version must be one of {VERSIONS}, got {version!r}")
-    source = f"--{flag}={path}"
-    questions, places = [], {}
-    articles = _member(_load_json(path, source), "data", list, source)
-    for article_number, article in enumerate(articles, start=1):
-        article_place = f"{source}: article {article_number}"
-        for number, paragraph in enumerate(_member(article, "paragraphs", list, article_place), 1):
-            place = f"{article_place}, paragraph {number}"
-            context = _member(paragraph, "context", str, place)
-            for entry in _member(paragraph, "qas", list, place):
-                question = _read_question(entry, context, place, version, need_answers)
-                if question.id in places:
-                    first = places[question.id].removeprefix(f"{source}: ")
-                    raise UserError(f"{place}: question {question.id!r} is in {first} as well")
-                places[question.id] = place
-                questions.append(question)
-    if not questions:
-        raise UserError(f"{source}: holds no questions")
-    for name in ("question", "context"):
-        if not any(getattr(question, name).strip() for question in questions):
-            raise UserError(f'{source}: every "{name}" is empty')
-    return questions
-
-
-def _load_json(path: str, source: str) -> Any:
-    try:
-        content = read_bytes(path)
-    except UserError as error:
-        raise UserError(f"{source}{str(error).removeprefix(path)}") from None
-    if not content.strip():
-        raise UserError(f"{source}: is empty; expected the JSON of a SQuAD file")
-    return parse_json(content, source, object)
-
-
-def _read_question(
-    entry: Any, context: str, place: str, version: str, need_answers: bool
-) -> SquadQuestion:
-    id = _member(entry, "id", str, place)
-    place = f"{place}, question {id!r}"
-    text = _member(entry, "question", str, place)
-    if not need_answers:
-        return SquadQuestion(id, text, context)
-
-    is_impossible = "is_impossible" in entry and _member(entry, "is_impossible", bool, place)
-    if is_impossible and version == "1.1":
-        raise UserError(
-            f"{place}: is marked impossible, which only SQuAD 2.0 allows; choose version 2.0"
-        )
-    if is_impossible and "answers" not in entry:
-        return SquadQuestion(id, text, context, is_impossible=True)
-    answers = _member(entry, "answers", list, place)
-    if is_impossible and answers:
-        raise UserError(f"{place}: is impossible and has answers; expected one or the other")
-    if not is_impossible and not answers:
-        raise UserError(f'{place}: "answers" is empty; expected at least one answer')
-    checked = tuple(_read_answer(answer, context, place) for answer in answers)
-    return SquadQuestion(id, text, context, checked, is_impossible)
-
-
-def _read_answer(answer: Any, context: str, place: str) -> tuple[str, int]:
-    text = _member(answer, "text", str, f"{place}, answers")
-    start = _member(answer, "answer_start", int, f"{place}, answers")
-    if not text.strip():
-        raise UserError(f"{place}: an answer is empty; expected words of the context")
-    present = context[start : start + len(text)] if start >= 0 else ""
-    if present != text:
-        raise UserError(
-            f"{place}: answer {_shortened(text)} should begin at character {start} of the context,"
-            f" where {_shortened(present)} stands; correct answer_start"
-        )
-    return text, start
-
-
-def _member(parent: Any, key: str, kind: type, place: str) -> Any:
-    if not isinstance(parent, dict):
-        raise UserError(f'{place}: expected an object with "{key}", got {_shortened(parent)}')
-    if key not in parent:
-        raise UserError(f'{place}: has no "{key}"')
-    if type(parent[key]) is not kind:  # True is an int
-        raise UserError(
-            f'{place}: "{key}" must be {_TYPE_NAMES[kind]}, got {_shortened(parent[key])}'
-        )
-    return parent[key]
-
-
-def _shortened(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-# --- Windows ---
 
 
 @dataclasses.dataclass(frozen=True)
 class WindowSettings:
-    """How questions and contexts are cut into windows.
-
-    Attributes:
-      tokenizer: text to token ids.
-      max_seq_length: maximum number of tokens of a window, including special tokens.
-      doc_stride: number of tokens from the start of a window to the start of the next one.
-      max_query_length: tokens of a question beyond these are dropped.
-
-    Raises:
-      UserError: there is no room for the context, or the stride is 0.
-    """
+    """How questions and contexts are cut into windows; lengths are numbers of tokens, including special tokens."""
 
     tokenizer: Tokenizer
     max_seq_length: int
@@ -210,10 +56,6 @@ def make_windows(
     The target of a window is its question's first answer if the window contains all of it; otherwise position 0,
     impossible.
 
-    Args:
-      settings: lengths and tokenizer.
-      questions: the questions with their indices in the data set.
-
     Returns:
       A table with an example for every window. Sequences are int32, with one value per token:
         input_ids, segment_ids: input of the model.
@@ -234,7 +76,7 @@ def make_windows(
     texts = dict.fromkeys(question.context for _, question in questions)
     contexts = {text: _Context.of(tokenizer, text) for text in texts}
     queries = tokenizer.encode_batch([question.question for _, question in questions])
-    windows = []
+    windows: list[dict[str, Any]] = []
     for (index, question), query in zip(questions, queries, strict=True):
         query = query[: settings.max_query_length]
         windows += _windows_of(question, index, query, contexts[question.context], settings)
@@ -258,7 +100,7 @@ class _Context(NamedTuple):
         ids, spans = tokenizer.encode_with_offsets(text)
         return cls(np.array(ids, np.int32), *np.array(spans, np.int32).reshape(-1, 2).T)
 
-    def answer_tokens(self, question: SquadQuestion) -> tuple[int, int]:
+    def answer_tokens(self, question: SquadQuestion) -> tuple[Any, Any]:
         """First and last token of the first answer; (-1, -1) if there is no answer."""
         if not question.answers:
             return -1, -1

@@ -35,13 +35,7 @@ class Sentence:
 
 @dataclasses.dataclass(frozen=True)
 class TaggedFile:
-    """The sentences of a file.
-
-    Attributes:
-      path: path of the file.
-      sentences: the sentences without tags.
-      tags: tags of each sentence, in IOB2; None if they were not read.
-    """
+    """The sentences of a file, and their tags in IOB2; None if they were not read."""
 
     path: str
     sentences: tuple[Sentence, ...]
@@ -49,25 +43,21 @@ class TaggedFile:
 
     def labels(self) -> tuple[str, ...]:
         """The labels of all types of entities in the file."""
-        types = {entities.letter_and_type(tag)[1] for tags in self.tags for tag in tags}
+        types = {entities.letter_and_type(tag)[1] for tags in self.tags or () for tag in tags}
         return entities.iob2_labels(types - {""})
 
     def labelled(self, labels: Sequence[str]) -> list[Sentence]:
-        """The sentences with the indices of their tags.
-
-        Raises:
-          UserError: a tag is not among the labels; the error names the line.
-        """
+        """The sentences with the indices of their tags."""
         indices = {label: index for index, label in enumerate(labels)}
         return [
             dataclasses.replace(
                 sentence,
                 tags=tuple(
-                    parse_value(tag, indices, f"{self.path}:{row}")
+                    int(parse_value(tag, indices, f"{self.path}:{row}"))
                     for row, tag in enumerate(tags, start=sentence.row)
                 ),
             )
-            for sentence, tags in zip(self.sentences, self.tags, strict=True)
+            for sentence, tags in zip(self.sentences, self.tags or (), strict=True)
         ]
 
 
@@ -77,15 +67,9 @@ def read_tagged(
     """Reads a UTF-8 file, with or without byte-order mark, with any line ends.
 
     Args:
-      path: the file; a path with :// is read through TensorFlow.
       token_column: `first`, `last`, a number from 1, or a name in the first line.
       tag_column: the same for the tags, of scheme IOB1, IOB2, BIOES, BILOU or BMES.
       need_tags: whether tags are read; if not, a file for predictions need not have any.
-      flag: the flag that named the file, for messages.
-
-    Raises:
-      UserError: the file cannot be read, has no words, has a line with a wrong number of columns, or has a word that is
-        not a tag in the column of the tags; the error names the line.
     """
     source = f"--{flag}={path}"
     lines = read_lines(path, source)
@@ -107,8 +91,10 @@ def _groups(
 ) -> Iterator[tuple[int, tuple[str, ...], list[str]]]:
     """The line number, the words and the tags of each sentence; the number is that of its first line."""
     separator = "\t" if any("\t" in line.strip() for line in lines) else " "
-    header, width, positions = None, None, None
-    first_row, words, tags = 0, [], []
+    width, positions = 0, None
+    first_row = 0
+    words: list[str] = []
+    tags: list[str] = []
     for row, line in enumerate([*lines, ""], start=1):
         if not line.strip() or line.startswith(_DOCUMENT):
             if words:
@@ -117,9 +103,9 @@ def _groups(
             continue
         fields = line.split(separator) if separator == "\t" else line.split()
         if positions is None:
-            width, header = len(fields), fields
+            width = len(fields)
             columns = [token_column, *([tag_column] if tag_column else [])]
-            positions = [_position(column, header, f"{path}:{row}") for column in columns]
+            positions = [_position(column, fields, f"{path}:{row}") for column in columns]
             if not all(map(_is_position, columns)):
                 continue  # the line has the names of the columns
         if len(fields) != width:

@@ -1,4 +1,10 @@
-"""The definition of tagging for the programs."""
+r"""Fine-tunes ALBERT to tag words, such as named entities, in files like CoNLL's.
+
+    albert-tf tag --train_file=train.conll --eval_file=dev.conll --init_checkpoint=albert_base \
+        --output_dir=runs/entities
+    albert-tf tag --do_train=false --do_eval=false --do_predict --predict_file=new.conll \
+        --output_dir=runs/entities
+"""
 
 from albert_tf.tasks.registry import TaskDefinition
 from albert_tf.tasks.tagging.settings import TaggingConfig

@@ -19,12 +19,7 @@ Tags = Sequence[str]
 
 
 class Entity(NamedTuple):
-    """Words that belong together.
-
-    Attributes:
-      type: the type, such as "PER".
-      first, last: indices of its first and its last word.
-    """
+    """Words that belong together: a type such as "PER", and indices of the first and the last word."""
 
     type: str
     first: int
@@ -85,10 +80,6 @@ def scores(true: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, dict[st
     """Precision, recall and F1 of entities: of each type, "micro avg" of all entities, "macro avg" of the types.
 
     An entity is right if its type, its first word and its last word are right. A score without a value is 0.
-
-    Args:
-      true: the tags of each sentence.
-      predicted: the predicted tags of each sentence.
 
     Source: seqeval (`classification_report`), which gives the same scores as conlleval.
     """

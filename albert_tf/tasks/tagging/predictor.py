@@ -1,8 +1,9 @@
 """Finds the entities of texts with a finished model."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 from scipy.special import softmax
 
 from albert_tf.tasks.predictor import Item, Predictor, defaults_of
@@ -30,7 +31,7 @@ class TaggingPredictor(Predictor):
     default_settings = defaults_of(TaggingConfig, *_OF_WINDOWS)
 
     def check(self, item: Item) -> Words:
-        tokens = item.get("tokens") if isinstance(item, Mapping) else None
+        tokens: Any = item.get("tokens") if isinstance(item, Mapping) else None
         text = item.get("text") if isinstance(item, Mapping) else item
         if isinstance(text, str) and tokens is None:
             return Words(text, windows.split_words(text), False)
@@ -38,7 +39,7 @@ class TaggingPredictor(Predictor):
         if not is_words or not all(map(str.strip, tokens)) or text is not None:
             self.refuse(item)
         text, starts = windows.joined(tokens, self._settings().separator)
-        ends = starts + list(map(len, tokens))
+        ends = starts + np.array(list(map(len, tokens)))
         return Words(text, list(zip(starts.tolist(), ends.tolist(), strict=True)), True)
 
     def answers(self, examples):

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig, files_setting
@@ -60,11 +61,7 @@ class TaggingConfig(FineTuningConfig):
             reason = f"={self.tag_column} is --token_column, too: a model would read its answers"
             self.refuse("tag_column", reason)
 
-    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that the flags name the files.
-
-        Raises:
-          UserError: a flag is missing; the error names it.
-        """
+    def check_with(self, others: Mapping[type[Settings], Any]) -> None:
+        """Checks that the flags name the files."""
         super().check_with(others)
         self.check_files(others[FineTuningRunConfig])

@@ -63,7 +63,7 @@ class TaggingTask(FineTuningTask):
         return [[self.labels[index] for index in row] for row in labels], certainties
 
     def _true_tags(self) -> list[list[str]]:
-        return [[self.labels[index] for index in row.tags] for row in self.sentences["eval"]]
+        return [[self.labels[index] for index in row.tags or ()] for row in self.sentences["eval"]]
 
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
         """Precision, recall and F1 of entities, as in seqeval and conlleval; `f1_` with a type is that type's F1."""

@@ -32,17 +32,7 @@ NUM_SPECIAL = 2  # [CLS] and [SEP]
 
 @dataclasses.dataclass(frozen=True)
 class WindowSettings:
-    """How sentences are cut into windows.
-
-    Attributes:
-      tokenizer: text to token ids.
-      max_seq_length: maximum number of tokens of a window, including special tokens.
-      doc_stride: number of tokens from the start of a window to the start of the next one.
-      word_separator: key of `SEPARATORS`, for the text between two words.
-
-    Raises:
-      UserError: there is no room for a token of text, the stride is 0, or the separator does not exist.
-    """
+    """How sentences are cut into windows; `word_separator` is a key of `SEPARATORS`, lengths include special tokens."""
 
     tokenizer: Tokenizer
     max_seq_length: int
@@ -72,7 +62,6 @@ def make_windows(
     """The windows of some sentences, sentence by sentence, from left to right; each sentence has at least one.
 
     Args:
-      settings: lengths and tokenizer.
       sentences: the sentences with their indices in the data set; either all have tags or none has.
 
     Returns:
@@ -86,7 +75,7 @@ def make_windows(
     """
     names = ["input_ids", "segment_ids", "word_numbers"]
     names += ["tag_numbers"] if any(sentence.tags is not None for _, sentence in sentences) else []
-    rows = {name: [] for name in names}
+    rows: dict[str, list] = {name: [] for name in names}
     indices = []
     tokenizer, nothing = settings.tokenizer, np.zeros(1, np.int32)
     cls, sep = (np.array([id], np.int32) for id in (tokenizer.cls_id, tokenizer.sep_id))
@@ -94,12 +83,12 @@ def make_windows(
         text, starts = joined(sentence.words, settings.separator)
         ids, spans = tokenizer.encode_with_offsets(text)
         numbers = word_numbers(starts, np.array(spans, np.int32).reshape(-1, 2))
-        room, ids = settings.max_seq_length - NUM_SPECIAL, np.array(ids, np.int32)
+        room, id_array = settings.max_seq_length - NUM_SPECIAL, np.array(ids, np.int32)
         tags = np.array([-1, *(sentence.tags or [-1] * len(sentence.words))], np.int32) + 1
         for start, length, is_max in sequences.windows_over(len(ids), room, settings.doc_stride):
             window = slice(start, start + length)
             here = np.concatenate([nothing, np.where(is_max, numbers[window], 0), nothing])
-            rows["input_ids"].append(np.concatenate([cls, ids[window], sep]))
+            rows["input_ids"].append(np.concatenate([cls, id_array[window], sep]))
             rows["segment_ids"].append(np.zeros_like(here))
             rows["word_numbers"].append(here)
             if "tag_numbers" in rows:
@@ -117,10 +106,8 @@ def joined(words: Sequence[str], separator: str) -> tuple[str, np.ndarray]:
 def word_numbers(starts: np.ndarray, spans: np.ndarray) -> np.ndarray:
     """For each token, 1 + the index of the word that it represents, or 0; int32 [tokens].
 
-    Args:
-      starts: first character of each word, int [words].
-      spans: range of characters of each token, end exclusive, int [tokens, 2]; a token without text represents no
-        word.
+    Words are given by their first characters, int [words], tokens by their ranges of characters, int [tokens, 2]. A
+    token without text represents no word.
     """
     numbers = np.zeros(len(spans), np.int32)
     tokens = np.flatnonzero(spans[:, 1] > spans[:, 0])
@@ -136,16 +123,9 @@ def word_labels(
     sentences: Sequence[Sentence],
     labels: Sequence[str],
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The most probable label of each word.
+    """The most probable label of each word, int [words], and its probability, float [words], for each sentence.
 
-    Args:
-      windows: the result of `make_windows` for all sentences.
-      probabilities: float [windows, L, C], for the labels at each token, with L at least the longest window's length.
-      sentences: the sentences in order.
-      labels: names of the C labels.
-
-    Returns:
-      For each sentence the indices of the labels, int [words], and their probabilities, float [words].
+    Probabilities are float [windows, L, C], with L at least the longest window's length.
     """
     length = int(windows.lengths.max())
     numbers = windows.batch(np.arange(len(windows)), length, ["word_numbers"])["word_numbers"]

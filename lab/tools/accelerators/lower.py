@@ -177,7 +177,7 @@ def make_program(step: StepSettings) -> Program:
                 optimizer_config, run.train_batch_size, variables
             ),
             checkpoints=None,
-            chance={},
+            majority={},
             first_step=0,
             log_states={},
             started=0.0,

@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
+from albert_tf.data.record_formats import record_writer
 from albert_tf.data_prep import create_pretraining_data as program
-from albert_tf.data_prep.pretraining import build, plan, record_writer, text_blocks
+from albert_tf.data_prep.pretraining import build, plan, text_blocks
 from albert_tf.data_prep.pretraining.record_folder import FileAccess, WorkFolder
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings, with_pipeline_options
 from tests.data_prep.test_create_pretraining_data import (

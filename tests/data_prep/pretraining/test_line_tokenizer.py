@@ -73,7 +73,7 @@ def test_lines_have_the_ids_of_the_tokenizer(model_file, kind):
 def test_a_line_with_two_segmentations_of_a_word_goes_to_sentencepiece(model_file):
     tokenizer = Tokenizer.from_file(model_file)
     own = LineTokenizer(tokenizer)
-    pieces = [tokenizer.id_to_piece(id) for id in range(tokenizer.vocab_size)]
+    pieces = [tokenizer.id_to_token(id) for id in range(tokenizer.vocab_size)]
     assert {"▁", "6"} <= set(pieces)
     scores = own._tables[2].scores
     doubled = [piece for piece in pieces if len(piece) == 2 and piece[0] == piece[1]]

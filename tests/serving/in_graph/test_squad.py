@@ -12,12 +12,8 @@ from albert_tf.serving.in_graph import squad as graph_squad
 from albert_tf.serving.in_graph.squad import GraphSquad, best_window
 from albert_tf.tasks import sequences
 from albert_tf.tasks.squad import answers as squad_answers
-from albert_tf.tasks.squad.windows import (
-    SquadQuestion,
-    WindowSettings,
-    make_windows,
-    read_squad,
-)
+from albert_tf.tasks.squad.questions import SquadQuestion, read_squad
+from albert_tf.tasks.squad.windows import WindowSettings, make_windows
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import TINY, train_spm
 

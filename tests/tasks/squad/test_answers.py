@@ -19,7 +19,8 @@ from albert_tf.tasks.squad.answers import (
     normalize_answer,
     score_v1,
 )
-from albert_tf.tasks.squad.windows import SquadQuestion, WindowSettings, make_windows, read_squad
+from albert_tf.tasks.squad.questions import SquadQuestion, read_squad
+from albert_tf.tasks.squad.windows import WindowSettings, make_windows
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import train_spm
 

@@ -26,7 +26,7 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
 def tokens_of_words(tokenizer, table, window) -> dict[int, str]:
     numbers = table.sequence("word_numbers", window)
     ids = table.sequence("input_ids", window)
-    return {int(n): tokenizer.id_to_piece(id) for n, id in zip(numbers, ids, strict=True) if n}
+    return {int(n): tokenizer.id_to_token(id) for n, id in zip(numbers, ids, strict=True) if n}
 
 
 def test_the_first_token_of_a_word_has_its_tag(tokenizer):
@@ -35,7 +35,7 @@ def test_the_first_token_of_a_word_has_its_tag(tokenizer):
     assert table.columns["sentence_index"].tolist() == [[7]]
     ids = table.sequence("input_ids", 0)
     assert ids.tolist() == [tokenizer.cls_id, *tokenizer.encode(" ".join(words)), tokenizer.sep_id]
-    pieces = [list(map(tokenizer.id_to_piece, tokenizer.encode(word))) for word in words]
+    pieces = [list(map(tokenizer.id_to_token, tokenizer.encode(word))) for word in words]
     assert any(row[0] == "▁" for row in pieces)  # a token without text stands for no word
     assert tokens_of_words(tokenizer, table, 0) == {
         number: next(piece for piece in row if piece != "▁")

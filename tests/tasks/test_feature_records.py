@@ -1,4 +1,4 @@
-"""Records for fine-tuning: the features of the text itself, and refusals where settings contradict each other."""
+"""Records for fine-tuning: the features of the text itself, and errors where settings contradict each other."""
 
 import json
 
@@ -9,60 +9,20 @@ import tensorflow as tf
 from albert_tf import UserError
 from albert_tf.core import checksums
 from albert_tf.data.records import find_feature_records
-from albert_tf.data_prep import create_finetuning_data
-from albert_tf.data_prep.create_finetuning_data import FineTuningDataSettings
 from tests.helpers import fine_tune_here, make_task, random_features, write_records
 
 TASKS = ["mrpc", "stsb", "tsv", "labels", "squad1.1", "squad2.0", "race", "tagging"]
 
 
 @pytest.fixture
-def write(task_files, tiny_pretrained, tmp_path):
-    """A function that makes the records of a task with the settings of `task_flags`; returns their folder."""
-    tsv, squad = task_files / "tsv" / "train.tsv", task_files / "squad"
-    glue = {"data_dir": str(task_files / "glue"), "max_seq_length": 33}
-    windows = {"max_seq_length": 40, "doc_stride": 13, "max_query_length": 9}
-    own = {"train_file": str(tsv), "text_columns": "review", "label_column": "mood"}
-    settings = {
-        "mrpc": {"task_name": "MRPC", **glue},
-        "stsb": {"task_name": "STS-B", **glue},
-        "tsv": {"task_name": "tsv", "max_seq_length": 33, **own},
-        "labels": {
-            "task_name": "tsv",
-            "train_file": str(task_files / "labels" / "train.tsv"),
-            "text_columns": "review",
-            "label_column": "topics",
-            "label_separator": ";",
-            "max_seq_length": 23,
-        },
-        "tagging": {
-            "task_name": "tagging",
-            "train_file": str(task_files / "tagging" / "train.conll"),
-            "max_seq_length": 21,
-            "doc_stride": 7,
-        },
-        "race": {
-            "task_name": "race",
-            "data_dir": str(task_files / "RACE"),
-            "max_seq_length": 48,
-            "max_qa_length": 17,
-        },
-    }
-    for version in ("1.1", "2.0"):
-        file = {"train_file": str(squad / f"train-v{version}.json")}
-        settings[f"squad{version}"] = {"task_name": f"squad{version}", **file, **windows}
+def write(task_flags, tmp_path):
+    """A function that writes the records of a task with its flags and more; returns their folder."""
 
-    def run(task, **changes):
-        common = {
-            "output_dir": str(tmp_path / "records"),
-            "spm_model_file": str(tiny_pretrained / "spiece.model"),
-            "num_shards": 3,
-            "num_workers": 1,
-        }
-        create_finetuning_data.main(
-            FineTuningDataSettings(**{**common, **settings[task], **changes})
-        )
-        return tmp_path / "records"
+    def run(task, *more, folder=tmp_path / "records"):
+        runner, flags = task_flags[task]
+        flags = [flag for flag in flags if flag != "--class_weights=balanced"]
+        fine_tune_here(runner, *flags, f"--write_records={folder}", "--num_shards=3", *more)
+        return folder
 
     return run
 
@@ -95,7 +55,7 @@ def rows(features: dict[str, np.ndarray], names) -> list[bytes]:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_records_hold_what_the_text_gives(task, write, task_flags, capsys):
+def test_records_contain_the_features_of_the_text(task, write, task_flags, capsys):
     folder = write(task)
     runner, flags = with_records(task_flags, task, "")
     of_text = make_task(runner, *flags, "--length_buckets=1")
@@ -156,12 +116,12 @@ def test_what_the_metadata_says(write, capsys):
     assert line.endswith(f"21 examples of 40 tokens, {size:,} bytes in 3 files in {folder}")
 
 
-def test_lengths_are_the_runners_unless_given(write, tmp_path):
-    for task, length in {"mrpc": 128, "squad1.1": 384, "race": 512}.items():
-        changes = {"max_seq_length": 0, "output_dir": str(tmp_path / task)}
-        write(task, **changes)
-        metadata = json.loads((tmp_path / task / "metadata.json").read_text())
-        assert metadata["max_seq_length"] == length
+def test_records_do_not_depend_on_the_number_of_workers(write, tmp_path):
+    contents = []
+    for workers in (1, 2):
+        folder = write("tagging", f"--num_workers={workers}", folder=tmp_path / f"{workers}")
+        contents.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    assert contents[0] == contents[1] and len(contents[0]) == 4
 
 
 def refused(task_flags, task, folder, *more):
@@ -197,7 +157,7 @@ def test_other_records_are_refused(task_flags, tmp_path):
     line = refused(task_flags, "mrpc", tmp_path / "other")
     assert (
         line
-        == f"--train_records={tmp_path / 'other'}: not written by data_prep.create_finetuning_data"
+        == f"--train_records={tmp_path / 'other'}: not written with --write_records of a fine-tuning program"
     )
     (tmp_path / "empty").mkdir()
     line = refused(task_flags, "mrpc", tmp_path / "empty")
@@ -211,29 +171,23 @@ def test_a_truncated_shard_is_refused(write, task_flags):
     assert "truncated or changed; make it again" in refused(task_flags, "mrpc", folder)
 
 
-def test_settings_that_make_no_records(write, tmp_path):
-    def line(task, **changes):
+def test_settings_that_write_no_records(write, tmp_path):
+    def line(task, *more):
         with pytest.raises(UserError) as caught:
-            write(task, **changes)
+            write(task, *more)
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
-    assert line("mrpc", task_name="MRCP").startswith("--task_name must be one of CoLA, SST-2, MRPC")
-    assert line("tsv", text_columns="") == "--text_columns is required with --task_name=tsv"
-    assert (
-        line("mrpc", train_file="x") == "--train_file belongs to --task_name=tsv, tagging and SQuAD"
-    )
-    assert line("squad2.0", train_file="") == "--train_file is required for --task_name=squad2.0"
-    assert line("tsv", label_column="stars").endswith(
-        "has no column 'stars', only 'name', 'review', 'mood'"
-    )
+    assert line("mrpc", "--do_train=false").startswith("--write_records needs --do_train")
+    expected = "--write_records and --ensemble contradict each other"
+    assert line("mrpc", f"--ensemble={tmp_path}") == expected
     assert not (tmp_path / "records").exists()
     write("mrpc")
-    assert line("mrpc").endswith("holds records: give another folder")
+    assert line("mrpc").endswith("contains records: choose another folder")
 
 
 def test_records_of_another_kind_of_labels_are_refused(write, task_flags):
-    folder = write("tsv", task_name="tsv", max_seq_length=23)
+    folder = write("tsv", "--max_seq_length=23")
     line = refused(task_flags, "labels", folder)
     assert line == (
         f"--train_records={folder}: have no label_sets, which this kind of labels needs; were they made with the same"
