@@ -461,6 +461,12 @@ def join_pairs(
     return sequences
 
 
+def sequence_lengths(pairs: np.ndarray, max_seq_length: int) -> np.ndarray:
+    """The number of tokens of the sequence of each pair, int64 [examples]."""
+    segments = pairs[:, [A_END, B_END]] - pairs[:, [A_START, B_START]]
+    return np.minimum(segments.sum(axis=1) + 3, max_seq_length)  # [CLS], [SEP], [SEP]
+
+
 @numba.njit(cache=True)
 def _copy(source, target, start):
     """Copies an array into another; an assignment to a slice takes numba seconds to compile."""
@@ -549,16 +555,16 @@ def _mask_in_place(ids, labels, rule, state):
     # np.rint rounds halves to even, as Python's round does.
     num_wanted = max(1, np.int64(np.rint(ids.size * rule.masked_lm_prob)))
     num_wanted = min(rule.max_predictions, num_wanted)
-    fate = np.zeros(positions.size, np.uint8)
-    choose_spans(word_offsets, rule.ngram_cumulative, num_wanted, fate, _MASKED, state)
+    token_state = np.zeros(positions.size, np.uint8)
+    choose_spans(word_offsets, rule.ngram_cumulative, num_wanted, token_state, _MASKED, state)
     for index in range(positions.size):
-        if fate[index] == _MASKED:
+        if token_state[index] == _MASKED:
             position = positions[index]
             labels[position] = ids[position]
             ids[position] = _replacement(ids[position], rule, state)
     if rule.permute:
-        choose_spans(word_offsets, rule.ngram_cumulative, num_wanted, fate, _PERMUTED, state)
-        _permute_in_place(ids, labels, positions[fate == _PERMUTED], state)
+        choose_spans(word_offsets, rule.ngram_cumulative, num_wanted, token_state, _PERMUTED, state)
+        _permute_in_place(ids, labels, positions[token_state == _PERMUTED], state)
 
 
 @numba.njit(cache=True)
@@ -595,14 +601,14 @@ def find_words(ids, rule):
 
 
 @numba.njit(cache=True)
-def choose_spans(word_offsets, ngram_cumulative, num_wanted, fate, mark, state):
+def choose_spans(word_offsets, ngram_cumulative, num_wanted, token_state, mark, state):
     """Marks random spans of whole words, at most `num_wanted` tokens in total.
 
     Args:
       word_offsets: int64 [words + 1].
       ngram_cumulative: float64 [ngram].
       num_wanted: number of tokens to mark.
-      fate: uint8 [tokens], set to `mark` where it is 0; other values are kept.
+      token_state: uint8 [tokens], set to `mark` where it is 0; other values are kept.
       mark: the value to set.
       state: the stream to draw from, uint64 [1].
 
@@ -630,9 +636,9 @@ def choose_spans(word_offsets, ngram_cumulative, num_wanted, fate, mark, state):
         while length > 1 and word_offsets[min(word + length, num_words)] > room:
             length -= 1
         end = word_offsets[min(word + length, num_words)]
-        if end > room or fate[start:end].any():
+        if end > room or token_state[start:end].any():
             continue
-        fate[start:end] = mark
+        token_state[start:end] = mark
         num_chosen += end - start
     return num_chosen
 
@@ -654,34 +660,3 @@ def _permute_in_place(ids, labels, positions, state):
     for last in range(positions.size - 1, 0, -1):
         here, there = positions[last], positions[below(state, last + 1)]
         ids[here], ids[there] = ids[there], ids[here]
-
-
-# --- Rows of several examples.
-
-
-def joined_values(
-    values: np.ndarray, counts: np.ndarray, per_row: np.ndarray, width: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
-    """The values of the examples of each row, one after the other.
-
-    Args:
-      values: [examples, n].
-      counts: integers [examples], number of the n values that are used.
-      per_row: integers [rows], number of examples in each row, at least one.
-      width: W, width of the result; 0 means the largest number of values.
-
-    Returns:
-      The values [rows, W], padded with 0, and their number in each row.
-    """
-    counts_of_rows = sums_of_rows(counts, per_row)
-    rows = np.zeros((len(per_row), width or counts_of_rows.max(initial=0)), values.dtype)
-    is_used = np.arange(rows.shape[1]) < counts_of_rows[:, None]
-    rows[is_used] = values[np.arange(values.shape[1]) < counts[:, None]]
-    return rows, counts_of_rows
-
-
-def sums_of_rows(values: np.ndarray, per_row: np.ndarray) -> np.ndarray:
-    """The sum of the examples' values in each row, [rows]; for the arguments see `joined_values`."""
-    if not len(per_row):
-        return values[:0]
-    return np.add.reduceat(values, np.cumsum([0, *per_row[:-1]]))

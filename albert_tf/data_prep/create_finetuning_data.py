@@ -23,8 +23,8 @@ from albert_tf.core.progress import Progress
 from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.data import record_metadata
 from albert_tf.data.feature_table import FeatureTable
+from albert_tf.data.record_formats.record_writer import encode_examples
 from albert_tf.data.record_metadata import METADATA_FILE
-from albert_tf.data_prep.pretraining.record_writer import encode_examples
 from albert_tf.data_prep.pretraining.settings import MOST_SHARDS
 from albert_tf.tasks import registry
 from albert_tf.tasks.classification.settings import (

@@ -14,8 +14,10 @@ import tensorflow as tf
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.data.datasets import RecordData, TableData
+from albert_tf.data.feature_records import feature_schema, find_feature_records
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
-from albert_tf.data.records import EXAMPLE_WEIGHTS, RecordSet, feature_schema, find_feature_records
+from albert_tf.data.reading import EXAMPLE_WEIGHTS
+from albert_tf.data.record_set import RecordSet
 from albert_tf.formats import pretrained
 from albert_tf.formats.hugging_face import vocabulary_files
 from albert_tf.formats.model_card import Card
@@ -243,8 +245,7 @@ class FineTuningTask(Task):
             "spm_sha256": self.tokenizer.sha256,
             **self.tokenizer.cleaning,
         }
-        # Older records lack keep_accents.
-        made_with = {"keep_accents": False, **record_set.metadata}
+        made_with = record_set.metadata
         for name, value in expected.items():
             if made_with[name] != value:
                 raise UserError(

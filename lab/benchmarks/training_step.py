@@ -160,8 +160,8 @@ class _PackedRecords:
         return cls(
             folder,
             metadata["vocab_size"],
-            counts["examples"] / counts["rows"],
-            counts["pieces_in_records"] / counts["examples"],
+            counts["examples"] / counts["records"],
+            counts["tokens_in_records"] / counts["examples"],
         )
 
 
@@ -175,7 +175,7 @@ def our_step(step: Step, records: _PackedRecords | None = None) -> Iterator[Call
     """
     import tensorflow as tf
 
-    from albert_tf.data_prep.pretraining.record_writer import encode_examples
+    from albert_tf.data.record_formats.record_writer import encode_examples
     from albert_tf.tasks.pretraining.task import PretrainingTask
 
     with tempfile.TemporaryDirectory() as folder:

@@ -14,7 +14,8 @@ import pytest
 
 from albert_tf.data import pretraining_examples as examples
 from albert_tf.data.pretraining_examples import find_words, seeds_of
-from albert_tf.data_prep.pretraining import record_formats
+from albert_tf.data.record_formats.base import Masked
+from albert_tf.data.record_formats.full import FullFormat
 from tests.helpers import ROOT
 
 CLS, SEP, MASK = 2, 3, 4
@@ -460,8 +461,10 @@ def full_features(docs, pair, masking_rule):
     sequences = examples.join_pairs(
         docs.ids, np.array([pair]), np.array([SEED]), masking_rule, max_seq_length=9
     )
-    batch = record_formats.full_records(sequences, masking_rule)
-    assert batch.num_masked == batch.features["masked_lm_weights"].sum() and not batch.lengths
+    ids = sequences.input_ids.copy()
+    masks = examples.mask_batch(ids, sequences.num_tokens, sequences.mask_seeds, masking_rule)
+    batch = FullFormat().features(sequences, Masked(ids, masks), np.ones(1, int), masking_rule)
+    assert not batch.lengths
     return {name: values.tolist() for name, values in batch.features.items()}
 
 
@@ -515,9 +518,9 @@ def test_a_vocabulary_survives_json():
 
 COMPILED = [
     "albert_tf.data.pretraining_examples",
+    "albert_tf.data.record_formats.packing",
+    "albert_tf.data.record_formats.record_writer",
     "albert_tf.data_prep.pretraining.line_tokenizer",
-    "albert_tf.data_prep.pretraining.packing",
-    "albert_tf.data_prep.pretraining.record_writer",
 ]
 
 

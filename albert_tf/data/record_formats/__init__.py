@@ -1,0 +1,34 @@
+"""The formats of pretraining records. A further one is a file in this package and a line of `FORMATS`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from albert_tf.data import record_metadata
+from albert_tf.data.record_formats.base import RecordFormat
+from albert_tf.data.record_formats.full import FullFormat
+from albert_tf.data.record_formats.packed import PackedFormat
+
+# By the values of --record_format, the default first.
+FORMATS: dict[str, RecordFormat] = {
+    "packed": PackedFormat(),
+    "full": FullFormat(),
+}
+
+
+def format_of(metadata: Mapping[str, Any]) -> RecordFormat:
+    """The format of the records in a folder; the original's script writes no metadata."""
+    return FORMATS[metadata.get("record_format", "full")]
+
+
+def check_metadata(metadata: Mapping[str, Any], source: str) -> None:
+    """Checks the entries that readers use.
+
+    Raises:
+      UserError: an entry is missing, of the wrong type or impossible; the error names it and the source.
+    """
+    record_metadata.check(metadata, source)
+    if "record_format" in metadata:
+        if metadata["record_format"] not in FORMATS:
+            names = " or ".join(FORMATS)
+            record_metadata.reject(source, "record_format", names, metadata["record_format"])
+        format_of(metadata).check(metadata, source)
