@@ -24,11 +24,7 @@ Spec = Mapping[str, tf.TensorSpec]
 
 
 class Data(abc.ABC):
-    """A source of batches.
-
-    Attributes:
-      num_examples: number of examples.
-    """
+    """A source of batches."""
 
     num_examples: int
 
@@ -70,7 +66,7 @@ class RecordData(Data):
 
     Args:
       record_set: the files.
-      schema: how to parse them.
+      schema: the features to parse.
       shuffle: whether training shuffles them, differently in each epoch.
       buffer_examples: examples that are shuffled together.
       choices: C; if there are several, sequences are [B, C, L].

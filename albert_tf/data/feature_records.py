@@ -32,18 +32,14 @@ def feature_schema(
     Args:
       columns: number of values of each column, by name; other names are sequences.
       names: the features to return.
-      sequence_values: number of values of a sequence feature, choices x length.
+      sequence_values: choices x length.
     """
     types = {name: tf.float32 if name in _FLOAT_COLUMNS else tf.int64 for name in names}
     return {name: (columns.get(name, sequence_values), dtype) for name, dtype in types.items()}
 
 
 def find_feature_records(folder: str, flag: str) -> RecordSet:
-    """The fine-tuning records in a folder.
-
-    Raises:
-      UserError: see `find_records`; or data_prep.create_finetuning_data did not write the records.
-    """
+    """The fine-tuning records in a folder; for the errors see `find_records`."""
     record_set = find_records(folder, flag)
     metadata = record_set.metadata
     if "table_sha256" not in metadata:

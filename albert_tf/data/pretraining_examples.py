@@ -92,7 +92,7 @@ def pair_rule(
     """The rule that settings describe.
 
     Args:
-      is_word_start: bool [vocab_size], which tokens start a word.
+      is_word_start: bool [vocab_size].
       max_seq_length: tokens in an example, including [CLS] and two [SEP].
       short_seq_prob: probability that a document is cut into pairs of a random, shorter length.
       sentence_task: `sop` swaps half of the pairs; `nsp` takes half of the B from another document; `none`
@@ -243,16 +243,13 @@ class Documents(NamedTuple):
 
     >>> # two documents, the first of two sentences (5 6 7 and 8), the second of one (9)
     >>> Documents(np.array([5, 6, 7, 8, 9]), np.array([0, 3, 4, 5]), np.array([0, 2, 3]))
-
-    Fields:
-      ids: uint16 or int32 [tokens], all sentences one after the other.
-      sentence_offsets: int64 [sentences + 1], where each sentence starts in `ids`, and the end.
-      document_offsets: int64 [documents + 1], where each document starts in the sentences, and the end.
     """
 
-    ids: np.ndarray
-    sentence_offsets: np.ndarray
-    document_offsets: np.ndarray
+    ids: np.ndarray  # uint16 or int32 [tokens], all sentences one after the other
+    sentence_offsets: (
+        np.ndarray
+    )  # int64 [sentences + 1], starts of the sentences in `ids`, and the end
+    document_offsets: np.ndarray  # int64 [documents + 1], starts of the documents in the sentences
 
 
 def plan_pairs(
@@ -265,11 +262,6 @@ def plan_pairs(
     two random sentences. A B that does not continue A starts at a random sentence of another one of *these* documents.
     (The original draws from the whole corpus, which must then be in memory.) Sentences replaced by such a B are used
     again.
-
-    Args:
-      documents: the documents; a random B comes from one of them.
-      rule: the rule.
-      seed: seed of this pass; another seed gives other pairs.
 
     Returns:
       pairs: int64 [pairs, 5], in the order of the text; A and B may still be too long together.
@@ -406,11 +398,6 @@ def _random_word_start(ids, start, end, is_word_start, state):
 def truncate_pair(pair, max_tokens, state):
     """Shortens A and B in place: removes single tokens of the longer segment, from its front or back at random.
 
-    Args:
-      pair: int64 [5].
-      max_tokens: maximum number of tokens of A and B together.
-      state: the stream to draw from, uint64 [1].
-
     Source: create_pretraining_data.py:601-616.
     """
     length_a = pair[A_END] - pair[A_START]
@@ -441,14 +428,7 @@ class Sequences(NamedTuple):
 def join_pairs(
     ids: np.ndarray, pairs: np.ndarray, seeds: np.ndarray, rule: MaskingRule, *, max_seq_length: int
 ) -> Sequences:
-    """The tokens of pairs, shortened to fit, with [CLS] and [SEP].
-
-    Args:
-      ids: uint16 or int32 [tokens], the ids that the pairs refer to.
-      pairs: int64 [examples, 5], from `plan_pairs`.
-      seeds: uint64 [examples], from `plan_pairs`.
-      rule: has the ids of [CLS] and [SEP].
-      max_seq_length: length L.
+    """The tokens of the pairs of `plan_pairs`, which refer to `ids`, shortened to fit, with [CLS] and [SEP].
 
     Source: create_pretraining_data.py:119-186, 345-383.
     """
@@ -515,11 +495,7 @@ def mask_batch(
     if it overlaps another span. A masked token becomes [MASK] with probability 80 %, stays as it is with 10 %, and
     becomes a random token of the whole vocabulary with 10 %.
 
-    Args:
-      input_ids: int32 [B, L], with [CLS] and [SEP], which are never masked.
-      num_tokens: int32 [B], numbers of tokens, without padding.
-      seeds: uint64 [B].
-      rule: the rule.
+    The arguments are int32 [B, L], with [CLS] and [SEP], which are never masked; int32 [B]; and uint64 [B].
 
     Source: create_pretraining_data.py:430-598.
     """
@@ -574,10 +550,6 @@ def find_words(ids, rule):
     The first token always starts a word. A token after [SEP] that does not start a word belongs to the last word before
     it, as in the original.
 
-    Args:
-      ids: int32 [length], with [CLS] and [SEP].
-      rule: the masking rule.
-
     Returns:
       positions: int64 [tokens], positions of the tokens other than [CLS] and [SEP].
       word_offsets: int64 [words + 1], where each word starts in `positions`, and the end.
@@ -607,13 +579,10 @@ def choose_spans(word_offsets, ngram_cumulative, num_wanted, token_state, mark, 
     Args:
       word_offsets: int64 [words + 1].
       ngram_cumulative: float64 [ngram].
-      num_wanted: number of tokens to mark.
+      num_wanted: number of tokens to mark; fewer are if no word fits into the rest.
       token_state: uint8 [tokens], set to `mark` where it is 0; other values are kept.
       mark: the value to set.
       state: the stream to draw from, uint64 [1].
-
-    Returns:
-      The number of marked tokens; smaller than `num_wanted` if no word fits into the rest.
 
     Source: create_pretraining_data.py:482-541.
     """

@@ -39,11 +39,7 @@ def damaged_files(record_set: RecordSet, schema: Schema) -> list[str]:
 def first_batches(
     record_set: RecordSet, schema: Schema, batch_size: int
 ) -> Iterator[dict[str, tf.Tensor]]:
-    """All records in order, in batches, parsed as in `evaluation_dataset`; the last batch may be smaller.
-
-    Raises:
-      UserError: a record is damaged; the error names its file.
-    """
+    """All records in order, in batches, parsed as in `evaluation_dataset`; the last batch may be smaller."""
     parse = record_set.format.parser(record_set.metadata, schema, EVALUATION_SEED)
     try:
         yield from _ordered_records(record_set).batch(batch_size).map(parse)
@@ -59,21 +55,13 @@ def _ordered_records(record_set: RecordSet) -> tf.data.Dataset:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How records are read for training.
+    """How records are read for training."""
 
-    Attributes:
-      global_batch_size: records per step, over all devices.
-      shuffle: whether files and examples are shuffled, differently in each epoch.
-      buffer_examples: number of examples that are shuffled together.
-      seed: seed of the order, and of the masks if they are drawn while reading.
-      first_step: step to start at; the examples of earlier steps are skipped.
-    """
-
-    global_batch_size: int
-    shuffle: bool
-    buffer_examples: int
-    seed: int
-    first_step: int = 0
+    global_batch_size: int  # records per step, over all devices
+    shuffle: bool  # files and records, differently in each epoch
+    buffer_examples: int  # number of records that are shuffled together
+    seed: int  # of the order, and of the masks if they are drawn while reading
+    first_step: int = 0  # the records of earlier steps are skipped
 
 
 def training_dataset(
@@ -86,12 +74,6 @@ def training_dataset(
 
     With several input pipelines (workers) and enough files, each pipeline reads its own files; otherwise all read the
     same stream and take their batches in turn.
-
-    Args:
-      record_set: the records.
-      schema: the features to parse.
-      reading: batch size, order and start.
-      context: index and number of input pipelines; None means a single pipeline.
 
     Returns:
       Dataset of dictionaries of [B, values] tensors with static shapes.
@@ -118,13 +100,7 @@ def evaluation_dataset(
     global_batch_size: int,
     context: tf.distribute.InputContext | None = None,
 ) -> tf.data.Dataset:
-    """All records once, in order; the last batch is padded with examples of weight 0.
-
-    For the arguments see `training_dataset`.
-
-    Returns:
-      Dataset of dictionaries of [B, values] tensors with `example_weights` [B]; static shapes.
-    """
+    """All records once, in order; the last batch is padded with records of weight 0 (`example_weights` [B])."""
     context = context or tf.distribute.InputContext()
     pipelines, index = context.num_input_pipelines, context.input_pipeline_id
     device_batch = context.get_per_replica_batch_size(global_batch_size)

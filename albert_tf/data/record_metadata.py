@@ -34,11 +34,7 @@ _NAMES = {str: "text", bool: "true or false", list: "a list", dict: "an object"}
 
 
 def check(metadata: Mapping[str, Any], source: str) -> None:
-    """Checks the entries that records of all kinds have; a file may have been written by hand.
-
-    Raises:
-      UserError: an entry is of the wrong type or impossible; the error names it and the source.
-    """
+    """Checks the entries that records of all kinds have; a file may have been written by hand."""
     check_entries(metadata, _ENTRIES, source, required=())
     for shard in metadata.get("shards", ()):
         if not isinstance(shard, dict):
@@ -51,13 +47,9 @@ def check(metadata: Mapping[str, Any], source: str) -> None:
 def check_entries(
     values: Mapping[str, Any], kinds: Kinds, source: str, required: Collection[str] | None = None
 ) -> None:
-    """Checks values by name; unless `required` names some, all are.
-
-    Raises:
-      UserError: a value is missing or of another kind; a float must be from 0 to 1.
-    """
+    """Checks values by name, of which those in `required` must exist, or all; a float must be from 0 to 1."""
     for name, kind in kinds.items():
-        value = values.get(name)
+        value: Any = values.get(name)
         if name not in values:
             if required is None or name in required:
                 reject(source, name, "an entry of this name", None)
@@ -80,15 +72,7 @@ def reject(source: str, name: str, expected: str, value: Any) -> NoReturn:
 def shard_entry(
     name: str, examples: int, num_bytes: int, file: BinaryIO, records: int | None = None
 ) -> dict[str, Any]:
-    """The entry of a file of records.
-
-    Args:
-      name: its name.
-      examples: number of its examples.
-      num_bytes: its size.
-      file: opened for reading, at its start.
-      records: number of its records; if None, each example is one.
-    """
+    """The entry of a file of records, which is open at its start; unless `records` is given, each example is one."""
     return {
         "file": name,
         "examples": examples,

@@ -29,19 +29,12 @@ _FILES_EXAMINED_TOGETHER = 16
 
 @dataclasses.dataclass(frozen=True)
 class RecordSet:
-    """A set of record files.
+    """A set of record files."""
 
-    Attributes:
-      files: paths.
-      counts: number of records in each file.
-      compression: "" or "GZIP".
-      metadata: the content of metadata.json; empty for files made by the original's script.
-    """
-
-    files: tuple[str, ...]
-    counts: tuple[int, ...]
-    compression: str
-    metadata: Metadata
+    files: tuple[str, ...]  # paths
+    counts: tuple[int, ...]  # number of records in each file
+    compression: str  # "" or "GZIP"
+    metadata: Metadata  # content of metadata.json; empty for files made by the original's script
 
     @property
     def num_records(self) -> int:
@@ -71,11 +64,7 @@ class RecordSet:
         return self.metadata.get("masking") == "dynamic"
 
     def require(self, flag: str, key: str, wanted: object) -> None:
-        """Raises an error if the metadata of the records contradicts a setting.
-
-        Raises:
-          UserError: the metadata has another value for the key.
-        """
+        """Raises a UserError if the metadata of the records contradicts a setting."""
         value = self.metadata.get(key, wanted)
         if value != wanted:
             folder = os.path.dirname(self.files[0])
@@ -84,16 +73,13 @@ class RecordSet:
             )
 
     def require_vocabulary(self, flag: str, sha256: str, vocabulary: str, owner: str) -> None:
-        """Raises an error if the records' metadata names another vocabulary.
+        """Raises a UserError if the records were made with another vocabulary than the model's.
 
         Args:
           flag: the flag that names the records.
           sha256: `Tokenizer.sha256` of the model's vocabulary.
           vocabulary: the file of the model's vocabulary, for the message.
           owner: the flag or word that stands for the model in the message.
-
-        Raises:
-          UserError: the vocabularies differ.
         """
         if self.metadata.get("spm_sha256", sha256) != sha256:
             raise UserError(
@@ -103,13 +89,7 @@ class RecordSet:
 
 
 def find_pretraining_records(patterns: str, flag: str) -> RecordSet:
-    """The pretraining records that a flag names; see `find_records`.
-
-    Records without metadata are those of the original's script, whose first record tells the lengths.
-
-    Raises:
-      UserError: see `find_records`; or they are not pretraining records.
-    """
+    """As `find_records`, for pretraining records; without metadata, the first record tells their lengths."""
     record_set = find_records(patterns, flag)
     if "record_format" in record_set.metadata:
         return record_set
@@ -128,11 +108,7 @@ def find_pretraining_records(patterns: str, flag: str) -> RecordSet:
 
 
 def find_records(patterns: str, flag: str) -> RecordSet:
-    """The records that a flag names.
-
-    Args:
-      patterns: files, globs or folders, separated by commas.
-      flag: name of the flag, for messages.
+    """The records that a flag names: files, globs or folders, separated by commas.
 
     Raises:
       UserError: nothing matches; a file is empty, truncated or not a TFRecord file; the files do not belong together;
@@ -239,10 +215,7 @@ def _check_agreement(folders: Sequence[Metadata], flag: str) -> None:
 
 
 def _examine(flag: str, path: str, shard: Mapping | None) -> tuple[int, bool]:
-    """Number of records in a file, and whether it is compressed.
-
-    The number comes from the metadata if there is any, otherwise from counting the file's frames.
-    """
+    """Number of records in a file, from its metadata or by counting its frames, and whether it is compressed."""
     if tf.io.gfile.isdir(path):
         raise UserError(f"--{flag}: {path} is a folder; expected TFRecord files")
     file_system.check_regular(path)
@@ -269,13 +242,8 @@ def _examine(flag: str, path: str, shard: Mapping | None) -> tuple[int, bool]:
 
 
 def _count_frames(file, size: int | None) -> int:
-    """Counts TFRecord frames: length (8 bytes), its checksum (4), data, its checksum (4).
-
-    Raises:
-      ValueError: the file ends inside a frame.
-    """
-    count = 0
-    position = 0
+    """Counts TFRecord frames: length (8 bytes), its checksum (4), data, its checksum (4)."""
+    count = position = 0
     while header := file.read(12):
         length = struct.unpack("<Q", header[:8])[0] if len(header) == 12 else None
         if length is None or (size is not None and position + 16 + length > size):
@@ -287,11 +255,7 @@ def _count_frames(file, size: int | None) -> int:
 
 
 def feature_lengths(record_set: RecordSet, flag: str) -> dict[str, int]:
-    """Number of values of every feature of the first record.
-
-    Raises:
-      UserError: the record is damaged or not a tf.train.Example.
-    """
+    """Number of values of every feature of the first record."""
     dataset = tf.data.TFRecordDataset(record_set.files[0], record_set.compression)
     try:
         example = tf.train.Example.FromString(next(iter(dataset)).numpy())

@@ -21,11 +21,7 @@ def format_of(metadata: Mapping[str, Any]) -> RecordFormat:
 
 
 def check_metadata(metadata: Mapping[str, Any], source: str) -> None:
-    """Checks the entries that readers use.
-
-    Raises:
-      UserError: an entry is missing, of the wrong type or impossible; the error names it and the source.
-    """
+    """Raises a UserError if an entry that readers use is missing, of the wrong type or impossible."""
     record_metadata.check(metadata, source)
     if "record_format" in metadata:
         if metadata["record_format"] not in FORMATS:

@@ -51,17 +51,11 @@ class Masked(NamedTuple):
 
 
 class RecordBatch(NamedTuple):
-    """The features of some records.
+    """The features of some records, by name."""
 
-    Fields:
-      features: name -> int32 or float32 [records, values].
-      lengths: name -> integers [records], number of values that each record gets; features without an entry get all.
-      maxima: further counts of the records, with names that begin with `max_`.
-    """
-
-    features: Mapping[str, np.ndarray]
-    lengths: Mapping[str, np.ndarray] = {}
-    maxima: Mapping[str, int] = {}
+    features: Mapping[str, np.ndarray]  # int32 or float32 [records, values]
+    lengths: Mapping[str, np.ndarray] = {}  # number of values that each record gets, if not all
+    maxima: Mapping[str, int] = {}  # further counts, whose names begin with `max_`
 
 
 class RecordFormat(abc.ABC):
@@ -137,11 +131,7 @@ class RecordFormat(abc.ABC):
     # --- Reading ---
 
     def check(self, metadata: Metadata, source: str) -> None:
-        """Checks the entries that `schema` and `parser` use.
-
-        Raises:
-          UserError: an entry is missing, of the wrong type or impossible; the error names it and the source.
-        """
+        """Checks the entries that `schema` and `parser` use."""
         check_entries(metadata, _ENTRIES, source)
         if metadata.get("masking") not in self.masking:
             reject(source, "masking", " or ".join(self.masking), metadata.get("masking"))
@@ -191,9 +181,8 @@ def mask_settings(metadata: Metadata) -> dict[str, Any]:
 def mask_function(metadata: Metadata, seed: int) -> Callable[..., tuple[np.ndarray, ...]]:
     """The compiled function that masks examples.
 
-    Returns:
-      A function of the numbers [B], tokens [B, L] and numbers of tokens [B] of examples, int64 and int32. It returns
-      the masked tokens and the fields of `Predictions`.
+    Its arguments are the numbers [B], tokens [B, L] and numbers of tokens [B] of examples, int64 and int32. It returns
+    the masked tokens and the fields of `Predictions`.
     """
     from albert_tf.core import compilation
     from albert_tf.data import pretraining_examples as examples

@@ -102,9 +102,9 @@ class PackedFormat(RecordFormat):
 
     def parser(self, metadata: Metadata, schema: Schema, seed: int) -> Parser:
         names = ("input_ids", "masked_lm_positions", "first_positions")
-        sizes = row_length, slots, num_examples = [schema[name][0] for name in names]
+        row_length, slots, num_examples = (schema[name][0] for name in names)
         if metadata["masking"] == "dynamic":
-            return _dynamic_parser(metadata, *sizes, seed)
+            return _dynamic_parser(metadata, row_length, slots, num_examples, seed)
 
         def parse(_numbers, serialized):
             features, parsed = _parse_rows(serialized, row_length, num_examples, masked=True)
@@ -134,14 +134,10 @@ def _joined_values(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The values of the examples of each row, one after the other.
 
-    Args:
-      values: [examples, n].
-      counts: integers [examples], number of the n values that are used.
-      per_row: integers [rows], number of examples in each row, at least one.
-      width: W, width of the result; 0 means the largest number of values.
+    The first `counts` [examples] of the values [examples, n] are used. Each row has at least one example.
 
     Returns:
-      The values [rows, W], padded with 0, and their number in each row.
+      The values [rows, width], padded with 0, and their number in each row; width 0 is the smallest that is enough.
     """
     counts_of_rows = _sums_of_rows(counts, per_row)
     rows = np.zeros((len(per_row), width or counts_of_rows.max(initial=0)), values.dtype)
@@ -151,7 +147,7 @@ def _joined_values(
 
 
 def _sums_of_rows(values: np.ndarray, per_row: np.ndarray) -> np.ndarray:
-    """The sum of the examples' values in each row, [rows]; for the arguments see `_joined_values`."""
+    """The sum of the examples' values in each row, [rows]."""
     if not len(per_row):
         return values[:0]
     return np.add.reduceat(values, np.cumsum([0, *per_row[:-1]]))

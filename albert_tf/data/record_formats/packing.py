@@ -9,12 +9,7 @@ from albert_tf.core.compilation import numba
 
 
 def pack(lengths: np.ndarray, row_length: int, max_examples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Puts examples into rows; each goes to the fullest row that has room for it.
-
-    Args:
-      lengths: integers [examples], number of tokens of each; at most `row_length`.
-      row_length: tokens in a row.
-      max_examples: maximum number of examples in a row.
+    """Puts examples of at most `row_length` tokens into rows; each goes to the fullest row that has room for it.
 
     Returns:
       The indices of the examples, row after row, and the number of examples in each row; int64.
