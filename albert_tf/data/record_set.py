@@ -18,7 +18,7 @@ from albert_tf.core import checksums
 from albert_tf.core import files as file_system
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.data import record_metadata
-from albert_tf.data.record_formats import RecordFormat, check_metadata, format_of
+from albert_tf.data.record_formats import FORMATS, RecordFormat, check_metadata, name_of
 from albert_tf.data.record_formats.base import Metadata, Schema, add_counts, mask_settings
 from albert_tf.data.record_formats.full import pretraining_schema
 from albert_tf.data.record_metadata import METADATA_FILE
@@ -51,7 +51,7 @@ class RecordSet:
     @property
     def format(self) -> RecordFormat:
         """The format of the records."""
-        return format_of(self.metadata)
+        return FORMATS[name_of(self.metadata)]
 
     @property
     def schema(self) -> Schema:
@@ -202,7 +202,7 @@ def _whole_path(path: str) -> str:
 
 def _check_agreement(folders: Sequence[Metadata], flag: str) -> None:
     """Checks the metadata of folders that are read together; the metadata may be empty."""
-    formats = sorted({metadata.get("record_format", "full") for metadata in folders})
+    formats = sorted(set(map(name_of, folders)))
     if len(formats) > 1:
         raise UserError(f"--{flag}: {' and '.join(formats)} records are mixed; give one kind")
     first, *others = filter(None, folders) if any(folders) else ({},)

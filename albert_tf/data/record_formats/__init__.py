@@ -13,18 +13,19 @@ FORMATS: dict[str, RecordFormat] = {
     "packed": PackedFormat(),
     "full": FullFormat(),
 }
+_WITHOUT_METADATA = "full"  # the original's script writes no metadata
 
 
-def format_of(metadata: Mapping[str, Any]) -> RecordFormat:
-    """The format of the records in a folder; the original's script writes no metadata."""
-    return FORMATS[metadata.get("record_format", "full")]
+def name_of(metadata: Mapping[str, Any]) -> str:
+    """The name of the format of the records in a folder."""
+    return metadata.get("record_format", _WITHOUT_METADATA)
 
 
 def check_metadata(metadata: Mapping[str, Any], source: str) -> None:
     """Raises a UserError if an entry that readers use is missing, of the wrong type or impossible."""
     record_metadata.check(metadata, source)
     if "record_format" in metadata:
-        if metadata["record_format"] not in FORMATS:
-            names = " or ".join(FORMATS)
-            record_metadata.reject(source, "record_format", names, metadata["record_format"])
-        format_of(metadata).check(metadata, source)
+        name = name_of(metadata)
+        if name not in FORMATS:
+            record_metadata.reject(source, "record_format", " or ".join(FORMATS), name)
+        FORMATS[name].check(metadata, source)
