@@ -1,1 +1,1 @@
-"""Tests; the test of albert_tf/data/records.py is tests/data/test_records.py."""
+"""Tests; the test of albert_tf/data/reading.py is tests/data/test_reading.py."""

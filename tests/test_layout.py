@@ -104,7 +104,7 @@ NEEDS_TENSORFLOW = ("tensorflow", "tf_keras", "official", "orbit")
 WITHOUT_TENSORFLOW = [
     name
     for name in MODULES
-    if re.match(r"albert_tf\.(core|text)(\.|$)", name)
+    if re.match(r"albert_tf\.(core|text|data\.record_(formats|metadata))(\.|$)", name)
     or re.match(
         r"albert_tf\.tasks\.(registry|runner|source|presets|\w+\.(?!(task|predictor)$))", name
     )

@@ -12,9 +12,11 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.data import feature_table as tables
-from albert_tf.data import records
+from albert_tf.data import reading
 from albert_tf.data.feature_table import Batch, FeatureTable
-from albert_tf.data.records import EXAMPLE_WEIGHTS, RecordSet, Schema
+from albert_tf.data.reading import EXAMPLE_WEIGHTS
+from albert_tf.data.record_formats.base import Schema
+from albert_tf.data.record_set import RecordSet
 
 # int32 [B]: index of the example in the table; -1 pads an evaluation's last batches.
 EXAMPLE_INDEX = "example_index"
@@ -22,11 +24,7 @@ Spec = Mapping[str, tf.TensorSpec]
 
 
 class Data(abc.ABC):
-    """A source of batches.
-
-    Attributes:
-      num_examples: number of examples.
-    """
+    """A source of batches."""
 
     num_examples: int
 
@@ -68,7 +66,7 @@ class RecordData(Data):
 
     Args:
       record_set: the files.
-      schema: how to parse them.
+      schema: the features to parse.
       shuffle: whether training shuffles them, differently in each epoch.
       buffer_examples: examples that are shuffled together.
       choices: C; if there are several, sequences are [B, C, L].
@@ -92,7 +90,7 @@ class RecordData(Data):
         self._order = {"shuffle": shuffle, "buffer_examples": buffer_examples}
 
     def records_in(self, batch_size: int) -> int:
-        if not self.record_set.is_packed:
+        if self.record_set.num_records == self.num_examples:
             return batch_size
         rows = batch_size * self.record_set.num_records / self.num_examples
         return self._parts * max(1, round(rows / self._parts))
@@ -101,7 +99,7 @@ class RecordData(Data):
         return self.records_in(batch_size) * self.num_examples / self.record_set.num_records
 
     def spec(self, batch_size: int) -> Spec:
-        integer = {tf.int64: tf.int32}  # as in records.parse_batch
+        integer = {tf.int64: tf.int32}  # as in full.parse_batch
         return {
             name: tf.TensorSpec([batch_size, *self._shape(size)], integer.get(dtype, dtype))
             for name, (size, dtype) in self.schema.items()
@@ -114,8 +112,8 @@ class RecordData(Data):
 
     def training_dataset(self, batch_size, *, seed, first_step, context):
         size = self.records_in(batch_size)
-        reading = records.Reading(size, seed=seed, first_step=first_step, **self._order)
-        dataset = records.training_dataset(self.record_set, self.schema, reading, context)
+        order = reading.Reading(size, seed=seed, first_step=first_step, **self._order)
+        dataset = reading.training_dataset(self.record_set, self.schema, order, context)
         if self._choices == 1:
             return dataset
         shapes = {name: self._shape(size) for name, (size, _) in self.schema.items()}
@@ -129,14 +127,14 @@ class RecordData(Data):
     def evaluation_dataset(self, batch_size, context):
         # The caller knows the number of steps; an endless dataset keeps its static shapes under every strategy.
         size = self.records_in(batch_size)
-        dataset = records.evaluation_dataset(self.record_set, self.schema, size, context)
+        dataset = reading.evaluation_dataset(self.record_set, self.schema, size, context)
         return dataset.repeat()
 
     def evaluation_steps(self, batch_size: int) -> int:
         return -(-self.record_set.num_records // self.records_in(batch_size))
 
     def damage(self) -> list[str]:
-        return records.damaged_files(self.record_set, self.schema)
+        return reading.damaged_files(self.record_set, self.schema)
 
 
 class TableData(Data):
@@ -176,7 +174,7 @@ class TableData(Data):
                 yield from self._parts(batch, context)
 
         signature = self.spec(batch_size // context.num_replicas_in_sync)
-        return records.endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
+        return reading.endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
 
     def evaluation_dataset(self, batch_size, context):
         batches = self._evaluation_batches(batch_size)
@@ -190,7 +188,7 @@ class TableData(Data):
 
         weights = tf.TensorSpec([device_batch], tf.float32)
         signature = {**self.spec(device_batch), EXAMPLE_WEIGHTS: weights}
-        return records.endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
+        return reading.endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
 
     def evaluation_steps(self, batch_size: int) -> int:
         return len(self._evaluation_batches(batch_size))

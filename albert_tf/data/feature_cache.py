@@ -47,9 +47,6 @@ def build(
       num_workers: number of processes; 0 is one for every core, and 1 is this process alone.
       chunk_size: items per call.
       seconds_alone: seconds until worker processes start.
-
-    Raises:
-      UserError: `function` raised it, or the system killed a worker.
     """
     if not items:
         return function(shared, [])
@@ -80,8 +77,7 @@ def _for_seconds(chunks: Iterator, seconds: float) -> Iterator:
 def cached(
     folder: str, key: Mapping[str, Any], make: Callable[[], FeatureTable], *, description: str
 ) -> FeatureTable:
-    """Features from the file of an earlier run with the same key; without such a file, they are made and written to
-    one.
+    """Features from the file of an earlier run with the same key; without such a file, they are made and kept in one.
 
     The code that makes features and the versions of its libraries are part of every key. For each file, a JSON file of
     the same name contains its key. The function prints where the features come from.
@@ -91,9 +87,6 @@ def cached(
       key: JSON values for everything else that the features depend on: settings, a hash of the data.
       make: makes the features.
       description: name of the features in the printed line.
-
-    Raises:
-      UserError: `make` raised it.
     """
     if not folder:
         return _made(make, description)

@@ -10,6 +10,7 @@ import hashlib
 import io
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from albert_tf.core.files import read_bytes
 
 # The values by which sequences are padded, if they are not 0.
 PADDING = {"p_mask": 1}
-_FILE_VERSION = 2
 _HASH_BYTES = hashlib.sha256().digest_size
 
 
@@ -78,12 +78,7 @@ class FeatureTable:
     def batch(
         self, examples: np.ndarray, length: int, names: Sequence[str]
     ) -> dict[str, np.ndarray]:
-        """Padded features of some examples.
-
-        Args:
-          examples: int [B], their indices.
-          length: L, at least their longest sequence's.
-          names: the sequences and columns to return.
+        """Features of the examples [B] with some indices, padded to a length L, which must be enough.
 
         Returns:
           Sequences int32 [B, L], or [B, C, L] where an example has several, with `input_mask` (1 = a token);
@@ -135,14 +130,7 @@ class FeatureTable:
         Example:
           from_rows({"input_ids": [[2, 7, 3], [2, 3]]}, {"label_ids": [1, 0]}) has 2 examples and 5 tokens.
 
-        Args:
-          sequences: name -> for each sequence its values.
-          columns: name -> for each example a number or a list of numbers; floats make a float32 column.
-          choices: number of sequences of an example.
-          uncut_lengths: see `FeatureTable`.
-
-        Raises:
-          ValueError: the sequences of two names are not of the same lengths.
+        A column has for each example a number or a list of numbers; floats make a float32 column.
         """
         lengths = {name: list(map(len, rows)) for name, rows in sequences.items()}
         first, *others = lengths
@@ -169,17 +157,16 @@ class FeatureTable:
         return cls(_row_splits(lengths), sequences, columns, first.choices, uncut_lengths)
 
     def to_bytes(self, key: str = "") -> bytes:
-        """The table as the bytes of an .npz file, followed by the hash of these bytes and of the key.
-
-        Args:
-          key: describes the data that the table was made from; `from_file` must get the same key.
-        """
-        sequences = {f"sequence/{name}": _narrow(array) for name, array in self.sequences.items()}
-        columns = {f"column/{name}": array for name, array in self.columns.items()}
-        uncut = {f"uncut/{name}": _narrow(array) for name, array in self.uncut_lengths.items()}
-        choices = np.array([self.choices, _FILE_VERSION])
+        """An .npz file, followed by the hash of its bytes and of the key, which says what the table was made from."""
+        arrays: dict[str, Any] = {"row_splits": self.row_splits, "choices": self.choices}
+        for name, values in self.sequences.items():
+            arrays[f"sequence/{name}"] = _narrow(values)
+        for name, values in self.columns.items():
+            arrays[f"column/{name}"] = values
+        for name, values in self.uncut_lengths.items():
+            arrays[f"uncut/{name}"] = _narrow(values)
         file = io.BytesIO()
-        np.savez(file, row_splits=self.row_splits, choices=choices, **sequences, **columns, **uncut)
+        np.savez(file, **arrays)
         # An .npz file has checksums of its arrays, but not of the list of arrays.
         file.write(_hash(file.getbuffer(), key))
         return file.getvalue()
@@ -198,7 +185,7 @@ class FeatureTable:
         """Reads the bytes of `to_bytes`; a path with :// is read through TensorFlow.
 
         Raises:
-          ValueError: the file is damaged, or has another key or version; a UserError if it cannot be read.
+          ValueError: the file is damaged, or has another key; a UserError if it cannot be read.
         """
         content = read_bytes(path)
         end = max(0, len(content) - _HASH_BYTES)
@@ -206,17 +193,14 @@ class FeatureTable:
             raise ValueError("not a whole table, or made from other data")
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        choices, version = arrays["choices"].tolist()
-        if version != _FILE_VERSION:
-            raise ValueError(f"a table of version {version}, must be {_FILE_VERSION}")
-        named = {"sequence": {}, "column": {}, "uncut": {}}
+        named: dict[str, dict[str, np.ndarray]] = {"sequence": {}, "column": {}, "uncut": {}}
         for name, values in arrays.items():
             kind, _, rest = name.partition("/")
             if rest:
                 named[kind][rest] = values
         sequences = {name: values.astype(np.int32) for name, values in named["sequence"].items()}
         uncut = {name: values.astype(np.int64) for name, values in named["uncut"].items()}
-        return cls(arrays["row_splits"], sequences, named["column"], choices, uncut)
+        return cls(arrays["row_splits"], sequences, named["column"], int(arrays["choices"]), uncut)
 
 
 def _hash(content: memoryview, key: str) -> bytes:
@@ -225,7 +209,7 @@ def _hash(content: memoryview, key: str) -> bytes:
     return digest.digest()
 
 
-def _row_splits(lengths: Sequence[int]) -> np.ndarray:
+def _row_splits(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))])
 
 
@@ -253,25 +237,15 @@ def _as_column(values: Sequence) -> np.ndarray:
 # --- The examples of each batch ---
 
 
-@dataclasses.dataclass(frozen=True)
-class Batch:
-    """Some examples and the length that their sequences are padded to.
+class Batch(NamedTuple):
+    """Some examples and the length that their sequences are padded to."""
 
-    Attributes:
-      examples: int64 [B], indices; -1 pads an evaluation's batch.
-      length: L.
-    """
-
-    examples: np.ndarray
-    length: int
+    examples: np.ndarray  # int64 [B], indices; -1 pads an evaluation's batch
+    length: int  # L
 
 
 def bucket_of(lengths: np.ndarray, buckets: Sequence[int]) -> np.ndarray:
-    """Index of the shortest bucket that holds each example, int64 [examples]; buckets ascend.
-
-    Raises:
-      ValueError: an example is longer than the last bucket.
-    """
+    """Index of the shortest bucket that has room for each example, int64 [examples]; buckets ascend."""
     lengths = np.asarray(lengths)
     if lengths.size and lengths.max() > buckets[-1]:
         raise ValueError(f"an example has {lengths.max()} tokens, the longest bucket {buckets[-1]}")
@@ -279,7 +253,7 @@ def bucket_of(lengths: np.ndarray, buckets: Sequence[int]) -> np.ndarray:
 
 
 def training_batches(
-    lengths: np.ndarray, buckets: Sequence[int], batch_size: int, seed: int, shuffle: bool = True
+    lengths: np.ndarray, buckets: Sequence[int], batch_size: int, seed: int
 ) -> Iterator[Batch]:
     """An endless stream of batches; each epoch contains every example once, in a new order.
 
@@ -288,13 +262,9 @@ def training_batches(
 
     Args:
       lengths: lengths of the examples, int [examples]; at least one.
-      buckets: ascending lengths to pad to; the last holds every example.
+      buckets: ascending lengths to pad to; the last has room for every example.
       batch_size: number of examples in a batch.
       seed: seed of the order.
-      shuffle: whether examples and batches have a random order; otherwise the table's order, long batches first.
-
-    Raises:
-      ValueError: there are no examples, or one is longer than the last bucket.
     """
     if not len(lengths):
         raise ValueError("there are no examples to make batches of")
@@ -302,22 +272,15 @@ def training_batches(
     remaining = np.zeros(0, np.int64)
     for epoch in itertools.count():
         rng = np.random.default_rng([seed, epoch])
-        order = rng.permutation(len(lengths)) if shuffle else np.arange(len(lengths))
-        waiting = np.concatenate([remaining, order])
+        waiting = np.concatenate([remaining, rng.permutation(len(lengths))])
         whole = len(waiting) // batch_size * batch_size
         remaining = waiting[whole:]
         batches = _cut(_long_to_short(waiting[:whole], bucket), bucket, buckets, batch_size)
-        if shuffle:
-            batches = [batches[index] for index in rng.permutation(len(batches))]
-        yield from batches
+        yield from (batches[index] for index in rng.permutation(len(batches)))
 
 
 def evaluation_batches(lengths: np.ndarray, buckets: Sequence[int], batch_size: int) -> list[Batch]:
-    """Batches that contain every example once, from long to short; the last batch is padded with -1.
-
-    Raises:
-      ValueError: an example is longer than the last bucket.
-    """
+    """Batches that contain every example once, from long to short; the last batch is padded with -1."""
     bucket = bucket_of(lengths, buckets)
     order = _long_to_short(np.arange(len(bucket)), bucket)
     filled = np.concatenate([order, np.full(-len(order) % batch_size, -1)])
@@ -345,10 +308,7 @@ def lengths_to_pad_to(lengths: Iterable[int], max_length: int, num_buckets: int)
     Example:
       ([3, 5, 9, 12, 30, 31], 64, 2) -> (16, 32, 64)
 
-    Args:
-      lengths: lengths of the examples, at most `max_length`.
-      max_length: the longest bucket.
-      num_buckets: maximum number of buckets besides `max_length`; 1 pads everything to `max_length`.
+    There are at most `num_buckets` besides `max_length`; 1 pads everything to `max_length`.
     """
     rounded = -(-np.fromiter(lengths, np.int64) // 8) * 8
     if num_buckets == 1 or not rounded.size:

@@ -92,7 +92,7 @@ def pair_rule(
     """The rule that settings describe.
 
     Args:
-      is_word_start: bool [vocab_size], which tokens start a word.
+      is_word_start: bool [vocab_size].
       max_seq_length: tokens in an example, including [CLS] and two [SEP].
       short_seq_prob: probability that a document is cut into pairs of a random, shorter length.
       sentence_task: `sop` swaps half of the pairs; `nsp` takes half of the B from another document; `none`
@@ -243,16 +243,13 @@ class Documents(NamedTuple):
 
     >>> # two documents, the first of two sentences (5 6 7 and 8), the second of one (9)
     >>> Documents(np.array([5, 6, 7, 8, 9]), np.array([0, 3, 4, 5]), np.array([0, 2, 3]))
-
-    Fields:
-      ids: uint16 or int32 [tokens], all sentences one after the other.
-      sentence_offsets: int64 [sentences + 1], where each sentence starts in `ids`, and the end.
-      document_offsets: int64 [documents + 1], where each document starts in the sentences, and the end.
     """
 
-    ids: np.ndarray
-    sentence_offsets: np.ndarray
-    document_offsets: np.ndarray
+    ids: np.ndarray  # uint16 or int32 [tokens], all sentences one after the other
+    sentence_offsets: (
+        np.ndarray
+    )  # int64 [sentences + 1], starts of the sentences in `ids`, and the end
+    document_offsets: np.ndarray  # int64 [documents + 1], starts of the documents in the sentences
 
 
 def plan_pairs(
@@ -265,11 +262,6 @@ def plan_pairs(
     two random sentences. A B that does not continue A starts at a random sentence of another one of *these* documents.
     (The original draws from the whole corpus, which must then be in memory.) Sentences replaced by such a B are used
     again.
-
-    Args:
-      documents: the documents; a random B comes from one of them.
-      rule: the rule.
-      seed: seed of this pass; another seed gives other pairs.
 
     Returns:
       pairs: int64 [pairs, 5], in the order of the text; A and B may still be too long together.
@@ -406,11 +398,6 @@ def _random_word_start(ids, start, end, is_word_start, state):
 def truncate_pair(pair, max_tokens, state):
     """Shortens A and B in place: removes single tokens of the longer segment, from its front or back at random.
 
-    Args:
-      pair: int64 [5].
-      max_tokens: maximum number of tokens of A and B together.
-      state: the stream to draw from, uint64 [1].
-
     Source: create_pretraining_data.py:601-616.
     """
     length_a = pair[A_END] - pair[A_START]
@@ -441,14 +428,7 @@ class Sequences(NamedTuple):
 def join_pairs(
     ids: np.ndarray, pairs: np.ndarray, seeds: np.ndarray, rule: MaskingRule, *, max_seq_length: int
 ) -> Sequences:
-    """The tokens of pairs, shortened to fit, with [CLS] and [SEP].
-
-    Args:
-      ids: uint16 or int32 [tokens], the ids that the pairs refer to.
-      pairs: int64 [examples, 5], from `plan_pairs`.
-      seeds: uint64 [examples], from `plan_pairs`.
-      rule: has the ids of [CLS] and [SEP].
-      max_seq_length: length L.
+    """The tokens of the pairs of `plan_pairs`, which refer to `ids`, shortened to fit, with [CLS] and [SEP].
 
     Source: create_pretraining_data.py:119-186, 345-383.
     """
@@ -459,6 +439,12 @@ def join_pairs(
     sequences = Sequences(input_ids, num_tokens, first_b, labels, mask_seeds)
     _fill_sequences(ids, pairs, seeds, rule.cls_id, rule.sep_id, sequences)
     return sequences
+
+
+def sequence_lengths(pairs: np.ndarray, max_seq_length: int) -> np.ndarray:
+    """The number of tokens of the sequence of each pair, int64 [examples]."""
+    segments = pairs[:, [A_END, B_END]] - pairs[:, [A_START, B_START]]
+    return np.minimum(segments.sum(axis=1) + 3, max_seq_length)  # [CLS], [SEP], [SEP]
 
 
 @numba.njit(cache=True)
@@ -509,11 +495,7 @@ def mask_batch(
     if it overlaps another span. A masked token becomes [MASK] with probability 80 %, stays as it is with 10 %, and
     becomes a random token of the whole vocabulary with 10 %.
 
-    Args:
-      input_ids: int32 [B, L], with [CLS] and [SEP], which are never masked.
-      num_tokens: int32 [B], numbers of tokens, without padding.
-      seeds: uint64 [B].
-      rule: the rule.
+    The arguments are int32 [B, L], with [CLS] and [SEP], which are never masked; int32 [B]; and uint64 [B].
 
     Source: create_pretraining_data.py:430-598.
     """
@@ -549,16 +531,16 @@ def _mask_in_place(ids, labels, rule, state):
     # np.rint rounds halves to even, as Python's round does.
     num_wanted = max(1, np.int64(np.rint(ids.size * rule.masked_lm_prob)))
     num_wanted = min(rule.max_predictions, num_wanted)
-    fate = np.zeros(positions.size, np.uint8)
-    choose_spans(word_offsets, rule.ngram_cumulative, num_wanted, fate, _MASKED, state)
+    token_state = np.zeros(positions.size, np.uint8)
+    choose_spans(word_offsets, rule.ngram_cumulative, num_wanted, token_state, _MASKED, state)
     for index in range(positions.size):
-        if fate[index] == _MASKED:
+        if token_state[index] == _MASKED:
             position = positions[index]
             labels[position] = ids[position]
             ids[position] = _replacement(ids[position], rule, state)
     if rule.permute:
-        choose_spans(word_offsets, rule.ngram_cumulative, num_wanted, fate, _PERMUTED, state)
-        _permute_in_place(ids, labels, positions[fate == _PERMUTED], state)
+        choose_spans(word_offsets, rule.ngram_cumulative, num_wanted, token_state, _PERMUTED, state)
+        _permute_in_place(ids, labels, positions[token_state == _PERMUTED], state)
 
 
 @numba.njit(cache=True)
@@ -567,10 +549,6 @@ def find_words(ids, rule):
 
     The first token always starts a word. A token after [SEP] that does not start a word belongs to the last word before
     it, as in the original.
-
-    Args:
-      ids: int32 [length], with [CLS] and [SEP].
-      rule: the masking rule.
 
     Returns:
       positions: int64 [tokens], positions of the tokens other than [CLS] and [SEP].
@@ -595,19 +573,16 @@ def find_words(ids, rule):
 
 
 @numba.njit(cache=True)
-def choose_spans(word_offsets, ngram_cumulative, num_wanted, fate, mark, state):
+def choose_spans(word_offsets, ngram_cumulative, num_wanted, token_state, mark, state):
     """Marks random spans of whole words, at most `num_wanted` tokens in total.
 
     Args:
       word_offsets: int64 [words + 1].
       ngram_cumulative: float64 [ngram].
-      num_wanted: number of tokens to mark.
-      fate: uint8 [tokens], set to `mark` where it is 0; other values are kept.
+      num_wanted: number of tokens to mark; fewer are if no word fits into the rest.
+      token_state: uint8 [tokens], set to `mark` where it is 0; other values are kept.
       mark: the value to set.
       state: the stream to draw from, uint64 [1].
-
-    Returns:
-      The number of marked tokens; smaller than `num_wanted` if no word fits into the rest.
 
     Source: create_pretraining_data.py:482-541.
     """
@@ -630,9 +605,9 @@ def choose_spans(word_offsets, ngram_cumulative, num_wanted, fate, mark, state):
         while length > 1 and word_offsets[min(word + length, num_words)] > room:
             length -= 1
         end = word_offsets[min(word + length, num_words)]
-        if end > room or fate[start:end].any():
+        if end > room or token_state[start:end].any():
             continue
-        fate[start:end] = mark
+        token_state[start:end] = mark
         num_chosen += end - start
     return num_chosen
 
@@ -654,34 +629,3 @@ def _permute_in_place(ids, labels, positions, state):
     for last in range(positions.size - 1, 0, -1):
         here, there = positions[last], positions[below(state, last + 1)]
         ids[here], ids[there] = ids[there], ids[here]
-
-
-# --- Rows of several examples.
-
-
-def joined_values(
-    values: np.ndarray, counts: np.ndarray, per_row: np.ndarray, width: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
-    """The values of the examples of each row, one after the other.
-
-    Args:
-      values: [examples, n].
-      counts: integers [examples], number of the n values that are used.
-      per_row: integers [rows], number of examples in each row, at least one.
-      width: W, width of the result; 0 means the largest number of values.
-
-    Returns:
-      The values [rows, W], padded with 0, and their number in each row.
-    """
-    counts_of_rows = sums_of_rows(counts, per_row)
-    rows = np.zeros((len(per_row), width or counts_of_rows.max(initial=0)), values.dtype)
-    is_used = np.arange(rows.shape[1]) < counts_of_rows[:, None]
-    rows[is_used] = values[np.arange(values.shape[1]) < counts[:, None]]
-    return rows, counts_of_rows
-
-
-def sums_of_rows(values: np.ndarray, per_row: np.ndarray) -> np.ndarray:
-    """The sum of the examples' values in each row, [rows]; for the arguments see `joined_values`."""
-    if not len(per_row):
-        return values[:0]
-    return np.add.reduceat(values, np.cumsum([0, *per_row[:-1]]))

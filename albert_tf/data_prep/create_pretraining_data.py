@@ -4,8 +4,8 @@ r"""Turns text into TFRecords of masked sentence-order examples.
         --spm_model_file=30k-clean.model
 
 Input: UTF-8 text, one sentence a line, a blank line between documents; the end of a file ends a document.
-Output: shards of records and `metadata.json` with every setting and count. A record has several examples or one; on
-request it has all of the original's features (`record_formats.py`).
+Output: shards of records and `metadata.json` with every setting and count. A record has several examples, or one with
+all of the original's features (`albert_tf/data/record_formats/`).
 
 An output file gets its final name only when it is complete. The same command resumes a run that was killed. Until the
 run ends, its folder contains `.unfinished` with the tokenized text (at most half the size of the text).

@@ -14,8 +14,10 @@ import tensorflow as tf
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.data.datasets import Data, RecordData, TableData
+from albert_tf.data.feature_records import feature_schema, find_feature_records
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
-from albert_tf.data.records import EXAMPLE_WEIGHTS, RecordSet, feature_schema, find_feature_records
+from albert_tf.data.reading import EXAMPLE_WEIGHTS
+from albert_tf.data.record_set import RecordSet
 from albert_tf.formats import pretrained
 from albert_tf.formats.hugging_face import vocabulary_files
 from albert_tf.formats.model_card import Card

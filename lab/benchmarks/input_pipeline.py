@@ -2,7 +2,7 @@
 
 As a part of the benchmark, it measures seconds on all cores. As a program,
 
-    taskset -c 0 python -m lab.benchmarks.input_pipeline records/full records/compact records/dynamic
+    taskset -c 0 python -m lab.benchmarks.input_pipeline records/full records/packed records/dynamic
 
 it measures any records, in seconds of processor time, which other programs on the machine hardly change.
 """
@@ -47,13 +47,13 @@ def read(settings: BenchSettings, *, length: int, kind: str, deterministic: bool
 
 def _training_batches(folder: str) -> tuple[Iterator, float, float]:
     """The stream of batches of `_BATCH` records, the mean number of examples in a batch, and an example's bytes."""
-    from albert_tf.data import records
+    from albert_tf.data import reading
+    from albert_tf.data.record_set import find_pretraining_records
 
-    record_set = records.find_records(folder, "input_file")
-    schema = records.schema_of(record_set, "input_file")
-    reading = records.Reading(_BATCH, shuffle=True, buffer_examples=_BUFFER, seed=1)
+    record_set = find_pretraining_records(folder, "input_file")
+    order = reading.Reading(_BATCH, shuffle=True, buffer_examples=_BUFFER, seed=1)
     num_bytes = sum(shard["bytes"] for shard in record_set.metadata["shards"])
-    dataset = records.training_dataset(record_set, schema, reading)
+    dataset = reading.training_dataset(record_set, record_set.schema, order)
     examples = _BATCH * record_set.num_examples / record_set.num_records
     return iter(dataset), examples, num_bytes / record_set.num_examples
 

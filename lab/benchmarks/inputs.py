@@ -33,13 +33,12 @@ _EXPORT_OPTIONS = {
 RECORDS = {
     (length, kind): f"input.records.{length}.{kind}"
     for length in (512, 128)
-    for kind in ("full", "compact", "packed", "dynamic")
+    for kind in ("full", "packed", "dynamic")
 }
 _RECORD_FLAGS = {
     "full": {"dupe_factor": 4, "record_format": "full"},
-    "compact": {"dupe_factor": 4, "record_format": "compact"},
     "packed": {"dupe_factor": 4, "record_format": "packed"},
-    "dynamic": {"masking": "dynamic", "record_format": "compact"},
+    "dynamic": {"masking": "dynamic"},
 }
 _VOCABULARY_SIZES = (30000, 8000)
 _RECORDS_MEGABYTES = 5

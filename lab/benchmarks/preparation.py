@@ -86,7 +86,7 @@ def prepare_by_original(settings: BenchSettings, *, megabytes: float, dupe_facto
     Returns:
       See `prepare`.
     """
-    from albert_tf.data.records import find_records  # imports TensorFlow
+    from albert_tf.data.record_set import find_records  # imports TensorFlow
 
     text, passes = cut_text(settings, megabytes)
     output = settings.work / "original.tfrecord"

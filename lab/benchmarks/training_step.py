@@ -160,8 +160,8 @@ class _PackedRecords:
         return cls(
             folder,
             metadata["vocab_size"],
-            counts["examples"] / counts["rows"],
-            counts["pieces_in_records"] / counts["examples"],
+            counts["examples"] / counts["records"],
+            counts["tokens_in_records"] / counts["examples"],
         )
 
 

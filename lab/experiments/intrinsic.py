@@ -26,7 +26,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from albert_tf.core.errors import UserError
-from albert_tf.data import records
+from albert_tf.data.reading import first_batches
+from albert_tf.data.record_set import find_pretraining_records
 from albert_tf.formats.pretrained import build_model, read_weights
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.text.tokenizer import Tokenizer
@@ -48,7 +49,7 @@ def load(path: str, intrinsic_dir: str) -> AlbertForPreTraining:
     weights = read_weights(path)
     if weights.vocabulary:
         known = Tokenizer.from_file(weights.vocabulary).sha256
-        record_set = records.find_records(os.path.join(intrinsic_dir, "none"), "intrinsic_dir")
+        record_set = find_pretraining_records(os.path.join(intrinsic_dir, "none"), "intrinsic_dir")
         record_set.require_vocabulary("intrinsic_dir", known, weights.vocabulary, "the model")
     model, report = build_model(weights)
     if not isinstance(model, AlbertForPreTraining):
@@ -154,22 +155,21 @@ def run_over(forward, model, folder: str, max_examples: int) -> dict[str, np.nda
     Raises:
       UserError: the records do not fit the model.
     """
-    record_set = records.find_records(folder, "intrinsic_dir")
+    record_set = find_pretraining_records(folder, "intrinsic_dir")
     vocab_size = record_set.metadata.get("vocab_size", model.config.vocab_size)
     if vocab_size != model.config.vocab_size:
         raise UserError(
             f"{folder}: made with a vocabulary of {vocab_size} tokens, the model has {model.config.vocab_size};"
             " make the records with the model's vocabulary"
         )
-    length, predictions = records.pretraining_lengths(record_set, "intrinsic_dir")
+    length = record_set.metadata["max_seq_length"]
     if length > model.config.max_position_embeddings:
         raise UserError(
             f"{folder}: has {length} tokens an example, the model's max_position_embeddings is"
             f" {model.config.max_position_embeddings}; make the records shorter"
         )
-    schema = records.pretraining_schema(length, predictions)
     outputs, number = [], 0
-    for features in records.first_batches(record_set, schema, BATCH):
+    for features in first_batches(record_set, record_set.schema, BATCH):
         outputs.append({name: value.numpy() for name, value in forward(features).items()})
         number += len(next(iter(outputs[-1].values())))
         if max_examples and number >= max_examples:

@@ -168,7 +168,7 @@ class Workspace:
         has_passages = bool(self._given_passages())
         held_out = self.text("standard")[1] if has_passages else self._held_out_halves()["probe"]
         clean = {"sentence_task": task, "single_segment": "clean", "dupe_factor": 1}
-        own = {**clean, "record_format": "compact"}  # the evaluation reads single examples
+        own = {**clean, "record_format": "full"}  # the evaluation reads single examples
         return self._records(held_out, {**self.scale.data, **own}, "probe")
 
     def _records(self, text: str, settings: Mapping[str, Any], name: str) -> str:

@@ -149,7 +149,6 @@ def steps(
             "max_predictions_per_seq": length * 15 // 100 + 1,
             "ngram": 1,  # single words are learned in fewer steps than spans of up to three
             "single_segment": "clean",
-            "record_format": "compact",
         }
         kinds = {"train": {"masking": "dynamic", "dupe_factor": passes}}
         if length == LONG:

@@ -12,7 +12,7 @@ import pytest
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
-from albert_tf.data import records
+from albert_tf.data import record_set
 from albert_tf.training import run_folder
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from tests.formats.test_pretrained import files_at_most
@@ -199,7 +199,7 @@ def test_a_killed_writer_leaves_the_old_file_and_no_name_that_readers_match(tmp_
                 *glob.glob(f"{tmp_path}/.albert-tmp-*/*"),
             }
     assert files.names_in(str(tmp_path)) == ["train.tfrecord"]
-    assert records._expand(f"{tmp_path}/*") == [f"{tmp_path}/train.tfrecord"]
+    assert record_set._expand(f"{tmp_path}/*") == [f"{tmp_path}/train.tfrecord"]
 
     assert status(run("files.write_bytes(f'{args[0]}/other', b'x')", tmp_path)) == 0
     assert sorted(os.listdir(tmp_path)) == ["other", "train.tfrecord"]

@@ -295,28 +295,3 @@ def test_a_killed_process_leaves_nothing_half(tmp_path):
         process.communicate()
         for file in tmp_path.glob("*.npz"):
             assert len(FeatureTable.from_file(str(file), "{}")) == 1
-
-
-def test_two_processes_may_write_the_same_file(tmp_path):
-    program = (
-        "import sys; from albert_tf.data import feature_cache\n"
-        "from albert_tf.data.feature_table import FeatureTable\n"
-        "table = FeatureTable.from_rows({'input_ids': [list(range(10_000))]}, {})\n"
-        "for _ in range(200): feature_cache._write(sys.argv[1], table, '{}')\n"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path / "table")]
-    processes = [
-        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        for _ in range(2)
-    ]
-    assert [process.communicate()[0] for process in processes] == [b"", b""]
-    assert sorted(os.listdir(tmp_path)) == ["table.json", "table.npz"]
-    assert len(FeatureTable.from_file(str(tmp_path / "table.npz"), "{}")) == 1
-
-
-def test_no_tensorflow_is_loaded():
-    program = (
-        "import sys; from albert_tf.data import feature_cache; from albert_tf.tasks.race import passages\n"
-        "assert 'tensorflow' not in sys.modules"
-    )
-    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0

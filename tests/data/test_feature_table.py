@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from albert_tf.core.errors import UserError
-from albert_tf.data import feature_table as table_module
 from albert_tf.data.feature_table import (
     FeatureTable,
     bucket_of,
@@ -211,14 +210,6 @@ def test_every_damage_is_a_value_error(tmp_path):
             FeatureTable.from_file(str(path))
 
 
-def test_another_version_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(table_module, "_FILE_VERSION", 999)
-    (tmp_path / "table.npz").write_bytes(small_table().to_bytes())
-    monkeypatch.undo()
-    with pytest.raises(ValueError, match="version 999"):
-        FeatureTable.from_file(str(tmp_path / "table.npz"))
-
-
 def test_a_missing_file_is_the_users_mistake(tmp_path):
     with pytest.raises(UserError, match="none.npz: cannot be read"):
         FeatureTable.from_file(str(tmp_path / "none.npz"))
@@ -311,12 +302,6 @@ def test_epochs_differ_and_are_mixed():
     assert batches[:epoch] != batches[epoch:]
     lengths = [length for length, _ in batches[:epoch]]
     assert lengths not in (sorted(lengths), sorted(lengths, reverse=True))
-
-
-def test_without_shuffling_the_order_is_the_tables():
-    batches = list(itertools.islice(stream(buckets=(40,), shuffle=False), 26))
-    examples = np.concatenate([batch.examples for batch in batches])
-    np.testing.assert_array_equal(examples, np.arange(len(examples)) % len(LENGTHS))
 
 
 def test_training_needs_examples_that_fit():

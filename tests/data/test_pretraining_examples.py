@@ -14,7 +14,8 @@ import pytest
 
 from albert_tf.data import pretraining_examples as examples
 from albert_tf.data.pretraining_examples import find_words, seeds_of
-from albert_tf.data_prep.pretraining import record_formats
+from albert_tf.data.record_formats.base import Masked
+from albert_tf.data.record_formats.full import FullFormat
 from tests.helpers import ROOT
 
 CLS, SEP, MASK = 2, 3, 4
@@ -189,24 +190,6 @@ def test_shares_of_masked_tokens_and_of_their_replacements():
     assert random_tokens.mean() == pytest.approx(VOCAB_SIZE / 2, rel=0.05)
 
 
-def test_labels_are_the_masked_tokens_and_others_stay():
-    ids = sequence_of_512()
-    for output, positions, labels in mask_many(50, rule(), ids):
-        assert (np.diff(positions) > 0).all()
-        assert labels.tolist() == ids[positions].tolist()
-        others = np.setdiff1d(np.arange(512), positions)
-        assert output[others].tolist() == ids[others].tolist()
-
-
-def test_words_are_never_split():
-    ids = sequence_of_512()
-    all_positions, offsets = find_words(ids, rule())
-    for _, positions, _ in mask_many(50, rule(), ids):
-        masked = np.isin(all_positions, positions)
-        for start, end in zip(offsets, offsets[1:], strict=False):
-            assert masked[start:end].all() or not masked[start:end].any()
-
-
 def runs(positions):
     """Lengths of the runs of consecutive positions."""
     gaps = np.flatnonzero(np.diff(positions) > 1)
@@ -224,13 +207,6 @@ def test_lengths_of_spans_where_they_fit(favor_shorter, chances):
     lengths = np.concatenate([runs(p) for _, p, _ in mask_many(200, masking_rule, ids)])
     for length, chance in zip((1, 2, 3), chances, strict=True):
         assert np.mean(lengths == length) == pytest.approx(chance / 11, abs=0.02)
-
-
-def test_spans_have_at_most_ngram_words():
-    ids = sequence(*words_of_lengths([1] * 20_000))
-    masking_rule = rule(masked_lm_prob=0.0005, ngram=1)
-    lengths = np.concatenate([runs(p) for _, p, _ in mask_many(50, masking_rule, ids)])
-    assert np.mean(lengths == 1) > 0.99
 
 
 def restated_mask(words, length, rng):
@@ -460,8 +436,10 @@ def full_features(docs, pair, masking_rule):
     sequences = examples.join_pairs(
         docs.ids, np.array([pair]), np.array([SEED]), masking_rule, max_seq_length=9
     )
-    batch = record_formats.full_records(sequences, masking_rule)
-    assert batch.num_masked == batch.features["masked_lm_weights"].sum() and not batch.lengths
+    ids = sequences.input_ids.copy()
+    masks = examples.mask_batch(ids, sequences.num_tokens, sequences.mask_seeds, masking_rule)
+    batch = FullFormat().features(sequences, Masked(ids, masks), np.ones(1, int), masking_rule)
+    assert not batch.lengths
     return {name: values.tolist() for name, values in batch.features.items()}
 
 
@@ -515,9 +493,9 @@ def test_a_vocabulary_survives_json():
 
 COMPILED = [
     "albert_tf.data.pretraining_examples",
-    "albert_tf.data_prep.pretraining.line_tokenizer",
-    "albert_tf.data_prep.pretraining.packing",
+    "albert_tf.data.record_formats.packing",
     "albert_tf.data.record_formats.record_writer",
+    "albert_tf.data_prep.pretraining.line_tokenizer",
 ]
 
 

@@ -16,14 +16,9 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import temporary_path
-from albert_tf.data.record_formats import record_writer
+from albert_tf.data.record_formats import FORMATS, record_writer
 from albert_tf.data_prep import create_pretraining_data as program
-from albert_tf.data_prep.pretraining import (
-    build,
-    plan,
-    record_formats,
-    text_blocks,
-)
+from albert_tf.data_prep.pretraining import build, plan, text_blocks
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.text.tokenizer import Tokenizer
 from tests.data.test_pretraining_examples import COMPILED
@@ -117,8 +112,8 @@ def read(folder, max_seq_length=64, num_slots=10, compression=""):
     return {name: values.numpy() for name, values in tf.io.parse_example(records, schema).items()}
 
 
-def pieces_of(features, row):
-    """The pieces of an example before masking, without [CLS] and [SEP]: A, B."""
+def tokens_of(features, row):
+    """The tokens of an example before masking, without [CLS] and [SEP]: A, B."""
     ids = features["input_ids"][row].copy()
     num_masked = int(features["masked_lm_weights"][row].sum())
     ids[features["masked_lm_positions"][row, :num_masked]] = features["masked_lm_ids"][
@@ -128,50 +123,6 @@ def pieces_of(features, row):
     segment = features["segment_ids"][row]
     first_b = int(np.argmax(segment))
     return ids[1 : first_b - 1].tolist(), ids[first_b : length - 1].tolist()
-
-
-# --- The bytes of a record.
-
-
-def test_a_record_is_what_tensorflow_writes_and_reads(tmp_path):
-    rng = np.random.default_rng(0)
-    features = {
-        "small": rng.integers(0, 128, (50, 7), np.int32),
-        "a_much_longer_name_of_a_feature": rng.integers(-(2**31), 2**31 - 1, (50, 300), np.int32),
-        "weights": rng.standard_normal((50, 40), np.float32),
-        "one": np.full((50, 1), 16384, np.int32),
-    }
-    path = tmp_path / "r.tfrecord"
-    path.write_bytes(record_writer.encode_examples(features).tobytes())
-    records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
-    assert len(records) == 50
-    for row, record in enumerate(records):
-        expected = tf.train.Example()
-        for name, values in features.items():
-            feature = expected.features.feature[name]
-            if values.dtype == np.float32:
-                feature.float_list.value.extend(values[row])
-            else:
-                feature.int64_list.value.extend(values[row])
-        assert tf.train.Example.FromString(record) == expected
-        assert len(record) == expected.ByteSize()
-
-
-def test_records_get_as_many_values_as_their_lengths_say(tmp_path):
-    values = np.arange(1, 13, dtype=np.int32).reshape(3, 4)
-    features = {"some": values, "all": values * 1000}
-    path = tmp_path / "r.tfrecord"
-    encoded = record_writer.encode_examples(features, {"some": np.array([3, 0, 4])})
-    path.write_bytes(encoded.tobytes())
-    for row, record in enumerate(tf.data.TFRecordDataset(str(path)).as_numpy_iterator()):
-        found = tf.train.Example.FromString(record).features.feature
-        assert list(found["some"].int64_list.value) == values[row, : (3, 0, 4)[row]].tolist()
-        assert list(found["all"].int64_list.value) == (values[row] * 1000).tolist()
-
-
-def test_other_types_are_refused():
-    with pytest.raises(TypeError, match="ids"):
-        record_writer.encode_examples({"ids": np.zeros((1, 1), np.int64)})
 
 
 # --- What the records hold.
@@ -212,7 +163,7 @@ def test_metadata_counts_what_the_records_hold(make, text_file, spm_model_file):
     assert counts["examples"] == len(features["input_ids"])
     assert counts["label_1"] == features["next_sentence_labels"].sum()
     assert counts["label_0"] + counts["label_1"] == counts["examples"]
-    assert counts["masked_pieces_in_records"] == features["masked_lm_weights"].sum()
+    assert counts["masked_tokens_in_records"] == features["masked_lm_weights"].sum()
     assert metadata["spm_sha256"] == tokenizer.sha256 and metadata["vocab_size"] == 200
     assert metadata["max_seq_length"] == 64 and metadata["max_predictions_per_seq"] == 10
     assert metadata["sentence_task"] == "sop" and metadata["do_permutation"] is False
@@ -237,7 +188,7 @@ def test_tokens_are_those_of_the_text_in_order_or_swapped(make, text_file, spm_m
     ]
     all_documents = "\n" + "\n".join(f" {document} " for document in documents)
     for row, label in enumerate(features["next_sentence_labels"][:, 0]):
-        a, b = pieces_of(features, row)
+        a, b = tokens_of(features, row)
         first, second = (b, a) if label else (a, b)
         for segment in (first, second):
             assert f" {' '.join(map(str, segment))} " in all_documents
@@ -259,7 +210,7 @@ def test_every_pass_has_other_pairs_and_masks_and_is_spread_over_the_shards(make
     features = read(folder, num_slots=8)
     sizes = [shard["examples"] for shard in metadata_of(folder)["shards"]]
     shard_of_row = np.repeat(np.arange(8), sizes)
-    copies = [row for row in range(sum(sizes)) if sorted(pieces_of(features, row)) == wanted]
+    copies = [row for row in range(sum(sizes)) if sorted(tokens_of(features, row)) == wanted]
     assert len(copies) == 40
     assert len({tuple(features["input_ids"][row].tolist()) for row in copies}) > 30
     assert 10 < features["next_sentence_labels"][copies].sum() < 30
@@ -286,7 +237,7 @@ def test_permutation_doubles_the_slots(make):
 def test_full_rate_masks_fifteen_percent(make):
     folder = make(max_seq_length=128, max_predictions_per_seq=20, dupe_factor=5)
     counts = metadata_of(folder)["counts"]
-    share = counts["masked_pieces_in_records"] / counts["pieces_in_records"]
+    share = counts["masked_tokens_in_records"] / counts["tokens_in_records"]
     assert share == pytest.approx(0.15, abs=0.004)
 
 
@@ -302,6 +253,7 @@ def test_workers_change_nothing(make):
 COMPILED_FUNCTIONS = """
 import importlib, sys
 from albert_tf.core.compilation import numba
+from albert_tf.data.record_formats import FORMATS, record_writer
 from albert_tf.data_prep import create_pretraining_data as program
 from albert_tf.data_prep.pretraining import build
 
@@ -323,7 +275,10 @@ assert before == signatures() and any(before.values()), (before, signatures())
 """
 
 
-@pytest.mark.parametrize(("record_format", "masking"), record_formats.RECORD_MAKERS)
+@pytest.mark.parametrize(
+    ("record_format", "masking"),
+    [(name, masking) for name in FORMATS for masking in FORMATS[name].masking],
+)
 def test_everything_is_compiled_before_workers_start(
     tmp_path, text_file, spm_model_file, record_format, masking
 ):
@@ -372,7 +327,7 @@ def test_examples_are_shuffled(make, text_file, spm_model_file):
     ]
     document_of_row = []
     for row in range(len(features["input_ids"])):
-        longer = "".join(f" {id}" for id in max(pieces_of(features, row), key=len))
+        longer = "".join(f" {id}" for id in max(tokens_of(features, row), key=len))
         document_of_row.append(next(i for i, text in enumerate(texts) if longer in text))
     neighbours = np.corrcoef(document_of_row[:-1], document_of_row[1:])[0, 1]
     whole = np.corrcoef(document_of_row, np.arange(len(document_of_row)))[0, 1]
@@ -673,7 +628,7 @@ def test_a_full_disk(make, tmp_path):
         ({"output_dir": "", "output_file": "a/x,a/x"}, "twice"),
         ({"output_dir": "", "output_file": "x", "num_shards": 2}, "--num_shards contradicts"),
         ({"max_seq_length": 4}, "--max_seq_length must be at least 5"),
-        ({"masking": "dynamic"}, "--masking=dynamic needs --record_format=packed"),
+        ({"masking": "dynamic"}, "--masking=dynamic needs --record_format=packed$"),
     ],
 )
 def test_contradictory_settings(make, changes, message):

@@ -24,9 +24,12 @@ import tensorflow as tf
 from albert_tf import AlbertForSequenceClassification, save_pretrained
 from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
-from albert_tf.data import feature_cache, records
+from albert_tf.data import feature_cache
+from albert_tf.data.feature_records import feature_schema, find_feature_records
 from albert_tf.data.feature_table import FeatureTable
+from albert_tf.data.reading import first_batches
 from albert_tf.data.record_formats import record_writer
+from albert_tf.data.record_set import find_pretraining_records
 from albert_tf.data_prep import (
     create_intrinsic_eval,
     glue_submission,
@@ -99,14 +102,13 @@ def make_records(inputs, folder, seed, **changes):
 
 
 def arrays_of(record_set, schema) -> list[np.ndarray]:
-    batches = records.first_batches(record_set, schema, 16)
+    batches = first_batches(record_set, schema, 16)
     return [value.numpy() for batch in batches for _, value in sorted(batch.items())]
 
 
 def read_records(_inputs, folder):
-    record_set = records.find_records(str(folder), "input_file")
-    lengths = records.pretraining_lengths(record_set, "input_file")
-    return lengths, arrays_of(record_set, records.pretraining_schema(*lengths))
+    record_set = find_pretraining_records(str(folder), "input_file")
+    return record_set.schema, arrays_of(record_set, record_set.schema)
 
 
 def make_killed_run(inputs, folder, seed):
@@ -141,11 +143,11 @@ def make_feature_records(inputs, folder, seed):
 
 
 def read_feature_records(_inputs, folder):
-    record_set = records.find_feature_records(str(folder), "train_records")
+    record_set = find_feature_records(str(folder), "train_records")
     metadata = record_set.metadata
     names = ["input_ids", "input_mask", "segment_ids", "label_ids"]
     sequence_values = metadata["choices"] * metadata["max_seq_length"]
-    schema = records.feature_schema(metadata["columns"], names, sequence_values)
+    schema = feature_schema(metadata["columns"], names, sequence_values)
     return metadata["labels"], metadata["table_sha256"], arrays_of(record_set, schema)
 
 
@@ -319,12 +321,12 @@ SAVED_MODEL = (
     "1/assets.extra/tf_serving_warmup_requests",
 )
 TFLITE = ("model.tflite", "export.json", "albert_config.json", "spiece.model", "SHA256SUMS")
-COMPACT = {"record_format": "compact"}
+PACKED = {"record_format": "packed"}
 KINDS = {
     "full records": Kind(RECORDS, make_records, read_records),
-    "compact records": Kind(RECORDS, functools.partial(make_records, **COMPACT), read_records),
+    "packed records": Kind(RECORDS, functools.partial(make_records, **PACKED), read_records),
     "dynamic records": Kind(
-        RECORDS, functools.partial(make_records, **COMPACT, masking="dynamic"), read_records
+        RECORDS, functools.partial(make_records, **PACKED, masking="dynamic"), read_records
     ),
     "compressed records": Kind(
         ("metadata.json", *(f"{name}.gz" for name in SHARDS)),

@@ -141,7 +141,7 @@ def test_records_of_more_text_take_no_more_memory(vocabulary, tmp_path):
                 f"--input_file={tmp_path / 'text.txt'}",
                 f"--output_dir={tmp_path / str(megabytes)}",
                 f"--spm_model_file={vocabulary}",
-                *("--dupe_factor=1", "--num_workers=2", "--record_format=compact"),
+                *("--dupe_factor=1", "--num_workers=2", "--record_format=full"),
             ]
         )
     print("MB of text, of memory:", peaks)

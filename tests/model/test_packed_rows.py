@@ -7,9 +7,10 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import load_pretrained
-from albert_tf.data import records
+from albert_tf.data import reading
 from albert_tf.data.datasets import RecordData
-from albert_tf.data.packed_records import SENTENCE_WEIGHTS
+from albert_tf.data.record_formats.full import parse_batch, pretraining_schema
+from albert_tf.data.record_formats.packed import SENTENCE_WEIGHTS, packed_schema
 from albert_tf.model.config import SHARING_STRATEGIES
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks.pretraining.task import PretrainingTask
@@ -24,13 +25,13 @@ def packed(features: dict, rows: list[list[int]], length: int, slots: int, most:
     """Features [B, values] of single examples as packed rows.
 
     Args:
-      features: those of `records.pretraining_schema`.
+      features: those of `pretraining_schema`.
       rows: indices of the examples in each row.
       length: L of the rows.
       slots: P of the rows.
       most: S.
     """
-    schema = records.packed_schema(length, slots, most)
+    schema = packed_schema(length, slots, most)
     shapes = {name: (len(rows), size) for name, (size, _) in schema.items()}
     dtypes = {
         name: np.int32 if dtype == tf.int64 else np.float32 for name, (_, dtype) in schema.items()
@@ -146,10 +147,10 @@ def test_packed_golden_records_give_the_losses_of_the_original(
     golden, tmp_path, options, monkeypatch
 ):
     """The eight golden steps, each with its eight examples in rows of 96 tokens."""
-    schema = records.pretraining_schema(48, 7)
+    schema = pretraining_schema(48, 7)
     batches = tf.data.TFRecordDataset(str(golden / "examples.tfrecord")).batch(8)
     golden_batches = [
-        {name: value.numpy() for name, value in records.parse_batch(batch, schema).items()}
+        {name: value.numpy() for name, value in parse_batch(batch, schema).items()}
         for batch in batches
     ]
     # Some row is empty, and no example's place in its row is its place in the batch.
@@ -164,7 +165,7 @@ def test_packed_golden_records_give_the_losses_of_the_original(
             for part in range(replicas)
         ]
         stacked = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
-        return records.endless(tf.data.Dataset.from_tensor_slices(stacked).repeat())
+        return reading.endless(tf.data.Dataset.from_tensor_slices(stacked).repeat())
 
     monkeypatch.setattr(RecordData, "training_dataset", dataset)
     config = json.loads((golden / "albert_config.json").read_text())

@@ -9,11 +9,10 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albert_tf.data import compact_records, records
 from albert_tf.data import pretraining_examples as examples
 from albert_tf.data.pretraining_examples import A_END, A_START, B_END, B_START, LABEL
+from albert_tf.data.record_formats import FORMATS
 from albert_tf.data.record_formats.record_writer import encode_examples
-from albert_tf.data_prep.pretraining.record_formats import RECORD_MAKERS
 
 CLS, SEP, MASK, FIRST = 2, 3, 4, 5
 SIZE = 40
@@ -219,13 +218,13 @@ def test_spans_have_at_most_n_words(seed, ngram, wanted, favor):
         ngram=ngram,
         favor_shorter_ngram=favor,
     )
-    fate = np.zeros(60, np.uint8)
+    token_state = np.zeros(60, np.uint8)
     state = examples.new_stream(np.uint64(seed))
     offsets = np.arange(61)
     marked = examples.choose_spans(
-        offsets, rule.ngram_cumulative, min(ngram, wanted), fate, 1, state
+        offsets, rule.ngram_cumulative, min(ngram, wanted), token_state, 1, state
     )
-    assert marked == fate.sum() <= min(ngram, wanted)
+    assert marked == token_state.sum() <= min(ngram, wanted)
     assert rule.ngram_cumulative[-1] == pytest.approx(1)
 
 
@@ -253,32 +252,32 @@ def test_of_masked_tokens_80_percent_become_mask_and_10_percent_stay(seed):
 @given(rows=sequences(), vocabulary=vocabularies(), settings=masking_settings())
 def test_all_formats_of_records_give_the_same_features(rows, vocabulary, settings, read):
     rule = examples.masking_rule(vocabulary, **settings)
-    length, slots = rows.input_ids.shape[1], rule.num_slots
-    metadata = {**settings, "vocabulary": vocabulary.to_json(), "vocab_size": SIZE}
-    schema = records.pretraining_schema(length, slots)
-    parsers = {
-        ("full", "static"): lambda _, serialized: records.parse_batch(serialized, schema),
-        ("compact", "static"): compact_records.static_parser(length, slots),
-        ("compact", "dynamic"): compact_records.dynamic_parser(metadata, length, slots, 7),
-    }
+    one_each = np.ones(len(rows.labels), np.int64)
+    metadata = {**settings, "max_seq_length": rows.input_ids.shape[1]}
+    metadata |= {"vocabulary": vocabulary.to_json(), "vocab_size": SIZE}
     found = {}
-    for key, make in RECORD_MAKERS.items():
-        copy = rows._replace(input_ids=rows.input_ids.copy())
-        batch = make(copy, rule)
-        serialized = read(encode_examples(batch.features, batch.lengths))
+    for name, masking in (("full", "static"), ("packed", "static"), ("packed", "dynamic")):
+        content, counts = FORMATS[name].encode(rows, one_each, rule, masking)
+        own = {**metadata, "masking": masking, "counts": counts}
+        serialized = read(np.asarray(content))
         assert len(serialized) == len(rows.labels)
-        numbers = tf.range(len(serialized), dtype=tf.int64)
-        parsed = parsers[key](numbers, serialized)
-        found[key] = {name: values.numpy() for name, values in parsed.items()}
-    full, compact, dynamic = found.values()
-    assert full.keys() >= compact.keys() == dynamic.keys()
+        parse = FORMATS[name].parser(own, FORMATS[name].schema(own), 7)
+        parsed = parse(tf.range(len(serialized), dtype=tf.int64), serialized)
+        found[name, masking] = {name: values.numpy() for name, values in parsed.items()}
+    full, packed, dynamic = found.values()
     ids, predictions = mask(rows, rule)
     assert np.array_equal(full["input_ids"], ids)
     assert np.array_equal(full["masked_lm_positions"], predictions.positions)
-    for name, values in compact.items():
-        np.testing.assert_array_equal(values, full[name], err_msg=name)
-    for name in ("input_mask", "segment_ids", "next_sentence_labels"):
-        np.testing.assert_array_equal(dynamic[name], full[name], err_msg=name)
+    for name in full.keys() & packed.keys():
+        width = packed[name].shape[1]  # a row has no more slots than its tokens can need
+        np.testing.assert_array_equal(packed[name], full[name][:, :width], err_msg=name)
+        assert not full[name][:, width:].any(), name
+    for features in (packed, dynamic):
+        np.testing.assert_array_equal(features["example_numbers"], full["input_mask"])
+        np.testing.assert_array_equal(features["segment_ids"], full["segment_ids"])
+        np.testing.assert_array_equal(
+            features["next_sentence_labels"], full["next_sentence_labels"]
+        )
     if not settings["do_permutation"]:
         is_used = dynamic["masked_lm_weights"] > 0
         restored = dynamic["input_ids"].copy()

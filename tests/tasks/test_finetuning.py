@@ -16,7 +16,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from albert_tf import load_pretrained
-from albert_tf.data.records import EXAMPLE_WEIGHTS
+from albert_tf.data.reading import EXAMPLE_WEIGHTS
 from albert_tf.model import heads
 from albert_tf.tasks import registry
 from albert_tf.tasks.classification import multi_label

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import load_pretrained, save_pretrained
-from albert_tf.data import records
+from albert_tf.data.record_formats.full import parse_batch, pretraining_schema
 from tests.helpers import pretrain_here
 
 LAMB_RUN = [
@@ -20,7 +20,7 @@ def test_outputs_equal_those_of_the_original(golden):
     model = load_pretrained(golden / "model.ckpt")
     expected = np.load(golden / "golden.npz")
     dataset = tf.data.TFRecordDataset(str(golden / "examples.tfrecord")).batch(8)
-    outputs = model(records.parse_batch(next(iter(dataset)), records.pretraining_schema(48, 7)))
+    outputs = model(parse_batch(next(iter(dataset)), pretraining_schema(48, 7)))
     ours = {
         "sequence_output": outputs["sequence_output"],
         "pooled_output": outputs["pooled_output"],

@@ -2,7 +2,7 @@
 
 Loading TensorFlow takes seconds and hundreds of megabytes in every worker, and building an Example value by
 value in Python takes longer than all other steps. Here a compiled loop writes the bytes of a
-whole batch. `tests/data_prep/test_create_pretraining_data.py` proves that TensorFlow reads them.
+whole batch. `tests/data/record_formats/test_record_writer.py` proves that TensorFlow reads them.
 
 A record is: its length (8 bytes), the length's checksum (4), the Example, the Example's checksum (4). The
 checksum is CRC-32C, rotated and shifted ("masked"). The Example is a protocol buffer: tf.train.Example holds
@@ -52,8 +52,8 @@ def encode_examples(
     for name, lengths_of_name in (lengths or {}).items():
         used[:, list(features).index(name)] = lengths_of_name
     bytes_of_names = sum(len(name) + 8 * _LONGEST_VARINT for name in names)
-    most_bytes = _FRAME_BYTES + bytes_of_names + _LONGEST_VARINT * values.shape[1]
-    output = np.empty(len(values) * most_bytes, np.uint8)
+    max_bytes = _FRAME_BYTES + bytes_of_names + _LONGEST_VARINT * values.shape[1]
+    output = np.empty(len(values) * max_bytes, np.uint8)
     start = _encode_records(
         np.frombuffer(b"".join(names), np.uint8),
         np.cumsum([0, *map(len, names)]),
@@ -77,8 +77,8 @@ def _encode_records(names, name_offsets, values, firsts, used, is_float, crc_tab
         for feature in range(is_float.size - 1, -1, -1):
             feature_end = start
             first = firsts[feature]
-            of_feature = values[row, first : first + used[row, feature]]
-            start = _put_values(output, start, of_feature, is_float[feature])
+            feature_values = values[row, first : first + used[row, feature]]
+            start = _put_values(output, start, feature_values, is_float[feature])
             for tag in (_TAG_1, _TAG_2 if is_float[feature] else _TAG_3, _TAG_2):
                 start = _put_tag(output, start, tag, feature_end - start)
             name = names[name_offsets[feature] : name_offsets[feature + 1]]

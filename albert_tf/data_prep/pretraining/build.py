@@ -37,18 +37,17 @@ from albert_tf.data.pretraining_examples import (
     Documents,
     MaskingRule,
     PairRule,
-    Sequences,
     Vocabulary,
     combine_seeds,
     join_pairs,
     masking_rule,
     pair_rule,
     plan_pairs,
+    sequence_lengths,
     shuffled,
 )
-from albert_tf.data.record_formats import record_writer
-from albert_tf.data.record_metadata import MOST_EXAMPLES, MOST_PREDICTIONS, PACKED
-from albert_tf.data_prep.pretraining import packing
+from albert_tf.data.record_formats import FORMATS
+from albert_tf.data.record_formats.base import add_counts
 from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
 from albert_tf.data_prep.pretraining.plan import InputError, Plan, plan_parts
 from albert_tf.data_prep.pretraining.record_folder import (
@@ -58,11 +57,6 @@ from albert_tf.data_prep.pretraining.record_folder import (
     WorkFolder,
     local_inputs,
 )
-from albert_tf.data_prep.pretraining.record_formats import (
-    RECORD_MAKERS,
-    most_predictions_of_rows,
-    rows_of,
-)
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.data_prep.pretraining.text_blocks import TextBlock, decode_lines, read_blocks
 from albert_tf.data_prep.text_files import OutputFile, print_note, show_progress, total_bytes
@@ -70,9 +64,8 @@ from albert_tf.text.tokenizer import Tokenizer
 
 PROGRAM = "create_pretraining_data"
 BATCH_RECORDS = 256  # made and encoded together: about 1 MB
-# On a CPU, each example of a row adds a column to queries and keys; more tiny examples would hardly fill a row better.
-MOST_EXAMPLES_OF_ROW = 16
-_MAXIMA = (MOST_EXAMPLES, MOST_PREDICTIONS)
+# Counts of shards that are not sums or maxima of all records.
+_OF_FILE = ("examples", "bytes", "file")
 
 
 class Job(NamedTuple):
@@ -150,13 +143,9 @@ def _complete_run(settings, tokenizer, inputs, files, build) -> tuple[dict[str, 
     except InputError:
         folder.remove_work()
         raise
-    counts = collections.Counter(text_counts)
+    counts = dict(text_counts)
     for shard in shards:
-        counts.update({f"{key}_in_records": shard[key] for key in ("pieces", "masked_pieces")})
-        counts.update({key: shard[key] for key in ("label_0", "label_1")})
-    if settings.record_format == PACKED:
-        counts["rows"] = sum(shard["rows"] for shard in shards)
-        counts.update({name: max(shard[name] for shard in shards) for name in _MAXIMA})
+        add_counts(counts, {name: shard[name] for name in shard if name not in _OF_FILE})
     return folder.finish(counts, shards), False
 
 
@@ -206,7 +195,8 @@ def compile_functions(job: Job) -> None:
         pairs, seeds, _ = _plan_pass(job, documents, 0, 0)
         order = shuffled(len(pairs), combine_seeds(0, 0))
         _encode(job, documents.ids, pairs, seeds[order], np.ones(len(pairs), np.int64))
-        packing.pack(np.ones(1, np.int64), 1, 1)
+        lengths = np.full(1, job.settings.max_seq_length)
+        FORMATS[job.settings.record_format].rows(lengths, lengths[0], combine_seeds(0))
 
 
 # --- Step 1: text -> tokenized blocks.
@@ -326,7 +316,7 @@ def build_shards(job: Job, workers: Workers, plan: Plan, num_examples: int) -> l
         for shard, files in missing.items():
             counts: dict[str, Any] = {"examples": 0}
             for _ in files:
-                _add(counts, next(made))
+                add_counts(counts, next(made))
                 progress.update(num_made + counts["examples"])
             num_made += counts["examples"]
             if len(files) > 1:
@@ -334,13 +324,6 @@ def build_shards(job: Job, workers: Workers, plan: Plan, num_examples: int) -> l
             results[shard] = counts
     numbered = zip(results, paths, strict=True)
     return [{**counts, "file": os.path.basename(path)} for counts, path in numbered]
-
-
-def _add(total: dict[str, Any], counts: Mapping[str, Any]) -> None:
-    """Adds the counts of a part to those of its shard."""
-    for name, count in counts.items():
-        before = total.get(name, 0)
-        total[name] = max(before, count) if name in _MAXIMA else before + count
 
 
 def _files_of_shard(job: Job, plan: Plan, shard: int, path: str) -> list[RecordFile]:
@@ -380,78 +363,32 @@ def _write_part(
     job: Job, plan: Plan, part: int, output: OutputFile, counts: dict[str, Any]
 ) -> None:
     """Appends the examples of a part, shuffled, to a file, and adds them to the counts."""
-    settings = job.settings
+    settings, record_format = job.settings, FORMATS[job.settings.record_format]
     ids, pairs, seeds = _pairs_of_part(job, plan, part)
     order = shuffled(len(pairs), combine_seeds(settings.random_seed, part, 1))
-    per_row = np.ones(len(order), np.int64)
-    if settings.record_format == PACKED:
-        order, per_row = _packed(job, pairs, order, combine_seeds(settings.random_seed, part, 2))
+    lengths = sequence_lengths(pairs[order], settings.max_seq_length)
+    row_seed = combine_seeds(settings.random_seed, part, 2)
+    by_row, per_row = record_format.rows(lengths, settings.max_seq_length, row_seed)
+    order, ends = order[by_row], np.cumsum(per_row)
     compressor = zlib.compressobj(wbits=31) if settings.compression == "gzip" else None
-    ends = np.cumsum(per_row)
     for first_row in range(0, len(per_row), BATCH_RECORDS):
         rows = slice(first_row, first_row + BATCH_RECORDS)
         chosen = order[ends[first_row] - per_row[first_row] : ends[rows][-1]]
-        sequences, num_masked, records = _encode(
-            job, ids, pairs[chosen], seeds[chosen], per_row[rows]
-        )
+        records, made = _encode(job, ids, pairs[chosen], seeds[chosen], per_row[rows])
         output.write(compressor.compress(records) if compressor else records)
-        most = most_predictions_of_rows(sequences.num_tokens, per_row[rows], job.masking_rule)
-        num_changed = int(sequences.labels.sum())
-        made = {
-            "examples": len(chosen),
-            "rows": len(per_row[rows]),
-            "pieces": int(sequences.num_tokens.sum()),
-            "masked_pieces": num_masked,
-            "label_0": len(chosen) - num_changed,
-            "label_1": num_changed,
-            MOST_EXAMPLES: int(per_row[rows].max()),
-            MOST_PREDICTIONS: most,
-        }
-        _add(counts, made)
+        add_counts(counts, made)
     if compressor:
         output.write(compressor.flush())
 
 
-def _packed(
-    job: Job, pairs: np.ndarray, order: np.ndarray, seed: np.uint64
-) -> tuple[np.ndarray, np.ndarray]:
-    """Which examples of a part share a row: the indices of the pairs, row after row, and the examples of each row.
-
-    The rows are shuffled, because `packing.pack` sorts the examples by their lengths.
-    """
-    row_length = job.settings.max_seq_length
-    segments = pairs[order][:, [A_END, B_END]] - pairs[order][:, [A_START, B_START]]
-    lengths = np.minimum(segments.sum(axis=1) + 3, row_length)  # [CLS], [SEP], [SEP]
-    packed, per_row = packing.pack(lengths, row_length, MOST_EXAMPLES_OF_ROW)
-    new_rows = shuffled(len(per_row), seed)
-    new_row_of_example = np.repeat(np.argsort(new_rows), per_row)
-    by_new_row = np.argsort(new_row_of_example, kind="stable")
-    return order[packed[by_new_row]], per_row[new_rows]
-
-
 def _encode(
     job: Job, ids: np.ndarray, pairs: np.ndarray, seeds: np.ndarray, per_row: np.ndarray
-) -> tuple[Sequences, int, memoryview]:
-    """The examples of pairs, how many of their tokens are masked, and their records.
-
-    Args:
-      job: job of the run.
-      ids: the token ids that the pairs refer to.
-      pairs: int64 [examples, 5], of `plan_pairs`.
-      seeds: uint64 [examples], of `plan_pairs`.
-      per_row: integers [records], number of examples in each record.
-    """
-    settings = job.settings
-    sequences = join_pairs(
-        ids, pairs, seeds, job.masking_rule, max_seq_length=settings.max_seq_length
-    )
-    is_packed = settings.record_format == PACKED
-    record_format = "compact" if is_packed else settings.record_format
-    batch = RECORD_MAKERS[record_format, settings.masking](sequences, job.masking_rule)
-    if is_packed:
-        batch = rows_of(batch, per_row)
-    records = record_writer.encode_examples(batch.features, batch.lengths).data
-    return sequences, batch.num_masked, records
+) -> tuple[memoryview, dict[str, int]]:
+    """The records of pairs (`plan_pairs`), and their counts; `per_row` is the number of examples in each record."""
+    settings, rule = job.settings, job.masking_rule
+    sequences = join_pairs(ids, pairs, seeds, rule, max_seq_length=settings.max_seq_length)
+    record_format = FORMATS[settings.record_format]
+    return record_format.encode(sequences, per_row, rule, settings.masking)
 
 
 def _pairs_of_part(job: Job, plan: Plan, part: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -86,7 +86,7 @@ def plan_parts(settings: PretrainingDataSettings, text_counts: dict[str, Any]) -
             f"--input_file={settings.input_file}: no document has two sentences, or one of two words"
         )
     num_slots = settings.max_predictions_per_seq * (1 + settings.do_permutation)
-    # The size of a full record, also for compact ones: the examples of a part are in memory together.
+    # The size of a full record, for all formats: the examples of a part are in memory together.
     example_bytes = 300 + 5 * settings.max_seq_length + 9 * num_slots
     small_parts = min(MOST_SMALL_PARTS, math.ceil(num_examples / SMALL_PART_EXAMPLES))
     wanted = max(small_parts, math.ceil(num_examples * example_bytes / PART_BYTES))

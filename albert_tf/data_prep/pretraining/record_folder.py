@@ -16,7 +16,8 @@ from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import check_regular, remove_leftovers
 from albert_tf.data import record_metadata
-from albert_tf.data.record_metadata import METADATA_FILE, PACKED
+from albert_tf.data.record_formats import check_metadata
+from albert_tf.data.record_metadata import METADATA_FILE
 from albert_tf.data_prep.text_files import OutputFile, expand_paths
 
 WORK_FOLDER = ".unfinished"
@@ -205,7 +206,7 @@ class RecordFolder:
         metadata = self._files.read_json(self._metadata_file)
         if metadata is None:
             return None
-        record_metadata.check(metadata, self._metadata_file)
+        check_metadata(metadata, self._metadata_file)
         self._check_same(metadata)
         if not {"counts", "shards"} <= metadata.keys():
             self._refuse(f"{METADATA_FILE} lacks counts or shards")
@@ -266,11 +267,10 @@ class RecordFolder:
         return metadata
 
     def _shard_entry(self, shard: Mapping[str, Any]) -> dict[str, Any]:
-        name, examples, num_bytes = (shard[key] for key in ("file", "examples", "bytes"))
-        is_packed = self._identity["record_format"] == PACKED
-        rows = shard["rows"] if is_packed else None
+        names = ("file", "examples", "bytes", "records")
+        name, examples, num_bytes, records = (shard[key] for key in names)
         with self._files.open(os.path.join(self.path, name)) as file:
-            return record_metadata.shard_entry(name, examples, num_bytes, file, rows=rows)
+            return record_metadata.shard_entry(name, examples, num_bytes, file, records)
 
     def remove_work(self) -> None:
         """Removes the intermediate files."""

@@ -9,6 +9,7 @@ from typing import Any
 from albert_tf.core.settings import LARGEST_SEED, Settings, setting
 from albert_tf.core.workers import num_workers_setting
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
+from albert_tf.data.record_formats import FORMATS
 from albert_tf.data_prep.pretraining.record_folder import METADATA_FILE
 from albert_tf.data_prep.text_files import invalid_utf8_setting
 from albert_tf.tasks.settings import LONGEST_SEQUENCE
@@ -88,11 +89,9 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
         maximum=100_000,
     )
     record_format: str = setting(
-        "packed",
-        "packed: several examples in a row of --max_seq_length, so that training computes no padding; compact:"
-        " one example per record, without padding; full: one example with the original's features, padded, which the"
-        " original's scripts can read, too.",
-        choices=("packed", "compact", "full"),
+        next(iter(FORMATS)),
+        "; ".join(f"{name}: {record_format.help}" for name, record_format in FORMATS.items()) + ".",
+        choices=tuple(FORMATS),
     )
     masking: str = setting(
         "static",
@@ -139,8 +138,9 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
             object.__setattr__(self, "sentence_task", task)
         if bool(self.output_dir) == bool(self.output_file):
             self.refuse("output_dir", "or --output_file must be given, and not both")
-        if self.masking == "dynamic" and self.record_format == "full":
-            self.refuse("masking", "=dynamic needs --record_format=packed or compact")
+        if self.masking not in FORMATS[self.record_format].masking:
+            able = [name for name in FORMATS if self.masking in FORMATS[name].masking]
+            self.refuse("masking", f"={self.masking} needs --record_format={' or '.join(able)}")
         if self.output_file and self.num_shards:
             self.refuse("num_shards", "contradicts --output_file, which names every file")
         if len({os.path.dirname(path) for path in self.output_files}) > 1:

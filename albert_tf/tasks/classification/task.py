@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from albert_tf.core.checksums import with_sums
 from albert_tf.core.errors import UserError
-from albert_tf.data.records import EXAMPLE_WEIGHTS, RecordSet
+from albert_tf.data.reading import EXAMPLE_WEIGHTS
+from albert_tf.data.record_set import RecordSet
 from albert_tf.formats.description import THRESHOLDS
 from albert_tf.model.heads import AlbertForSequenceClassification
 from albert_tf.tasks import metrics

@@ -9,9 +9,11 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
-from albert_tf.data import compact_records, records
 from albert_tf.data.datasets import RecordData
-from albert_tf.data.packed_records import SENTENCE_WEIGHTS
+from albert_tf.data.reading import EXAMPLE_WEIGHTS, first_batches
+from albert_tf.data.record_formats.base import mask_settings
+from albert_tf.data.record_formats.packed import SENTENCE_WEIGHTS
+from albert_tf.data.record_set import RecordSet, find_pretraining_records
 from albert_tf.formats import pretrained
 from albert_tf.formats.hugging_face import vocabulary_files
 from albert_tf.formats.model_card import Card
@@ -23,7 +25,7 @@ from albert_tf.training.losses import Ratio, accuracy, cross_entropy
 from albert_tf.training.settings import RunConfig
 from albert_tf.training.task import Features, Files, Outputs, Task
 
-_MAJORITY_EXAMPLES = 1000
+_MAJORITY_RECORDS = 1000
 # Entries of the records' metadata.json that say how their text was cleaned; for the model card.
 _CLEANING = ("do_lower_case", "keep_accents")
 _DATA_OF_CARD = (
@@ -49,15 +51,13 @@ class PretrainingTask(Task):
         config.check_with({RunConfig: run})
         flags = ["input_file"] if run.do_train else []
         flags += ["eval_file"] if run.do_eval and config.eval_file else []
-        sets = {flag: records.find_records(getattr(config, flag), flag) for flag in flags}
+        sets = {flag: find_pretraining_records(getattr(config, flag), flag) for flag in flags}
         for flag, record_set in sets.items():
-            # Such hosts would mask the records, but this process's compiled function is not there.
-            if record_set.has_dynamic_masks and run.tpu_name not in ("", "local"):
-                raise UserError(
-                    f"--{flag}: records made with --masking=dynamic are masked in this process, not on the hosts of"
-                    f" --tpu_name={run.tpu_name}; make them with --masking=static"
-                )
-        lengths = {flag: self._check_lengths(flag, record_set) for flag, record_set in sets.items()}
+            self._check_records(flag, record_set, run)
+        lengths = {
+            flag: (found.metadata["max_seq_length"], found.metadata["max_predictions_per_seq"])
+            for flag, found in sets.items()
+        }
         self.max_seq_length, max_predictions = next(iter(lengths.values()))
         for flag, length in lengths.items():
             if length != (self.max_seq_length, max_predictions):
@@ -68,40 +68,26 @@ class PretrainingTask(Task):
         if len(vocabularies - {None}) > 1:
             raise UserError("--eval_file was made with another vocabulary than --input_file")
         self._all_records = sets
-        predictions = config.max_predictions_per_seq or 0
-        schemas = {flag: records.schema_of(sets[flag], flag, predictions) for flag in sets}
         shuffling = config.shuffle, config.shuffle_buffer_examples
         devices = tf.distribute.get_strategy().num_replicas_in_sync
         parts = {"input_file": devices * run.gradient_accumulation_steps, "eval_file": devices}
         data = {
-            flag: RecordData(sets[flag], schemas[flag], *shuffling, parts=parts[flag])
-            for flag in sets
+            flag: RecordData(found, found.schema, *shuffling, parts=parts[flag])
+            for flag, found in sets.items()
         }
         self.train_data, self.eval_data = data.get("input_file"), data.get("eval_file")
 
-    def _check_lengths(self, flag: str, record_set: records.RecordSet) -> tuple[int, int]:
-        """Sequence length and number of predictions of records, which must equal the flags that are given."""
-        config = self.config
-        # If tokens are masked in training, their number may differ from the records' settings.
-        may_differ = record_set.has_dynamic_masks and not record_set.is_packed
-        settings = ("max_seq_length", "max_predictions_per_seq")[: 2 - may_differ]
-        for setting in settings:
-            if value := getattr(config, setting):
+    def _check_records(self, flag: str, record_set: RecordSet, run: RunConfig) -> None:
+        """Checks records against the flags that are given."""
+        for setting in ("max_seq_length", "max_predictions_per_seq"):
+            if value := getattr(self.config, setting):
                 record_set.require(setting, setting, value)
-        if record_set.is_packed:
-            metadata = record_set.metadata
-            return metadata["max_seq_length"], metadata["max_predictions_per_seq"]
-        max_predictions = config.max_predictions_per_seq or 0
-        length, slots = records.pretraining_lengths(record_set, flag, max_predictions)
-        factor = 2 if record_set.metadata.get("do_permutation") else 1
-        expected_length = config.max_seq_length or length
-        expected_slots = factor * max_predictions or slots
-        if (length, slots) != (expected_length, expected_slots):
+        # Such hosts would mask the records, but this process's compiled function is not there.
+        if record_set.has_dynamic_masks and run.tpu_name not in ("", "local"):
             raise UserError(
-                f"--max_seq_length={expected_length} --max_predictions_per_seq={expected_slots}:"
-                f" the records of --{flag} have {length} and {slots}"
+                f"--{flag}: records made with --masking=dynamic are masked in this process, not on the hosts of"
+                f" --tpu_name={run.tpu_name}; make them with --masking=static"
             )
-        return length, slots
 
     def _resolve_model_config(self, run: RunConfig) -> AlbertConfig:
         weights = pretrained.read_weights(run.init_checkpoint) if run.init_checkpoint else None
@@ -156,11 +142,9 @@ class PretrainingTask(Task):
             if record_set.metadata.get("spm_sha256", vocabulary.sha256) != vocabulary.sha256:
                 raise UserError(f"{flag}: the records of --{name} were made with another one")
 
-    def _sample(self, record_set: records.RecordSet, num_examples: int) -> dict[str, np.ndarray]:
-        """The first examples, as one batch."""
-        predictions = self.config.max_predictions_per_seq or 0
-        schema = records.schema_of(record_set, "input_file", predictions)
-        batch = next(records.first_batches(record_set, schema, num_examples))
+    def _sample(self, record_set: RecordSet, num_records: int) -> dict[str, np.ndarray]:
+        """The first records, as one batch."""
+        batch = next(first_batches(record_set, record_set.schema, num_records))
         return {name: value.numpy() for name, value in batch.items()}
 
     def settings(self) -> Mapping[str, Settings | Mapping]:
@@ -174,7 +158,7 @@ class PretrainingTask(Task):
                 "num_files": len(record_set.files),
                 "num_examples": record_set.num_examples,
                 "spm_sha256": record_set.metadata.get("spm_sha256"),
-                "masking": compact_records.mask_settings(record_set.metadata) or "static",
+                "masking": mask_settings(record_set.metadata) or "static",
             },
         }
 
@@ -253,7 +237,7 @@ class PretrainingTask(Task):
     def majority_levels(self) -> Mapping[str, float]:
         """Accuracy if the most frequent answer among the first examples is always given."""
         record_set = self._all_records.get("eval_file") or self._all_records["input_file"]
-        features = self._sample(record_set, _MAJORITY_EXAMPLES)
+        features = self._sample(record_set, _MAJORITY_RECORDS)
         masked = features["masked_lm_ids"][features["masked_lm_weights"] > 0]
         counts = np.bincount(masked, minlength=1)
         labels = features["next_sentence_labels"]
@@ -266,7 +250,7 @@ class PretrainingTask(Task):
 
 def _example_weights(features: Features) -> tf.Tensor:
     ones = tf.ones(features["next_sentence_labels"].shape[:1])
-    return features.get(records.EXAMPLE_WEIGHTS, ones)
+    return features.get(EXAMPLE_WEIGHTS, ones)
 
 
 def _masked_lm_weights(features: Features) -> tf.Tensor:

@@ -78,13 +78,13 @@ def feature_shapes(step: StepSettings) -> dict[str, tuple[list[int], str]]:
     """Shape and dtype of each feature of a device's batch by name, in the order of the program's arguments."""
     import tensorflow as tf
 
-    from albert_tf.data import records
+    from albert_tf.data.record_formats import full, packed
 
     if step.task in ("pretraining", "evaluation"):
         sizes = (step.length, step.predictions)
-        schema = records.pretraining_schema(*sizes)
+        schema = full.pretraining_schema(*sizes)
         if step.packed:
-            schema = records.packed_schema(*sizes, _EXAMPLES_OF_ROW)
+            schema = packed.packed_schema(*sizes, _EXAMPLES_OF_ROW)
     else:
         per_token = (step.length, tf.int64)
         schema = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), per_token)

@@ -135,8 +135,7 @@ def serialized(folder):
 
 FORMATS = {
     "full": {"record_format": "full"},
-    "compact": {"record_format": "compact", "num_shards": 3},
-    "dynamic": {"record_format": "compact", "masking": "dynamic", "dupe_factor": 1},
+    "dynamic": {"record_format": "packed", "masking": "dynamic", "dupe_factor": 1},
     "packed": {"record_format": "packed", "num_shards": 3, "short_seq_prob": 0.5},
     "gzip": {
         "record_format": "full",
@@ -154,7 +153,7 @@ def test_examples_files_and_metadata_are_those_of_the_local_engine(make, small_b
     counts = metadata_of(direct)["counts"]
     assert counts["blocks"] > 8
     examples = serialized(direct)
-    assert len(examples) == counts.get("rows", counts["examples"]) > 100
+    assert len(examples) == counts["records"] > 100
     assert examples == serialized(local)
     # Not only the examples: every file, and nothing else.
     assert contents(direct) == contents(local)
@@ -180,7 +179,7 @@ def test_two_worker_processes(tmp_path, spm_model_file):
     text_file.write_text(made_up_text(3500, seed=3, num_sentences=(6, 18)))
     assert text_file.stat().st_size > 2 * text_blocks.BLOCK_BYTES
     flags = [f"--input_file={text_file}", f"--spm_model_file={spm_model_file}"]
-    flags += ["--max_seq_length=64", "--dupe_factor=1", "--record_format=compact"]
+    flags += ["--max_seq_length=64", "--dupe_factor=1", "--record_format=full"]
     run = [sys.executable, "-m", "data_prep.create_pretraining_data", *flags]
     direct = [f"--output_dir={tmp_path / 'direct'}", "--runner=direct", "--num_workers=2"]
     result = subprocess.run(

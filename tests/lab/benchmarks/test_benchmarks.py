@@ -28,7 +28,7 @@ from lab.benchmarks import (
 )
 from lab.benchmarks.measure import BenchSettings, Measurement
 from lab.benchmarks.training_step import PACKED, Step
-from tests.data.test_compact_records import make  # noqa: F401 - a fixture
+from tests.data.record_formats.test_packed import make  # noqa: F401 - a fixture
 from tests.helpers import BATCH, TINY, pretrain_here, run_script, the_line
 
 SIZES = {name: value for name, value in TINY.to_dict().items() if isinstance(value, int)}
@@ -218,7 +218,7 @@ def test_the_step_of_packed_rows_counts_their_examples_and_tokens(settings, make
     step = Step(PACKED, batch=5, length=64, changes=tuple(changes.items()))
     values = training_step.measure_step(settings, step=step, effort=0, least=1)
     counts = json.loads((folder / "metadata.json").read_text())["counts"]
-    assert values["tokens_of_example"] == counts["pieces_in_records"] / counts["examples"] < 64
+    assert values["tokens_of_example"] == counts["tokens_in_records"] / counts["examples"] < 64
     examples = values["examples_a_second"] * values["median"]  # of 5 rows
     assert examples == pytest.approx(5 * counts["examples"] / counts["rows"])
 

@@ -10,7 +10,8 @@ import pytest
 
 from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
-from albert_tf.data import records
+from albert_tf.data.reading import first_batches
+from albert_tf.data.record_set import find_pretraining_records
 from albert_tf.data_prep.create_intrinsic_eval import (
     IntrinsicSettings,
     create_intrinsic_eval,
@@ -26,11 +27,10 @@ from tests.helpers import documents_in, passage
 def sentences_of(workspace: Workspace, task: str) -> list[tuple[int, list[str], list[str]]]:
     """Label and the sentences of both segments of every example of the development set, masks filled in."""
     folder = f"{workspace.intrinsic()}/{task}"
-    record_set = records.find_records(folder, "x")
-    schema = records.pretraining_schema(*records.pretraining_lengths(record_set, "x"))
+    record_set = find_pretraining_records(folder, "x")
     tokenizer = Tokenizer.from_file(workspace.vocabulary())
     found = []
-    for batch in records.first_batches(record_set, schema, 64):
+    for batch in first_batches(record_set, record_set.schema, 64):
         rows = {name: value.numpy() for name, value in batch.items()}
         for index, ids in enumerate(rows["input_ids"]):
             whole = ids.copy()

@@ -110,7 +110,7 @@ speed = { steps = 6, log_every_steps = 2 }
 max_seq_length = 24
 max_predictions_per_seq = 4
 dupe_factor = 1
-record_format = "compact"
+record_format = "full"
 single_segment = "clean"
 
 [training]

@@ -8,27 +8,22 @@ import numpy as np
 from albert_tf.core.compilation import numba
 
 
-def pack(lengths: np.ndarray, row_length: int, most_examples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Puts examples into rows; each goes to the fullest row that has room for it.
-
-    Args:
-      lengths: integers [examples], number of tokens of each; at most `row_length`.
-      row_length: tokens in a row.
-      most_examples: maximum number of examples in a row.
+def pack(lengths: np.ndarray, row_length: int, max_examples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Puts examples of at most `row_length` tokens into rows; each goes to the fullest row that has room for it.
 
     Returns:
       The indices of the examples, row after row, and the number of examples in each row; int64.
     """
     longest_first = np.argsort(-lengths, kind="stable")
-    row_of_sorted, num_rows = _best_fit(lengths[longest_first], row_length, most_examples)
+    row_of_sorted, num_rows = _best_fit(lengths[longest_first], row_length, max_examples)
     by_row = np.argsort(row_of_sorted, kind="stable")
     return longest_first[by_row], np.bincount(row_of_sorted, minlength=num_rows)
 
 
 @numba.njit(cache=True)
-def _best_fit(lengths, row_length, most_examples):
+def _best_fit(lengths, row_length, max_examples):
     """The row of each example, and the number of rows."""
-    row_of = np.empty(lengths.size, np.int64)
+    row_of_example = np.empty(lengths.size, np.int64)
     num_examples = np.zeros(lengths.size, np.int64)  # in each row
     # For each amount of room, the rows that have it are a linked list: the first row, and the row after each.
     first_with_room = np.full(row_length + 1, -1)
@@ -44,10 +39,10 @@ def _best_fit(lengths, row_length, most_examples):
         else:
             row = first_with_room[room]
             first_with_room[room] = next_row[row]
-        row_of[index] = row
+        row_of_example[index] = row
         num_examples[row] += 1
-        if num_examples[row] < most_examples:
+        if num_examples[row] < max_examples:
             left = room - lengths[index]
             next_row[row] = first_with_room[left]
             first_with_room[left] = row
-    return row_of, num_rows
+    return row_of_example, num_rows

@@ -1,0 +1,201 @@
+"""The order in which records are read: datasets that shuffle and batch them.
+
+The order is a pure function of (seed, epoch), so that a run can be resumed at any example without replaying an epoch.
+Every record has a number that does not depend on the order: epoch * records in an epoch + its index among them. Random
+numbers for a record, such as those for its masks, are a function of this number.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.core.errors import UserError, first_line
+from albert_tf.data.record_formats.base import Schema
+from albert_tf.data.record_set import RecordSet
+
+# float [B]: 1 = a real example, 0 = padding of an evaluation's last batch.
+EXAMPLE_WEIGHTS = "example_weights"
+EVALUATION_SEED = 0  # seed of masks drawn while reading: every run evaluates the same masks
+_FILES_READ_TOGETHER = 16
+
+
+def damaged_files(record_set: RecordSet, schema: Schema) -> list[str]:
+    """The files with a record that cannot be read or parsed, each with the record's number; reads all files."""
+    parse = record_set.format.parser(record_set.metadata, schema, EVALUATION_SEED)
+    damaged = []
+    for path in record_set.files:
+        count = 0
+        try:
+            for record in tf.data.TFRecordDataset(path, record_set.compression):
+                parse(tf.constant([count], tf.int64), record[None])
+                count += 1
+        except tf.errors.OpError as error:
+            damaged.append(f"{path} (record {count}: {first_line(error)})")
+    return damaged
+
+
+def first_batches(
+    record_set: RecordSet, schema: Schema, batch_size: int
+) -> Iterator[dict[str, tf.Tensor]]:
+    """All records in order, in batches, parsed as in `evaluation_dataset`; the last batch may be smaller."""
+    parse = record_set.format.parser(record_set.metadata, schema, EVALUATION_SEED)
+    try:
+        yield from _ordered_records(record_set).batch(batch_size).map(parse)
+    except tf.errors.OpError as error:
+        damaged = ", ".join(damaged_files(record_set, schema))
+        raise UserError(f"damaged records: {damaged or first_line(error)}") from None
+
+
+def _ordered_records(record_set: RecordSet) -> tf.data.Dataset:
+    """The numbers and serialized examples of the first epoch, in order."""
+    return tf.data.TFRecordDataset(list(record_set.files), record_set.compression).enumerate()
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How records are read for training."""
+
+    global_batch_size: int  # records per step, over all devices
+    shuffle: bool  # files and records, differently in each epoch
+    buffer_examples: int  # number of records that are shuffled together
+    seed: int  # of the order, and of the masks if they are drawn while reading
+    first_step: int = 0  # the records of earlier steps are skipped
+
+
+def training_dataset(
+    record_set: RecordSet,
+    schema: Schema,
+    reading: Reading,
+    context: tf.distribute.InputContext | None = None,
+) -> tf.data.Dataset:
+    """An endless stream of batches for one device, in an order that depends only on the settings.
+
+    With several input pipelines (workers) and enough files, each pipeline reads its own files; otherwise all read the
+    same stream and take their batches in turn.
+
+    Returns:
+      Dataset of dictionaries of [B, values] tensors with static shapes.
+    """
+    context = context or tf.distribute.InputContext()
+    pipelines, index = context.num_input_pipelines, context.input_pipeline_id
+    device_batch = context.get_per_replica_batch_size(reading.global_batch_size)
+    pipeline_batch = reading.global_batch_size // pipelines
+    own_files = pipelines == 1 or len(record_set.files) >= pipelines
+    if own_files:
+        files = slice(index, None, pipelines)
+        dataset = _endless_records(record_set, files, reading, reading.first_step * pipeline_batch)
+    else:
+        first = reading.first_step * reading.global_batch_size
+        dataset = _endless_records(record_set, slice(None), reading, first)
+        dataset = dataset.batch(pipeline_batch).shard(pipelines, index).unbatch()
+    parse = record_set.format.parser(record_set.metadata, schema, reading.seed)
+    return endless(_parsed_batches(dataset, device_batch, parse))
+
+
+def evaluation_dataset(
+    record_set: RecordSet,
+    schema: Schema,
+    global_batch_size: int,
+    context: tf.distribute.InputContext | None = None,
+) -> tf.data.Dataset:
+    """All records once, in order; the last batch is padded with records of weight 0 (`example_weights` [B])."""
+    context = context or tf.distribute.InputContext()
+    pipelines, index = context.num_input_pipelines, context.input_pipeline_id
+    device_batch = context.get_per_replica_batch_size(global_batch_size)
+    records = _ordered_records(record_set)
+    padding = records.take(1).repeat(-record_set.num_records % global_batch_size)
+    ones, zeros = (tf.data.Dataset.from_tensors(weight).repeat() for weight in (1.0, 0.0))
+    zip_datasets = tf.data.Dataset.zip
+    weighted = zip_datasets(records, ones).concatenate(zip_datasets(padding, zeros))
+    if pipelines > 1:
+        weighted = weighted.batch(global_batch_size // pipelines).shard(pipelines, index).unbatch()
+    parse_records = record_set.format.parser(record_set.metadata, schema, EVALUATION_SEED)
+
+    def parse(numbered, weights):
+        return {**parse_records(*numbered), EXAMPLE_WEIGHTS: weights}
+
+    return _prefetched(_parsed_batches(weighted, device_batch, parse))
+
+
+def endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """An endless dataset that is read ahead in a fixed order and not sharded by workers."""
+    # Without this, multi-worker strategies would look for an end of the data and lose the static shapes.
+    asserted = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+    return _prefetched(dataset.apply(asserted))
+
+
+def _prefetched(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    options = tf.data.Options()
+    options.deterministic = True
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return dataset.with_options(options).prefetch(tf.data.AUTOTUNE)
+
+
+def _parsed_batches(dataset: tf.data.Dataset, size: int, parse: Callable) -> tf.data.Dataset:
+    batches = dataset.batch(size, drop_remainder=True)
+    return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _file_order(num_files: int, shuffle: bool, seed: int, epoch) -> tf.Tensor:
+    """Order in which an epoch takes the files, int64 [number of files]."""
+    order = tf.range(num_files, dtype=tf.int64)
+    if not shuffle:
+        return order
+    return tf.random.experimental.stateless_shuffle(order, seed=[tf.cast(seed, tf.int64), epoch])
+
+
+def _endless_records(
+    record_set: RecordSet, chosen: slice, reading: Reading, first_example: int
+) -> tf.data.Dataset:
+    """The serialized examples of some files with their numbers, epoch after epoch, beginning at an example.
+
+    An epoch reads its files in groups. The records of a group are interleaved and shuffled. A start in the middle of an
+    epoch therefore skips whole groups without reading them, and replays at most one group.
+    """
+    counts = record_set.counts[chosen]
+    num_files = len(counts)
+    group_size = min(_FILES_READ_TOGETHER, num_files) if reading.shuffle else 1
+    groups_per_epoch = -(-num_files // group_size)
+    files = tf.constant(record_set.files[chosen])
+    # Indices among the examples of all files, even if only some files are read here.
+    first_indices = tf.constant(np.cumsum([0, *record_set.counts])[:-1][chosen], tf.int64)
+    first_group, skipped = _locate(counts, reading, group_size, first_example)
+
+    def file_records(path, first_number):
+        return tf.data.TFRecordDataset(path, record_set.compression).enumerate(first_number)
+
+    def group_records(group):
+        epoch, group_of_epoch = group // groups_per_epoch, group % groups_per_epoch
+        order = _file_order(num_files, reading.shuffle, reading.seed, epoch)
+        group_files = order[group_of_epoch * group_size : (group_of_epoch + 1) * group_size]
+        first_numbers = tf.gather(first_indices, group_files) + epoch * record_set.num_records
+        sources = (tf.gather(files, group_files), first_numbers)
+        records = tf.data.Dataset.from_tensor_slices(sources).interleave(
+            file_records,
+            cycle_length=group_size,
+            num_parallel_calls=tf.data.AUTOTUNE if group_size > 1 else None,
+        )
+        if reading.shuffle:
+            seed = tf.cast(reading.seed, tf.int64) + 1_000_003 * group
+            size = reading.buffer_examples
+            records = records.shuffle(size, seed=seed, reshuffle_each_iteration=False)
+        skip = tf.constant(skipped, tf.int64) * tf.cast(group == first_group, tf.int64)
+        return records.skip(skip)
+
+    groups = tf.data.Dataset.range(first_group, np.iinfo(np.int64).max)
+    return groups.flat_map(group_records)
+
+
+def _locate(
+    counts: Sequence[int], reading: Reading, group_size: int, first_example: int
+) -> tuple[int, int]:
+    """The group of an example, counted over all epochs, and how many examples of the group come before it."""
+    num_files = len(counts)
+    epoch, rest = divmod(first_example, sum(counts))
+    order = _file_order(num_files, reading.shuffle, reading.seed, tf.constant(epoch, tf.int64))
+    firsts_of_groups = range(0, num_files, group_size)
+    ends = np.cumsum(np.add.reduceat(np.array(counts)[order.numpy()], firsts_of_groups))
+    group = int(np.searchsorted(ends, rest, side="right"))
+    return epoch * len(ends) + group, rest - (int(ends[group - 1]) if group else 0)

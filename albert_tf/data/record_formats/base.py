@@ -1,0 +1,201 @@
+"""What a format of pretraining records consists of, and what formats share: counts, and masks drawn while reading.
+
+Records are written without TensorFlow and read without numba, which both take long to load; so each is imported by the
+functions that need it.
+"""
+
+import abc
+import base64
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from albert_tf.data.record_metadata import IDS, TOKENS, WORDS, Kinds, check_entries, reject
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from albert_tf.data.pretraining_examples import MaskingRule, Predictions, Sequences
+
+Metadata = Mapping[str, Any]
+# Feature name -> number of values of a record, and int64 or float32.
+Schema = Mapping[str, tuple[int, "tf.DType"]]
+# Maps the numbers of B records, int64 [B], and the records, string [B], to features [B, values], int32 or float32.
+# Masks that are drawn while reading depend on the numbers.
+Parser = Callable[["tf.Tensor", "tf.Tensor"], dict[str, "tf.Tensor"]]
+
+_MASKS: Kinds = {
+    "masked_lm_prob": float,
+    "max_predictions_per_seq": TOKENS,
+    "ngram": WORDS,
+    "favor_shorter_ngram": bool,
+    "do_whole_word_mask": bool,
+    "do_permutation": bool,
+    "word_start_rule": str,
+}
+_ENTRIES: Kinds = {
+    "max_seq_length": TOKENS,
+    "max_predictions_per_seq": TOKENS,
+    "do_permutation": bool,
+    "counts": dict,
+}
+_VOCABULARY: Kinds = {"cls_id": IDS, "sep_id": IDS, "mask_id": IDS, "word_starts": str}
+
+
+class Masked(NamedTuple):
+    """Masked examples."""
+
+    input_ids: np.ndarray  # int32 [B, L]
+    predictions: "Predictions"
+
+
+class RecordBatch(NamedTuple):
+    """The features of some records, by name."""
+
+    features: Mapping[str, np.ndarray]  # int32 or float32 [records, values]
+    lengths: Mapping[str, np.ndarray] = {}  # number of values that each record gets, if not all
+    maxima: Mapping[str, int] = {}  # further counts, whose names begin with `max_`
+
+
+class RecordFormat(abc.ABC):
+    """How examples are written to records, described in metadata.json, and read.
+
+    Attributes:
+      help: what the help of --record_format says about it.
+      masking: the values of --masking that it supports.
+    """
+
+    help: str
+    masking: tuple[str, ...] = ("static",)
+
+    # --- Writing ---
+
+    def rows(
+        self, lengths: np.ndarray, max_seq_length: int, seed: np.uint64
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Which examples share a record.
+
+        Args:
+          lengths: integers [examples], number of tokens of each, at most `max_seq_length`.
+          max_seq_length: L.
+          seed: seed of the order of the records.
+
+        Returns:
+          The indices of the examples, record after record, and the number of examples in each record.
+        """
+        return np.arange(len(lengths)), np.ones(len(lengths), np.int64)
+
+    def encode(
+        self, sequences: "Sequences", per_row: np.ndarray, rule: "MaskingRule", masking: str
+    ) -> tuple[memoryview, dict[str, int]]:
+        """The bytes of records, to be appended to a TFRecord file, and their counts (`add_counts`).
+
+        Args:
+          sequences: the examples, record after record.
+          per_row: integers [records], number of examples in each record.
+          rule: how tokens are masked.
+          masking: value of --masking; dynamic leaves the tokens unmasked.
+        """
+        from albert_tf.data.pretraining_examples import mask_batch
+        from albert_tf.data.record_formats import record_writer
+
+        masked = None
+        if masking == "static":
+            ids = sequences.input_ids.copy()
+            predictions = mask_batch(ids, sequences.num_tokens, sequences.mask_seeds, rule)
+            masked = Masked(ids, predictions)
+        batch = self.features(sequences, masked, per_row, rule)
+        num_changed = int(sequences.labels.sum())
+        counts = {
+            "examples": len(sequences.labels),
+            "records": len(per_row),
+            "tokens_in_records": int(sequences.num_tokens.sum()),
+            "masked_tokens_in_records": int(masked.predictions.counts.sum()) if masked else 0,
+            "label_0": len(sequences.labels) - num_changed,
+            "label_1": num_changed,
+            **batch.maxima,
+        }
+        return record_writer.encode_examples(batch.features, batch.lengths).data, counts
+
+    @abc.abstractmethod
+    def features(
+        self,
+        sequences: "Sequences",
+        masked: Masked | None,
+        per_row: np.ndarray,
+        rule: "MaskingRule",
+    ) -> RecordBatch:
+        """The features of records; for the arguments see `encode`. `masked` is None with --masking=dynamic."""
+
+    # --- Reading ---
+
+    def check(self, metadata: Metadata, source: str) -> None:
+        """Checks the entries that `schema` and `parser` use."""
+        check_entries(metadata, _ENTRIES, source)
+        if metadata.get("masking") not in self.masking:
+            reject(source, "masking", " or ".join(self.masking), metadata.get("masking"))
+        if metadata["masking"] == "dynamic":
+            check_entries(metadata, {**_MASKS, "vocabulary": dict, "vocab_size": IDS}, source)
+            check_entries(metadata["vocabulary"], _VOCABULARY, source)
+            bits = metadata["vocabulary"]["word_starts"]
+            if len(bits) != 4 * -(-metadata["vocab_size"] // 24) or not _is_base64(bits):
+                reject(source, "word_starts", "a bit for each token, in base64", bits)
+
+    @abc.abstractmethod
+    def schema(self, metadata: Metadata) -> Schema:
+        """The features that `parser` returns."""
+
+    @abc.abstractmethod
+    def parser(self, metadata: Metadata, schema: Schema, seed: int) -> Parser:
+        """The function that parses records; the seed is that of masks drawn while reading."""
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        return bool(base64.b64decode(text, validate=True))
+    except ValueError:
+        return False
+
+
+def add_counts(total: dict[str, Any], counts: Mapping[str, Any]) -> None:
+    """Adds counts to a total; those named `max_...` are maxima."""
+    for name, count in counts.items():
+        before = total.get(name, 0)
+        total[name] = max(before, count) if name.startswith("max_") else before + count
+
+
+# --- Masks that are drawn while reading.
+
+# TensorFlow has no operation that selects spans one after the other, and a loop of small operations would be a second,
+# slower implementation of masking. The compiled function of data preparation runs without Python's global lock, but in
+# this process and not on another host.
+
+
+def mask_settings(metadata: Metadata) -> dict[str, Any]:
+    """The settings of masks that are drawn while reading; empty if the records are masked."""
+    is_dynamic = metadata.get("masking") == "dynamic"
+    return {name: metadata[name] for name in _MASKS} if is_dynamic else {}
+
+
+def mask_function(metadata: Metadata, seed: int) -> Callable[..., tuple[np.ndarray, ...]]:
+    """The compiled function that masks examples.
+
+    Its arguments are the numbers [B], tokens [B, L] and numbers of tokens [B] of examples, int64 and int32. It returns
+    the masked tokens and the fields of `Predictions`.
+    """
+    from albert_tf.core import compilation
+    from albert_tf.data import pretraining_examples as examples
+
+    settings = {name: metadata[name] for name in examples.MASKING_SETTINGS}
+    vocabulary = examples.Vocabulary.from_json(metadata["vocabulary"], metadata["vocab_size"])
+    rule = examples.masking_rule(vocabulary, **settings)
+
+    def mask(numbers: np.ndarray, input_ids: np.ndarray, num_tokens: np.ndarray):
+        output_ids = input_ids.copy()  # the input may belong to TensorFlow
+        seeds = examples.seeds_of(seed, numbers)
+        return output_ids, *examples.mask_batch(output_ids, num_tokens, seeds, rule)
+
+    with compilation.announced("pretraining", "the function that masks", 7):
+        mask(np.zeros(0, np.int64), np.zeros((0, 1), np.int32), np.zeros(0, np.int32))
+    return mask

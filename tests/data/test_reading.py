@@ -1,0 +1,113 @@
+"""The order of reading: shuffling, batches, hosts, starts at any step."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.core.errors import UserError
+from albert_tf.data import reading
+from albert_tf.data.record_formats.full import pretraining_schema
+from albert_tf.data.record_set import RecordSet, feature_lengths, find_records
+from tests.helpers import LENGTH, PREDICTIONS, random_features, write_records
+
+ID_SCHEMA = {"id": (1, tf.int64)}
+
+
+@pytest.fixture
+def numbered(tmp_path):
+    """21 files of 5, 3, 1 and 7 records that count up: 85 reading."""
+    number = 0
+    for index, size in enumerate([5, 3, 1, 7] * 5 + [5]):
+        ids = np.arange(number, number + size)[:, None]
+        write_records(tmp_path / f"part-{index:02d}.tfrecord", {"input_ids": ids, "id": ids})
+        number += size
+    return find_records(str(tmp_path), "input_file")
+
+
+def read(record_set, batches, *, batch=4, first_step=0, shuffle=True, seed=7, context=None):
+    order = reading.Reading(batch, shuffle, 6, seed, first_step)
+    dataset = reading.training_dataset(record_set, ID_SCHEMA, order, context)
+    return np.concatenate([batch["id"][:, 0] for batch in dataset.take(batches)])
+
+
+def test_every_epoch_contains_every_example_once_in_a_new_order(numbered):
+    found = read(numbered, 64)
+    first, second = found[:85], found[85:170]
+    assert sorted(first) == sorted(second) == list(range(85))
+    assert not np.array_equal(first, second)
+    assert np.mean(np.abs(np.diff(first)) > 1) > 0.8
+
+
+def test_order_depends_on_the_seed_alone(numbered):
+    np.testing.assert_array_equal(read(numbered, 30), read(numbered, 30))
+    assert not np.array_equal(read(numbered, 30), read(numbered, 30, seed=8))
+
+
+def test_without_shuffling_the_files_order_is_kept(numbered):
+    np.testing.assert_array_equal(read(numbered, 22, shuffle=False)[:87] % 85, np.arange(87) % 85)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_start_anywhere_continues_as_the_uninterrupted_stream(numbered, shuffle):
+    whole = read(numbered, 70, shuffle=shuffle)
+    for first in (1, 3, 16, 17, 21, 22, 40, 43):
+        found = read(numbered, 12, first_step=first, shuffle=shuffle)
+        np.testing.assert_array_equal(found, whole[4 * first : 4 * first + 48], err_msg=str(first))
+
+
+def test_devices_of_one_pipeline_share_its_stream(numbered):
+    two_devices = tf.distribute.InputContext(1, 0, 2)
+    np.testing.assert_array_equal(read(numbered, 8, context=two_devices), read(numbered, 4))
+
+
+def test_workers_with_own_files_read_different_examples(numbered):
+    contexts = [tf.distribute.InputContext(3, index, 3) for index in range(3)]
+    parts = [read(numbered, 10, batch=6, context=context) for context in contexts]
+    assert len(set(np.concatenate([part[:20] for part in parts]))) == 60
+
+
+def test_workers_of_a_single_file_take_turns_in_one_stream(numbered):
+    one = RecordSet(numbered.files[3:4], numbered.counts[3:4], "", {})
+    contexts = [tf.distribute.InputContext(2, index, 4) for index in range(2)]  # two devices each
+    for first in (0, 3):
+        whole = read(one, 6, batch=8, first_step=first).reshape(6, 2, 4)
+        for index, context in enumerate(contexts):
+            part = read(one, 12, batch=8, first_step=first, context=context).reshape(6, 4)
+            np.testing.assert_array_equal(part, whole[:, index])
+
+
+def test_evaluation_counts_every_example_once(numbered):
+    for pipelines in (1, 2):
+        ids, weights = [], []
+        for index in range(pipelines):
+            context = tf.distribute.InputContext(pipelines, index, pipelines)
+            for batch in reading.evaluation_dataset(numbered, ID_SCHEMA, 8, context):
+                assert batch["id"].shape == (8 // pipelines, 1)
+                ids.extend(batch["id"][:, 0].numpy())
+                weights.extend(batch[reading.EXAMPLE_WEIGHTS].numpy())
+        assert len(ids) == 88
+        counted = [i for i, weight in zip(ids, weights, strict=True) if weight]
+        assert sorted(counted) == list(range(85))
+
+
+def test_the_originals_features_are_parsed_to_static_shapes(records_file):
+    record_set = find_records(str(records_file), "input_file")
+    schema = pretraining_schema(LENGTH, PREDICTIONS)
+    order = reading.Reading(6, False, 1, 0)
+    batch = next(iter(reading.training_dataset(record_set, schema, order)))
+    for name, rows in random_features(60).items():
+        np.testing.assert_array_equal(batch[name], rows[:6], err_msg=name)
+        assert batch[name].dtype in (tf.int32, tf.float32)
+    spec = reading.training_dataset(record_set, schema, order).element_spec
+    assert all(value.shape.is_fully_defined() for value in spec.values())
+
+
+def test_a_flipped_bit_is_reported(records_file):
+    data = bytearray(records_file.read_bytes())
+    data[40] ^= 1
+    records_file.write_bytes(data)
+    record_set = find_records(str(records_file), "input_file")
+    (damaged,) = reading.damaged_files(record_set, pretraining_schema(LENGTH, PREDICTIONS))
+    assert damaged.startswith(f"{records_file} (record 0: corrupted record")
+    with pytest.raises(UserError, match="damaged record 0"):
+        feature_lengths(record_set, "input_file")

@@ -1,0 +1,200 @@
+"""Finding records, and checking them and their metadata.json; of fine-tuning records, too."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from albert_tf.core import checksums
+from albert_tf.core.errors import UserError
+from albert_tf.data.feature_records import find_feature_records
+from albert_tf.data.pretraining_examples import MASKING_SETTINGS
+from albert_tf.data.record_formats import FORMATS, check_metadata
+from albert_tf.data.record_formats.base import mask_settings
+from albert_tf.data.record_set import feature_lengths, find_pretraining_records, find_records
+from tests.helpers import LENGTH, PREDICTIONS, write_records
+
+
+def test_counts(tmp_path):
+    for index, size in enumerate((5, 3, 1)):
+        ids = np.arange(size)[:, None]
+        write_records(tmp_path / f"part-{index}.tfrecord", {"input_ids": ids})
+    record_set = find(tmp_path)
+    assert record_set.counts == (5, 3, 1)
+    assert record_set.num_examples == record_set.num_records == 9
+
+
+def test_compressed_files_are_known_by_their_first_bytes(tmp_path, records_file):
+    (tmp_path / "a.tfrecord").write_bytes(gzip.compress(records_file.read_bytes()))
+    record_set = find_records(str(tmp_path / "a.tfrecord"), "input_file")
+    assert (record_set.num_examples, record_set.compression) == (60, "GZIP")
+    lengths = feature_lengths(record_set, "input_file")
+    assert lengths["input_ids"] == LENGTH
+    (tmp_path / "b.tfrecord").write_bytes(records_file.read_bytes())
+    with pytest.raises(UserError, match="compressed and uncompressed"):
+        find_records(f"{tmp_path}/a.tfrecord,{tmp_path}/b.tfrecord", "input_file")
+
+
+def write_metadata(path, **values):
+    (path.parent / "metadata.json").write_text(json.dumps(values))
+
+
+def test_metadata_gives_the_counts_and_is_held_against_the_settings(records_file):
+    shard = listed(records_file)
+    write_metadata(records_file, shards=[shard], max_seq_length=LENGTH)
+    record_set = find(records_file.parent)
+    assert record_set.num_examples == 60
+    record_set.require("max_seq_length", "max_seq_length", LENGTH)
+    with pytest.raises(UserError, match="--max_seq_length=12 contradicts .* max_seq_length=11"):
+        record_set.require("max_seq_length", "max_seq_length", 12)
+    write_metadata(records_file, shards=[{**shard, "bytes": shard["bytes"] + 1}])
+    with pytest.raises(UserError, match="truncated or changed"):
+        find_records(str(records_file.parent), "input_file")
+
+
+@pytest.mark.parametrize("cut", [1, 17, 200])
+def test_a_truncated_file_is_named(records_file, cut):
+    records_file.write_bytes(records_file.read_bytes()[:-cut])
+    with pytest.raises(UserError, match=f"--input_file: {records_file} is not a complete TFRecord"):
+        find_records(str(records_file), "input_file")
+
+
+def test_a_truncated_compressed_file_is_named(tmp_path, records_file):
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(gzip.compress(records_file.read_bytes())[:-100])
+    with pytest.raises(UserError, match="not a complete TFRecord"):
+        find_records(str(path), "input_file")
+
+
+@pytest.mark.parametrize("content", [b"", b"just a text file, no records in it"])
+def test_what_is_no_record_file_is_refused(tmp_path, content):
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="--eval_file"):
+        find_records(str(path), "eval_file")
+
+
+def test_a_folder_without_records_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no record files"):
+        find_records(str(tmp_path), "input_file")
+
+
+# --- metadata.json ---
+
+
+def listed(path, **changes):
+    """The entry of a shard."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        entry = {"fingerprint": checksums.fingerprint(file, size), "file": path.name}
+    return {**entry, "bytes": size, "examples": 60, "records": 60, **changes}
+
+
+def find(path):
+    return find_records(str(path), "input_file")
+
+
+def test_a_file_that_is_not_listed_is_refused_by_name(records_file):
+    write_metadata(records_file, shards=[listed(records_file)])
+    copy = records_file.with_name("examples.tfrecord.copy")
+    copy.write_bytes(records_file.read_bytes())
+    for pattern in (records_file.parent, records_file.parent / "*", copy):
+        with pytest.raises(UserError, match=f"--input_file: {copy} is not one of the files that"):
+            find(pattern)
+    assert find(records_file).num_examples == 60
+
+
+def test_a_listed_file_that_is_missing_is_refused_unless_files_are_named(records_file):
+    gone = listed(records_file, file="b.tfrecord")
+    write_metadata(records_file, shards=[listed(records_file), gone])
+    for pattern in (records_file.parent, records_file.parent / "*.tfrecord"):
+        with pytest.raises(UserError, match="b.tfrecord is missing, but metadata.json lists it"):
+            find(pattern)
+    assert find(records_file).num_examples == 60
+    assert find(records_file.parent / "ex*").num_examples == 60
+
+
+DYNAMIC = {
+    "record_format": "packed",
+    "masking": "dynamic",
+    "max_seq_length": 32,
+    "max_predictions_per_seq": 5,
+    "do_permutation": False,
+    "favor_shorter_ngram": True,
+    "do_whole_word_mask": True,
+    "ngram": 3,
+    "masked_lm_prob": 0.15,
+    "word_start_rule": "piece",
+    "vocab_size": 8,
+    "vocabulary": {"cls_id": 2, "sep_id": 3, "mask_id": 4, "word_starts": "AA=="},
+    "counts": {"max_examples_per_row": 4, "max_predictions_per_row": 9},
+}
+FEATURES = {
+    "task_name": "mrpc",
+    "labels": ["a", "b"],
+    "max_seq_length": 32,
+    "choices": 1,
+    "columns": {"label_ids": 1},
+    "do_lower_case": True,
+    "keep_accents": False,
+    "spm_sha256": "0",
+    "table_sha256": "0",
+}
+WRONG = ("x", -1, 10**30, 1.5, None, True, [], {}, [1], {"a": "b"})
+
+
+def is_plausible(name, value, correct):
+    if name == "masked_lm_prob":
+        return value in (0, 1) and value is not True
+    if (name in ("labels", "shards") and value == []) or (name == "columns" and value == {}):
+        return True
+    return type(value) is type(correct) and not (type(value) is int and value in (-1, 10**30))
+
+
+def is_rejected(check, message) -> bool:
+    try:
+        check()
+    except UserError as error:
+        assert message in str(error)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "features"])
+def test_metadata_without_checksum_is_checked_entry_by_entry(kind, records_file):
+    whole = {"dynamic": DYNAMIC, "features": FEATURES}[kind]
+    whole = json.loads(json.dumps({**whole, "shards": [listed(records_file)]}))
+
+    def check():
+        if kind == "dynamic":
+            check_metadata(whole, "metadata.json")
+        else:
+            write_metadata(records_file, **whole)
+            find_feature_records(str(records_file.parent), "train_records")
+
+    check()
+    inner = [whole["shards"][0], whole.get("vocabulary", {}), whole.get("counts", {})]
+    optional = ("shards", "record_format")
+    for values, name in [(part, name) for part in (whole, *inner) for name in part]:
+        correct = values.pop(name)
+        is_required = is_rejected(check, "")
+        assert is_required != (name in optional), name
+        for value in WRONG:
+            if not is_plausible(name, value, correct):
+                values[name] = value
+                assert is_rejected(check, f"metadata.json: {name}: expected "), (name, value)
+        values[name] = correct
+
+
+def test_the_settings_of_masks_are_those_of_the_masking_rule():
+    assert mask_settings(DYNAMIC).keys() == {*MASKING_SETTINGS, "word_start_rule"}
+    assert mask_settings({**DYNAMIC, "masking": "static"}) == {}
+
+
+def test_records_of_the_original_get_their_lengths_from_the_first_record(records_file):
+    record_set = find_pretraining_records(str(records_file), "input_file")
+    assert record_set.metadata["max_seq_length"] == LENGTH
+    assert record_set.metadata["max_predictions_per_seq"] == PREDICTIONS
+    permuted = {"max_seq_length": 9, "max_predictions_per_seq": 4, "do_permutation": True}
+    assert FORMATS["full"].schema(permuted)["masked_lm_ids"][0] == 8
