@@ -31,10 +31,10 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
-from albert_tf.data_prep.pretraining import build
+from albert_tf.data_prep.corpus import CorpusSettings, corpus_writer, print_note
+from albert_tf.data_prep.pretraining.run import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.data_prep.split_sentences import split_paragraph
-from albert_tf.data_prep.text_files import CorpusSettings, corpus_writer, print_note
 from albert_tf.text.settings import TextSettings, VocabularySettings
 
 LABEL = "create_intrinsic_eval"
@@ -107,7 +107,7 @@ def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
     num_examples = {}
     for task in SENTENCE_TASKS:
         values |= {"sentence_task": task, "output_dir": os.path.join(settings.output_dir, task)}
-        metadata, _ = build.create_pretraining_data(PretrainingDataSettings(**values))
+        metadata, _ = create_pretraining_data(PretrainingDataSettings(**values))
         num_examples[task] = metadata["counts"]["examples"]
     return num_examples
 

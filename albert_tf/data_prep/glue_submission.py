@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from albert_tf.core import checksums, files, flags
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.settings import Settings, setting
-from albert_tf.data_prep import text_files
+from albert_tf.data_prep import corpus
 from albert_tf.tasks.classification.glue import (
     GLUE_TASKS,
     SCORE_RANGE,
@@ -74,7 +74,7 @@ def main(settings: SubmissionSettings) -> None:
     if settings.check:
         contents = _read_zip(settings.check)
         _check_all(contents, settings.check)
-        text_files.print_note(LABEL, f"{settings.check}: all {len(contents)} files are valid")
+        corpus.print_note(LABEL, f"{settings.check}: all {len(contents)} files are valid")
         return
     contents = collect(settings.runs)
     missing = [name for name in FILES if name not in contents]
@@ -85,12 +85,12 @@ def main(settings: SubmissionSettings) -> None:
         )
     contents.update({name: constant_answers(name) for name in missing})
     _check_all(contents, settings.output_file)
-    with text_files.OutputFile(settings.output_file) as output:
+    with corpus.OutputFile(settings.output_file) as output:
         output.write(_zipped(contents))
     if missing:
         filled = ", ".join(f"{name} ({FILES[name][1].constant_answer})" for name in missing)
-        text_files.print_note(LABEL, f"answered with a constant: {filled}")
-    text_files.print_note(LABEL, f"{len(contents)} files -> {settings.output_file}")
+        corpus.print_note(LABEL, f"answered with a constant: {filled}")
+    corpus.print_note(LABEL, f"{len(contents)} files -> {settings.output_file}")
 
 
 def collect(runs: str) -> dict[str, bytes]:

@@ -27,7 +27,7 @@ from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import setting
 from albert_tf.core.workers import Workers, in_chunks
-from albert_tf.data_prep import text_files
+from albert_tf.data_prep import corpus
 from albert_tf.data_prep.split_sentences import split_paragraph
 
 LABEL = "sample_corpus"
@@ -35,7 +35,7 @@ CHUNK_BYTES = 2_000_000  # source code sent to a worker at once
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SampleSettings(text_files.CorpusSettings):
+class SampleSettings(corpus.CorpusSettings):
     """Which packages are read, and which parts of their documentation are kept."""
 
     input_file: str = setting(
@@ -65,13 +65,13 @@ def main(settings: SampleSettings) -> None:
     """
     start = time.monotonic()
     modules = modules_of(settings)
-    with text_files.corpus_writer(settings) as writer:
+    with corpus.corpus_writer(settings) as writer:
         for name, sentences in documents(modules, settings, LABEL, lambda: _fill(writer, settings)):
             if _fill(writer, settings) >= 1:
                 break
             writer.write(name, sentences)
     summary = f"{len(modules):,} modules -> {writer.summary()}"
-    text_files.print_note(LABEL, f"{summary}; {time.monotonic() - start:.1f} s")
+    corpus.print_note(LABEL, f"{summary}; {time.monotonic() - start:.1f} s")
 
 
 def documents(
@@ -94,7 +94,7 @@ def documents(
     seen: set[bytes] = set()
     num_bytes_done, total = 0, sum(map(_num_bytes, modules))
     with (
-        text_files.show_progress(label, total, "bytes") as progress,
+        corpus.show_progress(label, total, "bytes") as progress,
         Workers(settings.num_workers, settings) as workers,
     ):
         chunks = in_chunks(modules, _num_bytes, CHUNK_BYTES)
@@ -108,7 +108,7 @@ def documents(
             progress.update(num_bytes_done, total=round(num_bytes_done / share) if share else total)
 
 
-def _fill(writer: text_files.CorpusWriter, settings: SampleSettings) -> float:
+def _fill(writer: corpus.CorpusWriter, settings: SampleSettings) -> float:
     """The share of --max_megabytes that is written, from 0 to 1; always 0 if there is no limit."""
     num_bytes = writer.training.bytes + writer.held_out.bytes
     wanted = settings.max_megabytes * 1e6

@@ -24,7 +24,7 @@ from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import LARGEST_INT64, Settings, setting
 from albert_tf.core.workers import Workers, in_chunks
-from albert_tf.data_prep import text_files
+from albert_tf.data_prep import corpus
 
 LABEL = "split_sentences"
 FORMATS = ("auto", "text", "wikiextractor", "jsonl")
@@ -35,7 +35,7 @@ SHORT_DOCUMENT, CUT_SENTENCE, CUT_DOCUMENT = "short_document", "cut_sentence", "
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SplitSettings(text_files.CorpusSettings):
+class SplitSettings(corpus.CorpusSettings):
     """What is read, how it is split, and what is dropped."""
 
     input_file: str = setting(
@@ -54,7 +54,7 @@ class SplitSettings(text_files.CorpusSettings):
     )
     text_field: str = setting("text", "Name of the text in a JSON line.")
     language: str = setting("en", "ISO code of the language, for its abbreviations.")
-    invalid_utf8: str = text_files.invalid_utf8_setting()
+    invalid_utf8: str = corpus.invalid_utf8_setting()
     drop_page_titles: bool = setting(
         True, "Whether to drop the title above a WikiExtractor page's text."
     )
@@ -86,7 +86,7 @@ class SplitSettings(text_files.CorpusSettings):
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
         """Checks that no file is both read and written; raises a `UserError`."""
-        text_files.check_not_read(self.input_file, (self.output_file, self.eval_output_file))
+        corpus.check_not_read(self.input_file, (self.output_file, self.eval_output_file))
 
 
 def main(settings: SplitSettings) -> None:
@@ -97,13 +97,13 @@ def main(settings: SplitSettings) -> None:
     """
     start = time.monotonic()
     outputs = (settings.output_file, settings.eval_output_file)
-    paths = text_files.expand_paths(settings.input_file, not_among=outputs)
+    paths = corpus.expand_paths(settings.input_file, not_among=outputs)
     counts = Counter()
-    reader = text_files.LineReader(settings.invalid_utf8)
+    reader = corpus.LineReader(settings.invalid_utf8)
     documents = (doc for path in paths for doc in read_documents(path, reader, settings, counts))
     with (
-        text_files.show_progress(LABEL, text_files.total_bytes(paths), "bytes") as progress,
-        text_files.corpus_writer(settings) as writer,
+        corpus.show_progress(LABEL, corpus.total_bytes(paths), "bytes") as progress,
+        corpus.corpus_writer(settings) as writer,
         Workers(settings.num_workers, settings) as workers,
     ):
         chunks = in_chunks(documents, lambda document: sum(map(len, document.lines)), CHUNK_CHARS)
@@ -113,9 +113,9 @@ def main(settings: SplitSettings) -> None:
             for key, sentences in split_documents:
                 writer.write(key, sentences)
     for line in reader.report():
-        text_files.print_note(LABEL, line)
+        corpus.print_note(LABEL, line)
     summary = f"{len(paths):,} files -> {writer.summary()}; {_describe(counts, settings)}"
-    text_files.print_note(LABEL, f"{summary}; {time.monotonic() - start:.1f} s")
+    corpus.print_note(LABEL, f"{summary}; {time.monotonic() - start:.1f} s")
 
 
 def _describe(counts: Counter, settings: SplitSettings) -> str:
@@ -145,7 +145,7 @@ class Document(NamedTuple):
 
 
 def read_documents(
-    path: str, reader: text_files.LineReader, settings: SplitSettings, counts: Counter
+    path: str, reader: corpus.LineReader, settings: SplitSettings, counts: Counter
 ) -> Iterator[Document]:
     """The documents of a file, without blank ones; cuts documents that are too long, and counts the cuts.
 

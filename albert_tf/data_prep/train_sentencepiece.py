@@ -27,7 +27,7 @@ from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
 from albert_tf.core.settings import LARGEST_INT64, LARGEST_SEED, Settings, setting
-from albert_tf.data_prep import text_files
+from albert_tf.data_prep import corpus
 from albert_tf.text.settings import TextSettings
 from albert_tf.text.tokenizer import clean_text
 
@@ -78,12 +78,12 @@ class TrainSettings(TextSettings):
     random_seed: int = setting(
         12345, "Seed of the sampling of sentences.", minimum=0, maximum=LARGEST_SEED
     )
-    invalid_utf8: str = text_files.invalid_utf8_setting()
+    invalid_utf8: str = corpus.invalid_utf8_setting()
     verbose: bool = setting(False, "Whether to show the log of SentencePiece.")
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
         """Checks that no file is both read and written; raises a `UserError`."""
-        text_files.check_not_read(self.input_file, self.output_files)
+        corpus.check_not_read(self.input_file, self.output_files)
 
     @property
     def output_files(self) -> tuple[str, str]:
@@ -99,19 +99,19 @@ def main(settings: TrainSettings) -> None:
     """
     start = time.monotonic()
     outputs = settings.output_files
-    paths = text_files.expand_paths(settings.input_file, not_among=outputs)
+    paths = corpus.expand_paths(settings.input_file, not_among=outputs)
     sample = _draw_sentences(paths, settings)
     if not sample.num_items:
         raise UserError(f"--input_file={settings.input_file}: no sentence there, only blank lines")
     counts = Counter()
-    with text_files.show_progress(LABEL, len(sample.items), "sentences") as progress:
+    with corpus.show_progress(LABEL, len(sample.items), "sentences") as progress:
         sentences = _cleaned(sample.items, settings, progress, counts)
         model_proto = train(sentences, settings)
-    model, vocabulary = map(text_files.OutputFile, outputs)
+    model, vocabulary = map(corpus.OutputFile, outputs)
     with model, vocabulary:
         model.write(model_proto)
         vocabulary.write(vocabulary_text(model_proto).encode())
-    text_files.print_note(
+    corpus.print_note(
         LABEL,
         f"{counts['used']:,} of {sample.num_items:,} sentences ({counts['long']:,} above"
         f" {MAX_SENTENCE_BYTES:,} bytes left out) -> {settings.vocab_size:,} tokens in {outputs[0]};"
@@ -133,18 +133,18 @@ class Sample(NamedTuple):
 
 def _draw_sentences(paths: Sequence[str], settings: TrainSettings) -> Sample:
     """Reads the whole corpus, so that errors in it are reported before the training."""
-    reader = text_files.LineReader(settings.invalid_utf8)
-    with text_files.show_progress(LABEL, text_files.total_bytes(paths), "bytes") as progress:
+    reader = corpus.LineReader(settings.invalid_utf8)
+    with corpus.show_progress(LABEL, corpus.total_bytes(paths), "bytes") as progress:
         sentences = _read_sentences(paths, reader, settings, progress)
         size, seed = settings.input_sentence_size, settings.random_seed
         sample = draw(sentences, num_drawn=size, seed=seed)
     for line in reader.report():
-        text_files.print_note(LABEL, line)
+        corpus.print_note(LABEL, line)
     return sample
 
 
 def _read_sentences(
-    paths: Iterable[str], reader: text_files.LineReader, settings: TrainSettings, progress: Progress
+    paths: Iterable[str], reader: corpus.LineReader, settings: TrainSettings, progress: Progress
 ) -> Iterator[str | None]:
     shown = 0
     for path in paths:

@@ -13,7 +13,8 @@ from albert_tf.core.errors import UserError
 from albert_tf.data import compact_records, records
 from albert_tf.data import pretraining_examples as examples
 from albert_tf.data.pretraining_examples import Sequences
-from albert_tf.data_prep.pretraining import build, record_formats, record_writer
+from albert_tf.data_prep.pretraining import record_formats, record_writer
+from albert_tf.data_prep.pretraining.run import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings, dynamic_defaults
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.pretraining.task import PretrainingTask
@@ -46,7 +47,7 @@ def make(tmp_path_factory):
             "num_shards": 4,
             "num_workers": 1,
         }
-        build.create_pretraining_data(PretrainingDataSettings(**{**settings, **changes}))
+        create_pretraining_data(PretrainingDataSettings(**{**settings, **changes}))
         return folder / name
 
     return make_records

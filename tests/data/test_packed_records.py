@@ -9,7 +9,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.data import pretraining_examples as examples
 from albert_tf.data import records
 from albert_tf.data.packed_records import SENTENCE_WEIGHTS
-from albert_tf.data_prep.pretraining import build
+from albert_tf.data_prep.pretraining import shards
 from albert_tf.data_prep.pretraining.packing import pack
 from tests.data.test_compact_records import (  # noqa: F401 - make and pretrain are fixtures
     BATCH,
@@ -111,7 +111,7 @@ def test_rows_are_full():
     # Wikipedia at length 512: half of the examples are shorter than 200 tokens, and a quarter fill a row.
     rng = np.random.default_rng(3)
     lengths = np.minimum(512, 8 + rng.gamma(1.2, 250, 4000)).astype(int)
-    _, per_row = pack(lengths, 512, build.MOST_EXAMPLES_OF_ROW)
+    _, per_row = pack(lengths, 512, shards.MOST_EXAMPLES_OF_ROW)
     assert lengths.sum() / (512 * len(per_row)) > 0.98
 
 

@@ -5,7 +5,7 @@ import textwrap
 import pytest
 
 from albert_tf.core.errors import UserError
-from albert_tf.data_prep import sample_corpus, text_files
+from albert_tf.data_prep import corpus, sample_corpus
 from albert_tf.data_prep.sample_corpus import SampleSettings
 from tests.helpers import documents_in, write_files
 
@@ -278,7 +278,7 @@ def test_progress_is_that_of_the_files_or_of_the_size_asked_for(
     """Whichever ends first: the total is how much of the files is going to be read."""
     updates = []
     monkeypatch.setattr(
-        text_files.Progress, "update", lambda _self, done, total: updates.append((done, total))
+        corpus.Progress, "update", lambda _self, done, total: updates.append((done, total))
     )
     monkeypatch.setattr(sample_corpus, "CHUNK_BYTES", 1)
     files = {f"m{index:02}.py": module(f"m{index:02}") for index in range(40)}

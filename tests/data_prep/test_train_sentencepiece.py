@@ -12,7 +12,8 @@ import sentencepiece
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError
-from albert_tf.data_prep import text_files, train_sentencepiece
+from albert_tf.data_prep import train_sentencepiece
+from albert_tf.data_prep.corpus import LineReader
 from albert_tf.data_prep.train_sentencepiece import FIRST_TOKENS, TrainSettings
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -156,9 +157,9 @@ def test_each_file_is_opened_once(tmp_path, monkeypatch):
     for number, path in enumerate(paths):
         path.write_text("".join(corpus[number * 100 : (number + 1) * 100]))
     opened = []
-    read = text_files.LineReader.read
+    read = LineReader.read
     monkeypatch.setattr(
-        text_files.LineReader, "read", lambda self, path: opened.append(path) or read(self, path)
+        LineReader, "read", lambda self, path: opened.append(path) or read(self, path)
     )
     train_sentencepiece.main(settings_for(tmp_path, input_file=f"{tmp_path}/*.txt", vocab_size=99))
     assert opened == list(map(str, paths))

@@ -78,9 +78,9 @@ def plan_parts(settings: PretrainingDataSettings, text_counts: dict[str, Any]) -
     Raises:
       UserError: there are no examples, or fewer than files.
     """
-    num_examples = text_counts["examples"]
-    if not text_counts["sentences"]:
+    if not text_counts.get("sentences"):
         raise InputError(f"--input_file={settings.input_file}: holds no text")
+    num_examples = text_counts["examples"]
     if not num_examples:
         raise InputError(
             f"--input_file={settings.input_file}: no document has two sentences, or one of two words"
