@@ -98,9 +98,9 @@ def documents(
         Workers(settings.num_workers, settings) as workers,
     ):
         chunks = in_chunks(modules, _num_bytes, CHUNK_BYTES)
-        for of_chunk, num_bytes in workers.map(_read_chunk, chunks):
+        for documents_of_chunk, num_bytes in workers.map(_read_chunk, chunks):
             num_bytes_done += num_bytes
-            for name, sentences in of_chunk:
+            for name, sentences in documents_of_chunk:
                 sentences = drop_seen(sentences, seen)
                 if len(sentences) >= settings.min_sentences:
                     yield name, sentences
@@ -116,11 +116,7 @@ def _fill(writer: corpus.CorpusWriter, settings: SampleSettings) -> float:
 
 
 def drop_seen(sentences: Iterable[str], seen: set[bytes]) -> list[str]:
-    """The sentences that did not occur before; adds their hashes to `seen`.
-
-    Packages repeat each other's documentation, completely or in parts, and describe an argument of many functions in
-    the same words each time.
-    """
+    """The sentences that did not occur before; adds their hashes to `seen`. Packages repeat each other's text."""
     new = []
     for sentence in sentences:
         digest = hashlib.blake2b(sentence.lower().encode(), digest_size=8).digest()
@@ -245,24 +241,20 @@ def _is_public(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> b
 
 # From docstrings to paragraphs.
 
-_FENCE = re.compile(r"\s*(```|~~~)")
-# A doctest, an IPython session or the border of a simple table; all of them end at the next blank line.
-_UNTIL_BLANK_LINE = re.compile(r"\s*(>>>|In \[\d+\]:|={2,} +=|-{2,} +-)")
-_UNDERLINE = re.compile(r"\s*([=\-~^\"'#*+.`])\1{2,}\s*$")
-_TABLE_LINE = re.compile(r"\s*[|+]")
-_DIRECTIVE = re.compile(r"\s*\.\. ?[\w|\[]")
-_ADMONITION = re.compile(r"\s*\.\. (?:note|warning|tip|important|caution|attention|hint)::\s*")
-# "- item", "1. item", ":param x: item", "@param x item", "name (type): item".
+_HEADING_LINE = re.compile(r"\s*([=\-~^\"'#*+.`])\1{2,}\s*$")  # below a heading, or around code
+# Doctests, IPython, tables and directives; all of them end at the next blank line or change of indentation.
+_NO_PROSE = re.compile(r"\s*(?:>>>|In \[\d+\]:|[|+]|={2,} |-{2,} |\.\. ?[\w|\[])")
+# "- item", "1. item", ":param x: item", "name (type): item", and lines that end with a colon.
 _ITEM = re.compile(
-    r"\s*(?:[-*+•] +|\(?\d{1,2}[.)] +|[:@](?:param|arg|type|rtype|returns?|raises?|keyword)\b[^:]*:? *"
-    r"|[*`'\"]*[A-Za-z_][\w.]*[`'\"]*(?: \([^()]*\))?: +)(?=\S)"
+    r"\s*(?:[-*+•] +|\(?\d{1,2}[.)] +|[:@](?:param|arg|r?type|returns?|raises?|keyword)\b[^:]*:? *"
+    r"|[*`'\"]*[A-Za-z_][\w.]*[`'\"]*(?: \([^()]*\))?: +(?=\S)|[\w ]{1,30}:$)"
 )
-# "Args:", "Call arguments:", numpydoc's "axis : int, optional": lines that only introduce others.
-_ANNOUNCEMENT = re.compile(r"\s*(?:[\w ]{1,30}:|[*`]*\w[\w.*, `]* : .*[^.!?])\s*$")
 
 
 def prose_paragraphs(docstring: str) -> list[str]:
     """The paragraphs of a docstring, with wrapped lines joined, without code, tables, headings and markup.
+
+    A paragraph is lines of the same indentation; the first line of an item may be indented less than its others.
 
     Example:
       Adds two
@@ -273,66 +265,28 @@ def prose_paragraphs(docstring: str) -> list[str]:
           them.
 
       >>> add(1, 2)
-
-    Args:
-      docstring: as in the source, in reStructuredText, Markdown, or the style of NumPy or Google.
     """
-    paragraphs, block = [], []
-    item_indent = -1  # indentation of the item that `block` belongs to, -1 if there is none
-    for line in [*_without_code(inspect.cleandoc(docstring).splitlines()), ""]:
-        indent = len(line) - len(line.lstrip())
-        item = _ITEM.match(line)
-        is_inside_item = 0 <= item_indent < indent
-        continues = block and line and not item and (indent == block[-1][0] or is_inside_item)
-        if not continues and block:
-            paragraphs.append(" ".join(text for _, text in block))
-            block = []
-        if not line or _ANNOUNCEMENT.fullmatch(line):
-            continue
-        if not block:
-            item_indent = indent if item else -1
-        block.append((indent, line[item.end() :] if item else line.strip()))
-    return [text for paragraph in paragraphs if (text := strip_markup(paragraph))]
-
-
-def _without_code(lines: list[str]) -> list[str]:
-    """Replaces lines that are not text by empty ones."""
-    text_lines = []
-    fence = ""
-    block_indent = -1  # lines indented deeper belong to a literal block or a directive
-    in_example = False
-    for line in lines:
-        indent = len(line) - len(line.lstrip())
-        in_example = bool(line.strip() and (in_example or _UNTIL_BLANK_LINE.match(line)))
-        if block_indent >= 0 and line.strip() and indent <= block_indent:
-            block_indent = -1
-        fence_match = _FENCE.match(line)
-        if fence:
-            fence = "" if fence_match and fence_match[1] == fence else fence
-            line = ""
-        elif fence_match:
-            fence, line = fence_match[1], ""
-        elif in_example or block_indent >= 0 or _TABLE_LINE.match(line):
-            line = ""
-        elif _UNDERLINE.match(line):
-            text_lines[-1:] = [""]  # the heading above
-            line = ""
-        else:
-            line, opens_block = _read_directive(line)
-            block_indent = indent if opens_block else -1
-        text_lines.append(line.rstrip())
-    return text_lines
-
-
-def _read_directive(line: str) -> tuple[str, bool]:
-    """A line's text, and whether an indented block that is not text follows it."""
-    if admonition := _ADMONITION.match(line):
-        return line[admonition.end() :], False
-    if _DIRECTIVE.match(line):
-        return "", True
-    if line.rstrip().endswith("::"):
-        return line.rstrip()[:-1], True
-    return line, False
+    paragraphs: list[list[str]] = [[]]
+    indent, is_item, code_indent = 0, False, -1
+    for line in inspect.cleandoc(docstring).splitlines():
+        before, indent = indent, len(line) - len(line.lstrip())
+        if line.strip() and indent <= code_indent:
+            code_indent = -1
+        if _HEADING_LINE.match(line):
+            paragraphs[-1] = []  # the heading
+        elif line.strip() and code_indent < 0:
+            item = _ITEM.match(line)
+            if item or (indent != before and not (is_item and indent > before)):
+                paragraphs.append([])
+            is_item = bool(item) or (is_item and indent >= before)
+            paragraphs[-1].append(line[item.end() :] if item else line.rstrip())
+        if line.rstrip().endswith("::"):
+            code_indent = indent  # a literal block or a directive; deeper lines belong to it
+        if not line.strip():
+            paragraphs.append([])
+            is_item = False
+    texts = [" ".join(lines) for lines in paragraphs if lines and not _NO_PROSE.match(lines[0])]
+    return [text for text in map(strip_markup, texts) if text]
 
 
 _MARKUP = [

@@ -103,7 +103,6 @@ GEOMETRY_DOCUMENTS = [
         "Shapes in the plane.",
         "Every shape knows its area, and can be moved, see Point.",
         "All angles are float values in radians.",
-        "Shapes that lie outside of the plane are not supported.",
         "Returns the area of a shape.",
         "A shape with sides that do not cross each other.",
         "If true, then the area is a fraction.",
