@@ -2,8 +2,7 @@
 
     albert-tf data train_sentencepiece --input_file=corpus.txt --output_prefix=30k-clean
 
-The program writes `<prefix>.model` and `<prefix>.vocab`. All settings are those of the released 30k-clean.model, as
-recorded in its trainer_spec and normalizer_spec.
+Writes `<prefix>.model` and `<prefix>.vocab`, with the settings that the released 30k-clean.model records.
 
 The corpus is read once, from this machine or from a remote file system. Only the sampled sentences are in memory
 (`--input_sentence_size`; 10 million of 130 bytes are about 2 GB). They are passed to the trainer one by one.
@@ -81,6 +80,13 @@ class TrainSettings(TextSettings):
     invalid_utf8: str = corpus.invalid_utf8_setting()
     verbose: bool = setting(False, "Whether to show the log of SentencePiece.")
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.output_prefix.endswith("/"):
+            self.refuse(
+                "output_prefix", f"must end with the name of a file, got {self.output_prefix}"
+            )
+
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
         """Checks that no file is both read and written; raises a `UserError`."""
         corpus.check_not_read(self.input_file, self.output_files)
@@ -120,15 +126,12 @@ def main(settings: TrainSettings) -> None:
 
 
 class Sample(NamedTuple):
-    """A sample of the items of a stream.
+    """A sample of the items of a stream."""
 
-    Fields:
-      items: the sampled items, in the stream's order; None for a sentence that the trainer would leave out.
-      num_items: number of items in the stream.
-    """
-
-    items: list[str | None]
-    num_items: int
+    items: list[
+        str | None
+    ]  # in the stream's order; None for a sentence that the trainer would leave out
+    num_items: int  # in the stream
 
 
 def _draw_sentences(paths: Sequence[str], settings: TrainSettings) -> Sample:
@@ -160,16 +163,13 @@ def _read_sentences(
 
 
 def draw(items: Iterable[str | None], *, num_drawn: int, seed: int) -> Sample:
-    """Samples items from a stream of unknown length; every subset of the requested size is equally likely.
+    """Samples items from a stream of unknown length, or takes all of a shorter one; each subset is equally likely.
+
+    The trainer could sample, too, but every sentence would have to be cleaned for it, and its seed is fixed.
 
     Each item gets a random number, and the `num_drawn` items with the smallest numbers are kept in the reservoir.
     Instead of drawing a number for each item, the function draws how many items are skipped until one replaces the item
     with the largest number in the reservoir.
-
-    Args:
-      items: the stream; only the sampled items are held in memory.
-      num_drawn: size of the sample; all items are returned if the stream is shorter.
-      seed: equal seeds give equal samples.
 
     Source: Li, Reservoir-sampling algorithms of time complexity O(n(1 + log(N/n))), ACM Transactions on Mathematical
       Software 20, 1994, algorithm L.
@@ -214,14 +214,7 @@ def _clean(sentence: str, settings: TrainSettings) -> str | None:
 
 
 def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:
-    """Trains a model as the released one was trained.
-
-    Args:
-      sentences: cleaned texts.
-      settings: the size of the vocabulary, and the other settings that may differ from the released model's.
-
-    Returns:
-      The bytes of a SentencePiece model file.
+    """Trains a model on cleaned sentences as the released one was trained; returns the content of its file.
 
     Raises:
       UserError: the corpus is too small for this vocabulary size, or has more characters than the vocabulary can hold.

@@ -215,6 +215,11 @@ def test_too_small_a_vocabulary_is_refused(tmp_path):
         settings_for(tmp_path, vocab_size=13)
 
 
+def test_a_prefix_without_a_name_is_rejected(tmp_path):
+    with pytest.raises(UserError, match="--output_prefix must end with the name of a file"):
+        TrainSettings(input_file="x", output_prefix=f"{tmp_path}/")
+
+
 @pytest.mark.parametrize(
     ("corpus", "message"),
     [
