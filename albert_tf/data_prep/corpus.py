@@ -71,15 +71,7 @@ class CorpusSettings(Settings):
 
 
 def check_not_read(patterns: str, outputs: Sequence[str]) -> None:
-    """Checks that a program does not overwrite its input; remote files are checked when they are read.
-
-    Args:
-      patterns: value of --input_file.
-      outputs: files that the program is going to write.
-
-    Raises:
-      UserError: a file is both read and written.
-    """
+    """Checks that a program does not overwrite its input; remote files are checked when they are read."""
     if "://" not in patterns:
         expand_paths(patterns, not_among=outputs)
 
@@ -181,15 +173,7 @@ class LineReader:
 
 
 def check_first_line(line: bytes, path: str) -> None:
-    """Checks that a file is not UTF-16, and that its lines end in LF or CR LF.
-
-    Args:
-      line: the first line of the file, with its line end.
-      path: the file, for the message.
-
-    Raises:
-      UserError: it has another form.
-    """
+    """Checks that a file is not UTF-16, and that its lines end in LF or CR LF."""
     if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise UserError(f"{path}: is UTF-16; save it as UTF-8")
     if b"\n" not in line and b"\r" in line.rstrip(b"\r"):

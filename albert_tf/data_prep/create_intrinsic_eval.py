@@ -71,11 +71,7 @@ class IntrinsicSettings(VocabularySettings, TextSettings):
             self.refuse("squad_file", "and --race_dir, or --input_file, must be given")
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that a vocabulary is given.
-
-        Raises:
-          UserError: it is not.
-        """
+        """Checks that a vocabulary is given."""
         self.require_vocabulary()
 
 
@@ -91,9 +87,6 @@ def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
 
     Returns:
       Number of examples by folder.
-
-    Raises:
-      UserError: a file is missing or malformed, or the folder holds other records.
     """
     text = settings.input_file
     if not text:
@@ -145,9 +138,6 @@ def squad_passages(values: dict, source: str) -> Iterable[str]:
 
     Example:
       {"data": [{"paragraphs": [{"context": "One. Two.", "qas": []}]}]} -> "One. Two."
-
-    Raises:
-      UserError: it is no SQuAD file.
     """
     try:
         paragraphs = [part for article in values["data"] for part in article["paragraphs"]]
@@ -160,11 +150,7 @@ def squad_passages(values: dict, source: str) -> Iterable[str]:
 
 
 def race_passages(folder: str) -> Iterator[str]:
-    """The articles in a folder of RACE, in the order of their files' paths.
-
-    Raises:
-      UserError: there is none, or a file is not RACE's.
-    """
+    """The articles in a folder of RACE, in the order of their files' paths."""
     paths = sorted(glob.glob(os.path.join(glob.escape(folder), "**", "*.txt"), recursive=True))
     if not paths:
         raise UserError(f"--race_dir={folder}: no *.txt files there")

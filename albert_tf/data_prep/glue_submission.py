@@ -65,12 +65,7 @@ class SubmissionSettings(Settings):
 
 
 def main(settings: SubmissionSettings) -> None:
-    """Collects and writes a submission, or checks one.
-
-    Raises:
-      UserError: a file is missing, occurs twice, or violates the leaderboard's rules; or the zip cannot be read or
-        written.
-    """
+    """Collects and writes a submission, or checks one."""
     if settings.check:
         contents = _read_zip(settings.check)
         _check_all(contents, settings.check)
@@ -94,14 +89,7 @@ def main(settings: SubmissionSettings) -> None:
 
 
 def collect(runs: str) -> dict[str, bytes]:
-    """Reads and checks the leaderboard's files in the folders of runs; returns them by name.
-
-    Args:
-      runs: folders or globs, separated by commas.
-
-    Raises:
-      UserError: a folder has none, or two folders have the same, or a file is wrong.
-    """
+    """Reads and checks the leaderboard's files in the folders of runs; returns them by name."""
     contents, paths = {}, {}
     for run in _folders(runs):
         folder = os.path.join(run, SUBMISSION_FOLDER)
@@ -151,11 +139,6 @@ def _check_all(contents: Mapping[str, bytes], source: str) -> None:
 
 def check_answers(name: str, content: bytes, source: str) -> None:
     """Checks one file: header, indices from 0 on without gaps, answers, number of rows.
-
-    Args:
-      name: a key of `FILES`.
-      content: content of the file.
-      source: its name in messages.
 
     Raises:
       UserError: something is wrong; the error names the row.

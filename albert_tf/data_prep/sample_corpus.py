@@ -20,7 +20,7 @@ import re
 import sysconfig
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from albert_tf.core import flags
@@ -58,16 +58,13 @@ class SampleSettings(corpus.CorpusSettings):
 
 
 def main(settings: SampleSettings) -> None:
-    """Collects the documentation and writes it as a corpus.
-
-    Raises:
-      UserError: a file cannot be written, or no document is left.
-    """
+    """Collects the documentation and writes it as a corpus."""
     start = time.monotonic()
     modules = modules_of(settings)
+    limit = settings.max_megabytes * 1e6 or float("inf")
     with corpus.corpus_writer(settings) as writer:
-        for name, sentences in documents(modules, settings, LABEL, lambda: _fill(writer, settings)):
-            if _fill(writer, settings) >= 1:
+        for name, sentences in documents(modules, settings, LABEL):
+            if writer.training.bytes + writer.held_out.bytes >= limit:
                 break
             writer.write(name, sentences)
     summary = f"{len(modules):,} modules -> {writer.summary()}"
@@ -75,26 +72,13 @@ def main(settings: SampleSettings) -> None:
 
 
 def documents(
-    modules: list["Module"],
-    settings: SampleSettings,
-    label: str,
-    fill: Callable[[], float] = lambda: 0.0,
+    modules: list["Module"], settings: SampleSettings, label: str
 ) -> Iterator[tuple[str, list[str]]]:
-    """The documentation in the modules, without repeated sentences.
-
-    Args:
-      modules: the source files.
-      settings: which text is kept.
-      label: the program's name, for the line that shows progress.
-      fill: returns the share, from 0 to 1, of the text wanted by the caller that it already has.
-
-    Yields:
-      Name of a module ("numpy/linalg/linalg.py") and the sentences of a document in it.
-    """
+    """The documents in the modules, without repeated sentences, each with the name of its module; shows progress."""
     seen: set[bytes] = set()
-    num_bytes_done, total = 0, sum(map(_num_bytes, modules))
+    num_bytes_done = 0
     with (
-        corpus.show_progress(label, total, "bytes") as progress,
+        corpus.show_progress(label, sum(map(_num_bytes, modules)), "bytes") as progress,
         Workers(settings.num_workers, settings) as workers,
     ):
         chunks = in_chunks(modules, _num_bytes, CHUNK_BYTES)
@@ -104,15 +88,7 @@ def documents(
                 sentences = drop_seen(sentences, seen)
                 if len(sentences) >= settings.min_sentences:
                     yield name, sentences
-            share = max(fill(), num_bytes_done / max(total, 1))
-            progress.update(num_bytes_done, total=round(num_bytes_done / share) if share else total)
-
-
-def _fill(writer: corpus.CorpusWriter, settings: SampleSettings) -> float:
-    """The share of --max_megabytes that is written, from 0 to 1; always 0 if there is no limit."""
-    num_bytes = writer.training.bytes + writer.held_out.bytes
-    wanted = settings.max_megabytes * 1e6
-    return min(1.0, num_bytes / wanted) if wanted else 0.0
+            progress.update(num_bytes_done)
 
 
 def drop_seen(sentences: Iterable[str], seen: set[bytes]) -> list[str]:
@@ -159,11 +135,7 @@ def modules_of(settings: SampleSettings) -> list[Module]:
 
 
 def find_modules(roots: Iterable[str]) -> list[Module]:
-    """The Python files below some folders, sorted by their names, without tests and generated code.
-
-    Raises:
-      UserError: there is none.
-    """
+    """The Python files below some folders, sorted by their names, without tests and generated code."""
     modules = []
     for root in roots:
         if os.path.isfile(root):
@@ -339,10 +311,6 @@ def is_prose(sentence: str, settings: SampleSettings) -> bool:
 
     Example:
       "Returns the sum of its arguments." -> True;  "Returns x[0] + y." -> False
-
-    Args:
-      sentence: a sentence without markup.
-      settings: the limits for words, letters and names.
     """
     if not (sentence.lstrip(_OPENERS)[:1].isupper() and _ENDS_AS_PROSE.search(sentence)):
         return False

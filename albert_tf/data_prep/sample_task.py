@@ -43,11 +43,7 @@ class SampleTaskSettings(Settings):
 
 
 def main(settings: SampleTaskSettings) -> None:
-    """Collects the passages and writes both files.
-
-    Raises:
-      UserError: there are too few packages, or a file cannot be written.
-    """
+    """Collects the passages and writes both files."""
     passages = _passages_by_package(settings)
     packages = sorted(passages, key=lambda package: (-len(passages[package]), package))
     packages = sorted(packages[: settings.num_packages])

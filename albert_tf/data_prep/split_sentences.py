@@ -90,11 +90,7 @@ class SplitSettings(corpus.CorpusSettings):
 
 
 def main(settings: SplitSettings) -> None:
-    """Splits the input's documents and writes their sentences.
-
-    Raises:
-      UserError: a file cannot be read or written, is malformed, or no document is left.
-    """
+    """Splits the input's documents and writes their sentences."""
     start = time.monotonic()
     outputs = (settings.output_file, settings.eval_output_file)
     paths = corpus.expand_paths(settings.input_file, not_among=outputs)
@@ -296,13 +292,7 @@ def _split_chunk(
 
 
 def split_document(document: Document, settings: SplitSettings, counts: Counter) -> list[str]:
-    """The sentences of a document that are prose, in order.
-
-    Args:
-      document: a document as it was read.
-      settings: what to drop and what to cut.
-      counts: cuts are added to it.
-    """
+    """The sentences of a document that are prose, in order."""
     lines = document.lines
     if document.is_page:
         paragraphs = page_paragraphs(lines, max_heading_words=settings.max_heading_words)
@@ -354,10 +344,6 @@ def split_paragraph(paragraph: str, *, language: str = "en") -> list[str]:
 
     Example:
       'Mr. Bo left. "Who? Me?" she said.' -> ['Mr. Bo left.', '"Who?', 'Me?" she said.']
-
-    Args:
-      paragraph: text in which line breaks are only spaces; half a surrogate pair becomes U+FFFD.
-      language: ISO code.
     """
     text = _LONE_SURROGATE.sub("\ufffd", " ".join(paragraph.split()))
     sentences = []
@@ -427,10 +413,6 @@ def page_paragraphs(lines: Iterable[str], *, max_heading_words: int) -> list[str
 
     Example:
       ["Location.", "Ur () lies in Iraq.&lt;br&gt; It is old."] -> ["Ur lies in Iraq. It is old."]
-
-    Args:
-      lines: the page; a line is a paragraph, a title or an item of a list.
-      max_heading_words: lines of at most this many words are treated as titles.
     """
     paragraphs = []
     for line in lines:
@@ -457,10 +439,6 @@ def text_paragraphs(lines: list[str], *, line_breaks: str = "auto") -> list[str]
 
     Example:
       ["It was a wet", "and wind-", "swept day.", "", "He left."] -> ["It was a wet and wind-swept day.", "He left."]
-
-    Args:
-      lines: the text.
-      line_breaks: "wrapped", "paragraphs", or "auto" to decide from the lines.
     """
     lines = _without_licence([line.strip() for line in lines])
     wrapped = is_hard_wrapped(lines) if line_breaks == "auto" else line_breaks == "wrapped"

@@ -98,11 +98,7 @@ class TrainSettings(TextSettings):
 
 
 def main(settings: TrainSettings) -> None:
-    """Trains a model on the corpus and writes it.
-
-    Raises:
-      UserError: a file cannot be read or written, the corpus is empty, or it is too small for the vocabulary.
-    """
+    """Trains a model on the corpus and writes it."""
     start = time.monotonic()
     outputs = settings.output_files
     paths = corpus.expand_paths(settings.input_file, not_among=outputs)

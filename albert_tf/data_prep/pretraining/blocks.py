@@ -106,15 +106,7 @@ def blocks_of(inputs: Inputs) -> Iterator[Block]:
 
 
 def read_block(block: Block, invalid_utf8: str) -> Text:
-    """Reads the documents of a block.
-
-    Args:
-      block: the block.
-      invalid_utf8: what to do with lines that are not UTF-8 (`corpus.invalid_utf8_setting`).
-
-    Raises:
-      UserError: a file cannot be read, or is not text in lines.
-    """
+    """Reads the documents of a block."""
     text = Text([], [], [], 0)
     document = 0
     for span in block.spans:
@@ -146,11 +138,7 @@ def _decoded(line: bytes) -> str | None:
 
 
 def read_span(span: Span) -> tuple[bytes, int, bool]:
-    """The text of the documents that begin in a span, its offset in the file, and whether it begins inside a document.
-
-    Raises:
-      UserError: the file cannot be read.
-    """
+    """The text of the documents that begin in a span, its offset, and whether it begins inside a document."""
     before = min(span.start, 1)  # the byte before a span tells whether a line begins with it
     with files.errors_named(span.path, "read"), files.open_binary(span.path) as file:
         file.seek(span.start - before)
@@ -166,11 +154,7 @@ def read_span(span: Span) -> tuple[bytes, int, bool]:
 
 
 def _first_document(data: bytes) -> int | None:
-    """Where the first document begins in a span; None if it contains only the rest of the file's last document.
-
-    Args:
-      data: the byte before the span, and the span.
-    """
+    """Where the first document begins in a span; None if it contains only the rest of the file's last document."""
     if blank_line := _BLANK_LINE.search(data):
         return blank_line.start() + 1
     if len(data) <= BLOCK_BYTES:  # the end of the file
@@ -239,11 +223,6 @@ def stored_pairs(
     job: Job, index: int, numbers: Sequence[int]
 ) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
     """Reads a stored block.
-
-    Args:
-      job: job of the run.
-      index: number of the block.
-      numbers: numbers of passes.
 
     Returns:
       The token ids, and for each of the passes its pairs, int64 [pairs, 5], and their seeds, uint64 [pairs].

@@ -71,10 +71,6 @@ def _shuffled_units(plan: Plan) -> np.ndarray:
 def plan_parts(settings: PretrainingDataSettings, text_counts: dict[str, Any]) -> Plan:
     """Decides on the number of parts and shards.
 
-    Args:
-      settings: the settings.
-      text_counts: the counts of all blocks: `sentences`, `blocks`, and `examples` of all passes.
-
     Raises:
       UserError: there are no examples, or fewer than files.
     """

@@ -25,12 +25,7 @@ _CHANGES = {
 
 
 class WorkFolder:
-    """The folder of a run's intermediate files; every process has its own instance.
-
-    Args:
-      path: the folder, on the same disk as the records.
-      run: identifies the run; a file of another run counts as damaged.
-    """
+    """The folder of a run's intermediate files; every process has its own instance."""
 
     def __init__(self, path: str, run: str = ""):
         self.path = path
@@ -69,9 +64,6 @@ class WorkFolder:
         Args:
           path: its name.
           counts: returned by `counts_of`; may be filled until the end of the `with` block, which adds `bytes`.
-
-        Raises:
-          UserError: for example, the disk is full; then nothing is left under any name.
         """
         with OutputFile(path, within=self.path) as file:
             yield file
@@ -112,11 +104,7 @@ class RecordFolder:
         self._identity = identity
 
     def finished_metadata(self) -> dict[str, Any] | None:
-        """The metadata of a complete run with this identity; None if there is no complete run.
-
-        Raises:
-          UserError: the folder contains other records, or a file of this run is missing.
-        """
+        """The metadata of a complete run with this identity; None if there is no complete run."""
         if not files.exists(self._metadata_file):
             return None
         metadata = record_metadata.read(self._metadata_file)

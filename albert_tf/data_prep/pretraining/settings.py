@@ -152,11 +152,7 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
             self.refuse("output_file", "names a file twice")
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that a vocabulary is given.
-
-        Raises:
-          UserError: it is not.
-        """
+        """Checks that a vocabulary is given."""
         self.require_vocabulary()
 
     def _check_runner(self) -> None:

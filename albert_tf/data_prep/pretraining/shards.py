@@ -54,15 +54,7 @@ def compile_functions(job: Job, program: str) -> None:
 
 
 def make_shard(job: Job, planned: tuple[Plan, int]) -> dict[str, Any]:
-    """Makes a shard, unless it is complete already; returns its counts.
-
-    Args:
-      job: job of the run.
-      planned: the plan, and the number of the shard.
-
-    Raises:
-      UserError: it cannot be written.
-    """
+    """Makes a shard, unless it is complete already; returns its counts."""
     plan, shard = planned
     path = job.settings.shard_path(shard, plan.num_shards)
     if counts := job.work.counts_of(path):
@@ -86,11 +78,7 @@ def make_shard(job: Job, planned: tuple[Plan, int]) -> dict[str, Any]:
 
 
 def make_part(job: Job, planned: tuple[Plan, int]) -> int:
-    """Makes a part of a shard for `make_shard`, unless it is complete already; returns its number of examples.
-
-    Raises:
-      UserError: it cannot be written.
-    """
+    """Makes a part of a shard for `make_shard`, unless it is complete already; returns its number of examples."""
     plan, part = planned
     path = _part_file(job, part)
     counts = job.work.counts_of(path) or {}
