@@ -113,7 +113,7 @@ def sha256(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def open_binary(path: str) -> BinaryIO:
+def open_binary(path: str) -> io.BufferedReader:
     """Opens a file for reading bytes.
 
     Raises:
@@ -138,7 +138,7 @@ class _RemoteFile(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:
+    def readinto(self, buffer: Any) -> int:
         data = remote(lambda _: self._file.read(len(buffer)))
         buffer[: len(data)] = data
         return len(data)
@@ -356,7 +356,7 @@ def write_files(folder: str, contents: Mapping[str, bytes]) -> None:
         for name, content in contents.items():
             path = os.path.join(staging, name)
             with _naming(os.path.join(folder, name)):
-                _on(path, lambda system, path=path, content=content: _write(system, path, content))
+                _on(path, functools.partial(_write, path=path, content=content))
 
 
 class OutputFile:
@@ -380,7 +380,7 @@ class OutputFile:
         self.sha256 = hashlib.sha256()
         self._within = within
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Appends bytes.
 
         Raises:

@@ -126,7 +126,7 @@ class LineReader:
     def __init__(self, invalid_utf8: str):
         self.num_bytes = 0
         self._invalid_utf8 = invalid_utf8
-        self._num_invalid = Counter()
+        self._num_invalid: Counter[str] = Counter()
         self._first_invalid: dict[str, str] = {}
 
     def read(self, path: str) -> Iterator[str]:
@@ -145,6 +145,7 @@ class LineReader:
         for line_number, line in enumerate(file, start=1):
             if line_number == 1:
                 check_first_line(line, path)
+            text: str | None
             try:
                 text = line.decode("utf-8-sig" if line_number == 1 else "utf-8")
             except UnicodeDecodeError as error:
@@ -237,9 +238,11 @@ class CorpusWriter:
         number = int.from_bytes(hashlib.sha256(seeded_key).digest()[:8])
         held_out = number < self._settings.eval_fraction * 2**64
         count = self.held_out if held_out else self.training
-        data = "\n".join(sentences) + "\n"
-        data = ("\n" + data if count.documents else data).encode()
-        self._files[held_out].write(data)
+        text = "\n".join(sentences) + "\n"
+        data = ("\n" + text if count.documents else text).encode()
+        file = self._files[held_out]
+        assert file, "nothing is held out without --eval_fraction"
+        file.write(data)
         count.documents += 1
         count.sentences += len(sentences)
         count.bytes += len(data)
@@ -288,8 +291,9 @@ def corpus_writer(settings: CorpusSettings) -> Iterator[CorpusWriter]:
 
 def show_progress(description: str, total: int, unit: str, *, first: int = 0) -> Progress:
     """Progress for the programs of this folder: a log gets a line on standard error every ten seconds."""
-    shown = {"seconds_between_lines": 10, "file": sys.stderr}
-    return Progress(description, total, first=first, unit=unit, **shown)
+    return Progress(
+        description, total, first=first, unit=unit, seconds_between_lines=10, file=sys.stderr
+    )
 
 
 def print_note(label: str, message: str) -> None:

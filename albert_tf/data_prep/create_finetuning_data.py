@@ -25,7 +25,7 @@ from albert_tf.data import record_metadata
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.data.record_metadata import METADATA_FILE
 from albert_tf.data_prep.pretraining.record_writer import encode_examples
-from albert_tf.data_prep.pretraining.settings import MOST_SHARDS
+from albert_tf.data_prep.pretraining.settings import MAX_SHARDS
 from albert_tf.tasks import registry
 from albert_tf.tasks.classification.settings import (
     OWN_TASK,
@@ -86,7 +86,7 @@ class FineTuningDataSettings(VocabularySettings, TextSettings):
     max_query_length: int = changed(SquadConfig, "max_query_length", 64)
     level: str = changed(RaceConfig, "level", "all")
     max_qa_length: int = changed(RaceConfig, "max_qa_length", 128)
-    num_shards: int = setting(8, "Number of files for the records.", minimum=1, maximum=MOST_SHARDS)
+    num_shards: int = setting(8, "Number of files for the records.", minimum=1, maximum=MAX_SHARDS)
     num_workers: int | None = changed(FineTuningConfig, "num_workers", None)
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:

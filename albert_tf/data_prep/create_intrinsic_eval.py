@@ -143,7 +143,7 @@ def squad_passages(values: dict, source: str) -> Iterable[str]:
         paragraphs = [part for article in values["data"] for part in article["paragraphs"]]
         contexts = dict.fromkeys(paragraph["context"] for paragraph in paragraphs)
     except (KeyError, TypeError):
-        contexts = [None]
+        contexts = {None: None}
     if not all(isinstance(context, str) for context in contexts):
         raise UserError(f"{source}: expected SQuAD's data, paragraphs and contexts")
     return contexts

@@ -69,7 +69,7 @@ def main(settings: PretrainingDataSettings) -> None:
 def run() -> None:
     """Runs the program with the flags of the command line; ends the process."""
     # numba imports scipy's linear algebra, which takes a quarter of a second to load and is not used here.
-    sys.modules.setdefault("scipy.linalg", None)
+    sys.modules.setdefault("scipy.linalg", None)  # type: ignore[arg-type]
     sys.argv = with_pipeline_options(sys.argv)
     flags.run(main, PretrainingDataSettings, description=__doc__, defaults=dynamic_defaults)
 

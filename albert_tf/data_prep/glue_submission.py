@@ -31,7 +31,7 @@ from albert_tf.tasks.classification.glue import (
 )
 
 LABEL = "glue_submission"
-_MOST_BYTES = 256 << 20  # a whole submission has 12 MB
+_MAX_BYTES = 256 << 20  # a whole submission has 12 MB
 
 # Every file of a submission: its name -> its task, and its required content.
 FILES: Mapping[str, tuple[GlueTask, LeaderboardFile]] = {
@@ -90,7 +90,8 @@ def main(settings: SubmissionSettings) -> None:
 
 def collect(runs: str) -> dict[str, bytes]:
     """Reads and checks the leaderboard's files in the folders of runs; returns them by name."""
-    contents, paths = {}, {}
+    contents: dict[str, bytes] = {}
+    paths: dict[str, str] = {}
     for run in _folders(runs):
         folder = os.path.join(run, SUBMISSION_FOLDER)
         run_paths = {name: os.path.join(folder, name) for name in FILES}
@@ -110,7 +111,7 @@ def collect(runs: str) -> dict[str, bytes]:
 
 
 def _folders(patterns: str) -> list[str]:
-    folders = []
+    folders: list[str] = []
     for pattern in filter(None, patterns.split(",")):
         matches = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
         folders += map(os.path.normpath, matches)
@@ -186,8 +187,8 @@ def _read_zip(path: str) -> dict[str, bytes]:
             names = archive.namelist()
             if len(set(names)) != len(names):
                 raise UserError(f"{path}: holds a file twice")
-            if sum(entry.file_size for entry in archive.infolist()) > _MOST_BYTES:
-                raise UserError(f"{path}: its files have more than {_MOST_BYTES:,} bytes")
+            if sum(entry.file_size for entry in archive.infolist()) > _MAX_BYTES:
+                raise UserError(f"{path}: its files have more than {_MAX_BYTES:,} bytes")
             return {name: archive.read(name) for name in names}
     # Python raises a RuntimeError for an encrypted file, a NotImplementedError for an unknown compression method.
     except (OSError, zipfile.BadZipFile, RuntimeError, EOFError, zlib.error) as error:

@@ -193,11 +193,12 @@ def module_docstrings(source: bytes) -> list[list[str]]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in the packages' code
-            tree = ast.parse(source)
+            tree: ast.Module = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and _is_public(node)]
-    return list(filter(None, map(_docstrings, (tree, *classes))))
+    owners: list[ast.Module | ast.ClassDef] = [tree]
+    owners += [node for node in tree.body if isinstance(node, ast.ClassDef) and _is_public(node)]
+    return [found for owner in owners if (found := _docstrings(owner))]
 
 
 def _docstrings(node: ast.Module | ast.ClassDef) -> list[str]:

@@ -94,7 +94,7 @@ def main(settings: SplitSettings) -> None:
     start = time.monotonic()
     outputs = (settings.output_file, settings.eval_output_file)
     paths = corpus.expand_paths(settings.input_file, not_among=outputs)
-    counts = Counter()
+    counts: Counter[str] = Counter()
     reader = corpus.LineReader(settings.invalid_utf8)
     documents = (doc for path in paths for doc in read_documents(path, reader, settings, counts))
     with (
@@ -126,6 +126,10 @@ def _describe(counts: Counter, settings: SplitSettings) -> str:
 # Reading: files -> documents.
 
 
+NumberedLine = tuple[int, str]
+END_OF_DOCUMENT = None  # between the lines of two documents
+
+
 class Document(NamedTuple):
     """A document as it was read.
 
@@ -149,6 +153,7 @@ def read_documents(
       UserError: the file cannot be read, or is malformed; the error names the line.
     """
     numbered_lines = enumerate(reader.read(path), start=1)
+    lines: Iterator[NumberedLine]
     lines = itertools.dropwhile(lambda numbered: not numbered[1].strip(), numbered_lines)
     first_line = next(lines, None)
     if first_line is None:
@@ -177,10 +182,6 @@ def detect_format(line: str) -> str:
                 json.loads(line)
             return "jsonl"
     return "text"
-
-
-NumberedLine = tuple[int, str]
-END_OF_DOCUMENT = None  # between the lines of two documents
 
 
 _PAGE_START = re.compile(r'<doc [^>]*?(?:title="(?P<title>.*)")?>\s*$')
@@ -252,10 +253,12 @@ def _parse_json_line(line: str, place: str, invalid_utf8: str) -> Any:
 def _close_documents(
     lines: Iterable[str | None], is_page: bool, settings: SplitSettings, counts: Counter
 ) -> Iterator[Document]:
-    key, document, num_chars = None, [], 0
+    key: str | None = None
+    document: list[str] = []
+    num_chars = 0
     for line in lines:
-        ended = line is END_OF_DOCUMENT
-        if not ended:
+        ended = line is None
+        if line is not None:
             document.append(line)
             num_chars += len(line) + 1
         if not ended and num_chars <= settings.max_document_chars:
@@ -281,7 +284,8 @@ def _split_chunk(
     settings: SplitSettings, documents: list[Document]
 ) -> tuple[list[tuple[str, list[str]]], Counter]:
     """A worker's task: keys and sentences of the documents that are not dropped, and counts of drops and cuts."""
-    split_documents, counts = [], Counter()
+    split_documents = []
+    counts: Counter[str] = Counter()
     for document in documents:
         sentences = split_document(document, settings, counts)
         if len(sentences) < settings.min_sentences:
@@ -346,7 +350,7 @@ def split_paragraph(paragraph: str, *, language: str = "en") -> list[str]:
       'Mr. Bo left. "Who? Me?" she said.' -> ['Mr. Bo left.', '"Who?', 'Me?" she said.']
     """
     text = _LONE_SURROGATE.sub("\ufffd", " ".join(paragraph.split()))
-    sentences = []
+    sentences: list[str] = []
     for sentence in sentencex.segment(language, text):
         if sentences and _is_inside_name(sentences[-1], sentence):
             sentence = sentences.pop() + sentence
@@ -444,7 +448,7 @@ def text_paragraphs(lines: list[str], *, line_breaks: str = "auto") -> list[str]
     wrapped = is_hard_wrapped(lines) if line_breaks == "auto" else line_breaks == "wrapped"
     if not wrapped:
         return [line for line in lines if line]
-    words = frozenset()
+    words: frozenset[str] = frozenset()
     if any(line.endswith("-") for line in lines):
         words = frozenset(re.findall(r"\w+", "\n".join(lines).lower()))
     blocks = (list(block) for has_text, block in itertools.groupby(lines, bool) if has_text)
@@ -479,7 +483,7 @@ def _join_lines(lines: list[str], words: frozenset[str]) -> str:
         elif text.endswith("--") or text.endswith(" -"):
             text += line if text.endswith("--") else " " + line
         else:
-            before, after = re.search(r"(\w*)-$", text)[1], re.match(r"\w*", line)[0]
+            before, after = re.findall(r"(\w*)-$", text)[0], re.findall(r"^\w*", line)[0]
             text = text[:-1] + line if (before + after).lower() in words else text + line
     return text
 

@@ -105,7 +105,7 @@ def main(settings: TrainSettings) -> None:
     sample = _draw_sentences(paths, settings)
     if not sample.num_items:
         raise UserError(f"--input_file={settings.input_file}: no sentence there, only blank lines")
-    counts = Counter()
+    counts: Counter[str] = Counter()
     with corpus.show_progress(LABEL, len(sample.items), "sentences") as progress:
         sentences = _cleaned(sample.items, settings, progress, counts)
         model_proto = train(sentences, settings)
@@ -152,10 +152,9 @@ def _read_sentences(
                 shown = reader.num_bytes
                 progress.update(shown)
             # Long lines would take much memory if they were sampled.
-            if len(line) > MAX_SENTENCE_BYTES:
-                line = _clean(line, settings)
-            if line is None or line and not line.isspace():
-                yield line
+            sentence = _clean(line, settings) if len(line) > MAX_SENTENCE_BYTES else line
+            if sentence is None or sentence and not sentence.isspace():
+                yield sentence
 
 
 def draw(items: Iterable[str | None], *, num_drawn: int, seed: int) -> Sample:

@@ -53,7 +53,7 @@ def make_with_beam(job: Job, inputs: Inputs) -> tuple[Counts, list[Counts]]:
     text = apache_beam.pvalue.AsSingleton(text_counts)
     _ = made | "Summarize" >> apache_beam.Map(_write_summary, job, summary_file, text)
     _run(pipeline)
-    summary = job.work.read_json(summary_file)
+    summary = job.work.read_json(summary_file) or {}
     return summary["text"], summary["shards"]
 
 

@@ -67,7 +67,7 @@ class Span(NamedTuple):
 class Block(NamedTuple):
     """Where a block begins and ends: `BLOCK_BYTES` of the corpus, the last block fewer."""
 
-    index: int
+    number: int
     spans: list[Span]
 
     @property
@@ -87,7 +87,7 @@ class Text(NamedTuple):
 
 def blocks_of(inputs: Inputs) -> Iterator[Block]:
     """The blocks of a corpus."""
-    index, spans, room = 0, [], BLOCK_BYTES
+    number, spans, room = 0, [], BLOCK_BYTES
     for file in inputs:
         start = 0
         while start < file["bytes"]:
@@ -96,10 +96,10 @@ def blocks_of(inputs: Inputs) -> Iterator[Block]:
             room -= end - start
             start = end
             if not room:
-                yield Block(index, spans)
-                index, spans, room = index + 1, [], BLOCK_BYTES
+                yield Block(number, spans)
+                number, spans, room = number + 1, [], BLOCK_BYTES
     if spans:
-        yield Block(index, spans)
+        yield Block(number, spans)
 
 
 # --- Reading.
@@ -174,7 +174,7 @@ def store_block(job: Job, block: Block) -> dict[str, Any]:
     Raises:
       UserError: a line is not UTF-8 and `--invalid_utf8=error`, or the disk is full.
     """
-    path = _block_file(job, block.index)
+    path = _block_file(job, block.number)
     if counts := job.work.counts_of(path):
         return counts
     text = read_block(block, job.settings.invalid_utf8)
@@ -184,7 +184,7 @@ def store_block(job: Job, block: Block) -> dict[str, Any]:
             " --invalid_utf8=replace reads on"
         )
     documents = as_documents(job.tokenizer, text.sentences, text.documents)
-    passes = [plan_pass(job, documents, block.index, number) for number in _passes(job)]
+    passes = [plan_pass(job, documents, block.number, number) for number in _passes(job)]
     all_pairs = [pairs.astype(np.int32) for pairs, _ in passes]
     sentences_of_documents = np.diff(documents.document_offsets)
     counts = {
@@ -199,7 +199,7 @@ def store_block(job: Job, block: Block) -> dict[str, Any]:
         "dropped_sentences": sum(num_dropped for _, num_dropped in passes),
         "invalid_utf8_lines": len(text.invalid_lines),
         # The block's number, so that the first of all such lines can be found.
-        "first_invalid_line": [[block.index, *line] for line in text.invalid_lines[:1]],
+        "first_invalid_line": [[block.number, *line] for line in text.invalid_lines[:1]],
     }
     with job.work.writing(path, counts) as file:
         np.save(file, documents.ids)

@@ -177,9 +177,9 @@ def _inputs(patterns: str) -> tuple[list[dict[str, Any]], list[int]]:
     paths = corpus.expand_paths(patterns)
     with files.errors_named(f"--input_file={patterns}", "read"):
         status = {path: files.status(path) for path in paths}
-    found = {path: of_file for path, of_file in status.items() if of_file}
-    inputs = [{"file": path, "bytes": of_file.length} for path, of_file in found.items()]
-    return inputs, [of_file.mtime_nsec for of_file in found.values()]
+    found = {path: file for path, file in status.items() if file}
+    inputs = [{"file": path, "bytes": file.length} for path, file in found.items()]
+    return inputs, [file.mtime_nsec for file in found.values()]
 
 
 def made_by() -> dict[str, str]:
@@ -235,9 +235,8 @@ def _total(
 ) -> dict[str, Any]:
     """The counts for the metadata."""
     invalid_lines = text_counts["first_invalid_line"]
-    counts = Counter({**text_counts, "first_invalid_line": ""})
-    if invalid_lines:
-        counts["first_invalid_line"] = corpus.place_of(*invalid_lines[0][1:])
+    place = corpus.place_of(*invalid_lines[0][1:]) if invalid_lines else ""
+    counts: Counter[str] = Counter({**text_counts, "first_invalid_line": place})
     for shard in counts_of_shards:
         counts.update({f"{key}_in_records": shard[key] for key in ("pieces", "masked_pieces")})
         counts.update({key: shard[key] for key in ("label_0", "label_1")})

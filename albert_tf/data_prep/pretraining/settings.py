@@ -16,7 +16,7 @@ from albert_tf.tasks.settings import LONGEST_SEQUENCE
 from albert_tf.text.settings import TextSettings, VocabularySettings
 from albert_tf.text.tokenizer import WORD_START_RULES
 
-MOST_SHARDS = 99_999  # the names of files have five digits
+MAX_SHARDS = 99_999  # the names of files have five digits
 RUNNERS = ("local", "direct", "flink", "spark", "dataflow", "portable")
 
 
@@ -112,7 +112,7 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
         "Files in --output_dir; 0 chooses the number: about 128 MiB of full records per file, or for a small text up to"
         " a few dozen smaller files, so that all processes have work.",
         minimum=0,
-        maximum=MOST_SHARDS,
+        maximum=MAX_SHARDS,
     )
     compression: str = setting("none", "Compression of the records.", choices=("none", "gzip"))
     invalid_utf8: str = invalid_utf8_setting()

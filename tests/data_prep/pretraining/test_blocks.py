@@ -31,7 +31,7 @@ def documents_of(text):
     """The sentences of each document of a block."""
     numbers = sorted(set(text.documents))
     pairs = list(zip(text.sentences, text.documents, strict=True))
-    return [[sentence for sentence, of in pairs if of == number] for number in numbers]
+    return [[sentence for sentence, document in pairs if document == number] for number in numbers]
 
 
 def test_blocks_are_mebibytes_of_all_files(monkeypatch):
