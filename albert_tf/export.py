@@ -5,17 +5,16 @@
 A SavedModel has the layout of TensorFlow Serving. docs/serving.md describes the files and the requests.
 """
 
-import contextlib
 import dataclasses
 import importlib.util
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.core import checksums, files, flags
-from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import LARGEST_INT64, setting
 from albert_tf.serving.settings import ModelUseSettings
@@ -86,7 +85,7 @@ def main(settings: ExportSettings) -> str:
 
     settings.register_task()
     path = os.path.join(settings.output_dir, _FILES[settings.format] or str(settings.version))
-    with _errors_named(path):
+    with files.errors_named(path, "written"):
         # Also completes a version left by a killed export.
         files.remove_leftovers(settings.output_dir)
     if files.exists(path) and not settings.overwrite:
@@ -131,7 +130,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
     model_name = os.path.basename(os.path.abspath(settings.output_dir))
     parent, name = os.path.split(path)
     with (
-        _errors_named(path),
+        files.errors_named(path, "written"),
         files.staged(parent) as staging,
         tempfile.TemporaryDirectory() as assets,
     ):
@@ -171,7 +170,7 @@ def _export_files(path: str, settings: ExportSettings, weights, task: Mapping) -
     from albert_tf.serving import comparison
 
     model, report = pretrained.build_model(weights, dtype="float32")
-    with _errors_named(path):  # TensorFlow's converter writes temporary files
+    with files.errors_named(path, "written"):  # TensorFlow's converter writes temporary files
         contents, difference = _files_of(model, report.initialized, settings, weights, task)
     if settings.quantization == "none" and not difference <= comparison.TOLERANCE:
         raise UserError(
@@ -186,7 +185,7 @@ def _export_files(path: str, settings: ExportSettings, weights, task: Mapping) -
         "task": dict(task),
     }
     tokenizer = Tokenizer.from_file(vocabulary) if vocabulary else None
-    with _errors_named(path):
+    with files.errors_named(path, "written"):
         contents |= _assets(model.config, about, tokenizer)
         files.write_files(settings.output_dir, checksums.with_sums(contents))
     print(
@@ -218,17 +217,6 @@ def _files_of(
     length = task["max_seq_length"]
     content = tflite.convert(model, length, settings.quantization)
     return {_FILES["tflite"]: content}, tflite.largest_difference(content, model, length)
-
-
-@contextlib.contextmanager
-def _errors_named(path: str) -> Iterator[None]:
-    """Turns errors of the disk into the UserError that a path cannot be written."""
-    import tensorflow as tf
-
-    try:
-        yield
-    except (OSError, tf.errors.OpError) as error:
-        raise UserError(f"{path}: cannot be written ({first_line(error)})") from None
 
 
 def run() -> None:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from albert_tf import AlbertForPreTraining, convert, save_pretrained
 from albert_tf.core.errors import UserError
-from albert_tf.data_prep.pretraining import build
+from albert_tf.data_prep.pretraining.run import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.data_prep.train_sentencepiece import TrainSettings
 from albert_tf.data_prep.train_sentencepiece import main as train_sentencepiece
@@ -55,7 +55,7 @@ def tokenizer(folder) -> Tokenizer:
 @pytest.fixture(scope="module")
 def model(folder, tokenizer) -> pathlib.Path:
     """A pretrained model on records with accents."""
-    metadata, _ = build.create_pretraining_data(records_settings(folder, keep_accents=True))
+    metadata, _ = create_pretraining_data(records_settings(folder, keep_accents=True))
     assert metadata["keep_accents"] is True
     config = TINY.replace(vocab_size=tokenizer.vocab_size, max_position_embeddings=40)
     (folder / "config.json").write_text(config.to_json_string())
@@ -91,21 +91,7 @@ def test_the_vocabulary_has_accents(tokenizer):
 
 def test_records_of_the_other_kind_are_not_taken_for_these(folder, model):
     with pytest.raises(UserError, match="keep_accents was True, is False"):
-        build.create_pretraining_data(records_settings(folder))
-
-
-def test_records_from_before_the_setting_are_without_accents(folder, model, tmp_path):
-    settings = {**records_settings(folder).to_dict(), "output_dir": str(tmp_path)}
-    build.create_pretraining_data(PretrainingDataSettings(**settings))
-    path = tmp_path / "metadata.json"
-    values = json.loads(path.read_text())
-    del values["keep_accents"]
-    values.pop("checksum", None)
-    path.write_text(json.dumps(values))
-    _, existed = build.create_pretraining_data(PretrainingDataSettings(**settings))
-    assert existed
-    with pytest.raises(UserError, match="keep_accents was False, is True"):
-        build.create_pretraining_data(PretrainingDataSettings(**settings | {"keep_accents": True}))
+        create_pretraining_data(records_settings(folder))
 
 
 def test_the_model_says_so_in_every_layout(model, tokenizer, tmp_path):

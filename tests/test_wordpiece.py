@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from albert_tf import convert, load_pretrained
 from albert_tf.core.errors import UserError
-from albert_tf.data_prep.pretraining import build
+from albert_tf.data_prep.pretraining.run import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.export import export_model
 from albert_tf.formats import pretrained
@@ -63,7 +63,7 @@ class Chain:
                 **changes,
             },
         )
-        return build.create_pretraining_data(settings)[0]
+        return create_pretraining_data(settings)[0]
 
     def pretrain(self) -> None:
         pretrain_here(

@@ -24,9 +24,9 @@ from albert_tf.data.record_metadata import shard_entry
 from albert_tf.data_prep import (
     create_intrinsic_eval,
     split_sentences,
-    text_files,
 )
-from albert_tf.data_prep.pretraining import text_blocks
+from albert_tf.data_prep.corpus import LineReader
+from albert_tf.data_prep.pretraining import blocks
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks import registry
 from tests.helpers import (
@@ -556,7 +556,7 @@ def read_task(task: str, **settings: object):
 def read_text(path: str, **settings: object):
     """Reads documents as split_sentences does."""
     settings = split_sentences.SplitSettings(input_file=path, output_file="x", **settings)
-    reader = text_files.LineReader(settings.invalid_utf8)
+    reader = LineReader(settings.invalid_utf8)
     return list(split_sentences.read_documents(path, reader, settings, collections.Counter()))
 
 
@@ -617,8 +617,9 @@ def test_a_file_of_another_form(reader, case, tmp_path):
 def test_text_for_records_of_another_form(content, expected, tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes(content)
+    inputs = [{"file": str(path), "bytes": len(content)}]
     with pytest.raises(UserError, match=expected):
-        list(text_blocks.read_lines(str(path)))
+        blocks.read_block(next(blocks.blocks_of(inputs)), "error")
 
 
 @pytest.mark.parametrize("name", ["squad", "race"])

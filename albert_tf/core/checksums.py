@@ -1,4 +1,4 @@
-"""Checksums of a folder's files (SHA256SUMS), of a JSON file (an entry in it) and of a large file (a fingerprint).
+"""Checksums of a folder's files (SHA256SUMS), of a JSON file (an entry in it), of a large file and of source code.
 
 `sha256sum --check SHA256SUMS` verifies a SHA256SUMS file, too.
 """
@@ -6,6 +6,7 @@
 import hashlib
 import json
 import os
+import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO
 
@@ -100,4 +101,13 @@ def fingerprint(file: BinaryIO, num_bytes: int) -> str:
     digest.update(file.read(_END_BYTES))
     file.seek(max(0, num_bytes - _END_BYTES))
     digest.update(file.read(_END_BYTES))
+    return digest.hexdigest()
+
+
+def of_code(packages: Iterable[str]) -> str:
+    """SHA-256 of all source files in packages of albert_tf, given by their folders."""
+    digest = hashlib.sha256()
+    for package in packages:
+        for source in sorted((pathlib.Path(__file__).parents[1] / package).rglob("*.py")):
+            digest.update(hashlib.sha256(source.read_bytes()).digest())
     return digest.hexdigest()

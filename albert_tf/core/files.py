@@ -1,14 +1,18 @@
-"""Reads and writes whole files and folders, local or remote.
+"""The one way to files: finds, reads and writes files and folders, local or remote.
 
-Files and folders that must be complete or absent are written through `staged`: into a hidden temporary folder next to
-their final place, and moved there when they are complete. TensorFlow is imported only for paths with ://.
+A path with :// is remote: it is reached through TensorFlow's `tf.io.gfile`, which is imported only then. All other
+paths are local. Files and folders that must be complete or absent are written through `OutputFile` or `staged`: into a
+hidden temporary folder next to their final place, and moved there when they are complete. `errors_named` turns an error
+of the disk or of a file system into a line for the user.
 """
 
 import contextlib
 import errno
 import fcntl
 import functools
+import glob
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -18,7 +22,7 @@ import time
 import types
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 from albert_tf.core.errors import UserError, first_line
 
@@ -35,31 +39,68 @@ _TEMPORARY = ".albert-tmp-"
 _REPLACED = ".replaced"  # in a complete temporary folder: the old folders that its content replaces
 _ABANDONED_SECONDS = 7 * 24 * 60 * 60  # from its creation; used where the file system has no locks
 
+_REMOTE_BYTES = 4 << 20  # read from a remote file at once
+
+
+class FileStatus(NamedTuple):
+    """The size of a file, and when it was modified, in nanoseconds since 1970."""
+
+    length: int
+    mtime_nsec: int
+
+
+def _local_status(path: str) -> FileStatus:
+    status = os.stat(path)
+    return FileStatus(status.st_size, status.st_mtime_ns)
+
+
 # Local files under the names of `tf.io.gfile`.
 _LOCAL = types.SimpleNamespace(
     GFile=open,
     exists=os.path.exists,
+    glob=functools.partial(glob.glob, recursive=True),
     isdir=os.path.isdir,
     listdir=os.listdir,
     makedirs=functools.partial(os.makedirs, exist_ok=True),
     remove=os.remove,
     rename=lambda path, new_path, overwrite=False: os.replace(path, new_path),
     rmtree=functools.partial(shutil.rmtree, ignore_errors=True),
+    stat=_local_status,
 )
 _folders_without_leftovers: set[str] = set()  # folders that this process has cleaned
 
 
+@contextlib.contextmanager
+def errors_named(path: str, done: str) -> Iterator[None]:
+    """Turns errors of the disk or of a file system into a `UserError` of one line.
+
+    Args:
+      path: the path, or flag and path, that the line begins with.
+      done: what could not be done: "read", "written" or another participle.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        if not isinstance(error, (OSError, *_tensorflow_errors())):
+            raise
+        raise UserError(f"{path}: cannot be {done} ({reason or first_line(error)})") from error
+
+
+def _tensorflow_errors() -> tuple[type[Exception], ...]:
+    """The class of TensorFlow's errors, if TensorFlow is loaded."""
+    tensorflow = sys.modules.get("tensorflow")
+    return (tensorflow.errors.OpError,) if tensorflow else ()
+
+
 def read_bytes(path: str) -> bytes:
-    """The content of a file; a path with :// is read through TensorFlow.
+    """The content of a file.
 
     Raises:
       UserError: it cannot be read, or is not a regular file: reading a pipe or a device might never end.
     """
-    check_regular(path)
-    try:
-        return _on(path, lambda system: _read(system, path))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    with errors_named(path, "read"), open_binary(path) as file:
+        return file.read()
 
 
 def sha256(path: str) -> str:
@@ -68,11 +109,49 @@ def sha256(path: str) -> str:
     Raises:
       UserError: see `read_bytes`.
     """
+    with errors_named(path, "read"), open_binary(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def open_binary(path: str) -> io.BufferedReader:
+    """Opens a file for reading bytes.
+
+    Raises:
+      OSError: it cannot be opened; a UserError if it is a pipe or a device.
+    """
     check_regular(path)
-    try:
-        return _on(path, lambda system: _sha256(system, path))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    if "://" in path:
+        return io.BufferedReader(_RemoteFile(path), _REMOTE_BYTES)
+    return open(path, "rb")
+
+
+class _RemoteFile(io.RawIOBase):
+    """A file of tf.io.gfile as an unbuffered Python file."""
+
+    def __init__(self, path: str):
+        super().__init__()
+        self._file = remote(lambda gfile: gfile.GFile(path, "rb"))
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = remote(lambda _: self._file.read(len(buffer)))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def readall(self) -> bytes:
+        return remote(lambda _: self._file.read())
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        remote(lambda _: self._file.seek(offset, whence))
+        return self.tell()
+
+    def tell(self) -> int:
+        return remote(lambda _: self._file.tell())
 
 
 def check_regular(path: str) -> None:
@@ -162,6 +241,58 @@ def exists(path: str) -> bool:
     return _on(path, lambda system: system.exists(path))
 
 
+def status(path: str) -> FileStatus | None:
+    """The size and time of a file; None if there is no such file.
+
+    Raises:
+      OSError: the file system cannot be reached.
+    """
+    try:
+        found = _on(path, lambda system: system.stat(path))
+    except FileNotFoundError:
+        return None
+    return FileStatus(found.length, found.mtime_nsec)
+
+
+def real_path(path: str) -> str:
+    """A path without links, `.`, `..` and repeated slashes; two names of a file have the same."""
+    scheme, separator, rest = path.partition("://")
+    return scheme + separator + os.path.normpath(rest) if separator else os.path.realpath(path)
+
+
+def matching(pattern: str) -> list[str]:
+    """The files and folders that a glob matches, sorted. A name that exists is not a pattern, whatever it contains.
+
+    Raises:
+      OSError: the file system cannot be reached.
+    """
+    if exists(pattern):
+        return [pattern]
+    return sorted(_on(pattern, lambda system: system.glob(pattern)))
+
+
+def files_below(folder: str) -> Iterator[str]:
+    """The files below a folder without hidden ones; the files of a folder come before those of its subfolders.
+
+    Raises:
+      OSError: the folder cannot be listed.
+    """
+    paths = [os.path.join(folder, name) for name in names_in(folder)]
+    subfolders = set(filter(is_folder, paths))
+    yield from (path for path in paths if path not in subfolders)
+    for subfolder in sorted(subfolders):
+        if not os.path.islink(subfolder):  # a link to a folder above would not end
+            yield from files_below(subfolder)
+
+
+def remove(path: str) -> None:
+    """Removes a file, or a folder with its content, if it exists."""
+    if is_folder(path):
+        _on(path, lambda system: system.rmtree(path))
+    elif exists(path):
+        _on(path, lambda system: system.remove(path))
+
+
 def remote(function: Callable[[Any], Any]) -> Any:
     """Calls `function(tf.io.gfile)` and turns its errors into OSErrors."""
     import tensorflow as tf
@@ -169,7 +300,9 @@ def remote(function: Callable[[Any], Any]) -> Any:
     try:
         return function(tf.io.gfile)
     except tf.errors.OpError as error:
-        raise OSError(errno.EIO, first_line(error)) from error
+        is_missing = isinstance(error, tf.errors.NotFoundError)
+        number = errno.ENOENT if is_missing else errno.EIO
+        raise OSError(number, first_line(error)) from error
 
 
 def remove_parts(checkpoint: str) -> None:
@@ -185,19 +318,6 @@ def remove_parts(checkpoint: str) -> None:
 def _on(path: str, function: Callable[[Any], Any]) -> Any:
     """Calls `function` with the file system of the path."""
     return remote(function) if "://" in path else function(_LOCAL)
-
-
-def _read(system: Any, path: str) -> bytes:
-    with system.GFile(path, "rb") as file:
-        return file.read()
-
-
-def _sha256(system: Any, path: str) -> str:
-    digest = hashlib.sha256()
-    with system.GFile(path, "rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def _write(system: Any, path: str, content: bytes) -> None:
@@ -236,7 +356,60 @@ def write_files(folder: str, contents: Mapping[str, bytes]) -> None:
         for name, content in contents.items():
             path = os.path.join(staging, name)
             with _naming(os.path.join(folder, name)):
-                _on(path, lambda system, path=path, content=content: _write(system, path, content))
+                _on(path, functools.partial(_write, path=path, content=content))
+
+
+class OutputFile:
+    """A file that appears under its name only when it is complete (`staged`). Use as a context manager.
+
+    If the `with` block raises an exception, an existing file of this name is kept. Errors of the disk become
+    `UserError`s that name the file.
+
+    Args:
+      path: its name; its folder is created if it does not exist.
+      within: see `staged`.
+
+    Attributes:
+      num_bytes: number of bytes written so far.
+      sha256: hash of the bytes written so far, an object of hashlib.
+    """
+
+    def __init__(self, path: str, *, within: str = ""):
+        self.path = path
+        self.num_bytes = 0
+        self.sha256 = hashlib.sha256()
+        self._within = within
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Appends bytes.
+
+        Raises:
+          UserError: the disk is full, or another error of the system.
+        """
+        with errors_named(self.path, "written"):
+            self._file.write(bytes(data) if "://" in self.path else data)  # gfile takes only bytes
+        self.num_bytes += len(data)
+        self.sha256.update(data)
+
+    def __enter__(self) -> "OutputFile":
+        self._opened = self._open()
+        with errors_named(self.path, "written"):
+            self._file = self._opened.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        with errors_named(self.path, "written"):
+            self._opened.__exit__(*error)
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[BinaryIO]:
+        folder, name = os.path.split(self.path)
+        if is_folder(self.path):
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        with staged(folder, within=self._within) as staging:
+            path = os.path.join(staging, name)
+            with _on(path, lambda system: system.GFile(path, "wb")) as file:
+                yield file
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
@@ -65,7 +65,7 @@ class Workers(contextlib.AbstractContextManager):
         if self._pool is None:
             context, shared = multiprocessing.get_context(start_method()), (self._shared,)
             self._pool = ProcessPoolExecutor(self._num_workers, context, _start_worker, shared)
-        pending = collections.deque()
+        pending: collections.deque[Future] = collections.deque()
         try:
             for item in items:
                 with _signals_later():  # a new process would inherit this one's signal handlers
@@ -83,7 +83,7 @@ def num_cores() -> int:
     """Number of cores that this process may use; a container or scheduler may allow fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
-    return os.cpu_count()
+    return os.cpu_count() or 1
 
 
 def in_chunks(
@@ -147,7 +147,8 @@ def _start_worker(shared: Any) -> None:
 
 def _end_with_parent() -> None:
     # A forked worker holds open the pipes of the workers started before it, so workers end in reverse order.
-    multiprocessing.parent_process().join()
+    if parent := multiprocessing.parent_process():
+        parent.join()
     os._exit(1)
 
 

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import itertools
 import json
-import pathlib
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 
 import sentencepiece
 
-from albert_tf.core import files
+from albert_tf.core import checksums, files
 from albert_tf.core.progress import Progress
 from albert_tf.core.workers import Workers, in_chunks
 from albert_tf.data.feature_table import FeatureTable
@@ -113,13 +112,8 @@ def _made(make: Callable[[], FeatureTable], description: str) -> FeatureTable:
 
 def _made_by() -> dict[str, str]:
     """The code and the versions of libraries that features depend on."""
-    package = pathlib.Path(__file__).parents[1]
-    code = hashlib.sha256()
-    for folder in CODE:
-        for source in sorted((package / folder).rglob("*.py")):
-            code.update(hashlib.sha256(source.read_bytes()).digest())
     return {
-        "code": code.hexdigest(),
+        "code": checksums.of_code(CODE),
         "sentencepiece": sentencepiece.__version__,
         "unicode": unicodedata.unidata_version,
     }

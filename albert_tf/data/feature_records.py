@@ -43,7 +43,9 @@ def find_feature_records(folder: str, flag: str) -> RecordSet:
     record_set = find_records(folder, flag)
     metadata = record_set.metadata
     if "table_sha256" not in metadata:
-        raise UserError(f"--{flag}={folder}: not written with --write_records of a fine-tuning program")
+        raise UserError(
+            f"--{flag}={folder}: not written with --write_records of a fine-tuning program"
+        )
     source = f"--{flag}={folder}: metadata.json"
     check_entries(metadata, _ENTRIES, source)
     check_entries(metadata["columns"], dict.fromkeys(metadata["columns"], TOKENS), source)

@@ -31,10 +31,10 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
-from albert_tf.data_prep.pretraining import build
+from albert_tf.data_prep.corpus import CorpusSettings, corpus_writer, print_note
+from albert_tf.data_prep.pretraining.run import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.data_prep.split_sentences import split_paragraph
-from albert_tf.data_prep.text_files import CorpusSettings, corpus_writer, print_note
 from albert_tf.text.settings import TextSettings, VocabularySettings
 
 LABEL = "create_intrinsic_eval"
@@ -71,11 +71,7 @@ class IntrinsicSettings(VocabularySettings, TextSettings):
             self.refuse("squad_file", "and --race_dir, or --input_file, must be given")
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that a vocabulary is given.
-
-        Raises:
-          UserError: it is not.
-        """
+        """Checks that a vocabulary is given."""
         self.require_vocabulary()
 
 
@@ -91,9 +87,6 @@ def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
 
     Returns:
       Number of examples by folder.
-
-    Raises:
-      UserError: a file is missing or malformed, or the folder holds other records.
     """
     text = settings.input_file
     if not text:
@@ -107,7 +100,7 @@ def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
     num_examples = {}
     for task in SENTENCE_TASKS:
         values |= {"sentence_task": task, "output_dir": os.path.join(settings.output_dir, task)}
-        metadata, _ = build.create_pretraining_data(PretrainingDataSettings(**values))
+        metadata, _ = create_pretraining_data(PretrainingDataSettings(**values))
         num_examples[task] = metadata["counts"]["examples"]
     return num_examples
 
@@ -145,26 +138,19 @@ def squad_passages(values: dict, source: str) -> Iterable[str]:
 
     Example:
       {"data": [{"paragraphs": [{"context": "One. Two.", "qas": []}]}]} -> "One. Two."
-
-    Raises:
-      UserError: it is no SQuAD file.
     """
     try:
         paragraphs = [part for article in values["data"] for part in article["paragraphs"]]
         contexts = dict.fromkeys(paragraph["context"] for paragraph in paragraphs)
     except (KeyError, TypeError):
-        contexts = [None]
+        contexts = {None: None}
     if not all(isinstance(context, str) for context in contexts):
         raise UserError(f"{source}: expected SQuAD's data, paragraphs and contexts")
     return contexts
 
 
 def race_passages(folder: str) -> Iterator[str]:
-    """The articles in a folder of RACE, in the order of their files' paths.
-
-    Raises:
-      UserError: there is none, or a file is not RACE's.
-    """
+    """The articles in a folder of RACE, in the order of their files' paths."""
     paths = sorted(glob.glob(os.path.join(glob.escape(folder), "**", "*.txt"), recursive=True))
     if not paths:
         raise UserError(f"--race_dir={folder}: no *.txt files there")

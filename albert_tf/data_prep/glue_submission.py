@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from albert_tf.core import checksums, files, flags
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.settings import Settings, setting
-from albert_tf.data_prep import text_files
+from albert_tf.data_prep import corpus
 from albert_tf.tasks.classification.glue import (
     GLUE_TASKS,
     SCORE_RANGE,
@@ -31,7 +31,7 @@ from albert_tf.tasks.classification.glue import (
 )
 
 LABEL = "glue_submission"
-_MOST_BYTES = 256 << 20  # a whole submission has 12 MB
+_MAX_BYTES = 256 << 20  # a whole submission has 12 MB
 
 # Every file of a submission: its name -> its task, and its required content.
 FILES: Mapping[str, tuple[GlueTask, LeaderboardFile]] = {
@@ -65,16 +65,11 @@ class SubmissionSettings(Settings):
 
 
 def main(settings: SubmissionSettings) -> None:
-    """Collects and writes a submission, or checks one.
-
-    Raises:
-      UserError: a file is missing, occurs twice, or violates the leaderboard's rules; or the zip cannot be read or
-        written.
-    """
+    """Collects and writes a submission, or checks one."""
     if settings.check:
         contents = _read_zip(settings.check)
         _check_all(contents, settings.check)
-        text_files.print_note(LABEL, f"{settings.check}: all {len(contents)} files are valid")
+        corpus.print_note(LABEL, f"{settings.check}: all {len(contents)} files are valid")
         return
     contents = collect(settings.runs)
     missing = [name for name in FILES if name not in contents]
@@ -85,24 +80,18 @@ def main(settings: SubmissionSettings) -> None:
         )
     contents.update({name: constant_answers(name) for name in missing})
     _check_all(contents, settings.output_file)
-    with text_files.OutputFile(settings.output_file) as output:
+    with corpus.OutputFile(settings.output_file) as output:
         output.write(_zipped(contents))
     if missing:
         filled = ", ".join(f"{name} ({FILES[name][1].constant_answer})" for name in missing)
-        text_files.print_note(LABEL, f"answered with a constant: {filled}")
-    text_files.print_note(LABEL, f"{len(contents)} files -> {settings.output_file}")
+        corpus.print_note(LABEL, f"answered with a constant: {filled}")
+    corpus.print_note(LABEL, f"{len(contents)} files -> {settings.output_file}")
 
 
 def collect(runs: str) -> dict[str, bytes]:
-    """Reads and checks the leaderboard's files in the folders of runs; returns them by name.
-
-    Args:
-      runs: folders or globs, separated by commas.
-
-    Raises:
-      UserError: a folder has none, or two folders have the same, or a file is wrong.
-    """
-    contents, paths = {}, {}
+    """Reads and checks the leaderboard's files in the folders of runs; returns them by name."""
+    contents: dict[str, bytes] = {}
+    paths: dict[str, str] = {}
     for run in _folders(runs):
         folder = os.path.join(run, SUBMISSION_FOLDER)
         run_paths = {name: os.path.join(folder, name) for name in FILES}
@@ -122,7 +111,7 @@ def collect(runs: str) -> dict[str, bytes]:
 
 
 def _folders(patterns: str) -> list[str]:
-    folders = []
+    folders: list[str] = []
     for pattern in filter(None, patterns.split(",")):
         matches = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
         folders += map(os.path.normpath, matches)
@@ -151,11 +140,6 @@ def _check_all(contents: Mapping[str, bytes], source: str) -> None:
 
 def check_answers(name: str, content: bytes, source: str) -> None:
     """Checks one file: header, indices from 0 on without gaps, answers, number of rows.
-
-    Args:
-      name: a key of `FILES`.
-      content: content of the file.
-      source: its name in messages.
 
     Raises:
       UserError: something is wrong; the error names the row.
@@ -203,8 +187,8 @@ def _read_zip(path: str) -> dict[str, bytes]:
             names = archive.namelist()
             if len(set(names)) != len(names):
                 raise UserError(f"{path}: holds a file twice")
-            if sum(entry.file_size for entry in archive.infolist()) > _MOST_BYTES:
-                raise UserError(f"{path}: its files have more than {_MOST_BYTES:,} bytes")
+            if sum(entry.file_size for entry in archive.infolist()) > _MAX_BYTES:
+                raise UserError(f"{path}: its files have more than {_MAX_BYTES:,} bytes")
             return {name: archive.read(name) for name in names}
     # Python raises a RuntimeError for an encrypted file, a NotImplementedError for an unknown compression method.
     except (OSError, zipfile.BadZipFile, RuntimeError, EOFError, zlib.error) as error:

@@ -20,14 +20,14 @@ import re
 import sysconfig
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import setting
 from albert_tf.core.workers import Workers, in_chunks
-from albert_tf.data_prep import text_files
+from albert_tf.data_prep import corpus
 from albert_tf.data_prep.split_sentences import split_paragraph
 
 LABEL = "sample_corpus"
@@ -35,7 +35,7 @@ CHUNK_BYTES = 2_000_000  # source code sent to a worker at once
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SampleSettings(text_files.CorpusSettings):
+class SampleSettings(corpus.CorpusSettings):
     """Which packages are read, and which parts of their documentation are kept."""
 
     input_file: str = setting(
@@ -58,69 +58,41 @@ class SampleSettings(text_files.CorpusSettings):
 
 
 def main(settings: SampleSettings) -> None:
-    """Collects the documentation and writes it as a corpus.
-
-    Raises:
-      UserError: a file cannot be written, or no document is left.
-    """
+    """Collects the documentation and writes it as a corpus."""
     start = time.monotonic()
     modules = modules_of(settings)
-    with text_files.corpus_writer(settings) as writer:
-        for name, sentences in documents(modules, settings, LABEL, lambda: _fill(writer, settings)):
-            if _fill(writer, settings) >= 1:
+    limit = settings.max_megabytes * 1e6 or float("inf")
+    with corpus.corpus_writer(settings) as writer:
+        for name, sentences in documents(modules, settings, LABEL):
+            if writer.training.bytes + writer.held_out.bytes >= limit:
                 break
             writer.write(name, sentences)
     summary = f"{len(modules):,} modules -> {writer.summary()}"
-    text_files.print_note(LABEL, f"{summary}; {time.monotonic() - start:.1f} s")
+    corpus.print_note(LABEL, f"{summary}; {time.monotonic() - start:.1f} s")
 
 
 def documents(
-    modules: list["Module"],
-    settings: SampleSettings,
-    label: str,
-    fill: Callable[[], float] = lambda: 0.0,
+    modules: list["Module"], settings: SampleSettings, label: str
 ) -> Iterator[tuple[str, list[str]]]:
-    """The documentation in the modules, without repeated sentences.
-
-    Args:
-      modules: the source files.
-      settings: which text is kept.
-      label: the program's name, for the line that shows progress.
-      fill: returns the share, from 0 to 1, of the text wanted by the caller that it already has.
-
-    Yields:
-      Name of a module ("numpy/linalg/linalg.py") and the sentences of a document in it.
-    """
+    """The documents in the modules, without repeated sentences, each with the name of its module; shows progress."""
     seen: set[bytes] = set()
-    num_bytes_done, total = 0, sum(map(_num_bytes, modules))
+    num_bytes_done = 0
     with (
-        text_files.show_progress(label, total, "bytes") as progress,
+        corpus.show_progress(label, sum(map(_num_bytes, modules)), "bytes") as progress,
         Workers(settings.num_workers, settings) as workers,
     ):
         chunks = in_chunks(modules, _num_bytes, CHUNK_BYTES)
-        for of_chunk, num_bytes in workers.map(_read_chunk, chunks):
+        for documents_of_chunk, num_bytes in workers.map(_read_chunk, chunks):
             num_bytes_done += num_bytes
-            for name, sentences in of_chunk:
+            for name, sentences in documents_of_chunk:
                 sentences = drop_seen(sentences, seen)
                 if len(sentences) >= settings.min_sentences:
                     yield name, sentences
-            share = max(fill(), num_bytes_done / max(total, 1))
-            progress.update(num_bytes_done, total=round(num_bytes_done / share) if share else total)
-
-
-def _fill(writer: text_files.CorpusWriter, settings: SampleSettings) -> float:
-    """The share of --max_megabytes that is written, from 0 to 1; always 0 if there is no limit."""
-    num_bytes = writer.training.bytes + writer.held_out.bytes
-    wanted = settings.max_megabytes * 1e6
-    return min(1.0, num_bytes / wanted) if wanted else 0.0
+            progress.update(num_bytes_done)
 
 
 def drop_seen(sentences: Iterable[str], seen: set[bytes]) -> list[str]:
-    """The sentences that did not occur before; adds their hashes to `seen`.
-
-    Packages repeat each other's documentation, completely or in parts, and describe an argument of many functions in
-    the same words each time.
-    """
+    """The sentences that did not occur before; adds their hashes to `seen`. Packages repeat each other's text."""
     new = []
     for sentence in sentences:
         digest = hashlib.blake2b(sentence.lower().encode(), digest_size=8).digest()
@@ -163,11 +135,7 @@ def modules_of(settings: SampleSettings) -> list[Module]:
 
 
 def find_modules(roots: Iterable[str]) -> list[Module]:
-    """The Python files below some folders, sorted by their names, without tests and generated code.
-
-    Raises:
-      UserError: there is none.
-    """
+    """The Python files below some folders, sorted by their names, without tests and generated code."""
     modules = []
     for root in roots:
         if os.path.isfile(root):
@@ -225,11 +193,12 @@ def module_docstrings(source: bytes) -> list[list[str]]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in the packages' code
-            tree = ast.parse(source)
+            tree: ast.Module = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and _is_public(node)]
-    return list(filter(None, map(_docstrings, (tree, *classes))))
+    owners: list[ast.Module | ast.ClassDef] = [tree]
+    owners += [node for node in tree.body if isinstance(node, ast.ClassDef) and _is_public(node)]
+    return [found for owner in owners if (found := _docstrings(owner))]
 
 
 def _docstrings(node: ast.Module | ast.ClassDef) -> list[str]:
@@ -245,24 +214,20 @@ def _is_public(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> b
 
 # From docstrings to paragraphs.
 
-_FENCE = re.compile(r"\s*(```|~~~)")
-# A doctest, an IPython session or the border of a simple table; all of them end at the next blank line.
-_UNTIL_BLANK_LINE = re.compile(r"\s*(>>>|In \[\d+\]:|={2,} +=|-{2,} +-)")
-_UNDERLINE = re.compile(r"\s*([=\-~^\"'#*+.`])\1{2,}\s*$")
-_TABLE_LINE = re.compile(r"\s*[|+]")
-_DIRECTIVE = re.compile(r"\s*\.\. ?[\w|\[]")
-_ADMONITION = re.compile(r"\s*\.\. (?:note|warning|tip|important|caution|attention|hint)::\s*")
-# "- item", "1. item", ":param x: item", "@param x item", "name (type): item".
+_HEADING_LINE = re.compile(r"\s*([=\-~^\"'#*+.`])\1{2,}\s*$")  # below a heading, or around code
+# Doctests, IPython, tables and directives; all of them end at the next blank line or change of indentation.
+_NO_PROSE = re.compile(r"\s*(?:>>>|In \[\d+\]:|[|+]|={2,} |-{2,} |\.\. ?[\w|\[])")
+# "- item", "1. item", ":param x: item", "name (type): item", and lines that end with a colon.
 _ITEM = re.compile(
-    r"\s*(?:[-*+•] +|\(?\d{1,2}[.)] +|[:@](?:param|arg|type|rtype|returns?|raises?|keyword)\b[^:]*:? *"
-    r"|[*`'\"]*[A-Za-z_][\w.]*[`'\"]*(?: \([^()]*\))?: +)(?=\S)"
+    r"\s*(?:[-*+•] +|\(?\d{1,2}[.)] +|[:@](?:param|arg|r?type|returns?|raises?|keyword)\b[^:]*:? *"
+    r"|[*`'\"]*[A-Za-z_][\w.]*[`'\"]*(?: \([^()]*\))?: +(?=\S)|[\w ]{1,30}:$)"
 )
-# "Args:", "Call arguments:", numpydoc's "axis : int, optional": lines that only introduce others.
-_ANNOUNCEMENT = re.compile(r"\s*(?:[\w ]{1,30}:|[*`]*\w[\w.*, `]* : .*[^.!?])\s*$")
 
 
 def prose_paragraphs(docstring: str) -> list[str]:
     """The paragraphs of a docstring, with wrapped lines joined, without code, tables, headings and markup.
+
+    A paragraph is lines of the same indentation; the first line of an item may be indented less than its others.
 
     Example:
       Adds two
@@ -273,66 +238,28 @@ def prose_paragraphs(docstring: str) -> list[str]:
           them.
 
       >>> add(1, 2)
-
-    Args:
-      docstring: as in the source, in reStructuredText, Markdown, or the style of NumPy or Google.
     """
-    paragraphs, block = [], []
-    item_indent = -1  # indentation of the item that `block` belongs to, -1 if there is none
-    for line in [*_without_code(inspect.cleandoc(docstring).splitlines()), ""]:
-        indent = len(line) - len(line.lstrip())
-        item = _ITEM.match(line)
-        is_inside_item = 0 <= item_indent < indent
-        continues = block and line and not item and (indent == block[-1][0] or is_inside_item)
-        if not continues and block:
-            paragraphs.append(" ".join(text for _, text in block))
-            block = []
-        if not line or _ANNOUNCEMENT.fullmatch(line):
-            continue
-        if not block:
-            item_indent = indent if item else -1
-        block.append((indent, line[item.end() :] if item else line.strip()))
-    return [text for paragraph in paragraphs if (text := strip_markup(paragraph))]
-
-
-def _without_code(lines: list[str]) -> list[str]:
-    """Replaces lines that are not text by empty ones."""
-    text_lines = []
-    fence = ""
-    block_indent = -1  # lines indented deeper belong to a literal block or a directive
-    in_example = False
-    for line in lines:
-        indent = len(line) - len(line.lstrip())
-        in_example = bool(line.strip() and (in_example or _UNTIL_BLANK_LINE.match(line)))
-        if block_indent >= 0 and line.strip() and indent <= block_indent:
-            block_indent = -1
-        fence_match = _FENCE.match(line)
-        if fence:
-            fence = "" if fence_match and fence_match[1] == fence else fence
-            line = ""
-        elif fence_match:
-            fence, line = fence_match[1], ""
-        elif in_example or block_indent >= 0 or _TABLE_LINE.match(line):
-            line = ""
-        elif _UNDERLINE.match(line):
-            text_lines[-1:] = [""]  # the heading above
-            line = ""
-        else:
-            line, opens_block = _read_directive(line)
-            block_indent = indent if opens_block else -1
-        text_lines.append(line.rstrip())
-    return text_lines
-
-
-def _read_directive(line: str) -> tuple[str, bool]:
-    """A line's text, and whether an indented block that is not text follows it."""
-    if admonition := _ADMONITION.match(line):
-        return line[admonition.end() :], False
-    if _DIRECTIVE.match(line):
-        return "", True
-    if line.rstrip().endswith("::"):
-        return line.rstrip()[:-1], True
-    return line, False
+    paragraphs: list[list[str]] = [[]]
+    indent, is_item, code_indent = 0, False, -1
+    for line in inspect.cleandoc(docstring).splitlines():
+        before, indent = indent, len(line) - len(line.lstrip())
+        if line.strip() and indent <= code_indent:
+            code_indent = -1
+        if _HEADING_LINE.match(line):
+            paragraphs[-1] = []  # the heading
+        elif line.strip() and code_indent < 0:
+            item = _ITEM.match(line)
+            if item or (indent != before and not (is_item and indent > before)):
+                paragraphs.append([])
+            is_item = bool(item) or (is_item and indent >= before)
+            paragraphs[-1].append(line[item.end() :] if item else line.rstrip())
+        if line.rstrip().endswith("::"):
+            code_indent = indent  # a literal block or a directive; deeper lines belong to it
+        if not line.strip():
+            paragraphs.append([])
+            is_item = False
+    texts = [" ".join(lines) for lines in paragraphs if lines and not _NO_PROSE.match(lines[0])]
+    return [text for text in map(strip_markup, texts) if text]
 
 
 _MARKUP = [
@@ -385,10 +312,6 @@ def is_prose(sentence: str, settings: SampleSettings) -> bool:
 
     Example:
       "Returns the sum of its arguments." -> True;  "Returns x[0] + y." -> False
-
-    Args:
-      sentence: a sentence without markup.
-      settings: the limits for words, letters and names.
     """
     if not (sentence.lstrip(_OPENERS)[:1].isupper() and _ENDS_AS_PROSE.search(sentence)):
         return False

@@ -18,7 +18,7 @@ from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.workers import num_workers_setting
-from albert_tf.data_prep import sample_corpus, text_files
+from albert_tf.data_prep import corpus, sample_corpus
 
 LABEL = "sample_task"
 _HELD_OUT = 1 / 6  # share of the modules
@@ -43,11 +43,7 @@ class SampleTaskSettings(Settings):
 
 
 def main(settings: SampleTaskSettings) -> None:
-    """Collects the passages and writes both files.
-
-    Raises:
-      UserError: there are too few packages, or a file cannot be written.
-    """
+    """Collects the passages and writes both files."""
     passages = _passages_by_package(settings)
     packages = sorted(passages, key=lambda package: (-len(passages[package]), package))
     packages = sorted(packages[: settings.num_packages])
@@ -63,9 +59,9 @@ def main(settings: SampleTaskSettings) -> None:
         ]
         contents[name] = "\n".join(["text\tpackage", *lines, ""]).encode()
         path = os.path.join(settings.output_dir, name)
-        text_files.print_note(LABEL, f"{path}: {len(lines):,} passages")
+        corpus.print_note(LABEL, f"{path}: {len(lines):,} passages")
     files.write_files(settings.output_dir, contents)
-    text_files.print_note(LABEL, f"packages: {', '.join(packages)}")
+    corpus.print_note(LABEL, f"packages: {', '.join(packages)}")
 
 
 class Passage(NamedTuple):
@@ -78,12 +74,12 @@ class Passage(NamedTuple):
 
 def _passages_by_package(settings: SampleTaskSettings) -> dict[str, list[Passage]]:
     """All passages of all packages."""
-    corpus = sample_corpus.SampleSettings(
+    sample = sample_corpus.SampleSettings(
         output_file="-", input_file=settings.input_file, num_workers=settings.num_workers
     )
     passages = collections.defaultdict(list)
-    modules = sample_corpus.modules_of(corpus)
-    for module, sentences in sample_corpus.documents(modules, corpus, LABEL):
+    modules = sample_corpus.modules_of(sample)
+    for module, sentences in sample_corpus.documents(modules, sample, LABEL):
         package, separator, _ = module.partition("/")
         for start in range(0, len(sentences), settings.num_sentences):
             group = sentences[start : start + settings.num_sentences]

@@ -24,7 +24,7 @@ from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import LARGEST_INT64, Settings, setting
 from albert_tf.core.workers import Workers, in_chunks
-from albert_tf.data_prep import text_files
+from albert_tf.data_prep import corpus
 
 LABEL = "split_sentences"
 FORMATS = ("auto", "text", "wikiextractor", "jsonl")
@@ -35,7 +35,7 @@ SHORT_DOCUMENT, CUT_SENTENCE, CUT_DOCUMENT = "short_document", "cut_sentence", "
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SplitSettings(text_files.CorpusSettings):
+class SplitSettings(corpus.CorpusSettings):
     """What is read, how it is split, and what is dropped."""
 
     input_file: str = setting(
@@ -54,7 +54,7 @@ class SplitSettings(text_files.CorpusSettings):
     )
     text_field: str = setting("text", "Name of the text in a JSON line.")
     language: str = setting("en", "ISO code of the language, for its abbreviations.")
-    invalid_utf8: str = text_files.invalid_utf8_setting()
+    invalid_utf8: str = corpus.invalid_utf8_setting()
     drop_page_titles: bool = setting(
         True, "Whether to drop the title above a WikiExtractor page's text."
     )
@@ -86,24 +86,20 @@ class SplitSettings(text_files.CorpusSettings):
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
         """Checks that no file is both read and written; raises a `UserError`."""
-        text_files.check_not_read(self.input_file, (self.output_file, self.eval_output_file))
+        corpus.check_not_read(self.input_file, (self.output_file, self.eval_output_file))
 
 
 def main(settings: SplitSettings) -> None:
-    """Splits the input's documents and writes their sentences.
-
-    Raises:
-      UserError: a file cannot be read or written, is malformed, or no document is left.
-    """
+    """Splits the input's documents and writes their sentences."""
     start = time.monotonic()
     outputs = (settings.output_file, settings.eval_output_file)
-    paths = text_files.expand_paths(settings.input_file, not_among=outputs)
-    counts = Counter()
-    reader = text_files.LineReader(settings.invalid_utf8)
+    paths = corpus.expand_paths(settings.input_file, not_among=outputs)
+    counts: Counter[str] = Counter()
+    reader = corpus.LineReader(settings.invalid_utf8)
     documents = (doc for path in paths for doc in read_documents(path, reader, settings, counts))
     with (
-        text_files.show_progress(LABEL, text_files.total_bytes(paths), "bytes") as progress,
-        text_files.corpus_writer(settings) as writer,
+        corpus.show_progress(LABEL, corpus.total_bytes(paths), "bytes") as progress,
+        corpus.corpus_writer(settings) as writer,
         Workers(settings.num_workers, settings) as workers,
     ):
         chunks = in_chunks(documents, lambda document: sum(map(len, document.lines)), CHUNK_CHARS)
@@ -113,9 +109,9 @@ def main(settings: SplitSettings) -> None:
             for key, sentences in split_documents:
                 writer.write(key, sentences)
     for line in reader.report():
-        text_files.print_note(LABEL, line)
+        corpus.print_note(LABEL, line)
     summary = f"{len(paths):,} files -> {writer.summary()}; {_describe(counts, settings)}"
-    text_files.print_note(LABEL, f"{summary}; {time.monotonic() - start:.1f} s")
+    corpus.print_note(LABEL, f"{summary}; {time.monotonic() - start:.1f} s")
 
 
 def _describe(counts: Counter, settings: SplitSettings) -> str:
@@ -128,6 +124,10 @@ def _describe(counts: Counter, settings: SplitSettings) -> str:
 
 
 # Reading: files -> documents.
+
+
+NumberedLine = tuple[int, str]
+END_OF_DOCUMENT = None  # between the lines of two documents
 
 
 class Document(NamedTuple):
@@ -145,7 +145,7 @@ class Document(NamedTuple):
 
 
 def read_documents(
-    path: str, reader: text_files.LineReader, settings: SplitSettings, counts: Counter
+    path: str, reader: corpus.LineReader, settings: SplitSettings, counts: Counter
 ) -> Iterator[Document]:
     """The documents of a file, without blank ones; cuts documents that are too long, and counts the cuts.
 
@@ -153,6 +153,7 @@ def read_documents(
       UserError: the file cannot be read, or is malformed; the error names the line.
     """
     numbered_lines = enumerate(reader.read(path), start=1)
+    lines: Iterator[NumberedLine]
     lines = itertools.dropwhile(lambda numbered: not numbered[1].strip(), numbered_lines)
     first_line = next(lines, None)
     if first_line is None:
@@ -181,10 +182,6 @@ def detect_format(line: str) -> str:
                 json.loads(line)
             return "jsonl"
     return "text"
-
-
-NumberedLine = tuple[int, str]
-END_OF_DOCUMENT = None  # between the lines of two documents
 
 
 _PAGE_START = re.compile(r'<doc [^>]*?(?:title="(?P<title>.*)")?>\s*$')
@@ -256,10 +253,12 @@ def _parse_json_line(line: str, place: str, invalid_utf8: str) -> Any:
 def _close_documents(
     lines: Iterable[str | None], is_page: bool, settings: SplitSettings, counts: Counter
 ) -> Iterator[Document]:
-    key, document, num_chars = None, [], 0
+    key: str | None = None
+    document: list[str] = []
+    num_chars = 0
     for line in lines:
-        ended = line is END_OF_DOCUMENT
-        if not ended:
+        ended = line is None
+        if line is not None:
             document.append(line)
             num_chars += len(line) + 1
         if not ended and num_chars <= settings.max_document_chars:
@@ -285,7 +284,8 @@ def _split_chunk(
     settings: SplitSettings, documents: list[Document]
 ) -> tuple[list[tuple[str, list[str]]], Counter]:
     """A worker's task: keys and sentences of the documents that are not dropped, and counts of drops and cuts."""
-    split_documents, counts = [], Counter()
+    split_documents = []
+    counts: Counter[str] = Counter()
     for document in documents:
         sentences = split_document(document, settings, counts)
         if len(sentences) < settings.min_sentences:
@@ -296,13 +296,7 @@ def _split_chunk(
 
 
 def split_document(document: Document, settings: SplitSettings, counts: Counter) -> list[str]:
-    """The sentences of a document that are prose, in order.
-
-    Args:
-      document: a document as it was read.
-      settings: what to drop and what to cut.
-      counts: cuts are added to it.
-    """
+    """The sentences of a document that are prose, in order."""
     lines = document.lines
     if document.is_page:
         paragraphs = page_paragraphs(lines, max_heading_words=settings.max_heading_words)
@@ -354,13 +348,9 @@ def split_paragraph(paragraph: str, *, language: str = "en") -> list[str]:
 
     Example:
       'Mr. Bo left. "Who? Me?" she said.' -> ['Mr. Bo left.', '"Who?', 'Me?" she said.']
-
-    Args:
-      paragraph: text in which line breaks are only spaces; half a surrogate pair becomes U+FFFD.
-      language: ISO code.
     """
     text = _LONE_SURROGATE.sub("\ufffd", " ".join(paragraph.split()))
-    sentences = []
+    sentences: list[str] = []
     for sentence in sentencex.segment(language, text):
         if sentences and _is_inside_name(sentences[-1], sentence):
             sentence = sentences.pop() + sentence
@@ -427,10 +417,6 @@ def page_paragraphs(lines: Iterable[str], *, max_heading_words: int) -> list[str
 
     Example:
       ["Location.", "Ur () lies in Iraq.&lt;br&gt; It is old."] -> ["Ur lies in Iraq. It is old."]
-
-    Args:
-      lines: the page; a line is a paragraph, a title or an item of a list.
-      max_heading_words: lines of at most this many words are treated as titles.
     """
     paragraphs = []
     for line in lines:
@@ -457,16 +443,12 @@ def text_paragraphs(lines: list[str], *, line_breaks: str = "auto") -> list[str]
 
     Example:
       ["It was a wet", "and wind-", "swept day.", "", "He left."] -> ["It was a wet and wind-swept day.", "He left."]
-
-    Args:
-      lines: the text.
-      line_breaks: "wrapped", "paragraphs", or "auto" to decide from the lines.
     """
     lines = _without_licence([line.strip() for line in lines])
     wrapped = is_hard_wrapped(lines) if line_breaks == "auto" else line_breaks == "wrapped"
     if not wrapped:
         return [line for line in lines if line]
-    words = frozenset()
+    words: frozenset[str] = frozenset()
     if any(line.endswith("-") for line in lines):
         words = frozenset(re.findall(r"\w+", "\n".join(lines).lower()))
     blocks = (list(block) for has_text, block in itertools.groupby(lines, bool) if has_text)
@@ -501,7 +483,7 @@ def _join_lines(lines: list[str], words: frozenset[str]) -> str:
         elif text.endswith("--") or text.endswith(" -"):
             text += line if text.endswith("--") else " " + line
         else:
-            before, after = re.search(r"(\w*)-$", text)[1], re.match(r"\w*", line)[0]
+            before, after = re.findall(r"(\w*)-$", text)[0], re.findall(r"^\w*", line)[0]
             text = text[:-1] + line if (before + after).lower() in words else text + line
     return text
 

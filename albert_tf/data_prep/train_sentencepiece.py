@@ -2,8 +2,7 @@
 
     albert-tf data train_sentencepiece --input_file=corpus.txt --output_prefix=30k-clean
 
-The program writes `<prefix>.model` and `<prefix>.vocab`. All settings are those of the released 30k-clean.model, as
-recorded in its trainer_spec and normalizer_spec.
+Writes `<prefix>.model` and `<prefix>.vocab`, with the settings that the released 30k-clean.model records.
 
 The corpus is read once, from this machine or from a remote file system. Only the sampled sentences are in memory
 (`--input_sentence_size`; 10 million of 130 bytes are about 2 GB). They are passed to the trainer one by one.
@@ -27,7 +26,7 @@ from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
 from albert_tf.core.settings import LARGEST_INT64, LARGEST_SEED, Settings, setting
-from albert_tf.data_prep import text_files
+from albert_tf.data_prep import corpus
 from albert_tf.text.settings import TextSettings
 from albert_tf.text.tokenizer import clean_text
 
@@ -78,12 +77,19 @@ class TrainSettings(TextSettings):
     random_seed: int = setting(
         12345, "Seed of the sampling of sentences.", minimum=0, maximum=LARGEST_SEED
     )
-    invalid_utf8: str = text_files.invalid_utf8_setting()
+    invalid_utf8: str = corpus.invalid_utf8_setting()
     verbose: bool = setting(False, "Whether to show the log of SentencePiece.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.output_prefix.endswith("/"):
+            self.refuse(
+                "output_prefix", f"must end with the name of a file, got {self.output_prefix}"
+            )
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
         """Checks that no file is both read and written; raises a `UserError`."""
-        text_files.check_not_read(self.input_file, self.output_files)
+        corpus.check_not_read(self.input_file, self.output_files)
 
     @property
     def output_files(self) -> tuple[str, str]:
@@ -92,26 +98,22 @@ class TrainSettings(TextSettings):
 
 
 def main(settings: TrainSettings) -> None:
-    """Trains a model on the corpus and writes it.
-
-    Raises:
-      UserError: a file cannot be read or written, the corpus is empty, or it is too small for the vocabulary.
-    """
+    """Trains a model on the corpus and writes it."""
     start = time.monotonic()
     outputs = settings.output_files
-    paths = text_files.expand_paths(settings.input_file, not_among=outputs)
+    paths = corpus.expand_paths(settings.input_file, not_among=outputs)
     sample = _draw_sentences(paths, settings)
     if not sample.num_items:
         raise UserError(f"--input_file={settings.input_file}: no sentence there, only blank lines")
-    counts = Counter()
-    with text_files.show_progress(LABEL, len(sample.items), "sentences") as progress:
+    counts: Counter[str] = Counter()
+    with corpus.show_progress(LABEL, len(sample.items), "sentences") as progress:
         sentences = _cleaned(sample.items, settings, progress, counts)
         model_proto = train(sentences, settings)
-    model, vocabulary = map(text_files.OutputFile, outputs)
+    model, vocabulary = map(corpus.OutputFile, outputs)
     with model, vocabulary:
         model.write(model_proto)
         vocabulary.write(vocabulary_text(model_proto).encode())
-    text_files.print_note(
+    corpus.print_note(
         LABEL,
         f"{counts['used']:,} of {sample.num_items:,} sentences ({counts['long']:,} above"
         f" {MAX_SENTENCE_BYTES:,} bytes left out) -> {settings.vocab_size:,} tokens in {outputs[0]};"
@@ -120,31 +122,28 @@ def main(settings: TrainSettings) -> None:
 
 
 class Sample(NamedTuple):
-    """A sample of the items of a stream.
+    """A sample of the items of a stream."""
 
-    Fields:
-      items: the sampled items, in the stream's order; None for a sentence that the trainer would leave out.
-      num_items: number of items in the stream.
-    """
-
-    items: list[str | None]
-    num_items: int
+    items: list[
+        str | None
+    ]  # in the stream's order; None for a sentence that the trainer would leave out
+    num_items: int  # in the stream
 
 
 def _draw_sentences(paths: Sequence[str], settings: TrainSettings) -> Sample:
     """Reads the whole corpus, so that errors in it are reported before the training."""
-    reader = text_files.LineReader(settings.invalid_utf8)
-    with text_files.show_progress(LABEL, text_files.total_bytes(paths), "bytes") as progress:
+    reader = corpus.LineReader(settings.invalid_utf8)
+    with corpus.show_progress(LABEL, corpus.total_bytes(paths), "bytes") as progress:
         sentences = _read_sentences(paths, reader, settings, progress)
         size, seed = settings.input_sentence_size, settings.random_seed
         sample = draw(sentences, num_drawn=size, seed=seed)
     for line in reader.report():
-        text_files.print_note(LABEL, line)
+        corpus.print_note(LABEL, line)
     return sample
 
 
 def _read_sentences(
-    paths: Iterable[str], reader: text_files.LineReader, settings: TrainSettings, progress: Progress
+    paths: Iterable[str], reader: corpus.LineReader, settings: TrainSettings, progress: Progress
 ) -> Iterator[str | None]:
     shown = 0
     for path in paths:
@@ -153,23 +152,19 @@ def _read_sentences(
                 shown = reader.num_bytes
                 progress.update(shown)
             # Long lines would take much memory if they were sampled.
-            if len(line) > MAX_SENTENCE_BYTES:
-                line = _clean(line, settings)
-            if line is None or line and not line.isspace():
-                yield line
+            sentence = _clean(line, settings) if len(line) > MAX_SENTENCE_BYTES else line
+            if sentence is None or sentence and not sentence.isspace():
+                yield sentence
 
 
 def draw(items: Iterable[str | None], *, num_drawn: int, seed: int) -> Sample:
-    """Samples items from a stream of unknown length; every subset of the requested size is equally likely.
+    """Samples items from a stream of unknown length, or takes all of a shorter one; each subset is equally likely.
+
+    The trainer could sample, too, but every sentence would have to be cleaned for it, and its seed is fixed.
 
     Each item gets a random number, and the `num_drawn` items with the smallest numbers are kept in the reservoir.
     Instead of drawing a number for each item, the function draws how many items are skipped until one replaces the item
     with the largest number in the reservoir.
-
-    Args:
-      items: the stream; only the sampled items are held in memory.
-      num_drawn: size of the sample; all items are returned if the stream is shorter.
-      seed: equal seeds give equal samples.
 
     Source: Li, Reservoir-sampling algorithms of time complexity O(n(1 + log(N/n))), ACM Transactions on Mathematical
       Software 20, 1994, algorithm L.
@@ -214,14 +209,7 @@ def _clean(sentence: str, settings: TrainSettings) -> str | None:
 
 
 def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:
-    """Trains a model as the released one was trained.
-
-    Args:
-      sentences: cleaned texts.
-      settings: the size of the vocabulary, and the other settings that may differ from the released model's.
-
-    Returns:
-      The bytes of a SentencePiece model file.
+    """Trains a model on cleaned sentences as the released one was trained; returns the content of its file.
 
     Raises:
       UserError: the corpus is too small for this vocabulary size, or has more characters than the vocabulary can hold.

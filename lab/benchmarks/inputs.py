@@ -137,7 +137,7 @@ def make_text(settings: BenchSettings) -> Values:
     path = text_path(settings)
     with _made(path) as partial:
         if settings.text_file:
-            from albert_tf.data_prep.text_files import expand_paths
+            from albert_tf.data_prep.corpus import expand_paths
 
             with open(partial, "wb") as output:
                 for source in expand_paths(settings.text_file):

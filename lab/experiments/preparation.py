@@ -19,13 +19,13 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from albert_tf.data_prep import (
+    corpus,
     create_intrinsic_eval,
     sample_corpus,
     split_sentences,
-    text_files,
     train_sentencepiece,
 )
-from albert_tf.data_prep.pretraining import build
+from albert_tf.data_prep.pretraining.run import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from lab.experiments.declarations import SAMPLE_CORPUS, Row, Scale
 
@@ -80,7 +80,7 @@ class Workspace:
             raise UserError(
                 f"--data_dir={self.data_dir}: {missing[0]} is not there, which scale {self.scale.name} names"
             )
-        paths = text_files.expand_paths(",".join(wanted))
+        paths = corpus.expand_paths(",".join(wanted))
         # Sizes of the files by their names below --data_dir; the sample corpus has no size.
         described = {os.path.relpath(path, self.data_dir): os.path.getsize(path) for path in paths}
         described |= {SAMPLE_CORPUS: None} if SAMPLE_CORPUS in sources else {}
@@ -88,7 +88,7 @@ class Workspace:
         self._check_sources(name, described, record)
         corpora = []
         if patterns:
-            folder = f"files-{key_of([patterns, text_files.total_bytes(paths)])}"
+            folder = f"files-{key_of([patterns, corpus.total_bytes(paths)])}"
             flags = {"input_file": ",".join(wanted), "invalid_utf8": "replace"}
             settings = functools.partial(split_sentences.SplitSettings, **flags)
             corpora.append(self._corpus(folder, split_sentences.main, settings))
@@ -177,7 +177,7 @@ class Workspace:
         folder = self.path("records", f"{name}-{task}-{key_of(values)}")
         # Not inside, because the folder contains only records.
         with locked(folder + ".lock", wait=True):
-            build.create_pretraining_data(PretrainingDataSettings(output_dir=folder, **values))
+            create_pretraining_data(PretrainingDataSettings(output_dir=folder, **values))
         return folder
 
     def intrinsic(self) -> str:

@@ -57,6 +57,63 @@ def test_what_is_written_is_read(tmp_path, scheme):
     assert sorted(os.listdir(tmp_path / "new" / "folder")) == ["a", "b"]
 
 
+@PLACES
+def test_an_output_file_is_complete_or_absent(tmp_path, scheme):
+    path = f"{scheme}{tmp_path}/new/a"
+    assert files.status(path) is None
+    with files.OutputFile(path) as output:
+        output.write(memoryview(b"abc"))
+        output.write(b"def")
+        assert not files.exists(path)
+    assert (output.num_bytes, output.sha256.hexdigest()) == (6, files.sha256(path))
+    assert files.status(path).length == 6 and files.status(path).mtime_nsec > 1e18
+    with files.open_binary(path) as file:
+        file.seek(2)
+        assert (file.read(2), file.tell(), file.read()) == (b"cd", 4, b"ef")
+    with pytest.raises(KeyError), files.OutputFile(path) as output:
+        output.write(b"x")
+        raise KeyError
+    assert files.read_bytes(path) == b"abcdef"
+    with pytest.raises(UserError, match=f"{tmp_path}/new: cannot be written .*folder"):
+        files.OutputFile(f"{scheme}{tmp_path}/new").__enter__()
+    files.remove(f"{scheme}{tmp_path}/new")
+    files.remove(f"{scheme}{tmp_path}/new")
+    assert not os.path.exists(tmp_path / "new")
+
+
+@PLACES
+def test_files_are_found_in_the_same_order_everywhere(tmp_path, scheme):
+    for name in ("b/1", "b/.hidden/x", "a", "c", ".d", "b/a/2"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    below = [
+        path.removeprefix(f"{scheme}{tmp_path}/")
+        for path in files.files_below(f"{scheme}{tmp_path}")
+    ]
+    assert below == ["a", "c", "b/1", "b/a/2"]
+    matches = files.matching(f"{scheme}{tmp_path}/[ab]")
+    assert matches == [f"{scheme}{tmp_path}/a", f"{scheme}{tmp_path}/b"]
+    (tmp_path / "[ab]").write_text("x")
+    assert files.matching(f"{scheme}{tmp_path}/[ab]") == [f"{scheme}{tmp_path}/[ab]"]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("gs://b/a/../c//d/./e", "gs://b/c/d/e"), ("/nowhere/x/../y//z", "/nowhere/y/z")],
+)
+def test_the_real_path_of_all_names_of_a_file_is_the_same(path, expected):
+    assert files.real_path(path) == expected
+
+
+@PLACES
+def test_errors_are_one_line_with_the_path(tmp_path, scheme):
+    missing = f"{scheme}{tmp_path}/x"
+    with pytest.raises(UserError, match=rf"^{missing}: cannot be read \(.*No such file.*\)$"):
+        files.read_bytes(missing)
+    with pytest.raises(KeyError), files.errors_named("x", "read"):
+        raise KeyError
+
+
 def test_a_relative_path_without_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files.write_bytes("a", b"x")

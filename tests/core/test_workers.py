@@ -30,7 +30,7 @@ print(*methods)
 
 PROGRAM = """
 import os, signal, sys, time
-from albert_tf.data_prep.text_files import show_progress
+from albert_tf.data_prep.corpus import show_progress
 from albert_tf.core.workers import Workers
 
 def pid_of_worker(shared, item):

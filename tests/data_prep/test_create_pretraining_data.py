@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import temporary_path
 from albert_tf.data.record_formats import FORMATS, record_writer
 from albert_tf.data_prep import create_pretraining_data as program
-from albert_tf.data_prep.pretraining import build, plan, text_blocks
+from albert_tf.data_prep.pretraining import blocks, plan, run, shards
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.text.tokenizer import Tokenizer
 from tests.data.test_pretraining_examples import COMPILED
@@ -255,7 +256,7 @@ import importlib, sys
 from albert_tf.core.compilation import numba
 from albert_tf.data.record_formats import FORMATS, record_writer
 from albert_tf.data_prep import create_pretraining_data as program
-from albert_tf.data_prep.pretraining import build
+from albert_tf.data_prep.pretraining import run
 
 def signatures():
     modules = map(importlib.import_module, {modules})
@@ -263,13 +264,13 @@ def signatures():
     kind = numba.core.dispatcher.Dispatcher
     return {{str(function): function.signatures for function in functions if isinstance(function, kind)}}
 
-class Workers(build.Workers):
+class Workers(run.Workers):
     def __enter__(self):
         global before
         before = signatures()
         return super().__enter__()
 
-build.Workers = Workers
+run.Workers = Workers
 program.main(program.PretrainingDataSettings(**{settings}))
 assert before == signatures() and any(before.values()), (before, signatures())
 """
@@ -294,8 +295,7 @@ def test_everything_is_compiled_before_workers_start(
 
 def test_many_blocks_and_parts_hold_the_same_documents(make, monkeypatch):
     whole = metadata_of(make("whole"))["counts"]
-    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 2000)
-    monkeypatch.setattr(text_blocks, "BLOCK_DOCUMENTS", 3)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2000)
     monkeypatch.setattr(plan, "PART_BYTES", 40_000)
     monkeypatch.setattr(plan, "UNITS_OF_PART", 3)
     folder = make("blocks", num_shards=2, dupe_factor=5, compression="gzip")
@@ -356,10 +356,10 @@ def test_an_interrupted_run_is_resumed(make, monkeypatch, capsys):
         return encode(features, lengths)
 
     monkeypatch.setattr(record_writer, "encode_examples", interrupted)
-    monkeypatch.setattr(build, "BATCH_RECORDS", 64)
+    monkeypatch.setattr(shards, "BATCH_RECORDS", 64)
     with pytest.raises(KeyboardInterrupt):
         make(num_shards=4)
-    monkeypatch.setattr(build, "tokenize_block", None)  # is not done again
+    monkeypatch.setattr(blocks, "read_block", None)  # is not done again
     folder = make(num_shards=4)
     assert contents(folder) == expected
     assert "resuming the run" in capsys.readouterr().err
@@ -438,42 +438,13 @@ def test_a_very_long_line_is_one_sentence(make):
     assert read(folder)["input_mask"].sum(axis=1).max() == 64
 
 
-def test_lines_beyond_the_limit_are_cut_between_characters(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_blocks, "MOST_LINE_BYTES", 8)
-    path = tmp_path / "text.txt"
-    path.write_text("aaaaaaaé1234567\nb\n", encoding="utf-8")
-    lines = [
-        line.decode() for block in text_blocks.read_blocks([str(path)]) for line in block.lines
-    ]
-    assert lines == ["aaaaaaaé", "1234567", "b", ""]
-
-
-def test_blocks_end_with_documents_unless_these_are_too_long(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 10)
-    monkeypatch.setattr(text_blocks, "BLOCK_DOCUMENTS", 2)
-    monkeypatch.setattr(text_blocks, "MOST_BLOCK_BYTES", 35)
-    paths = [tmp_path / "a", tmp_path / "b"]
-    paths[0].write_text("one two\n\nthree four\n\nfive\n")
-    paths[1].write_text("six\n" + "seven eight nine\n" * 3)
-    blocks = list(text_blocks.read_blocks(map(str, paths)))
-    assert [block.lines for block in blocks] == [
-        [b"one two", b"", b"three four", b""],
-        [b"five", b"", b"six", b"seven eight nine", b"seven eight nine"],
-        [b"seven eight nine", b""],
-    ]
-    assert [block.was_cut for block in blocks] == [False, True, False]
-    assert blocks[1].place_of(0) == f"{paths[0]}, line 5"
-    assert blocks[1].place_of(3) == f"{paths[1]}, line 2"
-    assert blocks[2].place_of(0) == f"{paths[1]}, line 4"
-
-
 def test_only_ids_of_pairs_are_kept_and_pairs_point_to_the_same_ids():
     rng = np.random.default_rng(3)
     ids = rng.integers(0, 1000, 500)
     starts = rng.integers(0, 300, (7, 2))
     ends = starts + rng.integers(1, 20, (7, 2))
     pairs = np.column_stack([starts[:, 0], ends[:, 0], starts[:, 1], ends[:, 1], np.arange(7)])
-    kept, new_pairs = build._without_unused_ids(ids, pairs)
+    kept, new_pairs = shards._without_unused_ids(ids, pairs)
     used = {place for row in pairs for a in (0, 2) for place in range(row[a], row[a + 1])}
     assert len(kept) == len(used)
     assert (new_pairs[:, 4] == pairs[:, 4]).all()
@@ -482,41 +453,12 @@ def test_only_ids_of_pairs_are_kept_and_pairs_point_to_the_same_ids():
             assert kept[new[a] : new[a + 1]].tolist() == ids[old[a] : old[a + 1]].tolist()
 
 
-def test_blank_lines_make_no_block_longer_than_its_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_blocks, "MOST_BLANK_LINES", 1000)
-    path = tmp_path / "text.txt"
-    path.write_text("one\n" + "\n" * 5000 + "two\n")
-    blocks = list(text_blocks.read_blocks([str(path)]))
-    assert max(len(block.lines) for block in blocks) == 1001
-    assert sum(len(block.lines) for block in blocks) == 5003
-    assert not any(block.was_cut for block in blocks)
-
-
-@pytest.mark.parametrize(
-    ("invalid_utf8", "expected"),
-    [
-        ("replace", ["a", "\ufffd", "b"]),
-        ("windows_1252", ["a", "é", "b"]),
-        ("skip_line", ["a", "b"]),
-    ],
-)
-def test_lines_that_are_not_utf8_are_read_as_asked(invalid_utf8, expected):
-    texts, numbers, invalid = text_blocks.decode_lines([b"a", b"\xe9", b"b"], invalid_utf8)
-    assert texts == expected and set(numbers) == {0} and invalid == [1]
-
-
 def test_the_end_of_a_file_ends_a_document(make, tmp_path):
     (tmp_path / "in").mkdir()
     for name in ("a", "b"):
         (tmp_path / "in" / name).write_text("Kalo miter.\nUnsel dori.")
     folder = make(input_file=str(tmp_path / "in"))
     assert metadata_of(folder)["counts"]["documents"] == 2
-
-
-def test_white_space_of_any_kind_ends_a_document():
-    lines = ["a", " \t", "b", "\u3000", "", "c"]
-    texts, numbers, invalid = text_blocks.decode_lines([line.encode() for line in lines], "error")
-    assert texts == ["a", "b", "c"] and len(set(numbers)) == 3 and not invalid
 
 
 def test_single_sentence_documents_are_counted(make, capsys):
@@ -537,8 +479,7 @@ def test_bytes_that_are_not_utf8(make, tmp_path, capsys):
 
 
 def test_the_first_invalid_line_is_that_of_the_first_block_with_one(make, monkeypatch):
-    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 10)
-    monkeypatch.setattr(text_blocks, "BLOCK_DOCUMENTS", 1)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 20)
     text = b"Kalo miter.\nDori.\n\nUn\xff lo.\nPan.\n\nDori pan.\nKalo \xe9.\n\nUn lo.\nDori.\n"
     counts = metadata_of(make(text=text, invalid_utf8="replace"))["counts"]
     assert counts["blocks"] > 3
@@ -601,6 +542,39 @@ def test_other_settings_in_an_unfinished_folder(make, monkeypatch):
         make(ngram=2)
 
 
+def test_a_killed_run_is_not_continued_by_other_code(make, monkeypatch):
+    def interrupted(features, lengths):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(record_writer, "encode_examples", interrupted)
+        make()
+    of_code = checksums.of_code
+    # As if a line of the masking had changed.
+    monkeypatch.setattr(checksums, "of_code", lambda packages: "other" + of_code(packages))
+    with pytest.raises(UserError, match="records of another run: the program or a library has"):
+        make()
+    monkeypatch.undo()
+    make()
+
+
+def test_the_code_of_a_run_is_all_that_its_processes_load():
+    code = (
+        "import sys, albert_tf.data_prep.create_pretraining_data;"
+        "print(*[name.split('.')[1] for name in sys.modules if name.startswith('albert_tf.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    loaded = set(done.stdout.split())
+    assert loaded - {"tasks"} == set(run.CODE)  # of tasks, only the limits of settings
+
+
+def test_a_finished_run_stays_finished_when_the_code_changes(make, monkeypatch, capsys):
+    make()
+    monkeypatch.setattr(checksums, "of_code", lambda packages: "other")
+    make()
+    assert "existed already" in capsys.readouterr().out
+
+
 def test_a_full_disk(make, tmp_path):
     resource = pytest.importorskip("resource")
     make("whole")  # compiles, which writes files too
@@ -625,7 +599,8 @@ def test_a_full_disk(make, tmp_path):
         ({"output_file": "x.rec"}, "output_dir or --output_file"),
         ({"output_dir": ""}, "output_dir or --output_file"),
         ({"output_dir": "", "output_file": "a/x,b/x"}, "one folder"),
-        ({"output_dir": "", "output_file": "a/x,a/x"}, "twice"),
+        ({"output_dir": "", "output_file": "a/x,a//x"}, "twice"),
+        ({"output_dir": "", "output_file": "a/x,a/../a/./x"}, "twice"),
         ({"output_dir": "", "output_file": "x", "num_shards": 2}, "--num_shards contradicts"),
         ({"max_seq_length": 4}, "--max_seq_length must be at least 5"),
         ({"masking": "dynamic"}, "--masking=dynamic needs --record_format=packed$"),

@@ -249,7 +249,7 @@ def test_any_flipped_byte_of_a_zip_is_one_line(tmp_path):
 
 
 def test_a_zip_that_grows_beyond_all_bounds_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(glue_submission, "_MOST_BYTES", 20_000)
+    monkeypatch.setattr(glue_submission, "_MAX_BYTES", 20_000)
     path = zip_of(tmp_path / "large.zip", {f"{number}.tsv": bytes(9000) for number in range(3)})
     with pytest.raises(UserError, match="its files have more than 20,000 bytes"):
         glue_submission.main(SubmissionSettings(check=path))

@@ -5,7 +5,7 @@ import textwrap
 import pytest
 
 from albert_tf.core.errors import UserError
-from albert_tf.data_prep import sample_corpus, text_files
+from albert_tf.data_prep import sample_corpus
 from albert_tf.data_prep.sample_corpus import SampleSettings
 from tests.helpers import documents_in, write_files
 
@@ -103,7 +103,6 @@ GEOMETRY_DOCUMENTS = [
         "Shapes in the plane.",
         "Every shape knows its area, and can be moved, see Point.",
         "All angles are float values in radians.",
-        "Shapes that lie outside of the plane are not supported.",
         "Returns the area of a shape.",
         "A shape with sides that do not cross each other.",
         "If true, then the area is a fraction.",
@@ -269,24 +268,6 @@ def test_stops_at_the_size_asked_for(tmp_path):
     size_of_document = len(module("m00")) - len('""""""\n') + 2
     documents = sample(tmp_path, files, max_megabytes=2.5 * size_of_document / 1e6)
     assert [document[0].split()[1] for document in documents] == ["m00", "m01", "m02"]
-
-
-@pytest.mark.parametrize(("megabytes", "share"), [(0, 1.0), (100, 1.0), (0.001, 0.13)])
-def test_progress_is_that_of_the_files_or_of_the_size_asked_for(
-    tmp_path, monkeypatch, megabytes, share
-):
-    """Whichever ends first: the total is how much of the files is going to be read."""
-    updates = []
-    monkeypatch.setattr(
-        text_files.Progress, "update", lambda _self, done, total: updates.append((done, total))
-    )
-    monkeypatch.setattr(sample_corpus, "CHUNK_BYTES", 1)
-    files = {f"m{index:02}.py": module(f"m{index:02}") for index in range(40)}
-    sample(tmp_path, files, max_megabytes=megabytes)
-    size = sum(map(len, files.values()))
-    done, total = updates[-1]
-    assert done <= total and abs(total / size - share) < 0.02
-    assert [done for done, _ in updates] == sorted({done for done, _ in updates})
 
 
 def test_wrong_input(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.workers import Workers
-from albert_tf.data_prep import split_sentences, text_files
+from albert_tf.data_prep import corpus, split_sentences
 from albert_tf.data_prep.split_sentences import Document, SplitSettings
 from tests.helpers import ROOT, documents_in, write_files
 
@@ -263,7 +263,7 @@ def test_cuts_long_documents_and_says_so(tmp_path, capsys):
 def test_parts_of_a_cut_document_have_one_key(tmp_path):
     write_files(tmp_path / "in", {"a.txt": "Some words here.\n" * 100 + "Other words.\n" * 50})
     settings = settings_for(tmp_path, max_document_chars=1000)
-    reader = text_files.LineReader("error")
+    reader = corpus.LineReader("error")
     path = str(tmp_path / "in" / "a.txt")
     parts = list(split_sentences.read_documents(path, reader, settings, Counter()))
     assert len(parts) == 3
@@ -364,6 +364,18 @@ def test_wrong_files(tmp_path, name):
     assert not (tmp_path / "out.txt").exists()
 
 
+@pytest.mark.parametrize("name", ["./out.txt", "../{folder}/out.txt", "link/out.txt"])
+def test_held_out_text_does_not_replace_the_training_text(tmp_path, name):
+    (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
+    with pytest.raises(UserError, match="--eval_output_file must differ"):
+        split_sentences.SplitSettings(
+            input_file="x",
+            output_file=f"{tmp_path}/out.txt",
+            eval_output_file=f"{tmp_path}/{name.format(folder=tmp_path.name)}",
+            eval_fraction=0.2,
+        )
+
+
 def test_wrong_settings(tmp_path):
     for changes, message in (
         ({"eval_fraction": 0.1}, "--eval_output_file must be given"),
@@ -439,13 +451,13 @@ def test_a_worker_that_dies_is_one_line():
 def test_expands_paths_in_order_and_once(tmp_path):
     write_files(tmp_path / "in", {"b": "", "a": "", "c/d": "", ".hidden": "", "e,f": ""})
     folder = str(tmp_path / "in")
-    paths = text_files.expand_paths(f"{folder}/b,{folder}/[ab],{folder}")
+    paths = corpus.expand_paths(f"{folder}/b,{folder}/[ab],{folder}")
     assert [os.path.relpath(path, folder) for path in paths] == ["b", "a", "e,f", "c/d"]
 
 
 def test_replacement_characters_of_the_text_itself_are_not_counted(tmp_path):
     write_files(tmp_path / "in", {"a": "\ufffd".encode() + b"\xff\n"})
-    reader = text_files.LineReader("replace")
+    reader = corpus.LineReader("replace")
     assert list(reader.read(str(tmp_path / "in" / "a"))) == ["\ufffd\ufffd"]
     assert "at 1 place at byte 3 (line 1)" in reader.report()[0]
 

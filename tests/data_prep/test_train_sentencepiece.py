@@ -12,7 +12,8 @@ import sentencepiece
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError
-from albert_tf.data_prep import text_files, train_sentencepiece
+from albert_tf.data_prep import train_sentencepiece
+from albert_tf.data_prep.corpus import LineReader
 from albert_tf.data_prep.train_sentencepiece import FIRST_TOKENS, TrainSettings
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -156,9 +157,9 @@ def test_each_file_is_opened_once(tmp_path, monkeypatch):
     for number, path in enumerate(paths):
         path.write_text("".join(corpus[number * 100 : (number + 1) * 100]))
     opened = []
-    read = text_files.LineReader.read
+    read = LineReader.read
     monkeypatch.setattr(
-        text_files.LineReader, "read", lambda self, path: opened.append(path) or read(self, path)
+        LineReader, "read", lambda self, path: opened.append(path) or read(self, path)
     )
     train_sentencepiece.main(settings_for(tmp_path, input_file=f"{tmp_path}/*.txt", vocab_size=99))
     assert opened == list(map(str, paths))
@@ -212,6 +213,11 @@ def test_too_small_a_vocabulary_is_refused(tmp_path):
         train(tmp_path, vocab_size=20)
     with pytest.raises(UserError, match="--vocab_size must be at least 14"):
         settings_for(tmp_path, vocab_size=13)
+
+
+def test_a_prefix_without_a_name_is_rejected(tmp_path):
+    with pytest.raises(UserError, match="--output_prefix must end with the name of a file"):
+        TrainSettings(input_file="x", output_prefix=f"{tmp_path}/")
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,8 @@ from albert_tf.data_prep import (
     split_sentences,
     train_sentencepiece,
 )
-from albert_tf.data_prep.pretraining import build, text_blocks
+from albert_tf.data_prep.pretraining import blocks
+from albert_tf.data_prep.pretraining.run import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.export import export_model
 from albert_tf.serving import exports
@@ -98,7 +99,7 @@ def record_settings(inputs, folder, seed, **changes) -> PretrainingDataSettings:
 
 
 def make_records(inputs, folder, seed, **changes):
-    build.create_pretraining_data(record_settings(inputs, folder, seed, **changes))
+    create_pretraining_data(record_settings(inputs, folder, seed, **changes))
 
 
 def arrays_of(record_set, schema) -> list[np.ndarray]:
@@ -128,12 +129,12 @@ def make_killed_run(inputs, folder, seed):
 
 def finish_run(inputs, folder):
     """The files of a run that was resumed, or was finished before."""
-    metadata, _ = build.create_pretraining_data(record_settings(inputs, folder, 1))
+    metadata, _ = create_pretraining_data(record_settings(inputs, folder, 1))
     return metadata, [(folder / name).read_bytes() for name in SHARDS]
 
 
 def check_run(inputs, folder):
-    return build.create_pretraining_data(record_settings(inputs, folder, 1))
+    return create_pretraining_data(record_settings(inputs, folder, 1))
 
 
 def make_feature_records(inputs, folder, seed):
@@ -311,7 +312,7 @@ def read_tflite(_inputs, folder):
 RECORDS = ("metadata.json", *SHARDS)
 UNFINISHED = (
     SHARDS[0],
-    *(f".unfinished/{name}.json" for name in ("settings", "text", "block-000000", SHARDS[0])),
+    *(f".unfinished/{name}.json" for name in ("settings", "block-000000", SHARDS[0])),
     *(f".unfinished/block-{index:06d}" for index in range(2)),
 )
 VARIABLES = ("1/variables/variables.index", "1/variables/variables.data-00000-of-00001")
@@ -403,8 +404,7 @@ def small_parts() -> Iterator[None]:
     """Fingerprints that do not cover all of a small file, and several blocks of little text."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checksums, "_END_BYTES", END_BYTES)
-        patch.setattr(text_blocks, "BLOCK_BYTES", 2000)
-        patch.setattr(text_blocks, "BLOCK_DOCUMENTS", 2)
+        patch.setattr(blocks, "BLOCK_BYTES", 2000)
         yield
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from albert_tf import UserError
 from albert_tf.core import files
-from albert_tf.data_prep import split_sentences, text_files
+from albert_tf.data_prep import split_sentences
+from albert_tf.data_prep.corpus import LineReader
 from albert_tf.tasks.classification import tsv
 from albert_tf.tasks.race.passages import read_race
 from albert_tf.tasks.squad.questions import read_squad
@@ -238,7 +239,7 @@ SPLIT = {"input_file": "x", "output_file": "y"}
 def documents_of(path: str, **changes) -> list[str]:
     """The texts of the documents of a file, as `split_sentences` reads them."""
     settings = split_sentences.SplitSettings(**{**SPLIT, **changes})
-    reader = text_files.LineReader(settings.invalid_utf8)
+    reader = LineReader(settings.invalid_utf8)
     counts = collections.Counter()
     found = split_sentences.read_documents(path, reader, settings, counts)
     return ["\n".join(document.lines) for document in found]

@@ -30,12 +30,12 @@ _UNSURE = -1  # instead of a line's number of ids
 # As long as the sum of a line's scores is above this, adding a score in float32 has an error of at most 2^-14. A word
 # has at most one token per byte, so the errors of two segmentations differ by less than the margin.
 _LEAST_SCORE = -2048.0
-_MOST_WORD_BYTES = 48
+_MAX_WORD_BYTES = 48
 _LEAST_MARGIN = 0.01
 
 # Limits of the table; words that do not fit are tokenized each time they occur.
-_MOST_WORDS = 1 << 18
-_MOST_TEXT, _MOST_IDS = 12 * _MOST_WORDS, 4 * _MOST_WORDS
+_MAX_WORDS = 1 << 18
+_MAX_TEXT, _MAX_IDS = 12 * _MAX_WORDS, 4 * _MAX_WORDS
 
 # SentencePiece's score of a user-defined token, if no token has a score above 0 (`EncodeOptimized` in its
 # unigram_model.cc).
@@ -97,18 +97,19 @@ class LineTokenizer:
 
     @functools.cached_property
     def _tables(self) -> tuple[np.ndarray, np.ndarray, Vocabulary]:
+        assert isinstance(self._tokenizer, SentencePieceTokenizer)
         return _tables_of(self._tokenizer)
 
     @functools.cached_property
     def _words(self) -> Words:
         return Words(
-            slots=np.full(2 * _MOST_WORDS, -1, np.int32),
-            hashes=np.empty(_MOST_WORDS, np.uint64),
-            text=np.empty(_MOST_TEXT, np.uint8),
-            text_offsets=np.zeros(_MOST_WORDS + 1, np.int64),
-            ids=np.empty(_MOST_IDS, np.int32),
-            ids_offsets=np.zeros(_MOST_WORDS + 1, np.int64),
-            scores=np.empty(_MOST_WORDS),
+            slots=np.full(2 * _MAX_WORDS, -1, np.int32),
+            hashes=np.empty(_MAX_WORDS, np.uint64),
+            text=np.empty(_MAX_TEXT, np.uint8),
+            text_offsets=np.zeros(_MAX_WORDS + 1, np.int64),
+            ids=np.empty(_MAX_IDS, np.int32),
+            ids_offsets=np.zeros(_MAX_WORDS + 1, np.int64),
+            scores=np.empty(_MAX_WORDS),
             size=np.zeros(1, np.int64),
         )
 
@@ -141,7 +142,7 @@ class LineTokenizer:
         ids, lengths = _encode_lines(text, len(lines), *self._tables, self._words)
         unsure = np.flatnonzero(lengths == _UNSURE)
         places = np.cumsum(np.maximum(lengths, 0))[unsure]
-        ids_of_unsure = self._tokenizer.encode_batch([lines[index] for index in unsure])
+        ids_of_unsure = self._tokenizer.encode_batch([lines[int(index)] for index in unsure])
         lengths[unsure] = list(map(len, ids_of_unsure))
         between = np.split(ids, places)
         joined = [part for pair in zip(between, ids_of_unsure, strict=False) for part in pair]
@@ -159,11 +160,11 @@ def _tables_of(tokenizer: SentencePieceTokenizer) -> tuple[np.ndarray, np.ndarra
     model = model_pb2.ModelProto.FromString(tokenizer.content)
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     normal = model_pb2.ModelProto.SentencePiece.NORMAL
-    of_user = model_pb2.ModelProto.SentencePiece.USER_DEFINED
+    user_defined = model_pb2.ModelProto.SentencePiece.USER_DEFINED
     ids = {
         piece.piece: id
         for id, piece in enumerate(model.pieces)
-        if piece.type in (normal, of_user) and piece.piece.replace(MARKER, "").isascii()
+        if piece.type in (normal, user_defined) and piece.piece.replace(MARKER, "").isascii()
     }
     is_usual = (
         trainer.model_type == model_pb2.TrainerSpec.UNIGRAM
@@ -183,7 +184,8 @@ def _tables_of(tokenizer: SentencePieceTokenizer) -> tuple[np.ndarray, np.ndarra
         elif tokenizer.normalize(cleaned) == MARKER + cleaned:
             classes[ord(char)], cleaned_bytes[ord(char)] = _PLAIN, ord(cleaned)
     scores = [
-        _SCORE_OF_USER_DEFINED if piece.type == of_user else piece.score for piece in model.pieces
+        _SCORE_OF_USER_DEFINED if piece.type == user_defined else piece.score
+        for piece in model.pieces
     ]
     replacements = tokenizer.replacement_table()
     new_offsets = np.cumsum([0, *replacements.counts])
@@ -346,7 +348,7 @@ def _keep_word(word, hash_, ids, score, slot, words):
 
 @numba.njit(cache=True)
 def _new_scratch():
-    length = _MOST_WORD_BYTES
+    length = _MAX_WORD_BYTES
     word = np.full(length, _MARKER_BYTE, np.uint8)
     best, second = np.empty(length + 1), np.empty(length + 1)
     token, start = np.empty(length + 1, np.int32), np.empty(length + 1, np.int32)

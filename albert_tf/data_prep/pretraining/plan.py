@@ -11,6 +11,7 @@ A plan depends only on the text, the settings and the seed, never on the number 
 import functools
 import itertools
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 
 PART_BYTES = 128 << 20
 SMALL_PART_EXAMPLES = 2000  # in the smaller parts of a small corpus, so that all cores have work
-MOST_SMALL_PARTS = 64
+MAX_SMALL_PARTS = 64
 UNITS_OF_PART = 64
 
 
@@ -68,19 +69,15 @@ def _shuffled_units(plan: Plan) -> np.ndarray:
     return shuffled(num_units, combine_seeds(plan.seed, num_units))
 
 
-def plan_parts(settings: PretrainingDataSettings, text_counts: dict[str, Any]) -> Plan:
+def plan_parts(settings: PretrainingDataSettings, text_counts: Mapping[str, Any]) -> Plan:
     """Decides on the number of parts and shards.
-
-    Args:
-      settings: the settings.
-      text_counts: the counts of all blocks: `sentences`, `blocks`, and `examples` of all passes.
 
     Raises:
       UserError: there are no examples, or fewer than files.
     """
-    num_examples = text_counts["examples"]
-    if not text_counts["sentences"]:
+    if not text_counts.get("sentences"):
         raise InputError(f"--input_file={settings.input_file}: holds no text")
+    num_examples = text_counts["examples"]
     if not num_examples:
         raise InputError(
             f"--input_file={settings.input_file}: no document has two sentences, or one of two words"
@@ -88,7 +85,7 @@ def plan_parts(settings: PretrainingDataSettings, text_counts: dict[str, Any]) -
     num_slots = settings.max_predictions_per_seq * (1 + settings.do_permutation)
     # The size of a full record, for all formats: the examples of a part are in memory together.
     example_bytes = 300 + 5 * settings.max_seq_length + 9 * num_slots
-    small_parts = min(MOST_SMALL_PARTS, math.ceil(num_examples / SMALL_PART_EXAMPLES))
+    small_parts = min(MAX_SMALL_PARTS, math.ceil(num_examples / SMALL_PART_EXAMPLES))
     wanted = max(small_parts, math.ceil(num_examples * example_bytes / PART_BYTES))
     num_shards = len(settings.output_files) or settings.num_shards or wanted
     if num_shards > num_examples:

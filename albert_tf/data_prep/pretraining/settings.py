@@ -6,17 +6,18 @@ import shlex
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
+from albert_tf.core import files
 from albert_tf.core.settings import LARGEST_SEED, Settings, setting
 from albert_tf.core.workers import num_workers_setting
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from albert_tf.data.record_formats import FORMATS
-from albert_tf.data_prep.pretraining.record_folder import METADATA_FILE
-from albert_tf.data_prep.text_files import invalid_utf8_setting
+from albert_tf.data.record_metadata import METADATA_FILE
+from albert_tf.data_prep.corpus import invalid_utf8_setting
 from albert_tf.tasks.settings import LONGEST_SEQUENCE
 from albert_tf.text.settings import TextSettings, VocabularySettings
 from albert_tf.text.tokenizer import WORD_START_RULES
 
-MOST_SHARDS = 99_999  # the names of files have five digits
+MAX_SHARDS = 99_999  # the names of files have five digits
 RUNNERS = ("local", "direct", "flink", "spark", "dataflow", "portable")
 
 
@@ -110,7 +111,7 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
         "Files in --output_dir; 0 chooses the number: about 128 MiB of full records per file, or for a small text up to"
         " a few dozen smaller files, so that all processes have work.",
         minimum=0,
-        maximum=MOST_SHARDS,
+        maximum=MAX_SHARDS,
     )
     compression: str = setting("none", "Compression of the records.", choices=("none", "gzip"))
     invalid_utf8: str = invalid_utf8_setting()
@@ -143,30 +144,20 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
             self.refuse("masking", f"={self.masking} needs --record_format={' or '.join(able)}")
         if self.output_file and self.num_shards:
             self.refuse("num_shards", "contradicts --output_file, which names every file")
-        if len({os.path.dirname(path) for path in self.output_files}) > 1:
+        real_paths = [files.real_path(path) for path in self.output_files]
+        if len(set(map(os.path.dirname, real_paths))) > 1:
             reason = f"must name files in one folder, that of their {METADATA_FILE}"
             self.refuse("output_file", reason)
-        if len(set(self.output_files)) < len(self.output_files):
+        if len(set(real_paths)) < len(real_paths):
             self.refuse("output_file", "names a file twice")
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that a vocabulary is given.
-
-        Raises:
-          UserError: it is not.
-        """
+        """Checks that a vocabulary is given."""
         self.require_vocabulary()
 
     def _check_runner(self) -> None:
-        paths = ("input_file", "output_dir", "output_file")
-        remote = [name for name in paths if "://" in getattr(self, name)]
-        if self.runner == "local" and remote:
-            self.refuse(remote[0], "is on a remote file system, which --runner=direct can use")
         if self.runner == "local" and self.pipeline_options:
             self.refuse("pipeline_options", "contradicts --runner=local, which is not Beam")
-        if self.runner != "local" and set("*?[") & set(self.output_dir + self.output_file):
-            name = "output_dir" if self.output_dir else "output_file"
-            self.refuse(name, "must hold none of *?[, which are patterns on Beam's file systems")
         if self.runner == "dataflow" and "://" not in self.folder:
             self.refuse("output_dir", f"must be remote with --runner=dataflow; got {self.folder}")
         if self.runner not in ("local", "direct") and self.num_workers:

@@ -119,9 +119,9 @@ def test_rules_about_several_characters(tmp_path):
 
 
 def test_words_without_room_are_cut_each_time(model_file, monkeypatch):
-    monkeypatch.setattr(line_tokenizer, "_MOST_WORDS", 8)
-    monkeypatch.setattr(line_tokenizer, "_MOST_TEXT", 40)
-    monkeypatch.setattr(line_tokenizer, "_MOST_IDS", 16)
+    monkeypatch.setattr(line_tokenizer, "_MAX_WORDS", 8)
+    monkeypatch.setattr(line_tokenizer, "_MAX_TEXT", 40)
+    monkeypatch.setattr(line_tokenizer, "_MAX_IDS", 16)
     tokenizer = Tokenizer.from_file(model_file)
     own = LineTokenizer(tokenizer)
     check_equal([*corpus(), *corpus()], tokenizer, own)

@@ -18,7 +18,7 @@ from albert_tf.data_prep.create_intrinsic_eval import (
     race_passages,
     squad_passages,
 )
-from albert_tf.data_prep.pretraining import build
+from albert_tf.data_prep.pretraining import shards
 from albert_tf.text.tokenizer import Tokenizer
 from lab.experiments.preparation import Workspace
 from tests.helpers import documents_in, passage
@@ -235,16 +235,16 @@ def test_a_killed_command_goes_on(workspace, data_dir, tmp_path, monkeypatch, ca
         output_dir=str(tmp_path / "made"),
         max_seq_length=24,
     )
-    build_shards, calls = build.build_shards, []
+    make_shard, calls = shards.make_shard, []
 
     def killed(*arguments):
         calls.append(arguments)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return build_shards(*arguments)
+        return make_shard(*arguments)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(build, "build_shards", killed)
+        patch.setattr(shards, "make_shard", killed)
         create_intrinsic_eval(settings)
     made = {path: path.stat().st_mtime_ns for path in tmp_path.glob("made/*/*.tfrecord")}
     assert {path.parent.name for path in made} == {"sop"}

@@ -1,4 +1,4 @@
-"""Text files, local or remote: finds input files, handles bytes that are not UTF-8, writes complete output files.
+"""The corpus: the files that a flag names, bytes that are not UTF-8, and files of sentences.
 
 The programs of this folder pass the corpus to each other as UTF-8 text with one sentence a line and a blank line
 between documents.
@@ -7,9 +7,7 @@ between documents.
 import codecs
 import contextlib
 import dataclasses
-import glob
 import hashlib
-import io
 import os
 import sys
 from collections import Counter
@@ -18,11 +16,10 @@ from typing import Any, BinaryIO
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
+from albert_tf.core.files import OutputFile
 from albert_tf.core.progress import Progress
 from albert_tf.core.settings import LARGEST_SEED, Settings, setting
 from albert_tf.core.workers import num_workers_setting
-
-REMOTE_READ_BYTES = 16 << 20
 
 
 def invalid_utf8_setting() -> Any:
@@ -66,22 +63,15 @@ class CorpusSettings(Settings):
             self.refuse("eval_output_file", "must be given with --eval_fraction")
         if self.eval_output_file and not self.eval_fraction:
             self.refuse("eval_fraction", "must be above 0 with --eval_output_file")
-        if self.output_file and self.output_file == self.eval_output_file:
+        outputs = map(files.real_path, (self.output_file, self.eval_output_file))
+        if self.eval_output_file and len(set(outputs)) == 1:
             self.refuse(
                 "eval_output_file", f"must differ from --output_file, got {self.output_file}"
             )
 
 
 def check_not_read(patterns: str, outputs: Sequence[str]) -> None:
-    """Checks that a program does not overwrite its input; remote files are checked when they are read.
-
-    Args:
-      patterns: value of --input_file.
-      outputs: files that the program is going to write.
-
-    Raises:
-      UserError: a file is both read and written.
-    """
+    """Checks that a program does not overwrite its input; remote files are checked when they are read."""
     if "://" not in patterns:
         expand_paths(patterns, not_among=outputs)
 
@@ -101,74 +91,26 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
     """
     paths = []
     for pattern in filter(None, patterns.split(",")):
-        paths += _expand_remote(pattern) if "://" in pattern else _expand_local(pattern)
-    written = {os.path.realpath(path) for path in not_among if path}
+        with files.errors_named(f"--input_file={pattern}", "listed"):
+            found = [path for match in files.matching(pattern) for path in _files_of(match)]
+        if not found:
+            where = "there" if "://" in pattern else "or folder on this machine"
+            raise UserError(f"--input_file={pattern}: no such file {where}")
+        paths += found
+    written = {files.real_path(path) for path in not_among if path}
     for path in paths:
-        if os.path.realpath(path) in written:
+        files.check_regular(path)
+        if os.path.islink(path) and not os.path.exists(path):
+            raise UserError(f"{path}: is a link to a file that does not exist")
+        if files.real_path(path) in written:
             raise UserError(
                 f"--input_file: {path} is both read and written; give another output file"
             )
     return list(dict.fromkeys(paths))
 
 
-def _expand_local(pattern: str) -> list[str]:
-    # If a file's name contains [ or *, it means this file; otherwise it is a pattern.
-    matches = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
-    paths = []
-    for match in matches:
-        if not os.path.isdir(match):
-            paths.append(match)
-        for folder, subfolders, names in os.walk(match):
-            subfolders[:] = sorted(name for name in subfolders if name[0] != ".")
-            paths += [os.path.join(folder, name) for name in sorted(names) if name[0] != "."]
-    if not paths:
-        raise UserError(f"--input_file={pattern}: no such file or folder on this machine")
-    for path in paths:
-        files.check_regular(path)
-        if not os.path.exists(path):
-            raise UserError(f"{path}: is a link to a file that does not exist")
-    return paths
-
-
-def _expand_remote(pattern: str) -> list[str]:
-    def files_below(gfile: Any) -> Iterator[str]:
-        for match in gfile.glob(pattern):
-            if not gfile.isdir(match):
-                yield match
-                continue
-            for folder, _, names in gfile.walk(match):
-                if "/." not in folder.removeprefix(match.rstrip("/")):
-                    yield from (f"{folder.rstrip('/')}/{name}" for name in names if name[0] != ".")
-
-    try:
-        paths = files.remote(lambda gfile: sorted(files_below(gfile)))
-    except OSError as error:
-        raise UserError(f"--input_file={pattern}: cannot be listed ({error.strerror})") from None
-    if not paths:
-        raise UserError(f"--input_file={pattern}: no such file there")
-    return paths
-
-
-class _RemoteFile(io.RawIOBase):
-    """A file of tf.io.gfile as an unbuffered Python file."""
-
-    def __init__(self, path: str):
-        super().__init__()
-        self._file = files.remote(lambda gfile: gfile.GFile(path, "rb"))
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:
-        data = files.remote(lambda _: self._file.read(len(buffer)))
-        buffer[: len(data)] = data
-        return len(data)
-
-
-def _open(path: str) -> BinaryIO:
-    if "://" in path:
-        return io.BufferedReader(_RemoteFile(path), REMOTE_READ_BYTES)
-    return open(path, "rb")
+def _files_of(match: str) -> Iterator[str]:
+    return files.files_below(match) if files.is_folder(match) else iter([match])
 
 
 class LineReader:
@@ -184,7 +126,7 @@ class LineReader:
     def __init__(self, invalid_utf8: str):
         self.num_bytes = 0
         self._invalid_utf8 = invalid_utf8
-        self._num_invalid = Counter()
+        self._num_invalid: Counter[str] = Counter()
         self._first_invalid: dict[str, str] = {}
 
     def read(self, path: str) -> Iterator[str]:
@@ -193,11 +135,8 @@ class LineReader:
         Raises:
           UserError: the file cannot be read, or is not UTF-8 and `invalid_utf8` is "error".
         """
-        try:
-            with _open(path) as file:
-                yield from self._decode_lines(file, path)
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+        with files.errors_named(path, "read"), files.open_binary(path) as file:
+            yield from self._decode_lines(file, path)
         if path in self._num_invalid and self._invalid_utf8 == "error":
             raise UserError(f"{self._describe(path)}; see --invalid_utf8")
 
@@ -206,6 +145,7 @@ class LineReader:
         for line_number, line in enumerate(file, start=1):
             if line_number == 1:
                 check_first_line(line, path)
+            text: str | None
             try:
                 text = line.decode("utf-8-sig" if line_number == 1 else "utf-8")
             except UnicodeDecodeError as error:
@@ -216,9 +156,9 @@ class LineReader:
                 self._first_invalid.setdefault(path, where)
             position += len(line)
             self.num_bytes += len(line)
-            # A file that will be refused is still read to its end, because the message counts the invalid places.
-            refused = self._invalid_utf8 == "error" and path in self._num_invalid
-            if text is not None and not refused:
+            # A file that will be rejected is still read to its end, because the message counts the invalid places.
+            rejected = self._invalid_utf8 == "error" and path in self._num_invalid
+            if text is not None and not rejected:
                 yield text.rstrip("\r\n")
 
     def _describe(self, path: str) -> str:
@@ -234,15 +174,7 @@ class LineReader:
 
 
 def check_first_line(line: bytes, path: str) -> None:
-    """Checks that a file is not UTF-16, and that its lines end in LF or CR LF.
-
-    Args:
-      line: the first line of the file, with its line end.
-      path: the file, for the message.
-
-    Raises:
-      UserError: it has another form.
-    """
+    """Checks that a file is not UTF-16, and that its lines end in LF or CR LF."""
     if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise UserError(f"{path}: is UTF-16; save it as UTF-8")
     if b"\n" not in line and b"\r" in line.rstrip(b"\r"):
@@ -255,64 +187,14 @@ def decode_invalid(line: bytes, invalid_utf8: str) -> str | None:
     return line.decode(encoding, errors="replace") if encoding else None
 
 
-class OutputFile:
-    """A file that appears under its name only when it is complete.
-
-    If the `with` block raises an exception, an existing file of this name is kept (`files.staged`).
-
-    Args:
-      path: its name; its folder is created if it does not exist.
-      within: folder in which it is written, on the same file system; empty for the folder of `path`.
-
-    Attributes:
-      num_bytes: number of bytes written so far.
-      sha256: hash of the bytes written so far, an object of hashlib.
-    """
-
-    def __init__(self, path: str, *, within: str = ""):
-        self.path = path
-        self.num_bytes = 0
-        self.sha256 = hashlib.sha256()
-        self._within = within
-
-    def write(self, data: bytes) -> None:
-        """Appends bytes.
-
-        Raises:
-          UserError: the disk is full, or another error of the system.
-        """
-        with self._errors_named():
-            self._file.write(data)
-        self.num_bytes += len(data)
-        self.sha256.update(data)
-
-    def __enter__(self) -> "OutputFile":
-        self._opened = self._open()
-        with self._errors_named():
-            self._file = self._opened.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        with self._errors_named():
-            self._opened.__exit__(*error)
-
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[BinaryIO]:
-        folder, name = os.path.split(self.path)
-        if os.path.isdir(self.path):
-            raise IsADirectoryError(0, "it is a folder")
-        with (
-            files.staged(folder, within=self._within) as staging,
-            open(os.path.join(staging, name), "wb") as file,
-        ):
-            yield file
-
-    @contextlib.contextmanager
-    def _errors_named(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise UserError(f"{self.path}: cannot be written ({error.strerror})") from None
+def place_of(path: str, offset: int) -> str:
+    """The file and the number of the line that begins at an offset, for messages."""
+    line = 1
+    with files.errors_named(path, "read"), files.open_binary(path) as file:
+        while offset > 0 and (data := file.read(min(offset, 1 << 20))):
+            line += data.count(b"\n")
+            offset -= len(data)
+    return f"{path}, line {line}"
 
 
 @dataclasses.dataclass
@@ -356,9 +238,11 @@ class CorpusWriter:
         number = int.from_bytes(hashlib.sha256(seeded_key).digest()[:8])
         held_out = number < self._settings.eval_fraction * 2**64
         count = self.held_out if held_out else self.training
-        data = "\n".join(sentences) + "\n"
-        data = ("\n" + data if count.documents else data).encode()
-        self._files[held_out].write(data)
+        text = "\n".join(sentences) + "\n"
+        data = ("\n" + text if count.documents else text).encode()
+        file = self._files[held_out]
+        assert file, "nothing is held out without --eval_fraction"
+        file.write(data)
         count.documents += 1
         count.sentences += len(sentences)
         count.bytes += len(data)
@@ -407,8 +291,9 @@ def corpus_writer(settings: CorpusSettings) -> Iterator[CorpusWriter]:
 
 def show_progress(description: str, total: int, unit: str, *, first: int = 0) -> Progress:
     """Progress for the programs of this folder: a log gets a line on standard error every ten seconds."""
-    shown = {"seconds_between_lines": 10, "file": sys.stderr}
-    return Progress(description, total, first=first, unit=unit, **shown)
+    return Progress(
+        description, total, first=first, unit=unit, seconds_between_lines=10, file=sys.stderr
+    )
 
 
 def print_note(label: str, message: str) -> None:
@@ -421,8 +306,6 @@ def total_bytes(paths: Sequence[str]) -> int:
     size = 0
     for path in paths:
         with contextlib.suppress(OSError):
-            if "://" in path:
-                size += files.remote(lambda gfile, path=path: gfile.stat(path).length)
-            else:
-                size += os.path.getsize(path)
+            found = files.status(path)
+            size += found.length if found else 0
     return size

@@ -1,0 +1,272 @@
+"""Blocks of the corpus: reads a block, tokenizes it, plans its pairs once, and stores both.
+
+The corpus is UTF-8 text with one sentence a line and a blank line between documents; the end of a file ends a document.
+Block k is the documents that begin in the k-th MiB of the corpus, which is its files one after the other. A document
+begins with the blank line before it, or with its file. So a process that knows the sizes of the files finds a block
+alone: it opens the files and looks for the first blank line of two MiB.
+
+A long document is cut where a whole MiB of its file contains no blank line: there, the first line begins a document,
+or the first character if no line begins either. So every block has less than 2 MiB of text, and only documents of more
+than 1 MiB are cut.
+
+A random B (`pretraining_examples.plan_pairs`) comes from the same block. If a block has a single document, such as a
+part of a book, B comes from another place of this document.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from albert_tf.core import files
+from albert_tf.data.pretraining_examples import (
+    LABEL,
+    Documents,
+    MaskingRule,
+    PairRule,
+    combine_seeds,
+    plan_pairs,
+    seeds_of,
+)
+from albert_tf.data_prep import corpus
+from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
+from albert_tf.data_prep.pretraining.plan import InputError
+from albert_tf.data_prep.pretraining.record_folder import WorkFolder
+from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
+
+BLOCK_BYTES = 1 << 20
+
+Inputs = Sequence[Mapping[str, Any]]  # path (`file`) and size (`bytes`) of each file of the corpus
+Counts = Mapping[str, Any]
+
+_BLANK_LINE = re.compile(rb"\n[ \t\r\v\f]*\n")  # with the end of the line before it
+_LINE = re.compile(rb"\n(?!\Z)")  # the end of the line before it
+_CHARACTER = re.compile(rb"(?<=.)[^\x80-\xbf]", re.DOTALL)  # its first byte
+
+
+class Job(NamedTuple):
+    """What every process of a run needs."""
+
+    settings: PretrainingDataSettings
+    tokenizer: LineTokenizer
+    work: WorkFolder
+    pair_rule: PairRule
+    masking_rule: MaskingRule
+
+
+class Span(NamedTuple):
+    """The bytes of a file that are in one block."""
+
+    path: str
+    start: int
+    end: int
+
+
+class Block(NamedTuple):
+    """Where a block begins and ends: `BLOCK_BYTES` of the corpus, the last block fewer."""
+
+    number: int
+    spans: list[Span]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the corpus."""
+        return sum(span.end - span.start for span in self.spans)
+
+
+class Text(NamedTuple):
+    """Sentences, the number of each sentence's document, and (file, offset) of each line that is not UTF-8."""
+
+    sentences: list[str]
+    documents: list[int]
+    invalid_lines: list[tuple[str, int]]
+    num_cuts: int  # of documents
+
+
+def blocks_of(inputs: Inputs) -> Iterator[Block]:
+    """The blocks of a corpus."""
+    number, spans, room = 0, [], BLOCK_BYTES
+    for file in inputs:
+        start = 0
+        while start < file["bytes"]:
+            end = min(start + room, file["bytes"])
+            spans.append(Span(file["file"], start, end))
+            room -= end - start
+            start = end
+            if not room:
+                yield Block(number, spans)
+                number, spans, room = number + 1, [], BLOCK_BYTES
+    if spans:
+        yield Block(number, spans)
+
+
+# --- Reading.
+
+
+def read_block(block: Block, invalid_utf8: str) -> Text:
+    """Reads the documents of a block."""
+    text = Text([], [], [], 0)
+    document = 0
+    for span in block.spans:
+        content, offset, is_cut = read_span(span)
+        lines = content.split(b"\n")
+        if offset == 0:
+            corpus.check_first_line(lines[0] + b"\n" * (len(lines) > 1), span.path)
+        for line in lines:
+            sentence = _decoded(line)
+            if sentence is None:
+                text.invalid_lines.append((span.path, offset))
+                sentence = corpus.decode_invalid(line, invalid_utf8)
+            offset += len(line) + 1
+            if sentence and not sentence.isspace():
+                text.sentences.append(sentence)
+                text.documents.append(document)
+            elif sentence is not None:
+                document += 1
+        document += 1
+        text = text._replace(num_cuts=text.num_cuts + is_cut)
+    return text
+
+
+def _decoded(line: bytes) -> str | None:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def read_span(span: Span) -> tuple[bytes, int, bool]:
+    """The text of the documents that begin in a span, its offset, and whether it begins inside a document."""
+    before = min(span.start, 1)  # the byte before a span tells whether a line begins with it
+    with files.errors_named(span.path, "read"), files.open_binary(span.path) as file:
+        file.seek(span.start - before)
+        data = file.read(before + span.end - span.start + BLOCK_BYTES)
+    end_of_span = before + span.end - span.start
+    first = _first_document(data[:end_of_span]) if span.start else 0
+    if first is None:
+        return b"", span.end, False
+    first_of_next = _first_document(data[end_of_span - 1 :])
+    end = len(data) if first_of_next is None else end_of_span - 1 + first_of_next
+    is_cut = span.start > 0 and not _BLANK_LINE.match(data, first - 1)
+    return data[first:end], span.start - before + first, is_cut
+
+
+def _first_document(data: bytes) -> int | None:
+    """Where the first document begins in a span; None if it contains only the rest of the file's last document."""
+    if blank_line := _BLANK_LINE.search(data):
+        return blank_line.start() + 1
+    if len(data) <= BLOCK_BYTES:  # the end of the file
+        return None
+    if line := _LINE.search(data):
+        return line.end()
+    character = _CHARACTER.search(data)
+    return character.start() if character else 1
+
+
+# --- Tokenizing and planning.
+
+
+def store_block(job: Job, block: Block) -> dict[str, Any]:
+    """Tokenizes a block, plans its pairs and stores both, unless they are stored already; returns its counts.
+
+    Raises:
+      UserError: a line is not UTF-8 and `--invalid_utf8=error`, or the disk is full.
+    """
+    path = _block_file(job, block.number)
+    if counts := job.work.counts_of(path):
+        return counts
+    text = read_block(block, job.settings.invalid_utf8)
+    if text.invalid_lines and job.settings.invalid_utf8 == "error":
+        raise InputError(
+            f"{corpus.place_of(*text.invalid_lines[0])}: not UTF-8 ({len(text.invalid_lines)} such lines near there);"
+            " --invalid_utf8=replace reads on"
+        )
+    documents = as_documents(job.tokenizer, text.sentences, text.documents)
+    passes = [plan_pass(job, documents, block.number, number) for number in _passes(job)]
+    all_pairs = [pairs.astype(np.int32) for pairs, _ in passes]
+    sentences_of_documents = np.diff(documents.document_offsets)
+    counts = {
+        "blocks": 1,
+        "text_bytes": block.num_bytes,
+        "documents": len(sentences_of_documents),
+        "single_sentence_documents": int((sentences_of_documents == 1).sum()),
+        "cut_documents": text.num_cuts,
+        "sentences": len(documents.sentence_offsets) - 1,
+        "tokens": len(documents.ids),
+        "examples": sum(map(len, all_pairs)),
+        "dropped_sentences": sum(num_dropped for _, num_dropped in passes),
+        "invalid_utf8_lines": len(text.invalid_lines),
+        # The block's number, so that the first of all such lines can be found.
+        "first_invalid_line": [[block.number, *line] for line in text.invalid_lines[:1]],
+    }
+    with job.work.writing(path, counts) as file:
+        np.save(file, documents.ids)
+        np.save(file, np.cumsum([0, *map(len, all_pairs)]))
+        file.write(np.concatenate(all_pairs).tobytes())
+    return counts
+
+
+def sum_counts(counts_of_blocks: Iterable[Counts]) -> dict[str, Any]:
+    """Adds up the counts of blocks, or sums of them."""
+    total: Counter = Counter()
+    first_invalid_line: list = []
+    for counts in counts_of_blocks:
+        first_invalid_line += counts["first_invalid_line"]
+        total.update({name: counts[name] for name in counts if name != "first_invalid_line"})
+    del total["bytes"]  # the size of the stored blocks
+    return {**total, "first_invalid_line": sorted(first_invalid_line)[:1]}
+
+
+def stored_pairs(
+    job: Job, index: int, numbers: Sequence[int]
+) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
+    """Reads a stored block.
+
+    Returns:
+      The token ids, and for each of the passes its pairs, int64 [pairs, 5], and their seeds, uint64 [pairs].
+    """
+    path = _block_file(job, index)
+    passes = []
+    with files.errors_named(path, "read"), files.open_binary(path) as file:
+        ids, ends = np.load(file), np.load(file)
+        row_bytes = 4 * (LABEL + 1)
+        first_byte = file.tell()
+        for number in numbers:
+            count = int(ends[number + 1] - ends[number])
+            file.seek(first_byte + row_bytes * int(ends[number]))
+            pairs = np.frombuffer(file.read(row_bytes * count), np.int32).reshape(count, LABEL + 1)
+            seed = combine_seeds(job.settings.random_seed, number, index, 2)
+            passes.append((pairs.astype(np.int64), seeds_of(seed, np.arange(count))))
+    return ids, passes
+
+
+def _block_file(job: Job, index: int) -> str:
+    return job.work.file(f"block-{index:06d}")
+
+
+def _passes(job: Job) -> range:
+    return range(job.settings.dupe_factor)
+
+
+def as_documents(
+    tokenizer: LineTokenizer, sentences: list[str], document_numbers: list[int]
+) -> Documents:
+    """Tokenizes and joins sentences; sentences without any token are left out."""
+    ids, lengths = tokenizer.encode(sentences)
+    numbers = np.array(document_numbers, np.int64)[lengths > 0]
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    ids_type = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32
+    return Documents(
+        ids=ids.astype(ids_type),
+        sentence_offsets=np.concatenate([[0], np.cumsum(lengths[lengths > 0])]).astype(np.int64),
+        document_offsets=np.append(starts, len(numbers)).astype(np.int64),
+    )
+
+
+def plan_pass(job: Job, documents: Documents, block: int, number: int) -> tuple[np.ndarray, int]:
+    """The pairs of one pass through a block, and how many sentences it dropped (`plan_pairs`)."""
+    seed = combine_seeds(job.settings.random_seed, number, block)
+    pairs, _, num_dropped = plan_pairs(documents, job.pair_rule, seed)
+    return pairs, num_dropped

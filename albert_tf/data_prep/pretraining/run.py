@@ -1,0 +1,236 @@
+"""A run of create_pretraining_data: its beginning, the engine on this machine, and its end.
+
+The original keeps the whole corpus in memory as Python strings, which takes 25 times the size of the corpus. Here
+memory does not depend on the corpus: about 200 MB for each process. There are three steps:
+
+1. `blocks.store_block` tokenizes each block of the text, plans its pairs, and stores and counts both.
+2. The counts determine the parts and shards (`plan.py`). `shards.make_shard` takes the examples of a shard from the
+   stored blocks, shuffles them and writes their records.
+3. `RecordFolder.finish` writes the metadata.
+
+An engine calls the functions of the first two steps: the one below with processes of this machine, `beam.py` with
+Apache Beam. The result is the same, because every block, shard and random number depends only on the text, the settings
+and the seed.
+"""
+
+import contextlib
+import logging
+import os
+import unicodedata
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import sentencepiece
+
+import albert_tf
+from albert_tf.core import checksums, files
+from albert_tf.core.errors import UserError
+from albert_tf.core.locks import locked
+from albert_tf.core.workers import Workers
+from albert_tf.data.pretraining_examples import (
+    MASKING_SETTINGS,
+    PAIR_SETTINGS,
+    Vocabulary,
+    masking_rule,
+    pair_rule,
+)
+from albert_tf.data.record_formats.base import add_counts
+from albert_tf.data_prep import corpus
+from albert_tf.data_prep.pretraining import blocks, shards
+from albert_tf.data_prep.pretraining.blocks import Counts, Inputs, Job
+from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
+from albert_tf.data_prep.pretraining.plan import InputError, Plan, plan_parts
+from albert_tf.data_prep.pretraining.record_folder import RecordFolder, WorkFolder
+from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
+from albert_tf.text.tokenizer import Tokenizer
+
+PROGRAM = "create_pretraining_data"
+# All packages that the functions making records import.
+CODE = ("core", "data", "data_prep", "text")
+_OF_FILE = ("examples", "bytes")  # counts of a shard that are not sums or maxima of all records
+
+
+def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str, Any], bool]:
+    """Makes the records that the settings describe, or resumes an interrupted run.
+
+    Returns:
+      The content of `metadata.json`, and whether all records existed before.
+
+    Raises:
+      UserError: the input is missing, empty or not UTF-8, the folder contains other records, or the disk is full.
+    """
+    make_shards = make_here if settings.runner == "local" else _beam_engine()
+    tokenizer = Tokenizer.from_file(settings.vocabulary_file, **settings.cleaning)
+    inputs, modified = _inputs(settings.input_file)
+    with locked(settings.folder, "output_dir" if settings.output_dir else "output_file"):
+        unchanged = {"modified_nanoseconds": modified, "code": made_by()}
+        folder = RecordFolder(settings.folder, identity(settings, tokenizer, inputs), unchanged)
+        if metadata := folder.finished_metadata():
+            return metadata, True
+        if folder.open():
+            corpus.print_note(PROGRAM, f"resuming the run in {folder.path}")
+        try:
+            job = make_job(settings, tokenizer, folder.work)
+            text_counts, counts_of_shards = make_shards(job, inputs)
+        except InputError:
+            folder.remove_work()
+            raise
+        counts = _total(text_counts, counts_of_shards)
+        paths = [
+            settings.shard_path(shard, len(counts_of_shards))
+            for shard in range(len(counts_of_shards))
+        ]
+        named = [
+            {**counts_of_shard, "file": os.path.basename(path)}
+            for path, counts_of_shard in zip(paths, counts_of_shards, strict=True)
+        ]
+        return folder.finish(counts, named), False
+
+
+# --- The engines.
+
+
+def make_here(job: Job, inputs: Inputs) -> tuple[Counts, list[Counts]]:
+    """Makes the shards with processes of this machine.
+
+    Returns:
+      The sum of the counts of all blocks, and the counts of each shard.
+    """
+    shards.compile_functions(job, PROGRAM)
+    with Workers(job.settings.num_workers, job) as workers:
+        text_counts = _store_blocks(workers, inputs)
+        plan = plan_parts(job.settings, text_counts)
+        with corpus.show_progress("making", text_counts["examples"], "examples") as progress:
+            made, num_examples = [], 0
+            for counts in _shards(job, workers, plan):
+                made.append(counts)
+                num_examples += counts["examples"]
+                progress.update(num_examples)
+        return text_counts, made
+
+
+def _store_blocks(workers: Workers, inputs: Inputs) -> Counts:
+    total = blocks.sum_counts([])
+    num_bytes = sum(file["bytes"] for file in inputs)
+    with corpus.show_progress("tokenizing", num_bytes, "bytes") as progress:
+        for counts in workers.map(blocks.store_block, blocks.blocks_of(inputs)):
+            total = blocks.sum_counts([total, counts])
+            shown = {key: f"{total[key]:,}" for key in ("documents", "tokens")}
+            progress.update(total["text_bytes"], shown)
+    return total
+
+
+def _shards(job: Job, workers: Workers, plan: Plan) -> Iterator[Counts]:
+    """The counts of the shards. If a shard has several parts, workers make these separately; then they are joined."""
+    all_shards = range(plan.num_shards)
+    if plan.num_parts == plan.num_shards:
+        yield from workers.map(shards.make_shard, [(plan, shard) for shard in all_shards])
+        return
+    is_missing = [
+        not job.work.counts_of(job.settings.shard_path(shard, plan.num_shards))
+        for shard in all_shards
+    ]
+    missing = [part for shard in all_shards if is_missing[shard] for part in plan.parts_of(shard)]
+    parts = workers.map(shards.make_part, [(plan, part) for part in missing])
+    for shard in all_shards:
+        for _ in plan.parts_of(shard) if is_missing[shard] else ():
+            next(parts)
+        yield shards.make_shard(job, (plan, shard))
+
+
+def _beam_engine():
+    """`make_here` with Beam, which is imported only for the runners that need it."""
+    try:
+        with quiet_imports():
+            from albert_tf.data_prep.pretraining import beam
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("apache_beam"):
+            raise
+        raise UserError(
+            "every --runner but local needs Apache Beam: pip install '.[beam]' in a checkout"
+        ) from None
+    return beam.make_with_beam
+
+
+@contextlib.contextmanager
+def quiet_imports() -> Iterator[None]:
+    """Hides Beam's warnings about cloud clients that are not installed."""
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+# --- The beginning and the end of a run.
+
+
+def _inputs(patterns: str) -> tuple[list[dict[str, Any]], list[int]]:
+    """The files of the corpus, and when each was modified."""
+    paths = corpus.expand_paths(patterns)
+    with files.errors_named(f"--input_file={patterns}", "read"):
+        status = {path: files.status(path) for path in paths}
+    found = {path: file for path, file in status.items() if file}
+    inputs = [{"file": path, "bytes": file.length} for path, file in found.items()]
+    return inputs, [file.mtime_nsec for file in found.values()]
+
+
+def made_by() -> dict[str, str]:
+    """The code and the versions of libraries that examples depend on."""
+    return {
+        "code": checksums.of_code(CODE),
+        "sentencepiece": sentencepiece.__version__,
+        "unicode": unicodedata.unidata_version,
+    }
+
+
+def identity(
+    settings: PretrainingDataSettings, tokenizer: Tokenizer, inputs: Inputs
+) -> dict[str, Any]:
+    """The values that must be equal for a run to be resumed; they are the first entries of the metadata."""
+    # The metadata has these under other names: requested_shards, file_names and sentence_task.
+    renamed = ("num_shards", "output_file", "random_next_sentence")
+    names = [name for name in settings.names(changes_results=True) if name not in renamed]
+    is_dynamic = settings.masking == "dynamic"
+    return {
+        **{name: getattr(settings, name) for name in names},
+        "requested_shards": settings.num_shards,
+        "file_names": [os.path.basename(path) for path in settings.output_files],
+        "vocab_size": tokenizer.vocab_size,
+        "spm_sha256": tokenizer.sha256,
+        "input_files": list(inputs),
+        # The reader needs it to mask tokens.
+        **({"vocabulary": _vocabulary(settings, tokenizer).to_json()} if is_dynamic else {}),
+        "version": albert_tf.__version__,
+    }
+
+
+def make_job(settings: PretrainingDataSettings, tokenizer: Tokenizer, work: WorkFolder) -> Job:
+    """The job of a run whose intermediate files are in `work`."""
+    vocabulary = _vocabulary(settings, tokenizer)
+    values = settings.to_dict()
+    pairs = pair_rule(vocabulary.is_word_start, **{name: values[name] for name in PAIR_SETTINGS})
+    masks = masking_rule(vocabulary, **{name: values[name] for name in MASKING_SETTINGS})
+    return Job(settings, LineTokenizer(tokenizer), work, pairs, masks)
+
+
+def _vocabulary(settings: PretrainingDataSettings, tokenizer: Tokenizer) -> Vocabulary:
+    return Vocabulary(
+        is_word_start=tokenizer.word_starts(settings.word_start_rule),
+        cls_id=tokenizer.cls_id,
+        sep_id=tokenizer.sep_id,
+        mask_id=tokenizer.mask_id,
+    )
+
+
+def _total(text_counts: Counts, counts_of_shards: Sequence[Counts]) -> dict[str, Any]:
+    """The counts for the metadata."""
+    invalid_lines = text_counts["first_invalid_line"]
+    place = corpus.place_of(*invalid_lines[0][1:]) if invalid_lines else ""
+    total = {**text_counts, "first_invalid_line": place}
+    for counts in counts_of_shards:
+        add_counts(total, {name: counts[name] for name in counts if name not in _OF_FILE})
+    return total

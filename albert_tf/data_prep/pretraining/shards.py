@@ -1,0 +1,155 @@
+"""Shards of records: takes examples from stored blocks, shuffles, masks, packs and writes them.
+
+The content of a shard, and every random number, depends only on the text, the settings and the seed, never on the
+number of workers or their speed.
+"""
+
+import itertools
+import shutil
+import zlib
+from typing import Any
+
+import numpy as np
+
+from albert_tf.core import compilation, files
+from albert_tf.core.files import OutputFile
+from albert_tf.data.pretraining_examples import (
+    A_END,
+    A_START,
+    B_END,
+    B_START,
+    LABEL,
+    combine_seeds,
+    join_pairs,
+    seeds_of,
+    sequence_lengths,
+    shuffled,
+)
+from albert_tf.data.record_formats import FORMATS
+from albert_tf.data.record_formats.base import add_counts
+from albert_tf.data_prep.pretraining.blocks import Job, as_documents, plan_pass, stored_pairs
+from albert_tf.data_prep.pretraining.plan import Plan
+
+BATCH_RECORDS = 256  # made and encoded together: about 1 MB
+
+
+def compile_functions(job: Job, program: str) -> None:
+    """Makes the vocabulary's tables and compiles all functions, so that worker processes need not do it again."""
+    with compilation.announced(program, "the functions that make records", 20):
+        documents = as_documents(job.tokenizer, [], [])
+        pairs, _ = plan_pass(job, documents, 0, 0)
+        seeds = seeds_of(combine_seeds(0, 0), np.arange(len(pairs)))
+        order = shuffled(len(pairs), combine_seeds(0, 0))
+        _encode(job, documents.ids, pairs, seeds[order], np.ones(len(pairs), np.int64))
+        lengths = np.full(1, job.settings.max_seq_length)
+        FORMATS[job.settings.record_format].rows(lengths, lengths[0], combine_seeds(0))
+
+
+def make_shard(job: Job, planned: tuple[Plan, int]) -> dict[str, Any]:
+    """Makes a shard, unless it is complete already; returns its counts."""
+    plan, shard = planned
+    path = job.settings.shard_path(shard, plan.num_shards)
+    if counts := job.work.counts_of(path):
+        return counts
+    counts = {}
+    parts = {part: _part_file(job, part) for part in plan.parts_of(shard)}
+    with job.work.writing(path, counts) as output:
+        for part, part_file in parts.items():
+            if counts_of_part := job.work.counts_of(part_file):
+                # Both TFRecord and gzip files may be joined.
+                with files.errors_named(part_file, "read"), files.open_binary(part_file) as file:
+                    shutil.copyfileobj(file, output, 1 << 20)
+                del counts_of_part["bytes"]
+                add_counts(counts, counts_of_part)
+            else:
+                _write_part(job, plan, part, output, counts)
+    if len(parts) > 1:
+        for part_file in parts.values():
+            job.work.remove_file(part_file)
+    return counts
+
+
+def make_part(job: Job, planned: tuple[Plan, int]) -> int:
+    """Makes a part of a shard for `make_shard`, unless it is complete already; returns its number of examples."""
+    plan, part = planned
+    path = _part_file(job, part)
+    counts = job.work.counts_of(path) or {}
+    if not counts:
+        with job.work.writing(path, counts) as output:
+            _write_part(job, plan, part, output, counts)
+    return counts["examples"]
+
+
+def _part_file(job: Job, part: int) -> str:
+    return job.work.file(f"part-{part:06d}")
+
+
+def _write_part(
+    job: Job, plan: Plan, part: int, output: OutputFile, counts: dict[str, Any]
+) -> None:
+    """Appends the examples of a part, shuffled, to a file, and adds them to the counts."""
+    settings, record_format = job.settings, FORMATS[job.settings.record_format]
+    ids, pairs, seeds = _pairs_of_part(job, plan, part)
+    order = shuffled(len(pairs), combine_seeds(settings.random_seed, part, 1))
+    lengths = sequence_lengths(pairs[order], settings.max_seq_length)
+    row_seed = combine_seeds(settings.random_seed, part, 2)
+    by_row, per_row = record_format.rows(lengths, settings.max_seq_length, row_seed)
+    order, ends = order[by_row], np.cumsum(per_row)
+    compressor = zlib.compressobj(wbits=31) if settings.compression == "gzip" else None
+    for first_row in range(0, len(per_row), BATCH_RECORDS):
+        rows = slice(first_row, first_row + BATCH_RECORDS)
+        chosen = order[ends[first_row] - per_row[first_row] : ends[rows][-1]]
+        records, made = _encode(job, ids, pairs[chosen], seeds[chosen], per_row[rows])
+        output.write(compressor.compress(records) if compressor else records)
+        add_counts(counts, made)
+    if compressor:
+        output.write(compressor.flush())
+
+
+def _encode(
+    job: Job, ids: np.ndarray, pairs: np.ndarray, seeds: np.ndarray, per_row: np.ndarray
+) -> tuple[memoryview, dict[str, int]]:
+    """The records of pairs (`plan_pairs`), and their counts; `per_row` is the number of examples in each record."""
+    settings, rule = job.settings, job.masking_rule
+    sequences = join_pairs(ids, pairs, seeds, rule, max_seq_length=settings.max_seq_length)
+    record_format = FORMATS[settings.record_format]
+    return record_format.encode(sequences, per_row, rule, settings.masking)
+
+
+def _pairs_of_part(job: Job, plan: Plan, part: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The ids of the blocks of a part, and its pairs and their seeds (`stored_pairs`)."""
+    ids_of_blocks, all_pairs, all_seeds = [], [], []
+    first_id, num_dealt = 0, 0
+    for block, units_of_block in itertools.groupby(plan.units_of(part), key=lambda unit: unit[0]):
+        units = list(units_of_block)
+        ids, passes = stored_pairs(job, block, [number for _, number, _ in units])
+        pairs_of_block = []
+        for (_, number, slice_index), (pairs, seeds) in zip(units, passes, strict=True):
+            # Shuffled, because the same documents of each pass could otherwise end up in the same part.
+            order = shuffled(len(pairs), combine_seeds(plan.seed, number, block, 1))
+            first = (part - num_dealt) % plan.num_parts if plan.is_small else slice_index
+            rows = order[first :: plan.num_slices]
+            num_dealt += len(pairs)
+            pairs_of_block.append(pairs[rows])
+            all_seeds.append(seeds[rows])
+        ids, pairs = _without_unused_ids(ids, np.concatenate(pairs_of_block))
+        pairs[:, :LABEL] += first_id
+        all_pairs.append(pairs)
+        ids_of_blocks.append(ids)
+        first_id += len(ids)
+    return np.concatenate(ids_of_blocks), np.concatenate(all_pairs), np.concatenate(all_seeds)
+
+
+def _without_unused_ids(ids: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The ids that pairs refer to, and the pairs with the new positions.
+
+    A part of a small corpus takes a few pairs from every block; with all ids it would hold the whole corpus.
+    """
+    changes = np.zeros(len(ids) + 1, np.int32)  # changes of the number of segments that an id is in
+    np.add.at(changes, pairs[:, [A_START, B_START]], 1)
+    np.add.at(changes, pairs[:, [A_END, B_END]], -1)
+    is_used = np.cumsum(changes[:-1]) > 0
+    new_places = np.concatenate([[0], np.cumsum(is_used)])
+    new_pairs = pairs.copy()
+    new_pairs[:, :LABEL] = new_places[pairs[:, :LABEL]]
+    return ids[is_used], new_pairs
