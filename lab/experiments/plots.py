@@ -37,7 +37,7 @@ def draw(measured, folder: str) -> str | None:
 
 
 def _dots(measured):
-    """Draws a panel per column: dots for seeds, the mean with its 95 % interval, a diamond for the paper's number."""
+    """Draws a panel per column: dots for seeds, a tick for their mean, a diamond for the paper's number."""
     columns = [
         name
         for name in _DOTS
@@ -58,16 +58,12 @@ def _dots(measured):
 
 
 def _dots_of_column(axes: Axes, measured, name: str) -> None:
-    title, spread = COLUMNS[name].title, measured.spread(name)
+    title = COLUMNS[name].title
     for position, row in enumerate(measured.rows):
         values = [numbers[0] for numbers in measured.values(row, name)]
         if values:
             axes.plot(values, [position] * len(values), "o", color=COLORS[0], ms=4, alpha=0.8)
-            mean = statistics.fmean(values)
-            axes.plot(mean, position, "|", color=COLORS[0], ms=14, mew=1.5)
-            if spread.freedom:
-                margin = spread.margin(1 / len(values))
-                axes.errorbar(mean, position, xerr=margin, color=COLORS[0], capsize=3, lw=1)
+            axes.plot(statistics.fmean(values), position, "|", color=COLORS[0], ms=14, mew=1.5)
         paper = measured.experiment.row(row).paper.get(name)
         if name in _WITH_PAPER and paper is not None:
             axes.plot(paper, position, "D", color=COLORS[1], ms=5, fillstyle="none")

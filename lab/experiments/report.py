@@ -37,13 +37,11 @@ class Measured(NamedTuple):
         get = COLUMNS[column].values
         return [values for result in self.rows.get(row, ()) if (values := get(result))]
 
-    def means(self, row: str, column: str) -> list[float]:
-        """The same with one number for each seed, the mean of a pair such as F1/EM."""
-        return [statistics.fmean(values) for values in self.values(row, column)]
-
-    def spread(self, column: str) -> verdicts.Spread:
-        """The spread of a column over seeds, pooled over the rows."""
-        return verdicts.pooled(self.means(row, column) for row in self.rows)
+    def means(self, row: str, column: str) -> dict[int, float]:
+        """The same by seed, with one number for each, the mean of a pair such as F1/EM."""
+        get = COLUMNS[column].values
+        results = self.rows.get(row, ())
+        return {r["seed"]: statistics.fmean(values) for r in results if (values := get(r))}
 
 
 def write_report(
@@ -149,15 +147,16 @@ Rows have the paper's sizes as names; each scale lists the sizes that it uses in
 the paper's, so compare directions, not numbers. Tables differ in steps and learning rates, so compare numbers within a
 table only. [Columns](#columns) explains the columns.
 
-A claim compares two rows, or a row with a number, in one column. A difference is given with its 95 % interval,
-computed from the spread over seeds, pooled over the rows of a table. The verdict is *agrees* if the whole interval is
-on the side of the claim, *disagrees* if it is on the other side, and otherwise *too small to say*. The last column
-then says how many seeds of every row give an even chance to decide it, if the measured difference and spread are
-right; "more examples" means that seeds alone cannot. "No better is at most 0.5" means that a difference of up to 0.5
-still counts as no better.
+A claim compares two rows, or a row with a number, in one column. A difference is given with its 95 % interval of
+Student's t. Rows with the same seeds are compared by pairs of equal seeds, others by Welch's interval, which uses the
+spread of each row over its own seeds. With two seeds, such an interval is wide. The verdict is *agrees* if the whole
+interval is on the side of the claim, *disagrees* if it is on the other side, and otherwise *too small to say*. The
+last column then says how many seeds of each row give an even chance to decide it, if the measured difference and
+spread are right; "more examples" means that seeds alone cannot. "No better is at most 0.5" means that a difference of
+up to 0.5 still counts as no better.
 
 One of twenty comparisons of equal rows is decided wrongly if the number of seeds was fixed before, and up to one of
-six if seeds were added until the claim was decided. The notes below a table say what the small models lack, and why a
+five if seeds were added until the claim was decided. The notes below a table say what the small models lack, and why a
 claim was *not run*. Experiments can share runs, as Tables 3 and 4 do, so their verdicts are not independent. All seeds
 of a row use the same text and the same evaluation examples, and the intervals hold only for these.
 """
@@ -183,8 +182,8 @@ own size of model; `-` was not measured.
 """
 REPEATS = """These rows were run a second time with the same seed, in an empty work folder: text, vocabulary,
 records, training, and the number that is shown. The numbers should be equal. Where rows have equal time, they can
-differ, because each run measures its own speed and chooses its number of steps. For comparison, the column "other
-seeds" says by less than how much 95 % of pairs of runs with different seeds differ."""
+differ, because each run measures its own speed and chooses its number of steps. For comparison, the column "spread
+over seeds" is the standard deviation of the row's number over its seeds."""
 
 
 def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:
@@ -248,14 +247,15 @@ def repeats(all_measured: Iterable[Measured], scale: Scale, results_dir: str) ->
                     " result: expected one with the same settings"
                 )
             for name in REPEATED_COLUMNS.get(experiment.budget, ("masked_lm",)):
-                column, spread = COLUMNS[name], measured.spread(name)
+                column = COLUMNS[name]
                 numbers = [shown(column.values(each), column.digits) for each in (before, result)]
-                margin = f"{spread.margin(2):,.{column.digits}f}" if spread.freedom else "-"
+                seeds = measured.means(result["row"], name).values()
+                spread = f"{statistics.stdev(seeds):,.{column.digits}f}" if len(seeds) > 1 else "-"
                 cells = (_name(experiment), result["row"], result["seed"], column.title)
-                rows.append((*cells, *numbers, margin, result["made"]["date"]))
+                rows.append((*cells, *numbers, spread, result["made"]["date"]))
     if not rows:
         return []
-    header = "experiment | row | seed | number | first | again | other seeds | date"
+    header = "experiment | row | seed | number | first | again | spread over seeds | date"
     return ["## Repeated from the beginning", "", REPEATS, "", *tables.table(header, rows), ""]
 
 
@@ -381,8 +381,8 @@ def judge(measured: Measured, claim: Claim) -> verdicts.Verdict:
         reference = measured.means(reference, name)
     else:
         reference = verdicts.Level(reference)
-    values, spread = measured.means(claim.higher, name), measured.spread(name)
-    return verdicts.compare(values, reference, spread, column.digits, rule, claim.within)
+    values = measured.means(claim.higher, name)
+    return verdicts.compare(values, reference, column.digits, rule, claim.within)
 
 
 def verdict_rows(measured: Measured) -> list[tuple[str, ...]]:

@@ -587,7 +587,7 @@ def test_another_machine_is_no_other_run(recipes, data_dir):
 
 def test_declared_settings_match_those_of_results_that_are_there():
     """A change of what is declared would refuse every result that was made before."""
-    paths = list((ROOT / "experiments" / "results").glob("*/*/*-seed1.json"))
+    paths = list((ROOT / "lab" / "experiments" / "results").glob("*/*/*-seed1.json"))
     assert paths
     for path in paths:
         found = json.loads(path.read_text())
