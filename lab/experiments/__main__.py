@@ -7,8 +7,11 @@ import dataclasses
 import inspect
 import json
 import os
+import shlex
 import sys
 from collections.abc import Mapping
+
+import msgspec
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
@@ -130,7 +133,7 @@ class ExperimentSettings(ResultSettings):
         if not self.mixed_precision:
             return scale
         training = {**scale.training, "mixed_precision": self.mixed_precision}
-        return dataclasses.replace(scale, training=training)
+        return msgspec.structs.replace(scale, training=training)
 
     def chosen_rows(self, experiment: declarations.Experiment) -> list[declarations.Row]:
         """The chosen rows.
@@ -188,8 +191,8 @@ def run_experiments(settings: ExperimentSettings) -> None:
     python -m lab.experiments run table_5 --data_dir=data --rows='SOP;NSP' --seeds=1,2,3
     python -m lab.experiments run table_4 --scale=nano --results_dir=my_results
 
-    Each row and seed has a JSON file in --results_dir. Measures that are already in it are not made again, so the same
-    command continues an experiment that was stopped.
+    Each row and seed has a JSON file in --results_dir, which also records the command. Measures that are already in it
+    are not made again, so the same command continues an experiment that was stopped.
     """
     # Imported here, so that a wrong flag is an error before TensorFlow is loaded.
     from lab.experiments.engine import Engine
@@ -199,7 +202,8 @@ def run_experiments(settings: ExperimentSettings) -> None:
     work = [(experiment, settings.chosen_rows(experiment)) for experiment in settings.chosen()]
     measures, tasks = tuple(_names(settings.measures)), tuple(_names(settings.tasks))
     workspace = Workspace(scale, settings.data_dir, settings.work_dir)
-    engine = Engine(workspace, settings.results_dir, measures, tasks)
+    command = shlex.join(["python", "-m", "lab.experiments", "run", *sys.argv[1:]])
+    engine = Engine(workspace, settings.results_dir, measures, tasks, command)
     seeds = list(map(int, _names(settings.seeds))) or scale.seeds
     for experiment, rows in work:
         try:
@@ -231,7 +235,7 @@ def evaluate(settings: EvaluationSettings) -> None:
     from lab.experiments import intrinsic, layer_changes
 
     model = intrinsic.load(settings.model, settings.intrinsic_dir)
-    tasks = intrinsic.SENTENCE_TASKS if settings.probe_dir else ()
+    tasks = intrinsic.PAIR_TASKS if settings.probe_dir else ()
     probes = {task: os.path.join(settings.probe_dir, task) for task in tasks}
     limit = settings.max_examples
     measured = {

@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from albert_tf.core import checksums, files
 from albert_tf.core.errors import UserError
-from albert_tf.core.locks import locked
 from albert_tf.core.machine import commit, processor_name
 from albert_tf.core.workers import num_cores
 from albert_tf.model.config import AlbertConfig
@@ -31,7 +30,7 @@ from lab.experiments.declarations import (
     Experiment,
     Row,
 )
-from lab.experiments.preparation import Workspace, key_of
+from lab.experiments.preparation import Workspace, key_of, locked
 from lab.experiments.recorded import read_result, result_path
 from lab.experiments.training import Trained
 
@@ -44,23 +43,21 @@ class Result:
       about: the file's first entries; its `declared`, all settings that change results, must equal those of an existing
         file.
       lock: folder whose lock a process holds while it writes to the file.
-
-    Attributes:
-      path: path of the file.
-      measures: the measured values by name.
+      command: the command line that measures.
 
     Raises:
       UserError: the file was made with other settings.
     """
 
-    def __init__(self, path: str, about: Mapping[str, Any], lock: str):
-        self.path, self._about, self._lock = path, about, lock
+    def __init__(self, path: str, about: Mapping[str, Any], lock: str, command: str = ""):
+        self.path, self._about, self._lock, self._command = path, about, lock, command
         files.remove_leftovers(os.path.dirname(path))
         self.measures = self._read()["measures"]
 
     def _read(self) -> dict[str, Any]:
         if not os.path.exists(self.path):
-            return {**self._about, "made": made(), "measures": {}, "minutes": {}}
+            made = provenance(self._command)
+            return {**self._about, "made": made, "measures": {}, "minutes": {}}
         content = read_result(self.path)
         if changed := _difference(content["declared"], self._about["declared"]):
             raise UserError(
@@ -76,11 +73,11 @@ class Result:
           measured: its values; None if there was no data for it.
           minutes: how long measuring took.
         """
-        with locked(self._lock, wait=True):
+        with locked(self._lock):
             content = self._read()
             content["measures"][name] = measured
             content["minutes"][name] = minutes
-            if (now := made()) != content["made"]:
+            if (now := provenance(self._command)) != content["made"]:
                 content.setdefault("made_later", {})[name] = now
             files.write_bytes(self.path, checksums.json_file(content))
         self.measures = content["measures"]
@@ -95,12 +92,14 @@ class Engine:
       results_dir: folder of the JSON files.
       measures: a choice of the experiments' measures; empty means all.
       tasks: a choice of the experiments' tasks; empty means all.
+      command: the command line, which is recorded with each result.
     """
 
     workspace: Workspace
     results_dir: str
     measures: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
+    command: str = ""
 
     def run(self, experiment: Experiment, rows: Sequence[Row], seeds: Sequence[int]) -> None:
         """Runs the rows and seeds of an experiment that are not finished.
@@ -145,7 +144,7 @@ class Engine:
         path = result_path(self.results_dir, experiment, scale.name, row, seed)
         about["declared"] = declared
         lock = self.workspace.path("results", key_of(os.path.abspath(path)))
-        result = Result(path, about, lock)
+        result = Result(path, about, lock, self.command)
         if experiment.budget != "none" and not row.ensemble_of:
             _check_tasks(result, trained)
         title = f"{experiment.name}, {row.name}, seed {seed}"
@@ -191,14 +190,14 @@ class Engine:
         return training.timed_run(values, self.workspace.scale.speed, folder)
 
     def _model(self, trained: Trained) -> AlbertForPreTraining:
-        training.forget()
+        training.free_memory()
         trained.train()
         return intrinsic.load(trained.run_folder, self.workspace.intrinsic())
 
     def _intrinsic(self, trained: Trained) -> dict[str, Any]:
         limits = self.workspace.scale.intrinsic
         shown = set(trained.experiment.columns)
-        probed = [task for task in intrinsic.SENTENCE_TASKS if shown & PROBE_COLUMNS[task]]
+        probed = [task for task in intrinsic.PAIR_TASKS if shown & PROBE_COLUMNS[task]]
         measured = intrinsic.measure(
             self._model(trained),
             self.workspace.intrinsic(),
@@ -278,10 +277,11 @@ def _difference(before: Mapping, now: Mapping, path: str = "") -> str:
     return ""
 
 
-def made() -> dict[str, Any]:
-    """Date, commit, machine and TensorFlow version of a measurement."""
+def provenance(command: str) -> dict[str, Any]:
+    """Command line, date, commit, machine and TensorFlow version of a measurement."""
     devices = [device.device_type for device in tf.config.list_physical_devices()]
     return {
+        **({"command": command} if command else {}),
         "date": f"{datetime.datetime.now():%Y-%m-%d}",
         "commit": commit(FOLDER, short=True) or "unknown",
         "processor": processor_name(),

@@ -32,7 +32,7 @@ from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.text.tokenizer import Tokenizer
 
 BATCH = 64
-SENTENCE_TASKS = ("nsp", "sop")
+PAIR_TASKS = ("nsp", "sop")  # those whose pairs can be changed
 
 
 def load(path: str, intrinsic_dir: str) -> AlbertForPreTraining:
@@ -94,7 +94,7 @@ def measure(
         "masked_pieces": int(num_masked),
         "examples": {"none": len(masked["labels"])},
     }
-    for task in SENTENCE_TASKS:
+    for task in PAIR_TASKS:
         dev = run_over(forward, model, os.path.join(intrinsic_dir, task), max_examples)
         numbers["examples"][task] = len(dev["labels"])
         numbers |= own_head(dev, task)

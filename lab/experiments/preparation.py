@@ -14,9 +14,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from albert_tf.core import checksums, files
+from albert_tf.core import checksums, files, locks
 from albert_tf.core.errors import UserError
-from albert_tf.core.locks import locked
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from albert_tf.data_prep import (
     create_intrinsic_eval,
@@ -40,9 +39,9 @@ def key_of(values: Any) -> str:
 
 
 @contextlib.contextmanager
-def alone_in(folder: str) -> Iterator[None]:
+def locked(folder: str) -> Iterator[None]:
     """Waits for the lock of a folder and holds it; removes incomplete files that killed processes left there."""
-    with locked(folder, wait=True):
+    with locks.locked(folder, wait=True):
         files.remove_leftovers(folder)
         yield
 
@@ -95,7 +94,7 @@ class Workspace:
         if SAMPLE_CORPUS in sources:
             program, settings = sample_corpus.main, sample_corpus.SampleSettings
             corpora.append(self._corpus(SAMPLE_CORPUS, program, settings))
-        with alone_in(self.path("text")):
+        with locked(self.path("text")):
             self._check_sources(name, described, record)  # another process may have written it
             if not os.path.exists(record):
                 files.write_bytes(record, checksums.json_file(described))
@@ -134,7 +133,7 @@ class Workspace:
     def _corpus(self, name: str, program: Callable, settings: Callable) -> tuple[str, str]:
         folder = self.path("text", name)
         training, held_out = (os.path.join(folder, f"{part}.txt") for part in ("train", "held_out"))
-        with alone_in(folder):
+        with locked(folder):
             if not (os.path.exists(training) and os.path.exists(held_out)):
                 outputs = {"output_file": training, "eval_output_file": held_out}
                 program(settings(**outputs, eval_fraction=HELD_OUT))
@@ -146,7 +145,7 @@ class Workspace:
         settings = {"input_file": training, **self.scale.vocabulary}
         folder = self.path("vocabulary", key_of(settings))
         prefix = os.path.join(folder, "spiece")
-        with alone_in(folder):
+        with locked(folder):
             if not os.path.exists(f"{prefix}.model"):
                 settings = train_sentencepiece.TrainSettings(output_prefix=prefix, **settings)
                 train_sentencepiece.main(settings)
@@ -176,7 +175,7 @@ class Workspace:
         task = settings.get("sentence_task", "sop")
         folder = self.path("records", f"{name}-{task}-{key_of(values)}")
         # Not inside, because the folder contains only records.
-        with locked(folder + ".lock", wait=True):
+        with locked(folder + ".lock"):
             build.create_pretraining_data(PretrainingDataSettings(output_dir=folder, **values))
         return folder
 
@@ -192,7 +191,7 @@ class Workspace:
         values.update({"spm_model_file": self.vocabulary(), **self.passages()})
         folder = self.path("intrinsic", key_of(values))
         wanted = [os.path.join(folder, task, "metadata.json") for task in SENTENCE_TASKS]
-        with alone_in(folder):
+        with locked(folder):
             if not all(map(os.path.exists, wanted)):
                 settings = create_intrinsic_eval.IntrinsicSettings(output_dir=folder, **values)
                 create_intrinsic_eval.create_intrinsic_eval(settings)
@@ -216,7 +215,7 @@ class Workspace:
         _, held_out = self.text("standard")
         folder = self.path("text", f"halves-{key_of(held_out)}")
         paths = {part: os.path.join(folder, f"{part}.txt") for part in ("dev", "probe")}
-        with alone_in(folder):
+        with locked(folder):
             if not all(map(os.path.exists, paths.values())):
                 _cut_by_document(held_out.split(","), paths)
         return paths
@@ -242,7 +241,7 @@ class Workspace:
             return {"train_file": train, "eval_file": dev} if dev else {}
         folder = self.path("squad", key_of([dev, version]))
         paths = {part: os.path.join(folder, f"{part}.json") for part in ("train", "dev")}
-        with alone_in(folder):
+        with locked(folder):
             if not os.path.exists(paths["dev"]):
                 _cut_by_article(dev, folder)
             checksums.verify(folder)

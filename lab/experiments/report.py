@@ -1,11 +1,12 @@
 """The report: tables with the paper's numbers, verdicts, costs, plots. The engine's JSON files have all numbers."""
 
 import glob
+import json
 import math
 import os
 import re
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from albert_tf.core import files, tables
@@ -417,78 +418,33 @@ def costs(measured: Measured, scale: Scale) -> list[str]:
         + f"{all_of('processor')}, cores: {all_of('cores')}; {all_of('date')}; commit {all_of('commit')}."
         + (f" Development set: {dev}." if dev else ""),
         "",
-        *(f"    {command}" for command in _commands(measured, scale)),
+        *(f"    {command}" for command in _commands(measured, scale, made)),
     ]
 
 
-def _commands(measured: Measured, scale: Scale) -> list[str]:
-    """The commands that make the results: one for each precision, and for measures that have other rows or seeds."""
-    experiment = measured.experiment
-    start = f"python -m lab.experiments run {experiment.name} --scale={scale.name}"
-    if experiment.budget == "none":
-        return [start + _rows_flag(experiment, scale, measured.rows)]
-    groups: dict[tuple, list[str]] = {}  # measures by precision, rows and seeds
-    for measure in experiment.measures:
-        found: dict[str, dict[str, set]] = {}
-        for row, results in measured.rows.items():
-            seeds = {result["seed"] for result in results if _has(result, measure)}
-            if seeds and measure != "parameters":
-                found.setdefault(_precision(results[0], scale), {})[row] = seeds
-        for precision, seeds in found.items():
-            key = (precision, tuple(seeds), tuple(sorted(set().union(*seeds.values()))))
-            groups.setdefault(key, []).append(measure)
-    return [start + _flags(measured, scale, *key, groups[key]) for key in sorted(groups)]
-
-
-def _flags(
-    measured: Measured,
-    scale: Scale,
-    precision: str,
-    rows: Collection[str],
-    seeds: Sequence[int],
-    measures: Sequence[str],
-) -> str:
-    """The flags that choose rows, seeds and measures, where they are not all or the scale's."""
-    experiment = measured.experiment
-    flags = _rows_flag(experiment, scale, rows)
-    if seeds != scale.seeds:
-        flags += f" --seeds={','.join(map(str, seeds))}"
-    if set(experiment.measures) - {"parameters", *measures}:
-        flags += f" --measures={','.join(measures)}"
-    tasks = [task for task in experiment.tasks if task in scale.tasks]
-    names = {f"task {task}" for task in tasks if "tasks" in measures}
-    done = {name for result in measured.all_results() for name in names if _has(result, name)}
-    if len(done) < len(names):
-        flags += f" --tasks={','.join(task for task in tasks if f'task {task}' in done)}"
-    flags += " --data_dir=DATA"
-    own = scale.training.get("mixed_precision", "")
-    return f"{flags} --mixed_precision={precision}" if precision != own else flags
-
-
-def _rows_flag(experiment: Experiment, scale: Scale, rows: Collection[str]) -> str:
-    """The flag that chooses rows; "" if they are all that the scale has."""
-    numbers = [str(n) for n, row in enumerate(experiment.rows, 1) if row.name in rows]
-    is_all = len(numbers) == sum(scale.has_row(experiment, row) for row in experiment.rows)
-    return "" if is_all else f" --rows='{';'.join(numbers)}'"
-
-
-def _precision(result: Mapping[str, Any], scale: Scale) -> str:
-    own = scale.training.get("mixed_precision", "")
-    return result["declared"]["training"].get("mixed_precision", own)
-
-
-def _has(result: Mapping[str, Any], measure: str) -> bool:
-    """Whether a measure was made; "tasks" is any of them."""
-    names = [name for name, value in result["measures"].items() if value is not None]
-    return (
-        measure in names or measure == "tasks" and any(name.startswith("task ") for name in names)
-    )
+def _commands(measured: Measured, scale: Scale, made: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The recorded commands; if there are none, the plain command for these rows and seeds."""
+    if recorded := dict.fromkeys(each["command"] for each in made if "command" in each):
+        return list(recorded)
+    experiment, results = measured.experiment, measured.all_results()
+    command = f"python -m lab.experiments run {experiment.name} --scale={scale.name}"
+    numbers = [n for n, row in enumerate(experiment.rows, 1) if row.name in measured.rows]
+    if len(numbers) < len(experiment.rows):
+        command += f" --rows='{';'.join(map(str, numbers))}'"
+    if experiment.budget != "none":
+        seeds = sorted({result["seed"] for result in results})
+        command += f" --seeds={','.join(map(str, seeds))} --data_dir=DATA"
+    own = scale.training.get("mixed_precision")
+    trainings = [result["declared"].get("training", {}) for result in results]
+    precisions = {training.get("mixed_precision", own) for training in trainings} - {own}
+    return [command + "".join(f" --mixed_precision={each}" for each in precisions)]
 
 
 def _minutes(results: Iterable[Mapping[str, Any]]) -> float:
     """The time of pretraining; a run that several rows share counts once."""
     runs = {}
-    for number, result in enumerate(results):
-        run = result["measures"].get("pretraining", {}).get("command", number)
+    for result in results:
+        # Results that share a run have equal curves.
+        run = json.dumps(result["measures"].get("pretraining"))
         runs[run] = result["minutes"].get("pretraining", 0.0)
     return sum(runs.values())

@@ -8,7 +8,6 @@ import dataclasses
 import gc
 import json
 import os
-import shlex
 import shutil
 import statistics
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,6 @@ import tf_keras
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
-from albert_tf.core.locks import locked
 from albert_tf.core.settings import Settings
 from albert_tf.tasks import registry, repeated_runs
 from albert_tf.tasks.classification.settings import GLUE_TASK_NAMES, task_key
@@ -28,19 +26,17 @@ from albert_tf.training.run_folder import CONFIG_FILE, EVAL_METRICS_FILE, METRIC
 from albert_tf.training.settings import RunConfig
 from lab.experiments.declarations import (
     PRETRAINING,
-    STEPS_FACTOR,
     TASKS,
-    TIMING_STEPS,
     Experiment,
     Row,
     fine_tuning_classes,
 )
-from lab.experiments.preparation import Workspace, alone_in, key_of
+from lab.experiments.preparation import Workspace, key_of, locked
 
 # Settings of a run that determine where it is computed.
-PLACE = RunConfig.names(about_devices=True)
+DEVICE_SETTINGS = RunConfig.names(about_devices=True)
 # Settings that fine-tuning takes from pretraining, unless the scale's `[tasks]` has other values.
-INHERITED = (*PLACE, "mixed_precision")
+INHERITED = (*DEVICE_SETTINGS, "mixed_precision")
 
 
 def settings_of(values: Mapping[str, Any], classes: Sequence[type[Settings]]) -> list[Settings]:
@@ -63,51 +59,9 @@ def asdict_of(settings: Sequence[Settings]) -> dict[str, Any]:
     return {name: value for group in settings for name, value in group.to_dict().items()}
 
 
-def command(program: str, settings: Sequence[Settings]) -> str:
-    """The command line that is equivalent to a call with these settings."""
-    flags = []
-    for group in settings:
-        for field in dataclasses.fields(group):
-            value = getattr(group, field.name)
-            if value != field.default:
-                value = field.metadata["none_value"] if value is None else value
-                value = str(value).lower() if field.type is bool else value
-                flags.append(f"--{field.name}={value}")
-    return shlex.join(["python", program, *flags])
-
-
-def recorded_command(
-    program: str,
-    classes: Sequence[type[Settings]],
-    folder: str,
-    workspace: Workspace,
-    **changes: Any,
-) -> str:
-    """The command line of a run, with WORK and DATA instead of this machine's folders.
-
-    Args:
-      program: the program that made the run.
-      classes: its settings classes.
-      folder: folder of the run, in the work folder.
-      workspace: shared data.
-      changes: settings that differ from the recorded ones.
-    """
-    groups = files.read_json(os.path.join(folder, CONFIG_FILE))
-    values = {**groups["run"], **groups["optimizer"], **groups["task"]}
-    # The work folder may have been moved or renamed since the run.
-    work = values["output_dir"].removesuffix(os.path.relpath(folder, workspace.folder)).rstrip("/")
-    names = {workspace.folder: "WORK", work: "WORK", workspace.data_dir: "DATA"}
-    values.update(changes)
-    for path, name in names.items():
-        for key, value in values.items():
-            if path and isinstance(value, str) and f"{value}/".startswith(f"{path}/"):
-                values[key] = name + value.removeprefix(path)
-    return command(program, settings_of(values, classes))
-
-
-def without_place(values: Mapping[str, Any]) -> dict[str, Any]:
+def without_device_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a run without those that determine where it is computed."""
-    return {name: value for name, value in values.items() if name not in PLACE}
+    return {name: value for name, value in values.items() if name not in DEVICE_SETTINGS}
 
 
 # --- Pretraining ---
@@ -148,8 +102,7 @@ class Trained:
         scale, row = self.workspace.scale, self.row
         own = scale.experiments.get(self.experiment.name, {})
         values = {**scale.training, **own, **row.training}
-        factor = values.pop(STEPS_FACTOR, 1)
-        factor = scale.steps_factors.get(str(factor), factor)
+        factor = scale.steps_factors.get(f"{row.steps_factor:g}", row.steps_factor)
         if self.experiment.budget == "seconds":
             factor = 0
         return {**values, "num_train_steps": round(values["num_train_steps"] * factor)}
@@ -162,7 +115,7 @@ class Trained:
             "data": {**scale.data, **row.data},
             "text": self.workspace.sources(row.text),
             "vocabulary": dict(scale.vocabulary),
-            "training": without_place(self.values),
+            "training": without_device_settings(self.values),
             "warm start": self.shallower.declared() if self.shallower else {},
         }
         if self.members:
@@ -175,19 +128,18 @@ class Trained:
         """Trains the model, or completes its training.
 
         Returns:
-          `minutes` of training without evaluations; `steps`; `parameters` with the heads; `command`; the curves
-          `training` and `evaluation`.
+          `minutes` of training without evaluations; `steps`; `parameters` with the heads; the curves `training` and
+          `evaluation`.
         """
-        with alone_in(self.folder):
+        with locked(self.folder):
             files.remove_leftovers(self.run_folder)
             if not os.path.exists(os.path.join(self.run_folder, RESULTS_FILE)):
                 if self.shallower:
                     self.shallower.train()
                 run, optimizer, pretraining = self.settings()
                 loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
-                forget()
-        made_by = ("run_pretraining.py", PRETRAINING, self.run_folder, self.workspace)
-        return {**self.results(), "command": recorded_command(*made_by)}
+                free_memory()
+        return self.results()
 
     def settings(self) -> list[Settings]:
         """The settings of run_pretraining.py; also makes the data that they refer to."""
@@ -247,7 +199,7 @@ class Trained:
         }
 
 
-def forget() -> None:
+def free_memory() -> None:
     """Frees the memory of a finished run."""
     tf_keras.backend.clear_session()
     gc.collect()
@@ -267,29 +219,20 @@ def timed_run(values: Mapping[str, Any], speed: Mapping[str, Any], folder: str) 
 
     Args:
       values: settings of run_pretraining.py.
-      speed: `steps`, `log_every_steps`, and settings of run_pretraining.py that differ.
+      speed: those that differ, such as `num_train_steps` and `log_every_steps`.
       folder: folder of the run; deleted before and after.
 
     Returns:
       `examples_per_second` of each interval, `median`, `fastest`, `batch`.
-
-    Raises:
-      UserError: there would only be the first interval.
     """
     values = {**values, **speed, "num_warmup_steps": 1, "do_eval": False, "eval_file": ""}
-    steps = values.pop(TIMING_STEPS, 1)
-    values.update(num_train_steps=steps, save_checkpoints_steps=steps, output_dir=folder)
+    values.update(save_checkpoints_steps=values["num_train_steps"], output_dir=folder)
     # The model from which a row starts may not exist yet, and the values of weights do not affect the speed.
     values.update(init_checkpoint="", warm_start_from_shallower=False)
     run, optimizer, pretraining = settings_of(values, PRETRAINING)
-    if steps < 2 * run.log_every_steps:
-        raise UserError(
-            f"[speed] of the scale: {TIMING_STEPS} ({steps}) must be at least twice log_every_steps"
-            f" ({run.log_every_steps}), because the first interval is not counted"
-        )
     shutil.rmtree(folder, ignore_errors=True)
     loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
-    forget()
+    free_memory()
     lines = _lines(os.path.join(folder, METRICS_FILE))
     shutil.rmtree(folder)
     speeds = [line["examples_per_second"] for line in lines][1:]
@@ -302,10 +245,6 @@ def timed_run(values: Mapping[str, Any], speed: Mapping[str, Any], folder: str) 
 
 
 # --- Fine-tuning ---
-
-
-# The programs that fine-tune; for other tasks it is run_classifier.py.
-PROGRAMS = {"race": "run_race.py", "squad1.1": "run_squad.py", "squad2.0": "run_squad.py"}
 
 
 def task_data(workspace: Workspace, task: str) -> dict[str, Any]:
@@ -347,8 +286,7 @@ def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
 
     Returns:
       Metrics by name, medians if there are several runs; `runs`, the metrics of each; `initial_task`, whose best model
-      the runs started from, if there is one; `settings`, the name of `task_folder`; `command`. None if there is no
-      data.
+      the runs started from, if there is one; `settings`, the name of `task_folder`. None if there is no data.
 
     Raises:
       UserError: the scale has no such task; see `repeated_runs.fine_tune`.
@@ -358,20 +296,15 @@ def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
         return None
     initial, folder = initial_task(trained, task), task_folder(trained, task)
     path = os.path.join(folder, RESULTS_FILE)
-    with locked(folder + ".lock", wait=True):
+    with locked(folder + ".lock"):
         files.remove_leftovers(folder)
         if not os.path.exists(path):
             start = _start(trained, initial)
             _run(trained, task, {**data, "output_dir": folder, "init_checkpoint": start})
-    program, classes = PROGRAMS.get(task, "run_classifier.py"), fine_tuning_classes(task)
-    made_by = (program, classes, runs_of(trained, task)[0], trained.workspace)
-    # Several runs have different seeds and folders.
-    own = {"output_dir": folder, "seed": trained.seed}
     return {
         **task_results(files.read_json(path)),
         **({"initial_task": initial} if initial else {}),
         "settings": os.path.basename(folder),
-        "command": recorded_command(*made_by, **own),
     }
 
 
@@ -386,7 +319,7 @@ def _start(trained: Trained, initial: str) -> str:
 
 def task_folder(trained: Trained, task: str) -> str:
     """The folder of a row's fine-tuning runs, named by a hash of all settings that change results."""
-    wanted = without_place(_wanted(trained, task))
+    wanted = without_device_settings(_wanted(trained, task))
     if initial := initial_task(trained, task):
         wanted["initial task"] = os.path.basename(task_folder(trained, initial))
     return os.path.join(trained.folder, "tasks", f"{task}-{key_of(wanted)}")
@@ -436,7 +369,7 @@ def _run(trained: Trained, task: str, own: Mapping[str, Any]) -> dict:
     run, optimizer, config = _task_settings(trained, task, own)
     task_class = registry.resolve(registry.find(task).task)
     results = repeated_runs.fine_tune(task_class, config, run, optimizer)
-    forget()
+    free_memory()
     return results
 
 
@@ -462,6 +395,6 @@ def ensemble(trained: Trained, task: str) -> dict[str, Any] | None:
     parts = [os.path.basename(task_folder(member, task)) for member in trained.members]
     folder = os.path.join(trained.folder, "ensembles", f"{task}-{key_of(parts)}")
     run_settings = {**data, "output_dir": folder, "ensemble": ",".join(names)}
-    with locked(folder + ".lock", wait=True):
+    with locked(folder + ".lock"):
         results = _run(trained.members[0], task, run_settings)
     return {**task_results(results), "members": [names[run] for run in results["members"]]}

@@ -14,10 +14,9 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import flags
+from msgspec.structs import replace
 
 from albert_tf.core import files
-from albert_tf.core import flags as cli
 from albert_tf.core.errors import UserError
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks.pretraining.task import PretrainingTask
@@ -28,7 +27,6 @@ from lab.experiments import (
     intrinsic,
     layer_changes,
     report,
-    training,
     verdicts,
 )
 from lab.experiments.__main__ import ExperimentSettings, run_experiments
@@ -53,27 +51,6 @@ def test_the_command_line_says_what_is_known():
     assert wrong.returncode == 2
     assert "--seeds must be numbers" in wrong.stderr
     assert run("train").returncode == 2
-
-
-def test_a_recorded_command_gives_the_same_settings():
-    values = {
-        "output_dir": "a folder",
-        "num_train_steps": 7,
-        "num_warmup_steps": 0,
-        "learning_rate": 3e-4,
-        "do_eval": False,
-        "input_file": "x",
-    }
-    settings = training.settings_of(values, training.PRETRAINING)
-    program, *given = training.shlex.split(training.command("run_pretraining.py", settings))[1:]
-    assert program == "run_pretraining.py"
-    flag_values = flags.FlagValues()
-    cli.define_flags(training.PRETRAINING, flag_values)
-    flag_values(["program", *given])
-    parsed = [cli.settings_from_flags(cls, flag_values) for cls in training.PRETRAINING]
-    assert parsed == settings
-    with pytest.raises(UserError, match="num_steps: not a setting"):
-        training.settings_of({"num_steps": 1}, training.PRETRAINING)
 
 
 # --- Measures ---
@@ -216,7 +193,6 @@ def test_a_row_has_every_measure(finished, micro):
         assert "sop_probe" in measures["intrinsic"]  # it has a column
         assert "nsp_probe" not in measures["intrinsic"]
         assert result["declared"]["model"]["num_hidden_layers"] == layers
-    assert "--warm_start_from_shallower=true" in result["measures"]["pretraining"]["command"]
     # One block serves one layer and two: the sizes are equal.
     assert (
         result_of(results_dir, micro, 0)["measures"]["parameters"]["here"]
@@ -239,7 +215,7 @@ def test_rows_with_equal_settings_share_a_training(workspace, micro):
     _, experiment = micro
 
     def folder(row, **changes):
-        return Trained(workspace, experiment, dataclasses.replace(row, **changes), 1).folder
+        return Trained(workspace, experiment, replace(row, **changes), 1).folder
 
     one, two = experiment.rows
     assert folder(one, name="the same under another name", paper={}) == folder(one)
@@ -248,19 +224,17 @@ def test_rows_with_equal_settings_share_a_training(workspace, micro):
         folder(two),
         folder(two, warm_start_from=""),
         folder(one, data={"sentence_task": "nsp"}),
-        folder(one, training={"steps_factor": 2}),
+        folder(one, steps_factor=2),
         Trained(workspace, experiment, one, 2).folder,
-        Trained(workspace, dataclasses.replace(experiment, budget="seconds"), one, 1).folder,
+        Trained(workspace, replace(experiment, budget="seconds"), one, 1).folder,
     ]
     assert len(set(different)) == len(different)
 
 
 def test_a_scale_can_give_an_experiment_more_steps(workspace, micro):
     scale, experiment = micro
-    row = dataclasses.replace(experiment.rows[0], training={"steps_factor": 3})
-    more = dataclasses.replace(
-        scale, experiments={"mine": {"num_train_steps": 10}}, steps_factors={"3": 1.5}
-    )
+    row = replace(experiment.rows[0], steps_factor=3)
+    more = replace(scale, experiments={"mine": {"num_train_steps": 10}}, steps_factors={"3": 1.5})
     for used, steps in ((scale, 24), (more, 15)):
         own = Workspace(used, workspace.data_dir, workspace.work_dir)
         assert Trained(own, experiment, row, 1).values["num_train_steps"] == steps
@@ -297,8 +271,8 @@ def test_what_is_measured_later_says_so(tmp_path, monkeypatch):
 def test_rows_without_their_text_are_left_out(workspace, micro, tmp_path):
     _, experiment = micro
     one, two = experiment.rows
-    shallow = dataclasses.replace(one, text="additional")
-    changed = dataclasses.replace(experiment, rows=(shallow, two))
+    shallow = replace(one, text="additional")
+    changed = replace(experiment, rows=(shallow, two))
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         Engine(workspace, str(tmp_path)).run(changed, changed.rows, [1])
@@ -335,14 +309,14 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
 def test_results_of_other_settings_are_refused(finished, micro):
     engine, _, _ = finished
     _, experiment = micro
-    changed = dataclasses.replace(experiment.rows[0], data={"short_seq_prob": 0.3})
+    changed = replace(experiment.rows[0], data={"short_seq_prob": 0.3})
     with pytest.raises(UserError, match=r"was made with data.short_seq_prob=None, now it is 0.3"):
         engine.run(experiment, [changed], [1])
 
 
 def test_equal_time_means_a_number_of_steps_that_stays(workspace, micro):
     _, experiment = micro
-    timed = dataclasses.replace(experiment, budget="seconds")
+    timed = replace(experiment, budget="seconds")
     trained = Trained(workspace, timed, experiment.rows[0], 2)
     steps = trained.settings()[1].num_train_steps
     found = json.loads(pathlib.Path(trained.folder, "budget.json").read_text())
@@ -394,8 +368,8 @@ def test_a_claim_against_chance_takes_the_share_of_the_commonest_answer(tmp_path
 
 def test_the_papers_own_column_is_compared_where_it_was_measured(micro):
     _, experiment = micro
-    claim = dataclasses.replace(experiment.claims[0], instead="mrpc")
-    experiment = dataclasses.replace(experiment, claims=(claim,))
+    claim = replace(experiment.claims[0], instead="mrpc")
+    experiment = replace(experiment, claims=(claim,))
     rows = {"two layers": made_up((0.3, 0.31)), "one layer": made_up((0.2, 0.21))}
     assert report.compared_by(report.Measured(experiment, rows), claim) == "masked_lm"
     lower = [
@@ -443,32 +417,11 @@ def test_cells_have_mean_spread_and_the_papers_number(micro):
     assert columns.shown((88.61, 81.5), 1) == "88.6/81.5"
 
 
-def test_the_command_of_a_report_has_the_precision_of_its_runs(micro):
-    scale, experiment = micro
-    as_declared = {row.name: made_up((0.25, 0.27)) for row in experiment.rows}
-    *_, command = report.costs(report.Measured(experiment, as_declared), scale)
-    assert command.endswith("--scale=micro --measures=intrinsic --data_dir=DATA")
-    other = made_up((0.25, 0.27), mixed_precision="mixed_bfloat16")
-    *_, command = report.costs(report.Measured(experiment, {"one layer": other}), scale)
-    assert "--scale=micro --rows='1' --measures=" in command
-    assert command.endswith("--data_dir=DATA --mixed_precision=mixed_bfloat16")
-
-
-def test_measures_with_other_seeds_have_a_command_of_their_own(micro):
-    scale, experiment = micro
-    rows = {row.name: made_up((0.25, 0.27)) for row in experiment.rows}
-    more = [{**result, "measures": {"layer_changes": {}}} for result in made_up((0.2, 0.3, 0.4))]
-    rows["one layer"] += [{**result, "seed": result["seed"] + 2} for result in more]
-    *_, first, second = report.costs(report.Measured(experiment, rows), scale)
-    assert "run mine --scale=micro --rows='1' --seeds=3,4,5 --measures=layer_changes " in first
-    assert "run mine --scale=micro --measures=intrinsic --data_dir=DATA" in second
-
-
 def test_a_run_that_rows_share_costs_its_minutes_once(micro):
     _, experiment = micro
     found = made_up((0.25, 0.27))
     for result, run in zip(found, ("first", "second"), strict=True):
-        result["measures"]["pretraining"] = {"command": run}
+        result["measures"]["pretraining"] = {"training": [run]}
         result["minutes"] = {"pretraining": 1.5}
     assert report._minutes(found) == report._minutes([*found, *found]) == 3.0
 
@@ -478,7 +431,7 @@ def test_a_result_in_a_wrong_folder_is_refused(finished, micro, tmp_path):
     scale, experiment = micro
     shutil.copytree(results_dir, tmp_path / "results")
     (tmp_path / "results" / "mine").rename(tmp_path / "results" / "other")
-    other = dataclasses.replace(experiment, name="other")
+    other = replace(experiment, name="other")
     with pytest.raises(UserError, match="seed 1, belongs to experiment mine, not to other; move"):
         report.read_results(other, scale, str(tmp_path / "results"))
 
@@ -575,7 +528,7 @@ def test_the_report_shows_what_was_run_again(finished, micro, tmp_path):
     # The steps of a run with a budget of time are part of its result.
     result["measures"]["pretraining"]["steps"] = 1_234
     again.write_text(json.dumps(result))
-    timed = dataclasses.replace(experiment, budget="seconds")
+    timed = replace(experiment, budget="seconds")
     report.write_report([timed], [scale], str(tmp_path / "results"))
     assert (
         numbers in path.read_text()

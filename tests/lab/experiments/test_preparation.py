@@ -1,12 +1,12 @@
 """What rows share: texts, vocabulary, records and the development set."""
 
-import dataclasses
 import json
 import os
 import pathlib
 import shutil
 
 import pytest
+from msgspec.structs import replace
 
 from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
@@ -90,10 +90,10 @@ def test_data_is_made_once_for_each_setting(workspace, micro):
     written = pathlib.Path(folder, "metadata.json").stat().st_mtime_ns
     assert workspace.records(experiment.rows[1]) == folder
     assert pathlib.Path(folder, "metadata.json").stat().st_mtime_ns == written
-    nsp = dataclasses.replace(row, data={"sentence_task": "nsp"})
+    nsp = replace(row, data={"sentence_task": "nsp"})
     assert workspace.records(nsp) != folder
     with pytest.raises(UserError, match="has no text 'additional'"):
-        workspace.records(dataclasses.replace(row, text="additional"))
+        workspace.records(replace(row, text="additional"))
     assert workspace.has_text("standard") and not workspace.has_text("additional")
     assert not Workspace(workspace.scale, "", workspace.work_dir).has_text("standard")
 
@@ -180,8 +180,8 @@ def test_other_text_in_the_same_work_folder_is_refused(without_passages, tmp_pat
 
     # Another text of the scale is another text, and so is one of other patterns under this name.
     patterns = {"standard": ["text/1*.txt"], "more": ["text"]}
-    Workspace(dataclasses.replace(scale, texts=patterns), str(data_dir), work_dir).text("standard")
-    Workspace(dataclasses.replace(scale, texts=patterns), str(data_dir), work_dir).text("more")
+    Workspace(replace(scale, texts=patterns), str(data_dir), work_dir).text("standard")
+    Workspace(replace(scale, texts=patterns), str(data_dir), work_dir).text("more")
 
 
 def test_a_work_folder_that_is_older_than_the_records_of_its_text_gets_them(
