@@ -38,20 +38,12 @@ class ResultSettings(Settings):
     results_dir: str = setting("lab/experiments/results", "Folder of the results.")
 
     def chosen(self) -> list[declarations.Experiment]:
-        """The chosen experiments.
-
-        Raises:
-          UserError: an experiment does not exist.
-        """
+        """The chosen experiments."""
         names = _names(self.experiments, declarations.DEFINITIONS)
         return [declarations.read_experiment(name) for name in names]
 
     def chosen_scales(self) -> list[declarations.Scale]:
-        """The chosen scales.
-
-        Raises:
-          UserError: a scale does not exist.
-        """
+        """The chosen scales."""
         return list(map(declarations.read_scale, _names(self.scale, declarations.SCALES)))
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
@@ -136,11 +128,7 @@ class ExperimentSettings(ResultSettings):
         return msgspec.structs.replace(scale, training=training)
 
     def chosen_rows(self, experiment: declarations.Experiment) -> list[declarations.Row]:
-        """The chosen rows.
-
-        Raises:
-          UserError: there is no such row.
-        """
+        """The chosen rows, given by name or number."""
         names = [name.strip() for name in self.rows.split(";") if name.strip()]
         numbers = {str(number): row for number, row in enumerate(experiment.rows, 1)}
         chosen = [numbers.get(name) or experiment.row(name) for name in names]
@@ -256,16 +244,13 @@ COMMANDS = {
 def run() -> None:
     """Runs the command that the first argument names; the other arguments are its flags."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
-    if name in ("--help", "-h", "help"):
-        lines = {
-            command: function.__doc__.partition("\n")[0]
-            for command, (function, *_) in COMMANDS.items()
-        }
-        print(__doc__, *(f"  {command:<10}{line}" for command, line in lines.items()), sep="\n")
-        return
     if name not in COMMANDS:
-        print(f"experiments: {name!r}: expected {', '.join(COMMANDS)}", file=sys.stderr)
-        sys.exit(flags.FLAG_ERROR)
+        if name != "--help":
+            print(f"{name}: no such command", file=sys.stderr)
+        print(__doc__)
+        for command, (function, *_) in COMMANDS.items():
+            print(f"  {command:<10}{function.__doc__.partition(chr(10))[0]}")
+        sys.exit(0 if name == "--help" else flags.FLAG_ERROR)
     sys.argv[:2] = [f"experiments {name}"]
     function, settings, positional = COMMANDS[name]
     description = inspect.getdoc(function)

@@ -53,6 +53,8 @@ def fine_tuning_classes(task: str) -> tuple[type[Settings], ...]:
     return FineTuningRunConfig, FineTuningOptimizerConfig, registry.find(task).settings
 
 
+SIZES = ("embedding_size", "hidden_size", "num_hidden_layers", "num_hidden_groups")
+SizeName = Literal[*SIZES, "num_attention_heads"]
 # A size of the paper as a key of TOML, numbers with bounds, and settings by name, which `check_settings` checks.
 Size = Annotated[str, msgspec.Meta(pattern="^[0-9]+$")]
 FromZero, FromOne = (Annotated[int, msgspec.Meta(ge=least)] for least in (0, 1))
@@ -100,8 +102,7 @@ class Claim(_Declared):
     @property
     def compared(self) -> tuple[str, str | float]:
         """The field with which `higher` is compared, and its value."""
-        ((field, value),) = self.given()
-        return field, value
+        return self.given()[0]
 
     def given(self) -> list[tuple[str, str | float]]:
         """Those of `lower`, `near` and `at_most` that are set."""
@@ -129,6 +130,11 @@ class Experiment(_Declared):
     claims: tuple[Claim, ...] = ()
     note: str = ""  # explains the table to readers
 
+    @property
+    def label(self) -> str:
+        """The name in texts."""
+        return self.name.replace("_", " ").capitalize()
+
     def measures_of(self, row: Row) -> tuple[str, ...]:
         """What is measured for a row."""
         return row.measures or self.measures
@@ -138,6 +144,11 @@ class Experiment(_Declared):
         rows = {row.name: row for row in self.rows}
         _check_known([name], rows, f"{self.name}: a row")
         return rows[name]
+
+    def with_sources(self, row: Row) -> list[Row]:
+        """A row, and all rows that it is made from."""
+        sources = map(self.row, filter(None, (row.warm_start_from, *row.ensemble_of)))
+        return [row, *(each for source in sources for each in self.with_sources(source))]
 
 
 class Scale(_Declared):
@@ -161,23 +172,14 @@ class Scale(_Declared):
     seconds: FromZero = 0  # of training, for experiments whose rows get equal time
     model: Values = {}  # fields of `AlbertConfig` that replace the paper's, unless a row sets them
     # Replacements of the paper's numbers; the feed-forward width keeps its ratio to the hidden width.
-    sizes: dict[
-        Literal[
-            *("embedding_size", "hidden_size", "num_attention_heads"),
-            *("num_hidden_layers", "num_hidden_groups"),
-        ],
-        dict[Size, FromOne],
-    ] = {}
+    sizes: dict[SizeName, dict[Size, FromOne]] = {}
     intrinsic: dict[Literal["max_examples", "max_probe_examples"], FromZero] = {}  # 0 takes all
     speed: Values = {}  # settings of run_pretraining.py that differ where speed is measured
     tasks: dict[Task, Values] = {}  # task -> settings of its fine-tuning runs
 
     def has_row(self, experiment: Experiment, row: Row) -> bool:
         """Whether a row can be run: every size of it, and of the rows that it is made from, has a translation."""
-        sources = map(experiment.row, filter(None, (row.warm_start_from, *row.ensemble_of)))
-        return experiment.budget == "none" or (
-            self.has(row) and all(self.has_row(experiment, source) for source in sources)
-        )
+        return experiment.budget == "none" or all(map(self.has, experiment.with_sources(row)))
 
     def has(self, row: Row) -> bool:
         """Whether the scale translates every size of a row."""
@@ -186,11 +188,7 @@ class Scale(_Declared):
         return all(str(sizes[field]) in self.sizes[field] for field in translated)
 
     def model_config(self, row: Row) -> AlbertConfig:
-        """The model of a row at this scale.
-
-        Raises:
-          UserError: a size has no translation, or the sizes contradict each other.
-        """
+        """The model of a row at this scale; raises a `UserError` if a size has no translation."""
         sizes = {**MODEL_SIZES[row.base], **row.model}
         ratio = sizes["intermediate_size"] / sizes["hidden_size"]
         if "hidden_size" in row.model and "intermediate_size" not in row.model:
@@ -214,11 +212,7 @@ PAPER_SIZES = Scale(name="paper", title="", seeds=(), texts={})
 def names_of(folder: str) -> list[str]:
     """The names of the TOML files in a folder, sorted by the numbers in them: table_2 comes before table_10."""
     names = [name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml")]
-
-    def parts(name: str) -> list:
-        return [(int(part), "") if part.isdigit() else (0, part) for part in name.split("_")]
-
-    return sorted(names, key=parts)
+    return sorted(names, key=lambda name: re.sub("[0-9]+", lambda digits: digits[0].zfill(9), name))
 
 
 def file_name(row: str) -> str:
@@ -277,19 +271,13 @@ def _check_settings(
 
 
 def read_experiment(name: str) -> Experiment:
-    """Reads an experiment of the project by name, or one in a TOML file.
-
-    Raises:
-      UserError: it does not exist, or the file is wrong.
-    """
+    """Reads an experiment of the project by name, or one in a TOML file; raises a `UserError` if it is wrong."""
     values, path = _read("experiment", name, DEFINITIONS)
     with _at(path):
         experiment = msgspec.convert(values, Experiment)
-        rows = [
-            msgspec.structs.replace(row, base=row.base or experiment.base)
-            for row in experiment.rows
-        ]
-        experiment = msgspec.structs.replace(experiment, rows=tuple(rows))
+        for row in values["rows"]:
+            row.setdefault("base", experiment.base)
+        experiment = msgspec.convert(values, Experiment)
         _check_experiment(experiment)
     return experiment
 
@@ -329,11 +317,7 @@ def _check_experiment(experiment: Experiment) -> None:
 
 
 def read_scale(name: str) -> Scale:
-    """Reads a scale of the project by name, or one in a TOML file.
-
-    Raises:
-      UserError: it does not exist, or the file is wrong.
-    """
+    """Reads a scale of the project by name, or one in a TOML file; raises a `UserError` if it is wrong."""
     values, path = _read("scale", name, SCALES)
     with _at(path):
         if "based_on" in values:
@@ -383,16 +367,10 @@ def _check_scale(scale: Scale) -> None:
 def check_fits(
     experiment: Experiment, scale: Scale, measures: Collection[str] = (), rows: Sequence[Row] = ()
 ) -> None:
-    """Checks that a scale has everything that an experiment needs.
+    """Checks that a scale has everything that an experiment needs; raises a `UserError`.
 
-    Args:
-      experiment: the experiment that will run.
-      scale: the scale at which it will run.
-      measures: a choice of the experiment's measures; empty means all.
-      rows: a choice of the experiment's rows; empty means all. Rows for which the scale has no sizes are not checked.
-
-    Raises:
-      UserError: something is missing in the scale, or the sizes of a row contradict each other.
+    `measures` and `rows` are a choice of the experiment's; empty means all. Rows for which the scale has no sizes are
+    not checked.
     """
     where = f"scale {scale.name}, for {experiment.name}"
     used = [row for row in rows or experiment.rows if scale.has_row(experiment, row)]

@@ -19,13 +19,10 @@ MAX_SEEDS = 100  # more are not asked for
 
 
 class Verdict(NamedTuple):
-    """A word, and the numbers that explain it.
+    """One of the four words, and the difference with its interval.
 
-    Fields:
-      word: one of the four.
-      reason: the difference with its interval.
-      seeds: how many seeds of each row give an even chance to decide a comparison that is too small, if the
-        measured difference and spread are right; empty if it is decided, or the spread is unknown.
+    `seeds` says how many seeds of each row give an even chance to decide a comparison that is too small, if the
+    measured difference and spread are right. It is empty if the comparison is decided, or the spread is unknown.
     """
 
     word: str
@@ -59,18 +56,12 @@ def margin(variances: Sequence[float], counts: Sequence[int], error: float = 0.0
     return math.hypot(seeds, stats.norm.ppf(TAIL) * error)
 
 
-class _Rule(NamedTuple):
-    """The least and the greatest difference that agree with a claim."""
-
-    least: float
-    greatest: float
-
-    def word(self, difference: float, half: float) -> str:
-        """The verdict on a difference whose interval has this half width."""
-        low, high = difference - half, difference + half
-        if self.least <= low and high <= self.greatest:
-            return AGREES
-        return DISAGREES if high < self.least or self.greatest < low else TOO_SMALL
+def _word(difference: float, half: float, least: float, greatest: float) -> str:
+    """The verdict on an interval, where differences from `least` to `greatest` agree with the claim."""
+    low, high = difference - half, difference + half
+    if least <= low and high <= greatest:
+        return AGREES
+    return DISAGREES if high < least or greatest < low else TOO_SMALL
 
 
 def _samples(
@@ -106,10 +97,10 @@ def compare(
     error = reference.error if isinstance(reference, Level) else 0.0
     first, *others = map(statistics.fmean, samples)
     difference = first - sum(others)
-    claimed, allowed = {
-        "lower": (_Rule(0.0, math.inf), ""),
-        "near": (_Rule(-within, within), f", near is {within:g}"),
-        "at_most": (_Rule(-math.inf, within), f", no better is at most {within:g}" * (within > 0)),
+    *agreeing, allowed = {
+        "lower": (0.0, math.inf, ""),
+        "near": (-within, within, f", near is {within:g}"),
+        "at_most": (-math.inf, within, f", no better is at most {within:g}" * (within > 0)),
     }[rule]
     counts = [len(sample) for sample in samples]
     variances = [statistics.variance(sample) for sample in samples if len(sample) > 1]
@@ -119,14 +110,14 @@ def compare(
     half = margin(variances, counts, error)
     number = " and ".join(map(str, counts)) + unit
     reason = f"{difference:+.{digits}f} ± {half:.{digits}f} (n = {number}){allowed}"
-    if (word := claimed.word(difference, half)) != TOO_SMALL:
+    if (word := _word(difference, half, *agreeing)) != TOO_SMALL:
         return Verdict(word, reason)
-    if error and claimed.word(difference, stats.norm.ppf(TAIL) * error) == TOO_SMALL:
+    if error and _word(difference, stats.norm.ppf(TAIL) * error, *agreeing) == TOO_SMALL:
         return Verdict(word, reason, "more examples")
 
     def is_decided(seeds: int) -> bool:
         half = margin(variances, [seeds] * len(samples), error)
-        return claimed.word(difference, half) != TOO_SMALL
+        return _word(difference, half, *agreeing) != TOO_SMALL
 
     # A larger number of seeds decides whatever a smaller one does.
     seeds = bisect.bisect_left(range(MAX_SEEDS + 1), True, lo=min(counts) + 1, key=is_decided)

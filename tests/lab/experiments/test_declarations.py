@@ -191,26 +191,22 @@ def test_what_a_scale_lacks_for_an_experiment_is_found_before_it_is_run(micro):
     scale, experiment = micro
     declarations.check_fits(experiment, scale)
 
-    def rejected(words, scale=scale, chosen=(), rows=(), **changes):
+    def rejected(words, scale=scale, rows=(), **changes):
         changed = replace(experiment, **changes)
         with pytest.raises(UserError, match=words) as caught:
-            declarations.check_fits(changed, scale, chosen, rows)
+            declarations.check_fits(changed, scale, (), rows)
         assert str(caught.value).startswith("scale micro, for mine: ")
         return changed
 
-    timeless = replace(scale, seconds=0)
+    timeless, no_speed = replace(scale, seconds=0), replace(scale, speed={})
     timed = rejected("expected `seconds` above 0", timeless, budget="seconds")
     declarations.check_fits(timed, scale)
     declarations.check_fits(timed, timeless, ["parameters"])
-
-    no_speed = replace(scale, speed={})
     rejected(r"expected \[speed\] with num", no_speed, budget="seconds")
     fast = rejected(r"expected \[speed\] with num", no_speed, measures=("speed", "intrinsic"))
     declarations.check_fits(fast, no_speed, ["intrinsic"])
     one, two = experiment.rows
-    measured = replace(two, measures=("speed",))
-    rejected(r"expected \[speed\] with num", no_speed, rows=[one, measured])
-
+    rejected(r"expected \[speed\] with num", no_speed, [one, replace(two, measures=("speed",))])
     started = rejected(r"expected \[tasks.mnli\], which mrpc st", initial_tasks={"mrpc": "mnli"})
     declarations.check_fits(started, scale, ["intrinsic"])
 

@@ -27,6 +27,7 @@ from lab.experiments import (
     intrinsic,
     layer_changes,
     report,
+    training,
     verdicts,
 )
 from lab.experiments.__main__ import ExperimentSettings, run_experiments
@@ -151,7 +152,8 @@ def finished(micro, workspace, tmp_path_factory):
     """
     _, experiment = micro
     trained = Trained(workspace, experiment, experiment.rows[0], 1)
-    run, optimizer, pretraining = trained.settings()
+    values = trained.run_values()
+    run, optimizer, pretraining = training.settings_of(values, declarations.PRETRAINING)
     stopped = dataclasses.replace(run, stop_after_steps=4)
     loop.run(lambda: PretrainingTask(pretraining, stopped), stopped, optimizer)
     pathlib.Path(trained.run_folder, "results.json").unlink()
@@ -255,17 +257,18 @@ def test_two_processes_keep_each_others_measures(tmp_path):
         Result(path, other_about, str(tmp_path / "lock"))
 
 
-def test_what_is_measured_later_says_so(tmp_path, monkeypatch):
-    about = {"row": "one", "seed": 1, "declared": {}}
-    result = Result(str(tmp_path / "one-seed1.json"), about, str(tmp_path / "lock"))
-    for commit, name in (("a", "speed"), ("b", "intrinsic")):
-        monkeypatch.setattr("lab.experiments.engine.commit", lambda *_, commit=commit, **__: commit)
-        result.add(name, {}, 0.0)
-    found = json.loads((tmp_path / "one-seed1.json").read_text())
-    assert found["made"]["commit"] == "a"
-    assert {name: made["commit"] for name, made in found["made_later"].items()} == {
-        "intrinsic": "b"
-    }
+def test_what_is_measured_later_says_so(micro, tmp_path):
+    scale, experiment = micro
+    path = result_path(str(tmp_path), experiment, scale.name, experiment.rows[0], 1)
+    about = {"row": experiment.rows[0].name, "seed": 1, "declared": {}}
+    for command, name in (("first", "speed"), ("second", "parameters")):
+        Result(path, about, str(tmp_path / "lock"), command).add(name, {"here": 1}, 0.0)
+    found = json.loads(pathlib.Path(path).read_text())
+    assert found["made"]["command"] == "first"
+    later = {name: made["command"] for name, made in found["made_later"].items()}
+    assert later == {"parameters": "second"}
+    measured = report.Measured(experiment, report.read_results(experiment, scale, str(tmp_path)))
+    assert report.costs(measured, scale)[-2:] == ["    first", "    second"]
 
 
 def test_rows_without_their_text_are_left_out(workspace, micro, tmp_path):
@@ -318,24 +321,38 @@ def test_equal_time_means_a_number_of_steps_that_stays(workspace, micro):
     _, experiment = micro
     timed = replace(experiment, budget="seconds")
     trained = Trained(workspace, timed, experiment.rows[0], 2)
-    steps = trained.settings()[1].num_train_steps
+    steps = trained.run_values()["num_train_steps"]
     found = json.loads(pathlib.Path(trained.folder, "budget.json").read_text())
     assert found["num_train_steps"] == steps >= 1
-    assert trained.settings()[1].num_train_steps == steps
+    assert steps == max(1, int(found["seconds"] * found["median"] / found["batch"]))
+    assert trained.run_values()["num_train_steps"] == steps
     assert len(found["examples_per_second"]) == 2  # of three intervals, the first makes graphs
 
 
 # --- The report ---
 
 
-def made_up(seeds: tuple[float, ...], **training: object) -> list[dict]:
-    """Results with a masked-LM accuracy for each seed, and some settings of their training."""
+def write_result(results_dir, experiment, scale, row: str, seed: int, **content) -> pathlib.Path:
+    """Writes the JSON file of a row and seed with some content."""
+    path = result_path(str(results_dir), experiment, scale.name, experiment.row(row), seed)
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    made = {"row": row, "seed": seed, "declared": {}, "measures": {}, **content}
+    pathlib.Path(path).write_text(json.dumps(made))
+    return pathlib.Path(path)
+
+
+def verdicts_of(found: report.Measured) -> dict[str, verdicts.Verdict]:
+    return {claim.text: report.judge(found, claim) for claim in found.experiment.claims}
+
+
+def made_up(seeds: tuple[float, ...]) -> list[dict]:
+    """Results with a masked-LM accuracy for each seed."""
     made = {name: "x" for name in ("date", "commit", "processor", "cores")}
     return [
         {
             "seed": seed,
             "made": made,
-            "declared": {"training": training},
+            "declared": {"training": {}},
             "minutes": {"pretraining": 3.0},
             "measures": {
                 "intrinsic": {
@@ -348,21 +365,15 @@ def made_up(seeds: tuple[float, ...], **training: object) -> list[dict]:
     ]
 
 
-def test_a_claim_against_chance_takes_the_share_of_the_commonest_answer(tmp_path):
-    table = declarations.read_experiment("table_5")
-    scale = declarations.read_scale("nano")
+def test_a_claim_against_chance_takes_the_share_of_the_most_frequent_answer(tmp_path):
+    table, scale = declarations.read_experiment("table_5"), declarations.read_scale("nano")
     for seed, accuracy in enumerate((0.527, 0.528, 0.529), 1):
         numbers = {"nsp_own_head": accuracy, "nsp_commonest": 0.52, "examples": {"nsp": 10_000}}
-        path = result_path(str(tmp_path), table, scale.name, table.row("SOP"), seed)
-        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-        made = {"row": "SOP", "seed": seed, "declared": {}, "measures": {"intrinsic": numbers}}
-        pathlib.Path(path).write_text(json.dumps(made))
+        write_result(tmp_path, table, scale, "SOP", seed, measures={"intrinsic": numbers})
     found = report.Measured(table, report.read_results(table, scale, str(tmp_path)))
     level = report.chance_of(found, columns.COLUMNS["nsp"])
     np.testing.assert_allclose(level, (52.0, 0.4996), atol=1e-4)
-    against_chance = ("nsp", ("lower", "chance"))
-    judged = report.judged(found)
-    (verdict,) = (v for claim, v in judged if (claim.metric, claim.compared) == against_chance)
+    verdict = verdicts_of(found)["SOP's model is above chance on NSP"]
     assert verdict.word == verdicts.TOO_SMALL and verdict.reason == "+0.8 ± 1.0 (n = 3)"
 
 
@@ -372,18 +383,18 @@ def test_the_papers_own_column_is_compared_where_it_was_measured(micro):
     experiment = replace(experiment, claims=(claim,))
     rows = {"two layers": made_up((0.3, 0.31)), "one layer": made_up((0.2, 0.21))}
     assert report.compared_by(report.Measured(experiment, rows), claim) == "masked_lm"
-    lower = [
-        {**r, "measures": {**r["measures"], "task mrpc": {"accuracy": 0.9}}}
-        for r in rows["one layer"]
-    ]
-    higher = [
-        {**r, "measures": {**r["measures"], "task mrpc": {"accuracy": 0.79 + 0.01 * r["seed"]}}}
-        for r in rows["two layers"]
-    ]
+
+    def with_task(row, *accuracies):
+        tasks = [{"task mrpc": {"accuracy": accuracy}} for accuracy in accuracies]
+        pairs = zip(rows[row], tasks, strict=True)
+        return [{**result, "measures": {**result["measures"], **task}} for result, task in pairs]
+
+    lower = with_task("one layer", 0.9, 0.91)
+    higher = with_task("two layers", 0.8, 0.815)
     found = report.Measured(experiment, {"two layers": higher, "one layer": lower})
     assert report.compared_by(found, claim) == "mrpc"
-    ((_, verdict),) = report.judged(found)
-    assert verdict.word == verdicts.DISAGREES and verdict.reason.startswith("-9.5")
+    (verdict,) = verdicts_of(found).values()
+    assert verdict == (verdicts.DISAGREES, "-9.8 ± 3.2 (n = 2 pairs)", "")
     assert report.verdict_rows(found)[-1][1] == "MRPC"
     half = report.Measured(experiment, {"two layers": higher, "one layer": rows["one layer"]})
     assert report.verdict_rows(half)[-1][1] == "MLM, for the paper's MRPC"
@@ -392,18 +403,8 @@ def test_the_papers_own_column_is_compared_where_it_was_measured(micro):
 def test_seeds_of_different_settings_are_not_averaged(micro, tmp_path):
     scale, experiment = micro
     for seed, precision in ((1, "float32"), (2, "mixed_bfloat16")):
-        path = pathlib.Path(
-            result_path(str(tmp_path), experiment, scale.name, experiment.rows[0], seed)
-        )
-        path.parent.mkdir(parents=True, exist_ok=True)
         declared = {"training": {"mixed_precision": precision}}
-        result = {
-            "row": experiment.rows[0].name,
-            "seed": seed,
-            "declared": declared,
-            "measures": {},
-        }
-        path.write_text(json.dumps(result))
+        write_result(tmp_path, experiment, scale, "one layer", seed, declared=declared)
     with pytest.raises(UserError, match="row 'one layer' were made with different settings"):
         report.read_results(experiment, scale, str(tmp_path))
 
@@ -440,34 +441,28 @@ def test_precision_of_a_run_is_a_setting_of_its_training():
     as_declared = ExperimentSettings(experiments="table_5").chosen_scale()
     assert as_declared == declarations.read_scale("nano")
     asked = ExperimentSettings(experiments="table_5", mixed_precision="mixed_bfloat16")
-    training = asked.chosen_scale().training
-    assert training == {**as_declared.training, "mixed_precision": "mixed_bfloat16"}
+    chosen = asked.chosen_scale().training
+    assert chosen == {**as_declared.training, "mixed_precision": "mixed_bfloat16"}
     with pytest.raises(UserError, match="mixed_precision"):
         ExperimentSettings(experiments="table_5", mixed_precision="bfloat16")
 
 
 def test_speeds_are_compared_with_the_reference_and_with_the_bert_of_the_same_shape(tmp_path):
+    # The machine is twice as fast at the second seed.
     speeds = {"BERT-base": (40.0, 80.0), "BERT-large": (10.0, 20.0), "ALBERT-large": (17.0, 36.0)}
-    scale = declarations.read_scale("nano")
-    table = declarations.read_experiment("table_2")
+    table, scale = declarations.read_experiment("table_2"), declarations.read_scale("nano")
     for name, medians in speeds.items():
-        for seed, median in enumerate(
-            medians, 1
-        ):  # the machine is twice as fast at the second seed
-            path = result_path(str(tmp_path), table, scale.name, table.row(name), seed)
-            pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-            result = {"row": name, "seed": seed, "declared": {}}
-            result["measures"] = {"speed": {"median": median}}
-            pathlib.Path(path).write_text(json.dumps(result))
+        for seed, median in enumerate(medians, 1):
+            write_result(tmp_path, table, scale, name, seed, measures={"speed": {"median": median}})
     found = report.Measured(table, report.read_results(table, scale, str(tmp_path)))
     assert report.cell(found, table.row("ALBERT-large"), "speedup") == "1.75 ± 0.07 (1.7)"
     assert report.cell(found, table.row("BERT-base"), "speedup") == "4.00 ± 0.00 (4.7)"
     assert report.cell(found, table.row("BERT-base"), "speedup_same_shape") == "1.00 ± 0.00"
     assert report.cell(found, table.row("ALBERT-large"), "speedup_same_shape") == "1.75 ± 0.07"
-    words = {claim.text: verdict.word for claim, verdict in report.judged(found)}
+    found = verdicts_of(found)
     # Every seed is compared with the same seed of the reference, so only the spread of the ratios counts.
-    assert words["ALBERT-large trains faster than BERT-large"] == verdicts.AGREES
-    assert words["ALBERT-base trains faster than BERT-base"] == verdicts.NOT_RUN
+    assert found["ALBERT-large trains faster than BERT-large"].reason == "+0.75 ± 0.64 (n = 2)"
+    assert found["ALBERT-base trains faster than BERT-base"].word == verdicts.NOT_RUN
 
 
 def test_the_average_is_the_papers():
@@ -556,12 +551,8 @@ def test_the_report_says_how_many_seeds_its_means_have(finished, micro, tmp_path
 
 def test_a_row_that_has_only_begun_has_no_plot(micro, tmp_path):
     scale, experiment = micro
-    declared = {"training": {}}
-    result = Result(
-        result_path(str(tmp_path), experiment, scale.name, experiment.rows[0], 1),
-        {"row": "one layer", "seed": 1, "declared": declared},
-        str(tmp_path / "lock"),
-    )
-    result.add("parameters", {"paper": 11_683_584, "here": 1_234}, 0.0)
+    made = {"made": dict.fromkeys(("date", "commit", "processor", "cores"), "x"), "minutes": {}}
+    measures = {"parameters": {"paper": 11_683_584, "here": 1_234}}
+    write_result(tmp_path, experiment, scale, "one layer", 1, measures=measures, **made)
     text = pathlib.Path(report.write_report([experiment], [scale], str(tmp_path))).read_text()
     assert "| one layer | 11,683,584 | 1,234 | - | 0 |" in text and "plot.png" not in text

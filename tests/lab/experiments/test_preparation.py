@@ -8,7 +8,6 @@ import shutil
 import pytest
 from msgspec.structs import replace
 
-from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
 from albert_tf.data import records
 from albert_tf.data_prep.create_intrinsic_eval import (
@@ -17,7 +16,6 @@ from albert_tf.data_prep.create_intrinsic_eval import (
     race_passages,
     squad_passages,
 )
-from albert_tf.data_prep.pretraining import build
 from albert_tf.text.tokenizer import Tokenizer
 from lab.experiments.preparation import Workspace
 from tests.helpers import documents_in, passage
@@ -94,8 +92,8 @@ def test_data_is_made_once_for_each_setting(workspace, micro):
     assert workspace.records(nsp) != folder
     with pytest.raises(UserError, match="has no text 'additional'"):
         workspace.records(replace(row, text="additional"))
-    assert workspace.has_text("standard") and not workspace.has_text("additional")
-    assert not Workspace(workspace.scale, "", workspace.work_dir).has_text("standard")
+    assert list(workspace.texts) == ["standard"]
+    assert not Workspace(workspace.scale, "", workspace.work_dir).texts
 
 
 # --- Without passages ---
@@ -184,21 +182,6 @@ def test_other_text_in_the_same_work_folder_is_refused(without_passages, tmp_pat
     Workspace(replace(scale, texts=patterns), str(data_dir), work_dir).text("more")
 
 
-def test_a_work_folder_that_is_older_than_the_records_of_its_text_gets_them(
-    without_passages, tmp_path
-):
-    shutil.copytree(without_passages.folder, tmp_path / without_passages.scale.name)
-    work = Workspace(without_passages.scale, without_passages.data_dir, str(tmp_path))
-    for record in pathlib.Path(work.path("text")).glob("*-sources.json"):
-        record.unlink()
-    texts = work.text("standard")
-    (record,) = pathlib.Path(work.path("text")).glob("standard-*-sources.json")
-    files = pathlib.Path(work.data_dir).glob("text/*.txt")
-    sizes = {f"text/{path.name}": path.stat().st_size for path in files}
-    assert checksums.read_json(str(record)) == sizes
-    assert work.text("standard") == texts and len(sizes) == 60
-
-
 # --- Files that are whole or absent ---
 
 
@@ -220,42 +203,4 @@ def test_a_squad_file_that_was_cut_is_whole_or_absent(micro, tmp_path, monkeypat
         work.squad_files("1.1")
     paths = work.squad_files("1.1")
     for name, kept in (("train_file", articles[:3]), ("eval_file", articles[3:])):
-        assert json.loads(pathlib.Path(paths[name]).read_text()) == {
-            "version": "1.1",
-            "data": kept,
-        }
-
-
-def test_a_killed_command_goes_on(workspace, data_dir, tmp_path, monkeypatch, capsys):
-    squad = tmp_path / "dev.json"
-    shutil.copy(data_dir / "squad" / "dev-v1.1.json", squad)
-    settings = IntrinsicSettings(
-        squad_file=str(squad),
-        spm_model_file=workspace.vocabulary(),
-        output_dir=str(tmp_path / "made"),
-        max_seq_length=24,
-    )
-    build_shards, calls = build.build_shards, []
-
-    def killed(*arguments):
-        calls.append(arguments)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return build_shards(*arguments)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(build, "build_shards", killed)
-        create_intrinsic_eval(settings)
-    made = {path: path.stat().st_mtime_ns for path in tmp_path.glob("made/*/*.tfrecord")}
-    assert {path.parent.name for path in made} == {"sop"}
-    capsys.readouterr()
-    counts = create_intrinsic_eval(settings)
-    assert set(counts) == {"none", "nsp", "sop"} and min(counts.values()) > 10
-    assert all(path.stat().st_mtime_ns == written for path, written in made.items())
-    assert "resuming the run" in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.glob("made/passages*")) == ["passages.txt"]
-
-    squad.write_text(squad.read_text().replace("aaa", "bbbb"))
-    with pytest.raises(UserError, match="holds records of another run: --input_file"):
-        create_intrinsic_eval(settings)
-    assert (tmp_path / "made" / "passages.txt").read_text().startswith("bbbb uuu.\n")
+        assert json.loads(pathlib.Path(paths[name]).read_text()) == {"version": "1.1", "data": kept}

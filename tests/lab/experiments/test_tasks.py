@@ -172,6 +172,17 @@ class Recipes(NamedTuple):
         experiment = replace(self.experiments[name], **others)
         return Trained(self.workspace, experiment, experiment.rows[row], 1)
 
+    def with_scale(self, **changes) -> "Recipes":
+        """The same runs with another scale."""
+        own = self.workspace
+        workspace = Workspace(replace(own.scale, **changes), own.data_dir, own.work_dir)
+        return self._replace(engine=dataclasses.replace(self.engine, workspace=workspace))
+
+    def with_rate(self, task: str, rate: float) -> "Recipes":
+        """The same runs with another learning rate of a task."""
+        tasks = self.workspace.scale.tasks
+        return self.with_scale(tasks={**tasks, task: {**tasks[task], "learning_rate": rate}})
+
     def measures(self, name: str, row: int) -> dict:
         """What was measured of a row of a table."""
         experiment = self.experiments[name]
@@ -219,10 +230,8 @@ TASKS = [("table_9", "mnli"), ("table_9", "rte"), ("table_10", "squad1.1"), ("ta
 
 
 def test_every_task_of_a_row_is_there_or_none(recipes):
-    for name, wanted in (
-        ("table_9", ["mnli", "rte"]),
-        ("table_10", ["squad1.1", "squad2.0", "race"]),
-    ):
+    tasks = {"table_9": ["mnli", "rte"], "table_10": ["squad1.1", "squad2.0", "race"]}
+    for name, wanted in tasks.items():
         for row in range(3):
             found = recipes.measures(name, row)
             own = [] if row == 2 else ["parameters", "pretraining"]
@@ -247,21 +256,9 @@ def test_a_row_of_one_run_has_its_numbers(recipes):
     for task in ("squad1.1", "race"):
         trained = recipes.trained("table_10", 0)
         folder = training.task_folder(trained, task)
-        assert (
-            training.runs_of(trained, task) == [folder]
-            and training.best_run(trained, task) == folder
-        )
+        assert [training.best_run(trained, task)] == training.runs_of(trained, task) == [folder]
         found = recipes.measures("table_10", 0)[f"task {task}"]
         assert found == {**read(folder)["eval"], "settings": pathlib.Path(folder).name}
-
-
-def test_of_several_runs_the_median_counts():
-    runs = [{"eval": {"f1": value}} for value in (1.0, 2.0, 6.0)]
-    summary = {"median": {"f1": 2.0}, "mean": {"f1": 3.0}}
-    assert training.task_results({"runs": runs, **summary}) == {
-        "f1": 2.0,
-        "runs": [{"f1": 1.0}, {"f1": 2.0}, {"f1": 6.0}],
-    }
 
 
 def test_a_run_starts_from_the_pretrained_row_or_from_the_best_run_on_mnli(recipes):
@@ -304,17 +301,10 @@ def test_a_row_is_trained_once_for_both_tables(recipes):
         assert recipes.trained("table_9", row).folder == recipes.trained("table_10", row).folder
 
 
-def test_results_of_other_settings_of_a_task_are_refused(recipes, scale):
-    tasks = {**scale.tasks, "rte": {**scale.tasks["rte"], "learning_rate": 0.01}}
-    workspace = Workspace(
-        replace(scale, tasks=tasks),
-        recipes.workspace.data_dir,
-        recipes.workspace.work_dir,
-    )
-    engine = dataclasses.replace(recipes.engine, workspace=workspace)
+def test_results_of_other_settings_of_a_task_are_rejected(recipes):
     experiment = recipes.experiments["table_9"]
     with pytest.raises(UserError, match=r"task rte was made with other settings \(rte-"):
-        engine.run(experiment, experiment.rows[:1], [1])
+        recipes.with_rate("rte", 0.01).engine.run(experiment, experiment.rows[:1], [1])
 
 
 def test_a_second_call_runs_nothing(recipes):
@@ -349,7 +339,8 @@ def test_without_data_nothing_is_trained(recipes, scale, data_dir, tmp_path):
     engine = dataclasses.replace(recipes.engine, workspace=empty)
     for row in recipes.experiments["table_10"].rows:
         trained = Trained(empty, recipes.experiments["table_10"], row, 1)
-        assert engine._task(trained, "squad2.0") is None
+        measure = training.ensemble if row.ensemble_of else training.fine_tune
+        assert measure(trained, "squad2.0") is None
     # All rows are finished but for the task without data, and their runs are on another machine.
     run_quietly(engine, recipes.experiments["table_10"])
     made = {path.name for path in (tmp_path / "work" / "tiny").iterdir()}
@@ -359,34 +350,23 @@ def test_without_data_nothing_is_trained(recipes, scale, data_dir, tmp_path):
 def test_a_task_starts_from_the_pretrained_row_where_there_is_no_mnli(recipes, data_dir, tmp_path):
     shutil.copytree(data_dir / "glue" / "RTE", tmp_path / "glue" / "RTE")
     workspace, experiment = recipes.workspace, recipes.experiments["table_9"]
+    tasks = {name: task for name, task in workspace.scale.tasks.items() if name != "mnli"}
     without_data = Workspace(workspace.scale, str(tmp_path), workspace.work_dir)
-    no_settings = {name: task for name, task in workspace.scale.tasks.items() if name != "mnli"}
-    without_settings = Workspace(
-        replace(workspace.scale, tasks=no_settings), str(data_dir), workspace.work_dir
-    )
-    for other in (without_data, without_settings):
+    usual = recipes.trained("table_9", 0)
+    own = training.task_folder(recipes.trained("table_9", 0, initial_tasks={}), "rte")
+    assert own != training.task_folder(usual, "rte")
+    for other in (without_data, recipes.with_scale(tasks=tasks).workspace):
         trained = Trained(other, experiment, experiment.rows[0], 1)
         assert training.initial_task(trained, "rte") == ""
         assert training._start(trained, "") == trained.run_folder
-        assert trained.folder == recipes.trained("table_9", 0).folder
-        own = training.task_folder(recipes.trained("table_9", 0, initial_tasks={}), "rte")
+        assert trained.folder == usual.folder
         assert training.task_folder(trained, "rte") == own
-    assert own != training.task_folder(recipes.trained("table_9", 0), "rte")
 
 
 def test_the_folder_of_a_task_has_a_name_of_all_that_it_starts_from(recipes):
-    tasks = recipes.workspace.scale.tasks
-    mnli = {**tasks, "mnli": {**tasks["mnli"], "learning_rate": 0.01}}
-    other = Workspace(
-        replace(recipes.workspace.scale, tasks=mnli),
-        recipes.workspace.data_dir,
-        recipes.workspace.work_dir,
-    )
-    experiment = recipes.experiments["table_9"]
-    trained = Trained(other, experiment, experiment.rows[0], 1)
-    same = recipes.trained("table_9", 0)
-    assert trained.folder == same.folder
-    assert training.task_folder(trained, "rte") != training.task_folder(same, "rte")
+    both = recipes.trained("table_9", 0), recipes.with_rate("mnli", 0.01).trained("table_9", 0)
+    assert both[0].folder == both[1].folder
+    assert len({training.task_folder(trained, "rte") for trained in both}) == 2
 
 
 def test_an_ensemble_has_a_folder_of_its_members(recipes):
@@ -395,15 +375,6 @@ def test_an_ensemble_has_a_folder_of_its_members(recipes):
     trained = Trained(recipes.workspace, recipes.experiments["table_9"], fewer, 1)
     assert trained.folder != recipes.trained("table_9", 2).folder
     assert list(trained.declared()["ensemble of"]) == ["1M steps"]
-
-
-def test_unknown_tasks_are_refused(recipes):
-    with pytest.raises(
-        UserError, match=r"mnlii: no such task; known are cola, .*, race, squad1.1, squad2.0"
-    ):
-        training.task_data(recipes.workspace, "mnlii")
-    with pytest.raises(UserError, match=r"tiny: has no \[tasks.wnli\]"):
-        training.task_folder(recipes.trained("table_9", 0), "wnli")
 
 
 # --- A finished run
@@ -444,9 +415,6 @@ def test_a_model_is_evaluated_by_the_command_line(recipes, tmp_path):
     assert "--intrinsic_dir=none: no such file" in the_line(refused)
 
 
-# --- Locks
-
-
 @pytest.mark.parametrize("kind", ["pretraining", "mnli"])
 def test_what_another_process_trains_is_waited_for(recipes, kind):
     """The other process is this one: it holds the lock, and finishes the run before it lets go."""
@@ -473,28 +441,20 @@ def test_what_another_process_trains_is_waited_for(recipes, kind):
 # --- Where and in which precision
 
 
-def wanted(scale: declarations.Scale, task: str, data_dir: str = "data") -> dict:
+def wanted(scale: declarations.Scale, task: str) -> dict:
     """The settings of a fine-tuning run of Table 9's or 10's first row."""
     name = "table_9" if task in declarations.read_experiment("table_9").tasks else "table_10"
     experiment = declarations.read_experiment(name)
-    trained = Trained(Workspace(scale, data_dir, "work"), experiment, experiment.rows[0], 1)
-    others = {"output_dir": "out", "init_checkpoint": "model"}
-    if program := {"mnli": "MNLI", "rte": "RTE"}.get(task):
-        others["task_name"] = program
-    if task == "race":
-        others["data_dir"] = "race"
-    return training.asdict_of(training._task_settings(trained, task, others))
+    trained = Trained(Workspace(scale, "data", "work"), experiment, experiment.rows[0], 1)
+    return training._wanted(trained, task)
 
 
 @pytest.mark.parametrize("task", ["mnli", "rte", "squad2.0", "race"])
 def test_fine_tuning_of_the_papers_scale_is_table_14_on_the_tpu_five_times(task):
     found = wanted(declarations.read_scale("paper"), task)
-    place = {
-        "distribution_strategy": "tpu",
-        "tpu_name": "local",
-        "mixed_precision": "mixed_bfloat16",
-    }
-    expected = {**registry.preset_rows("paper")[task], **place, "num_runs": 5}
+    place = {"distribution_strategy": "tpu", "tpu_name": "local"}
+    own = {"mixed_precision": "mixed_bfloat16", "num_runs": 5}
+    expected = {**registry.preset_rows("paper")[task], **place, **own}
     assert {name: found[name] for name in expected} == expected
 
 
@@ -506,27 +466,14 @@ def test_a_tasks_own_settings_win_over_pretrainings(scale):
     assert (mnli["mixed_precision"], mnli["num_devices"]) == ("mixed_bfloat16", 2)
     assert (rte["mixed_precision"], rte["num_devices"]) == ("float32", 2)
     # What says how long and how fast pretraining is stays there.
-    assert (mnli["train_batch_size"], mnli["num_train_steps"], mnli["learning_rate"]) == (
-        5,
-        3,
-        0.02,
-    )
+    names = ("train_batch_size", "num_train_steps", "learning_rate")
+    assert [mnli[name] for name in names] == [5, 3, 0.02]
 
 
-def test_the_precision_that_is_asked_for_holds_for_fine_tuning():
-    asked = ExperimentSettings(experiments="table_9", mixed_precision="mixed_bfloat16")
-    assert wanted(asked.chosen_scale(), "mnli")["mixed_precision"] == "mixed_bfloat16"
-    assert wanted(declarations.read_scale("nano"), "mnli")["mixed_precision"] == "float32"
-
-
-def test_another_machine_is_no_other_run(recipes, data_dir):
+def test_another_machine_is_no_other_run(recipes):
     def folders(**changes):
-        changed = replace(
-            recipes.workspace.scale, training={**recipes.workspace.scale.training, **changes}
-        )
-        workspace = Workspace(changed, str(data_dir), recipes.workspace.work_dir)
-        experiment = recipes.experiments["table_9"]
-        trained = Trained(workspace, experiment, experiment.rows[0], 1)
+        usual = recipes.workspace.scale.training
+        trained = recipes.with_scale(training={**usual, **changes}).trained("table_9", 0)
         return trained.run_folder, training.task_folder(trained, "rte"), trained.declared()
 
     here = folders()
@@ -552,25 +499,3 @@ def test_declared_settings_match_those_of_results_that_are_there():
         workspace = Workspace(asked.chosen_scale(), "data", "work")
         trained = Trained(workspace, experiment, experiment.row(found["row"]), 1)
         assert json.loads(json.dumps(declared_of(trained))) == found["declared"], path
-
-
-# --- Equal time
-
-
-def test_the_steps_of_equal_time_follow_from_speed_and_seconds(recipes, monkeypatch):
-    """The timing is given, 8 steps a second: what a machine makes in a second is not for a test to know."""
-    timings = []
-
-    def timed_run(values, speed, folder):
-        timings.append(folder)
-        return {"median": 48.0, "batch": 6, "examples_per_second": [40.0, 48.0, 50.0]}
-
-    monkeypatch.setattr(training, "timed_run", timed_run)
-    experiment = replace(recipes.experiments["table_9"], budget="seconds")
-    for seconds, steps in ((1, 8), (3, 24)):
-        scale = replace(recipes.workspace.scale, seconds=seconds)
-        workspace = Workspace(scale, recipes.workspace.data_dir, recipes.workspace.work_dir)
-        trained = Trained(workspace, experiment, experiment.rows[0], 1)
-        for _ in range(2):
-            assert trained.settings()[1].num_train_steps == steps
-    assert len(timings) == 2  # each once
