@@ -16,9 +16,7 @@ from albert_tf.model.heads import AlbertForPreTraining
 from lab.experiments.intrinsic import run_over
 
 
-def measure(
-    model: AlbertForPreTraining, intrinsic_dir: str, max_examples: int
-) -> dict[str, dict[str, Any]]:
+def measure(model: AlbertForPreTraining, intrinsic_dir: str, max_examples: int) -> dict[str, Any]:
     """Distance and angle for every layer, of all tokens ("pieces") and of [CLS], on at most so many ordered pairs."""
     forward = tf.function(lambda features: _changes(model, features), reduce_retracing=True)
     outputs = run_over(forward, model, os.path.join(intrinsic_dir, "none"), max_examples)

@@ -159,10 +159,7 @@ def finished(micro, workspace, tmp_path_factory):
     pathlib.Path(trained.run_folder, "results.json").unlink()
     results_dir = str(tmp_path_factory.mktemp("results"))
     engine = Engine(workspace, results_dir)
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        engine.run(experiment, experiment.rows, [1])
-    return engine, results_dir, output.getvalue()
+    return engine, results_dir, run_quietly(engine, experiment, experiment.rows)
 
 
 def result_of(results_dir: str, micro, row: int) -> dict:
@@ -206,10 +203,8 @@ def test_finished_rows_are_not_run_again(finished, micro):
     engine, results_dir, _ = finished
     _, experiment = micro
     before = result_of(results_dir, micro, 0)
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        engine.run(experiment, experiment.rows[:1], [1])
-    assert "training" not in output.getvalue() and "finished" in output.getvalue()
+    output = run_quietly(engine, experiment, experiment.rows[:1])
+    assert "training" not in output and "finished" in output
     assert result_of(results_dir, micro, 0) == before
 
 
@@ -276,11 +271,9 @@ def test_rows_without_their_text_are_left_out(workspace, micro, tmp_path):
     one, two = experiment.rows
     shallow = replace(one, text="additional")
     changed = replace(experiment, rows=(shallow, two))
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        Engine(workspace, str(tmp_path)).run(changed, changed.rows, [1])
+    output = run_quietly(Engine(workspace, str(tmp_path)), changed, changed.rows)
     words = "needs the text 'additional', see --data_dir"
-    assert output.getvalue() == f"mine, one layer: {words}\nmine, two layers: {words}\n"
+    assert output == f"mine, one layer: {words}\nmine, two layers: {words}\n"
     assert not list(tmp_path.iterdir())
 
 
@@ -288,8 +281,7 @@ def test_counting_parameters_needs_no_data(tmp_path):
     experiment = declarations.read_experiment("table_1")
     scale = declarations.read_scale("nano")
     workspace = Workspace(scale, "", str(tmp_path / "work"))
-    with contextlib.redirect_stdout(io.StringIO()):
-        Engine(workspace, str(tmp_path)).run(experiment, experiment.rows[2:3], [1])
+    run_quietly(Engine(workspace, str(tmp_path)), experiment, experiment.rows[2:3])
     found = report.Measured(experiment, report.read_results(experiment, scale, str(tmp_path)))
     assert report.cell(found, experiment.row("ALBERT-base"), "parameters") == "11,683,584 (12)"
     command = "python -m lab.experiments run table_1 --scale=nano --rows='3'"
@@ -324,7 +316,7 @@ def test_equal_time_means_a_number_of_steps_that_stays(workspace, micro):
     steps = trained.run_values()["num_train_steps"]
     found = json.loads(pathlib.Path(trained.folder, "budget.json").read_text())
     assert found["num_train_steps"] == steps >= 1
-    assert steps == max(1, int(found["seconds"] * found["median"] / found["batch"]))
+    assert steps == max(1, int(found["seconds"] * (found["median"] / found["batch"])))
     assert trained.run_values()["num_train_steps"] == steps
     assert len(found["examples_per_second"]) == 2  # of three intervals, the first makes graphs
 
@@ -345,24 +337,21 @@ def verdicts_of(found: report.Measured) -> dict[str, verdicts.Verdict]:
     return {claim.text: report.judge(found, claim) for claim in found.experiment.claims}
 
 
-def made_up(seeds: tuple[float, ...]) -> list[dict]:
+def made_up(accuracies: tuple[float, ...]) -> list[dict]:
     """Results with a masked-LM accuracy for each seed."""
-    made = {name: "x" for name in ("date", "commit", "processor", "cores")}
-    return [
-        {
-            "seed": seed,
-            "made": made,
-            "declared": {"training": {}},
-            "minutes": {"pretraining": 3.0},
-            "measures": {
-                "intrinsic": {
-                    "masked_lm_accuracy": value,
-                    "development_set": {"squad_file": "dev.json"},
-                }
-            },
-        }
-        for seed, value in enumerate(seeds, 1)
-    ]
+    made = dict.fromkeys(("date", "commit", "processor", "cores"), "x")
+    common = {"made": made, "declared": {}, "minutes": {"pretraining": 3.0}}
+    numbers = [{"masked_lm_accuracy": accuracy, "development_set": {}} for accuracy in accuracies]
+    seeds = enumerate(numbers, 1)
+    return [{**common, "seed": seed, "measures": {"intrinsic": each}} for seed, each in seeds]
+
+
+def run_quietly(engine: Engine, experiment, rows) -> str:
+    """Runs rows with the first seed; returns what was printed."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        engine.run(experiment, rows, [1])
+    return output.getvalue()
 
 
 def test_a_claim_against_chance_takes_the_share_of_the_most_frequent_answer(tmp_path):

@@ -182,21 +182,17 @@ def test_other_text_in_the_same_work_folder_is_refused(without_passages, tmp_pat
     Workspace(replace(scale, texts=patterns), str(data_dir), work_dir).text("more")
 
 
-# --- Files that are whole or absent ---
-
-
 def test_a_squad_file_that_was_cut_is_whole_or_absent(micro, tmp_path, monkeypatch):
     articles = [{"title": title, "paragraphs": []} for title in "abcd"]
     (tmp_path / "squad").mkdir()
     dev = tmp_path / "squad" / "dev-v1.1.json"
     dev.write_text(json.dumps({"version": "1.1", "data": articles}))
-    work = Workspace(micro[0], str(tmp_path), str(tmp_path / "work"))
-    replace = os.replace
+    work, rename = Workspace(micro[0], str(tmp_path), str(tmp_path / "work")), os.replace
 
     def killed(source, target):
         if target.endswith("dev.json"):
             raise KeyboardInterrupt
-        replace(source, target)
+        rename(source, target)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(os, "replace", killed)

@@ -25,10 +25,11 @@ from lab.experiments.training import Trained
 from tests.helpers import (
     NAMES,
     ROOT,
+    race_files,
     random_features,
     run_script,
     sentence,
-    squad_paragraph,
+    squad_files,
     the_line,
     write_files,
     write_records,
@@ -42,45 +43,30 @@ MNLI_COLUMNS = (
 )
 
 
-def pairs(rng: np.random.Generator, number: int, labels: list[str]) -> list[tuple[str, str, str]]:
-    """Two texts and a label each; the label is the first word of the second text's place in a list of names."""
-    found = []
-    for index in range(number):
-        label = index % len(labels)
-        found.append(
-            (sentence(rng, 2, 5), f"{NAMES.split()[label]} {sentence(rng, 1, 4)}", labels[label])
-        )
-    return found
+def pairs(rng: np.random.Generator, header: str, number: int, labels: list[str]) -> str:
+    """A table of pairs of texts; the first word of the second text tells the label."""
+    lines = [header]
+    for row in range(number):
+        label = row % len(labels)
+        own = {"index": row, "label": labels[label], "gold_label": labels[label]}
+        own["sentence1"] = sentence(rng, 2, 5)
+        own["sentence2"] = f"{NAMES.split()[label]} {sentence(rng, 1, 4)}"
+        lines.append("\t".join(str(own.get(name, "x")) for name in header.split("\t")))
+    return "\n".join(lines) + "\n"
 
 
 def task_files(rng: np.random.Generator) -> dict[str, str]:
     """MNLI, RTE, SQuAD 1.1 and RACE in their official layouts."""
-    found = {}
-    relations = ["contradiction", "entailment", "neutral"]
+    relations, header = (
+        ["contradiction", "entailment", "neutral"],
+        "index\tsentence1\tsentence2\tlabel",
+    )
+    squad = {name: text for name, text in squad_files(rng).items() if "v1.1" in name}
+    found = {**squad, **race_files(rng)}
     for name, number in (("train", 15), ("dev_matched", 8), ("dev_mismatched", 4)):
-        rows = pairs(rng, number, relations)
-        lines = [
-            f"{row}\t1\t1e\tg\tq\tq\tp\tp\t{a}\t{b}\t{c}\t{c}" for row, (a, b, c) in enumerate(rows)
-        ]
-        found[f"glue/MNLI/{name}.tsv"] = "\n".join([MNLI_COLUMNS, *lines]) + "\n"
+        found[f"glue/MNLI/{name}.tsv"] = pairs(rng, MNLI_COLUMNS, number, relations)
     for name, number in (("train", 12), ("dev", 9)):
-        rows = pairs(rng, number, ["entailment", "not_entailment"])
-        lines = [f"{row}\t{a}\t{b}\t{c}" for row, (a, b, c) in enumerate(rows)]
-        found[f"glue/RTE/{name}.tsv"] = (
-            "\n".join(["index\tsentence1\tsentence2\tlabel", *lines]) + "\n"
-        )
-    for split in ("train", "dev"):
-        paragraphs = [squad_paragraph(rng, "1.1", f"{split}-{index}", 12) for index in range(3)]
-        squad = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
-        found[f"squad/{split}-v1.1.json"] = json.dumps(squad)
-        for number, level in enumerate(("middle", "high")):
-            passage = {
-                "article": " ".join(sentence(rng, 3, 5) for _ in range(4)),
-                "questions": [f"{sentence(rng, 1, 3)} _", sentence(rng, 2, 4)],
-                "options": [[sentence(rng, 1, 3) for _ in range(4)] for _ in range(2)],
-                "answers": ["A", "C"],
-            }
-            found[f"race/{split}/{level}/{number}.txt"] = json.dumps(passage)
+        found[f"glue/RTE/{name}.tsv"] = pairs(rng, header, number, ["entailment", "not_entailment"])
     return found
 
 
@@ -131,13 +117,8 @@ hidden_size = { 4096 = 12 }
 num_attention_heads = { 64 = 3 }
 num_hidden_layers = { 12 = 1 }
 """
-for name, length in (
-    ("mnli", 24),
-    ("rte", 20),
-    ('"squad1.1"', 30),
-    ('"squad2.0"', 30),
-    ("race", 28),
-):
+LENGTHS = {"mnli": 24, "rte": 20, '"squad1.1"': 30, '"squad2.0"': 30, "race": 28}
+for name, length in LENGTHS.items():
     SCALE += f"""
 [tasks.{name}]
 max_seq_length = {length}
@@ -149,10 +130,8 @@ eval_batch_size = 16
 eval_every_steps = 3
 learning_rate = 0.02
 """
-SCALE = SCALE.replace(
-    '[tasks."squad1.1"]\n', '[tasks."squad1.1"]\nmax_query_length = 9\ndoc_stride = 9\n'
-)
-SCALE = SCALE.replace("[tasks.race]\n", "[tasks.race]\nmax_qa_length = 14\n")
+    SCALE += {'"squad1.1"': "max_query_length = 9\ndoc_stride = 9\n"}.get(name, "")
+    SCALE += "max_qa_length = 14\n" * (name == "race")
 RUNS = {"table_9": 2, "table_10": 1}
 
 
