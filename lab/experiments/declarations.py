@@ -55,7 +55,7 @@ def fine_tuning_classes(task: str) -> tuple[type[Settings], ...]:
 
 SIZES = ("embedding_size", "hidden_size", "num_hidden_layers", "num_hidden_groups")
 SizeName = Literal[*SIZES, "num_attention_heads"]
-# A size of the paper as a key of TOML, numbers with bounds, and settings by name, which `check_settings` checks.
+# A size of the paper as a key of TOML, numbers with bounds, and settings by name, which `_check_settings` checks.
 Size = Annotated[str, msgspec.Meta(pattern="^[0-9]+$")]
 FromZero, FromOne = (Annotated[int, msgspec.Meta(ge=least)] for least in (0, 1))
 Positive = Annotated[float, msgspec.Meta(gt=0)]

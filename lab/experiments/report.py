@@ -327,7 +327,7 @@ def costs(measured: Measured, scale: Scale) -> list[str]:
         return ", ".join(sorted({str(each[name]) for each in made}))
 
     trained = [r["minutes"]["pretraining"] for r in results if "pretraining" in r["minutes"]]
-    each = f", {min(trained):.1f} to {max(trained):.1f} a row and seed" if trained else ""
+    each = f", {min(trained):.1f} to {max(trained):.1f} per row and seed" if trained else ""
     sets = [r["measures"]["intrinsic"] for r in results if r["measures"].get("intrinsic")]
     sources = sorted({pair for numbers in sets for pair in numbers["development_set"].items()})
     dev = ", ".join(f"{setting} {name}" for setting, name in sources)
