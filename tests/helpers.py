@@ -471,7 +471,7 @@ max_examples = 30
 max_probe_examples = 30
 
 [speed]
-steps = 6
+num_train_steps = 6
 log_every_steps = 2
 
 [tasks.mrpc]

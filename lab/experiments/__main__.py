@@ -7,8 +7,11 @@ import dataclasses
 import inspect
 import json
 import os
+import shlex
 import sys
 from collections.abc import Mapping
+
+import msgspec
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
@@ -35,20 +38,12 @@ class ResultSettings(Settings):
     results_dir: str = setting("lab/experiments/results", "Folder of the results.")
 
     def chosen(self) -> list[declarations.Experiment]:
-        """The chosen experiments.
-
-        Raises:
-          UserError: an experiment does not exist.
-        """
+        """The chosen experiments."""
         names = _names(self.experiments, declarations.DEFINITIONS)
         return [declarations.read_experiment(name) for name in names]
 
     def chosen_scales(self) -> list[declarations.Scale]:
-        """The chosen scales.
-
-        Raises:
-          UserError: a scale does not exist.
-        """
+        """The chosen scales."""
         return list(map(declarations.read_scale, _names(self.scale, declarations.SCALES)))
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
@@ -130,14 +125,10 @@ class ExperimentSettings(ResultSettings):
         if not self.mixed_precision:
             return scale
         training = {**scale.training, "mixed_precision": self.mixed_precision}
-        return dataclasses.replace(scale, training=training)
+        return msgspec.structs.replace(scale, training=training)
 
     def chosen_rows(self, experiment: declarations.Experiment) -> list[declarations.Row]:
-        """The chosen rows.
-
-        Raises:
-          UserError: there is no such row.
-        """
+        """The chosen rows, given by name or number."""
         names = [name.strip() for name in self.rows.split(";") if name.strip()]
         numbers = {str(number): row for number, row in enumerate(experiment.rows, 1)}
         chosen = [numbers.get(name) or experiment.row(name) for name in names]
@@ -188,8 +179,8 @@ def run_experiments(settings: ExperimentSettings) -> None:
     python -m lab.experiments run table_5 --data_dir=data --rows='SOP;NSP' --seeds=1,2,3
     python -m lab.experiments run table_4 --scale=nano --results_dir=my_results
 
-    Each row and seed has a JSON file in --results_dir. Measures that are already in it are not made again, so the same
-    command continues an experiment that was stopped.
+    Each row and seed has a JSON file in --results_dir, which also records the command. Measures that are already in it
+    are not made again, so the same command continues an experiment that was stopped.
     """
     # Imported here, so that a wrong flag is an error before TensorFlow is loaded.
     from lab.experiments.engine import Engine
@@ -199,7 +190,8 @@ def run_experiments(settings: ExperimentSettings) -> None:
     work = [(experiment, settings.chosen_rows(experiment)) for experiment in settings.chosen()]
     measures, tasks = tuple(_names(settings.measures)), tuple(_names(settings.tasks))
     workspace = Workspace(scale, settings.data_dir, settings.work_dir)
-    engine = Engine(workspace, settings.results_dir, measures, tasks)
+    command = shlex.join(["python", "-m", "lab.experiments", "run", *sys.argv[1:]])
+    engine = Engine(workspace, settings.results_dir, measures, tasks, command)
     seeds = list(map(int, _names(settings.seeds))) or scale.seeds
     for experiment, rows in work:
         try:
@@ -231,7 +223,7 @@ def evaluate(settings: EvaluationSettings) -> None:
     from lab.experiments import intrinsic, layer_changes
 
     model = intrinsic.load(settings.model, settings.intrinsic_dir)
-    tasks = intrinsic.SENTENCE_TASKS if settings.probe_dir else ()
+    tasks = intrinsic.PAIR_TASKS if settings.probe_dir else ()
     probes = {task: os.path.join(settings.probe_dir, task) for task in tasks}
     limit = settings.max_examples
     measured = {
@@ -252,16 +244,13 @@ COMMANDS = {
 def run() -> None:
     """Runs the command that the first argument names; the other arguments are its flags."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
-    if name in ("--help", "-h", "help"):
-        lines = {
-            command: function.__doc__.partition("\n")[0]
-            for command, (function, *_) in COMMANDS.items()
-        }
-        print(__doc__, *(f"  {command:<10}{line}" for command, line in lines.items()), sep="\n")
-        return
     if name not in COMMANDS:
-        print(f"experiments: {name!r}: expected {', '.join(COMMANDS)}", file=sys.stderr)
-        sys.exit(flags.FLAG_ERROR)
+        if name != "--help":
+            print(f"{name}: no such command", file=sys.stderr)
+        print(__doc__)
+        for command, (function, *_) in COMMANDS.items():
+            print(f"  {command:<10}{function.__doc__.partition(chr(10))[0]}")
+        sys.exit(0 if name == "--help" else flags.FLAG_ERROR)
     sys.argv[:2] = [f"experiments {name}"]
     function, settings, positional = COMMANDS[name]
     description = inspect.getdoc(function)

@@ -14,21 +14,13 @@ Values = tuple[float, ...]
 
 
 class Column(NamedTuple):
-    """A column.
-
-    Fields:
-      title: its title.
-      values: row's JSON -> its numbers.
-      digits: number of decimals.
-      chance: row's JSON -> score of the commonest answer; None if that has no meaning.
-      examples: row's JSON -> number of examples of an accuracy.
-    """
+    """A column: its title, and functions of a row's JSON."""
 
     title: str
     values: Callable[[Result], Values]
-    digits: int = 1
-    chance: Callable[[Result], Values] | None = None
-    examples: Callable[[Result], Values] | None = None
+    digits: int = 1  # number of decimals
+    chance: Callable[[Result], Values] | None = None  # score of the most frequent answer
+    examples: Callable[[Result], Values] | None = None  # number of examples of an accuracy
 
 
 def _at(*path: str, factor: float = 1.0) -> Callable[[Result], Values]:
@@ -77,11 +69,7 @@ def _layer(kind: str, which: Callable, least: int = 1) -> Callable[[Result], Val
 
 
 def roughness(distances: Sequence[float]) -> float:
-    """Sum of absolute changes from layer to layer, minus the absolute net change, divided by the mean.
-
-    Example:
-      [9.0, 5.0, 4.0] only falls -> 0.0; [1.0, 3.0, 2.0] -> (2 + 1 - 1) / 2 = 1.0
-    """
+    """Sum of absolute changes from layer to layer, minus the absolute net change, divided by the mean."""
     steps = [abs(after - before) for before, after in itertools.pairwise(distances)]
     return (sum(steps) - abs(distances[-1] - distances[0])) / statistics.fmean(distances)
 
@@ -127,9 +115,5 @@ PROBE_COLUMNS = {task: {f"{task}_probe", f"{task}_held_out"} for task in ("nsp",
 
 
 def shown(values: Values, digits: int) -> str:
-    """A number, or a pair separated by a slash.
-
-    Example:
-      (88.61, 81.5), 1 -> "88.6/81.5"
-    """
+    """A number, or a pair separated by a slash, such as "88.6/81.5"."""
     return "/".join(f"{value:,.{digits}f}" for value in values)

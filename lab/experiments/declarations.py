@@ -1,4 +1,4 @@
-"""Experiments and scales: reads and checks the TOML files in `definitions/` and `scales/`.
+"""Experiments and scales: the TOML files in `definitions/` and `scales/`, converted and checked.
 
 A definition describes what the paper did, with the paper's sizes. A scale contains the sizes that replace them on a
 kind of machine. Errors within a file are found when it is read; `check_fits` finds what a scale lacks for an
@@ -7,11 +7,14 @@ experiment. This module does not import TensorFlow.
 
 import contextlib
 import dataclasses
-import functools
+import itertools
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
@@ -23,7 +26,6 @@ from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from lab.experiments.columns import COLUMNS, TABLE_TASKS
-from lab.experiments.toml_files import check_known, check_settings, make, read_toml
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 DEFINITIONS, SCALES = (os.path.join(FOLDER, name) for name in ("definitions", "scales"))
@@ -33,40 +35,17 @@ UNTRAINED = ("parameters", "speed")  # measures that need no trained model
 TASKS = tuple(registry.preset_rows("paper"))  # the tasks for which the paper has settings
 # In a claim, replaces a row or a number: the score if the most frequent answer is given to all examples.
 CHANCE = "chance"
-# Sizes that a scale translates; the feed-forward width keeps its ratio to the hidden width.
-TRANSLATED = (
-    "embedding_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_hidden_groups",
-    "num_attention_heads",
-)
-STEPS_FACTOR = "steps_factor"  # in a row's `training`: multiplies the scale's number of steps
 # In a scale's texts, replaces a pattern: text that every machine has.
 SAMPLE_CORPUS = "sample_corpus"
-TIMING_STEPS = "steps"  # in a scale's `speed`: number of steps of its runs
-INTRINSIC_LIMITS = ("max_examples", "max_probe_examples")
 
-# Settings that a declaration can contain, and those that a run fills in itself.
 PRETRAINING = (RunConfig, OptimizerConfig, PretrainingConfig)
-_OF_A_RUN = (
-    *("output_dir", "overwrite_output_dir", "seed", "init_checkpoint"),
-    *("spm_model_file", "vocab_file"),
-)
-_OF_PRETRAINING = (
-    *(*_OF_A_RUN, "input_file", "eval_file", "model", "albert_config_file"),
-    "warm_start_from_shallower",
-)
-_OF_FINE_TUNING = (
-    *(*_OF_A_RUN, "task_name", "version", "data_dir", "train_file", "eval_file", "predict_file"),
-    "ensemble",
-)
-_OF_TIMING = ("num_train_steps", "num_warmup_steps", "do_eval", "save_checkpoints_steps")
-_OF_DATA = (
-    *("input_file", "output_dir", "output_file", "random_next_sentence"),
-    *("spm_model_file", "vocab_file"),
-)
-_OF_VOCABULARY = ("input_file", "output_prefix")
+# Settings that a run fills in itself, and that no file can contain.
+_FILLED_IN = {
+    *("output_dir", "overwrite_output_dir", "seed", "init_checkpoint", "warm_start_from_shallower"),
+    *("spm_model_file", "vocab_file", "input_file", "eval_file", "train_file", "predict_file"),
+    *("model", "albert_config_file", "foreign", "task_name", "version", "data_dir", "ensemble"),
+    *("output_file", "output_prefix", "random_next_sentence"),
+}
 
 
 def fine_tuning_classes(task: str) -> tuple[type[Settings], ...]:
@@ -74,178 +53,133 @@ def fine_tuning_classes(task: str) -> tuple[type[Settings], ...]:
     return FineTuningRunConfig, FineTuningOptimizerConfig, registry.find(task).settings
 
 
-_table = functools.partial(dataclasses.field, default_factory=dict)  # by default an empty table
+SIZES = ("embedding_size", "hidden_size", "num_hidden_layers", "num_hidden_groups")
+SizeName = Literal[*SIZES, "num_attention_heads"]
+# A size of the paper as a key of TOML, numbers with bounds, and settings by name, which `_check_settings` checks.
+Size = Annotated[str, msgspec.Meta(pattern="^[0-9]+$")]
+FromZero, FromOne = (Annotated[int, msgspec.Meta(ge=least)] for least in (0, 1))
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+Values = dict[str, Any]
+Measure, Task, ColumnName = Literal[*MEASURES], Literal[*TASKS], Literal[*COLUMNS]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
-    """One model of a table.
-
-    Attributes:
-      name: the name as in the paper's table.
-      base: the paper's size of which it is a variant, a name in `MODEL_SIZES`.
-      model: fields of `AlbertConfig` that differ, with the paper's sizes.
-      data: settings of data_prep.create_pretraining_data that differ.
-      training: settings of run_pretraining.py that differ; `steps_factor` multiplies the scale's number of steps.
-      text: name of one of the scale's texts.
-      warm_start_from: the row with fewer layers whose trained model initializes this one.
-      same_shape: the BERT row with the same depth and width.
-      ensemble_of: rows whose fine-tuned models are averaged; such a row has no model of its own.
-      measures: what is measured for this row; empty means the experiment's measures.
-      paper: the paper's numbers by column; two numbers such as F1/EM are a string.
-    """
-
-    name: str
-    base: str = ""
-    model: Mapping[str, Any] = _table()
-    data: Mapping[str, Any] = _table()
-    training: Mapping[str, Any] = _table()
-    text: str = "standard"
-    warm_start_from: str = ""
-    same_shape: str = ""
-    ensemble_of: tuple[str, ...] = ()
-    measures: tuple[Literal[*MEASURES], ...] = ()
-    paper: Mapping[str, str | float] = _table()
+class _Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of TOML."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Claim:
+class Row(_Declared):
+    """One model of a table."""
+
+    name: str  # as in the paper's table
+    base: Literal["", *MODEL_SIZES] = ""  # the paper's size of which it is a variant
+    model: Values = {}  # fields of `AlbertConfig` that differ, with the paper's sizes
+    data: Values = {}  # settings of data_prep.create_pretraining_data that differ
+    training: Values = {}  # settings of run_pretraining.py that differ
+    steps_factor: Positive = 1  # multiplies the scale's number of steps
+    text: str = "standard"  # one of the scale's texts
+    warm_start_from: str = ""  # the row with fewer layers whose trained model initializes this one
+    same_shape: str = ""  # the BERT row with the same depth and width
+    ensemble_of: tuple[str, ...] = ()  # rows whose fine-tuned models are averaged; no own model
+    measures: tuple[Measure, ...] = ()  # instead of the experiment's
+    paper: dict[ColumnName, str | int | float] = {}  # its numbers; a pair such as F1/EM is a string
+
+
+class Claim(_Declared):
     """A claim of the paper that compares numbers, with exactly one of `lower`, `near` and `at_most`.
 
-    Attributes:
-      text: the claim in words.
-      metric: the column that is compared.
-      higher: the row that the claim is about: above `lower`, close to `near`, or not above `at_most`.
-      lower: a row or a number with a lower value; or "chance", the score of the most frequent answer.
-      near: a row or a number that `higher` is close to.
-      at_most: a row or a number that `higher` does not exceed by more than `within`.
-      within: the distance from `near`, or above `at_most`, that the claim allows.
-      instead: the column that the paper compares, if `metric` replaces it at small scales.
+    Each of these is a row, a number, or "chance", the score of the most frequent answer.
     """
 
     text: str
-    metric: str
-    higher: str
+    metric: ColumnName
+    higher: str  # the row that the claim is about: above `lower`, close to `near`, or not above `at_most`
     lower: str | float = ""
     near: str | float = ""
     at_most: str | float = ""
-    within: float = 0.0
-    instead: Literal["", *COLUMNS] = ""
+    within: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # distance that `near` and `at_most` allow
+    instead: Literal["", *COLUMNS] = ""  # what the paper compares, if `metric` replaces it
 
     @property
     def compared(self) -> tuple[str, str | float]:
         """The field with which `higher` is compared, and its value."""
-        return next(iter(self.given().items()))
+        return self.given()[0]
 
-    def given(self) -> dict[str, str | float]:
+    def given(self) -> list[tuple[str, str | float]]:
         """Those of `lower`, `near` and `at_most` that are set."""
-        fields = {"lower": self.lower, "near": self.near, "at_most": self.at_most}
-        return {field: value for field, value in fields.items() if value != ""}
+        fields = ("lower", "near", "at_most")
+        return [(name, value) for name in fields if (value := getattr(self, name)) != ""]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Experiment:
-    """A table or a figure of the paper.
+class Experiment(_Declared):
+    """A table or a figure of the paper."""
 
-    Attributes:
-      name: name of its file.
-      title: what is compared.
-      source: section and table of the paper.
-      rows: the models.
-      base: default for the rows' `base`.
-      budget: what is equal for all rows: the scale's number of steps, or its seconds; with "none", nothing is trained.
-      measures: what is measured for rows that have no measures of their own.
-      tasks: fine-tuning tasks; those without settings in the scale are left out.
-      fine_tuning: settings of the fine-tuning runs that differ from the scale's.
-      initial_tasks: task -> another task whose fine-tuned model initializes it.
-      columns: the columns of the table, in order.
-      speed_reference: the row whose speed is 1.
-      plot: the kind of plot; "" draws none.
-      claims: the paper's claims about the numbers.
-      note: explains the table to readers.
-    """
-
-    name: str
+    name: str  # of its file
     title: str
-    source: str
-    rows: tuple[Row, ...] = ()
-    base: str = ""
+    source: str  # section and table of the paper
+    rows: Annotated[tuple[Row, ...], msgspec.Meta(min_length=1)]
+    base: Literal["", *MODEL_SIZES] = ""  # default for the rows
+    # Equal for all rows: the scale's number of steps, or its seconds; with "none", nothing is trained.
     budget: Literal["none", "steps", "seconds"] = "steps"
-    measures: tuple[Literal[*MEASURES], ...] = ("parameters", "intrinsic", "tasks")
-    tasks: tuple[Literal[*TASKS], ...] = TABLE_TASKS
-    fine_tuning: Mapping[str, Any] = _table()
-    initial_tasks: Mapping[str, str] = _table()
-    columns: tuple[Literal[*COLUMNS], ...] = ()
-    speed_reference: str = ""
+    measures: tuple[Measure, ...] = ("parameters", "intrinsic", "tasks")
+    tasks: tuple[Task, ...] = TABLE_TASKS  # those without settings in the scale are left out
+    fine_tuning: Values = {}  # settings of the fine-tuning runs that differ from the scale's
+    initial_tasks: dict[Task, Task] = {}  # task -> the one whose fine-tuned model initializes it
+    columns: tuple[ColumnName, ...] = ()
+    speed_reference: str = ""  # the row whose speed is 1
     plot: Literal["", "dots", "curves", "layers"] = ""
     claims: tuple[Claim, ...] = ()
-    note: str = ""
+    note: str = ""  # explains the table to readers
+
+    @property
+    def label(self) -> str:
+        """The name in texts."""
+        return self.name.replace("_", " ").capitalize()
 
     def measures_of(self, row: Row) -> tuple[str, ...]:
         """What is measured for a row."""
-        return tuple(row.measures or self.measures)
+        return row.measures or self.measures
 
     def row(self, name: str) -> Row:
-        """The row with the given name.
-
-        Raises:
-          UserError: there is no such row.
-        """
+        """The row with the given name; raises a `UserError` if there is none."""
         rows = {row.name: row for row in self.rows}
-        if name not in rows:
-            raise UserError(f"{self.name}: has no row {name!r}; its rows are {', '.join(rows)}")
+        _check_known([name], rows, f"{self.name}: a row")
         return rows[name]
 
+    def with_sources(self, row: Row) -> list[Row]:
+        """A row, and all rows that it is made from."""
+        sources = map(self.row, filter(None, (row.warm_start_from, *row.ensemble_of)))
+        return [row, *(each for source in sources for each in self.with_sources(source))]
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Scale:
+
+class Scale(_Declared):
     """The sizes and settings for one kind of machine.
 
     A file with `based_on`, the name of another scale, has all entries of that scale that it does not replace: values
     outside tables, and the entries of tables, each as a whole.
-
-    Attributes:
-      name: name of its file.
-      title: the machine, and how long it takes.
-      seeds: seeds of the runs.
-      texts: name of a text -> patterns of files below --data_dir; "sample_corpus" is the text of data_prep.
-      fallback_texts: the texts without --data_dir: only "sample_corpus".
-      vocabulary: settings of data_prep.train_sentencepiece.
-      data: settings of data_prep.create_pretraining_data.
-      training: settings of run_pretraining.py.
-      experiments: experiment -> settings of run_pretraining.py that differ.
-      steps_factors: replacements for a row's `steps_factor`; a factor without an entry is unchanged.
-      seconds: seconds of training, for experiments whose rows get equal time.
-      model: fields of `AlbertConfig` that replace the paper's, unless a row sets them.
-      sizes: for each of `TRANSLATED`, replacements of the paper's numbers; without a table, they are unchanged.
-      intrinsic: `max_examples` of each evaluation, and `max_probe_examples` for training the probes.
-      speed: settings of the runs that measure speed: `steps`, and settings of run_pretraining.py that differ.
-      tasks: task -> settings of its fine-tuning runs.
     """
 
-    name: str
-    title: str
-    seeds: tuple[int, ...]
-    texts: Mapping[str, tuple[str, ...]]
-    fallback_texts: Mapping[str, tuple[Literal[SAMPLE_CORPUS], ...]] = _table()
-    vocabulary: Mapping[str, Any] = _table()
-    data: Mapping[str, Any] = _table()
-    training: Mapping[str, Any] = _table()
-    experiments: Mapping[str, Mapping[str, Any]] = _table()
-    steps_factors: Mapping[str, float] = _table()
-    seconds: int = 0
-    model: Mapping[str, Any] = _table()
-    sizes: Mapping[str, Mapping[str, int]] = _table()
-    intrinsic: Mapping[str, int] = _table()
-    speed: Mapping[str, Any] = _table()
-    tasks: Mapping[str, Mapping[str, Any]] = _table()
+    name: str  # of its file
+    title: str  # the machine, and how long it takes
+    seeds: Annotated[tuple[FromZero, ...], msgspec.Meta(min_length=1)]
+    # Name of a text -> patterns of files below --data_dir; "sample_corpus" is the text of data_prep.
+    texts: dict[str, Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]]
+    fallback_texts: dict[str, tuple[Literal[SAMPLE_CORPUS], ...]] = {}  # without --data_dir
+    vocabulary: Values = {}  # settings of data_prep.train_sentencepiece
+    data: Values = {}  # settings of data_prep.create_pretraining_data
+    training: Values = {}  # settings of run_pretraining.py
+    experiments: dict[str, Values] = {}  # experiment -> settings of run_pretraining.py that differ
+    steps_factors: dict[str, Positive] = {}  # replacements for rows' `steps_factor`
+    seconds: FromZero = 0  # of training, for experiments whose rows get equal time
+    model: Values = {}  # fields of `AlbertConfig` that replace the paper's, unless a row sets them
+    # Replacements of the paper's numbers; the feed-forward width keeps its ratio to the hidden width.
+    sizes: dict[SizeName, dict[Size, FromOne]] = {}
+    intrinsic: dict[Literal["max_examples", "max_probe_examples"], FromZero] = {}  # 0 takes all
+    speed: Values = {}  # settings of run_pretraining.py that differ where speed is measured
+    tasks: dict[Task, Values] = {}  # task -> settings of its fine-tuning runs
 
     def has_row(self, experiment: Experiment, row: Row) -> bool:
         """Whether a row can be run: every size of it, and of the rows that it is made from, has a translation."""
-        sources = map(experiment.row, filter(None, (row.warm_start_from, *row.ensemble_of)))
-        return experiment.budget == "none" or (
-            self.has(row) and all(self.has_row(experiment, source) for source in sources)
-        )
+        return experiment.budget == "none" or all(map(self.has, experiment.with_sources(row)))
 
     def has(self, row: Row) -> bool:
         """Whether the scale translates every size of a row."""
@@ -254,11 +188,7 @@ class Scale:
         return all(str(sizes[field]) in self.sizes[field] for field in translated)
 
     def model_config(self, row: Row) -> AlbertConfig:
-        """The model of a row at this scale.
-
-        Raises:
-          UserError: a size has no translation, or the sizes contradict each other.
-        """
+        """The model of a row at this scale; raises a `UserError` if a size has no translation."""
         sizes = {**MODEL_SIZES[row.base], **row.model}
         ratio = sizes["intermediate_size"] / sizes["hidden_size"]
         if "hidden_size" in row.model and "intermediate_size" not in row.model:
@@ -282,19 +212,20 @@ PAPER_SIZES = Scale(name="paper", title="", seeds=(), texts={})
 def names_of(folder: str) -> list[str]:
     """The names of the TOML files in a folder, sorted by the numbers in them: table_2 comes before table_10."""
     names = [name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml")]
+    return sorted(names, key=lambda name: re.sub("[0-9]+", lambda digits: digits[0].zfill(9), name))
 
-    def parts(name: str) -> list:
-        return [(int(part), "") if part.isdigit() else (0, part) for part in name.split("_")]
 
-    return sorted(names, key=parts)
+def file_name(row: str) -> str:
+    """The name of a row in the names of files."""
+    return re.sub(r"[^a-z0-9.]+", "-", row.lower()).strip("-")
 
 
 @contextlib.contextmanager
 def _at(place: str) -> Iterator[None]:
-    """Puts the place in front of the message of a `UserError`."""
+    """Puts the place in front of the message of an error in a declaration."""
     try:
         yield
-    except UserError as error:
+    except (UserError, msgspec.ValidationError) as error:
         raise UserError(f"{place}: {error}") from None
 
 
@@ -304,200 +235,142 @@ def _read(kind: str, name: str, folder: str) -> tuple[dict[str, Any], str]:
     if path != name and name not in names_of(folder):
         known = ", ".join(names_of(folder))
         raise UserError(f"{name}: no such {kind}; known are {known}, or give a .toml file")
-    return {**read_toml(path), "name": os.path.basename(path).removesuffix(".toml")}, path
+    try:
+        with open(path, "rb") as file:
+            values = tomllib.load(file)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError as error:  # includes wrong UTF-8
+        raise UserError(f"{path}: is not TOML ({error})") from None
+    return {**values, "name": os.path.basename(path).removesuffix(".toml")}, path
 
 
-def file_name(row: str) -> str:
-    """The name of a row in the names of files."""
-    return re.sub(r"[^a-z0-9.]+", "-", row.lower()).strip("-")
+def _check_known(names: Iterable[str], known: Collection[str], where: str) -> None:
+    for name in names:
+        if name not in known:
+            raise UserError(f"{where} must be one of {', '.join(known) or 'none'}; got {name!r}")
+
+
+def _check_settings(
+    values: Mapping[str, Any], classes: Sequence[type[Settings]], where: str
+) -> None:
+    """Checks the names and values of settings of these classes, each separately."""
+    fields = itertools.chain(*map(dataclasses.fields, classes))
+    known = {field.name: field for field in fields if field.name not in _FILLED_IN}
+    _check_known(values, known, f"{where}: a setting")
+    # A class with only these fields checks each of them, but not whether they fit other settings.
+    given = [
+        (name, field.type, dataclasses.field(default=field.default, metadata=field.metadata))
+        for name, field in known.items()
+        if name in values
+    ]
+    namespace = {"name_prefix": f"{where}: "}
+    dataclasses.make_dataclass(
+        "Given", given, bases=(Settings,), namespace=namespace, frozen=True, kw_only=True
+    )(**values)
 
 
 def read_experiment(name: str) -> Experiment:
-    """Reads an experiment of the project by name, or one in a TOML file.
-
-    Raises:
-      UserError: it does not exist, or the file is wrong.
-    """
+    """Reads an experiment of the project by name, or one in a TOML file; raises a `UserError` if it is wrong."""
     values, path = _read("experiment", name, DEFINITIONS)
-    experiment = make(Experiment, values, path)
-    rows = (dataclasses.replace(row, base=row.base or experiment.base) for row in experiment.rows)
-    experiment = dataclasses.replace(experiment, rows=tuple(rows))
-    names = [row.name for row in experiment.rows]
-    if not names or len(set(map(file_name, names))) < len(names):
-        reason = "which differ in letters or numbers, because files are named after them"
-        raise UserError(f"{path}: expected rows with distinct names, {reason}; got {names}")
-    check_known([experiment.speed_reference], ("", *names), f"{path}: speed_reference")
-    if "speedup" in experiment.columns and not experiment.speed_reference:
-        reason = "the column speedup needs speed_reference, the row that has speed 1"
-        raise UserError(f"{path}: {reason}")
-    initial = experiment.initial_tasks
-    check_known(initial, TASKS, f"{path}: initial_tasks")
-    # A task that initializes others starts from the pretrained model.
-    first = [task for task in TASKS if task not in initial]
-    check_known(initial.values(), first, f"{path}: a task of initial_tasks")
-    for task in experiment.tasks:
-        where = f"{path}: fine_tuning, for {task}"
-        check_settings(experiment.fine_tuning, fine_tuning_classes(task), where, _OF_FINE_TUNING)
-    for row in experiment.rows:
-        _check_row(experiment, row, f"{path}: row {row.name!r}")
-    for claim in experiment.claims:
-        _check_claim(experiment, claim, f"{path}: claim {claim.text!r}")
+    with _at(path):
+        experiment = msgspec.convert(values, Experiment)
+        for row in values["rows"]:
+            row.setdefault("base", experiment.base)
+        experiment = msgspec.convert(values, Experiment)
+        _check_experiment(experiment)
     return experiment
 
 
-def _check_row(experiment: Experiment, row: Row, where: str) -> None:
-    check_known([row.base], MODEL_SIZES, f"{where}: base")
-    if experiment.budget == "none":
-        measures = experiment.measures_of(row)
-        check_known(measures, UNTRAINED, f"{where}: with budget none, measures")
-    check_settings(row.model, (AlbertConfig,), f"{where}: model", ("foreign",))
-    with _at(f"{where}: model"):
-        PAPER_SIZES.model_config(row)
-    check_settings(row.data, (PretrainingDataSettings,), f"{where}: data", _OF_DATA)
-    training = {name: value for name, value in row.training.items() if name != STEPS_FACTOR}
-    check_settings(training, PRETRAINING, f"{where}: training", _OF_PRETRAINING)
-    factor = row.training.get(STEPS_FACTOR, 1)
-    if type(factor) not in (int, float) or factor <= 0:
-        raise UserError(f"{where}: {STEPS_FACTOR} must be a number above 0, got {factor!r}")
-    names = [each.name for each in experiment.rows]
-    models = [each.name for each in experiment.rows if not each.ensemble_of]
-    above = [name for name in models if names.index(name) < names.index(row.name)]
-    if row.warm_start_from and row.warm_start_from not in above:
-        raise UserError(
-            f"{where}: warm_start_from must name a row above it, got {row.warm_start_from!r};"
-            f" these are {', '.join(above) or 'none'}"
-        )
-    check_known([row.same_shape], ("", *names), f"{where}: same_shape")
-    check_known(row.ensemble_of, models, f"{where}: ensemble_of")
-    check_known(row.paper, experiment.columns, f"{where}: a column of paper")
-
-
-def _check_claim(experiment: Experiment, claim: Claim, where: str) -> None:
+def _check_experiment(experiment: Experiment) -> None:
     names = [row.name for row in experiment.rows]
-    given = claim.given()
-    references = [value for value in given.values() if isinstance(value, str) and value != CHANCE]
-    for name in (claim.higher, *references):
-        if name not in names:
-            raise UserError(f"{where} names the row {name!r}; expected one of {', '.join(names)}")
-    if len(given) != 1:
-        raise UserError(
-            f"{where}: expected one of lower, near, at_most, got {', '.join(given) or 'none'}"
-        )
-    check_known([claim.metric], experiment.columns, f"{where}: metric")
-    if CHANCE in given.values():
-        with_chance = [name for name, column in COLUMNS.items() if column.chance]
-        check_known([claim.metric], with_chance, f"{where}: a metric compared with {CHANCE}")
-    if claim.within < 0 or claim.within and "lower" in given:
-        raise UserError(
-            f"{where}: within must be above 0 with near, at least 0 with at_most, and absent with lower; got"
-            f" {claim.within}"
-        )
-    if "near" in given and not claim.within:
-        raise UserError(f"{where}: near needs within, the allowed distance, a number above 0")
+    if len(set(map(file_name, names))) < len(names):
+        reason = "which differ in letters or numbers, because files are named after them"
+        raise UserError(f"expected rows with distinct names, {reason}; got {names}")
+    initial = experiment.initial_tasks
+    # A task that initializes others starts from the pretrained model.
+    first = [task for task in TASKS if task not in initial]
+    _check_known(initial.values(), first, "a task of initial_tasks")
+    for task in experiment.tasks:
+        where = f"fine_tuning, for {task}"
+        _check_settings(experiment.fine_tuning, fine_tuning_classes(task), where)
+    references = [experiment.speed_reference, *(row.same_shape for row in experiment.rows)]
+    _check_known(filter(None, references), names, "speed_reference and same_shape")
+    models = [row.name for row in experiment.rows if not row.ensemble_of]
+    for row in experiment.rows:
+        where = f"row {row.name!r}"
+        above = [each for each in models if names.index(each) < names.index(row.name)]
+        _check_known([row.base], MODEL_SIZES, f"{where}: base")
+        _check_known(filter(None, [row.warm_start_from]), above, f"{where}: warm_start_from")
+        _check_known(row.ensemble_of, models, f"{where}: ensemble_of")
+        _check_settings(row.model, (AlbertConfig,), f"{where}: model")
+        _check_settings(row.data, (PretrainingDataSettings,), f"{where}: data")
+        _check_settings(row.training, PRETRAINING, f"{where}: training")
+        with _at(f"{where}: model"):
+            PAPER_SIZES.model_config(row)
+    for claim in experiment.claims:
+        where = f"claim {claim.text!r}"
+        if len(given := claim.given()) != 1:
+            raise UserError(f"{where}: expected one of lower, near, at_most, got {len(given)}")
+        compared = [value for _, value in given if isinstance(value, str) and value != CHANCE]
+        _check_known([claim.higher, *compared], names, f"{where}: a row")
 
 
 def read_scale(name: str) -> Scale:
-    """Reads a scale of the project by name, or one in a TOML file.
-
-    Raises:
-      UserError: it does not exist, or the file is wrong.
-    """
+    """Reads a scale of the project by name, or one in a TOML file; raises a `UserError` if it is wrong."""
     values, path = _read("scale", name, SCALES)
-    if "based_on" in values:
-        values = _completed(values, path)
-    scale = make(Scale, values, path)
-    _check_sizes(scale, path)
-    _check_texts(scale, path)
-    _check_scale_settings(scale, path)
+    with _at(path):
+        if "based_on" in values:
+            values = _completed(values)
+        scale = msgspec.convert(values, Scale)
+        _check_scale(scale)
     return scale
 
 
-def _completed(values: Mapping[str, Any], path: str) -> dict[str, Any]:
+def _completed(values: dict[str, Any]) -> dict[str, Any]:
     """The content of a scale that is based on another one, with the entries of that one that it does not replace."""
-    base = make(str, values["based_on"], f"{path}: based_on")
+    base = str(values.pop("based_on"))
     given, _ = _read("scale", base, SCALES)
     if "based_on" in given:
-        raise UserError(f"{path}: based_on must name a scale that has no based_on, got {base!r}")
-    own = {name: value for name, value in values.items() if name != "based_on"}
+        raise UserError(f"based_on must name a scale that has no based_on, got {base!r}")
     for name, value in given.items():
-        if isinstance(value, dict) and isinstance(own.get(name, {}), dict):
-            own[name] = {**value, **own.get(name, {})}
-    return {**given, **own}
+        if isinstance(value, dict) and isinstance(values.get(name, {}), dict):
+            values[name] = {**value, **values.get(name, {})}
+    return {**given, **values}
 
 
-def _check_sizes(scale: Scale, path: str) -> None:
-    if min(scale.seeds, default=-1) < 0:
-        raise UserError(
-            f"{path}: seeds must be whole numbers from 0, at least one; got {scale.seeds}"
-        )
-    if scale.seconds < 0:
-        raise UserError(f"{path}: seconds must be at least 0, got {scale.seconds}")
-    check_known(scale.sizes, TRANSLATED, f"{path}: a name in [sizes]")
-    for field, translation in scale.sizes.items():
-        for size, replacement in translation.items():
-            if not size.isdigit() or replacement < 1:
-                raise UserError(
-                    f"{path}: [sizes.{field}] must map whole numbers to whole numbers, got {size} = {replacement}"
-                )
-    for factor, replacement in scale.steps_factors.items():
-        if not factor.replace(".", "", 1).isdigit() or replacement <= 0:
-            raise UserError(
-                f"{path}: [steps_factors] must map numbers to numbers above 0, got {factor} = {replacement}"
-            )
-
-
-def _check_texts(scale: Scale, path: str) -> None:
-    for field, texts in (("texts", scale.texts), ("fallback_texts", scale.fallback_texts)):
-        if "standard" not in texts and (texts or field == "texts"):
-            raise UserError(
-                f"{path}: [{field}] must have `standard`, the text of rows that name none; got"
-                f" {', '.join(texts) or 'nothing'}"
-            )
-        for name in [name for name, patterns in texts.items() if not patterns]:
-            raise UserError(f"{path}: [{field}] {name} must have at least one pattern, got none")
-
-
-def _check_scale_settings(scale: Scale, path: str) -> None:
-    for field in ("num_train_steps", "num_warmup_steps"):
-        if field not in scale.training:
-            raise UserError(f"{path}: [training] must have {field}")
-    speed = {name: value for name, value in scale.speed.items() if name != TIMING_STEPS}
-    check_known(scale.tasks, TASKS, f"{path}: a task in [tasks]")
-    check_settings(speed, PRETRAINING, f"{path}: [speed]", (*_OF_PRETRAINING, *_OF_TIMING))
-    check_settings(scale.model, (AlbertConfig,), f"{path}: [model]", ("foreign",))
-    check_settings(scale.data, (PretrainingDataSettings,), f"{path}: [data]", _OF_DATA)
-    check_settings(scale.vocabulary, (TrainSettings,), f"{path}: [vocabulary]", _OF_VOCABULARY)
-    trainings = {f"experiments.{name}": values for name, values in scale.experiments.items()}
-    for place, values in {"training": scale.training, **trainings}.items():
-        check_settings(values, PRETRAINING, f"{path}: [{place}]", _OF_PRETRAINING)
-    for task, values in scale.tasks.items():
-        place = f"{path}: [tasks.{task}]"
-        check_settings(values, fine_tuning_classes(task), place, _OF_FINE_TUNING)
-    check_known(scale.intrinsic, INTRINSIC_LIMITS, f"{path}: a name in [intrinsic]")
-    if wrong := [name for name, number in scale.intrinsic.items() if number < 0]:
-        raise UserError(f"{path}: [intrinsic] {wrong[0]} must be at least 0; 0 takes all")
-    steps, default = scale.speed.get(TIMING_STEPS), RunConfig.log_every_steps
+def _check_scale(scale: Scale) -> None:
+    _check_known(["standard"], scale.texts, "the text of rows that name none, in [texts],")
+    required = ("num_train_steps", "num_warmup_steps")
+    if missing := [name for name in required if name not in scale.training]:
+        raise UserError(f"[training] must have {missing[0]}")
+    tables = {
+        "[speed]": (scale.speed, PRETRAINING),
+        "[training]": (scale.training, PRETRAINING),
+        "[model]": (scale.model, (AlbertConfig,)),
+        "[data]": (scale.data, (PretrainingDataSettings,)),
+        "[vocabulary]": (scale.vocabulary, (TrainSettings,)),
+        **{f"[experiments.{n}]": (each, PRETRAINING) for n, each in scale.experiments.items()},
+        **{f"[tasks.{n}]": (each, fine_tuning_classes(n)) for n, each in scale.tasks.items()},
+    }
+    for place, (values, classes) in tables.items():
+        _check_settings(values, classes, place)
+    steps, default = scale.speed.get("num_train_steps", 0), RunConfig.log_every_steps
     interval = {"log_every_steps": default, **scale.training, **scale.speed}["log_every_steps"]
-    if scale.speed and (type(steps) is not int or steps < 2 * interval):
+    if scale.speed and steps < 2 * interval:
         raise UserError(
-            f"{path}: [speed] {TIMING_STEPS} must be at least twice log_every_steps={interval}, because the first"
-            f" interval is not counted; got {steps}"
+            f"[speed] num_train_steps must be at least twice log_every_steps={interval}, because the first interval is"
+            f" not counted; got {steps}"
         )
 
 
 def check_fits(
     experiment: Experiment, scale: Scale, measures: Collection[str] = (), rows: Sequence[Row] = ()
 ) -> None:
-    """Checks that a scale has everything that an experiment needs.
+    """Checks that a scale has everything that an experiment needs; raises a `UserError`.
 
-    Args:
-      experiment: the experiment that will run.
-      scale: the scale at which it will run.
-      measures: a choice of the experiment's measures; empty means all.
-      rows: a choice of the experiment's rows; empty means all. Rows for which the scale has no sizes are not checked.
-
-    Raises:
-      UserError: something is missing in the scale, or the sizes of a row contradict each other.
+    `measures` and `rows` are a choice of the experiment's; empty means all. Rows for which the scale has no sizes are
+    not checked.
     """
     where = f"scale {scale.name}, for {experiment.name}"
     used = [row for row in rows or experiment.rows if scale.has_row(experiment, row)]
@@ -507,14 +380,11 @@ def check_fits(
     if is_timed and not scale.seconds:
         raise UserError(f"{where}: expected `seconds` above 0 for rows of equal time, got 0")
     if (is_timed or "speed" in asked) and not scale.speed:
-        raise UserError(f"{where}: expected [speed] with {TIMING_STEPS}, to measure speed")
+        raise UserError(f"{where}: expected [speed] with num_train_steps, to measure speed")
     if "tasks" in asked:
         for task, initial in experiment.initial_tasks.items():
             if task in experiment.tasks and task in scale.tasks and initial not in scale.tasks:
-                raise UserError(
-                    f"{where}: expected [tasks.{initial}], which {task} starts from; [tasks] has"
-                    f" {', '.join(scale.tasks)}"
-                )
+                raise UserError(f"{where}: expected [tasks.{initial}], which {task} starts from")
     if experiment.budget == "none":
         return  # the models have the paper's sizes
     for row in used:

@@ -16,51 +16,34 @@ import tensorflow as tf
 
 from albert_tf.core import checksums, files
 from albert_tf.core.errors import UserError
-from albert_tf.core.locks import locked
 from albert_tf.core.machine import commit, processor_name
 from albert_tf.core.workers import num_cores
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
 from lab.experiments import intrinsic, layer_changes, training
 from lab.experiments.columns import PROBE_COLUMNS
-from lab.experiments.declarations import (
-    FOLDER,
-    MEASURES,
-    PAPER_SIZES,
-    UNTRAINED,
-    Experiment,
-    Row,
-)
-from lab.experiments.preparation import Workspace, key_of
+from lab.experiments.declarations import FOLDER, MEASURES, PAPER_SIZES, UNTRAINED, Experiment, Row
+from lab.experiments.preparation import Workspace, key_of, locked
 from lab.experiments.recorded import read_result, result_path
 from lab.experiments.training import Trained
 
 
 class Result:
-    """The JSON file of a row and a seed; several processes may add measures to it.
+    """The JSON file of a row and a seed; several processes may add measures to it, with the lock of a folder.
 
-    Args:
-      path: path of the file.
-      about: the file's first entries; its `declared`, all settings that change results, must equal those of an existing
-        file.
-      lock: folder whose lock a process holds while it writes to the file.
-
-    Attributes:
-      path: path of the file.
-      measures: the measured values by name.
-
-    Raises:
-      UserError: the file was made with other settings.
+    `about` is the file's first entries; its `declared`, all settings that change results, must equal those of an
+    existing file.
     """
 
-    def __init__(self, path: str, about: Mapping[str, Any], lock: str):
-        self.path, self._about, self._lock = path, about, lock
+    def __init__(self, path: str, about: Mapping[str, Any], lock: str, command: str = ""):
+        self.path, self._about, self._lock, self._command = path, about, lock, command
         files.remove_leftovers(os.path.dirname(path))
         self.measures = self._read()["measures"]
 
     def _read(self) -> dict[str, Any]:
         if not os.path.exists(self.path):
-            return {**self._about, "made": made(), "measures": {}, "minutes": {}}
+            made = provenance(self._command)
+            return {**self._about, "made": made, "measures": {}, "minutes": {}}
         content = read_result(self.path)
         if changed := _difference(content["declared"], self._about["declared"]):
             raise UserError(
@@ -69,18 +52,12 @@ class Result:
         return content
 
     def add(self, name: str, measured: Any, minutes: float) -> None:
-        """Adds a measure to the current content of the file.
-
-        Args:
-          name: name of the measure.
-          measured: its values; None if there was no data for it.
-          minutes: how long measuring took.
-        """
-        with locked(self._lock, wait=True):
+        """Adds a measure, None if there was no data for it, to the current content of the file."""
+        with locked(self._lock):
             content = self._read()
             content["measures"][name] = measured
             content["minutes"][name] = minutes
-            if (now := made()) != content["made"]:
+            if (now := provenance(self._command)) != content["made"]:
                 content.setdefault("made_later", {})[name] = now
             files.write_bytes(self.path, checksums.json_file(content))
         self.measures = content["measures"]
@@ -88,52 +65,36 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """Runs the rows of experiments at one scale.
-
-    Attributes:
-      workspace: shared data.
-      results_dir: folder of the JSON files.
-      measures: a choice of the experiments' measures; empty means all.
-      tasks: a choice of the experiments' tasks; empty means all.
-    """
+    """Runs the rows of experiments at one scale."""
 
     workspace: Workspace
     results_dir: str
-    measures: tuple[str, ...] = ()
-    tasks: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ()  # a choice of the experiments' measures; empty means all
+    tasks: tuple[str, ...] = ()  # the same for tasks
+    command: str = ""  # the command line, which is recorded with each result
 
     def run(self, experiment: Experiment, rows: Sequence[Row], seeds: Sequence[int]) -> None:
-        """Runs the rows and seeds of an experiment that are not finished.
-
-        Raises:
-          UserError: a finished row was made with other settings; a setting or file is wrong.
-        """
+        """Runs the rows and seeds of an experiment that are not finished."""
         scale = self.workspace.scale
         is_trained = experiment.budget != "none"
         present = []
         for row in rows:
+            texts = {each.text for each in experiment.with_sources(row)}
             if not scale.has_row(experiment, row):
                 print(f"{experiment.name}, {row.name}: not at scale {scale.name}")
-            elif is_trained and (missing := self._missing_text(experiment, row)):
-                print(f"{experiment.name}, {row.name}: needs the text {missing!r}, see --data_dir")
+            elif is_trained and (missing := texts - self.workspace.texts.keys()):
+                print(
+                    f"{experiment.name}, {row.name}: needs the text {min(missing)!r}, see --data_dir"
+                )
             else:
                 present.append(row)
         for seed in seeds if is_trained else seeds[:1]:
             for row in present:
                 self._run_row(experiment, row, seed)
 
-    def _missing_text(self, experiment: Experiment, row: Row) -> str:
-        """A text that is missing for a row, or for a row that it is made from; "" if none is missing."""
-        if not self.workspace.has_text(row.text):
-            return row.text
-        sources = filter(None, (row.warm_start_from, *row.ensemble_of))
-        missing = (self._missing_text(experiment, experiment.row(name)) for name in sources)
-        return next(filter(None, missing), "")
-
     def _run_row(self, experiment: Experiment, row: Row, seed: int) -> None:
         """Measures what is missing for a row and a seed."""
         scale = self.workspace.scale
-        about = {"experiment": experiment.name, "row": row.name, "scale": scale.name, "seed": seed}
         if experiment.budget == "none":  # nothing is trained; the paper's sizes are counted
             config = PAPER_SIZES.model_config(row)
             declared = {"model": config.to_dict(), "budget": experiment.budget}
@@ -143,9 +104,10 @@ class Engine:
             declared = declared_of(trained)
             functions = self._wanted(experiment, trained)
         path = result_path(self.results_dir, experiment, scale.name, row, seed)
+        about = {"experiment": experiment.name, "row": row.name, "scale": scale.name, "seed": seed}
         about["declared"] = declared
         lock = self.workspace.path("results", key_of(os.path.abspath(path)))
-        result = Result(path, about, lock)
+        result = Result(path, about, lock, self.command)
         if experiment.budget != "none" and not row.ensemble_of:
             _check_tasks(result, trained)
         title = f"{experiment.name}, {row.name}, seed {seed}"
@@ -164,10 +126,10 @@ class Engine:
         """The measuring functions by name, in order; includes "pretraining" if any of them needs a trained model."""
         known = {
             "parameters": lambda: parameters(trained.row, trained.model_config),
-            "speed": functools.partial(self._speed, trained),
+            "speed": lambda: self._speed(trained),
             "pretraining": trained.train,
-            "intrinsic": functools.partial(self._intrinsic, trained),
-            "layer_changes": functools.partial(self._layer_changes, trained),
+            "intrinsic": lambda: self._intrinsic(trained),
+            "layer_changes": lambda: self._layer_changes(trained),
         }
         wanted = set(experiment.measures_of(trained.row)) & set(self.measures or MEASURES)
         if trained.row.ensemble_of:
@@ -180,25 +142,25 @@ class Engine:
         chosen = set(self.tasks or tasks) & set(self.workspace.scale.tasks)
         for task in tasks if "tasks" in wanted else ():
             if task in chosen:
-                functions[f"task {task}"] = functools.partial(self._task, trained, task)
+                measure = training.ensemble if trained.row.ensemble_of else training.fine_tune
+                functions[f"task {task}"] = functools.partial(measure, trained, task)
         return functions
 
     # --- Measures ---
 
     def _speed(self, trained: Trained) -> dict[str, Any]:
-        values = training.asdict_of(trained.settings())
         folder = os.path.join(trained.folder, "speed")
-        return training.timed_run(values, self.workspace.scale.speed, folder)
+        return training.timed_run(trained.run_values(), self.workspace.scale.speed, folder)
 
     def _model(self, trained: Trained) -> AlbertForPreTraining:
-        training.forget()
+        training.free_memory()
         trained.train()
         return intrinsic.load(trained.run_folder, self.workspace.intrinsic())
 
     def _intrinsic(self, trained: Trained) -> dict[str, Any]:
         limits = self.workspace.scale.intrinsic
         shown = set(trained.experiment.columns)
-        probed = [task for task in intrinsic.SENTENCE_TASKS if shown & PROBE_COLUMNS[task]]
+        probed = [task for task in intrinsic.PAIR_TASKS if shown & PROBE_COLUMNS[task]]
         measured = intrinsic.measure(
             self._model(trained),
             self.workspace.intrinsic(),
@@ -214,11 +176,6 @@ class Engine:
         limit = self.workspace.scale.intrinsic.get("max_examples", 0)
         return layer_changes.measure(self._model(trained), self.workspace.intrinsic(), limit)
 
-    def _task(self, trained: Trained, task: str) -> dict[str, Any] | None:
-        """Metrics of a task for a row, which may be an ensemble; None if there is no data for the task."""
-        measure = training.ensemble if trained.row.ensemble_of else training.fine_tune
-        return measure(trained, task)
-
 
 def parameters(row: Row, ours: AlbertConfig) -> dict[str, int]:
     """Numbers of parameters of a row at the paper's and at the scale's sizes, without and with heads."""
@@ -230,12 +187,7 @@ def parameters(row: Row, ours: AlbertConfig) -> dict[str, int]:
 
 
 def count_parameters(config: AlbertConfig, *, with_heads: bool) -> int:
-    """Number of parameters of a model; counted without allocating its variables.
-
-    Args:
-      config: the sizes.
-      with_heads: whether the heads for masked LM and sentence order are included.
-    """
+    """Number of parameters of a model, also of its pretraining heads; counted without allocating its variables."""
     with tf.Graph().as_default():
         return sum(
             variable.shape.num_elements()
@@ -259,11 +211,8 @@ def _check_tasks(result: Result, trained: Trained) -> None:
 
 def declared_of(trained: Trained) -> dict[str, Any]:
     """All settings that change the results of a row, without the seed and the machine."""
-    own = {
-        "intrinsic": dict(trained.workspace.scale.intrinsic),
-        "budget": trained.experiment.budget,
-    }
-    return {**trained.declared(), **own}
+    limits = trained.workspace.scale.intrinsic
+    return {**trained.declared(), "intrinsic": limits, "budget": trained.experiment.budget}
 
 
 def _difference(before: Mapping, now: Mapping, path: str = "") -> str:
@@ -278,10 +227,11 @@ def _difference(before: Mapping, now: Mapping, path: str = "") -> str:
     return ""
 
 
-def made() -> dict[str, Any]:
-    """Date, commit, machine and TensorFlow version of a measurement."""
+def provenance(command: str) -> dict[str, Any]:
+    """Command line, date, commit, machine and TensorFlow version of a measurement."""
     devices = [device.device_type for device in tf.config.list_physical_devices()]
     return {
+        **({"command": command} if command else {}),
         "date": f"{datetime.datetime.now():%Y-%m-%d}",
         "commit": commit(FOLDER, short=True) or "unknown",
         "processor": processor_name(),

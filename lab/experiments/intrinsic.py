@@ -33,19 +33,11 @@ from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.text.tokenizer import Tokenizer
 
 BATCH = 64
-SENTENCE_TASKS = ("nsp", "sop")
+PAIR_TASKS = ("nsp", "sop")  # those whose pairs can be changed
 
 
 def load(path: str, intrinsic_dir: str) -> AlbertForPreTraining:
-    """Loads a checkpoint and checks that it fits a development set.
-
-    Args:
-      path: see `pretrained.read_weights`.
-      intrinsic_dir: output folder of data_prep.create_intrinsic_eval.
-
-    Raises:
-      UserError: the path has no pretrained model, or the development set was made with another vocabulary.
-    """
+    """Loads a checkpoint and checks that it fits a development set, the output of data_prep.create_intrinsic_eval."""
     weights = read_weights(path)
     if weights.vocabulary:
         known = Tokenizer.from_file(weights.vocabulary).sha256
@@ -78,13 +70,8 @@ def measure(
       max_probe_examples: maximum number of training examples of a probe; 0 takes all.
 
     Returns:
-      `masked_lm_accuracy`, `masked_lm_loss`; for nsp and sop the accuracies `<task>_own_head`, `<task>_commonest` and
-      `<task>_probe`, between 0 and 1; with the probe `<task>_own_head_held_out` and `<task>_commonest_held_out`;
-      `<task>_says_changed`, the share of pairs for which the own head answers "changed"; `examples` of each set;
-      `masked_pieces`, the number of masked tokens.
-
-    Raises:
-      UserError: the records do not fit the model.
+      Accuracies between 0 and 1, as described above; those of held-out text end in `_held_out`. `<task>_says_changed`
+      is the share of pairs for which the own head answers "changed"; `masked_pieces` is the number of masked tokens.
     """
     forward = tf.function(lambda features: _outputs(model, features), reduce_retracing=True)
     masked = run_over(forward, model, os.path.join(intrinsic_dir, "none"), max_examples)
@@ -95,7 +82,7 @@ def measure(
         "masked_pieces": int(num_masked),
         "examples": {"none": len(masked["labels"])},
     }
-    for task in SENTENCE_TASKS:
+    for task in PAIR_TASKS:
         dev = run_over(forward, model, os.path.join(intrinsic_dir, task), max_examples)
         numbers["examples"][task] = len(dev["labels"])
         numbers |= own_head(dev, task)
@@ -114,11 +101,7 @@ def measure(
 
 
 def own_head(outputs: Mapping[str, np.ndarray], task: str) -> dict[str, float]:
-    """Accuracy of the head's answers, and of giving the most frequent answer to all pairs.
-
-    Example:
-      answers [0, 1, 1, 1], labels [1, 1, 1, 0], "sop" -> {"sop_own_head": 0.5, "sop_commonest": 0.75}
-    """
+    """Accuracy of the head's answers, and of giving the most frequent answer to all pairs."""
     changed = float(np.mean(outputs["labels"]))
     return {
         f"{task}_own_head": float(np.mean(outputs["answers"] == outputs["labels"])),
@@ -144,16 +127,10 @@ def _outputs(model: AlbertForPreTraining, features: Mapping[str, tf.Tensor]) -> 
 
 
 def run_over(forward, model, folder: str, max_examples: int) -> dict[str, np.ndarray]:
-    """Outputs of a function for the examples in a folder; each is [examples, ...].
+    """Outputs of a function for the examples in a folder of records that fit the model; each is [examples, ...].
 
-    Args:
-      forward: features [B, values] -> outputs [B, ...] by name.
-      model: the model, whose sizes the records must fit.
-      folder: folder of records.
-      max_examples: maximum number of examples, from the first on; 0 takes all.
-
-    Raises:
-      UserError: the records do not fit the model.
+    `forward` is a function of features [B, values]; `max_examples` is a number of examples, from the first on, where 0
+    takes all.
     """
     record_set = find_pretraining_records(folder, "intrinsic_dir")
     vocab_size = record_set.metadata.get("vocab_size", model.config.vocab_size)
@@ -181,12 +158,7 @@ def run_over(forward, model, folder: str, max_examples: int) -> dict[str, np.nda
 
 
 def probe_accuracy(fitted_to: Mapping[str, np.ndarray], dev: Mapping[str, np.ndarray]) -> float:
-    """Accuracy on `dev` of a logistic regression trained on other examples.
-
-    Args:
-      fitted_to: training examples, `pooled` float [n, D] and `labels` int [n].
-      dev: the same for the examples of the evaluation.
-    """
+    """Accuracy on `dev` of a logistic regression trained on other examples; `pooled` is [n, D], `labels` [n]."""
     probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))
     with warnings.catch_warnings():
         # Features without information converge slowly.

@@ -16,20 +16,8 @@ from albert_tf.model.heads import AlbertForPreTraining
 from lab.experiments.intrinsic import run_over
 
 
-def measure(
-    model: AlbertForPreTraining, intrinsic_dir: str, max_examples: int
-) -> dict[str, dict[str, Any]]:
-    """Distance and angle for every layer.
-
-    Args:
-      model: the model.
-      intrinsic_dir: output folder of data_prep.create_intrinsic_eval; its ordered pairs are read.
-      max_examples: maximum number of examples; 0 takes all.
-
-    Returns:
-      For "pieces" (all tokens) and for "cls", the lists `l2_distance` and `degrees`, with a number for each layer; and
-      `examples`.
-    """
+def measure(model: AlbertForPreTraining, intrinsic_dir: str, max_examples: int) -> dict[str, Any]:
+    """Distance and angle for every layer, of all tokens ("pieces") and of [CLS], on at most so many ordered pairs."""
     forward = tf.function(lambda features: _changes(model, features), reduce_retracing=True)
     outputs = run_over(forward, model, os.path.join(intrinsic_dir, "none"), max_examples)
     num_tokens = outputs["num_tokens"].sum()

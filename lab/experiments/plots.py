@@ -5,6 +5,7 @@ import os
 import statistics
 from itertools import cycle
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
@@ -18,15 +19,7 @@ _WITH_PAPER = ("nsp", "sop", "speedup")
 
 
 def draw(measured, folder: str) -> str | None:
-    """Draws the plot of an experiment.
-
-    Args:
-      measured: a `report.Measured`.
-      folder: where the picture is written.
-
-    Returns:
-      The path of the picture; None if there is nothing to draw.
-    """
+    """Draws the plot of an experiment, a `report.Measured`; returns its path, None if there is nothing to draw."""
     kinds = {"": lambda measured: None, "dots": _dots, "curves": _curves, "layers": _layers}
     figure = kinds[measured.experiment.plot](measured)
     if not figure:
@@ -37,13 +30,8 @@ def draw(measured, folder: str) -> str | None:
 
 
 def _dots(measured):
-    """Draws a panel per column: dots for seeds, the mean with its 95 % interval, a diamond for the paper's number."""
-    columns = [
-        name
-        for name in _DOTS
-        if name in measured.experiment.columns
-        and any(measured.values(row, name) for row in measured.rows)
-    ]
+    """Draws a panel per column: dots for seeds, a tick for their mean, a diamond for the paper's number."""
+    columns = [name for name in _DOTS if name in measured.shown_columns()]
     if not columns:
         return None
     lines = math.ceil(len(columns) / _PANELS_A_LINE)
@@ -58,16 +46,12 @@ def _dots(measured):
 
 
 def _dots_of_column(axes: Axes, measured, name: str) -> None:
-    title, spread = COLUMNS[name].title, measured.spread(name)
+    title = COLUMNS[name].title
     for position, row in enumerate(measured.rows):
-        values = [numbers[0] for numbers in measured.values(row, name)]
+        values = [numbers[0] for numbers in measured.values(row, name).values()]
         if values:
             axes.plot(values, [position] * len(values), "o", color=COLORS[0], ms=4, alpha=0.8)
-            mean = statistics.fmean(values)
-            axes.plot(mean, position, "|", color=COLORS[0], ms=14, mew=1.5)
-            if spread.freedom:
-                margin = spread.margin(1 / len(values))
-                axes.errorbar(mean, position, xerr=margin, color=COLORS[0], capsize=3, lw=1)
+            axes.plot(statistics.fmean(values), position, "|", color=COLORS[0], ms=14, mew=1.5)
         paper = measured.experiment.row(row).paper.get(name)
         if name in _WITH_PAPER and paper is not None:
             axes.plot(paper, position, "D", color=COLORS[1], ms=5, fillstyle="none")
@@ -115,21 +99,14 @@ def _layers(measured):
     for axes, (kind, title) in zip(panels, titles.items(), strict=True):
         for color, (row, changes) in zip(cycle(COLORS), changes_of.items(), strict=False):
             for positions, (style, label) in styles.items():
-                layers = [*zip(*(change[positions][kind] for change in changes), strict=True)]
-                means = [statistics.fmean(values) for values in layers]
-                below = [mean - min(values) for mean, values in zip(means, layers, strict=True)]
-                above = [max(values) - mean for mean, values in zip(means, layers, strict=True)]
-                axes.errorbar(
+                layers = np.array([change[positions][kind] for change in changes])
+                means = layers.mean(0)
+                numbers, bars = (
                     range(1, len(means) + 1),
-                    means,
-                    (below, above),
-                    fmt=style,
-                    color=color,
-                    label=f"{row}, {label}",
-                    ms=4,
-                    lw=1.2,
-                    capsize=2,
+                    (means - layers.min(0), layers.max(0) - means),
                 )
+                look = {"fmt": style, "color": color, "label": f"{row}, {label}", "capsize": 2}
+                axes.errorbar(numbers, means, bars, ms=4, lw=1.2, **look)
         heading = f"{title} between a layer's input and output"
         axes.set(xlabel="layer", title=heading, ylim=(0, None))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -14,9 +14,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from albert_tf.core import checksums, files
+from albert_tf.core import checksums, files, locks
 from albert_tf.core.errors import UserError
-from albert_tf.core.locks import locked
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from albert_tf.data_prep import (
     corpus,
@@ -40,25 +39,20 @@ def key_of(values: Any) -> str:
 
 
 @contextlib.contextmanager
-def alone_in(folder: str) -> Iterator[None]:
+def locked(folder: str) -> Iterator[None]:
     """Waits for the lock of a folder and holds it; removes incomplete files that killed processes left there."""
-    with locked(folder, wait=True):
+    with locks.locked(folder, wait=True):
         files.remove_leftovers(folder)
         yield
 
 
 class Workspace:
-    """The shared data of one scale.
-
-    Args:
-      scale: sizes and settings.
-      data_dir: folder with text and data of tasks; "" if there is none.
-      work_dir: folder of all data and runs.
-    """
+    """The shared data of one scale; `data_dir` is "" if there is none."""
 
     def __init__(self, scale: Scale, data_dir: str, work_dir: str):
         self.scale, self.data_dir, self.work_dir = scale, data_dir, work_dir
         self.folder = os.path.join(work_dir, scale.name)
+        self.texts = scale.texts if data_dir else scale.fallback_texts
 
     def path(self, *parts: str) -> str:
         """A path in the work folder."""
@@ -67,12 +61,7 @@ class Workspace:
     # --- Text ---
 
     def text(self, name: str) -> tuple[str, str]:
-        """Training text and held-out text, each as files separated by commas.
-
-        Raises:
-          UserError: the scale has no such text, its files are missing, or the work folder's text was made from other
-            files.
-        """
+        """Training text and held-out text, each as files separated by commas."""
         sources = self.sources(name)
         patterns = [pattern for pattern in sources if pattern != SAMPLE_CORPUS]
         wanted = [os.path.join(self.data_dir, pattern) for pattern in patterns]
@@ -84,8 +73,7 @@ class Workspace:
         # Sizes of the files by their names below --data_dir; the sample corpus has no size.
         described = {os.path.relpath(path, self.data_dir): os.path.getsize(path) for path in paths}
         described |= {SAMPLE_CORPUS: None} if SAMPLE_CORPUS in sources else {}
-        record = self.path("text", f"{name}-{key_of(sources)}-sources.json")
-        self._check_sources(name, described, record)
+        self._check_sources(name, described, f"{name}-{key_of(sources)}-sources.json")
         corpora = []
         if patterns:
             folder = f"files-{key_of([patterns, corpus.total_bytes(paths)])}"
@@ -93,37 +81,25 @@ class Workspace:
             settings = functools.partial(split_sentences.SplitSettings, **flags)
             corpora.append(self._corpus(folder, split_sentences.main, settings))
         if SAMPLE_CORPUS in sources:
-            program, settings = sample_corpus.main, sample_corpus.SampleSettings
-            corpora.append(self._corpus(SAMPLE_CORPUS, program, settings))
-        with alone_in(self.path("text")):
-            self._check_sources(name, described, record)  # another process may have written it
-            if not os.path.exists(record):
-                files.write_bytes(record, checksums.json_file(described))
+            program = sample_corpus.main, sample_corpus.SampleSettings
+            corpora.append(self._corpus(SAMPLE_CORPUS, *program))
         trainings, held_outs = zip(*corpora, strict=True)
         return ",".join(trainings), ",".join(held_outs)
 
     def sources(self, name: str) -> list[str]:
-        """The sources of a text: patterns below --data_dir, and `sample_corpus`.
-
-        Raises:
-          UserError: the scale has no such text.
-        """
-        if not self.has_text(name):
+        """The sources of a text: patterns below --data_dir, and `sample_corpus`."""
+        if name not in self.texts:
             hint = "" if self.data_dir else "; without --data_dir there is less of it"
             raise UserError(f"scale {self.scale.name}: has no text {name!r}{hint}")
-        return list(self._texts[name])
-
-    def has_text(self, name: str) -> bool:
-        """Whether the scale has a text with this name; without --data_dir it may have fewer texts."""
-        return name in self._texts
-
-    @property
-    def _texts(self) -> Mapping[str, Sequence[str]]:
-        return self.scale.texts if self.data_dir else self.scale.fallback_texts
+        return list(self.texts[name])
 
     def _check_sources(self, name: str, described: Mapping[str, int | None], record: str) -> None:
-        """Raises an error if the work folder's text of this name was made from different files."""
-        before = checksums.read_json(record) if os.path.exists(record) else described
+        """Records the files of a text; raises an error if the work folder has other files of a text of this name."""
+        path = self.path("text", record)
+        with locked(self.path("text")):
+            if not os.path.exists(path):
+                files.write_bytes(path, checksums.json_file(described))
+            before = checksums.read_json(path)
         names = sorted({**before, **described})
         if differing := [path for path in names if before.get(path, -1) != described.get(path, -1)]:
             raise UserError(
@@ -134,7 +110,7 @@ class Workspace:
     def _corpus(self, name: str, program: Callable, settings: Callable) -> tuple[str, str]:
         folder = self.path("text", name)
         training, held_out = (os.path.join(folder, f"{part}.txt") for part in ("train", "held_out"))
-        with alone_in(folder):
+        with locked(folder):
             if not (os.path.exists(training) and os.path.exists(held_out)):
                 outputs = {"output_file": training, "eval_output_file": held_out}
                 program(settings(**outputs, eval_fraction=HELD_OUT))
@@ -146,7 +122,7 @@ class Workspace:
         settings = {"input_file": training, **self.scale.vocabulary}
         folder = self.path("vocabulary", key_of(settings))
         prefix = os.path.join(folder, "spiece")
-        with alone_in(folder):
+        with locked(folder):
             if not os.path.exists(f"{prefix}.model"):
                 settings = train_sentencepiece.TrainSettings(output_prefix=prefix, **settings)
                 train_sentencepiece.main(settings)
@@ -160,11 +136,7 @@ class Workspace:
         return self._records(training, {**self.scale.data, **row.data}, row.text)
 
     def probe(self, task: str) -> str:
-        """The folder of records of held-out text for training the probe of a sentence task.
-
-        Raises:
-          UserError: see `passages`.
-        """
+        """The folder of records of held-out text for training the probe of a sentence task."""
         has_passages = bool(self._given_passages())
         held_out = self.text("standard")[1] if has_passages else self._held_out_halves()["probe"]
         clean = {"sentence_task": task, "single_segment": "clean", "dupe_factor": 1}
@@ -176,34 +148,26 @@ class Workspace:
         task = settings.get("sentence_task", "sop")
         folder = self.path("records", f"{name}-{task}-{key_of(values)}")
         # Not inside, because the folder contains only records.
-        with locked(folder + ".lock", wait=True):
+        with locked(folder + ".lock"):
             create_pretraining_data(PretrainingDataSettings(output_dir=folder, **values))
         return folder
 
     def intrinsic(self) -> str:
-        """The folder of the development set: passages of SQuAD and RACE, or held-out text if there are none.
-
-        Raises:
-          UserError: see `passages`.
-        """
+        """The folder of the development set: passages of SQuAD and RACE, or held-out text if there are none."""
         names = ("max_seq_length", "max_predictions_per_seq", "masked_lm_prob")
         names += ("do_lower_case", "keep_accents")
         values = {name: self.scale.data[name] for name in names if name in self.scale.data}
         values.update({"spm_model_file": self.vocabulary(), **self.passages()})
         folder = self.path("intrinsic", key_of(values))
         wanted = [os.path.join(folder, task, "metadata.json") for task in SENTENCE_TASKS]
-        with alone_in(folder):
+        with locked(folder):
             if not all(map(os.path.exists, wanted)):
                 settings = create_intrinsic_eval.IntrinsicSettings(output_dir=folder, **values)
                 create_intrinsic_eval.create_intrinsic_eval(settings)
         return folder
 
     def passages(self) -> dict[str, str]:
-        """The sources of the development set, as settings of data_prep.create_intrinsic_eval.
-
-        Raises:
-          UserError: there are no passages, and too little held-out text.
-        """
+        """The sources of the development set, as settings of data_prep.create_intrinsic_eval."""
         return self._given_passages() or {"input_file": self._held_out_halves()["dev"]}
 
     def _given_passages(self) -> dict[str, str]:
@@ -216,7 +180,7 @@ class Workspace:
         _, held_out = self.text("standard")
         folder = self.path("text", f"halves-{key_of(held_out)}")
         paths = {part: os.path.join(folder, f"{part}.txt") for part in ("dev", "probe")}
-        with alone_in(folder):
+        with locked(folder):
             if not all(map(os.path.exists, paths.values())):
                 _cut_by_document(held_out.split(","), paths)
         return paths
@@ -242,7 +206,7 @@ class Workspace:
             return {"train_file": train, "eval_file": dev} if dev else {}
         folder = self.path("squad", key_of([dev, version]))
         paths = {part: os.path.join(folder, f"{part}.json") for part in ("train", "dev")}
-        with alone_in(folder):
+        with locked(folder):
             if not os.path.exists(paths["dev"]):
                 _cut_by_article(dev, folder)
             checksums.verify(folder)

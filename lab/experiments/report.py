@@ -1,21 +1,24 @@
 """The report: tables with the paper's numbers, verdicts, costs, plots. The engine's JSON files have all numbers."""
 
 import glob
+import json
 import math
 import os
 import re
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import string
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from albert_tf.core import files, tables
 from albert_tf.core.errors import UserError
 from lab.experiments import verdicts
 from lab.experiments.columns import COLUMNS, Column, Values, shown
-from lab.experiments.declarations import CHANCE, Claim, Experiment, Row, Scale
+from lab.experiments.declarations import CHANCE, FOLDER, Claim, Experiment, Row, Scale
 from lab.experiments.plots import draw
 from lab.experiments.recorded import read_result
 
+PAGE = os.path.join(FOLDER, "page.md")
 NOTES_FILE = "notes.md"  # written by hand, in the folder of the JSON files, and in that of the page
 REPEATED = "repeated"  # folder, in that of the results, of rows that were run a second time
 REPEATED_COLUMNS = {"none": ("parameters",), "seconds": ("masked_lm", "steps")}  # by budget
@@ -32,43 +35,33 @@ class Measured(NamedTuple):
         """The results of all rows."""
         return [result for results in self.rows.values() for result in results]
 
-    def values(self, row: str, column: str) -> list[Values]:
-        """The numbers of a column and row, of every seed that has them."""
+    def shown_columns(self) -> list[str]:
+        """The columns of the table for which something was measured."""
+        names = self.experiment.columns
+        return [name for name in names if any(self.values(row, name) for row in self.rows)]
+
+    def values(self, row: str, column: str) -> dict[int, Values]:
+        """The numbers of a column and row, by seed."""
         get = COLUMNS[column].values
-        return [values for result in self.rows.get(row, ()) if (values := get(result))]
+        return {r["seed"]: values for r in self.rows.get(row, ()) if (values := get(r))}
 
-    def means(self, row: str, column: str) -> list[float]:
+    def means(self, row: str, column: str) -> dict[int, float]:
         """The same with one number for each seed, the mean of a pair such as F1/EM."""
-        return [statistics.fmean(values) for values in self.values(row, column)]
-
-    def spread(self, column: str) -> verdicts.Spread:
-        """The spread of a column over seeds, pooled over the rows."""
-        return verdicts.pooled(self.means(row, column) for row in self.rows)
+        return {seed: statistics.fmean(pair) for seed, pair in self.values(row, column).items()}
 
 
 def write_report(
     experiments: Sequence[Experiment], scales: Sequence[Scale], results_dir: str
 ) -> str:
-    """Writes the table and plot of every experiment that has results, and README.md with all of them.
-
-    Args:
-      experiments: in the order of the report.
-      scales: whose results are shown.
-      results_dir: where they are.
-
-    Returns:
-      The path of README.md.
-
-    Raises:
-      UserError: there are no results, or a file is damaged.
-    """
+    """Writes the table and plot of every experiment that has results, and README.md with all; returns its path."""
     parts = [part for scale in scales if (part := scale_report(experiments, scale, results_dir))]
     if not parts:
         names = ", ".join(scale.name for scale in scales)
         raise UserError(f"{results_dir}: no results at scale {names}; run an experiment first")
     path = os.path.join(results_dir, "README.md")
-    parts = [TITLE, *_notes(results_dir), READING, *parts, MEANINGS]
-    files.write_bytes(path, "\n".join(parts).encode())
+    page = string.Template(files.read_bytes(PAGE).decode())
+    text = page.substitute(notes="\n".join(_notes(results_dir)), scales="\n".join(parts))
+    files.write_bytes(path, text.encode())
     return path
 
 
@@ -125,66 +118,18 @@ def _add_speedups(experiment: Experiment, row: Row, by_row: Mapping[str, list[di
     for name, reference in rows.items():
         references = {result["seed"]: result for result in by_row.get(reference, ())}
         for result in by_row.get(row.name, ()):
-            own, base = _speed(result), _speed(references.get(result["seed"]))
-            if own and base:
-                result[name] = (own / base,)
-
-
-def _speed(result: Mapping[str, Any] | None) -> float | None:
-    """Examples a second, if they were measured."""
-    return result["measures"].get("speed", {}).get("median") if result else None
+            both = (result, references.get(result["seed"], {}))
+            speeds = [each.get("measures", {}).get("speed") for each in both]
+            if all(speeds):
+                result[name] = (speeds[0]["median"] / speeds[1]["median"],)
 
 
 # --- Text ---
 
 
-TITLE = """# The paper in miniature
-
-`python -m lab.experiments report` writes this page from the JSON files in this folder. `docs/experiments.md` describes
-how to run the experiments.
-"""
-READING = """## How to read this page
-
-Rows have the paper's sizes as names; each scale lists the sizes that it uses instead. The models are much smaller than
-the paper's, so compare directions, not numbers. Tables differ in steps and learning rates, so compare numbers within a
-table only. [Columns](#columns) explains the columns.
-
-A claim compares two rows, or a row with a number, in one column. A difference is given with its 95 % interval,
-computed from the spread over seeds, pooled over the rows of a table. The verdict is *agrees* if the whole interval is
-on the side of the claim, *disagrees* if it is on the other side, and otherwise *too small to say*. The last column
-then says how many seeds of every row give an even chance to decide it, if the measured difference and spread are
-right; "more examples" means that seeds alone cannot. "No better is at most 0.5" means that a difference of up to 0.5
-still counts as no better.
-
-One of twenty comparisons of equal rows is decided wrongly if the number of seeds was fixed before, and up to one of
-six if seeds were added until the claim was decided. The notes below a table say what the small models lack, and why a
-claim was *not run*. Experiments can share runs, as Tables 3 and 4 do, so their verdicts are not independent. All seeds
-of a row use the same text and the same evaluation examples, and the intervals hold only for these.
-"""
-MEANINGS = """## Columns
-
-A cell is `here (paper)`: the mean over seeds ± their standard deviation, and in parentheses the paper's number for its
-own size of model; `-` was not measured.
-
-- MLM, NSP, SOP: percentage of right answers on a development set made from the passages of SQuAD and RACE, to the
-  questions which token is masked, whether the second sentence is the next one, and whether two sentences are in order.
-  "Probe" is the same for a logistic regression on the pooled output. "Held-out text" is text of the kind that the model
-  was trained on.
-- Avg: the paper's mean of SQuAD 1.1, SQuAD 2.0, MNLI, SST-2 and RACE. Models that are too small for these tasks are
-  compared by another column; "MLM, for the paper's Avg" means that.
-- The most frequent answer, or chance: the score of always giving this answer. For comparisons with chance, the interval
-  includes the sampling error of the evaluation examples.
-- Parameters (the paper's, M): counted by this library for the paper's size, and in parentheses the paper's number in
-  millions. Parameters here: those of the small model.
-- Speed-up: examples a second in training, divided by those of BERT-large; "against BERT of its shape" divides by those
-  of a BERT of the same depth and width.
-- Minutes: time of pretraining, which depends on what else the machine did.
-- Seeds: number of runs; "2 to 8" if the columns of a row have different numbers.
-"""
-REPEATS = """These rows were run a second time with the same seed, in an empty work folder: text, vocabulary,
-records, training, and the number that is shown. The numbers should be equal. Where rows have equal time, they can
-differ, because each run measures its own speed and chooses its number of steps. For comparison, the column "other
-seeds" says by less than how much 95 % of pairs of runs with different seeds differ."""
+REPEATS = """These rows were run a second time with the same seed, in an empty work folder. The numbers should be equal.
+Where rows have equal time, they can differ, because each run measures its own speed and chooses its number of steps.
+The spread over seeds, for comparison, is the standard deviation of the row's number."""
 
 
 def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:
@@ -199,20 +144,15 @@ def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:
         numbers = [given.count(f"**{word}**") or "" for word in words]
         title = f"[{measured.experiment.title}](#{anchor})"
         counts.append((title, *numbers, f"{_minutes(measured.all_results()) / 60:.1f}"))
-        name = f"[{_name(measured.experiment)}](#{anchor})"
+        name = f"[{measured.experiment.label}](#{anchor})"
         claims += [(name, *row) for row in rows]
     totals = [sum(row[column] or 0 for row in counts) for column in range(1, len(words) + 1)]
     minutes = _minutes(result for measured in all_measured for result in measured.all_results())
     counts.append(("all", *totals, f"{minutes / 60:.1f}"))
-    return "\n".join(
-        [
-            *(f"# Scale {scale.name}: {scale.title}", ""),
-            *tables.table(f"experiment | {CLAIMS}", claims),
-            "",
-            *tables.table(f"experiment | {' | '.join(words)} | hours of training", counts),
-            *("", *sizes(scale)),
-        ]
-    )
+    lines = [f"# Scale {scale.name}: {scale.title}", ""]
+    lines += [*tables.table(f"experiment | {CLAIMS}", claims), ""]
+    lines += tables.table(f"experiment | {' | '.join(words)} | hours of training", counts)
+    return "\n".join([*lines, "", *sizes(scale)])
 
 
 def sizes(scale: Scale) -> list[str]:
@@ -248,23 +188,20 @@ def repeats(all_measured: Iterable[Measured], scale: Scale, results_dir: str) ->
                     " result: expected one with the same settings"
                 )
             for name in REPEATED_COLUMNS.get(experiment.budget, ("masked_lm",)):
-                column, spread = COLUMNS[name], measured.spread(name)
+                column = COLUMNS[name]
                 numbers = [shown(column.values(each), column.digits) for each in (before, result)]
-                margin = f"{spread.margin(2):,.{column.digits}f}" if spread.freedom else "-"
-                cells = (_name(experiment), result["row"], result["seed"], column.title)
-                rows.append((*cells, *numbers, margin, result["made"]["date"]))
+                seeds = measured.means(result["row"], name).values()
+                spread = f"{statistics.stdev(seeds):,.{column.digits}f}" if len(seeds) > 1 else "-"
+                cells = (experiment.label, result["row"], result["seed"], column.title)
+                rows.append((*cells, *numbers, spread, result["made"]["date"]))
     if not rows:
         return []
-    header = "experiment | row | seed | number | first | again | other seeds | date"
+    header = "experiment | row | seed | number | first | again | spread over seeds | date"
     return ["## Repeated from the beginning", "", REPEATS, "", *tables.table(header, rows), ""]
 
 
-def _name(experiment: Experiment) -> str:
-    return experiment.name.replace("_", " ").capitalize()
-
-
 def _heading(experiment: Experiment, scale: Scale) -> str:
-    return f"{_name(experiment)}, {scale.name}: {experiment.title}"
+    return f"{experiment.label}, {scale.name}: {experiment.title}"
 
 
 def section(
@@ -291,14 +228,8 @@ def _notes(folder: str) -> list[str]:
 def table(measured: Measured, scale: Scale) -> list[str]:
     """The table: the rows that the scale has, the columns that were measured, and the paper's numbers."""
     experiment = measured.experiment
-    rows = [
-        row
-        for row in experiment.rows
-        if row.name in measured.rows or scale.has_row(experiment, row)
-    ]
-    columns = [
-        name for name in experiment.columns if any(measured.values(row.name, name) for row in rows)
-    ]
+    rows = [r for r in experiment.rows if r.name in measured.rows or scale.has_row(experiment, r)]
+    columns = measured.shown_columns()
     is_trained = experiment.budget != "none"
     has_here = is_trained and any("parameters" in r["measures"] for r in measured.all_results())
     average = "average" in experiment.columns and "average" not in columns
@@ -340,13 +271,9 @@ def chance_of(measured: Measured, column: Column) -> verdicts.Level | None:
 
 
 def cell(measured: Measured, row: Row, name: str) -> str:
-    """Mean and standard deviation over seeds, and the paper's number.
-
-    Example:
-      27.1 ± 0.2 (54.9)
-    """
+    """Mean and standard deviation over seeds, and the paper's number, such as "27.1 ± 0.2 (54.9)"."""
     column = COLUMNS[name]
-    values = measured.values(row.name, name)
+    values = list(measured.values(row.name, name).values())
     text = "-"
     if values:
         text = shown(tuple(map(statistics.fmean, zip(*values, strict=True))), column.digits)
@@ -354,11 +281,6 @@ def cell(measured: Measured, row: Row, name: str) -> str:
             spread = statistics.stdev(value for (value,) in values)
             text += f" ± {spread:.{column.digits}f}"
     return f"{text} ({row.paper[name]})" if name in row.paper else text
-
-
-def judged(measured: Measured) -> list[tuple[Claim, verdicts.Verdict]]:
-    """Every claim with its verdict."""
-    return [(claim, judge(measured, claim)) for claim in measured.experiment.claims]
 
 
 def compared_by(measured: Measured, claim: Claim) -> str:
@@ -373,7 +295,6 @@ def judge(measured: Measured, claim: Claim) -> verdicts.Verdict:
     """The verdict on a claim."""
     name = compared_by(measured, claim)
     column = COLUMNS[name]
-
     rule, reference = claim.compared
     if reference == CHANCE:
         reference = chance_of(measured, column)
@@ -381,15 +302,16 @@ def judge(measured: Measured, claim: Claim) -> verdicts.Verdict:
         reference = measured.means(reference, name)
     else:
         reference = verdicts.Level(reference)
-    values, spread = measured.means(claim.higher, name), measured.spread(name)
-    return verdicts.compare(values, reference, spread, column.digits, rule, claim.within)
+    values = measured.means(claim.higher, name)
+    return verdicts.compare(values, reference, column.digits, rule, claim.within)
 
 
 def verdict_rows(measured: Measured) -> list[tuple[str, ...]]:
     """The claims with their verdicts: text, what is compared, verdict, difference, seeds needed to decide."""
     rows = []
-    for claim, verdict in judged(measured):
-        metric = COLUMNS[name := compared_by(measured, claim)].title
+    for claim in measured.experiment.claims:
+        verdict, name = judge(measured, claim), compared_by(measured, claim)
+        metric = COLUMNS[name].title
         if claim.instead and claim.instead != name:
             metric += f", for the paper's {COLUMNS[claim.instead].title}"
         rows.append((claim.text, metric, f"**{verdict.word}**", verdict.reason, verdict.seeds))
@@ -405,7 +327,7 @@ def costs(measured: Measured, scale: Scale) -> list[str]:
         return ", ".join(sorted({str(each[name]) for each in made}))
 
     trained = [r["minutes"]["pretraining"] for r in results if "pretraining" in r["minutes"]]
-    each = f", {min(trained):.1f} to {max(trained):.1f} a row and seed" if trained else ""
+    each = f", {min(trained):.1f} to {max(trained):.1f} per row and seed" if trained else ""
     sets = [r["measures"]["intrinsic"] for r in results if r["measures"].get("intrinsic")]
     sources = sorted({pair for numbers in sets for pair in numbers["development_set"].items()})
     dev = ", ".join(f"{setting} {name}" for setting, name in sources)
@@ -417,78 +339,31 @@ def costs(measured: Measured, scale: Scale) -> list[str]:
         + f"{all_of('processor')}, cores: {all_of('cores')}; {all_of('date')}; commit {all_of('commit')}."
         + (f" Development set: {dev}." if dev else ""),
         "",
-        *(f"    {command}" for command in _commands(measured, scale)),
+        *(f"    {command}" for command in _commands(measured, scale, made)),
     ]
 
 
-def _commands(measured: Measured, scale: Scale) -> list[str]:
-    """The commands that make the results: one for each precision, and for measures that have other rows or seeds."""
+def _commands(measured: Measured, scale: Scale, made: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The recorded commands; if there are none, the plain command for these rows and seeds."""
+    if recorded := dict.fromkeys(each["command"] for each in made if "command" in each):
+        return list(recorded)
     experiment = measured.experiment
-    start = f"python -m lab.experiments run {experiment.name} --scale={scale.name}"
-    if experiment.budget == "none":
-        return [start + _rows_flag(experiment, scale, measured.rows)]
-    groups: dict[tuple, list[str]] = {}  # measures by precision, rows and seeds
-    for measure in experiment.measures:
-        found: dict[str, dict[str, set]] = {}
-        for row, results in measured.rows.items():
-            seeds = {result["seed"] for result in results if _has(result, measure)}
-            if seeds and measure != "parameters":
-                found.setdefault(_precision(results[0], scale), {})[row] = seeds
-        for precision, seeds in found.items():
-            key = (precision, tuple(seeds), tuple(sorted(set().union(*seeds.values()))))
-            groups.setdefault(key, []).append(measure)
-    return [start + _flags(measured, scale, *key, groups[key]) for key in sorted(groups)]
-
-
-def _flags(
-    measured: Measured,
-    scale: Scale,
-    precision: str,
-    rows: Collection[str],
-    seeds: Sequence[int],
-    measures: Sequence[str],
-) -> str:
-    """The flags that choose rows, seeds and measures, where they are not all or the scale's."""
-    experiment = measured.experiment
-    flags = _rows_flag(experiment, scale, rows)
-    if seeds != scale.seeds:
-        flags += f" --seeds={','.join(map(str, seeds))}"
-    if set(experiment.measures) - {"parameters", *measures}:
-        flags += f" --measures={','.join(measures)}"
-    tasks = [task for task in experiment.tasks if task in scale.tasks]
-    names = {f"task {task}" for task in tasks if "tasks" in measures}
-    done = {name for result in measured.all_results() for name in names if _has(result, name)}
-    if len(done) < len(names):
-        flags += f" --tasks={','.join(task for task in tasks if f'task {task}' in done)}"
-    flags += " --data_dir=DATA"
-    own = scale.training.get("mixed_precision", "")
-    return f"{flags} --mixed_precision={precision}" if precision != own else flags
-
-
-def _rows_flag(experiment: Experiment, scale: Scale, rows: Collection[str]) -> str:
-    """The flag that chooses rows; "" if they are all that the scale has."""
-    numbers = [str(n) for n, row in enumerate(experiment.rows, 1) if row.name in rows]
-    is_all = len(numbers) == sum(scale.has_row(experiment, row) for row in experiment.rows)
-    return "" if is_all else f" --rows='{';'.join(numbers)}'"
-
-
-def _precision(result: Mapping[str, Any], scale: Scale) -> str:
-    own = scale.training.get("mixed_precision", "")
-    return result["declared"]["training"].get("mixed_precision", own)
-
-
-def _has(result: Mapping[str, Any], measure: str) -> bool:
-    """Whether a measure was made; "tasks" is any of them."""
-    names = [name for name, value in result["measures"].items() if value is not None]
-    return (
-        measure in names or measure == "tasks" and any(name.startswith("task ") for name in names)
-    )
+    command = f"python -m lab.experiments run {experiment.name} --scale={scale.name}"
+    numbers = [n for n, row in enumerate(experiment.rows, 1) if row.name in measured.rows]
+    if len(numbers) < len(experiment.rows):
+        command += f" --rows='{';'.join(map(str, numbers))}'"
+    if experiment.budget != "none":
+        seeds = sorted({result["seed"] for result in measured.all_results()})
+        command += f" --seeds={','.join(map(str, seeds))} --data_dir=DATA"
+    training = measured.all_results()[0]["declared"].get("training", {})
+    own = scale.training.get("mixed_precision")
+    if (precision := training.get("mixed_precision", own)) != own:
+        command += f" --mixed_precision={precision}"
+    return [command]
 
 
 def _minutes(results: Iterable[Mapping[str, Any]]) -> float:
     """The time of pretraining; a run that several rows share counts once."""
-    runs = {}
-    for number, result in enumerate(results):
-        run = result["measures"].get("pretraining", {}).get("command", number)
-        runs[run] = result["minutes"].get("pretraining", 0.0)
-    return sum(runs.values())
+    # Results that share a run have equal curves.
+    runs = {json.dumps(r["measures"].get("pretraining")): r["minutes"] for r in results}
+    return sum(minutes.get("pretraining", 0.0) for minutes in runs.values())

@@ -4,11 +4,9 @@ Rows with equal settings share a folder, also between experiments, so that their
 pretraining or fine-tuning is resumed from its checkpoints.
 """
 
-import dataclasses
 import gc
 import json
 import os
-import shlex
 import shutil
 import statistics
 from collections.abc import Mapping, Sequence
@@ -17,8 +15,6 @@ from typing import Any
 import tf_keras
 
 from albert_tf.core import files
-from albert_tf.core.errors import UserError
-from albert_tf.core.locks import locked
 from albert_tf.core.settings import Settings
 from albert_tf.tasks import registry, repeated_runs
 from albert_tf.tasks.classification.settings import GLUE_TASK_NAMES, task_key
@@ -26,119 +22,45 @@ from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.training import loop
 from albert_tf.training.run_folder import CONFIG_FILE, EVAL_METRICS_FILE, METRICS_FILE, RESULTS_FILE
 from albert_tf.training.settings import RunConfig
-from lab.experiments.declarations import (
-    PRETRAINING,
-    STEPS_FACTOR,
-    TASKS,
-    TIMING_STEPS,
-    Experiment,
-    Row,
-    fine_tuning_classes,
-)
-from lab.experiments.preparation import Workspace, alone_in, key_of
+from lab.experiments.declarations import PRETRAINING, Experiment, Row, fine_tuning_classes
+from lab.experiments.preparation import Workspace, key_of, locked
 
 # Settings of a run that determine where it is computed.
-PLACE = RunConfig.names(about_devices=True)
+DEVICE_SETTINGS = RunConfig.names(about_devices=True)
 # Settings that fine-tuning takes from pretraining, unless the scale's `[tasks]` has other values.
-INHERITED = (*PLACE, "mixed_precision")
+INHERITED = (*DEVICE_SETTINGS, "mixed_precision")
 
 
 def settings_of(values: Mapping[str, Any], classes: Sequence[type[Settings]]) -> list[Settings]:
-    """An instance of each settings class, from one dictionary of all their fields.
-
-    Raises:
-      UserError: a name is not a field of any class, or a value is wrong.
-    """
-    known = [{field.name for field in dataclasses.fields(cls)} for cls in classes]
-    if unknown := set(values) - set().union(*known):
-        raise UserError(f"{', '.join(sorted(unknown))}: not a setting of this program")
+    """An instance of each settings class, from one dictionary of all their fields."""
     return [
-        cls(**{name: value for name, value in values.items() if name in names})
-        for cls, names in zip(classes, known, strict=True)
+        cls(**{name: value for name, value in values.items() if name in cls.names()})
+        for cls in classes
     ]
 
 
-def asdict_of(settings: Sequence[Settings]) -> dict[str, Any]:
-    """All fields of some settings, in one dictionary."""
-    return {name: value for group in settings for name, value in group.to_dict().items()}
-
-
-def command(program: str, settings: Sequence[Settings]) -> str:
-    """The command line that is equivalent to a call with these settings."""
-    flags = []
-    for group in settings:
-        for field in dataclasses.fields(group):
-            value = getattr(group, field.name)
-            if value != field.default:
-                value = field.metadata["none_value"] if value is None else value
-                value = str(value).lower() if field.type is bool else value
-                flags.append(f"--{field.name}={value}")
-    return shlex.join(["python", program, *flags])
-
-
-def recorded_command(
-    program: str,
-    classes: Sequence[type[Settings]],
-    folder: str,
-    workspace: Workspace,
-    **changes: Any,
-) -> str:
-    """The command line of a run, with WORK and DATA instead of this machine's folders.
-
-    Args:
-      program: the program that made the run.
-      classes: its settings classes.
-      folder: folder of the run, in the work folder.
-      workspace: shared data.
-      changes: settings that differ from the recorded ones.
-    """
-    groups = files.read_json(os.path.join(folder, CONFIG_FILE))
-    values = {**groups["run"], **groups["optimizer"], **groups["task"]}
-    # The work folder may have been moved or renamed since the run.
-    work = values["output_dir"].removesuffix(os.path.relpath(folder, workspace.folder)).rstrip("/")
-    names = {workspace.folder: "WORK", work: "WORK", workspace.data_dir: "DATA"}
-    values.update(changes)
-    for path, name in names.items():
-        for key, value in values.items():
-            if path and isinstance(value, str) and f"{value}/".startswith(f"{path}/"):
-                values[key] = name + value.removeprefix(path)
-    return command(program, settings_of(values, classes))
-
-
-def without_place(values: Mapping[str, Any]) -> dict[str, Any]:
+def without_device_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a run without those that determine where it is computed."""
-    return {name: value for name, value in values.items() if name not in PLACE}
+    return {name: value for name, value in values.items() if name not in DEVICE_SETTINGS}
 
 
 # --- Pretraining ---
 
 
 class Trained:
-    """The pretraining of a row and seed, finished or not.
+    """The pretraining of a row and seed, finished or not; `folder` has all runs of this model.
 
-    Args:
-      workspace: shared data.
-      experiment: the experiment, which determines the budget.
-      row: the model.
-      seed: seed of the run.
-
-    Attributes:
-      folder: folder of all runs of this model.
-      run_folder: run folder of the pretraining run.
-      model_config: the model's sizes.
-      members: the models that an ensemble averages; an ensemble itself is not trained.
+    The row of an ensemble is not trained; its `members` are the models that it averages.
     """
 
     def __init__(self, workspace: Workspace, experiment: Experiment, row: Row, seed: int):
+        def other(name: str) -> "Trained":
+            return Trained(workspace, experiment, experiment.row(name), seed)
+
         self.workspace, self.experiment, self.row, self.seed = workspace, experiment, row, seed
         self.model_config = workspace.scale.model_config(row)
-        self.shallower = None
-        if row.warm_start_from:
-            source = experiment.row(row.warm_start_from)
-            self.shallower = Trained(workspace, experiment, source, seed)
-        self.members = [
-            Trained(workspace, experiment, experiment.row(name), seed) for name in row.ensemble_of
-        ]
+        self.shallower = other(row.warm_start_from) if row.warm_start_from else None
+        self.members = [other(name) for name in row.ensemble_of]
         self.values = self._values()
         self.folder = workspace.path("runs", key_of(self.declared()), f"seed-{seed}")
         self.run_folder = os.path.join(self.folder, "pretraining")
@@ -148,8 +70,7 @@ class Trained:
         scale, row = self.workspace.scale, self.row
         own = scale.experiments.get(self.experiment.name, {})
         values = {**scale.training, **own, **row.training}
-        factor = values.pop(STEPS_FACTOR, 1)
-        factor = scale.steps_factors.get(str(factor), factor)
+        factor = scale.steps_factors.get(f"{row.steps_factor:g}", row.steps_factor)
         if self.experiment.budget == "seconds":
             factor = 0
         return {**values, "num_train_steps": round(values["num_train_steps"] * factor)}
@@ -162,7 +83,7 @@ class Trained:
             "data": {**scale.data, **row.data},
             "text": self.workspace.sources(row.text),
             "vocabulary": dict(scale.vocabulary),
-            "training": without_place(self.values),
+            "training": without_device_settings(self.values),
             "warm start": self.shallower.declared() if self.shallower else {},
         }
         if self.members:
@@ -172,24 +93,18 @@ class Trained:
         return declared
 
     def train(self) -> dict[str, Any]:
-        """Trains the model, or completes its training.
-
-        Returns:
-          `minutes` of training without evaluations; `steps`; `parameters` with the heads; `command`; the curves
-          `training` and `evaluation`.
-        """
-        with alone_in(self.folder):
+        """Trains the model, or completes its training; returns `results`."""
+        with locked(self.folder):
             files.remove_leftovers(self.run_folder)
             if not os.path.exists(os.path.join(self.run_folder, RESULTS_FILE)):
                 if self.shallower:
                     self.shallower.train()
-                run, optimizer, pretraining = self.settings()
+                run, optimizer, pretraining = settings_of(self.run_values(), PRETRAINING)
                 loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
-                forget()
-        made_by = ("run_pretraining.py", PRETRAINING, self.run_folder, self.workspace)
-        return {**self.results(), "command": recorded_command(*made_by)}
+                free_memory()
+        return self.results()
 
-    def settings(self) -> list[Settings]:
+    def run_values(self) -> dict[str, Any]:
         """The settings of run_pretraining.py; also makes the data that they refer to."""
         workspace = self.workspace
         task = {**workspace.scale.data, **self.row.data}.get("sentence_task", "sop")
@@ -210,7 +125,7 @@ class Trained:
         if not values["num_train_steps"]:
             values["num_train_steps"] = self._steps_in_time(values)
         values["num_warmup_steps"] = min(values["num_warmup_steps"], values["num_train_steps"] // 4)
-        return settings_of(values, PRETRAINING)
+        return values
 
     def _steps_in_time(self, values: Mapping[str, Any]) -> int:
         """The number of steps in the scale's seconds, measured once by a short run."""
@@ -226,7 +141,7 @@ class Trained:
         return steps
 
     def results(self) -> dict[str, Any]:
-        """The results of the training, from the run's folder."""
+        """The results in the run's folder; `minutes` of training are without evaluations, `parameters` with heads."""
         training = _lines(os.path.join(self.run_folder, METRICS_FILE))
         run = files.read_json(os.path.join(self.run_folder, CONFIG_FILE))["run"]
         batch = run["train_batch_size"]
@@ -247,7 +162,7 @@ class Trained:
         }
 
 
-def forget() -> None:
+def free_memory() -> None:
     """Frees the memory of a finished run."""
     tf_keras.backend.clear_session()
     gc.collect()
@@ -265,31 +180,16 @@ def _lines(path: str) -> list[dict]:
 def timed_run(values: Mapping[str, Any], speed: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """Measures the speed of training steps, except for the first interval, which includes building the graph.
 
-    Args:
-      values: settings of run_pretraining.py.
-      speed: `steps`, `log_every_steps`, and settings of run_pretraining.py that differ.
-      folder: folder of the run; deleted before and after.
-
-    Returns:
-      `examples_per_second` of each interval, `median`, `fastest`, `batch`.
-
-    Raises:
-      UserError: there would only be the first interval.
+    The settings are `values`, of run_pretraining.py, replaced by those in `speed`; the folder is deleted afterwards.
     """
     values = {**values, **speed, "num_warmup_steps": 1, "do_eval": False, "eval_file": ""}
-    steps = values.pop(TIMING_STEPS, 1)
-    values.update(num_train_steps=steps, save_checkpoints_steps=steps, output_dir=folder)
+    values.update(save_checkpoints_steps=values["num_train_steps"], output_dir=folder)
     # The model from which a row starts may not exist yet, and the values of weights do not affect the speed.
     values.update(init_checkpoint="", warm_start_from_shallower=False)
     run, optimizer, pretraining = settings_of(values, PRETRAINING)
-    if steps < 2 * run.log_every_steps:
-        raise UserError(
-            f"[speed] of the scale: {TIMING_STEPS} ({steps}) must be at least twice log_every_steps"
-            f" ({run.log_every_steps}), because the first interval is not counted"
-        )
     shutil.rmtree(folder, ignore_errors=True)
     loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
-    forget()
+    free_memory()
     lines = _lines(os.path.join(folder, METRICS_FILE))
     shutil.rmtree(folder)
     speeds = [line["examples_per_second"] for line in lines][1:]
@@ -304,16 +204,8 @@ def timed_run(values: Mapping[str, Any], speed: Mapping[str, Any], folder: str) 
 # --- Fine-tuning ---
 
 
-# The programs that fine-tune; for other tasks it is run_classifier.py.
-PROGRAMS = {"race": "run_race.py", "squad1.1": "run_squad.py", "squad2.0": "run_squad.py"}
-
-
 def task_data(workspace: Workspace, task: str) -> dict[str, Any]:
-    """The settings with the paths of a task's data; {} if there is none below --data_dir.
-
-    Raises:
-      UserError: there is no such task.
-    """
+    """The settings with the paths of a task's data; {} if there is none below --data_dir."""
     if task in ("squad1.1", "squad2.0"):
         version = task.removeprefix("squad")
         paths = workspace.squad_files(version)
@@ -321,11 +213,9 @@ def task_data(workspace: Workspace, task: str) -> dict[str, Any]:
     if task == "race":
         folder = workspace.find("race", "RACE")
         return {"data_dir": folder} if folder else {}
-    names = {task_key(name): name for name in GLUE_TASK_NAMES}
-    if task not in names:
-        raise UserError(f"{task}: no such task; known are {', '.join(TASKS)}")
-    folder = workspace.find(f"glue/{names[task]}", f"glue*/{names[task]}")
-    return {"task_name": names[task], "data_dir": folder} if folder else {}
+    name = {task_key(name): name for name in GLUE_TASK_NAMES}[task]
+    folder = workspace.find(f"glue/{name}", f"glue*/{name}")
+    return {"task_name": name, "data_dir": folder} if folder else {}
 
 
 def initial_task(trained: Trained, task: str) -> str:
@@ -341,52 +231,39 @@ def initial_task(trained: Trained, task: str) -> str:
 def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
     """Fine-tunes a row on a task, several times if so configured; trains the initial model first if necessary.
 
-    Args:
-      trained: the pretrained model.
-      task: a name of the scale's `[tasks]`.
-
     Returns:
       Metrics by name, medians if there are several runs; `runs`, the metrics of each; `initial_task`, whose best model
-      the runs started from, if there is one; `settings`, the name of `task_folder`; `command`. None if there is no
-      data.
-
-    Raises:
-      UserError: the scale has no such task; see `repeated_runs.fine_tune`.
+      the runs started from, if there is one; `settings`, the name of `task_folder`. None if there is no data.
     """
     data = task_data(trained.workspace, task)
     if not data:
         return None
     initial, folder = initial_task(trained, task), task_folder(trained, task)
     path = os.path.join(folder, RESULTS_FILE)
-    with locked(folder + ".lock", wait=True):
+    with locked(folder + ".lock"):
         files.remove_leftovers(folder)
         if not os.path.exists(path):
             start = _start(trained, initial)
             _run(trained, task, {**data, "output_dir": folder, "init_checkpoint": start})
-    program, classes = PROGRAMS.get(task, "run_classifier.py"), fine_tuning_classes(task)
-    made_by = (program, classes, runs_of(trained, task)[0], trained.workspace)
-    # Several runs have different seeds and folders.
-    own = {"output_dir": folder, "seed": trained.seed}
     return {
         **task_results(files.read_json(path)),
         **({"initial_task": initial} if initial else {}),
         "settings": os.path.basename(folder),
-        "command": recorded_command(*made_by, **own),
     }
 
 
 def _start(trained: Trained, initial: str) -> str:
     """The folder of the model that fine-tuning starts from; trains the model if it does not exist."""
-    if not initial:
-        trained.train()
-        return trained.run_folder
-    fine_tune(trained, initial)
-    return best_run(trained, initial)
+    if initial:
+        fine_tune(trained, initial)
+        return best_run(trained, initial)
+    trained.train()
+    return trained.run_folder
 
 
 def task_folder(trained: Trained, task: str) -> str:
     """The folder of a row's fine-tuning runs, named by a hash of all settings that change results."""
-    wanted = without_place(_wanted(trained, task))
+    wanted = without_device_settings(_wanted(trained, task))
     if initial := initial_task(trained, task):
         wanted["initial task"] = os.path.basename(task_folder(trained, initial))
     return os.path.join(trained.folder, "tasks", f"{task}-{key_of(wanted)}")
@@ -403,7 +280,7 @@ def runs_of(trained: Trained, task: str) -> list[str]:
 def best_run(trained: Trained, task: str) -> str:
     """The folder of the fine-tuned model, of the best run if there are several."""
     folder = task_folder(trained, task)
-    best = files.read_json(os.path.join(folder, RESULTS_FILE)).get("best_run")
+    best = files.read_json(os.path.join(folder, RESULTS_FILE)).get("best_run", "")
     return os.path.join(folder, os.path.basename(best)) if best else folder
 
 
@@ -416,36 +293,24 @@ def task_results(results: Mapping[str, Any]) -> dict[str, Any]:
 
 def _wanted(trained: Trained, task: str) -> dict[str, Any]:
     """The scale's settings for a task, with those of its preset and those inherited from pretraining."""
-    scale = trained.workspace.scale
-    if task not in scale.tasks:
-        raise UserError(f"scale {scale.name}: has no [tasks.{task}]")
-    values = dict(scale.tasks[task])
+    values = trained.workspace.scale.tasks[task]
     table = registry.preset_rows(values.get("preset"))
     inherited = {name: trained.values[name] for name in INHERITED if name in trained.values}
     return {**inherited, **table.get(task, {}), **values, **trained.experiment.fine_tuning}
 
 
-def _task_settings(trained: Trained, task: str, own: Mapping[str, Any]) -> list[Settings]:
-    """The settings of a run of the task's program: the scale's settings, with the changes in `own`."""
-    values = {**_wanted(trained, task), "seed": trained.seed, **own}
-    return settings_of(values, fine_tuning_classes(task))
-
-
 def _run(trained: Trained, task: str, own: Mapping[str, Any]) -> dict:
-    """Runs the task's program with `_task_settings`; returns the contents of results.json."""
-    run, optimizer, config = _task_settings(trained, task, own)
+    """Runs the task's program with the scale's settings and those in `own`; returns the contents of results.json."""
+    values = {**_wanted(trained, task), "seed": trained.seed, **own}
+    run, optimizer, config = settings_of(values, fine_tuning_classes(task))
     task_class = registry.resolve(registry.find(task).task)
     results = repeated_runs.fine_tune(task_class, config, run, optimizer)
-    forget()
+    free_memory()
     return results
 
 
 def ensemble(trained: Trained, task: str) -> dict[str, Any] | None:
     """Averages the predictions of several rows' fine-tuned models, which are chosen on the development data.
-
-    Args:
-      trained: an ensemble; its members are fine-tuned first if they are not finished.
-      task: see `fine_tune`.
 
     Returns:
       Metrics by name; `members`, the chosen rows and runs. None if there is no data.
@@ -462,6 +327,6 @@ def ensemble(trained: Trained, task: str) -> dict[str, Any] | None:
     parts = [os.path.basename(task_folder(member, task)) for member in trained.members]
     folder = os.path.join(trained.folder, "ensembles", f"{task}-{key_of(parts)}")
     run_settings = {**data, "output_dir": folder, "ensemble": ",".join(names)}
-    with locked(folder + ".lock", wait=True):
+    with locked(folder + ".lock"):
         results = _run(trained.members[0], task, run_settings)
     return {**task_results(results), "members": [names[run] for run in results["members"]]}

@@ -14,10 +14,9 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import flags
+from msgspec.structs import replace
 
 from albert_tf.core import files
-from albert_tf.core import flags as cli
 from albert_tf.core.errors import UserError
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks.pretraining.task import PretrainingTask
@@ -53,27 +52,6 @@ def test_the_command_line_says_what_is_known():
     assert wrong.returncode == 2
     assert "--seeds must be numbers" in wrong.stderr
     assert run("train").returncode == 2
-
-
-def test_a_recorded_command_gives_the_same_settings():
-    values = {
-        "output_dir": "a folder",
-        "num_train_steps": 7,
-        "num_warmup_steps": 0,
-        "learning_rate": 3e-4,
-        "do_eval": False,
-        "input_file": "x",
-    }
-    settings = training.settings_of(values, training.PRETRAINING)
-    program, *given = training.shlex.split(training.command("run_pretraining.py", settings))[1:]
-    assert program == "run_pretraining.py"
-    flag_values = flags.FlagValues()
-    cli.define_flags(training.PRETRAINING, flag_values)
-    flag_values(["program", *given])
-    parsed = [cli.settings_from_flags(cls, flag_values) for cls in training.PRETRAINING]
-    assert parsed == settings
-    with pytest.raises(UserError, match="num_steps: not a setting"):
-        training.settings_of({"num_steps": 1}, training.PRETRAINING)
 
 
 # --- Measures ---
@@ -174,16 +152,14 @@ def finished(micro, workspace, tmp_path_factory):
     """
     _, experiment = micro
     trained = Trained(workspace, experiment, experiment.rows[0], 1)
-    run, optimizer, pretraining = trained.settings()
+    values = trained.run_values()
+    run, optimizer, pretraining = training.settings_of(values, declarations.PRETRAINING)
     stopped = dataclasses.replace(run, stop_after_steps=4)
     loop.run(lambda: PretrainingTask(pretraining, stopped), stopped, optimizer)
     pathlib.Path(trained.run_folder, "results.json").unlink()
     results_dir = str(tmp_path_factory.mktemp("results"))
     engine = Engine(workspace, results_dir)
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        engine.run(experiment, experiment.rows, [1])
-    return engine, results_dir, output.getvalue()
+    return engine, results_dir, run_quietly(engine, experiment, experiment.rows)
 
 
 def result_of(results_dir: str, micro, row: int) -> dict:
@@ -216,7 +192,6 @@ def test_a_row_has_every_measure(finished, micro):
         assert "sop_probe" in measures["intrinsic"]  # it has a column
         assert "nsp_probe" not in measures["intrinsic"]
         assert result["declared"]["model"]["num_hidden_layers"] == layers
-    assert "--warm_start_from_shallower=true" in result["measures"]["pretraining"]["command"]
     # One block serves one layer and two: the sizes are equal.
     assert (
         result_of(results_dir, micro, 0)["measures"]["parameters"]["here"]
@@ -228,10 +203,8 @@ def test_finished_rows_are_not_run_again(finished, micro):
     engine, results_dir, _ = finished
     _, experiment = micro
     before = result_of(results_dir, micro, 0)
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        engine.run(experiment, experiment.rows[:1], [1])
-    assert "training" not in output.getvalue() and "finished" in output.getvalue()
+    output = run_quietly(engine, experiment, experiment.rows[:1])
+    assert "training" not in output and "finished" in output
     assert result_of(results_dir, micro, 0) == before
 
 
@@ -239,7 +212,7 @@ def test_rows_with_equal_settings_share_a_training(workspace, micro):
     _, experiment = micro
 
     def folder(row, **changes):
-        return Trained(workspace, experiment, dataclasses.replace(row, **changes), 1).folder
+        return Trained(workspace, experiment, replace(row, **changes), 1).folder
 
     one, two = experiment.rows
     assert folder(one, name="the same under another name", paper={}) == folder(one)
@@ -248,19 +221,17 @@ def test_rows_with_equal_settings_share_a_training(workspace, micro):
         folder(two),
         folder(two, warm_start_from=""),
         folder(one, data={"sentence_task": "nsp"}),
-        folder(one, training={"steps_factor": 2}),
+        folder(one, steps_factor=2),
         Trained(workspace, experiment, one, 2).folder,
-        Trained(workspace, dataclasses.replace(experiment, budget="seconds"), one, 1).folder,
+        Trained(workspace, replace(experiment, budget="seconds"), one, 1).folder,
     ]
     assert len(set(different)) == len(different)
 
 
 def test_a_scale_can_give_an_experiment_more_steps(workspace, micro):
     scale, experiment = micro
-    row = dataclasses.replace(experiment.rows[0], training={"steps_factor": 3})
-    more = dataclasses.replace(
-        scale, experiments={"mine": {"num_train_steps": 10}}, steps_factors={"3": 1.5}
-    )
+    row = replace(experiment.rows[0], steps_factor=3)
+    more = replace(scale, experiments={"mine": {"num_train_steps": 10}}, steps_factors={"3": 1.5})
     for used, steps in ((scale, 24), (more, 15)):
         own = Workspace(used, workspace.data_dir, workspace.work_dir)
         assert Trained(own, experiment, row, 1).values["num_train_steps"] == steps
@@ -281,29 +252,28 @@ def test_two_processes_keep_each_others_measures(tmp_path):
         Result(path, other_about, str(tmp_path / "lock"))
 
 
-def test_what_is_measured_later_says_so(tmp_path, monkeypatch):
-    about = {"row": "one", "seed": 1, "declared": {}}
-    result = Result(str(tmp_path / "one-seed1.json"), about, str(tmp_path / "lock"))
-    for commit, name in (("a", "speed"), ("b", "intrinsic")):
-        monkeypatch.setattr("lab.experiments.engine.commit", lambda *_, commit=commit, **__: commit)
-        result.add(name, {}, 0.0)
-    found = json.loads((tmp_path / "one-seed1.json").read_text())
-    assert found["made"]["commit"] == "a"
-    assert {name: made["commit"] for name, made in found["made_later"].items()} == {
-        "intrinsic": "b"
-    }
+def test_what_is_measured_later_says_so(micro, tmp_path):
+    scale, experiment = micro
+    path = result_path(str(tmp_path), experiment, scale.name, experiment.rows[0], 1)
+    about = {"row": experiment.rows[0].name, "seed": 1, "declared": {}}
+    for command, name in (("first", "speed"), ("second", "parameters")):
+        Result(path, about, str(tmp_path / "lock"), command).add(name, {"here": 1}, 0.0)
+    found = json.loads(pathlib.Path(path).read_text())
+    assert found["made"]["command"] == "first"
+    later = {name: made["command"] for name, made in found["made_later"].items()}
+    assert later == {"parameters": "second"}
+    measured = report.Measured(experiment, report.read_results(experiment, scale, str(tmp_path)))
+    assert report.costs(measured, scale)[-2:] == ["    first", "    second"]
 
 
 def test_rows_without_their_text_are_left_out(workspace, micro, tmp_path):
     _, experiment = micro
     one, two = experiment.rows
-    shallow = dataclasses.replace(one, text="additional")
-    changed = dataclasses.replace(experiment, rows=(shallow, two))
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        Engine(workspace, str(tmp_path)).run(changed, changed.rows, [1])
+    shallow = replace(one, text="additional")
+    changed = replace(experiment, rows=(shallow, two))
+    output = run_quietly(Engine(workspace, str(tmp_path)), changed, changed.rows)
     words = "needs the text 'additional', see --data_dir"
-    assert output.getvalue() == f"mine, one layer: {words}\nmine, two layers: {words}\n"
+    assert output == f"mine, one layer: {words}\nmine, two layers: {words}\n"
     assert not list(tmp_path.iterdir())
 
 
@@ -311,8 +281,7 @@ def test_counting_parameters_needs_no_data(tmp_path):
     experiment = declarations.read_experiment("table_1")
     scale = declarations.read_scale("nano")
     workspace = Workspace(scale, "", str(tmp_path / "work"))
-    with contextlib.redirect_stdout(io.StringIO()):
-        Engine(workspace, str(tmp_path)).run(experiment, experiment.rows[2:3], [1])
+    run_quietly(Engine(workspace, str(tmp_path)), experiment, experiment.rows[2:3])
     found = report.Measured(experiment, report.read_results(experiment, scale, str(tmp_path)))
     assert report.cell(found, experiment.row("ALBERT-base"), "parameters") == "11,683,584 (12)"
     command = "python -m lab.experiments run table_1 --scale=nano --rows='3'"
@@ -335,183 +304,86 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
 def test_results_of_other_settings_are_refused(finished, micro):
     engine, _, _ = finished
     _, experiment = micro
-    changed = dataclasses.replace(experiment.rows[0], data={"short_seq_prob": 0.3})
+    changed = replace(experiment.rows[0], data={"short_seq_prob": 0.3})
     with pytest.raises(UserError, match=r"was made with data.short_seq_prob=None, now it is 0.3"):
         engine.run(experiment, [changed], [1])
 
 
 def test_equal_time_means_a_number_of_steps_that_stays(workspace, micro):
     _, experiment = micro
-    timed = dataclasses.replace(experiment, budget="seconds")
+    timed = replace(experiment, budget="seconds")
     trained = Trained(workspace, timed, experiment.rows[0], 2)
-    steps = trained.settings()[1].num_train_steps
+    steps = trained.run_values()["num_train_steps"]
     found = json.loads(pathlib.Path(trained.folder, "budget.json").read_text())
     assert found["num_train_steps"] == steps >= 1
-    assert trained.settings()[1].num_train_steps == steps
+    assert steps == max(1, int(found["seconds"] * (found["median"] / found["batch"])))
+    assert trained.run_values()["num_train_steps"] == steps
     assert len(found["examples_per_second"]) == 2  # of three intervals, the first makes graphs
 
 
 # --- The report ---
 
 
-def made_up(seeds: tuple[float, ...], **training: object) -> list[dict]:
-    """Results with a masked-LM accuracy for each seed, and some settings of their training."""
-    made = {name: "x" for name in ("date", "commit", "processor", "cores")}
-    return [
-        {
-            "seed": seed,
-            "made": made,
-            "declared": {"training": training},
-            "minutes": {"pretraining": 3.0},
-            "measures": {
-                "intrinsic": {
-                    "masked_lm_accuracy": value,
-                    "development_set": {"squad_file": "dev.json"},
-                }
-            },
-        }
-        for seed, value in enumerate(seeds, 1)
-    ]
+def write_result(results_dir, experiment, scale, row: str, seed: int, **content) -> pathlib.Path:
+    """Writes the JSON file of a row and seed with some content."""
+    path = result_path(str(results_dir), experiment, scale.name, experiment.row(row), seed)
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    made = {"row": row, "seed": seed, "declared": {}, "measures": {}, **content}
+    pathlib.Path(path).write_text(json.dumps(made))
+    return pathlib.Path(path)
 
 
-@pytest.mark.parametrize(
-    ("higher", "lower", "word"),
-    [
-        ((0.30, 0.31, 0.32), (0.20, 0.21, 0.22), verdicts.AGREES),
-        ((0.20, 0.21, 0.22), (0.30, 0.31, 0.32), verdicts.DISAGREES),
-        ((0.20, 0.31, 0.32), (0.20, 0.21, 0.22), verdicts.TOO_SMALL),  # far apart within a row
-        ((0.30,), (0.20, 0.21, 0.22), verdicts.AGREES),  # the other row's spread holds for it
-        ((0.30,), (0.20,), verdicts.TOO_SMALL),  # no spread is known
-        ((), (0.20, 0.21), verdicts.NOT_RUN),
-    ],
-)
-def test_verdicts(micro, higher, lower, word):
-    _, experiment = micro
-    rows = {"two layers": made_up(higher), "one layer": made_up(lower)}
-    found = report.Measured(
-        experiment, {name: results for name, results in rows.items() if results}
-    )
-    ((_, verdict),) = report.judged(found)
-    assert verdict.word == word
+def verdicts_of(found: report.Measured) -> dict[str, verdicts.Verdict]:
+    return {claim.text: report.judge(found, claim) for claim in found.experiment.claims}
 
 
-def test_the_spread_is_pooled_over_rows():
-    # Variances 1 and 4 of rows with 1 and 2 degrees of freedom; a row that never differs does not count.
-    root = 2**0.5
-    spread = verdicts.pooled([[0.0, root], [1.0, 3.0, 5.0], [7.0], [2.0, 2.0]])
-    assert spread.freedom == 3
-    np.testing.assert_allclose(spread.deviation, (1 / 3 * (1 * 1 + 2 * 4)) ** 0.5)
-    assert verdicts.pooled([[1.0], [2.0]]).freedom == 0
+def made_up(accuracies: tuple[float, ...]) -> list[dict]:
+    """Results with a masked-LM accuracy for each seed."""
+    made = dict.fromkeys(("date", "commit", "processor", "cores"), "x")
+    common = {"made": made, "declared": {}, "minutes": {"pretraining": 3.0}}
+    numbers = [{"masked_lm_accuracy": accuracy, "development_set": {}} for accuracy in accuracies]
+    seeds = enumerate(numbers, 1)
+    return [{**common, "seed": seed, "measures": {"intrinsic": each}} for seed, each in seeds]
 
 
-@pytest.mark.parametrize("number", [3, 2])
-def test_rows_that_do_not_differ_are_rarely_told_apart(number):
-    """Of 2,000 tables of two rows, one in twenty; with Student's t for so few seeds, not the factor 2."""
-    rng = np.random.default_rng(5)
-    told = 0
-    for _ in range(2000):
-        one, other = rng.normal(size=(2, number)).tolist()
-        verdict = verdicts.compare(one, other, verdicts.pooled([one, other]))
-        told += verdict.word != verdicts.TOO_SMALL
-    assert 70 < told < 135
+def run_quietly(engine: Engine, experiment, rows) -> str:
+    """Runs rows with the first seed; returns what was printed."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        engine.run(experiment, rows, [1])
+    return output.getvalue()
 
 
-SPREAD = verdicts.Spread(1.0, 4)  # the interval of one seed is 2.78 on either side, of three 1.60
-
-
-@pytest.mark.parametrize(
-    ("rule", "values", "others", "word"),
-    [
-        ("above", [62.0], 59.0, verdicts.AGREES),
-        ("above", [61.0], 59.0, verdicts.TOO_SMALL),
-        ("above", [61.0] * 3, 59.0, verdicts.AGREES),
-        ("above", [56.0], 59.0, verdicts.DISAGREES),
-        ("near", [51.0] * 3, 50.0, verdicts.AGREES),
-        ("near", [49.0] * 3, 50.0, verdicts.AGREES),
-        ("near", [52.0] * 3, 50.0, verdicts.TOO_SMALL),
-        ("near", [54.7] * 3, 50.0, verdicts.DISAGREES),
-        ("near", [45.3] * 3, 50.0, verdicts.DISAGREES),
-        ("at most", [51.0] * 3, 50.0, verdicts.AGREES),
-        ("at most", [45.3] * 3, 50.0, verdicts.AGREES),
-        ("at most", [52.0] * 3, 50.0, verdicts.TOO_SMALL),
-        ("at most", [54.7] * 3, 50.0, verdicts.DISAGREES),
-    ],
-)
-def test_verdicts_against_a_number(rule, values, others, word):
-    level = verdicts.Level(others)
-    if rule == "above":
-        verdict = verdicts.compare(values, level, SPREAD)
-    else:
-        name = {"near": "near", "at most": "at_most"}[rule]
-        verdict = verdicts.compare(values, level, SPREAD, rule=name, within=3.0)
-    assert verdict.word == word
-
-
-def test_what_is_too_small_says_how_many_seeds_would_decide_it():
-    """With a spread of 1 known exactly, 1.96 (2 / n) ** 0.5 is below 0.9 from n = 10 on."""
-    spread = verdicts.Spread(1.0, 10_000, 10_000)
-    equal, other = [0.0] * 3, [0.9] * 3
-    assert verdicts.compare(other, equal, spread) == (
-        "too small to say",
-        "+0.9 ± 1.6 (n = 3 and 3)",
-        "10",
-    )
-    assert verdicts.compare([5.0] * 3, equal, spread).seeds == ""
-    assert verdicts.compare([0.01] * 3, equal, spread).seeds == "more than 100"
-    assert verdicts.compare([0.9], [0.0], verdicts.Spread(0.0, 0)).seeds == ""
-    # No number of seeds decides what the number of examples leaves open.
-    level = verdicts.Level(0.0, 1.0)
-    assert verdicts.compare([0.9] * 3, level, spread).seeds == "more examples"
-    assert verdicts.compare([0.9] * 3, verdicts.Level(0.0, 0.1), spread).seeds == "5"
-    unknown = verdicts.compare([1.0] * 3, equal, verdicts.pooled([[1.0] * 3, equal]))
-    assert unknown == ("too small to say", "+1.0, spread unknown", "")
-    # With few rows, the spread itself must be known better: Student's t for 2 (n - 1) degrees of freedom.
-    assert verdicts.compare(other, equal, verdicts.Spread(1.0, 4, 2)).seeds == "11"
-
-
-def test_distance_from_chance_has_the_error_of_the_examples():
-    few = verdicts.compare([52.0] * 3, verdicts.Level(50.0, 1.0), SPREAD)
-    many = verdicts.compare([52.0] * 3, verdicts.Level(50.0, 0.1), SPREAD)
-    assert (few.word, many.word) == (verdicts.TOO_SMALL, verdicts.AGREES)
-    assert few.reason == "+2.0 ± 2.5 (n = 3)"  # (2.776**2 / 3 + 1.96**2) ** 0.5
-
-
-def test_a_claim_against_chance_takes_the_share_of_the_commonest_answer(tmp_path):
-    table = declarations.read_experiment("table_5")
-    scale = declarations.read_scale("nano")
+def test_a_claim_against_chance_takes_the_share_of_the_most_frequent_answer(tmp_path):
+    table, scale = declarations.read_experiment("table_5"), declarations.read_scale("nano")
     for seed, accuracy in enumerate((0.527, 0.528, 0.529), 1):
         numbers = {"nsp_own_head": accuracy, "nsp_commonest": 0.52, "examples": {"nsp": 10_000}}
-        path = result_path(str(tmp_path), table, scale.name, table.row("SOP"), seed)
-        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-        made = {"row": "SOP", "seed": seed, "declared": {}, "measures": {"intrinsic": numbers}}
-        pathlib.Path(path).write_text(json.dumps(made))
+        write_result(tmp_path, table, scale, "SOP", seed, measures={"intrinsic": numbers})
     found = report.Measured(table, report.read_results(table, scale, str(tmp_path)))
     level = report.chance_of(found, columns.COLUMNS["nsp"])
     np.testing.assert_allclose(level, (52.0, 0.4996), atol=1e-4)
-    against_chance = ("nsp", ("lower", "chance"))
-    judged = report.judged(found)
-    (verdict,) = (v for claim, v in judged if (claim.metric, claim.compared) == against_chance)
+    verdict = verdicts_of(found)["SOP's model is above chance on NSP"]
     assert verdict.word == verdicts.TOO_SMALL and verdict.reason == "+0.8 ± 1.0 (n = 3)"
 
 
 def test_the_papers_own_column_is_compared_where_it_was_measured(micro):
     _, experiment = micro
-    claim = dataclasses.replace(experiment.claims[0], instead="mrpc")
-    experiment = dataclasses.replace(experiment, claims=(claim,))
+    claim = replace(experiment.claims[0], instead="mrpc")
+    experiment = replace(experiment, claims=(claim,))
     rows = {"two layers": made_up((0.3, 0.31)), "one layer": made_up((0.2, 0.21))}
     assert report.compared_by(report.Measured(experiment, rows), claim) == "masked_lm"
-    lower = [
-        {**r, "measures": {**r["measures"], "task mrpc": {"accuracy": 0.9}}}
-        for r in rows["one layer"]
-    ]
-    higher = [
-        {**r, "measures": {**r["measures"], "task mrpc": {"accuracy": 0.79 + 0.01 * r["seed"]}}}
-        for r in rows["two layers"]
-    ]
+
+    def with_task(row, *accuracies):
+        tasks = [{"task mrpc": {"accuracy": accuracy}} for accuracy in accuracies]
+        pairs = zip(rows[row], tasks, strict=True)
+        return [{**result, "measures": {**result["measures"], **task}} for result, task in pairs]
+
+    lower = with_task("one layer", 0.9, 0.91)
+    higher = with_task("two layers", 0.8, 0.815)
     found = report.Measured(experiment, {"two layers": higher, "one layer": lower})
     assert report.compared_by(found, claim) == "mrpc"
-    ((_, verdict),) = report.judged(found)
-    assert verdict.word == verdicts.DISAGREES and verdict.reason.startswith("-9.5")
+    (verdict,) = verdicts_of(found).values()
+    assert verdict == (verdicts.DISAGREES, "-9.8 ± 3.2 (n = 2 pairs)", "")
     assert report.verdict_rows(found)[-1][1] == "MRPC"
     half = report.Measured(experiment, {"two layers": higher, "one layer": rows["one layer"]})
     assert report.verdict_rows(half)[-1][1] == "MLM, for the paper's MRPC"
@@ -520,18 +392,8 @@ def test_the_papers_own_column_is_compared_where_it_was_measured(micro):
 def test_seeds_of_different_settings_are_not_averaged(micro, tmp_path):
     scale, experiment = micro
     for seed, precision in ((1, "float32"), (2, "mixed_bfloat16")):
-        path = pathlib.Path(
-            result_path(str(tmp_path), experiment, scale.name, experiment.rows[0], seed)
-        )
-        path.parent.mkdir(parents=True, exist_ok=True)
         declared = {"training": {"mixed_precision": precision}}
-        result = {
-            "row": experiment.rows[0].name,
-            "seed": seed,
-            "declared": declared,
-            "measures": {},
-        }
-        path.write_text(json.dumps(result))
+        write_result(tmp_path, experiment, scale, "one layer", seed, declared=declared)
     with pytest.raises(UserError, match="row 'one layer' were made with different settings"):
         report.read_results(experiment, scale, str(tmp_path))
 
@@ -545,32 +407,11 @@ def test_cells_have_mean_spread_and_the_papers_number(micro):
     assert columns.shown((88.61, 81.5), 1) == "88.6/81.5"
 
 
-def test_the_command_of_a_report_has_the_precision_of_its_runs(micro):
-    scale, experiment = micro
-    as_declared = {row.name: made_up((0.25, 0.27)) for row in experiment.rows}
-    *_, command = report.costs(report.Measured(experiment, as_declared), scale)
-    assert command.endswith("--scale=micro --measures=intrinsic --data_dir=DATA")
-    other = made_up((0.25, 0.27), mixed_precision="mixed_bfloat16")
-    *_, command = report.costs(report.Measured(experiment, {"one layer": other}), scale)
-    assert "--scale=micro --rows='1' --measures=" in command
-    assert command.endswith("--data_dir=DATA --mixed_precision=mixed_bfloat16")
-
-
-def test_measures_with_other_seeds_have_a_command_of_their_own(micro):
-    scale, experiment = micro
-    rows = {row.name: made_up((0.25, 0.27)) for row in experiment.rows}
-    more = [{**result, "measures": {"layer_changes": {}}} for result in made_up((0.2, 0.3, 0.4))]
-    rows["one layer"] += [{**result, "seed": result["seed"] + 2} for result in more]
-    *_, first, second = report.costs(report.Measured(experiment, rows), scale)
-    assert "run mine --scale=micro --rows='1' --seeds=3,4,5 --measures=layer_changes " in first
-    assert "run mine --scale=micro --measures=intrinsic --data_dir=DATA" in second
-
-
 def test_a_run_that_rows_share_costs_its_minutes_once(micro):
     _, experiment = micro
     found = made_up((0.25, 0.27))
     for result, run in zip(found, ("first", "second"), strict=True):
-        result["measures"]["pretraining"] = {"command": run}
+        result["measures"]["pretraining"] = {"training": [run]}
         result["minutes"] = {"pretraining": 1.5}
     assert report._minutes(found) == report._minutes([*found, *found]) == 3.0
 
@@ -580,7 +421,7 @@ def test_a_result_in_a_wrong_folder_is_refused(finished, micro, tmp_path):
     scale, experiment = micro
     shutil.copytree(results_dir, tmp_path / "results")
     (tmp_path / "results" / "mine").rename(tmp_path / "results" / "other")
-    other = dataclasses.replace(experiment, name="other")
+    other = replace(experiment, name="other")
     with pytest.raises(UserError, match="seed 1, belongs to experiment mine, not to other; move"):
         report.read_results(other, scale, str(tmp_path / "results"))
 
@@ -589,34 +430,28 @@ def test_precision_of_a_run_is_a_setting_of_its_training():
     as_declared = ExperimentSettings(experiments="table_5").chosen_scale()
     assert as_declared == declarations.read_scale("nano")
     asked = ExperimentSettings(experiments="table_5", mixed_precision="mixed_bfloat16")
-    training = asked.chosen_scale().training
-    assert training == {**as_declared.training, "mixed_precision": "mixed_bfloat16"}
+    chosen = asked.chosen_scale().training
+    assert chosen == {**as_declared.training, "mixed_precision": "mixed_bfloat16"}
     with pytest.raises(UserError, match="mixed_precision"):
         ExperimentSettings(experiments="table_5", mixed_precision="bfloat16")
 
 
 def test_speeds_are_compared_with_the_reference_and_with_the_bert_of_the_same_shape(tmp_path):
+    # The machine is twice as fast at the second seed.
     speeds = {"BERT-base": (40.0, 80.0), "BERT-large": (10.0, 20.0), "ALBERT-large": (17.0, 36.0)}
-    scale = declarations.read_scale("nano")
-    table = declarations.read_experiment("table_2")
+    table, scale = declarations.read_experiment("table_2"), declarations.read_scale("nano")
     for name, medians in speeds.items():
-        for seed, median in enumerate(
-            medians, 1
-        ):  # the machine is twice as fast at the second seed
-            path = result_path(str(tmp_path), table, scale.name, table.row(name), seed)
-            pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-            result = {"row": name, "seed": seed, "declared": {}}
-            result["measures"] = {"speed": {"median": median}}
-            pathlib.Path(path).write_text(json.dumps(result))
+        for seed, median in enumerate(medians, 1):
+            write_result(tmp_path, table, scale, name, seed, measures={"speed": {"median": median}})
     found = report.Measured(table, report.read_results(table, scale, str(tmp_path)))
     assert report.cell(found, table.row("ALBERT-large"), "speedup") == "1.75 ± 0.07 (1.7)"
     assert report.cell(found, table.row("BERT-base"), "speedup") == "4.00 ± 0.00 (4.7)"
     assert report.cell(found, table.row("BERT-base"), "speedup_same_shape") == "1.00 ± 0.00"
     assert report.cell(found, table.row("ALBERT-large"), "speedup_same_shape") == "1.75 ± 0.07"
-    words = {claim.text: verdict.word for claim, verdict in report.judged(found)}
+    found = verdicts_of(found)
     # Every seed is compared with the same seed of the reference, so only the spread of the ratios counts.
-    assert words["ALBERT-large trains faster than BERT-large"] == verdicts.AGREES
-    assert words["ALBERT-base trains faster than BERT-base"] == verdicts.NOT_RUN
+    assert found["ALBERT-large trains faster than BERT-large"].reason == "+0.75 ± 0.64 (n = 2)"
+    assert found["ALBERT-base trains faster than BERT-base"].word == verdicts.NOT_RUN
 
 
 def test_the_average_is_the_papers():
@@ -677,7 +512,7 @@ def test_the_report_shows_what_was_run_again(finished, micro, tmp_path):
     # The steps of a run with a budget of time are part of its result.
     result["measures"]["pretraining"]["steps"] = 1_234
     again.write_text(json.dumps(result))
-    timed = dataclasses.replace(experiment, budget="seconds")
+    timed = replace(experiment, budget="seconds")
     report.write_report([timed], [scale], str(tmp_path / "results"))
     assert (
         numbers in path.read_text()
@@ -705,12 +540,8 @@ def test_the_report_says_how_many_seeds_its_means_have(finished, micro, tmp_path
 
 def test_a_row_that_has_only_begun_has_no_plot(micro, tmp_path):
     scale, experiment = micro
-    declared = {"training": {}}
-    result = Result(
-        result_path(str(tmp_path), experiment, scale.name, experiment.rows[0], 1),
-        {"row": "one layer", "seed": 1, "declared": declared},
-        str(tmp_path / "lock"),
-    )
-    result.add("parameters", {"paper": 11_683_584, "here": 1_234}, 0.0)
+    made = {"made": dict.fromkeys(("date", "commit", "processor", "cores"), "x"), "minutes": {}}
+    measures = {"parameters": {"paper": 11_683_584, "here": 1_234}}
+    write_result(tmp_path, experiment, scale, "one layer", 1, measures=measures, **made)
     text = pathlib.Path(report.write_report([experiment], [scale], str(tmp_path))).read_text()
     assert "| one layer | 11,683,584 | 1,234 | - | 0 |" in text and "plot.png" not in text

@@ -1,0 +1,98 @@
+"""Verdicts on differences of hand-made numbers."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from lab.experiments import verdicts
+from lab.experiments.verdicts import AGREES, DISAGREES, NOT_RUN, TOO_SMALL, Level, compare
+
+
+def by_seed(*values: float, first: int = 1) -> dict[int, float]:
+    return dict(enumerate(values, first))
+
+
+def test_rows_with_equal_seeds_are_compared_by_pairs():
+    # Differences 1, 2 and 3 with standard deviation 1: 4.303 / 3 ** 0.5 = 2.5; of four pairs, 3.182 / 2 = 1.6.
+    zero = by_seed(10.0, 20.0, 30.0)
+    assert compare(by_seed(11.0, 22.0, 33.0), zero) == (TOO_SMALL, "+2.0 ± 2.5 (n = 3 pairs)", "4")
+    assert compare(by_seed(12.0, 23.0, 34.0), zero) == (AGREES, "+3.0 ± 2.5 (n = 3 pairs)", "")
+    assert compare(by_seed(8.0, 17.0, 26.0), zero).word == DISAGREES
+    found = compare(by_seed(11.0, 22.0, 33.0), dict(reversed(zero.items())))
+    assert found.reason == "+2.0 ± 2.5 (n = 3 pairs)"  # the order of the seeds is of no account
+
+
+def test_rows_with_other_seeds_are_compared_by_welchs_interval():
+    one, other = [1.0, 2.0, 6.0], [8.0, 8.5]
+    for n, samples in (((3, 2), (one, other)), ((2, 3), (other, one))):
+        expected = stats.ttest_ind(*samples, equal_var=False).confidence_interval()
+        half = (expected.high - expected.low) / 2
+        np.testing.assert_allclose(verdicts.margin([np.var(s, ddof=1) for s in samples], n), half)
+        found = compare(by_seed(*samples[0]), by_seed(*samples[1], first=3))
+        assert f" ± {half:.1f} (n = {n[0]} and {n[1]})" in found.reason
+    expected = stats.ttest_1samp(one, 0.0).confidence_interval()
+    np.testing.assert_allclose(verdicts.margin([7.0], [3]), (expected.high - expected.low) / 2)
+
+
+def test_rows_that_spread_differently_are_not_pooled():
+    """Shared and narrow layers after equal time: an interval of a pooled spread of other rows excluded zero."""
+    shared = by_seed(13.971, 13.828, 13.946, 13.946)
+    narrow = (14.011, 14.005, 14.405, 14.381)
+    assert compare(shared, by_seed(*narrow), 2)[:2] == (TOO_SMALL, "-0.28 ± 0.32 (n = 4 pairs)")
+    welch = compare(shared, by_seed(*narrow, first=5), 2)
+    assert welch[:2] == (TOO_SMALL, "-0.28 ± 0.34 (n = 4 and 4)")
+
+
+def test_nothing_is_decided_without_a_spread():
+    two = by_seed(0.0, 1.0)
+    assert compare({}, two).word == compare(two, {}).word == compare(two, None).word == NOT_RUN
+    one = (TOO_SMALL, "+9.0, one seed", "")
+    assert (
+        compare({1: 9.0}, {1: 0.0}) == compare({1: 9.5}, two) == compare({1: 9.0}, Level(0)) == one
+    )
+    equal = compare(by_seed(1.0, 1.0), by_seed(0.0, 0.0))
+    assert equal == (TOO_SMALL, "+1.0, spread unknown", "")
+
+
+def test_rows_that_do_not_differ_are_told_apart_once_in_twenty():
+    rng = np.random.default_rng(5)
+    pairs = ([by_seed(*row) for row in rng.normal(size=(2, 3))] for _ in range(2000))
+    assert 70 < sum(compare(one, other).word != TOO_SMALL for one, other in pairs) < 130
+
+
+# Three seeds with standard deviation 1: the interval is 2.48 on either side.
+@pytest.mark.parametrize(
+    ("rule", "difference", "word"),
+    [
+        ("lower", 3.0, AGREES),
+        ("lower", 2.0, TOO_SMALL),
+        ("lower", -3.0, DISAGREES),
+        ("near", 0.5, AGREES),
+        ("near", -0.5, AGREES),
+        ("near", 1.0, TOO_SMALL),
+        ("near", 6.0, DISAGREES),
+        ("near", -6.0, DISAGREES),
+        ("at_most", 0.5, AGREES),
+        ("at_most", -9.0, AGREES),
+        ("at_most", 1.0, TOO_SMALL),
+        ("at_most", 6.0, DISAGREES),
+    ],
+)
+def test_verdicts_against_a_number(rule, difference, word):
+    values = by_seed(*(50.0 + difference + each for each in (-1.0, 0.0, 1.0)))
+    within = 0.0 if rule == "lower" else 3.0
+    assert compare(values, Level(50.0), rule=rule, within=within).word == word
+
+
+def test_distance_from_a_level_has_the_error_of_the_examples():
+    values = by_seed(52.0, 53.0, 54.0)
+    # (2.48 ** 2 + 1.96 ** 2) ** 0.5; no number of seeds decides what the number of examples leaves open.
+    few = compare(values, Level(50.0, 1.0))
+    assert few == (TOO_SMALL, "+3.0 ± 3.2 (n = 3)", "4")
+    assert compare(values, Level(50.0, 0.1)).word == AGREES
+    assert compare(values, Level(50.0, 2.0)).seeds == "more examples"
+
+
+def test_the_number_of_seeds_that_would_decide_is_limited():
+    values = by_seed(-0.99, 0.01, 1.01)
+    assert compare(values, Level(0.0)).seeds == "more than 100"
