@@ -2,11 +2,7 @@
 
 from lab.benchmarks import (
     engines,
-    fine_tuning,
-    inference,
-    input_pipeline,
     inputs,
-    limits,
     preparation,
     step_parts,
     training_step,
@@ -14,17 +10,11 @@ from lab.benchmarks import (
 from lab.benchmarks.measure import Measurement
 
 MEASUREMENTS: tuple[Measurement, ...] = (
-    *limits.MEASUREMENTS,
     *training_step.STEPS,
     *preparation.MEASUREMENTS,
-    *input_pipeline.MEASUREMENTS,
-    *inference.MEASUREMENTS,
     *engines.MEASUREMENTS,
-    *fine_tuning.MEASUREMENTS,
     *step_parts.MEASUREMENTS,
     *training_step.MEMORY,
-    *training_step.GROWTH,
-    *limits.AGAIN,
 )
 
 
