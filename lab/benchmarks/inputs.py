@@ -32,7 +32,6 @@ _EXPORT_OPTIONS = {
 }
 RECORDS = {length: f"input.records.{length}" for length in (512, 128)}
 _VOCABULARY_SIZES = (30000, 8000)
-_RECORDS_MEGABYTES = 5
 
 
 def predictions_of(length: int) -> int:
@@ -146,11 +145,10 @@ def make_vocabulary(settings: BenchSettings) -> Values:
     if settings.spm_model_file:
         return {"path": settings.spm_model_file}
     text, _ = cut_text(settings, 2 if settings.quick else 5)
-    *larger, smallest = _VOCABULARY_SIZES
-    for vocab_size in larger:
-        with contextlib.suppress(UserError):
-            return _train_vocabulary(settings, text, vocab_size)
-    return _train_vocabulary(settings, text, smallest)
+    larger, smaller = _VOCABULARY_SIZES
+    with contextlib.suppress(UserError):
+        return _train_vocabulary(settings, text, larger)
+    return _train_vocabulary(settings, text, smaller)
 
 
 def _train_vocabulary(settings: BenchSettings, text: str, vocab_size: int) -> Values:
@@ -162,7 +160,7 @@ def _train_vocabulary(settings: BenchSettings, text: str, vocab_size: int) -> Va
 
 def make_records(settings: BenchSettings, *, length: int) -> Values:
     """Makes pretraining records."""
-    text, _ = cut_text(settings, 1 if settings.quick else _RECORDS_MEGABYTES)
+    text, _ = cut_text(settings, 1 if settings.quick else 5)
     folder = records_path(settings, length)
     flags = {**record_flags(settings, text, length), "dupe_factor": 4, "num_shards": 4}
     run_module("data_prep.create_pretraining_data", output_dir=folder, **flags)

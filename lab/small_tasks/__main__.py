@@ -1,8 +1,8 @@
 r"""Fine-tunes a model on small tasks with several seeds, and compares it with baselines.
 
     python -m lab.small_tasks --model=runs/mine --data_dir=data --output_dir=small --num_runs=5
-    python -m lab.small_tasks --model=runs/zh --data_dir=data --output_dir=small_zh --tasks=chinese \
-        --random --learning_rate=1e-4,MSRA=5e-3
+    python -m lab.small_tasks --model=runs/zh --data_dir=data --output_dir=small_zh --random \
+        --tasks=chinese --learning_rate=1e-4,MSRA=5e-3
 
 After each task it writes results.json, table.md and plot.png to --output_dir. A finished run is not repeated, and an
 interrupted one is continued, so the same command continues after a kill. If a run fails, the others are still made.
