@@ -73,6 +73,9 @@ class SmallTasksSettings(Settings):
         for flag in ("learning_rate", "optimizer", "num_train_epochs", "max_seq_length"):
             for name in _by_task(getattr(self, flag)).keys() - {"", *names}:
                 self.refuse(flag, f"has a value for {name!r}, which is not in --tasks")
+        for length in _by_task(self.max_seq_length).values():
+            if not length.isdecimal():
+                self.refuse("max_seq_length", f"must have whole numbers, got {length!r}")
 
     def value(self, flag: str, name: str, default: object, *, for_all: bool = True) -> str:
         """The value of a flag for a task; `for_all` says whether a value for all tasks is also for this one."""
@@ -134,9 +137,8 @@ class Runs:
     def _flags(self, name: str, kind: str, data: Mapping[str, str]) -> dict[str, object]:
         """The flags of a task's program, without seeds and output folder."""
         task, settings = TASKS[name], self._settings
-        length = int(settings.value("max_seq_length", name, task.max_seq_length))
-        if not settings.max_seq_length:
-            length = min(length, self._about["config"]["max_position_embeddings"])
+        most = min(task.max_seq_length, self._about["config"]["max_position_embeddings"])
+        length = int(settings.value("max_seq_length", name, most))
         of_all = not task.optimizer
         values: dict[str, object] = {
             **task.flags,

@@ -66,6 +66,8 @@ def test_values_for_all_tasks_and_for_one():
     assert settings.value("optimizer", "MRPC", "") == ""
     with pytest.raises(UserError, match="--learning_rate has a value for 'SST-2'"):
         SmallTasksSettings(**given, learning_rate="SST-2=1e-4")
+    with pytest.raises(UserError, match="--max_seq_length must have whole numbers, got 'x'"):
+        SmallTasksSettings(**given, max_seq_length="64,RACE=x")
     with pytest.raises(UserError, match="--tasks names 'MRCP'"):
         SmallTasksSettings(**{**given, "tasks": "MRPC,MRCP"})
 
