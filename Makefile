@@ -7,7 +7,7 @@
 #   make test-faults  kills, failing disks, pairs of processes, damaged and hostile files, random text, memory
 #   make slow-tests  runs all tests and writes which are slow to tests/slow_tests.json
 #   make format  puts the code into the project's format
-#   make bench   speed and memory beside peers and limits, at most 40 minutes; make bench-quick: at most 5
+#   make bench   speed and memory beside other libraries, at most 40 minutes; make bench-quick: at most 5
 #   make accelerator-check  compiles the training steps for a TPU that is not there (installs 0.3 GB beside .venv)
 #   make peers   installs what the benchmark compares with, besides TF Model Garden (about 4 GB)
 #   make lock    writes requirements.lock from pyproject.toml, with the versions that it has where they fit

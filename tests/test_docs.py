@@ -16,6 +16,7 @@ PAGES = [
         for name in (
             "README.md",
             "CHANGELOG.md",
+            "lab/README.md",
             "lab/benchmarks/README.md",
             "lab/benchmarks/results/README.md",
         )

@@ -1,9 +1,10 @@
-"""Inference engines: times a classifier of the size albert-base in every form to which it can be exported.
+"""Inference: times a classifier of the size albert-base in every form to which it can be exported, and over HTTP.
 
 All forms have the same weights. Each engine uses all cores and its defaults, unless its name says otherwise.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from albert_tf.core import files
 from albert_tf.core.workers import num_cores
-from lab.benchmarks import inference, measure, peers
+from lab.benchmarks import libraries, measure, serving
 from lab.benchmarks.inputs import (
     BFLOAT16_EXPORT,
     EXPORT,
@@ -21,10 +22,13 @@ from lab.benchmarks.inputs import (
     TFLITE_EXPORTS,
     export_path,
     model_path,
+    text_path,
+    vocabulary_path,
 )
 from lab.benchmarks.measure import BenchSettings, Measurement, Values
 
 SIZES = ((1, 32), (1, 128), (8, 32), (1, 384))  # batch, length
+_HTTP_BATCHES, _HTTP_LENGTH = "1,8,32", 32
 
 MakeCall = Callable[[int, int], Callable[[], np.ndarray]]  # batch, length -> call
 
@@ -33,8 +37,7 @@ def answer(settings: BenchSettings, *, who: str) -> Values:
     """Times batches of every size.
 
     Returns:
-      `cells`: by "batch x length", the values of `repeated`; `sample`: the logits of a sequence, if the engine takes
-      ids.
+      `cells`: by "batch x length", the values of `repeated`; `sample`: the logits of a sequence, if it takes ids.
     """
     engine = ENGINES[who]
     make_call = engine.maker(settings)
@@ -50,6 +53,53 @@ def answer(settings: BenchSettings, *, who: str) -> Values:
     return {"cells": cells, "sample": np.asarray(make_call(1, SIZES[0][1])()).tolist()}
 
 
+def random_ids(settings: BenchSettings, batch: int, length: int) -> dict[str, np.ndarray]:
+    """Random sequences without padding, int32 [B, L]."""
+    vocab_size = files.read_json(f"{model_path(settings)}/config.json")["vocab_size"]
+    ids = np.random.default_rng(1).integers(5, vocab_size, (batch, length)).astype(np.int32)
+    return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+
+
+def texts_of(settings: BenchSettings, count: int, length: int) -> list[str]:
+    """Texts of the corpus, each as long as fits into the given number of tokens."""
+    from albert_tf import Tokenizer
+
+    tokenizer = Tokenizer.from_file(vocabulary_path(settings))
+    with open(text_path(settings), encoding="utf-8", errors="ignore") as file:
+        lines = itertools.islice(file, 2000)
+        words = itertools.cycle([word for line in lines for word in line.split()])
+    size_of = functools.cache(lambda word: len(tokenizer.encode(word)))
+    texts = []
+    for _ in range(count):
+        text, size = [], 2  # [CLS] and [SEP]
+        while (size := size + size_of(word := next(words))) <= length:
+            text.append(word)
+        texts.append(" ".join(text))
+    return texts
+
+
+def over_http(settings: BenchSettings) -> Values:
+    """Times requests of one client to albert_tf.serve, with texts of up to 32 tokens.
+
+    Returns:
+      `batches`: by batch size, `statistics_of` the requests' seconds, and `texts_a_second`.
+    """
+    requests = serving.ServingSettings(
+        model_dir=export_path(settings),
+        input_file=text_path(settings),
+        batch_sizes=_HTTP_BATCHES,
+        seconds=max(1.0, settings.seconds / 4),
+    )
+    instances = [{"text_a": text, "text_b": ""} for text in texts_of(settings, 64, _HTTP_LENGTH)]
+    batches = {}
+    with serving.server(requests) as url:
+        for batch in requests.sizes:
+            seconds, elapsed = serving.measure(url, instances, batch, requests)
+            rate = len(seconds) * batch / elapsed
+            batches[str(batch)] = {**measure.statistics_of(seconds), "texts_a_second": rate}
+    return {"batches": batches}
+
+
 def _saved_model(settings: BenchSettings, *, name: str = EXPORT) -> MakeCall:
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (the export uses its operations)
@@ -57,7 +107,7 @@ def _saved_model(settings: BenchSettings, *, name: str = EXPORT) -> MakeCall:
     model = tf.saved_model.load(f"{export_path(settings, name)}/1")
 
     def make_call(batch: int, length: int):
-        ids = inference.random_ids(settings, batch, length)
+        ids = random_ids(settings, batch, length)
         features = {name: tf.constant(value) for name, value in ids.items()}
         return lambda: model(features)["logits"].numpy()
 
@@ -71,7 +121,7 @@ def _saved_model_strings(settings: BenchSettings) -> MakeCall:
     model = tf.saved_model.load(f"{export_path(settings)}/1")
 
     def make_call(batch: int, length: int):
-        texts = tf.constant(inference.texts_of(settings, batch, length))
+        texts = tf.constant(texts_of(settings, batch, length))
         return lambda: model.signatures["classify"](texts=texts)["logits"].numpy()
 
     return make_call
@@ -83,7 +133,7 @@ def _predictor(settings: BenchSettings) -> MakeCall:
     predictor = load_predictor(model_path(settings))
 
     def make_call(batch: int, length: int):
-        texts = inference.texts_of(settings, batch, length)
+        texts = texts_of(settings, batch, length)
         return lambda: predictor.predict(texts)
 
     return make_call
@@ -95,7 +145,7 @@ def _tflite(settings: BenchSettings) -> MakeCall:
     def make_call(batch: int, length: int):
         path = f"{export_path(settings, TFLITE_EXPORTS[length])}/model.tflite"
         run = tflite.runner(files.read_bytes(path), num_cores())
-        features = inference.random_ids(settings, batch, length)
+        features = random_ids(settings, batch, length)
         return lambda: run(**features)["logits"]
 
     return make_call
@@ -110,7 +160,7 @@ def _onnx_runtime(settings: BenchSettings) -> MakeCall:
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
     def make_call(batch: int, length: int):
-        inputs = onnx_files.inputs_of(inference.random_ids(settings, batch, length))
+        inputs = onnx_files.inputs_of(random_ids(settings, batch, length))
         return lambda: session.run(["logits"], inputs)[0]
 
     return make_call
@@ -125,7 +175,7 @@ def _openvino(settings: BenchSettings, **options: str) -> MakeCall:
     model = openvino.Core().compile_model(path, "CPU", options)
 
     def make_call(batch: int, length: int):
-        inputs = onnx_files.inputs_of(inference.random_ids(settings, batch, length))
+        inputs = onnx_files.inputs_of(random_ids(settings, batch, length))
         return lambda: model(inputs)["logits"]
 
     return make_call
@@ -140,7 +190,7 @@ def _transformers(settings: BenchSettings) -> MakeCall:
     model = model_class.from_pretrained(model_path(settings)).eval()
 
     def make_call(batch: int, length: int):
-        inputs = peers.transformers_inputs(inference.random_ids(settings, batch, length))
+        inputs = libraries.transformers_inputs(random_ids(settings, batch, length))
 
         def call():
             with torch.inference_mode():
@@ -152,26 +202,18 @@ def _transformers(settings: BenchSettings) -> MakeCall:
 
 
 class Engine(NamedTuple):
-    """A form of the model, and the engine that runs it.
-
-    Attributes:
-      title: title in the table.
-      maker: settings -> call by batch and length.
-      inputs: names of the data that it needs (`inputs.py`).
-      needs: modules that it needs.
-      takes_text: whether it tokenizes texts; its tokens then differ from those of engines that take ids.
-      batches: whether it takes several sequences at once.
-    """
+    """A form of the model, and the engine that runs it."""
 
     title: str
     maker: Callable[[BenchSettings], MakeCall]
-    inputs: tuple[str, ...]
-    needs: tuple[str, ...] = ()
-    takes_text: bool = False
-    batches: bool = True
+    inputs: tuple[str, ...]  # the data that it needs (`inputs.py`)
+    needs: tuple[str, ...] = ()  # modules
+    takes_text: bool = (
+        False  # whether it tokenizes texts; its tokens then differ from those of the others
+    )
+    batches: bool = True  # whether it takes several sequences at once
 
 
-_FLOAT32 = {"INFERENCE_PRECISION_HINT": "f32"}
 ENGINES: Mapping[str, Engine] = {
     "saved_model": Engine("SavedModel, ids", _saved_model, (EXPORT,)),
     "saved_model_strings": Engine(
@@ -194,7 +236,7 @@ ENGINES: Mapping[str, Engine] = {
     ),
     "openvino_float32": Engine(
         "ONNX in OpenVINO, float32",
-        functools.partial(_openvino, **_FLOAT32),
+        functools.partial(_openvino, INFERENCE_PRECISION_HINT="f32"),
         (ONNX_EXPORT,),
         ("onnx", "openvino"),
     ),
@@ -202,15 +244,19 @@ ENGINES: Mapping[str, Engine] = {
         "transformers, PyTorch without compilation",
         _transformers,
         (MODEL,),
-        peers.PEERS["transformers"],
+        libraries.NEEDS["transformers"],
     ),
 }
-MEASUREMENTS = tuple(
-    Measurement(
-        f"engines.{who}",
-        functools.partial(answer, who=who),
-        needs=engine.needs,
-        inputs=engine.inputs,
-    )
-    for who, engine in ENGINES.items()
+MEASUREMENTS = (
+    *(
+        Measurement(
+            f"engines.{name}",
+            functools.partial(answer, who=name),
+            needs=engine.needs,
+            inputs=engine.inputs,
+            in_quick=name in ("saved_model", "transformers"),
+        )
+        for name, engine in ENGINES.items()
+    ),
+    Measurement("http", over_http, inputs=(TEXT, EXPORT)),
 )

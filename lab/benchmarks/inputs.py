@@ -30,18 +30,8 @@ _EXPORT_OPTIONS = {
         for length, name in TFLITE_EXPORTS.items()
     },
 }
-RECORDS = {
-    (length, kind): f"input.records.{length}.{kind}"
-    for length in (512, 128)
-    for kind in ("full", "packed", "dynamic")
-}
-_RECORD_FLAGS = {
-    "full": {"dupe_factor": 4, "record_format": "full"},
-    "packed": {"dupe_factor": 4, "record_format": "packed"},
-    "dynamic": {"masking": "dynamic"},
-}
+RECORDS = {length: f"input.records.{length}" for length in (512, 128)}
 _VOCABULARY_SIZES = (30000, 8000)
-_RECORDS_MEGABYTES = 5
 
 
 def predictions_of(length: int) -> int:
@@ -59,9 +49,9 @@ def vocabulary_path(settings: BenchSettings) -> str:
     return settings.spm_model_file or str(settings.work / "vocabulary.model")
 
 
-def records_path(settings: BenchSettings, length: int, kind: str) -> str:
-    """A folder of pretraining records."""
-    return str(settings.work / f"records_{length}_{kind}")
+def records_path(settings: BenchSettings, length: int) -> str:
+    """A folder of packed pretraining records."""
+    return str(settings.work / f"records_{length}")
 
 
 def model_path(settings: BenchSettings) -> str:
@@ -155,11 +145,10 @@ def make_vocabulary(settings: BenchSettings) -> Values:
     if settings.spm_model_file:
         return {"path": settings.spm_model_file}
     text, _ = cut_text(settings, 2 if settings.quick else 5)
-    *larger, smallest = _VOCABULARY_SIZES
-    for vocab_size in larger:
-        with contextlib.suppress(UserError):
-            return _train_vocabulary(settings, text, vocab_size)
-    return _train_vocabulary(settings, text, smallest)
+    larger, smaller = _VOCABULARY_SIZES
+    with contextlib.suppress(UserError):
+        return _train_vocabulary(settings, text, larger)
+    return _train_vocabulary(settings, text, smaller)
 
 
 def _train_vocabulary(settings: BenchSettings, text: str, vocab_size: int) -> Values:
@@ -169,11 +158,11 @@ def _train_vocabulary(settings: BenchSettings, text: str, vocab_size: int) -> Va
     return {"vocab_size": vocab_size}
 
 
-def make_records(settings: BenchSettings, *, length: int, kind: str) -> Values:
+def make_records(settings: BenchSettings, *, length: int) -> Values:
     """Makes pretraining records."""
-    text, _ = cut_text(settings, 1 if settings.quick else _RECORDS_MEGABYTES)
-    folder = records_path(settings, length, kind)
-    flags = {**record_flags(settings, text, length), **_RECORD_FLAGS[kind], "num_shards": 4}
+    text, _ = cut_text(settings, 1 if settings.quick else 5)
+    folder = records_path(settings, length)
+    flags = {**record_flags(settings, text, length), "dupe_factor": 4, "num_shards": 4}
     run_module("data_prep.create_pretraining_data", output_dir=folder, **flags)
     metadata = files.read_json(os.path.join(folder, "metadata.json"))
     num_bytes = sum(shard["bytes"] for shard in metadata["shards"])
@@ -216,10 +205,10 @@ INPUTS = (
     *(
         Measurement(
             name,
-            functools.partial(make_records, length=length, kind=kind),
+            functools.partial(make_records, length=length),
             inputs=(TEXT, VOCABULARY),
         )
-        for (length, kind), name in RECORDS.items()
+        for length, name in RECORDS.items()
     ),
     Measurement(MODEL, make_model, inputs=(VOCABULARY,)),
     *(

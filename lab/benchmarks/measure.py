@@ -29,16 +29,10 @@ from albert_tf.core.workers import num_cores
 Values = dict[str, Any]  # what the function of a measurement returns; JSON can represent it
 
 # Removed, so that each library chooses its number of threads as it does by default.
-_DROPPED_VARIABLES = [
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
-    "TF_NUM_INTRAOP_THREADS",
-    "TF_NUM_INTEROP_THREADS",
-    "KMP_AFFINITY",
-    "LD_PRELOAD",
-]
+_DROPPED_VARIABLES = (
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"),
+    *("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "KMP_AFFINITY", "LD_PRELOAD"),
+)
 ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "-1",  # processors are compared, not GPUs
     "HF_HUB_OFFLINE": "1",
@@ -68,11 +62,6 @@ class BenchSettings(Settings):
     )
     spm_model_file: str = setting(
         "", "SentencePiece model; empty trains one on the corpus.", input_path=True
-    )
-    glue_dir: str = setting(
-        "",
-        "Folder of GLUE's files, for fine-tuning; empty leaves fine-tuning out.",
-        input_path=True,
     )
     original_dir: str = setting(
         "",
@@ -114,25 +103,15 @@ class BenchSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """Something that can be measured.
+    """Something that can be measured; it is left out without the modules and settings that it needs."""
 
-    Attributes:
-      name: name in results and for --only; its parts are separated by dots.
-      function: settings -> values.
-      needs: modules that must be installed; without them, the measurement is left out.
-      flags: settings that must be given; without them, the measurement is left out.
-      inputs: names of data that must exist before (`inputs.py`).
-      in_quick: whether it is part of --quick.
-      limit_seconds: time after which its process is killed.
-    """
-
-    name: str
+    name: str  # in results and for --only; its parts are separated by dots
     function: Callable[[BenchSettings], Values]
-    needs: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ()
-    in_quick: bool = False
-    limit_seconds: float = 240.0
+    needs: tuple[str, ...] = ()  # modules
+    flags: tuple[str, ...] = ()  # settings
+    inputs: tuple[str, ...] = ()  # names of data that must exist before (`inputs.py`)
+    in_quick: bool = False  # whether it is part of --quick
+    limit_seconds: float = 240.0  # time after which its process is killed
 
 
 # --- Inside the process of a measurement ---
@@ -152,7 +131,7 @@ def repeated(
     Args:
       call: the call; it returns when the work is done.
       seconds: after this time no repeat starts, if there were at least `least`.
-      warm_up: number of calls before the repeats; their times are reported separately.
+      warm_up: number of calls before the repeats, which are timed separately.
       least: minimum number of repeats.
       most: maximum number of repeats.
       beside: another call, timed after each repeat; a change of the machine's speed then affects both.
@@ -238,12 +217,7 @@ def _proportional_bytes(process: psutil.Process) -> int:
 
 
 def in_process(name: str, settings: BenchSettings, limit_seconds: float) -> Values:
-    """Makes a measurement, or an input of measurements, in a new process.
-
-    Args:
-      name: its name.
-      settings: passed to its function.
-      limit_seconds: time after which the process, and every process that it started, is killed.
+    """Makes a measurement, or an input of measurements, in a new process, which is killed after a time.
 
     Returns:
       `status` ("done", "failed" or "over its time"); if it failed, `reason`, the last line that it printed; `values`,
@@ -292,7 +266,7 @@ def _ended(process: subprocess.Popen, limit_seconds: float) -> bool:
 
 def environment() -> dict[str, str]:
     """The environment of a measurement's process."""
-    names = os.environ.keys() - _DROPPED_VARIABLES
+    names = os.environ.keys() - {*_DROPPED_VARIABLES}
     return {**{name: os.environ[name] for name in names}, **ENVIRONMENT}
 
 

@@ -12,7 +12,15 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.workers import num_cores
 from lab.benchmarks import measure
-from lab.benchmarks.inputs import TEXT, VOCABULARY, command, cut_text, record_flags
+from lab.benchmarks.inputs import (
+    TEXT,
+    VOCABULARY,
+    command,
+    cut_text,
+    record_flags,
+    text_path,
+    vocabulary_path,
+)
 from lab.benchmarks.measure import BenchSettings, Measurement, Values
 
 # The original's script under TensorFlow 1 on two cores: 5 MB of Wikipedia at --dupe_factor=10, length 512 and 77
@@ -36,15 +44,7 @@ def prepare(
     num_workers: int = 0,
     quick_megabytes: float = 1,
 ) -> Values:
-    """Runs create_pretraining_data.
-
-    Args:
-      settings: settings of the benchmark.
-      megabytes: amount of text.
-      dupe_factor: number of passes through the text.
-      length: L.
-      num_workers: number of processes; 0 means one for every core.
-      quick_megabytes: amount of text with --quick.
+    """Runs create_pretraining_data; 0 workers means one for every core.
 
     Returns:
       The values of `repeated`; `cpu_seconds` of a run; `text_bytes`; `passes_of_corpus`, above 1 if the corpus was
@@ -156,7 +156,26 @@ def _original(dupe_factor: int) -> Measurement:
     )
 
 
+def sentencepiece(settings: BenchSettings) -> Values:
+    """Rate at which SentencePiece alone tokenizes clean sentences, on one core.
+
+    Returns:
+      The values of `repeated` for a pass through the text, and `bytes_a_second`.
+    """
+    import sentencepiece as library
+
+    with open(text_path(settings), "rb") as file:
+        lines = file.read(8 << 20).decode("utf-8", "ignore").lower().splitlines()
+    lines = [line for line in lines if line]
+    processor = library.SentencePieceProcessor(model_file=vocabulary_path(settings))
+    call = functools.partial(processor.encode, lines, num_threads=1)
+    timing = measure.repeated(call, settings.seconds / 3)
+    num_bytes = sum(len(line.encode()) + 1 for line in lines)
+    return {**timing, "bytes_a_second": num_bytes / timing["median"]}
+
+
 MEASUREMENTS = (
+    Measurement("sentencepiece", sentencepiece, inputs=(TEXT, VOCABULARY), in_quick=True),
     _measurement("dupe_10", True, megabytes=COMPARED[10], dupe_factor=10),
     _measurement("dupe_1", True, megabytes=25, dupe_factor=1, quick_megabytes=5),
     *map(_original, COMPARED),

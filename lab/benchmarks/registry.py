@@ -1,30 +1,14 @@
 """All measurements in order: the most important come first, in case the time is not enough for all of them."""
 
-from lab.benchmarks import (
-    engines,
-    fine_tuning,
-    inference,
-    input_pipeline,
-    inputs,
-    limits,
-    preparation,
-    step_parts,
-    training_step,
-)
+from lab.benchmarks import engines, inputs, preparation, step_parts, training_step
 from lab.benchmarks.measure import Measurement
 
 MEASUREMENTS: tuple[Measurement, ...] = (
-    *limits.MEASUREMENTS,
     *training_step.STEPS,
     *preparation.MEASUREMENTS,
-    *input_pipeline.MEASUREMENTS,
-    *inference.MEASUREMENTS,
     *engines.MEASUREMENTS,
-    *fine_tuning.MEASUREMENTS,
     *step_parts.MEASUREMENTS,
     *training_step.MEMORY,
-    *training_step.GROWTH,
-    *limits.AGAIN,
 )
 
 

@@ -1,6 +1,6 @@
-"""Makes table.md and plots from results.json.
+"""Makes table.md and a plot from results.json.
 
-    python -m lab.benchmarks.report --results_dir=lab/benchmarks/results/2026-11-21
+    python -m lab.benchmarks.report --results_dir=lab/benchmarks/results/2026-11-22
 
 This command writes them again from the stored numbers.
 """
@@ -8,31 +8,33 @@ This command writes them again from the stored numbers.
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 from albert_tf.core import files, flags
+from albert_tf.core.plots import new_figure, save
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.tables import table
-from lab.benchmarks import engines, plots
+from lab.benchmarks import engines
 from lab.benchmarks.measure import Values
-from lab.benchmarks.peers import PEERS
 from lab.benchmarks.preparation import ORIGINAL
-from lab.benchmarks.run_results import BUSY, NAMES, STEPS, RunResults, epoch_seconds, growth_points
 from lab.benchmarks.training_step import PACKED, PRECISIONS, WHO
 
-TABLE_FILE = "table.md"
-# The project's aims. For data preparation: its rate, divided by the original's rate.
-AIM_PREPARATION = {"dupe_10": 100, "dupe_1": 50, "corpus.60MB": 50}
-AIM_PREPARATION_BYTES = 800_000_000
-# Share of the matrix-product limit that a step reaches.
-AIM_SHARE = {"float32": 0.85, "bfloat16": 0.70}
-# Examples per second with packed rows, divided by those with single examples, and by those of the fastest peer.
-AIM_PACKED = {"8x512": 1.8, "16x128": 1.1}
-AIM_PACKED_PEERS = {"8x512": 2}
-AIM_PIPELINE = 20  # rate of the input pipeline, divided by the rate of the step
+TABLE_FILE, PLOT_FILE = "table.md", "training_step.png"
+NAMES = {
+    "ours": "albert-tf",
+    "ours_packed": "albert-tf, packed rows",
+    "model_garden": "TF Model Garden",
+    "transformers": "transformers (PyTorch)",
+    "keras_hub": "keras-hub",
+    "ours_recomputed": "albert-tf, --recompute_activations",
+}
+BUSY = 0.1  # a measurement is disturbed if other programs use more than this share
+STEPS = ("8x512", "16x128")
+_COLORS = dict(zip(NAMES, plt.get_cmap("tab10").colors, strict=False))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,30 +44,71 @@ class ReportSettings(Settings):
     results_dir: str = setting("", "Folder with results.json.", required=True, input_path=True)
 
 
+@dataclasses.dataclass(frozen=True)
+class RunResults:
+    """The content of results.json."""
+
+    content: Mapping[str, Any]
+
+    def values(self, name: str) -> Values | None:
+        """The values of a measurement, with `peak_bytes`; None if it is not done."""
+        result = self.content["measurements"].get(name, {})
+        if result.get("status") != "done":
+            return None
+        return {**result["values"], "peak_bytes": result["peak_bytes"]}
+
+    def values_by_name(self, *prefixes: str) -> dict[str, Values]:
+        """The values of all finished measurements whose names begin with one of the prefixes."""
+        names = [name for name in self.content["measurements"] if name.startswith(prefixes)]
+        return {name: values for name in names if (values := self.values(name))}
+
+    def why_not(self, name: str) -> str:
+        """Why a measurement has no values; "" if it was not requested."""
+        result = self.content["measurements"].get(name, {})
+        return f"{result['status']}: {result.get('reason', '')}" if result else ""
+
+    def was_disturbed(self, name: str) -> bool:
+        """Whether other programs used much of the processors during a measurement."""
+        return (self.content["measurements"].get(name, {}).get("others") or 0) > BUSY
+
+    def limit(self, step: str, precision: str) -> float | None:
+        """Floating-point operations per second of matrix products with the shapes of a step such as "8x512".
+
+        They are measured between the repeats of our step, because the machine's speed changes over time.
+        """
+        ours = self.values(f"training_step.{step}.{precision}.ours") or {}
+        return ours.get("limit")
+
+    def share(self, step: str, precision: str, who: str) -> float | None:
+        """The share of a step's time that its matrix products would need at the limit."""
+        values = self.values(f"training_step.{step}.{precision}.{who}")
+        limit = self.limit(step, precision)
+        return values["flops"] / limit / values["median"] if values and limit else None
+
+    def tokens_of_example(self, step: str) -> float:
+        """Mean number of tokens of an example at a step's length; 0 if no step with packed rows was measured."""
+        values = (self.values(f"training_step.{step}.{name}.{PACKED}") for name in PRECISIONS)
+        return next((each["tokens_of_example"] for each in values if each), 0.0)
+
+
 def write(folder: pathlib.Path) -> None:
-    """Writes table.md and the plots into the folder of results.json."""
+    """Writes both into the folder of results.json."""
     results = RunResults(files.read_json(str(folder / "results.json")))
-    plot_of = plots.draw(results, folder)
     sections: dict[str, Callable[[RunResults], list[str]]] = {
-        "Aims": aims,
         "Training step": training_steps,
         "Parts of a training step": step_parts,
         "Memory of a training step": memory,
         "Data preparation": preparation,
-        "Input pipeline": input_pipeline,
-        "Fine-tuning": fine_tuning,
-        "Inference": inference,
         "Inference engines": inference_engines,
-        "Limits of the machine": limits,
-        "How the cost grows": growth,
         "Left out, failed, not run": missing,
     }
     lines = heading(results)
     for title, section in sections.items():
         if section_lines := section(results):
             lines += ["", f"## {title}", "", *section_lines]
-            if title in plot_of:
-                lines += ["", f"![{title}]({plot_of[title]})"]
+    if figure := _drawn(results):
+        save(figure, folder / PLOT_FILE)
+        lines += ["", f"![Seconds per training step]({PLOT_FILE})"]
     files.write_bytes(str(folder / TABLE_FILE), ("\n".join(lines) + "\n").encode())
 
 
@@ -121,87 +164,6 @@ def heading(results: RunResults) -> list[str]:
 # --- Sections ---
 
 
-def aims(results: RunResults) -> list[str]:
-    """The project's aims, and the values of this run."""
-    rows = [*_preparation_aims(results), *_step_aims(results), *_pipeline_aims(results)]
-    return table("what | aim | measured | ", rows)
-
-
-def _verdict(results: RunResults, names: Iterable[str], is_reached: bool) -> str:
-    """Says whether an aim is reached, or that one of its measurements was disturbed."""
-    if any(map(results.was_disturbed, names)):
-        return "disturbed"
-    return "reached" if is_reached else "**missed**"
-
-
-def _preparation_aims(results: RunResults) -> Iterator[tuple[str, ...]]:
-    # In a quick run, the texts are so short that starting the program takes nearly all of the time.
-    ratio_aims = {} if results.content["settings"]["quick"] else AIM_PREPARATION
-    for name, aim in ratio_aims.items():
-        if values := results.values(f"preparation.{name}"):
-            ratio = _times_original(results, values)
-            megabytes, dupe_factor = values["text_bytes"] / 1e6, values["dupe_factor"]
-            title = f"data preparation, --dupe_factor={dupe_factor}, {megabytes:.0f} MB"
-            verdict = _verdict(results, [f"preparation.{name}"], ratio >= aim)
-            yield title, f"{aim} x the original", f"{number(ratio)} x", verdict
-    peaks = [
-        values["all_processes_bytes"]
-        for name, values in results.values_by_name("preparation.").items()
-        if "original" not in name
-    ]
-    if peaks:
-        title = "data preparation, memory of all processes, any corpus"
-        aim, peak = f"{gigabytes(AIM_PREPARATION_BYTES)} GB", f"{gigabytes(max(peaks))} GB"
-        yield title, aim, peak, _verdict(results, (), max(peaks) <= AIM_PREPARATION_BYTES)
-
-
-def _times_original(results: RunResults, values: Values) -> float:
-    """Examples per second, divided by those of the original, which are measured in this run or were measured once."""
-    original = results.values(f"preparation.original.dupe_{values['dupe_factor']}") or ORIGINAL
-    return values["examples_a_second"] / original["examples_a_second"]
-
-
-def _step_aims(results: RunResults) -> Iterator[tuple[str, ...]]:
-    for step, precision in itertools.product(STEPS, PRECISIONS):
-        prefix = f"training_step.{step}.{precision}"
-        title = f"training step, base {step}, {precision}"
-        if share := results.share(step, precision, "ours"):
-            names = [f"{prefix}.ours", f"matrix_products.{precision}"]
-            aim, of_limit = AIM_SHARE[precision], f"{title}: share of the matrix-product limit"
-            yield of_limit, f"{aim:.0%}", f"{share:.0%}", _verdict(results, names, share >= aim)
-        rates = results.rates(step, precision)
-        ours, packed = rates.pop("ours", 0), rates.pop(PACKED, 0)
-        names = [f"{prefix}.{who}" for who in ("ours", PACKED, *rates)]
-        fastest = max(rates, key=rates.get, default=None)
-        if ours and packed:
-            ratio, aim = packed / ours, AIM_PACKED[step]
-            verdict = _verdict(results, names[:2], ratio >= aim)
-            of_single = f"{title}, packed rows: examples/s, multiple of single examples"
-            yield of_single, f"{aim:g} x", f"{number(ratio)} x", verdict
-        for of_ours, aim, what in (
-            (ours, 1, "faster than every peer"),
-            (packed, AIM_PACKED_PEERS.get(step), "packed rows: examples/s, multiple of every peer"),
-        ):
-            if of_ours and fastest and aim:
-                ratio = of_ours / rates[fastest]
-                measured = f"{number(ratio)} x {NAMES[fastest]}"
-                verdict = _verdict(results, names, ratio > aim)
-                yield f"{title}: {what}", f"> {aim:g} x", measured, verdict
-
-
-def _pipeline_aims(results: RunResults) -> Iterator[tuple[str, ...]]:
-    for step in STEPS:
-        step_rate = results.examples_a_second(step)
-        measured = results.values_by_name(f"input_pipeline.{step.split('x')[1]}.")
-        if step_rate and measured:
-            ratio = min(values["examples_a_second"] for values in measured.values()) / step_rate
-            title = (
-                f"input pipeline at {step}, slowest kind of records: multiple of the step's rate"
-            )
-            verdict = _verdict(results, measured, ratio >= AIM_PIPELINE)
-            yield title, f"{AIM_PIPELINE} x", f"{number(ratio)} x", verdict
-
-
 def training_steps(results: RunResults) -> list[str]:
     """Time, rate and memory of each implementation, and its share of the limit."""
     lines = []
@@ -214,7 +176,7 @@ def training_steps(results: RunResults) -> list[str]:
             rate = number(limit / 1e9)
             rows.append(("matrix products alone", seconds, "", "", rate, "100%", "", ""))
         header = (
-            f"albert-base, {step}, {precision} | seconds a step | examples/s | tokens/s | GFLOP/s"
+            f"albert-base, {step}, {precision} | seconds per step | examples/s | tokens/s | GFLOP/s"
             " | share of the limit | time of an example, ours = 1 | memory, GB"
         )
         lines += [*table(header, rows), ""] if rows else []
@@ -304,81 +266,17 @@ def preparation(results: RunResults) -> list[str]:
         " | work | seconds | examples/s | MB/s of text | times the original's examples/s"
         " | memory of all processes, GB"
     )
-    return table(header, rows)
-
-
-def input_pipeline(results: RunResults) -> list[str]:
-    """Rates of reading, and their multiples of the step's rate."""
-    rows = []
-    for name, values in results.values_by_name("input_pipeline.").items():
-        _, length, kind, *deterministic = name.split(".")
-        (step,) = (step for step in STEPS if step.endswith(f"x{length}"))
-        step_rate = results.examples_a_second(step)
-        examples = values["batch"] * values["batches"]
-        median, least, most = (examples / values[name] for name in ("median", "max", "min"))
-        record = (length, kind, "yes" if deterministic else "no", number(values["record_bytes"]))
-        rate = spread({"median": median, "min": least, "max": most})
-        multiple = number(median / step_rate) if step_rate else ""
-        rows.append((*record, rate, multiple, gigabytes(values["peak_bytes"])))
-    header = (
-        "length | records | --deterministic | bytes each | examples/s"
-        " | multiple of the fastest step's rate | memory, GB"
-    )
-    return table(header, rows)
-
-
-def fine_tuning(results: RunResults) -> list[str]:
-    """Seconds per epoch of every GLUE task."""
-    counted = results.values("fine_tuning.epochs")
-    columns = (
-        ("ours", "buckets", "albert-tf, length buckets"),
-        ("ours", "fixed", "albert-tf, --length_buckets=1"),
-        ("transformers", "dynamic", "transformers, dynamic padding"),
-    )
-    lines: list[str] = []
-    for size in ("small", "base"):
-        timings = {who: results.values(f"fine_tuning.{size}.{who}") for who in PEERS}
-        if not counted or not timings["ours"]:
-            continue
-        rows = []
-        for task, batches in counted["tasks"].items():
-            cells = [
-                number(epoch_seconds(timing["lengths"], batches[padding])) if timing else ""
-                for timing, padding in ((timings[who], padding) for who, padding, _ in columns)
-            ]
-            rows.append((task, f"{batches['examples']:,}", *cells))
-        header = [f"{size}, seconds an epoch", "examples", *(title for *_, title in columns)]
-        lines += [*table(" | ".join(header), rows), ""]
-    if lines:
-        lines.append(
-            "Extrapolated: some steps of 32 examples were timed at several lengths, and the batches of an epoch were"
-            " counted by length. No epoch was run."
-        )
+    lines = table(header, rows)
+    if alone := results.values("sentencepiece"):
+        rate = number(alone["bytes_a_second"] / 1e6)
+        lines += ["", f"SentencePiece alone tokenizes {rate} MB/s of text on one core."]
     return lines
 
 
-def inference(results: RunResults) -> list[str]:
-    """Latency and throughput by batch and length."""
-    cells_of = results.inference_cells()
-    if not cells_of:
-        return []
-    rows = [
-        (size.replace("x", " x "), *(spread(cells[size], 1000) for cells in cells_of.values()))
-        for size in next(iter(cells_of.values()))
-    ]
-    lines = table(" | ".join(["batch x length: ms", *map(NAMES.get, cells_of)]), rows)
-    samples = [results.values(f"inference.{who}") for who in ("ours", "transformers")]
-    if all(samples):
-        difference = np.abs(np.subtract(*(values["sample"] for values in samples))).max()
-        text = f"Largest difference between our outputs and transformers': {difference:.1e}."
-        lines += ["", text]
-    if over_http := results.values("inference.http"):
-        rows = [
-            (batch, number(timing["texts_a_second"]), spread(timing, 1000))
-            for batch, timing in over_http["batches"].items()
-        ]
-        lines += ["", *table("over HTTP: texts a request | texts/s | ms", rows)]
-    return lines
+def _times_original(results: RunResults, values: Values) -> float:
+    """Examples per second, divided by those of the original, which are measured in this run or were measured once."""
+    original = results.values(f"preparation.original.dupe_{values['dupe_factor']}") or ORIGINAL
+    return values["examples_a_second"] / original["examples_a_second"]
 
 
 def inference_engines(results: RunResults) -> list[str]:
@@ -399,40 +297,14 @@ def inference_engines(results: RunResults) -> list[str]:
             (engines.ENGINES[who].title, *times, difference, gigabytes(values["peak_bytes"]))
         )
     columns = (*(size.replace("x", " x ") for size in sizes), "difference of logits", "memory, GB")
-    header = " | ".join(["batch x length: ms", *columns])
-    return table(header, rows) if rows else []
-
-
-def limits(results: RunResults) -> list[str]:
-    """The rates that the machine reaches without a model."""
-    rows = []
-    for precision, step in itertools.product(PRECISIONS, STEPS):
-        name = f"matrix products of a layer, {step}, {precision}"
-        alone, between = results.limit_alone(step, precision), results.limit(step, precision)
-        rows.append((name, alone, 1e9))
-        if between != alone:
-            rows.append((f"{name}, between the repeats of our step", between, 1e9))
-    if again := results.values("matrix_products_again.float32"):
-        rows.append(("the same at the end of the run, 8x512, float32", again["4096"]["rate"], 1e9))
-    if values := results.values("sentencepiece"):
-        rows.append(("SentencePiece alone, one core", values["bytes_a_second"], 1e6))
-    if values := results.values("disk"):
-        rows.append(("disk, written", values["write"]["bytes_a_second"], 1e6))
-        rows.append(("disk, read", values["read"]["bytes_a_second"], 1e6))
-    units = {1e9: "GFLOP/s", 1e6: "MB/s"}
-    cells = [(name, f"{number(rate / unit)} {units[unit]}") for name, rate, unit in rows if rate]
-    return table("what | rate", cells)
-
-
-def growth(results: RunResults) -> list[str]:
-    """Time and memory of the step while one size grows."""
-    rows = [
-        (dimension, size, spread(values), gigabytes(values["peak_bytes"]))
-        for dimension, points in growth_points(results).items()
-        for size, values in points
-    ]
-    text = "The step of albert-base, 8 x 128, float32, with one size changed."
-    return [text, "", *table("what | size | seconds a step | memory, GB", rows)] if rows else []
+    lines = table(" | ".join(["batch x length: ms", *columns]), rows)
+    if over_http := results.values("http"):
+        rows = [
+            (batch, number(timing["texts_a_second"]), spread(timing, 1000))
+            for batch, timing in over_http["batches"].items()
+        ]
+        lines += ["", *table("over HTTP: texts per request | texts/s | ms", rows)]
+    return lines
 
 
 def missing(results: RunResults) -> list[str]:
@@ -442,6 +314,32 @@ def missing(results: RunResults) -> list[str]:
         for name, result in results.content["measurements"].items()
         if result["status"] != "done"
     ]
+
+
+def _drawn(results: RunResults):
+    """Draws bars for all implementations, with a line at the time of the matrix products alone."""
+    plans = [
+        (step, precision, timings)
+        for step in STEPS
+        for precision in PRECISIONS
+        if (timings := results.values_by_name(f"training_step.{step}.{precision}."))
+    ]
+    if not plans:
+        return None
+    figure, (panels,) = new_figure(len(plans))
+    for axes, (step, precision, timings) in zip(panels, plans, strict=True):
+        for name, timing in timings.items():
+            who, median = name.rpartition(".")[2], timing["median"]
+            error = [[median - timing["min"]], [timing["max"] - median]]
+            axes.bar(NAMES[who], median, yerr=error, color=_COLORS[who], capsize=3)
+        if limit := results.limit(step, precision):
+            seconds = timing["flops"] / limit  # the work is the same for all implementations
+            axes.axhline(seconds, color="black", linestyle="--", label="matrix products alone")
+            axes.legend()
+        axes.set_title(f"{step}, {precision}")
+        axes.tick_params(axis="x", labelrotation=30, labelsize=7)
+    panels[0].set_ylabel("seconds per step")
+    return figure
 
 
 if __name__ == "__main__":

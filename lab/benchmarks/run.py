@@ -1,4 +1,4 @@
-"""Makes all measurements, one process after the other, and writes a table, plots and the numbers.
+"""Makes all measurements, one process after the other, and writes a table, a plot and the numbers.
 
     python -m lab.benchmarks.run --quick --only=training_step,inference.ours
     python -m lab.benchmarks.run --resume
@@ -6,7 +6,6 @@
 `make bench` and `make bench-quick` install what it needs and run it. README.md describes the measurements.
 """
 
-import contextlib
 import datetime
 import importlib.metadata
 import importlib.util
@@ -28,23 +27,11 @@ from lab.benchmarks.measure import BenchSettings, Measurement
 
 RESULTS_FILE = "results.json"
 _MUST_BE_EQUAL = ("quick", "text_file", "spm_model_file")  # to resume a run
-_PACKAGES = [
-    "albert-tf",
-    "tensorflow",
-    "tf-keras",
-    "tf-models-official",
-    "tensorflow-text",
-    "numpy",
-    "numba",
-    "sentencepiece",
-    "ai-edge-litert",
-    "onnxruntime",
-    "openvino",
-    "torch",
-    "transformers",
-    "keras-hub",
-    "keras",
-]
+_PACKAGES = (
+    *("albert-tf", "tensorflow", "tf-keras", "tf-models-official", "tensorflow-text", "numpy"),
+    *("numba", "sentencepiece", "ai-edge-litert", "onnxruntime", "openvino", "torch"),
+    *("transformers", "keras-hub", "keras"),
+)
 
 
 def main(settings: BenchSettings) -> None:
@@ -195,11 +182,9 @@ def machine() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """The versions of the measured packages that are installed."""
-    installed = {}
-    for name in _PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            installed[name] = importlib.metadata.version(name)
-    return installed
+    packages = importlib.metadata.distributions()
+    found = {package.name.replace("_", "-"): package.version for package in packages}
+    return {name: found[name] for name in _PACKAGES if name in found}
 
 
 if __name__ == "__main__":

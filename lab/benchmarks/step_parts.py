@@ -10,12 +10,41 @@ import functools
 from collections.abc import Callable, Iterator
 
 from albert_tf.model.config import AlbertConfig
-from lab.benchmarks import limits, measure
+from lab.benchmarks import measure
 from lab.benchmarks.inputs import predictions_of
 from lab.benchmarks.measure import BenchSettings, Measurement, Values
 
 _MODEL = AlbertConfig.from_name("albert-base-v2")
+# D and F.
+HIDDEN, INNER = _MODEL.hidden_size, _MODEL.intermediate_size
+# Of the dense products of a layer: query, key and value; attention output; intermediate; output.
+_SHAPES = ((HIDDEN, 3 * HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, INNER), (INNER, HIDDEN))
 _SLOTS = 16  # maximum number of examples in a packed row
+
+
+def random_tensor(dtype: str, *shape: int):
+    """A tensor of random numbers."""
+    import tensorflow as tf
+
+    return tf.cast(tf.random.stateless_normal(shape, seed=[1, 2]), dtype)
+
+
+def layer_products(rows: int, dtype: str) -> tuple[Callable[[], None], int]:
+    """A function that computes the forward products of a layer for a batch's tokens, and its number of operations."""
+    import tensorflow as tf
+
+    pairs = [
+        (random_tensor(dtype, rows, width_in), random_tensor(dtype, width_in, width_out))
+        for width_in, width_out in _SHAPES
+    ]
+
+    def call() -> None:
+        for x, kernel in pairs:
+            tf.matmul(x, kernel)
+
+    call()
+    flops = sum(2 * rows * width_in * width_out for width_in, width_out in _SHAPES)
+    return call, flops
 
 
 def parts(settings: BenchSettings, *, batch: int, length: int, dtype: str) -> Values:
@@ -38,11 +67,10 @@ def _parts(batch: int, length: int, dtype: str) -> Iterator[tuple[str, int, Call
     from albert_tf.training.losses import cross_entropy
 
     layers, heads = _MODEL.num_hidden_layers, _MODEL.num_attention_heads
-    width, inner, head_size = limits.HIDDEN, limits.INNER, limits.HIDDEN // heads
-    normal = functools.partial(limits.normal, dtype)
+    width, inner, head_size = HIDDEN, INNER, HIDDEN // heads
+    normal = functools.partial(random_tensor, dtype)
     hidden, of_inner = normal(batch, length, width), normal(batch, length, inner)
-    shapes = [(width, 3 * width), (width, width), (width, inner), (inner, width)]
-    for matrix in shapes:
+    for matrix in _SHAPES:
         x = of_inner if matrix[0] == inner else hidden
         name = f"dense product {matrix[0]} x {matrix[1]}"
         yield name, layers, _both_ways(encoder.linear, x, normal(*matrix))
@@ -63,7 +91,7 @@ def _parts(batch: int, length: int, dtype: str) -> Iterator[tuple[str, int, Call
     yield "bias and GELU", layers, _both_ways(activate, of_inner, normal(inner))
     norm = functools.partial(cpu_ops.residual_norm, epsilon=_MODEL.layer_norm_eps)
     residual, gamma, beta = (
-        limits.normal("float32", *shape) for shape in (hidden.shape, *2 * [[width]])
+        random_tensor("float32", *shape) for shape in (hidden.shape, *2 * [[width]])
     )
     operands = hidden, normal(width), residual, gamma, beta
     yield "bias, residual, LayerNorm", 2 * layers, _both_ways(norm, *operands)

@@ -1,6 +1,6 @@
-"""Time and memory of a pretraining step, ours and the peers': forward, backward, clipping, optimizer.
+"""Time and memory of a pretraining step, ours and other libraries': forward, backward, clipping, optimizer.
 
-Every peer gets the same batch of random tokens without padding, the same sizes, no dropout (ALBERT version 2) and
+Every library gets the same batch of random tokens without padding, the same sizes, no dropout (ALBERT version 2) and
 clipping to a global norm of 1, and is used as its documentation recommends. README.md lists the differences.
 Our step is also timed with packed rows of the corpus.
 """
@@ -21,40 +21,30 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.model.flops import example_flops
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.training.settings import OptimizerConfig, RunConfig
-from lab.benchmarks import limits, measure, peers
+from lab.benchmarks import libraries, measure, step_parts
 from lab.benchmarks.inputs import RECORDS, predictions_of, records_path
+from lab.benchmarks.libraries import NEEDS
 from lab.benchmarks.measure import BenchSettings, Measurement, Values
-from lab.benchmarks.peers import PEERS
 
 PRECISIONS = ("float32", "bfloat16")
 _LEARNING_RATE = 1e-4
 _NUM_EXAMPLES = 64  # number of examples in our records
 PACKED = "ours_packed"
 # The implementations of a step of base's size.
-WHO = ("ours", PACKED, *(peer for peer in PEERS if peer != "ours"))
+WHO = ("ours", PACKED, *(name for name in NEEDS if name != "ours"))
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A training step.
+    """A training step."""
 
-    Attributes:
-      who: one of `WHO`.
-      model: name of the size.
-      batch: B, number of rows.
-      length: L; 15 % of the tokens are predicted.
-      precision: "float32" or "bfloat16", mixed.
-      recompute: whether the backward pass recomputes activations; ours only.
-      changes: fields of the model's configuration that differ, with their values.
-    """
-
-    who: str
+    who: str  # one of `WHO`
     model: str = "albert-base-v2"
-    batch: int = 8
-    length: int = 512
-    precision: str = "float32"
-    recompute: bool = False
-    changes: tuple[tuple[str, int], ...] = ()
+    batch: int = 8  # rows
+    length: int = 512  # 15 % of the tokens are predicted
+    precision: str = "float32"  # or "bfloat16", mixed
+    recompute: bool = False  # whether the backward pass recomputes activations; ours only
+    changes: tuple[tuple[str, int], ...] = ()  # fields of the model's configuration
 
     @property
     def config(self) -> AlbertConfig:
@@ -98,13 +88,7 @@ def features_of(step: Step, num_examples: int) -> dict[str, np.ndarray]:
 def measure_step(
     settings: BenchSettings, *, step: Step, effort: float = 1.0, least: int = 3
 ) -> Values:
-    """Times a step.
-
-    Args:
-      settings: settings of the benchmark.
-      step: the step.
-      effort: share of the usual duration.
-      least: minimum number of repeats.
+    """Times a step, for a share of the usual duration (`effort`).
 
     Returns:
       The values of `repeated`; `flops` (`Step.flops`); `examples_a_second`; `start_bytes`, the memory with model and
@@ -123,8 +107,8 @@ def measure_step(
     rows, products, product_flops = step.batch * step.length, None, 0
     with makers[step.who](step) as call:
         start_bytes = psutil.Process().memory_info().rss
-        if step.who == "ours" and step.config.hidden_size == limits.HIDDEN:
-            products, product_flops = limits.layer_products(rows, step.precision)
+        if step.who == "ours" and step.config.hidden_size == step_parts.HIDDEN:
+            products, product_flops = step_parts.layer_products(rows, step.precision)
         timing = measure.repeated(call, effort * settings.seconds, least=least, beside=products)
     more = {"limit": product_flops / timing["beside"]["median"]} if products else {}
     examples = step.batch
@@ -154,7 +138,7 @@ class _PackedRecords:
 
     @classmethod
     def of(cls, settings: BenchSettings, step: Step) -> "_PackedRecords":
-        folder = records_path(settings, step.length, "packed")
+        folder = records_path(settings, step.length)
         metadata = files.read_json(os.path.join(folder, "metadata.json"))
         counts = metadata["counts"]
         return cls(
@@ -167,12 +151,7 @@ class _PackedRecords:
 
 @contextlib.contextmanager
 def our_step(step: Step, records: _PackedRecords | None = None) -> Iterator[Callable[[], None]]:
-    """The step of run_pretraining.py: records, pipeline, strategy, LAMB, compiled loop.
-
-    Args:
-      step: the step.
-      records: the records that are read; None reads random examples without padding.
-    """
+    """The step of run_pretraining.py on packed records, or on random examples without padding."""
     import tensorflow as tf
 
     from albert_tf.data.record_formats.record_writer import encode_examples
@@ -202,28 +181,17 @@ def our_step(step: Step, records: _PackedRecords | None = None) -> Iterator[Call
         yield lambda: trainer.train(one_step)
 
 
-def make_trainer(
-    make_task: Callable, run: RunConfig, optimizer: OptimizerConfig, make_dataset=None
-):
-    """A trainer like the one that `loop.run` makes.
-
-    Args:
-      make_task: see `loop.run`.
-      run: folder, devices, batch, precision.
-      optimizer: optimizer and schedule.
-      make_dataset: function task -> batches, which replaces the task's training data.
-    """
+def make_trainer(make_task: Callable, run: RunConfig, optimizer: OptimizerConfig):
+    """A trainer like the one that `loop.run` makes."""
     from albert_tf.training import devices
     from albert_tf.training.state import start_run
     from albert_tf.training.step import Trainer
 
     with devices.make_strategy(run).scope():
-        task = make_task()
-        dataset = make_dataset and functools.partial(make_dataset, task)
-        return Trainer(start_run(task, run, optimizer), dataset)
+        return Trainer(start_run(make_task(), run, optimizer))
 
 
-# --- Peers ---
+# --- Other libraries ---
 
 
 @contextlib.contextmanager
@@ -241,8 +209,8 @@ def model_garden_step(step: Step) -> Iterator[Callable[[], None]]:
         inner_dim=step.config.hidden_size, num_classes=2, dropout_rate=0.0, name="next_sentence"
     )
     model = models.BertPretrainerV2(
-        peers.model_garden_encoder(step.config),
-        mlm_activation=peers.gelu,
+        libraries.model_garden_encoder(step.config),
+        mlm_activation=libraries.gelu,
         classification_heads=[head],
     )
     optimizer = legacy_adamw.AdamWeightDecay(
@@ -252,7 +220,7 @@ def model_garden_step(step: Step) -> Iterator[Callable[[], None]]:
         gradient_clip_norm=1.0,
     )
     features = {name: tf.constant(value) for name, value in features_of(step, step.batch).items()}
-    inputs = peers.model_garden_inputs(features)
+    inputs = libraries.model_garden_inputs(features)
     inputs["masked_lm_positions"] = features["masked_lm_positions"]
     order = features["next_sentence_labels"][:, 0]
     labels = {"mlm_logits": features["masked_lm_ids"], "next_sentence": order}
@@ -277,7 +245,7 @@ def model_garden_step(step: Step) -> Iterator[Callable[[], None]]:
 @contextlib.contextmanager
 def transformers_step(step: Step) -> Iterator[Callable[[], None]]:
     """transformers' AlbertForPreTraining with PyTorch's AdamW; bfloat16 by autocast."""
-    train = peers.transformers_training(
+    train = libraries.transformers_training(
         "AlbertForPreTraining", step.config, learning_rate=_LEARNING_RATE, precision=step.precision
     )
     features = features_of(step, step.batch)
@@ -286,8 +254,8 @@ def transformers_step(step: Step) -> Iterator[Callable[[], None]]:
     np.put_along_axis(labels, positions, ids, axis=1)
     order = features["next_sentence_labels"][:, 0]
     targets = {"labels": labels, "sentence_order_label": order}
-    targets = {name: peers.torch_integers(value) for name, value in targets.items()}
-    yield functools.partial(train, {**peers.transformers_inputs(features), **targets})
+    targets = {name: libraries.torch_integers(value) for name, value in targets.items()}
+    yield functools.partial(train, {**libraries.transformers_inputs(features), **targets})
 
 
 @contextlib.contextmanager
@@ -296,7 +264,7 @@ def keras_hub_step(step: Step) -> Iterator[Callable[[], None]]:
     import keras_hub
 
     keras = __import__("keras")  # Keras 3, which the rest of the project must not import
-    backbone = peers.keras_hub_backbone(step.config, step.dtype_policy)
+    backbone = libraries.keras_hub_backbone(step.config, step.dtype_policy)
     model = keras_hub.models.AlbertMaskedLM(backbone)
     model.compile(
         optimizer=keras.optimizers.AdamW(_LEARNING_RATE, weight_decay=0.01, global_clipnorm=1.0),
@@ -304,7 +272,10 @@ def keras_hub_step(step: Step) -> Iterator[Callable[[], None]]:
         jit_compile=False,  # XLA's matrix products are slower on a processor
     )
     features = features_of(step, step.batch)
-    inputs = {**peers.keras_hub_inputs(features), "mask_positions": features["masked_lm_positions"]}
+    inputs = {
+        **libraries.keras_hub_inputs(features),
+        "mask_positions": features["masked_lm_positions"],
+    }
     yield lambda: np.asarray(model.train_on_batch(inputs, features["masked_lm_ids"]))
 
 
@@ -313,8 +284,8 @@ def keras_hub_step(step: Step) -> Iterator[Callable[[], None]]:
 
 def _measurement(name: str, step: Step, in_quick: bool = False, **options) -> Measurement:
     function = functools.partial(measure_step, step=step, **options)
-    inputs = (RECORDS[step.length, "packed"],) if step.who == PACKED else ()
-    needs = PEERS.get(step.who, ())
+    inputs = (RECORDS[step.length],) if step.who == PACKED else ()
+    needs = NEEDS.get(step.who, ())
     return Measurement(name, function, needs=needs, inputs=inputs, in_quick=in_quick)
 
 
@@ -344,24 +315,4 @@ _WHO = (("ours", False), ("ours", True), ("model_garden", False), ("transformers
 MEMORY = (
     _memory("base", 8, 512, "ours", recompute=True),
     *(_memory(*size, who, recompute) for size in _SIZES for who, recompute in _WHO),
-)
-
-
-def _width(width: int) -> tuple[tuple[str, int], ...]:
-    """The changes of albert-base that give it another width."""
-    heads = ("num_attention_heads", width // 64)
-    return ("hidden_size", width), ("intermediate_size", 4 * width), heads
-
-
-# Each step changes one size of albert-base at 8 x 128.
-GROWTH = tuple(
-    _measurement(
-        f"growth.{dimension}.{size}", Step("ours", **{"length": 128, **options}), effort=0, least=2
-    )
-    for dimension, size, options in [
-        *(("length", length, {"length": length}) for length in (128, 256)),
-        *(("layers", n, {"changes": (("num_hidden_layers", n),)}) for n in (3, 24)),
-        *(("width", width, {"changes": _width(width)}) for width in (256, 1024)),
-        *(("batch", batch, {"batch": batch}) for batch in (1, 16)),
-    ]
 )

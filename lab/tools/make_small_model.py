@@ -3,7 +3,7 @@
     python lab/tools/make_small_model.py --work_dir=runs/tiny_docs --output_dir=models/albert-tiny-docs
 
 The text is the documentation in Python's standard library and in those installed packages whose metadata state a
-permissive licence. A step whose result exists is skipped; an interrupted pretraining is resumed by the same command.
+permissive license. A step whose result exists is skipped; an interrupted pretraining is resumed by the same command.
 """
 
 import dataclasses
@@ -33,29 +33,19 @@ MODEL = AlbertConfig(
     intermediate_size=512,
     max_position_embeddings=128,
 )
-SHORT, LONG = (
-    64,
-    128,
-)  # tokens of a sequence: most steps are short and cheap, as in BERT's own pretraining
-# The licence as packages state it -> its common name.
+# Tokens of a sequence: most steps are short and cheap, as in BERT's own pretraining.
+SHORT, LONG = 64, 128
+# The license as packages state it -> its SPDX name.
+_SPDX = "0BSD Apache-2.0 BSD-2-Clause BSD-3-Clause CC0-1.0 MIT MIT-0 MIT-CMU PSF-2.0 Zlib"
 PERMISSIVE = {
-    "0BSD": "0BSD",
+    **{name: name for name in _SPDX.split()},
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2.0": "Apache-2.0",
-    "Apache-2.0": "Apache-2.0",
     "Apache License 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
     "BSD License": "BSD",
-    "BSD-2-Clause": "BSD-2-Clause",
-    "BSD-3-Clause": "BSD-3-Clause",
-    "CC0-1.0": "CC0-1.0",
-    "MIT": "MIT",
-    "MIT-0": "MIT-0",
-    "MIT-CMU": "MIT-CMU",
     "MIT License": "MIT",
-    "PSF-2.0": "PSF-2.0",
     "Python Software Foundation License": "PSF-2.0",
-    "Zlib": "Zlib",
 }
 
 
@@ -87,15 +77,15 @@ def main(settings: SmallModelSettings) -> None:
 
 
 class Source(NamedTuple):
-    """A folder or file of Python code, the packages to which it belongs, and their licence."""
+    """A folder or file of Python code, the packages to which it belongs, and their license."""
 
     path: str
     packages: tuple[str, ...]
-    licence: str
+    license: str
 
 
 def permissive_sources() -> list[Source]:
-    """The standard library and the installed packages with permissive licences.
+    """The standard library and the installed packages with permissive licenses.
 
     A folder that several packages share is used if all of them are permissive.
     """
@@ -105,7 +95,7 @@ def permissive_sources() -> list[Source]:
         tops = {path.parts[0] for path in paths if path.suffix == ".py" and ".." not in path.parts}
         for top in tops:
             path = os.fspath(package.locate_file(top))
-            owners[path][f"{package.name} {package.version}"] = licence(package)
+            owners[path][f"{package.name} {package.version}"] = license(package)
     python = Source(
         sysconfig.get_path("stdlib"), (f"Python {platform.python_version()}",), "PSF-2.0"
     )
@@ -116,8 +106,8 @@ def permissive_sources() -> list[Source]:
     ]
 
 
-def licence(package: importlib.metadata.Distribution) -> str:
-    """The licence that a package's metadata states; "" if it is not permissive."""
+def license(package: importlib.metadata.Distribution) -> str:
+    """The license that a package's metadata states; "" if it is not permissive."""
     stated = package.metadata.get("License-Expression")
     classifiers = package.metadata.get_all("Classifier", [])
     names = [name.rpartition(" :: ")[2] for name in classifiers if name.startswith("License ::")]
@@ -193,7 +183,7 @@ def write_model(settings: SmallModelSettings, sources: Sequence[Source]) -> None
     }
     packages = defaultdict(set)
     for source in sources:
-        packages[source.licence].update(source.packages)
+        packages[source.license].update(source.packages)
     results = files.read_json(f"{folder}/run_{LONG}/results.json")
     majority = results["majority"]
     data = {
@@ -202,11 +192,11 @@ def write_model(settings: SmallModelSettings, sources: Sequence[Source]) -> None
         "documents held out, for the results": counts["held_out"]["documents"],
         "masks": "15 % of the tokens, single whole words",
         "do lower case": True,
-        "licence of this model": "Apache-2.0, as the project",
+        "license of this model": "Apache-2.0, as the project",
     }
     sections = {
         "Data": data,
-        "Packages by licence": {
+        "Packages by license": {
             name: ", ".join(sorted(packages[name], key=str.lower)) for name in sorted(packages)
         },
         "Training": {

@@ -1,6 +1,6 @@
 r"""Prints the tables of docs/scaling.md: costs of data preparation and pretraining.
 
-    python lab/tools/scaling_table.py --num_train_steps=1000000 --utilisation=0.5 \
+    python -m lab.tools.scaling_table --num_train_steps=1000000 --utilization=0.5 \
         --prices=v5e=0.9,a100=1.3
 
 They are computed from sizes, peak rates and prices; nothing is measured here. Some constants were measured elsewhere,
@@ -15,36 +15,12 @@ from albert_tf.core.settings import Settings, setting
 from albert_tf.core.tables import table
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.flops import example_flops
+from lab.tools.accelerators.chips import CHIPS
 
-MODELS = (
-    "albert-base-v2",
-    "albert-large-v2",
-    "albert-xlarge-v2",
-    "albert-xxlarge-v2",
-    "bert-base",
-    "bert-large",
-)
+_SIZES = ("base", "large", "xlarge", "xxlarge")
+MODELS = (*(f"albert-{size}-v2" for size in _SIZES), "bert-base", "bert-large")
 
 
-class Chip(NamedTuple):
-    """An accelerator."""
-
-    teraflops: float  # peak of dense bfloat16 (V100: float16) products, as the maker publishes it
-    dollars: float  # per hour; default for --prices
-
-
-# Prices are the last known ones of 2026-11, when this was written, and were not checked again: V100 is an eighth of
-# Amazon's p3dn.24xlarge; A100 and H100 are EC2 Capacity Blocks, end of 2024; TPUs are Google's list prices, US, 2025.
-CHIPS = {
-    "v100": Chip(125, 3.90),
-    "a100": Chip(312, 1.84),
-    "h100": Chip(989, 4.92),
-    "v3": Chip(123, 2.00),
-    "v4": Chip(275, 3.22),
-    "v5e": Chip(197, 1.20),
-    "v5p": Chip(459, 4.20),
-    "v6e": Chip(918, 2.70),
-}
 # In the names of TPUs up to v4 and of v5p, the number counts cores, two per chip; for v5e and v6e it counts chips.
 MACHINES = {
     "8 V100": ("v100", 8),
@@ -108,7 +84,7 @@ class ScalingSettings(Settings):
     train_batch_size: int = setting(4096, "Examples in a step.", minimum=1)
     max_seq_length: int = setting(512, "Tokens in an example.", minimum=1)
     max_predictions_per_seq: int = setting(77, "Predictions in an example.", minimum=0)
-    utilisation: float = setting(
+    utilization: float = setting(
         0.4, "Share of the peak rate that training reaches.", minimum=0.01, maximum=1
     )
     core_price: float = setting(0.05, "Dollars for a processor core and hour.", minimum=0)
@@ -126,7 +102,9 @@ class ScalingSettings(Settings):
             self.refuse("prices", f"must be like v5e=0.9,a100=1.3; got {self.prices}")
         if unknown := given.keys() - CHIPS.keys():
             self.refuse("prices", f"names an unknown chip: {', '.join(sorted(unknown))}")
-        object.__setattr__(self, "price_of", {name: c.dollars for name, c in CHIPS.items()} | given)
+        object.__setattr__(
+            self, "price_of", {name: chip.dollars for name, chip in CHIPS.items()} | given
+        )
 
 
 def flops_table(settings: ScalingSettings) -> list[str]:
@@ -155,7 +133,7 @@ def reports_table() -> list[str]:
         peak = report.num_chips * CHIPS[report.chip].teraflops
         cells = [f"{report.examples_per_second:,.0f}", f"{rate:,.0f} of {peak:,.0f}"]
         rows.append([report.who, report.model, report.machine, *cells, f"{rate / peak:.0%}"])
-    return table("who | model | machine | examples/s | TFLOP/s of peak | utilisation", rows)
+    return table("who | model | machine | examples/s | TFLOP/s of peak | utilization", rows)
 
 
 def training_tables(settings: ScalingSettings) -> tuple[list[str], list[str]]:
@@ -163,7 +141,7 @@ def training_tables(settings: ScalingSettings) -> tuple[list[str], list[str]]:
     times, costs = [], []
     num_examples = settings.num_train_steps * settings.train_batch_size
     for name, (chip, num_chips) in MACHINES.items():
-        rate = num_chips * CHIPS[chip].teraflops * 1e12 * settings.utilisation
+        rate = num_chips * CHIPS[chip].teraflops * 1e12 * settings.utilization
         hours = [num_examples * flops_of(model, settings) / rate / 3600 for model in MODELS]
         price = num_chips * settings.price_of[chip]
         times.append([name, *map(duration, hours)])

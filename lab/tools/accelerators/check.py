@@ -28,9 +28,10 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.tables import table
 from lab.tools.accelerators import hlo
-from lab.tools.accelerators.chips import CHIPS
+from lab.tools.accelerators.compile import GPUS, TPU_TOPOLOGIES
 from lab.tools.accelerators.lower import PRECISIONS, TASKS, StepSettings, lower
 
+_TARGETS = {**dict.fromkeys(TPU_TOPOLOGIES, "TPU"), **dict.fromkeys(GPUS, "GPU")}  # by chip
 # TensorFlow operations that return to the host in the middle of a step.
 _HOST_OPERATIONS = ("PyFunc", "EagerPyFunc", "NumpyFunction", "PyFuncStateless", "Print", "PrintV2")
 _HOST_INSTRUCTIONS = ("infeed(", "outfeed(", " send(", " recv(", "callback")
@@ -39,7 +40,6 @@ _LARGE = 0.01
 # The losses are added up separately, and the gradients together: the compiler combines tensors up to about 100 MB.
 _MOST_SMALL_ALL_REDUCES = 2
 _SMALL_BYTES = 50e6
-_MOST_EXAMPLES = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,11 +47,9 @@ class CheckSettings(Settings):
     """Which steps are compiled for which chips: all combinations of the items of lists, which commas separate."""
 
     models: str = setting("albert-base-v2", "Names of sizes; v1 has dropout, v2 has none.")
-    chips: str = setting("v5e", f"Chips: {', '.join(CHIPS)}.")
+    chips: str = setting("v5e", f"Chips: {', '.join(_TARGETS)}.")
     tasks: str = setting("pretraining", f"Tasks: {', '.join(TASKS)}.")
-    batches: str = setting(
-        "32", "Examples, or packed rows, of a device; `largest` finds the largest batch."
-    )
+    batches: str = setting("32", "Examples, or packed rows, of a device.")
     lengths: str = setting("512", "Tokens of an example or row.")
     rows: str = setting("single", "`single` examples, or `packed` rows of several.")
     recomputation: str = setting("false,true", "Whether the step has --recompute_activations.")
@@ -71,14 +69,14 @@ class CheckSettings(Settings):
     )
 
     def steps(self) -> Iterator[StepSettings]:
-        """The steps; their batch is 1 if the largest batch is to be found."""
+        """The steps."""
         parts = (self.models, self.tasks, self.batches, self.lengths, self.rows)
         lists = (part.split(",") for part in (*parts, self.recomputation, self.replicas))
         for model, task, batch, length, rows, recompute, replicas in itertools.product(*lists):
             yield StepSettings(
                 model=model,
                 task=task,
-                batch=1 if batch == "largest" else int(batch),
+                batch=int(batch),
                 length=int(length),
                 packed=rows == "packed",
                 recompute=recompute == "true",
@@ -90,11 +88,7 @@ class CheckSettings(Settings):
 
 
 class Compiler:
-    """The process that runs the compiler.
-
-    Args:
-      settings: settings of the check.
-    """
+    """The process that runs the compiler."""
 
     def __init__(self, settings: CheckSettings):
         self._settings = settings
@@ -114,7 +108,7 @@ class Compiler:
         """The results of a step, compiled for each chip; see `_result`."""
         asked = {
             chip: {
-                "step": dataclasses.asdict(step) | {"target": "GPU" if chip == "h100" else "TPU"},
+                "step": dataclasses.asdict(step) | {"target": _TARGETS[chip]},
                 "chip": chip,
                 "least_effort": self._settings.least_effort,
             }
@@ -160,10 +154,7 @@ def _key(result: Mapping[str, Any]) -> str:
 
 
 def static_facts(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts about the lowered program before it is compiled.
-
-    Args:
-      about: the dictionary from `lower`.
+    """Facts about the program that `lower` described, before it is compiled.
 
     Returns:
       `formula_flops`; `product_flops`, of all its products; `large_products`, the types of operands with the share of
@@ -238,36 +229,9 @@ def _words(step: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def largest_batch(
-    compiler: Compiler, step: StepSettings, chip: str, *, start: int = 8
-) -> list[dict[str, Any]]:
-    """The result for the largest batch that fits, among powers of two and 1.5 times these; empty if 1 does not fit."""
-
-    def fits(batch: int) -> dict[str, Any] | None:
-        (result,) = compiler.results(dataclasses.replace(step, batch=batch), [chip])
-        limit = CHIPS[chip].gigabytes * 1e9
-        return None if "error" in result or result["peak_bytes"] > limit else result
-
-    found = fits(start)
-    if not found:
-        while start > 1 and not found:
-            start //= 2
-            found = fits(start)
-        return [found] if found else []
-    while start < _MOST_EXAMPLES and (larger := fits(2 * start)):
-        start, found = 2 * start, larger
-    between = fits(start * 3 // 2)
-    return [between or found]
-
-
-def reserved(result: Mapping[str, Any]) -> int:
-    """Bytes that the compiler reserves; more than the peak if there are gaps between buffers."""
-    return result["argument_bytes"] + result["temporary_bytes"]
-
-
 def programs(results: list[Mapping[str, Any]]) -> list[str]:
     """The table of compiled steps: a row for each step, and a column for each chip."""
-    chips = [chip for chip in CHIPS if any(result["chip"] == chip for result in results)]
+    chips = [chip for chip in _TARGETS if any(result["chip"] == chip for result in results)]
     rows: dict[tuple, dict[str, str]] = {}
     for result in results:
         step = result["step"]
@@ -284,7 +248,8 @@ def programs(results: list[Mapping[str, Any]]) -> list[str]:
         if "error" in result:
             cell = f"no: {result['error']}"
         else:
-            sizes = [result["peak_bytes"], reserved(result)]
+            # More is reserved than the peak if there are gaps between buffers.
+            sizes = [result["peak_bytes"], result["argument_bytes"] + result["temporary_bytes"]]
             # With the least effort, values that could stay on the chip are counted as traffic.
             sizes += [result["traffic"]] * (not result["least_effort"])
             cell = " / ".join(f"{size / 1e9:.2f}" for size in sizes)
@@ -301,16 +266,12 @@ def programs(results: list[Mapping[str, Any]]) -> list[str]:
 
 def main(settings: CheckSettings) -> None:
     """Compiles, prints a table in GB (peak / reserved / traffic), and then the rules that are broken."""
-    if unknown := set(settings.chips.split(",")) - CHIPS.keys():
+    if unknown := set(settings.chips.split(",")) - _TARGETS.keys():
         settings.refuse("chips", f"names unknown chips: {', '.join(sorted(unknown))}")
     compiler = Compiler(settings)
     chips, results = settings.chips.split(","), []
     for step in settings.steps():
-        if settings.batches == "largest":
-            for chip in chips:
-                results += largest_batch(compiler, step, chip)
-        else:
-            results += compiler.results(step, chips)
+        results += compiler.results(step, chips)
     compiler.close()
     print("\n".join(programs(results)))
     if broken := broken_rules(results):

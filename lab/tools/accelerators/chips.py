@@ -1,37 +1,29 @@
-"""Published sizes and rates of accelerators."""
+"""Published sizes and rates of accelerators, and their prices."""
 
 from typing import NamedTuple
 
 
 class Chip(NamedTuple):
-    """What a device offers to a step; a device is a chip, or one of the two cores of a TPU v3.
+    """An accelerator.
 
-    Sources: docs.cloud.google.com/tpu/docs (pages of v3, v4, v5e, v5p, v6e), NVIDIA's data sheet of the H100 SXM.
+    Sources: docs.cloud.google.com/tpu/docs (pages of v3, v4, v5e, v5p, v6e), NVIDIA's data sheets.
     """
 
-    devices: int  # devices per chip
-    teraflops: float  # peak of dense bfloat16 products of a device
-    gigabytes_a_second: float  # of a device's memory
-    gigabytes: float  # memory of a device
+    teraflops: float  # peak of dense bfloat16 (V100: float16) products
+    gigabytes_a_second: float  # of its memory
+    gigabytes: float  # memory of a device: the chip, or one of the two cores of a v3
+    dollars: float  # per hour
 
 
+# Prices are the last known ones of 2026-11, when this was written, and were not checked again: V100 is an eighth of
+# Amazon's p3dn.24xlarge; A100 and H100 are EC2 Capacity Blocks, end of 2024; TPUs are Google's list prices, US, 2025.
 CHIPS = {
-    "v3": Chip(2, 123 / 2, 900 / 2, 16),
-    "v4": Chip(1, 275, 1228, 32),
-    "v5e": Chip(1, 197, 819, 16),
-    "v5p": Chip(1, 459, 2765, 95),
-    "v6e": Chip(1, 918, 1640, 32),
-    "h100": Chip(1, 989, 3350, 80),
+    "v100": Chip(125, 900, 32, 3.90),
+    "a100": Chip(312, 2039, 80, 1.84),
+    "h100": Chip(989, 3350, 80, 4.92),
+    "v3": Chip(123, 900, 16, 2.00),
+    "v4": Chip(275, 1228, 32, 3.22),
+    "v5e": Chip(197, 819, 16, 1.20),
+    "v5p": Chip(459, 2765, 95, 4.20),
+    "v6e": Chip(918, 1640, 32, 2.70),
 }
-
-
-def roofline(chip: str, flops: float, traffic: float) -> tuple[float, float]:
-    """The minimum seconds of a step at the published peaks: for its products, and for its traffic.
-
-    Args:
-      chip: one of `CHIPS`.
-      flops: number of operations of the products.
-      traffic: number of bytes read from and written to the memory.
-    """
-    of_chip = CHIPS[chip]
-    return flops / of_chip.teraflops / 1e12, traffic / of_chip.gigabytes_a_second / 1e9

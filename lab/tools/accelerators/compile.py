@@ -18,13 +18,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[3]))
 
 from lab.tools.accelerators import hlo  # noqa: E402
 
-TPU_TOPOLOGIES = {
-    "v3": "v3:2x2",
-    "v4": "v4:2x2x1",
-    "v5e": "v5e:2x2",
-    "v5p": "v5p:2x2x1",
-    "v6e": "v6e:2x2",
-}
+_SHAPES = {"v3": "2x2", "v4": "2x2x1", "v5e": "2x2", "v5p": "2x2x1", "v6e": "2x2"}
+TPU_TOPOLOGIES = {chip: f"{chip}:{shape}" for chip, shape in _SHAPES.items()}
 GPUS = ("h100",)
 ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -53,10 +48,10 @@ def devices_of(chip: str, replicas: int) -> list:
 
 
 def with_aliases(module: bytes, num_features: int) -> tuple[bytes, dict[int, int]]:
-    """The module, changed so that a variable's new value replaces the old one, as in TensorFlow.
+    """A StableHLO module, changed so that a variable's new value replaces the old one, as in TensorFlow.
 
     Args:
-      module: StableHLO.
+      module: the module.
       num_features: number of features; they are the first arguments, and are not variables.
 
     Returns:
@@ -97,7 +92,6 @@ def compiled(
     *,
     replicas: int = 1,
     least_effort: bool = False,
-    text: str = "",
     dumps: str = "",
 ) -> dict:
     """The sizes of a compiled step, in bytes and operations; or the compiler's `error`.
@@ -107,7 +101,6 @@ def compiled(
       chip: one of `TPU_TOPOLOGIES` or `GPUS`.
       replicas: number of devices for which the step was lowered.
       least_effort: whether the compiler saves time; it then does not use on-chip memory.
-      text: file to write the compiled module to.
       dumps: folder to which the compiler writes its modules; needed for a GPU.
     """
     import numpy as np
@@ -135,10 +128,8 @@ def compiled(
     seconds = time.monotonic() - started
     memory = program.get_compiled_memory_stats()
     arguments, temporary = memory.argument_size_in_bytes, memory.temp_size_in_bytes
-    compiled_text = _last_dump(dumps) if chip in GPUS else program.hlo_modules()[0].to_string()
-    parsed = hlo.Module(compiled_text)
-    if text:
-        pathlib.Path(text).write_text(compiled_text)
+    text = _last_dump(dumps) if chip in GPUS else program.hlo_modules()[0].to_string()
+    parsed = hlo.Module(text)
     return {
         "seconds": round(seconds, 1),
         "peak_bytes": arguments + temporary if chip in GPUS else memory.peak_memory_in_bytes,

@@ -5,7 +5,6 @@ that the compiler has put into on-chip memory (`S(1)` in their layout) are not c
 as often as it runs.
 """
 
-import collections
 import dataclasses
 import math
 import re
@@ -57,15 +56,7 @@ Computation = dict[str, Instruction]
 
 
 class Module:
-    """An HLO module.
-
-    Args:
-      text: text of the module.
-
-    Attributes:
-      computations: the computations by name, each with its instructions by name.
-      entry: the computation that is run.
-    """
+    """An HLO module: its computations by name, each with its instructions by name, and the one that is run."""
 
     def __init__(self, text: str):
         self.computations: dict[str, Computation] = {}
@@ -119,26 +110,22 @@ class Module:
         """Like `executed`, but with the instructions inside fusions."""
         for computation, instruction, times in self.executed():
             yield computation, instruction, times
-            if inner := instruction.opcode == "fusion" and instruction.called("calls"):
-                yield from self._inside(self.computations[inner], times)
+            yield from self._inside(instruction, times)
 
-    def _inside(self, computation: Computation, times: int):
+    def _inside(self, fusion: Instruction, times: int):
+        inner = fusion.opcode == "fusion" and fusion.called("calls")
+        computation = self.computations[inner] if inner else {}
         for instruction in computation.values():
             yield computation, instruction, times
-            if inner := instruction.opcode == "fusion" and instruction.called("calls"):
-                yield from self._inside(self.computations[inner], times)
+            yield from self._inside(instruction, times)
 
     def traffic(self) -> int:
-        """Bytes that are read from and written to the device's memory."""
-        return sum(self.traffic_by_instruction().values())
-
-    def traffic_by_instruction(self) -> collections.Counter:
-        """Traffic of each instruction, over all its runs, by its name."""
-        traffic = collections.Counter()
-        for computation, instruction, times in self.executed():
-            if instruction.opcode not in _FREE:
-                traffic[instruction.name] += times * self._bytes_of(computation, instruction)
-        return traffic
+        """Bytes that are read from and written to the device's memory, over all runs of each instruction."""
+        return sum(
+            times * self._bytes_of(computation, instruction)
+            for computation, instruction, times in self.executed()
+            if instruction.opcode not in _FREE
+        )
 
     def _bytes_of(self, computation: Computation, instruction: Instruction) -> int:
         results = instruction.results

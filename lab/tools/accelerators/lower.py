@@ -7,6 +7,7 @@ optimizer, accumulation. The program writes `step.hlo`, and `step.json` with the
 `run_step.py` need.
 """
 
+import collections
 import contextlib
 import dataclasses
 import json
@@ -100,7 +101,7 @@ def feature_shapes(step: StepSettings) -> dict[str, tuple[list[int], str]]:
 
 
 def _task(step: StepSettings):
-    """The task (without data, which the step does not need), its model's configuration and its model's class."""
+    """The task (without data, which the step does not need), and its model's class."""
     from albert_tf.model import heads
     from albert_tf.tasks.classification.task import ClassificationTask
     from albert_tf.tasks.pretraining.task import PretrainingTask
@@ -110,27 +111,21 @@ def _task(step: StepSettings):
         task = ClassificationTask.__new__(ClassificationTask)
         task.is_regression, task.class_weights = False, None
         task.label_column = "label_ids"
-        return task, step.config, heads.AlbertForSequenceClassification
+        return task, heads.AlbertForSequenceClassification
     if step.task == "span":
         task = SquadTask.__new__(SquadTask)
         task.has_null = True
-        return task, step.config, heads.AlbertForSpanOrNone
-    return PretrainingTask.__new__(PretrainingTask), step.config, heads.AlbertForPreTraining
+        return task, heads.AlbertForSpanOrNone
+    return PretrainingTask.__new__(PretrainingTask), heads.AlbertForPreTraining
 
 
 @dataclasses.dataclass
 class Program:
-    """A step that can be lowered.
+    """A step that can be lowered."""
 
-    Attributes:
-      function: a tf.function of the features, in the order of `feature_shapes`.
-      specs: specs of its arguments.
-      names: released name of each variable, by its handle's identity.
-    """
-
-    function: Any
-    specs: list
-    names: Mapping[int, str]
+    function: Any  # a tf.function of the features, in the order of `feature_shapes`
+    specs: list  # of its arguments
+    names: Mapping[int, str]  # released name of each variable, by its handle's identity
 
 
 def make_program(step: StepSettings) -> Program:
@@ -145,7 +140,8 @@ def make_program(step: StepSettings) -> Program:
 
     shapes = feature_shapes(step)
     specs = [tf.TensorSpec(shape, dtype) for shape, dtype in shapes.values()]
-    task, config, model_class = _task(step)
+    task, model_class = _task(step)
+    config = step.config
     run = RunConfig(
         output_dir="none",
         train_batch_size=step.batch * step.replicas,
@@ -220,11 +216,7 @@ def replica_sums(replicas: int) -> Iterator[None]:
 
 
 def lower(step: StepSettings, *, with_loss: bool = False) -> tuple[bytes, dict[str, Any]]:
-    """The program of a step, and facts about it.
-
-    Args:
-      step: the step.
-      with_loss: whether to compute the step here, too.
+    """The program of a step, and facts about it; `with_loss` also computes the step here.
 
     Returns:
       The serialized HLO; and a dictionary with `step`, `flops`, `features` (shapes), `variables` (name, shape and
@@ -239,12 +231,8 @@ def lower(step: StepSettings, *, with_loss: bool = False) -> tuple[bytes, dict[s
         lowered = program.function.experimental_get_compiler_ir(*program.specs)
         hlo = lowered(stage="hlo_serialized")
         definition = graph.graph.as_graph_def()
-        nodes = [*definition.node]
-        for function in definition.library.function:
-            nodes += function.node_def
-        counts = {}
-        for node in nodes:
-            counts[node.op] = counts.get(node.op, 0) + 1
+        bodies = [definition.node, *(function.node_def for function in definition.library.function)]
+        counts = collections.Counter(node.op for body in bodies for node in body)
         by_handle = {id(variable.handle): variable for variable in graph.variables}
         variables = [by_handle[id(handle)] for handle in graph.captured_inputs]
         shapes = feature_shapes(step)

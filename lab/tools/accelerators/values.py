@@ -7,13 +7,7 @@ import numpy as np
 
 
 def of_variable(name: str, shape: Sequence[int], dtype: str) -> np.ndarray:
-    """The start value of a variable: a function of its name, or 0 for variables of the optimizer.
-
-    Args:
-      name: the released name; "" for variables of the optimizer and counters.
-      shape: shape of the variable.
-      dtype: type of the variable.
-    """
+    """The start value of a variable: a function of its released name, or 0 for variables without one."""
     if name.endswith("gamma"):
         return np.ones(shape, dtype)
     if not name or name.endswith(("beta", "bias")):
@@ -25,12 +19,7 @@ def of_variable(name: str, shape: Sequence[int], dtype: str) -> np.ndarray:
 def of_features(
     shapes: Mapping[str, tuple[Sequence[int], str]], vocab_size: int
 ) -> dict[str, np.ndarray]:
-    """Random features without padding.
-
-    Args:
-      shapes: shape and dtype of each feature by name.
-      vocab_size: V.
-    """
+    """Random features without padding, from the shape and dtype of each feature by name."""
     random = np.random.default_rng(1)
     (batch, length), _ = shapes["input_ids"]
     examples = shapes["first_positions"][0][1] if "first_positions" in shapes else 1

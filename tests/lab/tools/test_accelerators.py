@@ -7,13 +7,13 @@ import subprocess
 import sys
 
 import pytest
-from lab.tools.accelerator_ops.chips import CHIPS, roofline
-from lab.tools.accelerator_ops.compile import GPUS, TPU_TOPOLOGIES
-from lab.tools.accelerator_ops.lower import StepSettings, lower
 
 from albert_tf.model import accelerator_ops
 from albert_tf.model.config import AlbertConfig
-from lab.tools.accelerators import check, hlo, report, run_step
+from lab.tools.accelerators import check, hlo, run_step
+from lab.tools.accelerators.chips import CHIPS
+from lab.tools.accelerators.compile import GPUS, TPU_TOPOLOGIES
+from lab.tools.accelerators.lower import StepSettings, lower
 from tests.helpers import ROOT, TINY
 
 PYTHON = ROOT / ".venv.accelerators/bin/python"
@@ -184,82 +184,8 @@ def test_traffic_counts_every_run_of_a_loop_and_no_on_chip_memory():
     assert [one.name for one in module.collectives()] == ["r"]
 
 
-def test_every_chip_can_be_compiled_for():
-    assert set(CHIPS) == {*TPU_TOPOLOGIES, *GPUS}
-    assert roofline("v5e", 197e12, 819e9) == pytest.approx((1, 1))
-
-
-def compiled_program(batch, **changes):
-    """A result as that of a compiler, whose numbers grow by the same amount with each example."""
-    step = dataclasses.asdict(StepSettings(batch=batch))
-    values = {
-        "step": step,
-        "least_effort": False,
-        "argument_bytes": 1.1e9,
-        "temporary_bytes": 2.5e8 * batch,
-        "product_flops": 6e10 * batch,
-        "traffic": 2e9 + 1.2e9 * batch,
-    }
-    return result(**{**values, **changes})
-
-
-def test_the_largest_batch_follows_from_two_batches():
-    packed = compiled_program(8)
-    packed["step"]["packed"] = True
-    two_layers = compiled_program(4)
-    two_layers["step"]["num_layers"] = 2
-    failed = compiled_program(4, error="no kernel")
-    results = [compiled_program(24), compiled_program(8), packed, two_layers, failed]
-    (kind,) = report.whole_models(results)
-    assert kind == [results[1], results[0]]
-    assert report.largest_batch(kind) == int((15.75 * 2**30 - 1.1e9) / 2.5e8)
-    assert report.largest_batch(kind[:1]) is None
-
-
-def test_the_time_of_training_is_estimated():
-    settings = report.ReportSettings(
-        input_file=__file__, num_train_steps=3_600_000, train_batch_size=2 * 24
-    )
-    results = [compiled_program(24, chip="v3")]
-    cells = report.estimates(results, settings)[-1].split(" | ")
-    # Of a chip's two devices, each computes 24 examples; the traffic takes longer than the products.
-    milliseconds = 1e3 * (2e9 + 24 * 1.2e9) / 450e9
-    assert float(cells[5].split(" / ")[1]) == pytest.approx(milliseconds, abs=0.05)
-    assert cells[7] == f"{milliseconds:,.0f}"
-    results = [compiled_program(24, chip="v3", least_effort=True)]
-    cells = report.estimates(results, settings)[-1].split(" | ")
-    assert cells[5].endswith(" / -")
-
-
-def test_what_one_chip_holds_says_what_the_others_hold():
-    settings = report.ReportSettings(
-        input_file=__file__, num_train_steps=36_000_000, train_batch_size=20
-    )
-    kind = [compiled_program(8), compiled_program(24)]
-    header, _, line = report.on_all_chips(kind, settings)
-    cells = dict(zip(header.strip("| ").split(" | "), line.strip("| ").split(" | "), strict=True))
-    largest = int((31.5 * 2**30 - 1.1e9) / 2.5e8)
-    assert cells["v6e"] == f"{largest:,} / {7.2e8 * 6e10 / 918e12 / 3600:,.0f}"
-    # A chip of v3 has two devices; a batch is that of one of them.
-    assert report.largest_batch(kind, "v3") == report.largest_batch(kind, "v5e")
-    assert cells["v3"].endswith(f" / {7.2e8 * 6e10 / 123e12 / 3600:,.0f}")
-    assert not report.on_all_chips([compiled_program(8)], settings)  # no line through one
-
-
-def test_the_table_has_a_row_for_a_step_and_a_column_for_a_chip():
-    facts = {"formula_flops": 1e12, "large_products": {"bf16 x bf16": 1.0}}
-    same = compiled_program(8, **facts)
-    larger = compiled_program(16, **facts)
-    failed = compiled_program(16, chip="v6e", error="no kernel", **facts)
-    del failed["peak_bytes"]
-    lines = check.programs([larger, same, {**same, "chip": "v6e", "least_effort": True}, failed])
-    cells = [line.strip("| ").split(" | ") for line in lines]
-    assert [(row[2], row[3], *row[7:]) for row in (cells[0], *cells[2:])] == [
-        ("effort", "step", "v5e", "v6e"),
-        ("least", "albert-base-v2, 8 x 512", "-", "0.00 / 3.10"),
-        ("usual", "albert-base-v2, 16 x 512", "0.00 / 5.10 / 21.20", "no: no kernel"),
-        ("usual", "albert-base-v2, 8 x 512", "0.00 / 3.10 / 11.60", "-"),
-    ]
+def test_the_sizes_of_every_chip_to_compile_for_are_known():
+    assert {*TPU_TOPOLOGIES, *GPUS} < set(CHIPS)
 
 
 @needs_compilers
@@ -285,7 +211,7 @@ def test_a_step_run_by_jax_has_the_losses_of_tensorflow(small_models, tmp_path):
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "masked_lm_loss" in done.stdout and "| albert-tf |" in done.stdout
+    assert "masked_lm_loss" in done.stdout and "examples per second" in done.stdout
 
 
 def test_a_loss_that_is_not_the_cpu_s_ends_the_run_of_a_step():

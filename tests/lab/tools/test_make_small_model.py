@@ -1,4 +1,4 @@
-"""Which packages' documentation the small model is trained on: those with permissive licences alone."""
+"""Which packages' documentation the small model is trained on: those with permissive licenses alone."""
 
 import email
 from types import SimpleNamespace
@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 from lab.tools import make_small_model
-from tests.helpers import ROOT
 
 
 @pytest.mark.parametrize(
@@ -26,15 +25,15 @@ from tests.helpers import ROOT
         ("Name: states-nothing", ""),
     ],
 )
-def test_only_permissive_licences_are_recognized(metadata, expected):
+def test_only_permissive_licenses_are_recognized(metadata, expected):
     package = SimpleNamespace(metadata=email.message_from_string(metadata))
-    assert make_small_model.licence(package) == expected
+    assert make_small_model.license(package) == expected
 
 
-def test_a_folder_that_also_belongs_to_another_licence_is_left_out(tmp_path, monkeypatch):
-    def package(name, licence, *files):
+def test_a_folder_that_also_belongs_to_another_license_is_left_out(tmp_path, monkeypatch):
+    def package(name, license, *files):
         files = [tmp_path.joinpath(file).relative_to(tmp_path) for file in files]
-        metadata = email.message_from_string(f"License-Expression: {licence}")
+        metadata = email.message_from_string(f"License-Expression: {license}")
         return SimpleNamespace(
             name=name, version="1.2", metadata=metadata, files=files, locate_file=tmp_path.joinpath
         )
@@ -45,15 +44,5 @@ def test_a_folder_that_also_belongs_to_another_licence_is_left_out(tmp_path, mon
     ]
     monkeypatch.setattr("importlib.metadata.distributions", lambda: installed)
     python, *sources = make_small_model.permissive_sources()
-    assert python.licence == "PSF-2.0"
+    assert python.license == "PSF-2.0"
     assert sources == [(str(tmp_path / "free"), ("free 1.2",), "MIT")]
-
-
-def test_every_step_of_the_plan_names_a_result_and_a_program():
-    settings = make_small_model.SmallModelSettings(work_dir="work", output_dir="out")
-    plan = list(make_small_model.steps(settings, []))
-    assert len({result for result, _, _ in plan}) == len(plan) == 7
-    programs = {
-        program.removeprefix("-m ").replace(".", "/").removesuffix("/py") for _, program, _ in plan
-    }
-    assert all((ROOT / f"{program}.py").exists() for program in programs)

@@ -1,20 +1,14 @@
 """The computed costs of docs/scaling.md: the formula by hand, and the tables that the script prints."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 
-from tests.helpers import ROOT
-
-SCRIPT = ROOT / "tools" / "scaling_table.py"
+from tests.helpers import ROOT, run_script
 
 
 def printed(*flags):
-    return subprocess.run(
-        [sys.executable, SCRIPT, *flags], cwd=ROOT, capture_output=True, text=True
-    )
+    return run_script("-m lab.tools.scaling_table", *flags)
 
 
 def test_the_document_holds_what_the_script_prints():
@@ -29,10 +23,10 @@ def test_the_document_holds_what_the_script_prints():
 
 def test_operations_are_those_of_the_matrix_products():
     # 2 layers would not do: the script knows models by name. One product after the other, for bert-large.
-    length, width, inner, pieces = 512, 1024, 4096, 30000
+    length, width, inner, vocab_size = 512, 1024, 4096, 30000
     layer = 4 * [(length, width, width)] + [(length, width, inner), (length, inner, width)]
     layer += 16 * [(length, 64, length), (length, length, 64)]  # scores and context of 16 heads
-    predictions = [(10, width, width), (10, width, pieces)]
+    predictions = [(10, width, width), (10, width, vocab_size)]
     sentence = [(1, width, width), (1, width, 2)]
     forward = sum(2 * m * k * n for m, k, n in [*(24 * layer), *predictions, *sentence])
     flags = ["--max_predictions_per_seq=10", "--num_train_steps=1", "--train_batch_size=1000"]
@@ -40,10 +34,10 @@ def test_operations_are_those_of_the_matrix_products():
     assert row == f"| bert-large | {3e-12 * forward:.3f} | {3e-12 * forward:.2f} | 0 |"
 
 
-def test_prices_and_utilisation_are_parameters():
+def test_prices_and_utilization_are_parameters():
     [row] = [line for line in printed("--prices=v3=1").stdout.splitlines() if "v3-8 | 4.00" in line]
     [dollars] = row.split(" | ")[2:3]
-    double = printed("--prices=v3=2", "--utilisation=0.8").stdout
+    double = printed("--prices=v3=2", "--utilization=0.8").stdout
     assert f"| TPU v3-8 | 8.00 | {dollars} |" in double
 
 

@@ -1,4 +1,4 @@
-"""The other libraries ("peers"): the modules that each needs, its model of a size, and its inputs under its own names.
+"""Other libraries: the modules that each needs, its model of a size, and its inputs under its own names.
 
 The functions import the libraries that they use, so that listing the names needs none of them.
 """
@@ -10,8 +10,8 @@ import numpy as np
 from albert_tf.core.workers import num_cores
 from albert_tf.model.config import AlbertConfig
 
-# Name of a peer -> the modules that it needs.
-PEERS: Mapping[str, tuple[str, ...]] = {
+# Name of a library -> the modules that it needs.
+NEEDS: Mapping[str, tuple[str, ...]] = {
     "ours": (),
     "model_garden": ("official",),
     "transformers": ("torch", "transformers"),
@@ -82,17 +82,7 @@ def torch_integers(array: np.ndarray):
 def transformers_training(
     class_name: str, config: AlbertConfig, *, learning_rate: float, precision: str = "float32"
 ) -> Callable[[Mapping], None]:
-    """Training with PyTorch's AdamW and clipping to a global norm of 1.
-
-    Args:
-      class_name: transformers' class of a model, with encoder and head.
-      config: its sizes.
-      learning_rate: learning rate of all steps.
-      precision: "float32", or "bfloat16" by autocast.
-
-    Returns:
-      A function that trains on a batch of inputs with labels.
-    """
+    """A function that trains one of transformers' models with PyTorch's AdamW and clipping to a global norm of 1."""
     import torch
     import transformers
 
@@ -117,12 +107,7 @@ def transformers_training(
 
 
 def keras_hub_backbone(config: AlbertConfig, dtype: str):
-    """keras-hub's encoder of a size.
-
-    Args:
-      config: the sizes.
-      dtype: Keras' dtype policy.
-    """
+    """keras-hub's encoder of a size."""
     import keras_hub
 
     return keras_hub.models.AlbertBackbone(

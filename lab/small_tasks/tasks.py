@@ -1,0 +1,131 @@
+"""The small tasks: for each its files, program, settings, metrics and baselines. A new task is one entry."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping
+
+from lab.small_tasks import baselines, data
+from lab.small_tasks.baselines import Baseline
+from lab.small_tasks.data import Files
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A task; the defaults of its flags are for a model of a few million parameters."""
+
+    program: str  # fine-tunes
+    metrics: tuple[str, ...]  # those of results.json that are shown, the most important first
+    max_seq_length: int
+    epochs: float
+    files: Callable[
+        [pathlib.Path, pathlib.Path], Files
+    ]  # (--data_dir, folder for new files) -> flags with paths
+    baselines: tuple[Baseline, ...] = ()
+    flags: Mapping[str, str] = dataclasses.field(default_factory=dict)  # also for the baselines
+    shares: Mapping[str, float] = dataclasses.field(
+        default_factory=dict
+    )  # flags, as shares of the length
+    optimizer: str = ""  # the optimizer and learning rate are the program's if none are given
+    learning_rate: float = 0.0
+    in_percent: bool = False  # whether the program's metrics are percentages
+
+
+_ACCURACY, _ACCURACY_F1 = ("accuracy",), ("accuracy", "f1")
+_LINEAR = (baselines.majority_class, baselines.linear_on_texts)
+
+
+def _glue(name: str, max_seq_length: int, epochs: float, metrics: tuple[str, ...]) -> Task:
+    own = _LINEAR
+    if name == "STS-B":
+        own = (baselines.similarity_of_pairs, baselines.ridge_on_texts)
+    return Task("run_classifier.py", metrics, max_seq_length, epochs, data.glue(name), own)
+
+
+def _texts(files: Callable, text: str, label: str, length: int = 128) -> Task:
+    flags = {"task_name": "tsv", "text_columns": text, "label_column": label}
+    metrics = ("accuracy", "macro_f1")
+    return Task("run_classifier.py", metrics, length, 3, files, _LINEAR, flags)
+
+
+def _entities(name: str, epochs: float, separator: str) -> Task:
+    return Task(
+        "run_tagger.py",
+        ("f1", "precision", "recall"),
+        *(64, epochs),
+        data.files(f"tagging/{name}/train.conll", f"tagging/{name}/dev.conll"),
+        (baselines.linear_on_words, baselines.crf),
+        {"word_separator": separator},
+        {"doc_stride": 1 / 2},
+        # With AdamW, a small model gives every word the tag O (docs/results/tagging.md).
+        optimizer="lamb",
+        learning_rate=5e-3,
+    )
+
+
+def _entity_types(name: str, separator: str) -> Task:
+    averages = ("micro_average_precision", "macro_average_precision")
+    f1 = ("micro_f1", "macro_f1", "micro_f1_thresholds", "macro_f1_thresholds")
+    flags = {"task_name": "tsv", "text_columns": "text", "label_column": "types"}
+    return Task(
+        *("run_classifier.py", (*averages, *f1), 64, 5),
+        data.entity_types(name, separator),
+        (baselines.label_frequencies, baselines.linear_on_several_labels),
+        {**flags, "label_separator": ","},
+    )
+
+
+ENGLISH = {
+    "SST-2": _glue("SST-2", 64, 1, _ACCURACY),
+    "MRPC": _glue("MRPC", 128, 4, _ACCURACY_F1),
+    "STS-B": _glue("STS-B", 128, 4, ("pearson", "spearman")),
+    "RTE": _glue("RTE", 128, 5, _ACCURACY),
+    "CoLA": _glue("CoLA", 64, 3, ("matthews", "accuracy")),
+    "QNLI": _glue("QNLI", 128, 3, _ACCURACY),
+    "MNLI": _glue("MNLI", 128, 3, _ACCURACY),
+    "QQP": _glue("QQP", 128, 3, _ACCURACY_F1),
+    "SQuAD": Task(
+        *("run_squad.py", ("exact_match", "f1"), 128, 2),
+        data.squad,
+        flags={"version": "1.1"},
+        shares={"doc_stride": 1 / 2, "max_query_length": 1 / 4},
+        in_percent=True,
+    ),
+    "RACE": Task(
+        *("run_race.py", ("accuracy", "accuracy_middle", "accuracy_high"), 128, 1),
+        data.folder("race"),
+        (baselines.majority_option, baselines.similarity_of_options),
+        shares={"max_qa_length": 3 / 8},
+    ),
+    "WNUT": _entities("wnut17", 10, "space"),
+    "WNUT-types": _entity_types("wnut17", "space"),
+}
+CHINESE = {
+    "ChnSentiCorp": _texts(
+        data.files("chinese/ChnSentiCorp/train.tsv", "chinese/ChnSentiCorp/dev.tsv"),
+        *("text_a", "label"),
+    ),
+    "shopping": _texts(data.shopping, "text", "category"),
+    "MSRA": _entities("msra_zh", 4, "none"),
+    "MSRA-types": _entity_types("msra_zh", "none"),
+}
+# Tasks of docs/results/small_models.md.
+OTHER = {
+    "packages": _texts(data.files("packages/train.tsv", "packages/dev.tsv"), "text", "package", 64),
+    "authors": _texts(data.authors, "text", "author", 64),
+}
+TASKS: Mapping[str, Task] = {**ENGLISH, **CHINESE, **OTHER}
+GROUPS = {"english": ENGLISH, "chinese": CHINESE}
+
+
+def chosen(names: str) -> list[str]:
+    """The tasks in --tasks, where the name of a group means all of its tasks.
+
+    Raises:
+      KeyError: there is no such task or group.
+    """
+    found = []
+    for name in names.split(","):
+        found += GROUPS.get(name, [name])
+    if unknown := [name for name in found if name not in TASKS]:
+        raise KeyError(unknown[0])
+    return list(dict.fromkeys(found))
