@@ -28,6 +28,7 @@ from tests.helpers import (
     TRIES_ALL,
     WORDS,
     FinishedRun,
+    eagerly,
     fine_tune_here,
     glue_files,
     labels_files,
@@ -153,6 +154,13 @@ def released_model_file(real_data) -> str:
 def golden(real_data) -> pathlib.Path:
     """The folder of the original code's numbers, beside the real data."""
     return real_data.parent / "golden" / "a_lamb"
+
+
+@pytest.fixture(scope="module", name="eagerly")
+def eager_module():
+    """In a module with this fixture, `helpers.eagerly` holds in every test."""
+    with eagerly():
+        yield
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""Finding, checking, ordering and batching of records."""
+"""Finding, checking, ordering and batching of records.
+
+Covers: datasets.py, record_metadata.py.
+"""
 
 import gzip
 import json

@@ -1,4 +1,7 @@
-"""The kernels have the values and gradients of the plain operations, in every precision."""
+"""The kernels have the values and gradients of the plain operations, in every precision.
+
+Covers: operations.py.
+"""
 
 import numpy as np
 import pytest

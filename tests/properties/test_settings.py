@@ -71,7 +71,7 @@ class Example(Settings):
 
 
 @given(values=st.fixed_dictionaries({}, optional=dict.fromkeys(Example.names(), JSON)))
-def test_any_values_are_settings_or_refused_in_one_line(values):
+def test_any_values_are_settings_or_rejected_in_one_line(values):
     try:
         settings = Example(**values)
     except UserError as error:

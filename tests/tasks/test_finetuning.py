@@ -1,4 +1,9 @@
-"""Fine-tuning from flags to files: every task in every mode, the best checkpoint, and what must change no number."""
+"""Fine-tuning from flags to files: every task in every mode, the best checkpoint, and what must change no number.
+
+Covers: classification/definition.py, classification/settings.py, classification/source.py, classification/task.py,
+race/definition.py, race/settings.py, race/source.py, race/task.py, squad/definition.py, squad/settings.py,
+squad/source.py, squad/task.py, tagging/definition.py, tagging/settings.py, tagging/source.py, tagging/task.py.
+"""
 
 import dataclasses
 import json

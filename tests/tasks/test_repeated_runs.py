@@ -1,4 +1,7 @@
-"""Around a run: several seeds, restarts, ensembles, starting from another task, the settings of the paper."""
+"""Around a run: several seeds, restarts, ensembles, starting from another task, the settings of the paper.
+
+Covers: presets.py.
+"""
 
 import json
 import math

@@ -1,4 +1,8 @@
-"""The loop: results do not depend on devices, accumulation, resumption and workers; a run writes all its files."""
+"""The loop: results do not depend on devices, accumulation, resumption and workers; a run writes all its files.
+
+Covers: accumulators.py, devices.py, evaluation.py, settings.py, state.py, step.py, task.py,
+tasks/pretraining/definition.py, tasks/pretraining/settings.py, tasks/pretraining/task.py.
+"""
 
 import json
 import os
