@@ -265,7 +265,7 @@ def RACE(inputs, output):
 )
 def experiments(inputs, output):
     folder = inputs["folder"]
-    yield "-m", "experiments", "run", folder / "mine.toml", f"--scale={folder / 'micro.toml'}"
+    yield "-m", "lab.experiments", "run", folder / "mine.toml", f"--scale={folder / 'micro.toml'}"
     yield f"--work_dir={output / 'work'}", f"--results_dir={output / 'results'}"
     yield "--rows=one layer", "--seeds=1", f"--data_dir={inputs['data']}"
     yield ("--measures=parameters,layer_changes",)

@@ -251,6 +251,7 @@ def test_an_ensemble_of_equals_is_its_member(task, finished, tmp_path):
         )
 
 
+@pytest.mark.rare
 def test_an_ensemble_of_race_averages_probabilities(finished, tmp_path):
     run = finished("race")
     turned = replaced(

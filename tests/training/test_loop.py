@@ -243,6 +243,7 @@ def test_an_unfinished_run_can_be_loaded(pretrain):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.rare
 def test_a_resumed_run_repeats_only_an_evaluation_that_a_kill_lost(pretrain, records_file):
     flags = [f"--eval_file={records_file}", "--eval_every_steps=3", "--save_checkpoints_steps=3"]
     folder = pretrain(*flags, "--stop_after_steps=3")
