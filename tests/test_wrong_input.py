@@ -490,27 +490,12 @@ def test_lengths_that_contradict_the_records(error_with, records_file, config_fi
 # --- The model's configuration and the initial checkpoint
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"hiden_size": 20}, "'hiden_size'"),
-        ({"hidden_size": 0}, "hidden_size must be at least 1"),
-        ({"hidden_size": "20"}, "hidden_size must be of type int"),
-        ({"hidden_size": 21}, "num_attention_heads must divide hidden_size"),
-        ({"hidden_act": ["gelu"]}, "hidden_act must be of type str"),
-        ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob must be at most"),
-    ],
-)
-def test_an_impossible_configuration(change, expected, error_with, config_file):
-    config_file.write_text(json.dumps({**json.loads(TINY.to_json_string()), **change}))
-    line = error_with()
-    assert line.startswith(f"{config_file}: ") and expected in line
-
-
-def test_a_configuration_that_is_not_json(error_with, config_file):
-    for content in (b"{", b"\xff\xfe", b"[]"):
+def test_a_wrong_configuration_file(error_with, config_file):
+    without_width = json.dumps({**json.loads(TINY.to_json_string()), "hidden_size": 0})
+    for content in (b"{", b"\xff\xfe", b"[]", without_width.encode()):
         config_file.write_bytes(content)
-        assert f"{config_file}: " in error_with()
+        assert error_with().startswith(f"{config_file}: ")
+    assert "hidden_size" in error_with()
 
 
 @pytest.fixture

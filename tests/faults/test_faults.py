@@ -353,7 +353,7 @@ class Tried:
 
 
 # Programs of each way to write files; the others are rare in a sample.
-OFTEN = {"sentences", "records", "conversion", "pretraining", "fine tuning twice"}
+OFTEN = {"sentences", "records", "conversion", "pretraining"}
 
 
 @pytest.fixture(

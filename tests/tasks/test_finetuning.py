@@ -450,6 +450,7 @@ def test_a_killed_run_is_continued_bit_for_bit(task, finished, tmp_path):
 # --- What changes nothing
 
 
+@pytest.mark.rare
 def test_devices_and_accumulation_reach_the_same_weights(task_flags, tmp_path):
     runner, flags = task_flags["race"]
     # Adam's step does not show the size of a gradient unless epsilon is large and nothing is clipped.
