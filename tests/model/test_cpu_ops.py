@@ -1,6 +1,6 @@
 """The kernels have the values and gradients of the plain operations, in every precision.
 
-Covers: operations.py.
+Covers: device.py, plain_ops.py.
 """
 
 import numpy as np
