@@ -4,6 +4,7 @@
 #   make lint    format, lint rules and types
 #   make test    lint and tests, two files at a time (TEST_PROCESSES=1: one)
 #   make test-fast  lint and the tests that take less than a second each: at most two minutes
+#   make test-all  lint and every test: also the rare ones, then test-faults; about 40 minutes
 #   make test-faults  kills, failing disks, pairs of processes, damaged and hostile files, random text, memory
 #   make slow-tests  runs all tests and writes which are slow to tests/slow_tests.json
 #   make format  puts the code into the project's format
@@ -20,23 +21,30 @@ TEST_PROCESSES := 2
 PYTHON := $(VENV)/bin/python
 PIP = $(PYTHON) -m pip --disable-pip-version-check
 PYTEST = $(PYTHON) -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
+# What test-faults tries in full, and the other targets as a sample.
+FAULT_TESTS := tests/training/test_damaged_run.py tests/training/test_workers.py $(wildcard tests/faults/test_*.py) \
+	tests/training/test_interruption.py tests/properties
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test-fast test-faults slow-tests lint format bench bench-quick accelerator-check peers lock setup clean
+.PHONY: demo test test-fast test-all test-faults slow-tests lint format bench bench-quick accelerator-check peers lock setup clean
 
 demo: setup
 	@$(PYTHON) demo.py $(DEMO_FLAGS)
 
 test: lint
-	@$(PYTEST) $(TEST_FLAGS)
+	@$(PYTEST) -m "not rare" $(TEST_FLAGS)
+	@echo "make test leaves out what takes minutes and guards against rare faults: make test-all"
 
 test-fast: lint
-	@$(PYTEST) -m "not slow" $(TEST_FLAGS)
+	@$(PYTEST) -m "not slow and not rare" $(TEST_FLAGS)
+
+test-all: lint
+	@$(PYTEST) $(FAULT_TESTS:%=--ignore=%) $(TEST_FLAGS)
+	@$(MAKE) --no-print-directory test-faults
 
 test-faults: setup
 	@ALBERT_TEST_FAULTS=all $(PYTHON) -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadgroup \
-		--no-loadscope-reorder tests/training/test_damaged_run.py tests/training/test_workers.py \
-		tests/faults/test_*.py tests/training/test_interruption.py tests/properties $(TEST_FLAGS)
+		--no-loadscope-reorder $(FAULT_TESTS) $(TEST_FLAGS)
 
 slow-tests: setup
 	@$(PYTEST) --write_slow_tests $(TEST_FLAGS)

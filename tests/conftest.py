@@ -28,6 +28,7 @@ from tests.helpers import (
     TRIES_ALL,
     WORDS,
     FinishedRun,
+    eagerly,
     fine_tune_here,
     glue_files,
     labels_files,
@@ -50,6 +51,7 @@ tf.config.set_logical_device_configuration(
 
 # Test functions that took a second or longer, all their cases together, with their seconds; see `make slow-tests`.
 SLOW_TESTS = pathlib.Path(__file__).with_name("slow_tests.json")
+RARE_SECONDS = 5  # above, tests of the laboratory are rare
 # Who asks for them first pays for training or exporting a model, so each test that uses them is slow.
 SLOW_FIXTURES = {"exported", "finished", "finished_run", "recipes", "served", "three_runs"}
 
@@ -88,7 +90,7 @@ class SlowTestsWriter:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks slow tests, and puts the files that take longest first, so that no process gets them last.
+    """Marks slow tests and rare ones of the laboratory; puts the files first that take longest, so that none is last.
 
     What takes long in `make test-faults` is another matter: there, the order of the command line holds.
     """
@@ -100,6 +102,9 @@ def pytest_collection_modifyitems(items):
         name = item.nodeid.partition("[")[0]
         if name in slow or SLOW_FIXTURES.intersection(item.fixturenames):
             item.add_marker("slow")
+        # The laboratory trains whole models in its tests, and no user installs it.
+        if name.startswith("tests/lab/") and slow.get(name, 0) > RARE_SECONDS:
+            item.add_marker("rare")
     if not TRIES_ALL:
         items.sort(key=lambda item: -of_file[item.nodeid.partition("::")[0]])
 
@@ -153,6 +158,13 @@ def released_model_file(real_data) -> str:
 def golden(real_data) -> pathlib.Path:
     """The folder of the original code's numbers, beside the real data."""
     return real_data.parent / "golden" / "a_lamb"
+
+
+@pytest.fixture(scope="module", name="eagerly")
+def eager_module():
+    """In a module with this fixture, `helpers.eagerly` holds in every test."""
+    with eagerly():
+        yield
 
 
 @pytest.fixture

@@ -1,14 +1,18 @@
 """What tests share besides fixtures: a tiny configuration, random features, runners in this process, small data."""
 
+import contextlib
 import dataclasses
 import functools
+import importlib
 import io
 import json
 import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from unittest import mock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
@@ -51,16 +55,7 @@ BATCH, LENGTH, PREDICTIONS = 6, 11, 8
 
 
 def random_features(num_examples: int, seed: int = 0, vocab_size: int = TINY.vocab_size) -> dict:
-    """Pretraining features of random pieces, with padding and empty prediction slots.
-
-    Args:
-      num_examples: B.
-      seed: of the values.
-      vocab_size: pieces are below it.
-
-    Returns:
-      int32 and float32 arrays [B, values].
-    """
+    """Pretraining features [B, values] of random tokens, with padding and empty prediction slots."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(5, LENGTH + 1, num_examples)[:, None]
     positions = np.arange(LENGTH)[None]
@@ -97,14 +92,7 @@ def write_records(path: pathlib.Path, features: dict) -> pathlib.Path:
 
 
 def run_script(script: str, *arguments: object, timeout: float = 240, **environment: str):
-    """Runs a script of the project as a user would; returns the finished process with its output.
-
-    Args:
-      script: path from the project's root, or "-m module".
-      arguments: its flags.
-      timeout: seconds.
-      environment: variables set besides the present ones.
-    """
+    """Runs a script of the project, or "-m module", as a user would; returns the finished process with its output."""
     command = [sys.executable, *script.split(), *map(str, arguments)]
     return subprocess.run(
         command,
@@ -126,20 +114,43 @@ def the_line(process) -> str:
 
 
 def pretrain_here(*arguments: object) -> dict:
-    """Runs run_pretraining.py's work inside this process, without the start-up; returns its results.
-
-    Args:
-      arguments: flags, "--name=value".
-
-    Raises:
-      UserError: as the script would print it.
-    """
+    """Runs run_pretraining.py's work inside this process, without the start-up; returns its results."""
     from albert_tf.tasks.pretraining.task import PretrainingTask
     from albert_tf.training import loop
 
     classes = (RunConfig, OptimizerConfig, PretrainingConfig)
     run, optimizer, pretraining = settings_here("run_pretraining.py", classes, arguments)
     return loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
+
+
+@contextlib.contextmanager
+def eagerly() -> Iterator[None]:
+    """Within the block, TensorFlow's functions run operation by operation: no time is spent on tracing."""
+    tf.config.run_functions_eagerly(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*run_functions_eagerly.*")
+            yield
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+
+def data_program_here(name: str, *arguments: object) -> None:
+    """Runs a program of data preparation, by the name of its module, inside this process, without the start-up."""
+    module = importlib.import_module(f"albert_tf.data_prep.{name}")
+    with mock.patch.object(cli, "run") as run:
+        module.run()
+    main, *classes = run.call_args.args
+    settings = settings_here(name, classes, arguments, run.call_args.kwargs.get("defaults"))
+    check_settings(settings)
+    main(*settings)
+
+
+def check_settings(settings: Sequence[Settings]) -> None:
+    """The checks of a command line's settings that a program makes before its work."""
+    for one in settings:
+        cli.check_paths(one)
+        one.check_with({type(other): other for other in settings})
 
 
 def settings_here(
@@ -158,13 +169,7 @@ def settings_here(
 
 
 def train_spm(path: pathlib.Path, sentences: Iterable[str], **changes: object) -> str:
-    """Trains a small SentencePiece model that has ALBERT's control pieces; returns its path.
-
-    Args:
-      path: the file to write.
-      sentences: what to learn from.
-      changes: other or changed arguments of the trainer.
-    """
+    """Trains a small SentencePiece model that has ALBERT's control tokens; returns its path."""
     settings = {
         "character_coverage": 1.0,
         "pad_id": 0,
@@ -208,14 +213,12 @@ RUNNERS = {"classifier": CLASSIFICATION, "squad": SQUAD, "race": RACE, "tagger":
 
 
 def fine_tuning_settings(runner: str, *arguments: object) -> list[Settings]:
-    """The settings that run_<runner>.py makes of its command line, checked as there: run, optimiser, task."""
+    """The settings that run_<runner>.py makes of its command line, checked as there: run, optimizer, task."""
     definition = RUNNERS[runner]
     classes = (FineTuningRunConfig, FineTuningOptimizerConfig, definition.settings)
     defaults = functools.partial(runner_program.defaults, definition)
     settings = settings_here(f"run_{runner}.py", classes, arguments, defaults)
-    for one in settings:
-        cli.check_paths(one)
-        one.check_with({type(other): other for other in settings})
+    check_settings(settings)
     return settings
 
 
@@ -225,15 +228,7 @@ def fine_tuning_task(runner: str):
 
 
 def fine_tune_here(runner: str, *arguments: object) -> dict:
-    """Runs the work of run_<runner>.py inside this process, without the start-up; returns its results.
-
-    Args:
-      runner: a key of `RUNNERS`.
-      arguments: flags, "--name=value".
-
-    Raises:
-      UserError: as the script would print it.
-    """
+    """Runs the work of run_<runner>.py inside this process, without the start-up; returns its results."""
     from albert_tf.tasks import repeated_runs
 
     run, optimizer, config = fine_tuning_settings(runner, *arguments)
@@ -405,25 +400,17 @@ def tagging_files(rng: np.random.Generator) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class FinishedRun:
-    """A run of `fine_tune_here`.
-
-    Attributes:
-      runner: a key of `RUNNERS`.
-      flags: all but --output_dir.
-      folder: of the run.
-      results: what it returned.
-      output: what it printed.
-    """
+    """A run of `fine_tune_here`: what it returned, and what it printed."""
 
     runner: str
-    flags: list[str]
+    flags: list[str]  # all but --output_dir
     folder: pathlib.Path
     results: dict
     output: str
 
 
 def passage(number: int) -> str:
-    """Six sentences: each says which passage and the how-manieth sentence it is, in letters."""
+    """Six sentences: each says the number of its passage and its own, in letters."""
     letter = chr(ord("a") + number)
     return " ".join(f"{letter * 3} {'uvwxyz'[index] * 3}." for index in range(6))
 

@@ -17,7 +17,14 @@ from albert_tf.export import export_model
 from albert_tf.formats import pretrained
 from albert_tf.serving.predictors import load_predictor
 from albert_tf.text.tokenizer import Tokenizer
-from tests.helpers import TINY, fine_tune_here, pretrain_here, without_checksums, write_files
+from tests.helpers import (
+    TINY,
+    eagerly,
+    fine_tune_here,
+    pretrain_here,
+    without_checksums,
+    write_files,
+)
 from tests.text.texts import write_vocabulary
 
 SENTENCES = ["Été à la plage, déjà.", "Le café est là.", "Où est la forêt ?", "Ça va très bien."]
@@ -59,13 +66,15 @@ def model(folder, tokenizer) -> pathlib.Path:
     assert metadata["keep_accents"] is True
     config = TINY.replace(vocab_size=tokenizer.vocab_size, max_position_embeddings=40)
     (folder / "config.json").write_text(config.to_json_string())
-    pretrain_here(
+    flags = [
         f"--input_file={folder / 'records'}",
         f"--output_dir={folder / 'run'}",
         f"--albert_config_file={folder / 'config.json'}",
         f"--spm_model_file={folder / 'spiece.model'}",
         *("--train_batch_size=4", "--num_train_steps=1", "--num_warmup_steps=0"),
-    )
+    ]
+    with eagerly():
+        pretrain_here(*flags)
     return folder / "run" / "model"
 
 
@@ -89,7 +98,7 @@ def test_the_vocabulary_has_accents(tokenizer):
         assert tokenizer.decode(tokenizer.encode(sentence)) == sentence.lower()
 
 
-def test_records_of_the_other_kind_are_not_taken_for_these(folder, model):
+def test_records_without_accents_are_not_reused(folder, model):
     with pytest.raises(UserError, match="keep_accents was True, is False"):
         create_pretraining_data(records_settings(folder))
 
@@ -152,7 +161,8 @@ def test_fine_tuning_must_agree_with_the_model(model, folder, tmp_path):
     )
     with pytest.raises(UserError, match="--keep_accents is false, but the model in .* with true"):
         fine_tune_here("classifier", *flags)
-    fine_tune_here("classifier", *flags, "--keep_accents")
+    with eagerly():
+        fine_tune_here("classifier", *flags, "--keep_accents")
     for path in (tmp_path / "run", tmp_path / "run" / "model"):
         assert pretrained.read_weights(str(path)).keep_accents is True
 

@@ -16,14 +16,14 @@ from albert_tf import (
 from albert_tf.export import export_model
 from albert_tf.model.heads import AlbertForSpan
 from albert_tf.text.tokenizer import Tokenizer
-from tests.helpers import TINY, run_script, the_line, train_spm
+from tests.helpers import TINY, train_spm
 
 
 def settings(model, folder, **changes) -> convert.ConvertSettings:
     return convert.ConvertSettings(model=str(model), output_dir=str(folder), **changes)
 
 
-def test_there_and_back_again(tiny_pretrained, tmp_path, capsys):
+def test_conversion_to_tf1_and_back_keeps_weights_and_vocabulary(tiny_pretrained, tmp_path, capsys):
     convert.main(settings(tiny_pretrained, tmp_path / "tf1", format="tf1"))
     shown = capsys.readouterr().out
     assert "newly initialized    0\n" in shown and "ignored              0\n" in shown
@@ -55,11 +55,6 @@ def test_another_model_is_not_overwritten(tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_path_that_does_not_exist_is_refused_before_tensorflow(no_tensorflow):
-    process = run_script("-m albert_tf.convert", "nowhere", "--output_dir=x", **no_tensorflow)
-    assert the_line(process).endswith("--model=nowhere: no such file or folder")
-
-
 @pytest.mark.parametrize("format", ["hf", "tf1"])
 @pytest.mark.parametrize("head", ["cls/seq_relationship/", "cls/predictions/", "bert/pooler/"])
 def test_untrained_heads_stay_untrained(tmp_path, head, format):
@@ -79,6 +74,8 @@ def test_untrained_heads_stay_untrained(tmp_path, head, format):
     for path in (folder, tmp_path / "new", tmp_path / "out" / "1"):
         if path.name == "new":
             convert.main(settings(folder, path, format=format))
+        elif path.name == "1" and format == "tf1":
+            continue  # one export is enough
         elif path.name == "1":
             export_model(str(tmp_path / "new"), str(tmp_path / "out"), warmup=False)
         with pytest.raises(UserError, match="this model cannot") as error:

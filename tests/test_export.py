@@ -1,4 +1,7 @@
-"""Exported models: what their signatures give, alone in a process; layout, warm-up, fine-tuning, refusals."""
+"""Exported models: what their signatures give, alone in a process; layout, warm-up, fine-tuning, refusals.
+
+Covers: serving/exports.py, serving/signatures.py, serving/warmup.py.
+"""
 
 import functools
 import json
@@ -174,7 +177,7 @@ def test_tokens_are_the_encoder_at_any_batch_and_length(served, sources, tokeniz
     ],
     ids=str,
 )
-def test_tokens_that_are_none_are_refused(served, tokenizer, changes, message):
+def test_wrong_token_inputs_are_rejected(served, tokenizer, changes, message):
     features = random_ids(2, changes.get("length", 9), tokenizer.vocab_size)
     for name, value in changes.items() - {("length", LENGTH + 1)}:
         shape = [2, 1] if name == "input_mask" else [2, 9]  # a mask would be broadcast
@@ -390,7 +393,7 @@ for name, columns in json.loads(requests).items():
 """
 
 
-def test_it_is_all_in_one_folder_and_needs_tensorflow_alone(exported, served, tmp_path):
+def test_an_export_is_one_folder_that_needs_only_tensorflow(exported, served, tmp_path):
     shutil.copytree(exported("pairs"), tmp_path / "moved")
     columns = {"text_a": ["the cat", "a dog ran " * 9], "text_b": ["", "why?"]}
     ids = {name: [[1, 1, 1]] for name in TOKENS}
@@ -421,7 +424,7 @@ def test_variables_have_their_released_names(exported, served, sources):
     assert stored == names | {"_CHECKPOINTABLE_OBJECT_GRAPH", "save_counter"}
 
 
-def test_what_comes_with_it(exported, spm):
+def test_an_export_has_vocabulary_and_configuration(exported, spm):
     assets = exported("span_or_none") / "assets"
     assert (assets / "spiece.model").read_bytes() == pathlib.Path(spm).read_bytes()
     config = json.loads((assets / "albert_config.json").read_text())
@@ -441,15 +444,7 @@ def test_what_is_exported_can_be_loaded_again(exported, sources):
 
 @functools.cache
 def prediction_log_class():
-    """PredictionLog of tensorflow-serving-api; without that package, made of the published fields."""
-    try:
-        from tensorflow_serving.apis import prediction_log_pb2
-    except ImportError:
-        return own_prediction_log_class()
-    return prediction_log_pb2.PredictionLog
-
-
-def own_prediction_log_class():
+    """PredictionLog of tensorflow-serving-api, made of its published fields."""
     file = descriptor_pb2.FileDescriptorProto(name="log.proto", package="t", syntax="proto3")
     file.dependency.append("tensorflow/core/framework/tensor.proto")
     messages = {
@@ -581,7 +576,7 @@ def test_a_loaded_export_can_be_fine_tuned(exported, tokenizer):
     assert np.max(np.abs(tuned - old)) > 0.01  # signatures use the same variables
 
 
-def test_every_kind_can_be_called(served, tokenizer):
+def test_every_loaded_export_can_be_called(served, tokenizer):
     features = random_ids(2, 9, tokenizer.vocab_size)
     several = {name: tf.stack([value] * 3, axis=1) for name, value in features.items()}
     p_mask = {"p_mask": tf.zeros([2, 9], tf.int32)}
@@ -597,7 +592,7 @@ def test_every_kind_can_be_called(served, tokenizer):
         assert ("end_log_probs" in outputs) == training
 
 
-# --- What is refused ---
+# --- What is rejected ---
 
 
 def test_an_encoder_alone_has_no_heads_signatures(spm, tokenizer, tmp_path):
@@ -621,7 +616,7 @@ def test_a_pooler_without_values_is_left_out(served):
     assert outputs.keys() == {"sequence_output"}
 
 
-def test_a_task_without_its_head_is_refused(spm, tokenizer, tmp_path):
+def test_a_task_without_its_head_is_rejected(spm, tokenizer, tmp_path):
     config = CONFIG.replace(vocab_size=tokenizer.vocab_size)
     model = heads.AlbertForMultipleChoice(config)
     model.named_variables = model.encoder.named_variables
@@ -631,7 +626,7 @@ def test_a_task_without_its_head_is_refused(spm, tokenizer, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_version_that_is_there_is_refused_or_replaced(sources, tmp_path):
+def test_a_version_that_is_there_is_rejected_or_replaced(sources, tmp_path):
     (tmp_path / "7").mkdir()
     (tmp_path / "7/old").write_text("old")
     with pytest.raises(UserError, match="7: is there already; give another --version"):
@@ -671,40 +666,6 @@ def test_wrong_flags_are_named(flags, message):
         settings_here("export.py", [ExportSettings], ["--model=m", "--output_dir=o", *flags])
 
 
-@pytest.mark.parametrize(
-    ("flags", "is_lower"),
-    [
-        ([], None),
-        (["--do_lower_case"], True),
-        (["--do_lower_case=True"], True),
-        (["--do_lower_case=false"], False),
-        (["--nodo_lower_case"], False),
-    ],
-)
-def test_lower_case_is_a_boolean_flag_as_in_the_original(flags, is_lower):
-    (settings,) = settings_here(
-        "export.py", [ExportSettings], [*flags, "--model=m", "--output_dir=o"]
-    )
-    assert settings.do_lower_case is is_lower
-
-
-def test_a_length_above_the_models_is_refused(sources, tmp_path):
+def test_a_length_above_the_models_is_rejected(sources, tmp_path):
     with pytest.raises(UserError, match=f"--max_seq_length={LENGTH + 1} is above"):
         export_model(sources("pairs"), str(tmp_path / "out"), max_seq_length=LENGTH + 1)
-
-
-def test_the_command_refuses_before_tensorflow_is_loaded(tmp_path):
-    blocked = "import sys, runpy; sys.modules['tensorflow'] = None; sys.argv = sys.argv[1:]; "
-    code = blocked + "runpy.run_module('albert_tf.export', run_name='__main__')"
-    command = [
-        sys.executable,
-        "-c",
-        code,
-        "export.py",
-        "--model=nowhere",
-        f"--output_dir={tmp_path}",
-    ]
-    done = run(command, cwd=ROOT)
-    assert done.returncode == 2
-    assert done.stderr.strip().endswith("--model=nowhere: no such file or folder")
-    assert len(done.stderr.splitlines()) == 1

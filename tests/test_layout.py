@@ -152,6 +152,30 @@ def test_the_scripts_of_a_checkout_only_start_a_program():
         assert kinds <= {ast.Expr, ast.ImportFrom, ast.If}, path
 
 
+def covered_by(path: pathlib.Path) -> set[str]:
+    """The modules that the docstring of a test file names after "Covers:"."""
+    _, _, names = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("Covers:")
+    return set(re.findall(r"[\w/]+\.py", names))
+
+
+def test_every_module_has_a_test_file_of_its_name_or_one_that_says_that_it_covers_it():
+    """`Covers:` names modules by their paths in albert_tf, or in the folder that the test's folder mirrors."""
+    modules = {
+        str(path.relative_to(ROOT / "albert_tf")) for path in (ROOT / "albert_tf").rglob("*.py")
+    }
+    tested, unknown = set(), {}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        folder = path.parent.relative_to(ROOT / "tests")
+        tested.add(str(folder / path.name.removeprefix("test_")))
+        names = {name if name in modules else str(folder / name) for name in covered_by(path)}
+        tested |= names
+        if names - modules:
+            unknown[str(path.relative_to(ROOT))] = sorted(names - modules)
+    assert not unknown, "test files whose docstrings say that they cover modules that do not exist"
+    missing = sorted(name for name in modules - tested if not name.endswith("__init__.py"))
+    assert not missing, "modules for a line `Covers: ...` in the docstring of a test file"
+
+
 def functions(tree: ast.AST):
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return (node for node in ast.walk(tree) if isinstance(node, kinds))

@@ -1,4 +1,7 @@
-"""docs/migrating.md explains every flag of google-research/albert, and errors name the replacement of each."""
+"""docs/migrating.md explains every flag of google-research/albert, and errors name the replacement of each.
+
+Covers: core/original_flags.py.
+"""
 
 import re
 import subprocess

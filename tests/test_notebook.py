@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from tests.helpers import ROOT
 
 NOTEBOOK = ROOT / "docs" / "albert.ipynb"
@@ -25,6 +27,7 @@ def test_the_links_of_the_notebook_lead_to_files():
         assert (NOTEBOOK.parent / target).exists(), target
 
 
+@pytest.mark.rare
 def test_the_notebook_runs_from_top_to_bottom(tmp_path):
     code = "\n\n".join(cells("code"))
     assert code.count("SHORT = False") == 1

@@ -34,7 +34,7 @@ def test_a_changed_or_missing_file_is_named(folder):
 
 
 @pytest.mark.parametrize("line", ["x", "0" * 64, "0" * 64 + "  ..", "\xff" * 64])
-def test_a_damaged_list_is_refused(folder, line):
+def test_a_damaged_list_is_rejected(folder, line):
     (folder / "SHA256SUMS").write_text(line)
     with pytest.raises(UserError, match="SHA256SUMS: damaged"):
         checksums.verify(str(folder))

@@ -160,7 +160,7 @@ def test_an_old_folder_returns_if_the_new_one_cannot_be_moved(tmp_path, monkeypa
 
     def refuse(path, new_path):
         if new_path == str(tmp_path / "model") and os.path.exists(f"{path}/new"):
-            raise PermissionError(1, "refused", path)
+            raise PermissionError(1, "rejected", path)
         replace(path, new_path)
 
     monkeypatch.setattr(os, "replace", refuse)

@@ -32,7 +32,7 @@ def holder(tmp_path):
     process.communicate()
 
 
-def test_a_second_process_is_refused_and_told_who_holds_the_lock(tmp_path, holder):
+def test_a_second_process_is_rejected_and_told_who_holds_the_lock(tmp_path, holder):
     with pytest.raises(UserError) as caught, locked(str(tmp_path), "records_dir"):
         pass
     assert f"--records_dir={tmp_path} is in use by -c (process {holder.pid} on " in str(

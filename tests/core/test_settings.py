@@ -1,4 +1,7 @@
-"""Settings: checks, optional values, and the flags that are made of them."""
+"""Settings: checks, optional values, and the flags that are made of them.
+
+Covers: errors.py, flags.py.
+"""
 
 import dataclasses
 
@@ -61,7 +64,7 @@ def test_other_values_of_an_optional_setting_are_checked(values, message):
     assert str(caught.value) == message
 
 
-def test_an_unknown_declaration_is_refused():
+def test_an_unknown_declaration_is_rejected():
     with pytest.raises(TypeError, match="minimun"):
         setting(1, "A number.", minimun=1)
     with pytest.raises(TypeError, match="minimun"):

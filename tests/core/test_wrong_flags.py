@@ -42,7 +42,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_every_wrong_value_of_every_flag_is_refused_in_one_line(program, no_tensorflow):
+def test_every_wrong_value_of_every_flag_is_rejected_in_one_line(program, no_tensorflow):
     process = run_script("-m tests.wrong_flags", program, *PROGRAMS[program], **no_tensorflow)
     assert process.returncode == 0, process.stderr
     outcomes = [json.loads(line) for line in process.stdout.splitlines()]

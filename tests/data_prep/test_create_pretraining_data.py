@@ -1,4 +1,8 @@
-"""Text -> records: what TensorFlow reads, equality over workers and interruptions, wrong input."""
+"""Text -> records: what TensorFlow reads, equality over workers and interruptions, wrong input.
+
+Covers: pretraining/build.py, pretraining/packing.py, pretraining/plan.py, pretraining/record_folder.py,
+pretraining/record_formats.py, pretraining/record_writer.py, pretraining/settings.py, pretraining/text_blocks.py.
+"""
 
 import gzip
 import json

@@ -280,6 +280,7 @@ def test_wrong_input(tmp_path):
         settings_for(tmp_path, min_letter_fraction=1.5)
 
 
+@pytest.mark.rare
 def test_the_standard_library_is_a_corpus(tmp_path):
     settings = SampleSettings(
         output_file=str(tmp_path / "out.txt"), max_megabytes=0.2, num_workers=1

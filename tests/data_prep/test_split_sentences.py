@@ -1,4 +1,7 @@
-"""Documents -> sentences: hand-made documents first, then formats, invariants, wrong input, real data."""
+"""Documents -> sentences: hand-made documents first, then formats, invariants, wrong input, real data.
+
+Covers: text_files.py.
+"""
 
 import json
 import operator

@@ -124,15 +124,9 @@ class Process:
         ignored: str = "",
         is_last: bool = False,
     ) -> Outcome:
-        """Runs a program.
+        """Runs a program; changes inside the folder count, but for those of files whose path matches `ignored`.
 
-        Args:
-          arguments: "-m" and a module, or a script's path from the project's root; then its flags.
-          folder: changes inside it count.
-          fault: what happens when.
-          before_change: called before each change.
-          ignored: a pattern of paths; changes of these files do not count.
-          is_last: whether the process ends as the program does.
+        With `is_last`, the process ends as the program does.
         """
         logs = [folder.with_suffix(f".{self._process.pid}.{name}") for name in ("out", "err")]
         for log in logs:

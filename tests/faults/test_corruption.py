@@ -468,7 +468,7 @@ def figures(request) -> Iterator[collections.Counter]:
 
 
 @pytest.mark.parametrize(("kind", "file", "damage"), CASES if TRIES_ALL else CASES[::SAMPLE])
-def test_a_damaged_file_is_refused_by_name_or_changes_nothing(
+def test_a_damaged_file_is_rejected_by_name_or_changes_nothing(
     kind, file, damage, inputs, runs, figures, tmp_path
 ):
     what = KINDS[kind]
@@ -479,7 +479,7 @@ def test_a_damaged_file_is_refused_by_name_or_changes_nothing(
         with no_longer_than(SECONDS):
             found = digest(what.read(inputs, folder))
     except UserError as error:
-        outcome = "refused"
+        outcome = "rejected"
         line = str(error)
         assert line and len(line.splitlines()) == 1
         assert any(part in line for part in (os.path.basename(file), str(folder))), line

@@ -1,7 +1,8 @@
 """Every program survives a kill, and a failing disk, at each of its changes to files: given the same command again, it
 leaves the same files as a run without a fault.
 
-`make test` tries a sample of the changes; ALBERT_TEST_FAULTS=all tries all (`make test-faults`), and a number so many.
+`make test` tries a sample of the changes of some programs; ALBERT_TEST_FAULTS=all tries all (`make test-faults`), and
+a number so many.
 """
 
 import dataclasses
@@ -263,7 +264,7 @@ def RACE(inputs, output):
 )
 def experiments(inputs, output):
     folder = inputs["folder"]
-    yield "-m", "experiments", "run", folder / "mine.toml", f"--scale={folder / 'micro.toml'}"
+    yield "-m", "lab.experiments", "run", folder / "mine.toml", f"--scale={folder / 'micro.toml'}"
     yield f"--work_dir={output / 'work'}", f"--results_dir={output / 'results'}"
     yield "--rows=one layer", "--seeds=1", f"--data_dir={inputs['data']}"
     yield ("--measures=parameters,layer_changes",)
@@ -274,29 +275,19 @@ def experiments(inputs, output):
 
 @dataclasses.dataclass
 class Tried:
-    """A program, the result of a run without faults, and what was found out about runs with faults.
-
-    Attributes:
-      name: of the program.
-      program: the program.
-      inputs: what it reads.
-      output: its folder.
-      process: runs the program again and again; None for a new process for each run.
-      states: different states that kills leave.
-      outcome: of the run without faults.
-      expected: the files that every run must leave.
-      restarted: states from which the same command was seen to finish the work.
-      failures: what went wrong.
-    """
+    """A program, the result of a run without faults, and what was found out about runs with faults."""
 
     name: str
     program: Program
     inputs: dict
     output: pathlib.Path
-    states: States
-    process: Process | None = None
-    outcome: Outcome | None = None
-    expected: dict[str, bytes] = dataclasses.field(default_factory=dict)
+    states: States  # that kills leave
+    process: Process | None = (
+        None  # runs the program again and again; None: a new process for each run
+    )
+    outcome: Outcome | None = None  # of the run without faults
+    expected: dict[str, bytes] = dataclasses.field(default_factory=dict)  # files of every run
+    # States from which the same command was seen to finish the work.
     restarted: set[str] = dataclasses.field(default_factory=set)
     failures: list[str] = dataclasses.field(default_factory=list)
 
@@ -330,11 +321,11 @@ class Tried:
         self.restarted.add(state)
         again = self.run(in_new_process=len(self.restarted) % 30 == 0)
         # Programs that do not replace finished models, records or exports say so.
-        is_refused = any(
+        is_rejected = any(
             re.search("holds (a model already|records)|is there already", line)
             for line in again.errors
         )
-        if again.status and not is_refused:
+        if again.status and not is_rejected:
             self.failures.append(f"{what}: then status {again.status}, {again.errors[-5:]}")
         else:
             self.compare(what)
@@ -360,7 +351,17 @@ class Tried:
         assert not failures, "\n".join([f"{len(failures)} failures", *failures])
 
 
-@pytest.fixture(scope="module", params=[*PROGRAMS][::-1])  # those that take longest come first
+# Programs of each way to write files; the others are rare in a sample.
+OFTEN = {"sentences", "records", "conversion", "pretraining"}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[  # those that take longest come first
+        pytest.param(name, marks=[] if name in OFTEN else pytest.mark.rare)
+        for name in [*PROGRAMS][::-1]
+    ],
+)
 def tried(request, inputs, tmp_path_factory) -> Iterator[Tried]:
     """A program, run once without faults."""
     name = request.param

@@ -1,7 +1,7 @@
 """Memory stays flat however long a program runs and however much it reads.
 
-`make test` tries small sizes; ALBERT_TEST_FAULTS=all tries those of docs/reliability.md. ALBERT_TEST_MEGABYTES=10,600
-gives other sizes of text to `create_pretraining_data`, which takes a minute for 600.
+`make test-all` tries small sizes; ALBERT_TEST_FAULTS=all tries those of docs/reliability.md.
+ALBERT_TEST_MEGABYTES=10,600 gives other sizes of text to `create_pretraining_data`, which takes a minute for 600.
 
 What counts is anonymous memory (`Pss_Anon` of Linux), heap and stacks; a page that processes share counts once. Not
 counted are the code of libraries, which other programs may share, and cached files.
@@ -49,17 +49,7 @@ def memory_of(process: psutil.Process) -> int:
 def memory_by_line(
     arguments: Sequence[object], mark: str, lines: Iterable[str] = (), every: int = 1
 ) -> list[float]:
-    """Runs a program.
-
-    Args:
-      arguments: its command line after "python".
-      mark: what the lines of its output begin with at which memory is measured.
-      lines: its standard input.
-      every: only each n-th of these lines is measured at.
-
-    Returns:
-      Memory in 10^6 bytes at each of these lines.
-    """
+    """Memory of a program, in 10^6 bytes, at every n-th line of its output that starts with `mark`."""
     process = subprocess.Popen(
         [sys.executable, *map(str, arguments)],
         cwd=ROOT,
@@ -131,6 +121,7 @@ def write_text(path: pathlib.Path, megabytes: float) -> None:
             number += 1
 
 
+@pytest.mark.rare
 def test_records_of_more_text_take_no_more_memory(vocabulary, tmp_path):
     peaks = {}
     for megabytes in map(float, ["0.1", *MEGABYTES.split(",")]):  # the first fills numba's cache

@@ -1,6 +1,6 @@
-"""Two processes of the same program on the same folder: one works undisturbed, the other is refused and told by whom.
+"""Two processes of the same program on the same folder: one works undisturbed, the other is rejected and told by whom.
 
-Programs that write single files are not refused: both finish, and leave complete files. `make test` tries a sample of
+Programs that write single files are not rejected: both finish, and leave complete files. `make test` tries a sample of
 the programs; ALBERT_TEST_FAULTS=all tries all, with several times between both starts.
 """
 
@@ -71,7 +71,7 @@ def empty(name, inputs, output) -> None:
 
 
 def check_refusal(name: str, outcome: Outcome, other: Outcome) -> None:
-    """Checks that a process succeeded, or was refused because of the other one."""
+    """Checks that a process succeeded, or was rejected because of the other one."""
     if outcome.status:
         (line,) = outcome.errors
         assert outcome.status == 1 and name not in WRITE_FILES
@@ -81,7 +81,7 @@ def check_refusal(name: str, outcome: Outcome, other: Outcome) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in WRITE_FILES])
-def test_a_folder_in_use_is_refused_and_stays_as_it_is(name, inputs, tmp_path):
+def test_a_folder_in_use_is_rejected_and_stays_as_it_is(name, inputs, tmp_path):
     (folder,) = [
         str(argument).partition("=")[2]
         for argument in PROGRAMS[name].command(inputs, tmp_path)

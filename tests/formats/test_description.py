@@ -1,4 +1,7 @@
-"""What files say about a model without TensorFlow: the same as the model that is read."""
+"""What files say about a model without TensorFlow: the same as the model that is read.
+
+Covers: model_card.py, run.py.
+"""
 
 import json
 

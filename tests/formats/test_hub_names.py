@@ -17,7 +17,7 @@ from albert_tf.formats import hub_names
 from albert_tf.training.settings import RunConfig
 from tests.helpers import ROOT
 
-PEER_MODEL = ROOT / "tests" / "peer_outputs" / "pretraining"
+RECORDED_MODEL = ROOT / "tests" / "recorded_outputs" / "pretraining"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 # In a process of its own: huggingface_hub reads its settings when it is imported.
@@ -58,7 +58,7 @@ def fetched(*names: str, **environment: str) -> list[str]:
 def cache(tmp_path):
     """A cache with albert/tiny, in the layout that huggingface_hub documents."""
     model = tmp_path / "cache" / "models--albert--tiny"
-    shutil.copytree(PEER_MODEL, model / "snapshots" / COMMIT)
+    shutil.copytree(RECORDED_MODEL, model / "snapshots" / COMMIT)
     (model / "refs").mkdir()
     (model / "refs" / "main").write_text(COMMIT)
     return tmp_path / "cache"
@@ -99,7 +99,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
         elif self.path.startswith("/api/models/"):
             names = ["README.md"] if "/empty/" in f"{self.path}/" else self.files
             if "/tree/" in self.path:  # asked by huggingface_hub 1 and newer
-                sizes = [(PEER_MODEL / name, name) for name in names]
+                sizes = [(RECORDED_MODEL / name, name) for name in names]
                 tree = [
                     {
                         "type": "file",
@@ -115,7 +115,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
             self.answer(json.dumps(listing).encode(), 200, {"Content-Type": "application/json"})
         else:
             file = self.path.rsplit("/", 1)[1]
-            path = PEER_MODEL / file
+            path = RECORDED_MODEL / file
             content = path.read_bytes() if path.exists() else b"other"
             self.answer(content, 200, {"ETag": f'"{file}"', "X-Repo-Commit": COMMIT})
 
@@ -186,7 +186,7 @@ def test_the_weights_of_one_format_are_downloaded(weights, expected):
 
 
 @pytest.mark.parametrize("name", ["hf:", "hf:a/b/c", "hf:a/b@", "hf:a b", "hf:../x/y"])
-def test_names_that_are_none(name):
+def test_wrong_names_of_the_hub_are_rejected(name):
     with pytest.raises(UserError, match="expected hf:organization/model"):
         hub_names.fetched(name)
 

@@ -1,4 +1,7 @@
-"""Hugging Face folders: theirs read here, ours read there, and the same numbers from both."""
+"""Hugging Face folders: theirs read here, ours read there, and the same numbers from both.
+
+Covers: tokenizer_files.py.
+"""
 
 import contextlib
 import json
@@ -30,17 +33,17 @@ from tests.helpers import (
 )
 from tests.text.texts import LINES, train, write_vocabulary
 
-PEER_OUTPUTS = ROOT / "tests" / "peer_outputs"
+RECORDED = ROOT / "tests" / "recorded_outputs"
 TOLERANCE = 1e-5
 
 
-# --- What transformers computed, recorded (peer_outputs/make.py) ---
+# --- What transformers computed, recorded (recorded_outputs/make.py) ---
 
 
 @pytest.fixture(scope="module")
 def recorded() -> dict[str, np.ndarray]:
     """Inputs, and what transformers made of them."""
-    with np.load(PEER_OUTPUTS / "outputs.npz") as file:
+    with np.load(RECORDED / "outputs.npz") as file:
         return dict(file)
 
 
@@ -53,19 +56,19 @@ def our_inputs(recorded) -> dict[str, np.ndarray]:
     }
 
 
-def peer_folder(tmp_path, kind: str = "pretraining", weights: str = "") -> pathlib.Path:
+def recorded_folder(tmp_path, kind: str = "pretraining", weights: str = "") -> pathlib.Path:
     """A copy of a recorded folder; with its weights as pytorch_model.bin if a .bin is named."""
     folder = tmp_path / "model"
-    shutil.copytree(PEER_OUTPUTS / kind, folder)
+    shutil.copytree(RECORDED / kind, folder)
     if weights:
         (folder / "model.safetensors").unlink()
-        shutil.copy(PEER_OUTPUTS / weights, folder / "pytorch_model.bin")
+        shutil.copy(RECORDED / weights, folder / "pytorch_model.bin")
     return folder
 
 
 @pytest.mark.parametrize("weights", ["", "zip.bin", "legacy.bin"])
 def test_their_pretraining_model_computes_the_same_here(tmp_path, recorded, weights):
-    model = load_pretrained(peer_folder(tmp_path, weights=weights))
+    model = load_pretrained(recorded_folder(tmp_path, weights=weights))
     assert_pretraining_outputs(model, recorded)
     assert recorded["masked_lm_logits"].std() > 0.3  # not all the same anyway
 
@@ -83,7 +86,7 @@ def assert_pretraining_outputs(model, recorded, names=OUTPUTS):
 
 
 def test_their_classifier_computes_the_same_here(tmp_path, recorded):
-    model = load_pretrained(peer_folder(tmp_path, "classifier"))
+    model = load_pretrained(recorded_folder(tmp_path, "classifier"))
     assert type(model) is heads.AlbertForSequenceClassification
     assert model.config.labels == ("no", "maybe", "yes")
     logits = model(our_inputs(recorded))["logits"]
@@ -112,7 +115,7 @@ def test_the_problem_type_is_kept_both_ways(tmp_path, is_multi_label):
 
 
 def test_their_multi_label_classifier_gives_any_number_of_labels(tmp_path, recorded):
-    folder = peer_folder(tmp_path, "classifier")
+    folder = recorded_folder(tmp_path, "classifier")
     set_config(folder, problem_type="multi_label_classification")
     model = load_pretrained(folder)
     predictor = ClassificationPredictor(model, None, {"max_seq_length": 17}, 4)
@@ -126,8 +129,8 @@ def test_their_multi_label_classifier_gives_any_number_of_labels(tmp_path, recor
         ]
 
 
-def test_wrong_thresholds_of_a_folder_are_refused(tmp_path):
-    folder = peer_folder(tmp_path, "classifier")
+def test_wrong_thresholds_of_a_folder_are_rejected(tmp_path):
+    folder = recorded_folder(tmp_path, "classifier")
     thresholds = {"no": 0.5, "maybe": "high", "yes": 0.5}
     set_config(folder, albert_tf={"task": {"thresholds": thresholds}})
     with pytest.raises(UserError, match="thresholds of its task is {'no': 0.5, 'maybe': 'high'"):
@@ -159,7 +162,7 @@ def set_config(folder, **values) -> None:
 
 
 def test_old_names_copies_and_buffers(tmp_path, recorded):
-    folder = peer_folder(tmp_path)
+    folder = recorded_folder(tmp_path)
 
     def as_in_old_files(tensors):
         for name in [name for name in tensors if "layer_norm" in name or "LayerNorm" in name]:
@@ -183,7 +186,7 @@ def loaded_report(folder) -> pretrained.LoadReport:
 
 
 def test_a_decoder_that_is_not_the_word_table(tmp_path):
-    folder = peer_folder(tmp_path)
+    folder = recorded_folder(tmp_path)
 
     def untie(tensors):
         tensors["predictions.decoder.weight"] = np.zeros([41, 7], np.float32)
@@ -194,7 +197,7 @@ def test_a_decoder_that_is_not_the_word_table(tmp_path):
 
 
 def test_a_file_without_sentence_order_head(tmp_path):
-    folder = peer_folder(tmp_path)
+    folder = recorded_folder(tmp_path)
 
     def drop(tensors):
         del tensors["sop_classifier.classifier.weight"], tensors["sop_classifier.classifier.bias"]
@@ -206,7 +209,7 @@ def test_a_file_without_sentence_order_head(tmp_path):
 
 @pytest.mark.parametrize("architecture", ["AlbertModel", "AlbertForMaskedLM"])
 def test_parts_of_the_pretraining_model(tmp_path, architecture):
-    folder = peer_folder(tmp_path)
+    folder = recorded_folder(tmp_path)
 
     def drop(tensors):
         for name in list(tensors):
@@ -232,7 +235,7 @@ def test_parts_of_the_pretraining_model(tmp_path, architecture):
 
 
 def test_a_head_that_is_not_ours_is_ignored(tmp_path):
-    folder = peer_folder(tmp_path, "classifier")
+    folder = recorded_folder(tmp_path, "classifier")
     set_config(folder, architectures=["AlbertForSomethingElse"])
     report = loaded_report(folder)
     assert sorted(report.ignored) == ["classifier.bias", "classifier.weight"]
@@ -240,7 +243,7 @@ def test_a_head_that_is_not_ours_is_ignored(tmp_path):
 
 
 def test_an_unknown_tensor_of_the_encoder(tmp_path):
-    folder = peer_folder(tmp_path)
+    folder = recorded_folder(tmp_path)
     set_config(folder, num_hidden_groups=1)
     with pytest.raises(
         UserError, match=r"albert_layer_groups\.1.* does not belong to an ALBERT of the"
@@ -263,7 +266,7 @@ def write_safetensors(path, tensors) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 def test_other_float_types(tmp_path, dtype):
-    folder = peer_folder(tmp_path)
+    folder = recorded_folder(tmp_path)
     path = folder / "model.safetensors"
     tensors = safetensors.numpy.load_file(path)
     kind = tf.as_dtype(dtype).as_numpy_dtype
@@ -274,8 +277,8 @@ def test_other_float_types(tmp_path, dtype):
     np.testing.assert_array_equal(found, expected.astype(kind).astype(np.float32))
 
 
-def test_a_tensor_of_whole_numbers_is_refused(tmp_path):
-    folder = peer_folder(tmp_path)
+def test_a_tensor_of_whole_numbers_is_rejected(tmp_path):
+    folder = recorded_folder(tmp_path)
     rewrite(folder, lambda tensors: tensors.update({"predictions.bias": np.zeros(41, np.int32)}))
     with pytest.raises(UserError, match="predictions.bias is of type I32"):
         load_pretrained(folder)
@@ -283,7 +286,7 @@ def test_a_tensor_of_whole_numbers_is_refused(tmp_path):
 
 @pytest.mark.parametrize("kind", ["model.safetensors", "pytorch_model.bin"])
 def test_weights_in_several_files(tmp_path, recorded, kind):
-    folder = peer_folder(tmp_path, weights="" if kind == "model.safetensors" else "zip.bin")
+    folder = recorded_folder(tmp_path, weights="" if kind == "model.safetensors" else "zip.bin")
     if kind == "model.safetensors":
         tensors = safetensors.numpy.load_file(folder / kind)
         (folder / kind).unlink()
@@ -313,7 +316,7 @@ def write_index(folder, kind, index):
 
 
 def test_safetensors_come_first(tmp_path):
-    folder = peer_folder(tmp_path)
+    folder = recorded_folder(tmp_path)
     (folder / "pytorch_model.bin").write_bytes(b"damaged")
     load_pretrained(folder)
     (folder / "model.safetensors").unlink()
@@ -364,7 +367,7 @@ def test_released_configurations(size):
 
 @pytest.mark.parametrize("name", ["gelu_new", "gelu_pytorch_tanh", "gelu_fast"])
 def test_names_of_the_tanh_form(tmp_path, name, caplog):
-    folder = peer_folder(tmp_path)
+    folder = recorded_folder(tmp_path)
     set_config(folder, hidden_act=name)
     assert load_pretrained(folder).config.hidden_act == "gelu"
     assert not caplog.records
@@ -372,7 +375,7 @@ def test_names_of_the_tanh_form(tmp_path, name, caplog):
 
 @pytest.mark.parametrize("name", ["gelu", "gelu_python"])
 def test_the_exact_form_of_gelu_is_computed(tmp_path, recorded, name):
-    folder = peer_folder(tmp_path)
+    folder = recorded_folder(tmp_path)
     set_config(folder, hidden_act=name)
     model = load_pretrained(folder)
     assert model.config.hidden_act == "gelu_exact"
@@ -411,7 +414,7 @@ def test_the_exact_form_of_gelu_is_computed(tmp_path, recorded, name):
     ids=str,
 )
 def test_configurations_that_do_not_fit(tmp_path, values, message):
-    folder = peer_folder(tmp_path)
+    folder = recorded_folder(tmp_path)
     set_config(folder, **values)
     with pytest.raises(UserError, match=message) as error:
         load_pretrained(folder)
@@ -451,7 +454,7 @@ def test_every_class_of_ours_keeps_its_variables(tmp_path):
 
 
 def test_what_was_read_is_written_as_it_is_now(tmp_path):
-    source = peer_folder(tmp_path)
+    source = recorded_folder(tmp_path)
     set_config(source, torch_dtype="float16", dtype="float16", problem_type="regression")
     save_pretrained(load_pretrained(source), tmp_path / "ours")
     values = json.loads((tmp_path / "ours" / "config.json").read_text())
@@ -516,16 +519,6 @@ def test_scores_are_those_of_the_sentencepiece_model(vocabulary):
     assert num_never >= 2
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"no model", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x02\x12"]
-)
-def test_what_is_no_sentencepiece_model(tmp_path, content):
-    path = tmp_path / "wrong.model"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=f"^{path}: "):
-        save_pretrained(heads.AlbertForPreTraining(TINY), tmp_path, spm_model_file=str(path))
-
-
 TEXTS = [
     "The cat sat on  the\tmat.",
     "In 1999, 2000,and 1999,000 (more) dogs",
@@ -537,7 +530,7 @@ TEXTS = [
 ]
 
 
-def test_transformers_tokenises_as_we_do(tmp_path, vocabulary):
+def test_transformers_tokenizes_as_we_do(tmp_path, vocabulary):
     transformers = pytest.importorskip("transformers")
     config = TINY.replace(vocab_size=60)
     tokenizer = Tokenizer.from_file(vocabulary)
@@ -591,7 +584,7 @@ def test_the_tokens_of_bytes_are_used_for_unknown_characters_only(tmp_path):
     assert steps.index("NFC") == steps.index("Precompiled") - 1
 
 
-def test_transformers_tokenises_real_text_as_we_do(tmp_path, real_data, released_model_file):
+def test_transformers_tokenizes_real_text_as_we_do(tmp_path, real_data, released_model_file):
     transformers = pytest.importorskip("transformers")
     config = TINY.replace(vocab_size=30000)
     model = heads.AlbertForPreTraining(config)
@@ -648,7 +641,7 @@ HEADS = {
 
 
 @pytest.fixture(scope="module")
-def peers():
+def transformers():
     """transformers, silent, with torch."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
@@ -658,17 +651,17 @@ def peers():
     return transformers
 
 
-def their_model(peers, name: str, values: dict):
+def their_model(transformers, name: str, values: dict):
     """A model of theirs with random values in every parameter."""
     import torch
 
     values = {"hidden_act": "gelu_new", "attn_implementation": "eager", **values}
-    model = getattr(peers, name)(peers.AlbertConfig(**values))
+    model = getattr(transformers, name)(transformers.AlbertConfig(**values))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape) * 0.1)
         if values["embedding_size"] == values["hidden_size"]:
-            # The original has no projection then; another than this is refused.
+            # The original has no projection then; another than this is rejected.
             projection = model.albert.encoder.embedding_hidden_mapping_in
             projection.weight.copy_(torch.eye(values["hidden_size"]))
             projection.bias.zero_()
@@ -725,8 +718,8 @@ def save_theirs(model, folder, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["safetensors", "zip", "legacy"])
 @pytest.mark.parametrize("name", SIZES)
-def test_their_models_agree_here(tmp_path, peers, name, kind):
-    theirs = their_model(peers, "AlbertForPreTraining", SIZES[name])
+def test_their_models_agree_here(tmp_path, transformers, name, kind):
+    theirs = their_model(transformers, "AlbertForPreTraining", SIZES[name])
     save_theirs(theirs, tmp_path, kind)
     difference = largest_difference(load_pretrained(tmp_path), theirs)
     print(f"theirs -> ours, {kind:11}  {name:14} {difference:.1e}")
@@ -734,17 +727,17 @@ def test_their_models_agree_here(tmp_path, peers, name, kind):
 
 
 @pytest.mark.parametrize("name", [*SIZES, *STRATEGIES])
-def test_our_models_agree_there(tmp_path, peers, name):
+def test_our_models_agree_there(tmp_path, transformers, name):
     ours = our_model(heads.AlbertForPreTraining, {**SIZES, **STRATEGIES}[name])
-    difference = largest_difference(ours, opened_there(ours, tmp_path, peers))
+    difference = largest_difference(ours, opened_there(ours, tmp_path, transformers))
     print(f"ours -> theirs  {name:16} {difference:.1e}")
     assert difference < TOLERANCE
 
 
-def opened_there(ours, folder, peers):
+def opened_there(ours, folder, transformers):
     """Our model as their class of its folder; all tensors fit."""
     save_pretrained(ours, folder)
-    cls = getattr(peers, ours.hf_architecture)
+    cls = getattr(transformers, ours.hf_architecture)
     theirs, info = cls.from_pretrained(
         folder, output_loading_info=True, attn_implementation="eager"
     )
@@ -754,11 +747,11 @@ def opened_there(ours, folder, peers):
 
 @pytest.mark.parametrize("num_labels", [1, 2, 3])
 @pytest.mark.parametrize("name", HEADS)
-def test_heads_agree_both_ways(tmp_path, peers, name, num_labels):
+def test_heads_agree_both_ways(tmp_path, transformers, name, num_labels):
     if num_labels != 2 and not name.endswith("Classification"):
         pytest.skip("has no labels")
     values = SIZES["groups"]
-    theirs = their_model(peers, name, {**values, "num_labels": num_labels})
+    theirs = their_model(transformers, name, {**values, "num_labels": num_labels})
     save_theirs(theirs, tmp_path / "theirs", "safetensors")
     loaded = load_pretrained(tmp_path / "theirs")
     assert type(loaded) is HEADS[name]
@@ -766,28 +759,16 @@ def test_heads_agree_both_ways(tmp_path, peers, name, num_labels):
 
     labels = {str(index): f"label {index}" for index in range(num_labels)}
     ours = our_model(HEADS[name], values, foreign={"id2label": labels})
-    here = largest_difference(ours, opened_there(ours, tmp_path / "ours", peers))
+    here = largest_difference(ours, opened_there(ours, tmp_path / "ours", transformers))
     print(f"{name:32} {num_labels} labels: theirs -> ours {there:.1e}, ours -> theirs {here:.1e}")
     assert max(there, here) < TOLERANCE
 
 
-@pytest.mark.parametrize("name", [*HEADS, "AlbertModel", "AlbertForMaskedLM"])
-def test_every_class_of_theirs_is_read(tmp_path, peers, name):
-    theirs = their_model(peers, name, SIZES["groups"])
-    theirs.save_pretrained(tmp_path)
-    model = load_pretrained(tmp_path)
-    assert type(model) is HEADS.get(name, heads.AlbertForPreTraining)
-    encoder = theirs if name == "AlbertModel" else theirs.albert
-    table = encoder.embeddings.word_embeddings.weight.detach().numpy()
-    np.testing.assert_array_equal(model.encoder.embeddings.word_embeddings, table)
-    AlbertConfig.from_dict(theirs.config.to_dict())  # more keys than the file has
-
-
 @pytest.mark.parametrize("labels", [(), ("a", "b", "c")], ids=len)
 @pytest.mark.parametrize("cls", [heads.AlbertForPreTraining, heads.AlbertForSpan])
-def test_labels_of_a_task_do_not_widen_other_heads(tmp_path, peers, cls, labels):
+def test_labels_of_a_task_do_not_widen_other_heads(tmp_path, transformers, cls, labels):
     ours = cls(TINY.with_labels(labels, "squad"))
-    opened_there(ours, tmp_path, peers)
+    opened_there(ours, tmp_path, transformers)
     assert load_pretrained(tmp_path).config.foreign["finetuning_task"] == "squad"
 
 
@@ -812,10 +793,10 @@ def encoded(vocabulary, first: str, second: str = "") -> dict[str, np.ndarray]:
     return {"input_ids": np.array([ids]), "segment_ids": np.array([segments])}
 
 
-def test_text_classification_pipeline(tmp_path, peers, vocabulary):
+def test_text_classification_pipeline(tmp_path, transformers, vocabulary):
     cls = heads.AlbertForSequenceClassification
     model = our_folder(tmp_path, cls, vocabulary, "same", "other", "unclear")
-    pipeline = peers.pipeline("text-classification", model=str(tmp_path), top_k=None)
+    pipeline = transformers.pipeline("text-classification", model=str(tmp_path), top_k=None)
     found = pipeline({"text": "The cat sat, 1999,", "text_pair": "a (long) mat"})
     inputs = encoded(vocabulary, "The cat sat, 1999,", "a (long) mat")
     probabilities = tf.nn.softmax(model(inputs)["logits"])[0].numpy()
@@ -823,12 +804,12 @@ def test_text_classification_pipeline(tmp_path, peers, vocabulary):
     assert {row["label"]: row["score"] for row in found} == pytest.approx(expected, abs=TOLERANCE)
 
 
-def test_token_classification_pipeline(tmp_path, peers, vocabulary):
+def test_token_classification_pipeline(tmp_path, transformers, vocabulary):
     cls = heads.AlbertForTokenClassification
     our_folder(tmp_path, cls, vocabulary, "O", "B-PER", "I-PER", task_name="tagging")
     words = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "dogs"]
     text = " ".join(words)
-    pipeline = peers.pipeline("token-classification", model=str(tmp_path), ignore_labels=[])
+    pipeline = transformers.pipeline("token-classification", model=str(tmp_path), ignore_labels=[])
     found = {row["start"] + (text[row["start"]] == " "): row["entity"] for row in pipeline(text)}
     (answer,) = predictors.load_predictor(str(tmp_path)).predict([{"tokens": words}])
     starts = np.cumsum([0, *(len(word) + 1 for word in words)])[:-1]
@@ -836,16 +817,16 @@ def test_token_classification_pipeline(tmp_path, peers, vocabulary):
     assert len(set(answer["tags"])) > 1
 
 
-def test_regression_pipeline_gives_the_number(tmp_path, peers, vocabulary):
+def test_regression_pipeline_gives_the_number(tmp_path, transformers, vocabulary):
     model = our_folder(tmp_path, heads.AlbertForSequenceClassification, vocabulary, "similarity")
-    (found,) = peers.pipeline("text-classification", model=str(tmp_path))("the cat")
+    (found,) = transformers.pipeline("text-classification", model=str(tmp_path))("the cat")
     expected = float(model(encoded(vocabulary, "the cat"))["logits"][0, 0])
     assert found == {"label": "similarity", "score": pytest.approx(expected, abs=TOLERANCE)}
 
 
-def test_fill_mask_pipeline(tmp_path, peers, vocabulary):
+def test_fill_mask_pipeline(tmp_path, transformers, vocabulary):
     model = our_folder(tmp_path, heads.AlbertForPreTraining, vocabulary)
-    found = peers.pipeline("fill-mask", model=str(tmp_path), top_k=3)("the [MASK] sat")
+    found = transformers.pipeline("fill-mask", model=str(tmp_path), top_k=3)("the [MASK] sat")
     tokenizer = Tokenizer.from_file(vocabulary)
     first, last = tokenizer.encode("the"), tokenizer.encode("sat")
     ids = [tokenizer.cls_id, *first, tokenizer.mask_id, *last, tokenizer.sep_id]
@@ -856,17 +837,17 @@ def test_fill_mask_pipeline(tmp_path, peers, vocabulary):
     np.testing.assert_allclose(scores, best.values, atol=TOLERANCE)
 
 
-def test_question_answering(tmp_path, peers, vocabulary):
+def test_question_answering(tmp_path, transformers, vocabulary):
     import torch
 
     model = our_folder(tmp_path, heads.AlbertForSpan, vocabulary)
     question, context = "who sat on a mat", "The CAFÉ cat sat in 1999, on a (long) mat."
     with contextlib.suppress(KeyError):  # version 5 has no such pipeline
-        pipeline = peers.pipeline("question-answering", model=str(tmp_path))
+        pipeline = transformers.pipeline("question-answering", model=str(tmp_path))
         answer = pipeline(question=question, context=context)
         assert answer["answer"] in context
-    tokenizer = peers.AutoTokenizer.from_pretrained(tmp_path)
-    theirs = peers.AutoModelForQuestionAnswering.from_pretrained(tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    theirs = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path)
     assert type(theirs).__name__ == "AlbertForQuestionAnswering"
     inputs = tokenizer(question, context, return_tensors="pt", return_offsets_mapping=True)
     offsets = inputs.pop("offset_mapping")[0].tolist()

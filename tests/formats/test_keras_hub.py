@@ -14,8 +14,8 @@ from albert_tf import UserError, load_pretrained, save_pretrained
 from albert_tf.formats import keras_hub, pretrained
 from tests.helpers import ROOT, run_script
 
-MAKER = "tests/peer_outputs/make_keras_hub.py"
-RECORDED = ROOT / "tests" / "peer_outputs" / "keras_hub.zip"
+MAKER = "tests/recorded_outputs/make_keras_hub.py"
+RECORDED = ROOT / "tests" / "recorded_outputs" / "keras_hub.zip"
 
 
 @pytest.fixture(scope="module", params=["recorded", "fresh"])
@@ -183,7 +183,7 @@ def test_a_missing_size_is_named(preset):
         load_pretrained(folder)
 
 
-def test_groups_that_are_divided_differently_are_refused(preset):
+def test_groups_that_are_divided_differently_are_rejected(preset):
     # int(15 / 22 * 22) is 14: the original's rule gives layer 15 to another group than theirs.
     folder = preset("groups")
     edit(folder / "config.json", "config", "num_layers", value=22)
@@ -192,29 +192,11 @@ def test_groups_that_are_divided_differently_are_refused(preset):
         load_pretrained(folder)
 
 
-def test_a_projection_that_has_no_place_here_is_refused(preset):
+def test_a_projection_that_has_no_place_here_is_rejected(preset):
     folder = preset("same_width")
     with h5py.File(folder / "model.weights.h5", "r+") as file:
         file["layers/dense/vars/1"][3] = 0.5
     with pytest.raises(UserError, match="embedding_projection is not the identity"):
-        load_pretrained(folder)
-
-
-@pytest.mark.parametrize("size", [0, 100, 60_000])
-@pytest.mark.parametrize("file", ["model.weights.h5", "task.weights.h5"])
-def test_damaged_files_are_named(preset, file, size):
-    folder = preset("classifier")
-    path = folder / file
-    path.write_bytes(path.read_bytes()[: min(size, path.stat().st_size - 9)])
-    with pytest.raises(UserError, match=rf"{file}: damaged, or not the weights") as error:
-        load_pretrained(folder)
-    assert "\n" not in str(error.value)
-
-
-def test_a_missing_task_file_is_named(preset):
-    folder = preset("classifier")
-    (folder / "task.weights.h5").unlink()
-    with pytest.raises(UserError, match="task.weights.h5: cannot be read"):
         load_pretrained(folder)
 
 

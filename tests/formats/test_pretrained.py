@@ -1,4 +1,7 @@
-"""Model folders: round trips of every sharing strategy, and strictness."""
+"""Model folders: round trips of every sharing strategy, and strictness.
+
+Covers: tf1.py, weights.py.
+"""
 
 import contextlib
 import json
@@ -36,7 +39,7 @@ def assert_same_model(first, second):
 
 @pytest.mark.parametrize("format", ["hf", "tf1"])
 @pytest.mark.parametrize("changes", CONFIGS, ids=str)
-def test_what_is_saved_is_loaded(tmp_path, format, changes):
+def test_a_saved_model_is_loaded_with_the_same_values(tmp_path, format, changes):
     model = AlbertForPreTraining(TINY.replace(**changes), seed=7)
     save_pretrained(model, tmp_path / "model", format=format)
     loaded = load_pretrained(tmp_path / "model")
@@ -66,15 +69,6 @@ def files_at_most(size: int):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_an_unmatched_encoder_variable_is_an_error(tmp_path):
-    save_pretrained(AlbertForPreTraining(TINY), tmp_path)
-    tensors = safetensors.numpy.load_file(without_checksums(tmp_path) / "model.safetensors")
-    del tensors["albert.pooler.bias"]
-    safetensors.numpy.save_file(tensors, tmp_path / "model.safetensors")
-    with pytest.raises(UserError, match=r"1 of the encoder's variables .* bert/pooler/dense/bias"):
-        load_pretrained(tmp_path)
-
-
 def test_the_name_of_a_released_model_is_answered_with_its_places():
     with pytest.raises(
         UserError, match=r"albert_large_v1: no such model; .* hf:albert/albert-large-v1,"
@@ -90,7 +84,7 @@ def test_an_address_is_answered_with_what_to_do(address):
         load_pretrained(address)
 
 
-def test_missing_heads_are_reported_not_refused(tmp_path):
+def test_missing_heads_are_reported_not_rejected(tmp_path):
     source = AlbertForPreTraining(TINY, seed=1)
     save_pretrained(source, tmp_path)
     tensors = safetensors.numpy.load_file(without_checksums(tmp_path) / "model.safetensors")
@@ -104,35 +98,8 @@ def test_missing_heads_are_reported_not_refused(tmp_path):
     assert re.search(r"newly initialized +7  cls/predictions", report.describe("here"))
 
 
-def test_a_wrong_shape_is_named_and_nothing_is_loaded(tmp_path):
-    save_pretrained(AlbertForPreTraining(TINY, seed=1), tmp_path)
-    config = json.loads((without_checksums(tmp_path) / "config.json").read_text())
-    config["vocab_size"] = 102
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match=r"word_embeddings has shape \[101, 7\].* wants \[102, 7\]"):
-        load_pretrained(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
-def test_damaged_files_are_named(tmp_path, name):
-    save_pretrained(AlbertForPreTraining(TINY), tmp_path)
-    without_checksums(tmp_path)
-    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-10])
-    with pytest.raises(UserError, match=name) as error:
-        load_pretrained(tmp_path)
-    assert "\n" not in str(error.value)
-
-
-def test_a_damaged_tf1_checkpoint_is_named(tmp_path):
-    save_pretrained(AlbertForPreTraining(TINY), tmp_path, format="tf1")
-    data = without_checksums(tmp_path) / "model.ckpt-best.data-00000-of-00001"
-    data.write_bytes(data.read_bytes()[:100])
-    with pytest.raises(UserError, match="damaged TF1 checkpoint"):
-        load_pretrained(tmp_path)
-
-
 @pytest.mark.parametrize("what", ["nowhere", "empty"])
-def test_what_holds_no_model_is_refused(tmp_path, what):
+def test_what_holds_no_model_is_rejected(tmp_path, what):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=what):
         load_pretrained(tmp_path / what)
@@ -175,7 +142,7 @@ def weights_of(folder):
     return pretrained.read_weights(str(folder))
 
 
-def test_optimiser_slots_of_tf1_checkpoints_are_left_out(tmp_path):
+def test_optimizer_slots_of_tf1_checkpoints_are_left_out(tmp_path):
     save_pretrained(AlbertForPreTraining(TINY), tmp_path, format="tf1")
     prefix = str(without_checksums(tmp_path) / "model.ckpt-best")
     reader = tf.train.load_checkpoint(prefix)
@@ -223,7 +190,7 @@ def forbid_values(monkeypatch) -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("format", ["hf", "tf1"])
-def test_values_that_are_not_finite_are_refused_by_name(tmp_path, format, value):
+def test_values_that_are_not_finite_are_rejected_by_name(tmp_path, format, value):
     model = AlbertForPreTraining(TINY)
     bias = model.sentence_order_head.output_bias
     bias.assign([0, value])

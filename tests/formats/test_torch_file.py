@@ -1,4 +1,4 @@
-"""The reader of torch.save's files: both layouts, and what it refuses without running anything."""
+"""The reader of torch.save's files: both layouts, and what it rejects without running anything."""
 
 import os
 import pickle
@@ -12,7 +12,7 @@ from albert_tf import UserError
 from albert_tf.formats import torch_file
 from tests.helpers import ROOT
 
-PEER_OUTPUTS = ROOT / "tests" / "peer_outputs"
+RECORDED = ROOT / "tests" / "recorded_outputs"
 
 
 def tensor(offset=0, shape=(2, 3), strides=(3, 1), num_values=6, kind="FloatStorage", key="0"):
@@ -44,8 +44,8 @@ def write_zip(path, pickled: bytes, data: dict[str, bytes] | None = None, **othe
     return str(path)
 
 
-def refused(path) -> str:
-    """The one line with which a file is refused."""
+def error_of(path) -> str:
+    """The one line with which a file is rejected."""
     with pytest.raises(UserError) as error:
         torch_file.read(str(path))
     message = str(error.value)
@@ -55,8 +55,8 @@ def refused(path) -> str:
 
 @pytest.mark.parametrize("name", ["zip.bin", "legacy.bin"])
 def test_what_torch_wrote_is_read(name):
-    tensors = torch_file.read(str(PEER_OUTPUTS / name))
-    expected = safetensors.numpy.load_file(PEER_OUTPUTS / "pretraining" / "model.safetensors")
+    tensors = torch_file.read(str(RECORDED / name))
+    expected = safetensors.numpy.load_file(RECORDED / "pretraining" / "model.safetensors")
     # The tied word table and the tied bias stand in it twice, and share their values.
     copies = {"predictions.decoder.weight", "predictions.decoder.bias"}
     assert tensors.keys() == expected.keys() | copies
@@ -129,7 +129,7 @@ class Attack:
 
 @pytest.mark.parametrize("protocol", range(6))
 @pytest.mark.parametrize("layout", ["zip", "bare", "legacy"])
-def test_code_is_refused_by_name_and_not_run(tmp_path, protocol, layout):
+def test_code_is_rejected_by_name_and_not_run(tmp_path, protocol, layout):
     pickled = pickle.dumps({"w": Attack(tmp_path / "attacked")}, protocol=protocol)
     path = tmp_path / "x.bin"
     if layout == "zip":
@@ -138,7 +138,7 @@ def test_code_is_refused_by_name_and_not_run(tmp_path, protocol, layout):
         path.write_bytes(pickled)
     else:
         path.write_bytes(legacy_start() + pickled)
-    message = refused(path)
+    message = error_of(path)
     if layout != "bare" or protocol >= 2:
         assert "'posix.mkdir'" in message or "'nt.mkdir'" in message
     assert not (tmp_path / "attacked").exists()
@@ -167,7 +167,7 @@ def legacy_start() -> bytes:
     ],
 )
 def test_no_other_way_to_call_anything(tmp_path, pickled):
-    refused(write_zip(tmp_path / "x.bin", pickled))
+    error_of(write_zip(tmp_path / "x.bin", pickled))
 
 
 @pytest.mark.parametrize(
@@ -192,19 +192,19 @@ def test_no_other_way_to_call_anything(tmp_path, pickled):
     ids=str,
 )
 def test_tensors_that_are_no_views_of_their_storage(tmp_path, changes):
-    refused(write_zip(tmp_path / "x.bin", table(w=tensor(**changes))))
+    error_of(write_zip(tmp_path / "x.bin", table(w=tensor(**changes))))
 
 
 def test_one_storage_described_in_two_ways(tmp_path):
     pickled = table(a=tensor(), b=tensor(kind="IntStorage"))
-    assert "in two ways" in refused(write_zip(tmp_path / "x.bin", pickled))
+    assert "in two ways" in error_of(write_zip(tmp_path / "x.bin", pickled))
 
 
 def test_what_holds_more_than_tensors(tmp_path):
     pickled = table(epoch=b"I3\n", w=tensor())
-    message = refused(write_zip(tmp_path / "x.bin", pickled))
+    message = error_of(write_zip(tmp_path / "x.bin", pickled))
     assert "found 'epoch'; save model.state_dict()" in message
-    assert "got list" in refused(write_zip(tmp_path / "y.bin", b"]."))
+    assert "got list" in error_of(write_zip(tmp_path / "y.bin", b"]."))
 
 
 @pytest.mark.parametrize(
@@ -223,46 +223,25 @@ def test_what_holds_more_than_tensors(tmp_path):
     ids=lambda pickled: repr(pickled[:8]),
 )
 def test_pickles_with_large_claims_and_none(tmp_path, pickled):
-    refused(write_zip(tmp_path / "x.bin", pickled))
+    error_of(write_zip(tmp_path / "x.bin", pickled))
     path = tmp_path / "y.bin"
     path.write_bytes(legacy_start() + pickled)
-    refused(path)
+    error_of(path)
 
 
 def test_archives_that_torch_does_not_write(tmp_path):
     with zipfile.ZipFile(tmp_path / "other.bin", "w") as archive:
         archive.writestr("text.txt", "text")
-    assert "without data.pkl" in refused(tmp_path / "other.bin")
+    assert "without data.pkl" in error_of(tmp_path / "other.bin")
     with zipfile.ZipFile(tmp_path / "small.bin", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", table(w=tensor(num_values=10**7)))
         archive.writestr("archive/data/0", bytes(4 * 10**7))
-    assert "compressed" in refused(tmp_path / "small.bin")
+    assert "compressed" in error_of(tmp_path / "small.bin")
 
 
 @pytest.mark.parametrize("content", [b"", b"no weights", b"version https://git-lfs", b"PK\x03\x04"])
 def test_other_files(tmp_path, content):
     (tmp_path / "x.bin").write_bytes(content)
-    refused(tmp_path / "x.bin")
-    assert "cannot be read" in refused(tmp_path / "nowhere.bin")
-    assert "cannot be read" in refused(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["zip.bin", "legacy.bin"])
-def test_truncated_and_altered_files_are_refused_or_read(tmp_path, name):
-    content = (PEER_OUTPUTS / name).read_bytes()
-    path = tmp_path / "x.bin"
-    for length in range(0, len(content), 997):
-        path.write_bytes(content[:length])
-        refused(path)
-    rng = np.random.default_rng(3)
-    num_refused = 0
-    for position in rng.integers(0, 6000, 300):
-        altered = bytearray(content)
-        altered[position] ^= int(rng.integers(1, 256))
-        path.write_bytes(altered)
-        try:
-            torch_file.read(str(path))
-        except UserError as error:
-            assert "\n" not in str(error)
-            num_refused += 1
-    assert num_refused > 100
+    error_of(tmp_path / "x.bin")
+    assert "cannot be read" in error_of(tmp_path / "nowhere.bin")
+    assert "cannot be read" in error_of(tmp_path)

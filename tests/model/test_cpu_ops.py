@@ -1,4 +1,7 @@
-"""The kernels have the values and gradients of the plain operations, in every precision."""
+"""The kernels have the values and gradients of the plain operations, in every precision.
+
+Covers: device.py, plain_ops.py.
+"""
 
 import numpy as np
 import pytest

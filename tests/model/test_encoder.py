@@ -1,4 +1,7 @@
-"""The encoder equals a NumPy version, has the published counts, and its plain form has the same gradients."""
+"""The encoder equals a NumPy version, has the published counts, and its plain form has the same gradients.
+
+Covers: activations.py, inputs.py.
+"""
 
 import numpy as np
 import pytest

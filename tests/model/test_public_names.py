@@ -1,4 +1,7 @@
-"""The names that users import from `albert_tf`."""
+"""The names that users import from `albert_tf`.
+
+Covers: core/quiet.py.
+"""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""SQuAD's windows map back to the context; lines for `predict` are items or refused in one line."""
+"""SQuAD's windows map back to the context; lines for `predict` are items or rejected in one line."""
 
 import json
 import types
@@ -115,7 +115,7 @@ PREDICTORS = [SpanPredictor, ChoicePredictor, ClassificationPredictor]
     | TEXTS.map(lambda text: "{" + text)
     | st.binary(max_size=20).map(lambda line: line.decode(errors="surrogateescape"))
 )
-def test_any_line_is_an_item_or_refused_in_one_line(predictor, line):
+def test_any_line_is_an_item_or_rejected_in_one_line(predictor, line):
     instance = object.__new__(predictor)  # of its model, only the class is used
     instance.predict = lambda items: [{"answer": item} for item in items]
     try:

@@ -35,7 +35,7 @@ def write(path: pathlib.Path, content: object) -> str:
 
 
 def check_one_line(read, *arguments, **named) -> None:
-    """Checks that a reader reads text that can be written again, or refuses the file in one line."""
+    """Checks that a reader reads text that can be written again, or rejects the file in one line."""
     try:
         found = read(*arguments, **named)
     except UserError as error:
@@ -65,7 +65,7 @@ def test_the_rows_of_a_tsv_file_are_read_as_they_are(folder, rows, end, bom, is_
 @given(
     content=st.binary(max_size=200) | TEXTS.map(str.encode), label=st.sampled_from(["", "label"])
 )
-def test_any_bytes_are_a_tsv_file_or_refused_in_one_line(folder, content, label):
+def test_any_bytes_are_a_tsv_file_or_rejected_in_one_line(folder, content, label):
     path = write(folder / "any.tsv", b"a\tb\tlabel\n" + content)
     columns = {"text_columns": ["a", "b"], "label_column": label, "labels": ["no", "yes"]}
     check_one_line(tsv.read_own, path, flag="train_file", **columns)
@@ -96,7 +96,7 @@ def test_tagged_words_are_read_as_they_are(folder, sentences, end, bom):
 
 
 @given(content=st.binary(max_size=200) | TEXTS.map(str.encode), need_tags=st.booleans())
-def test_any_bytes_are_tagged_words_or_refused_in_one_line(folder, content, need_tags):
+def test_any_bytes_are_tagged_words_or_rejected_in_one_line(folder, content, need_tags):
     for start in (b"", b"Ann\tB-A\n"):
         path = write(folder / "any.conll", start + content)
         check_one_line(conll.read_tagged, path, need_tags=need_tags, **COLUMNS)
@@ -167,7 +167,7 @@ def test_squad_is_read_as_it_was_written(folder, values, ascii):
     version=st.sampled_from(["1.1", "2.0"]),
     need_answers=st.booleans(),
 )
-def test_a_wrong_squad_file_is_refused_in_one_line(folder, values, version, need_answers):
+def test_a_wrong_squad_file_is_rejected_in_one_line(folder, values, version, need_answers):
     path = write(folder / "broken.json", values)
     check_one_line(read_squad, path, version=version, flag="f", need_answers=need_answers)
 
@@ -212,7 +212,7 @@ def test_race_is_read_as_it_was_written(folder, passages, joined, ascii):
     name=st.sampled_from(["1.txt", "all.txt"]),
     need_answers=st.booleans(),
 )
-def test_a_wrong_race_file_is_refused_in_one_line(folder, value, name, need_answers):
+def test_a_wrong_race_file_is_rejected_in_one_line(folder, value, name, need_answers):
     root = folder / f"broken-{name}"
     write(root / "dev" / "middle" / name, value)
     named = {"level": "middle", "flag": "data_dir", "need_answers": need_answers}
@@ -229,7 +229,7 @@ def test_json_is_read_as_it_was_written(value, ascii):
 
 
 @given(content=st.binary(max_size=50) | TEXTS.map(lambda text: f'{{"a": "{text}"}}'.encode()))
-def test_any_bytes_are_json_or_refused_in_one_line(content):
+def test_any_bytes_are_json_or_rejected_in_one_line(content):
     check_one_line(files.parse_json, content, "x")
 
 
@@ -257,6 +257,6 @@ def test_json_lines_give_a_document_for_each_text(folder, texts, ascii):
     start=st.sampled_from([b"", b"<doc id='1'>\n", b'{"text": "a"}\n', b'{"text": "', b"\xff\xfe"]),
     invalid_utf8=st.sampled_from(["error", "replace", "windows_1252", "skip_line"]),
 )
-def test_any_bytes_are_text_or_refused_in_one_line(folder, content, start, invalid_utf8):
+def test_any_bytes_are_text_or_rejected_in_one_line(folder, content, start, invalid_utf8):
     path = write(folder / "any", start + content)
     check_one_line(documents_of, path, invalid_utf8=invalid_utf8)

@@ -1,19 +1,16 @@
-"""Settings and feature tables: what was written is read."""
+"""Settings and logs: what was written is read."""
 
 import dataclasses
 import json
 import math
 import pathlib
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from albert_tf import UserError
-from albert_tf.core import checksums
 from albert_tf.core.settings import LARGEST_INT32, Settings, is_optional, setting, value_type
-from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
 from albert_tf.training.run_folder import METRICS_FILE, RunFolder
 from albert_tf.training.settings import OptimizerConfig, RunConfig
@@ -71,7 +68,7 @@ class Example(Settings):
 
 
 @given(values=st.fixed_dictionaries({}, optional=dict.fromkeys(Example.names(), JSON)))
-def test_any_values_are_settings_or_refused_in_one_line(values):
+def test_any_values_are_settings_or_rejected_in_one_line(values):
     try:
         settings = Example(**values)
     except UserError as error:
@@ -81,67 +78,6 @@ def test_any_values_are_settings_or_refused_in_one_line(values):
     assert settings.rate is None or math.isfinite(settings.rate) and settings.rate <= 0.5
     assert -3 <= settings.number <= LARGEST_INT32
     assert settings.text.encode().decode() == settings.text
-
-
-@st.composite
-def tables(draw):
-    """Feature tables of a few examples."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    choices, num_examples = draw(st.integers(1, 4)), draw(st.integers(0, 5))
-    lengths = draw(
-        st.lists(
-            st.integers(0, 6), min_size=choices * num_examples, max_size=choices * num_examples
-        )
-    )
-    splits = np.cumsum([0, *lengths])
-    bound = draw(st.sampled_from([1, 255, 2**16, 2**31 - 1]))
-    names = draw(
-        st.lists(
-            TEXTS.filter(lambda name: name and not set(name) & set("/\0:")), max_size=3, unique=True
-        )
-    )
-    sequences = {
-        name: rng.integers(-bound, bound, splits[-1], np.int32, endpoint=True) for name in names
-    }
-    columns = {
-        name: rng.standard_normal((num_examples, width)).astype(np.float32)
-        for name, width in zip(names, (1, 2, 0), strict=False)
-    }
-    return FeatureTable(splits, sequences, columns, choices)
-
-
-@given(table=tables())
-def test_a_feature_table_is_read_as_it_was_written(table, tmp_path_factory):
-    path = tmp_path_factory.getbasetemp() / "table.npz"
-    path.write_bytes(table.to_bytes())
-    found = FeatureTable.from_file(str(path))
-    assert found.sha256() == table.sha256()
-    assert found.choices == table.choices and found.sequences.keys() == table.sequences.keys()
-    damaged = bytearray(table.to_bytes())
-    damaged[len(damaged) // 2] ^= 1
-    path.write_bytes(damaged)
-    with pytest.raises(ValueError, match="not a whole table"):
-        FeatureTable.from_file(str(path))
-
-
-NAMES = TEXTS.filter(
-    lambda name: name.strip(". ") and not set(name) & set("/\0\n\r") and name.isprintable()
-)
-
-
-@given(contents=st.dictionaries(NAMES, st.binary(max_size=9), min_size=1, max_size=3))
-def test_files_pass_their_checksums_until_one_changes(contents, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sums")
-    contents = {
-        f"{number}{name[:20]}": each for number, (name, each) in enumerate(contents.items())
-    }
-    for name, content in contents.items():
-        (folder / name).write_bytes(content)
-    (folder / checksums.SUMS_FILE).write_bytes(checksums.with_sums(contents)[checksums.SUMS_FILE])
-    checksums.verify(str(folder))
-    (folder / next(iter(contents))).write_bytes(b"another")
-    with pytest.raises(UserError, match="is not the file that was written"):
-        checksums.verify(str(folder))
 
 
 METRICS = st.dictionaries(TEXTS, st.floats(), max_size=3)

@@ -1,4 +1,7 @@
-"""ONNX files: the same outputs as their model's, shared weights stored once, names, what is refused."""
+"""ONNX files: the same outputs as their model's, shared weights stored once, names, what is refused.
+
+Covers: comparison.py.
+"""
 
 import json
 

@@ -1,4 +1,7 @@
-"""The example server: formats, wrong requests, limits, joined requests, the end."""
+"""The example server: formats, wrong requests, limits, joined requests, the end.
+
+Covers: settings.py.
+"""
 
 import base64
 import concurrent.futures

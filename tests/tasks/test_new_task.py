@@ -1,4 +1,7 @@
-"""A new task is one file and its registration: it trains, evaluates and predicts, and the programs know its models."""
+"""A new task is one file and its registration: it trains, evaluates and predicts, and the programs know its models.
+
+Covers: predictor.py, registry.py, runner.py, source.py.
+"""
 
 import json
 import os

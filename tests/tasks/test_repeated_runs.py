@@ -1,4 +1,7 @@
-"""Around a run: several seeds, restarts, ensembles, starting from another task, the settings of the paper."""
+"""Around a run: several seeds, restarts, ensembles, starting from another task, the settings of the paper.
+
+Covers: presets.py.
+"""
 
 import json
 import math
@@ -231,7 +234,9 @@ def test_an_ensemble_of_squad_averages_spans_and_null_odds(finished, tmp_path):
         assert [answer["start_log_prob"] for answer in after[id]] == pytest.approx(scores, abs=1e-4)
 
 
-@pytest.mark.parametrize("task", ["squad1.1", "stsb", "labels"])
+@pytest.mark.parametrize(
+    "task", ["squad1.1", pytest.param("stsb", marks=pytest.mark.rare), "labels"]
+)
 def test_an_ensemble_of_equals_is_its_member(task, finished, tmp_path):
     run = finished(task)
     other = replaced(run.folder, tmp_path / "other", lambda name, value: value)
@@ -248,6 +253,7 @@ def test_an_ensemble_of_equals_is_its_member(task, finished, tmp_path):
         )
 
 
+@pytest.mark.rare
 def test_an_ensemble_of_race_averages_probabilities(finished, tmp_path):
     run = finished("race")
     turned = replaced(

@@ -1,4 +1,7 @@
-"""Tokenization in Python against a plain restatement of the original's."""
+"""Tokenization in Python against a plain restatement of the original's.
+
+Covers: settings.py.
+"""
 
 import pathlib
 import pickle

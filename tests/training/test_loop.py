@@ -1,4 +1,8 @@
-"""The loop: results do not depend on devices, accumulation, resumption and workers; a run writes all its files."""
+"""The loop: results do not depend on devices, accumulation, resumption and workers; a run writes all its files.
+
+Covers: accumulators.py, devices.py, evaluation.py, settings.py, state.py, step.py, task.py,
+tasks/pretraining/definition.py, tasks/pretraining/settings.py, tasks/pretraining/task.py.
+"""
 
 import json
 import os
@@ -134,7 +138,7 @@ def test_steps_per_loop_changes_nothing(pretrain):
     assert log(runs[0]) == log(runs[1])
 
 
-@pytest.mark.parametrize("shuffle", ["true", "false"])
+@pytest.mark.parametrize("shuffle", ["true", pytest.param("false", marks=pytest.mark.rare)])
 def test_a_killed_run_is_resumed_bit_for_bit(pretrain, tmp_path, shuffle):
     flags = ["--num_train_steps=40", "--save_checkpoints_steps=3", "--deterministic", *DROPOUT]
     flags += ["--log_every_steps=2", f"--shuffle={shuffle}"]  # logs and checkpoints out of step
@@ -239,6 +243,7 @@ def test_an_unfinished_run_can_be_loaded(pretrain):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.rare
 def test_a_resumed_run_repeats_only_an_evaluation_that_a_kill_lost(pretrain, records_file):
     flags = [f"--eval_file={records_file}", "--eval_every_steps=3", "--save_checkpoints_steps=3"]
     folder = pretrain(*flags, "--stop_after_steps=3")

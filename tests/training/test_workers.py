@@ -1,6 +1,6 @@
 """Two workers on this machine: they train as one process does, end together, and continue exactly when restarted.
 
-`make test` kills the second worker; ALBERT_TEST_FAULTS=all also kills the first, signals each, and stops one.
+`make test-all` kills the second worker; `make test-faults` also kills the first, signals each, and stops one.
 """
 
 import signal
@@ -15,7 +15,7 @@ import safetensors.numpy
 
 from tests.helpers import ROOT, TINY, TRIES_ALL, pretrain_here, random_features, write_records
 from tests.training.test_damaged_run import lines, without_speeds
-from tests.training.test_interruption import heed_ctrl_c
+from tests.training.test_interruption import with_default_signals
 
 STEPS = 120
 FAULTS = [
@@ -61,7 +61,7 @@ def start_pair(folder, name) -> list[subprocess.Popen]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=heed_ctrl_c,
+            preexec_fn=with_default_signals,
         )
         for index in range(2)
     ]
@@ -95,6 +95,7 @@ def test_two_workers_finish_a_run_together(whole, folder, tmp_path):
         assert evaluation[name] == pytest.approx(value, rel=1e-4), name
 
 
+@pytest.mark.rare
 def test_both_workers_end_when_one_does_and_continue_exactly(whole, folder):
     """One run, which is interrupted in every way, one after the other."""
     run = folder / "interrupted"

@@ -1,4 +1,7 @@
-"""Apache Beam gives the records of the local engine: blocks, files, interruptions, remote paths, wrong input."""
+"""Apache Beam gives the records of the local engine: blocks, files, interruptions, remote paths, wrong input.
+
+Covers: beam_files.py.
+"""
 
 import importlib.util
 import pathlib

@@ -1,4 +1,7 @@
-"""The benchmark measures what it says, the same work for all, and goes on after failures; no time is asserted."""
+"""The benchmark measures what it says, the same work for all, and goes on after failures; no time is asserted.
+
+Covers: core/machine.py, model/flops.py.
+"""
 
 import collections
 import json

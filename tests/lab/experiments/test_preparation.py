@@ -1,4 +1,7 @@
-"""What rows share: texts, vocabulary, records and the development set."""
+"""What rows share: texts, vocabulary, records and the development set.
+
+Covers: data_prep/create_intrinsic_eval.py.
+"""
 
 import json
 import os

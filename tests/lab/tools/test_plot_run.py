@@ -1,4 +1,7 @@
-"""The plot of a pretraining run."""
+"""The plot of a pretraining run.
+
+Covers: core/plots.py.
+"""
 
 import json
 

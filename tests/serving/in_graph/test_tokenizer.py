@@ -1,4 +1,7 @@
-"""The tokenizer inside a graph has the ids, offsets and cleaned texts of the tokenizer in Python."""
+"""The tokenizer inside a graph has the ids, offsets and cleaned texts of the tokenizer in Python.
+
+Covers: characters.py.
+"""
 
 import os
 import subprocess

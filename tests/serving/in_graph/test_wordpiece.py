@@ -66,9 +66,10 @@ def test_it_takes_no_texts(graph):
     assert ids.to_list() == graph.encode(constant([])).to_list() == []
 
 
-def test_every_character_equals_python(tokenizer, graph):
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.rare), 29])
+def test_every_character_equals_python(tokenizer, graph, stride):
     """All code points but those that are too new for one of the Unicode tables."""
-    chars = assigned_characters()
+    chars = assigned_characters()[::stride]
     texts = [f"σ{char}a{char}的" for char in chars]
     different = [
         ord(char)

@@ -195,24 +195,10 @@ WRONG = {
         *("MNLI", "dev", {"MNLI/dev.tsv": "x"}),
         r"has no MNLI/dev_matched.tsv or MNLI/dev_mismatched.tsv, and no",
     ),
-    "empty": ("RTE", "dev", {"RTE/dev.tsv": ""}, r"RTE/dev.tsv: holds no rows"),
-    "header_only": ("RTE", "dev", {"RTE/dev.tsv": HEADER}, r"RTE/dev.tsv: holds no rows"),
     "only_broken_rows": (
         *("QQP", "dev"),
         {"QQP/dev.tsv": "id\tquestion1\tquestion2\tis_duplicate\nx\n"},
         r"QQP/dev.tsv: holds no rows with enough columns",
-    ),
-    "column": (
-        *("RTE", "dev", {"RTE/dev.tsv": "index\tpremise\tlabel\n0\ta\tentailment\n"}),
-        r"RTE/dev.tsv: has no column 'sentence1', only 'index', 'premise', 'label'$",
-    ),
-    "no_header": (
-        *("SST-2", "dev", {"SST-2/dev.tsv": "a good film\t1\nbad\t0\n"}),
-        r"has no column 'sentence', only 'a good film', '1'$",
-    ),
-    "label": (
-        *("RTE", "dev", {"RTE/dev.tsv": f"{HEADER}0\ta\tb\tentailment\n1\ta\tb\tyes\n"}),
-        r"RTE/dev.tsv:3: expected a label \(entailment, not_entailment\), got 'yes'$",
     ),
     "mnli_label_of_no_majority": (
         *("MNLI", "train"),
@@ -222,14 +208,6 @@ WRONG = {
     "cola_with_a_header": (
         *("CoLA", "dev", {"CoLA/dev.tsv": "source\tlabel\tstar\tsentence\nx\t1\t\ty\n"}),
         r"CoLA/dev.tsv:1: expected a label \(0, 1\), got 'label'$",
-    ),
-    "too_few": (
-        *("RTE", "dev", {"RTE/dev.tsv": f"{HEADER}0\ta\tb\tentailment\n1\ta\tb\n"}),
-        r"RTE/dev.tsv:3: expected 4 columns, got 3 columns; is there a tab or a line break",
-    ),
-    "score": (
-        *("STS-B", "dev", {"STS-B/dev.tsv": f"{PLAIN}\tscore\n0\ta\tb\thigh\n"}),
-        r"STS-B/dev.tsv:2: expected a number as score, got 'high'$",
     ),
 }
 
@@ -243,7 +221,7 @@ def test_wrong_input_is_one_line(tmp_path, case):
     assert len(str(error.value).splitlines()) == 1
 
 
-def test_the_folder_of_another_task_is_refused(tmp_path):
+def test_the_folder_of_another_task_is_rejected(tmp_path):
     # Both have the columns of the other's test set: nothing in the files would show the mistake.
     write_files(tmp_path, {"RTE/test.tsv": f"{PLAIN}\n0\ta\tb\n"})
     with pytest.raises(UserError, match=r"RTE: is the folder of RTE, not of WNLI$"):

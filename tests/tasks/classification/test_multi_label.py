@@ -1,4 +1,7 @@
-"""Several labels per text: thresholds, scores and weights against numbers by hand and scikit-learn; reports."""
+"""Several labels per text: thresholds, scores and weights against numbers by hand and scikit-learn; reports.
+
+Covers: core/tables.py.
+"""
 
 import numpy as np
 import pytest
@@ -137,7 +140,7 @@ def test_given_weights_and_unknown_labels():
 @pytest.mark.parametrize(
     "values", [0.5, {"a": 0.5}, {"a": 0.5, "b": "x"}, {"a": 0.5, "b": 1.5}, {"a": True, "b": 0.1}]
 )
-def test_wrong_thresholds_in_a_file_are_refused(values):
+def test_wrong_thresholds_in_a_file_are_rejected(values):
     with pytest.raises(UserError, match="here: thresholds must give a number from 0 to 1"):
         multi_label.thresholds_of({"thresholds": values}, ("a", "b"), "here")
 

@@ -1,4 +1,7 @@
-"""Texts -> sequences of a classifier, and a task of the user's own in a TSV file."""
+"""Texts -> sequences of a classifier, and a task of the user's own in a TSV file.
+
+Covers: tsv.py, tasks/sequences.py.
+"""
 
 import itertools
 
@@ -44,7 +47,7 @@ def write(path, text):
 # Features.
 
 
-def test_one_text_and_two(tokenizer):
+def test_sequences_of_one_text_and_of_two(tokenizer):
     table = features_of(tokenizer, [TextExample("7", "the cat"), TextExample("8", "a dog", "cold")])
     cat, dog, cold = map(tokenizer.encode, ("the cat", "a dog", "cold"))
     assert table.sequence("input_ids", 0).tolist() == [2, *cat, 3]
@@ -55,7 +58,7 @@ def test_one_text_and_two(tokenizer):
 
 
 @pytest.mark.parametrize("second", ["", "  ", "\u0301"], ids=["empty", "space", "accent"])
-def test_a_second_text_without_pieces_counts_as_none(tokenizer, second):
+def test_a_second_text_without_tokens_counts_as_none(tokenizer, second):
     pair, single = TextExample("0", WORDS[0], second), TextExample("1", WORDS[0])
     table = features_of(tokenizer, [pair, single], max_seq_length=9)
     assert np.array_equal(table.sequence("input_ids", 0), table.sequence("input_ids", 1))
@@ -73,7 +76,7 @@ def test_nothing_gives_an_empty_table(tokenizer):
     assert len(features_of(tokenizer, [])) == 0
 
 
-def test_kept_lengths_equal_dropping_piece_by_piece():
+def test_kept_lengths_equal_dropping_token_by_token():
     for num_a, num_b, length in itertools.product(range(12), range(12), range(4, 27)):
         a, b = num_a, num_b
         room = length - (3 if num_b else 2)
@@ -118,7 +121,7 @@ def test_labels_and_scores_are_columns(tokenizer):
 
 
 @pytest.mark.parametrize("other", [None, 1.5])
-def test_labels_of_different_kinds_are_refused(tokenizer, other):
+def test_labels_of_different_kinds_are_rejected(tokenizer, other):
     with pytest.raises(ValueError, match="one kind"):
         features_of(tokenizer, [TextExample("0", "a", label=2), TextExample("1", "b", label=other)])
 
@@ -177,6 +180,8 @@ def test_columns_are_found_by_name_in_any_order(tmp_path):
         id_column="name",
     )
     assert example == TextExample("x9", "first", "second", -15.0, "", 2)
+    with pytest.raises(UserError, match="has no column 'n'"):
+        own(path, text_columns=["a"], id_column="n")
 
 
 def test_a_file_to_predict_on_needs_no_labels(tmp_path):
@@ -197,67 +202,7 @@ def test_found_labels_are_those_that_are_read(tmp_path):
     assert [e.label for e in own(path, label_column="y", labels=labels)] == [1, 0, 1]
 
 
-WRONG = {
-    "missing_file": (None, {}, r"--train_file=\S+own.tsv: cannot be read \(No such file"),
-    "empty": ("", {}, r"--train_file=\S+own.tsv: holds no rows"),
-    "header_only": ("text\tlabel\n\n", {}, r"holds no rows"),
-    "utf_16": ("text\nä\n".encode("utf-16"), {}, r"is UTF-16; save it as UTF-8"),
-    "latin_1": ("text\nbon\ncafé\n".encode("latin-1"), {}, r"own.tsv:3: is not UTF-8"),
-    "column": ("txt\tlabel\na\tb\n", {}, r"has no column 'text', only 'txt', 'label'$"),
-    "commas": ("text,label\na,b\n", {}, r"only 'text,label'; columns are separated by tabs"),
-    "twice": ("text\ttext\na\tb\n", {}, r"has 2 columns named 'text'; rename one"),
-    "id": ("text\na\n", {"id_column": "n"}, r"has no column 'n'"),
-    "too_few": ("text\tlabel\na\tb\nc\n", {}, r"own.tsv:3: expected 2 columns, got 1 column;"),
-    "too_many": ("text\tlabel\na\tb\tc\n", {}, r"own.tsv:2: expected 2 columns, got 3 columns;"),
-    "label": (
-        "text\tlabel\na\tx\nb\tz\n",
-        {"label_column": "label", "labels": ["x", "y"]},
-        r"own.tsv:3: expected a label \(x, y\), got 'z'$",
-    ),
-    "score": (
-        "text\tlabel\na\t1.5\nb\tfive\n",
-        {"label_column": "label"},
-        r"own.tsv:3: expected a number as score, got 'five'$",
-    ),
-    "infinite": (
-        "text\tlabel\na\tinf\n",
-        {"label_column": "label"},
-        r"own.tsv:2: expected a number as score, got 'inf'$",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_input_is_one_line(tmp_path, name):
-    content, changes, message = WRONG[name]
-    path = tmp_path / "own.tsv"
-    if content is not None:
-        write(path, content)
-    with pytest.raises(UserError, match=message) as error:
-        own(path, **changes)
-    assert len(str(error.value).splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("y\ttext\na\tb\n\tc\n", r"own.tsv:3: has no label in column 'y'"),
-        (
-            "y\ttext\na\tb\na\tc\n",
-            r"--f=\S+: expected two labels or more in column 'y', got only 'a'",
-        ),
-        ("y\ttext\na\tb\nc\n", r"own.tsv:3: expected 2 columns"),
-        ("text\nb\n", r"has no column 'y'"),
-    ],
-    ids=["empty", "only_one", "too_few_columns", "no_column"],
-)
-def test_labels_that_cannot_be_found(tmp_path, content, message):
-    path = write(tmp_path / "own.tsv", content)
-    with pytest.raises(UserError, match=message):
-        find_labels(str(path), label_column="y", flag="f")
-
-
-def test_csv_is_refused_by_its_name(tmp_path):
+def test_csv_is_rejected_by_its_name(tmp_path):
     with pytest.raises(UserError, match=r"--train_file=\S+own.CSV: CSV is not read; save the file"):
         own(write(tmp_path / "own.CSV", "text,label\na,b\n"))
     assert own(write(tmp_path / "tabs.csv", "text\tlabel\na\tb\n"))[0].text_a == "a"

@@ -1,6 +1,6 @@
 """Makes the files of this folder: small models that transformers and torch wrote, and what they compute.
 
-python tests/peer_outputs/make.py     (needs torch and transformers; the tests that read the files need neither)
+python tests/recorded_outputs/make.py     (needs torch and transformers; the tests that read the files need neither)
 """
 
 import pathlib

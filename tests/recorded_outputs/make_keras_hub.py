@@ -1,6 +1,6 @@
 """Writes keras_hub.zip: presets that keras-hub saved from random weights, and what keras-hub computes with them.
 
-    KERAS_BACKEND=tensorflow python tests/peer_outputs/make_keras_hub.py tests/peer_outputs/keras_hub.zip
+    KERAS_BACKEND=tensorflow python tests/recorded_outputs/make_keras_hub.py tests/recorded_outputs/keras_hub.zip
 
 needs keras-hub (the extra `peers`). test_keras_hub.py reads the file, and where keras-hub is installed a fresh one.
 """
