@@ -1,6 +1,6 @@
 """The command `albert-tf`, and the wheel that installs it.
 
-Covers: classify.py, pretrain.py, race.py, serve.py, squad.py, tag.py.
+Covers: pretrain.py, serve.py.
 """
 
 import pathlib

@@ -1,6 +1,6 @@
 """Documents -> sentences: hand-made documents first, then formats, invariants, wrong input, real data.
 
-Covers: text_files.py.
+Covers: corpus.py.
 """
 
 import json

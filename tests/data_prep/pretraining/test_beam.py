@@ -1,7 +1,4 @@
-"""Apache Beam gives the records of the local engine: blocks, files, interruptions, remote paths, wrong input.
-
-Covers: beam_files.py.
-"""
+"""Apache Beam gives the records of the local engine: blocks, files, interruptions, remote paths, wrong input."""
 
 import importlib.util
 import pathlib
