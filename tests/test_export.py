@@ -1,6 +1,6 @@
 """Exported models: what their signatures give, alone in a process; layout, warm-up, fine-tuning, refusals.
 
-Covers: serving/exports.py, serving/signatures.py, serving/warmup.py.
+Covers: serving/exports.py, serving/parts.py, serving/signatures.py, serving/warmup.py.
 """
 
 import functools

@@ -1,4 +1,7 @@
-"""Finding records, and checking them and their metadata.json; of fine-tuning records, too."""
+"""Finding records, and checking them and their metadata.json; of fine-tuning records, too.
+
+Covers: datasets.py, feature_records.py, record_metadata.py, record_formats/full.py.
+"""
 
 import gzip
 import json

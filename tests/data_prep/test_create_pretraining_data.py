@@ -1,7 +1,7 @@
 """Text -> records: what TensorFlow reads, equality over workers and interruptions, wrong input.
 
-Covers: pretraining/blocks.py, pretraining/plan.py, pretraining/record_folder.py, pretraining/run.py,
-pretraining/settings.py, pretraining/shards.py.
+Covers: pretraining/plan.py, pretraining/record_folder.py, pretraining/run.py, pretraining/settings.py,
+pretraining/shards.py.
 """
 
 import gzip

@@ -1,4 +1,7 @@
-"""Packed records: the examples of full ones, in full rows; masked anew while reading; the same after a restart."""
+"""Packed records: the examples of full ones, in full rows; masked anew while reading; the same after a restart.
+
+Covers: base.py, packing.py.
+"""
 
 import json
 import pathlib
