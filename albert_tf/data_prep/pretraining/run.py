@@ -48,7 +48,11 @@ from albert_tf.text.tokenizer import Tokenizer
 PROGRAM = "create_pretraining_data"
 # All packages that the functions making records import.
 CODE = ("core", "data", "data_prep", "text")
-_OF_FILE = ("examples", "bytes")  # counts of a shard that are not sums or maxima of all records
+_OF_FILE = (
+    "file",
+    "examples",
+    "bytes",
+)  # entries of a shard that are not sums or maxima of all records
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str, Any], bool]:
@@ -77,15 +81,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
             folder.remove_work()
             raise
         counts = _total(text_counts, counts_of_shards)
-        paths = [
-            settings.shard_path(shard, len(counts_of_shards))
-            for shard in range(len(counts_of_shards))
-        ]
-        named = [
-            {**counts_of_shard, "file": os.path.basename(path)}
-            for path, counts_of_shard in zip(paths, counts_of_shards, strict=True)
-        ]
-        return folder.finish(counts, named), False
+        return folder.finish(counts, counts_of_shards), False
 
 
 # --- The engines.

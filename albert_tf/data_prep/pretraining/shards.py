@@ -5,6 +5,7 @@ number of workers or their speed.
 """
 
 import itertools
+import os
 import shutil
 import zlib
 from typing import Any
@@ -49,8 +50,9 @@ def make_shard(job: Job, planned: tuple[Plan, int]) -> dict[str, Any]:
     """Makes a shard, unless it is complete already; returns its counts."""
     plan, shard = planned
     path = job.settings.shard_path(shard, plan.num_shards)
+    named = {"file": os.path.basename(path)}
     if counts := job.work.counts_of(path):
-        return counts
+        return {**counts, **named}
     counts = {}
     parts = {part: _part_file(job, part) for part in plan.parts_of(shard)}
     with job.work.writing(path, counts) as output:
@@ -66,7 +68,7 @@ def make_shard(job: Job, planned: tuple[Plan, int]) -> dict[str, Any]:
     if len(parts) > 1:
         for part_file in parts.values():
             job.work.remove_file(part_file)
-    return counts
+    return {**counts, **named}
 
 
 def make_part(job: Job, planned: tuple[Plan, int]) -> int:
