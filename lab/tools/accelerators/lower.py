@@ -133,6 +133,7 @@ def make_program(step: StepSettings) -> Program:
     import tensorflow as tf
 
     from albert_tf.training import optimizers
+    from albert_tf.training.accumulators import Accumulators
     from albert_tf.training.evaluation import evaluation_step
     from albert_tf.training.settings import OptimizerConfig, RunConfig
     from albert_tf.training.state import RunState
@@ -141,7 +142,6 @@ def make_program(step: StepSettings) -> Program:
     shapes = feature_shapes(step)
     specs = [tf.TensorSpec(shape, dtype) for shape, dtype in shapes.values()]
     task, model_class = _task(step)
-    config = step.config
     run = RunConfig(
         output_dir="none",
         train_batch_size=step.batch * step.replicas,
@@ -150,7 +150,7 @@ def make_program(step: StepSettings) -> Program:
         gradient_accumulation_steps=step.accumulation,
         jit_compile="off",  # the whole step is compiled
     )
-    model = model_class(config, dtype=step.precision, recompute_activations=step.recompute)
+    model = model_class(step.config, dtype=step.precision, recompute_activations=step.recompute)
     variables = model.named_variables()
     for name, variable in variables.items():
         variable.assign(values.of_variable(name, variable.shape, variable.dtype.name))
@@ -168,6 +168,7 @@ def make_program(step: StepSettings) -> Program:
             strategy=strategy,
             folder=None,
             model=model,
+            accumulators=Accumulators(()),
             global_step=tf.Variable(0, dtype=tf.int64),
             optimizer=optimizers.create_optimizer(
                 optimizer_config, run.train_batch_size, variables
@@ -178,7 +179,7 @@ def make_program(step: StepSettings) -> Program:
             log_states={},
             started=0.0,
         )
-        features = values.of_features(shapes, config.vocab_size)
+        features = values.of_features(shapes, step.config.vocab_size)
         dataset = tf.data.Dataset.from_tensors(features).repeat()
         compute = Trainer(state, lambda: dataset)._device_step
 

@@ -197,7 +197,7 @@ def test_the_step_of_packed_rows_counts_their_examples_and_tokens(settings, make
     counts = json.loads((folder / "metadata.json").read_text())["counts"]
     assert values["tokens_of_example"] == counts["tokens_in_records"] / counts["examples"] < 64
     examples = values["examples_a_second"] * values["median"]  # of 5 rows
-    assert examples == pytest.approx(5 * counts["examples"] / counts["rows"])
+    assert examples == pytest.approx(5 * counts["examples"] / counts["records"])
 
 
 @pytest.mark.filterwarnings("ignore:.*did not match any model input")  # of the Garden's own call

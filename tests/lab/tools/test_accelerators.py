@@ -192,7 +192,7 @@ def test_the_sizes_of_every_chip_to_compile_for_are_known():
 def test_the_compiler_takes_a_step_and_recomputation_saves_memory(tmp_path):
     """The command itself, with the least step: 20 seconds."""
     output = tmp_path / "results.jsonl"
-    command = [sys.executable, "-m", "lab.tools.accelerator_ops.check", "--chips=v5e"]
+    command = [sys.executable, "-m", "lab.tools.accelerators.check", "--chips=v5e"]
     flags = ["--batches=8", "--lengths=128", f"--output_file={output}"]
     done = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
