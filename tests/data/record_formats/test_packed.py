@@ -23,7 +23,7 @@ from albert_tf.data.record_formats.packed import (
 )
 from albert_tf.data.record_formats.packing import pack
 from albert_tf.data.record_set import find_pretraining_records
-from albert_tf.data_prep.pretraining import build
+from albert_tf.data_prep.pretraining.run import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings, dynamic_defaults
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.pretraining.task import PretrainingTask
@@ -58,7 +58,7 @@ def make(tmp_path_factory):
             "num_shards": 4,
             "num_workers": 1,
         }
-        build.create_pretraining_data(PretrainingDataSettings(**{**settings, **changes}))
+        create_pretraining_data(PretrainingDataSettings(**{**settings, **changes}))
         return folder / name
 
     return make_records
