@@ -478,6 +478,8 @@ def test_declared_settings_match_those_of_results_that_are_there():
         experiment = declarations.read_experiment(found["experiment"])
         if experiment.budget == "none":
             continue  # nothing was trained
+        if found["declared"]["data"]["record_format"] == "compact":
+            continue  # speeds that were measured with a format that is no longer there
         precision = found["declared"]["training"].get("mixed_precision", "")
         asked = ExperimentSettings(
             experiments=experiment.name, scale=found["scale"], mixed_precision=precision
