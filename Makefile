@@ -96,11 +96,19 @@ COUNT_PACKAGES = while read -r word _; do case $$word in \
 	Installing) echo "  installing them";; \
 	esac; done
 
+# Prints the Python itself, not the one in $(VENV), which may be active and is about to be removed.
+define FIND_PYTHON
+import ensurepip, sys, venv
+if not (3, 11) <= sys.version_info < (3, 14):
+    sys.exit(1)
+print(sys._base_executable)
+endef
+export FIND_PYTHON
+
 # The first Python from 3.11 to 3.13 that can make a virtual environment.
 $(VENV)/ready: requirements.lock
 	@for python in $(USE_PYTHON) python3.11 python3.12 python3.13 python3 python; do \
-		if $$python -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
-			2>/dev/null; then found=$$python; break; fi; \
+		found=$$($$python -c "$$FIND_PYTHON" 2>/dev/null) && break; \
 	done; \
 	if [ -z "$$found" ]; then \
 		echo "make: no Python from 3.11 to 3.13 with the venv module is installed;" \
