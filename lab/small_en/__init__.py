@@ -1,0 +1,1 @@
+"""The small English model: its text, and the commands that pretrain it."""

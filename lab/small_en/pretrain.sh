@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Pretrains the small English model; the same command continues it after it was stopped.
+#
+#   lab/small_en/pretrain.sh DATA WORK     # DATA: see text.py; WORK: a folder outside the checkout
+#
+# The shared layer is first used twice (cheap steps, until the loss has left its plateau), then six times. The learning
+# rate stays constant, so that the run may take any time; a last run with longer rows and a falling rate ends it.
+set -euo pipefail
+data=$1 work=$2
+mkdir -p "$work"
+cd "$(dirname "$0")/../.."
+python=${PYTHON:-.venv/bin/python}
+
+config() { # number of layers
+  echo '{"vocab_size": 16000, "embedding_size": 128, "hidden_size": 384, "num_attention_heads": 6,
+    "intermediate_size": 1536, "max_position_embeddings": 512, "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0, "initializer_range": 0.04, "num_hidden_layers": '"$1"'}' > "$work/$1_layers.json"
+}
+train() { # name, flags
+  local name=$1
+  shift
+  if [ ! -f "$work/$name/results.json" ]; then
+    nice -n 19 "$python" run_pretraining.py --input_file="$work/records/train_128" --eval_file="$work/records/held_out_128" \
+      --spm_model_file="$work/spiece.model" --output_dir="$work/$name" --poly_power=0 --mixed_precision=mixed_bfloat16 \
+      --learning_rate=5e-3 --log_every_steps=50 --eval_every_steps=500 --max_eval_steps=20 \
+      --save_checkpoints_steps=250 --keep_checkpoint_max=2 "$@"
+  fi
+}
+
+if [ ! -f "$work/spiece.model" ]; then
+  "$python" -m lab.small_en.text --data_dir="$data" --output_dir="$work/text"
+  "$python" -m data_prep.split_sentences --input_file="$work/text" --output_file="$work/train.txt" \
+    --eval_output_file="$work/held_out.txt" --eval_fraction=0.01 --line_breaks=paragraphs
+  "$python" -m data_prep.train_sentencepiece --input_file="$work/train.txt" --output_prefix="$work/spiece" \
+    --vocab_size=16000 --input_sentence_size=1000000
+fi
+records() { # length, predictions
+  local common=(--spm_model_file="$work/spiece.model" --max_seq_length="$1" --max_predictions_per_seq="$2" --single_segment=clean)
+  "$python" -m data_prep.create_pretraining_data --input_file="$work/train.txt" --output_dir="$work/records/train_$1" \
+    --masking=dynamic --dupe_factor=3 "${common[@]}"
+  "$python" -m data_prep.create_pretraining_data --input_file="$work/held_out.txt" --output_dir="$work/records/held_out_$1" \
+    --dupe_factor=1 "${common[@]}"
+}
+records 128 20
+records 512 77
+
+config 2
+config 6
+train 2_layers --albert_config_file="$work/2_layers.json" --train_batch_size=32 --num_train_steps=4000 --num_warmup_steps=60
+train 6_layers --albert_config_file="$work/6_layers.json" --train_batch_size=64 --num_train_steps=1000000 \
+  --num_warmup_steps=200 --init_checkpoint="$work/2_layers/model" --warm_start_from_shallower
