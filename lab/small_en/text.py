@@ -46,7 +46,7 @@ def is_prose(paragraph: str) -> bool:
     with_digits = sum(any(map(str.isdigit, word)) for word in words)
     return (
         len(words) >= 3
-        and letters >= 0.85 * len(paragraph)
+        and letters >= 0.7 * len(paragraph)
         and in_capitals < 0.4 * len(words)
         and with_digits < 0.2 * len(words)
         and _SENTENCE_END.search(paragraph) is not None
