@@ -46,7 +46,7 @@ def main(settings: ConvertSettings) -> None:
     ]
     if existing:
         raise UserError(
-            f"--output_dir={settings.output_dir}: holds a model already ({existing[0]})"
+            f"--output_dir={settings.output_dir}: contains a model already ({existing[0]})"
         )
     weights = pretrained.read_weights(settings.model)
     model, report = pretrained.build_model(weights)

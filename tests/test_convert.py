@@ -50,7 +50,7 @@ def test_what_a_task_needs_goes_along(tmp_path):
 def test_another_model_is_not_overwritten(tmp_path):
     save_pretrained(AlbertForPreTraining(TINY, seed=1), tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(UserError, match=r"holds a model already \(config.json\)"):
+    with pytest.raises(UserError, match=r"contains a model already \(config.json\)"):
         convert.main(settings(tmp_path, tmp_path))
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 

@@ -21,7 +21,7 @@ def tokens(masks: list[dict]) -> list[str]:
     return [candidate["token"] for candidate in masks]
 
 
-def test_the_folder_is_small_and_its_card_names_text_and_licences():
+def test_the_folder_is_small_and_its_card_names_text_and_licenses():
     assert sum(path.stat().st_size for path in MODEL.iterdir()) < 4e6
     names = {path.name for path in MODEL.iterdir()}
     assert names >= {"config.json", "model.safetensors", "spiece.model", "README.md", "SHA256SUMS"}

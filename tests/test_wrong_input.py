@@ -383,7 +383,7 @@ def with_metadata(path: pathlib.Path, num_examples: int, **values) -> pathlib.Pa
 def test_records_with_tokens_beyond_the_vocabulary(error_with, records_file, tmp_path):
     path = write_records(tmp_path / "big.tfrecord", random_features(30, vocab_size=120))
     line = error_with(f"--input_file={path}")
-    assert line.startswith("--input_file: the records hold token id 1") and "is 101" in line
+    assert line.startswith("--input_file: the records contain token id 1") and "is 101" in line
     folder = with_metadata(records_file, 60, vocab_size=30000)
     assert "vocabulary of 30000 tokens" in error_with(f"--input_file={folder}")
 
@@ -701,7 +701,6 @@ def test_a_run_and_a_checkpoint_that_cannot_grow(run_flags, run_folder, tmp_path
     before = snapshot(tmp_path / "run" / "checkpoints")
     with limited(30_000):
         line = error_of(pretrain_here, *flags)
-    assert line.startswith("--output_dir: cannot write a checkpoint to")
-    assert "File too large" in line and line.endswith("make room and run the same command again")
+    assert line.startswith(f"--output_dir={tmp_path / 'run'}: cannot be written (File too large)")
     assert snapshot(tmp_path / "run" / "checkpoints") == before
     check_resumes(flags, tmp_path / "run")

@@ -71,12 +71,13 @@ _folders_without_leftovers: set[str] = set()  # folders that this process has cl
 
 
 @contextlib.contextmanager
-def errors_named(path: str, done: str) -> Iterator[None]:
+def errors_named(path: str, done: str, advice: str = "") -> Iterator[None]:
     """Turns errors of the disk or of a file system into a `UserError` of one line.
 
     Args:
       path: the path, or flag and path, that the line begins with.
       done: what could not be done: "read", "written" or another participle.
+      advice: what to do about it, after the reason.
     """
     try:
         yield
@@ -84,7 +85,9 @@ def errors_named(path: str, done: str) -> Iterator[None]:
         reason = error.strerror if isinstance(error, OSError) else None
         if not isinstance(error, (OSError, *_tensorflow_errors())):
             raise
-        raise UserError(f"{path}: cannot be {done} ({reason or first_line(error)})") from error
+        # TensorFlow writes the name of a temporary file before the system's message.
+        reason = reason or first_line(error).rpartition("; ")[2]
+        raise UserError(f"{path}: cannot be {done} ({reason}){advice and ': ' + advice}") from error
 
 
 def _tensorflow_errors() -> tuple[type[Exception], ...]:

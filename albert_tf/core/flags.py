@@ -45,9 +45,8 @@ def run(
     with 130, SIGTERM with 143. Any other exception keeps its traceback.
 
     Args:
-      main: called with one instance of each settings class, in order.
       settings_classes: dataclasses whose fields become flags; a field name may occur once only.
-      description: what the program does, for --help: the docstring of its module.
+      description: for --help: the docstring of the program's module.
       defaults: a function of the values of all flags and the names of the flags on the command line. It returns other
         defaults for flags that are not on the command line.
       positional: names of the flags whose values may be given, in this order, without their names.
@@ -133,11 +132,7 @@ def define_flags(settings_classes: Sequence[type[Settings]], flag_values: flags.
 
 
 def settings_from_flags(cls: type[Settings], flag_values: flags.FlagValues) -> Settings:
-    """The settings with the values of the parsed flags.
-
-    Raises:
-      UserError: a required flag is missing or a value is wrong; the error names the flag.
-    """
+    """The settings with the values of the parsed flags."""
     values = {field.name: flag_values[field.name].value for field in dataclasses.fields(cls)}
     for field in dataclasses.fields(cls):
         if field.metadata["required"] and not values[field.name]:
@@ -146,11 +141,7 @@ def settings_from_flags(cls: type[Settings], flag_values: flags.FlagValues) -> S
 
 
 def check_paths(settings: Settings) -> None:
-    """Checks that the input files exist; remote ones (with ://, or hf:) are checked when they are read.
-
-    Raises:
-      UserError: a path or pattern matches no file, or is an address; the error names the flag.
-    """
+    """Checks that the input files exist; remote ones (with ://, or hf:) are checked when they are read."""
     for name in settings.names(input_path=True):
         value = getattr(settings, name)
         for path in filter(None, [value] if os.path.exists(value) else value.split(",")):

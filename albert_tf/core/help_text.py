@@ -13,11 +13,7 @@ _VALUES = {int: "NUMBER", float: "NUMBER", str: "TEXT"}
 
 
 def help_text(program: str, settings_classes: Sequence[type[Settings]]) -> str:
-    """The help of a program.
-
-    Args:
-      settings_classes: classes whose fields are its flags. The program's own flags, the last class, come first.
-    """
+    """The help of a program; the program's own flags, the last class, come first."""
     groups: dict[type[Settings], list[dataclasses.Field]] = {}
     for settings_class in reversed(settings_classes):
         for field in dataclasses.fields(settings_class):

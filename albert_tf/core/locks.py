@@ -47,15 +47,8 @@ def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iter
     """Holds the lock of a folder. The folder is created if it does not exist, and removed if it is empty at the end.
 
     The system releases the lock when the process ends, however it ends. A remote folder (a path with ://) is not
-    locked, because object stores have no locks; nor is a folder on a file system without locks.
-
-    Args:
-      flag: the flag that names it, for the error.
-      wait: whether to wait for the lock; otherwise a lock that is taken is an error.
-
-    Raises:
-      UserError: another process holds the lock (the error says which one, and since when), a file has this name, or the
-        folder cannot be written.
+    locked, because object stores have no locks; nor is a folder on a file system without locks. A lock that another
+    process holds is a `UserError` that names this process and `flag`, unless the caller waits.
     """
     if "://" in folder:
         yield

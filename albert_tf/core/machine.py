@@ -19,11 +19,7 @@ def processor_name() -> str:
 
 
 def commit(folder: str, *, short: bool = False) -> str:
-    """The commit of the code in a folder, with "+" if Python or TOML files have changed since.
-
-    Returns:
-      The hash; "" outside a checkout.
-    """
+    """The hash of a folder's commit, with "+" if Python or TOML files have changed since; "" outside a checkout."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", folder, *arguments]

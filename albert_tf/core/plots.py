@@ -29,15 +29,7 @@ matplotlib.rcParams.update(
 def new_figure(
     columns: int, rows: int = 1, *, width: float = 3.2, height: float = 2.8, sharey: bool = False
 ) -> tuple[Figure, np.ndarray]:
-    """A figure with panels.
-
-    Args:
-      width: width of a panel, in inches.
-      height: height of a panel, in inches.
-
-    Returns:
-      The figure, and the panels' `Axes`, [rows, columns].
-    """
+    """A figure, `width` and `height` inches per panel, and the panels' `Axes`, [rows, columns]."""
     size = (max(4.0, width * columns), height * rows)
     return plt.subplots(
         rows, columns, figsize=size, layout="constrained", squeeze=False, sharey=sharey

@@ -54,12 +54,10 @@ class Progress(contextlib.AbstractContextManager):
         total: int | None = None,
         is_news: bool = False,
     ) -> None:
-        """Shows that `done` of the total is done.
+        """Shows that `done` of the total is done, including what an earlier process has done.
 
         Args:
-          done: in `unit`, including what an earlier process has done.
           values: shown after `done`, the most important first; a bar omits those that do not fit into the terminal.
-          total: new size of the whole job, if it has changed.
           is_news: whether a log gets a line even if the last one was printed a short time ago.
         """
         now = time.monotonic()

@@ -108,11 +108,7 @@ class Settings:
             self.refuse(field.name, f"must be {rule}, got {reprlib.repr(value)}")
 
     def check_with(self, others: Mapping[type["Settings"], "Settings"]) -> None:
-        """Checks these settings against the other settings of the same command line.
-
-        Raises:
-          UserError: two settings contradict each other, or one is missing; the error names the field.
-        """
+        """Checks these settings against the others of the same command line; a contradiction is a `UserError`."""
 
     def refuse(self, field_name: str, reason: str) -> NoReturn:
         """Raises a `UserError` that names a field; the reason may begin with the value, as "=value ..."."""
@@ -151,7 +147,7 @@ def is_optional(field: dataclasses.Field) -> bool:
 
 
 def _normalized(field: dataclasses.Field, value: Any) -> Any:
-    """The value as the settings hold it: None for the number that means None, a float where a float is expected."""
+    """The value as in the settings: None for the number that means None, a float where a float is expected."""
     is_number = type(value) in (int, float)
     if is_number and value == field.metadata.get("none_value"):
         return None

@@ -46,14 +46,10 @@ class Workers(contextlib.AbstractContextManager):
             self._pool.shutdown(cancel_futures=True)
 
     def map(self, function: Callable[[Any, Item], Any], items: Iterable[Item]) -> Iterator[Any]:
-        """Yields `function(shared, item)` for every item, in order.
+        """Yields `function(shared, item)` for every item, in order; items are read a few ahead of the results.
 
-        Args:
-          function: a function of a module, or a method of a class of a module.
-          items: read as results are consumed, a few items ahead.
-
-        Raises:
-          UserError: a call raised it, or the system killed a worker.
+        The function belongs to a module or is a method of a class of a module. Its `UserError`s are raised here, and
+        so is one for a worker that the system killed.
         """
         items = iter(items)
         first_items = list(itertools.islice(items, 2))
@@ -89,15 +85,10 @@ def num_cores() -> int:
 def in_chunks(
     items: Iterable[Item], size_of: Callable[[Item], int], chunk_size: int
 ) -> Iterator[list[Item]]:
-    """Groups small items into lists that are large enough to be sent to a worker.
+    """Groups small items into lists that are large enough to be sent to a worker: their sizes add up to `chunk_size`.
 
     Example:
       (["aa", "b", "cccc", "d"], len, 3) -> ["aa", "b"], ["cccc"], ["d"]
-
-    Args:
-      items: the items in order.
-      size_of: maps an item to its size.
-      chunk_size: a list is complete when its size reaches this.
     """
     chunk, size = [], 0
     for item in items:

@@ -3,7 +3,7 @@
     albert-tf data split_sentences --input_file='wiki/*/wiki_*' --output_file=corpus.txt
 
 Documents are read one after the other, split by worker processes, and written in the order of the input, with
-one sentence a line and a blank line between documents. Text that is not prose is dropped: headings, stubs, licences of
+one sentence a line and a blank line between documents. Text that is not prose is dropped: headings, stubs, licenses of
 Project Gutenberg, sentences with missing templates.
 """
 
@@ -273,7 +273,7 @@ def _close_documents(
 
 
 def _key(lines: list[str]) -> str:
-    """A document's beginning, long enough to contain more than a licence."""
+    """A document's beginning, long enough to contain more than a license."""
     return "\n".join(lines)[:20_000]
 
 
@@ -433,7 +433,7 @@ def page_paragraphs(lines: Iterable[str], *, max_heading_words: int) -> list[str
 
 # Paragraphs of plain text.
 
-_LICENCE_EDGE = re.compile(r"\*{3} ?(START|END) OF (?:THE|THIS) PROJECT GUTENBERG")
+_LICENSE_EDGE = re.compile(r"\*{3} ?(START|END) OF (?:THE|THIS) PROJECT GUTENBERG")
 _EMPHASIS = re.compile(r"(?<!\w)_([^_\n]+)_(?!\w)")
 MAX_WRAPPED_CHARS = 160  # lines longer than this were not wrapped by hand or by an editor
 
@@ -444,7 +444,7 @@ def text_paragraphs(lines: list[str], *, line_breaks: str = "auto") -> list[str]
     Example:
       ["It was a wet", "and wind-", "swept day.", "", "He left."] -> ["It was a wet and wind-swept day.", "He left."]
     """
-    lines = _without_licence([line.strip() for line in lines])
+    lines = _without_license([line.strip() for line in lines])
     wrapped = is_hard_wrapped(lines) if line_breaks == "auto" else line_breaks == "wrapped"
     if not wrapped:
         return [line for line in lines if line]
@@ -455,11 +455,11 @@ def text_paragraphs(lines: list[str], *, line_breaks: str = "auto") -> list[str]
     return [_EMPHASIS.sub(r"\1", _join_lines(block, words)) for block in blocks]
 
 
-def _without_licence(lines: list[str]) -> list[str]:
+def _without_license(lines: list[str]) -> list[str]:
     """The lines between Project Gutenberg's start and end marks, if there are any."""
     start = 0
     for index, line in enumerate(lines):
-        if match := _LICENCE_EDGE.match(line):
+        if match := _LICENSE_EDGE.match(line):
             if match[1] == "END":
                 return lines[start:index]
             start = index + 1

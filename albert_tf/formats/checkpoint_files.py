@@ -21,11 +21,7 @@ ERRORS = (
 
 @contextlib.contextmanager
 def opened(prefix: str, kind: str) -> Iterator[Any]:
-    """A checkpoint's reader; errors in the block become `UserError`s.
-
-    Raises:
-      UserError: the checkpoint is damaged, or its variables are larger than its files.
-    """
+    """A checkpoint's reader; errors in the block, such as variables larger than its files, become `UserError`s."""
     try:
         yield _reader(prefix)
     except UserError:

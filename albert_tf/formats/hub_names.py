@@ -21,10 +21,6 @@ def fetched(name: str) -> str:
 
     Args:
       name: "hf:organization/model" or "hf:organization/model@revision" (a branch, tag or commit; "main" by default).
-
-    Raises:
-      UserError: the name is malformed, huggingface_hub is not installed, there is no such model or revision, access
-        needs a permission, it has no weights in a known format, or it is not in the cache and there is no network.
     """
     match = _NAME.fullmatch(name)
     if not match:

@@ -128,9 +128,6 @@ def read(folder: str) -> Weights:
 
     `AlbertModel`, `AlbertForMaskedLM` and classes without a counterpart here are read as an `AlbertForPreTraining`;
     arrays of other heads keep their names and are reported as ignored.
-
-    Raises:
-      UserError: a file is missing, damaged or belongs to another kind of model; the error names the file.
     """
     path = os.path.join(folder, CONFIG)
     values = files.read_json(path)
@@ -164,11 +161,7 @@ def vocabulary_files(tokenizer: Tokenizer | None, config: AlbertConfig) -> dict[
 
 
 def vocabulary_of(folder: str) -> dict[str, Any]:
-    """`vocabulary`, `do_lower_case` and `keep_accents` of a folder's `Weights`.
-
-    Raises:
-      UserError: a setting of the tokenizer has the wrong type, or the vocabularies here do not support it.
-    """
+    """`vocabulary`, `do_lower_case` and `keep_accents` of a folder's `Weights`."""
     paths = (if_exists(os.path.join(folder, name)) for name in VOCABULARIES)
     vocabulary = next(filter(None, paths), "")
     path = os.path.join(folder, tokenizer_files.SETTINGS)
@@ -312,11 +305,7 @@ def write(
     untrained: Collection[str] = (),
     card: str = "",
 ) -> None:
-    """Writes a model's configuration, tensors, tokenizer and description.
-
-    Raises:
-      OSError: a file cannot be written.
-    """
+    """Writes a model's configuration, tensors, tokenizer and description."""
     special_ids = (0, 2, 3)
     if tokenizer:
         special_ids = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)

@@ -79,9 +79,6 @@ def read(folder: str) -> Weights:
 
     A preset does not say whether text is lower-cased. Its tokenizer never does it, although the released models need
     it.
-
-    Raises:
-      UserError: a file is missing, damaged or belongs to another kind of model; the error names the file.
     """
     path = os.path.join(folder, CONFIG)
     config = _config(path)

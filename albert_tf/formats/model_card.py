@@ -82,13 +82,7 @@ def model_card(
     sections: Mapping[str, Mapping[str, Any]],
     text: CardText | None = None,
 ) -> str:
-    """The card in Markdown, with the header for model hubs.
-
-    Args:
-      name: title of the card.
-      sections: tables of facts about the model, by title: "Data", "Training", "Results", "Task".
-      text: sentences about the model; None uses those of its class.
-    """
+    """The card in Markdown, with the header for model hubs; `sections` and `text` are those of `Card`."""
     kind = type(model).__name__
     if kind == "AlbertForSequenceClassification" and model.config.is_multi_label:
         text = text or _MULTI_LABEL_TEXT

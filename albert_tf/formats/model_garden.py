@@ -87,10 +87,6 @@ def read(prefix: str) -> Weights:
 
     Returns:
       The encoder, and the masked-LM head if it was saved; arrays of other heads keep their keys.
-
-    Raises:
-      UserError: the configuration is missing, wrong or does not fit; or the checkpoint is damaged or contains something
-        else.
     """
     variables = read_variables(prefix)
     arrays = released_arrays(variables, prefix)
@@ -105,13 +101,9 @@ def read(prefix: str) -> Weights:
 
 
 def read_variables(prefix: str) -> dict[str, np.ndarray]:
-    """The float variables of an object-based checkpoint, without those of optimizers.
+    """The float variables of an object-based checkpoint as float32, without those of optimizers.
 
-    Returns:
-      Float32 arrays by the names of the variables; if several variables have the same name, by their keys.
-
-    Raises:
-      UserError: the checkpoint is damaged.
+    They are named as in the model, or by their keys if several variables have the same name.
     """
     with _opened(prefix) as (reader, graph):
         keys: dict[str, list[str]] = {}
@@ -132,14 +124,7 @@ def read_variables(prefix: str) -> dict[str, np.ndarray]:
 
 
 def read_dictionary(prefix: str, attribute: str) -> dict[str, np.ndarray]:
-    """The float variables in a dictionary that is an attribute of the saved object.
-
-    Returns:
-      Float32 arrays by their keys in the dictionary.
-
-    Raises:
-      UserError: the checkpoint is damaged, or its object has no such dictionary.
-    """
+    """The float variables in a dictionary that is an attribute of the saved object, as float32, by their keys."""
     with _opened(prefix) as (reader, graph):
         children = {child.local_name: child.node_id for child in graph.nodes[0].children}
         if attribute not in children:
@@ -170,16 +155,9 @@ def _arrays(reader: Any, keys: Mapping[str, str]) -> dict[str, np.ndarray]:
 
 
 def released_arrays(variables: Mapping[str, np.ndarray], source: str) -> dict[str, np.ndarray]:
-    """An encoder's variables under the released names, with the attention kernels as matrices.
+    """An encoder's variables under the released names, as float32, with the attention kernels as matrices.
 
-    Args:
-      variables: arrays by the variables' own names, with or without a scope before them.
-
-    Returns:
-      Float32 arrays; a variable without a released name keeps its own.
-
-    Raises:
-      UserError: a variable of the encoder is missing, or there are several encoders.
+    The names of `variables` may have a scope before them. A variable without a released name keeps its own.
     """
     arrays = {}
     for name, array in variables.items():
@@ -187,7 +165,7 @@ def released_arrays(variables: Mapping[str, np.ndarray], source: str) -> dict[st
         # Unknown variables belong to other heads; the prefix "bert/" belongs to the encoder.
         released = _NAMES.get(known, known.removeprefix("bert/"))
         if released in arrays:
-            reason = f"holds more than one variable {known}: which model is meant?"
+            reason = f"contains more than one variable {known}: which model is meant?"
             raise UserError(f"{source}: {reason}")
         arrays[released] = as_matrix(released, array)
     required = {name: ours for name, ours in _NAMES.items() if not name.startswith(_OPTIONAL)}

@@ -56,11 +56,7 @@ def load_pretrained(path: files.AnyPath, *, dtype=None) -> ModelWithHead:
 
 
 def build_model(weights: Weights, *, dtype=None) -> tuple[ModelWithHead, LoadReport]:
-    """The model with the given weights, and a report of the variables that got a value.
-
-    Raises:
-      UserError: a variable of the encoder or of a fine-tuned head is missing, or has the wrong shape.
-    """
+    """The model with the given weights, and a report of the variables that got a value."""
     model = MODEL_CLASSES[weights.model_class](weights.config, dtype=dtype)
     report = assign_weights(model.named_variables(), weights)
     missing = [name for name in report.initialized if name not in POOLER]
@@ -71,11 +67,7 @@ def build_model(weights: Weights, *, dtype=None) -> tuple[ModelWithHead, LoadRep
 
 
 def read_weights(path: files.AnyPath) -> Weights:
-    """Configuration, arrays and vocabulary of a model.
-
-    Raises:
-      UserError: see `load_pretrained`.
-    """
+    """Configuration, arrays and vocabulary of a model; errors as in `load_pretrained`."""
     try:
         # `check` finds values that are not finite.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -125,15 +117,10 @@ def _read_checkpoint(prefix: str) -> Weights:
 
 
 def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> LoadReport:
-    """Assigns values from disk to variables.
+    """Assigns values from disk to variables; returns which got one.
 
-    Returns:
-      Which variables were loaded, which keep their initial values (only heads' variables), and which arrays were
-      ignored.
-
-    Raises:
-      UserError: an encoder variable has no value, the checkpoint has an encoder variable that the model does not have,
-        or a shape differs; no variable is changed then.
+    Only variables of heads may keep their initial values. If an encoder's variable is missing on either side, or a
+    shape differs, no variable is changed, and a `UserError` is raised.
     """
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
     report = match(shapes, weights)
@@ -147,9 +134,6 @@ def stretched(weights: Weights, config: AlbertConfig) -> Weights:
 
     A model that shares all parameters only gets the new number of layers. Otherwise, a group gets the values of the
     source's group at the same relative depth (paper, footnote 5; original `init_from_group0`).
-
-    Raises:
-      UserError: the models differ in more than their depth, or the source is not shallower.
     """
     depth = ("num_hidden_layers", "num_hidden_groups")
     check_same_sizes(weights, config, ignored=depth)
@@ -174,8 +158,7 @@ def stretched(weights: Weights, config: AlbertConfig) -> Weights:
 def check_same_sizes(weights: Weights, config: AlbertConfig, ignored: tuple[str, ...] = ()) -> None:
     """Checks that a checkpoint's configuration equals another one, apart from dropout rates.
 
-    Raises:
-      UserError: a field differs; the error names it. Shapes alone would not reveal a wrong number of heads.
+    Shapes alone would not reveal a wrong number of heads.
     """
     free = {"foreign", "initializer_range", *ignored}
     for name in config.names():

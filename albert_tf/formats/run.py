@@ -16,11 +16,7 @@ from albert_tf.model.heads import AlbertForPreTraining, variable_shapes
 def read(folder: str, checkpoint: str = "") -> Weights:
     """The model of a run: of its newest checkpoint or, after a finished fine-tuning, of its model folder (the best).
 
-    Args:
-      checkpoint: prefix of one of its checkpoints, to be read instead.
-
-    Raises:
-      UserError: the folder has no run's settings, has no checkpoint yet, or has a damaged one.
+    `checkpoint` is the prefix of one of its checkpoints, to be read instead.
     """
     path = os.path.join(folder, "config.json")
     settings = checksums.read_json(path)
@@ -43,7 +39,7 @@ def read(folder: str, checkpoint: str = "") -> Weights:
         # Checked before the model is made: other shapes, or other numbers of a shape, belong to another model.
         saved_shapes = Counter(map(tuple, reader.get_variable_to_shape_map().values()))
         if Counter(variable_shapes(model_class, config).values()) - saved_shapes:
-            raise ValueError("it holds a model of other sizes")
+            raise ValueError("it contains a model of other sizes")
         model = model_class(config, dtype="float32")
         # Without expect_partial, TensorFlow would also warn about missing values, after the error.
         restored = tf.train.Checkpoint(model=model).read(checkpoint).expect_partial()

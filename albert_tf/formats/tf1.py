@@ -24,14 +24,7 @@ _VOCABULARY_NAMES = {"spiece.model": "30k-clean.model"}  # our name -> the origi
 
 
 def read(prefix: str) -> Weights:
-    """The model of a checkpoint.
-
-    Args:
-      prefix: path of the checkpoint without ".index"; its configuration and vocabulary are in the same folder.
-
-    Raises:
-      UserError: the configuration is missing or wrong, or the checkpoint is damaged.
-    """
+    """The model of a checkpoint with the prefix `prefix`; its configuration and vocabulary are in the same folder."""
     folder = os.path.dirname(prefix)
     path, vocabulary = os.path.join(folder, CONFIG), only_vocabulary(folder)
     if not files.exists(path):
@@ -54,11 +47,7 @@ def read(prefix: str) -> Weights:
 
 
 def read_arrays(prefix: str) -> dict[str, np.ndarray]:
-    """The float variables of a checkpoint by name, as float32, without those of the optimizer.
-
-    Raises:
-      UserError: the checkpoint is damaged.
-    """
+    """The float variables of a checkpoint by name, as float32, without those of the optimizer."""
     with checkpoint_files.opened(prefix, "TF1") as reader:
         return {
             name: reader.get_tensor(name).astype(np.float32, copy=False)
@@ -76,12 +65,7 @@ def write(
     cleaning: Mapping[str, bool],
     untrained: Collection[str] = (),
 ) -> None:
-    """Writes a model's variables under the original's names, its configuration and vocabulary.
-
-    Raises:
-      UserError: the original does not have the model's activation.
-      OSError, tf.errors.OpError: a file cannot be written.
-    """
+    """Writes a model's variables under the original's names, its configuration and vocabulary."""
     activation = model.config.hidden_act
     if not ACTIVATIONS[activation].is_original:
         known = ", ".join(name for name, own in ACTIVATIONS.items() if own.is_original)

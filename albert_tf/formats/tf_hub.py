@@ -54,14 +54,10 @@ def recognizes(folder: str) -> bool:
 
 
 def read(folder: str) -> Weights:
-    """The model of a module.
+    """The model of an unpacked module.
 
-    Args:
-      folder: the unpacked module. If there is an `albert_config.json` in it or among its assets, it must agree with the
-        variables and the graph; otherwise the sizes are inferred from these, and dropout rates are 0.
-
-    Raises:
-      UserError: the module is damaged or contains another model; or a size cannot be inferred.
+    If there is an `albert_config.json` in the folder or among its assets, it must agree with the variables and the
+    graph; otherwise the sizes are inferred from these, and dropout rates are 0.
     """
     meta_graph = _meta_graph(os.path.join(folder, GRAPH))
     prefix = os.path.join(folder, VARIABLES)
@@ -96,7 +92,7 @@ def _meta_graph(path: str) -> meta_graph_pb2.MetaGraphDef:
         raise UserError(f"{path}: damaged SavedModel ({first_line(error)})") from None
     graphs = sorted(saved_model.meta_graphs, key=lambda graph: "train" in graph.meta_info_def.tags)
     if not graphs:
-        raise UserError(f"{path}: damaged SavedModel (it holds no graph)")
+        raise UserError(f"{path}: damaged SavedModel (it contains no graph)")
     return graphs[0]
 
 

@@ -33,11 +33,9 @@ _SPECIAL |= {"sep_token": "sep_id", "mask_token": "mask_id"}
 
 
 def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
-    """A vocabulary and the tokenizer files that belong to it.
+    """A vocabulary and the tokenizer files that belong to it, contents by name.
 
-    Returns:
-      Contents by name. There is no `tokenizer.json` for a SentencePiece model that is not a unigram model; the library
-      then makes its own.
+    There is no `tokenizer.json` for a SentencePiece model that is not a unigram model; the library then makes its own.
     """
     contents = {tokenizer.file_name: tokenizer.content}
     if isinstance(tokenizer, WordPieceTokenizer):
@@ -215,11 +213,7 @@ def _escaped(char: str) -> str:
 
 
 def _scores(model: ModelProto) -> list[tuple[str, float]]:
-    """Tokens and scores. Tokens that end in a digit and a comma are never chosen: "▁1999," becomes "▁1999" ",".
-
-    A byte token is not chosen for text that looks like its name, "<0xE4>", if the model has the characters of this
-    text.
-    """
+    """Tokens and scores. Tokens that end in a digit and a comma are never chosen: "▁1999," becomes "▁1999" ","."""
     kinds = ModelProto.SentencePiece
     best = max(piece.score for piece in model.pieces if piece.type == kinds.NORMAL)
     scores = []

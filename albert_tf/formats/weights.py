@@ -29,10 +29,7 @@ class Weights:
     """A model read from disk, in any format.
 
     Attributes:
-      source: its path, for messages.
-      config: its sizes.
       arrays: float arrays by released variable name.
-      model_class: name of its class in `heads.py`.
       vocabulary: path of its SentencePiece model or WordPiece vocabulary; "" if it has none.
       do_lower_case: whether its text is lower-cased; None if no file contains this.
       task_settings: settings of the task for which it was fine-tuned, such as `max_seq_length`; empty if it was not.
@@ -67,13 +64,7 @@ class Weights:
 
 
 class LoadReport(NamedTuple):
-    """Which variables get their values from a checkpoint.
-
-    Attributes:
-      loaded: names of the variables that do.
-      initialized: names of the variables that keep their initial values.
-      ignored: names in the checkpoint that the model does not have.
-    """
+    """Names of the variables that get values from a checkpoint, that keep their initial ones, and that only it has."""
 
     loaded: list[str]
     initialized: list[str]
@@ -93,11 +84,7 @@ class LoadReport(NamedTuple):
 
 
 def match(shapes: Shapes, weights: Weights) -> LoadReport:
-    """Compares the variables of a model with values from disk.
-
-    Raises:
-      UserError: an encoder variable is missing on either side, or a variable has another shape.
-    """
+    """Compares variables with values from disk; a different shape or set of encoder variables is a `UserError`."""
     source, arrays = weights.source, weights.arrays
     missing = [name for name in shapes if name not in arrays]
     required = [name for name in missing if name not in weights.left_out]
@@ -120,9 +107,7 @@ def match(shapes: Shapes, weights: Weights) -> LoadReport:
 def check(weights: Weights) -> None:
     """Checks values from files, which may be damaged or malicious, before a model is built.
 
-    Raises:
-      UserError: the encoder's arrays do not fit the configuration, an array contains a value that is not finite, or a
-        setting has the wrong type.
+    The encoder's arrays must fit the configuration, all values be finite, and settings have the right types.
     """
     source = weights.source
     model_class = model_class_of(weights.model_class, source)
@@ -143,7 +128,7 @@ def check(weights: Weights) -> None:
     for name, array in weights.arrays.items():
         # Minimum and maximum are NaN if any value is NaN, and computing them needs no memory.
         if array.size and not (math.isfinite(array.min()) and math.isfinite(array.max())):
-            raise UserError(f"{source}: {name} holds values that are not finite; it is damaged")
+            raise UserError(f"{source}: {name} contains values that are not finite; it is damaged")
 
 
 def _check_task(task: Any, source: str) -> None:
@@ -183,11 +168,7 @@ def belongs_to_ffn(name: str) -> bool:
 def check_identity_projection(
     arrays: dict[str, np.ndarray], config: AlbertConfig, source: str, name: str
 ) -> None:
-    """Removes the projection that some formats contain even if E = D.
-
-    Raises:
-      UserError: it is not the identity.
-    """
+    """Removes the projection that some formats contain even if E = D; it must be the identity."""
     if config.embedding_size != config.hidden_size:
         return
     kernel = arrays.pop("bert/encoder/embedding_hidden_mapping_in/kernel", None)

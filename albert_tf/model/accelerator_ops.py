@@ -184,8 +184,7 @@ def _drawn_again(drop) -> Callable[[tf.Tensor], tf.Tensor]:
 def recomputed(function: Callable) -> Callable:
     """The same function, but its backward pass computes it again instead of keeping intermediate values.
 
-    Args:
-      function: a function of a structure of tensors; only these arguments get gradients.
+    Only the arguments of `function`, a structure of tensors, get gradients.
     """
 
     def call(*arguments: Any):

@@ -221,7 +221,7 @@ class AlbertConfig(Settings):
         """Reads a configuration file, released ones included.
 
         Raises:
-          UserError: the file does not exist, is not JSON, or holds an unknown key or an impossible value.
+          UserError: the file does not exist, is not JSON, or has an unknown key or an impossible value.
         """
         return cls.from_dict(files.read_json(str(path)), source=str(path))
 

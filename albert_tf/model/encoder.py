@@ -234,7 +234,7 @@ class AlbertEncoder(tf_keras.Model):
 
         Args:
           inputs: dictionary of int tensors, arrays or lists [B, L]: `input_ids`; optional `input_mask` (1 = real token,
-            default all) and `segment_ids` (default 0). In packed rows, which hold several examples each,
+            default all) and `segment_ids` (default 0). In packed rows, which contain several examples each,
             `example_numbers` [B, L] replaces the mask (from 1 on; 0 = padding), `position_ids` [B, L] begin at 0 in
             each example, and `first_positions` [B, S] are the positions of the first tokens of up to S examples.
           training: whether dropout is on.

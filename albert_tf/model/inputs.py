@@ -26,10 +26,7 @@ _FOREIGN_INPUTS = {
 def checked_inputs(inputs: Any, config: AlbertConfig) -> dict[str, Any]:
     """The inputs of a model, with lists converted to tensors.
 
-    Raises:
-      UserError: they are not a dictionary with integers [B, L] as `input_ids`, are longer than
-        `max_position_embeddings`, have different shapes, or use another library's name for an input, which would be
-        ignored.
+    An input under another library's name is an error, because it would be ignored.
     """
     expected = (
         'a model expects {"input_ids": [[2, 13, 3], ...]}, ids [B, L] of its Tokenizer'

@@ -44,11 +44,7 @@ class AttentionMask(NamedTuple):
 
 
 def padding_mask(is_token_BM: tf.Tensor) -> AttentionMask:
-    """A mask with which every position attends to all tokens.
-
-    Args:
-      is_token_BM: int; 1 is a token, and 0 is padding.
-    """
+    """A mask with which every position attends to all tokens; in `is_token_BM`, 1 is a token, and 0 is padding."""
     keys_BM = (1.0 - tf.cast(is_token_BM, tf.float32)) * NOT_ATTENDED
     return AttentionMask(None, keys_BM[..., None])
 
@@ -57,7 +53,7 @@ def example_mask(example_numbers_BL: tf.Tensor, most_examples: int) -> Attention
     """A mask with which every position attends to the tokens of its own example.
 
     Args:
-      example_numbers_BL: int; the number of each token's example in its row, from 1 on, and 0 for padding.
+      example_numbers_BL: the number of each token's example in its row, from 1 on, and 0 for padding.
       most_examples: S, the largest number of an example.
     """
     is_of_example_BLS = tf.one_hot(example_numbers_BL - 1, most_examples)

@@ -51,9 +51,6 @@ def convert(model: ModelWithHead, missing: Collection[str] = ()) -> dict[str, by
       `p_mask`, to the outputs of the model's class. For an `AlbertForPreTraining` the outputs are `last_hidden_state`
       [B, L, D], `pooler_output` [B, D] and `sop_logits` [B, 2], and there is also `masked_lm.onnx`, with `logits` [B,
       L, V] for every position.
-
-    Raises:
-      UserError: the weights do not fit into one file.
     """
     parts = parts_without(missing)
     contents = {MODEL: _model_file(model, parts)}
@@ -156,7 +153,7 @@ class _Graph:
         num_bytes = sum(len(constant.raw_data) for constant in self._constants.values())
         if num_bytes > _MOST_BYTES:
             raise UserError(
-                f"an ONNX file holds at most 2 GiB, and the weights have {num_bytes / 2**30:.1f} GiB; export"
+                f"an ONNX file contains at most 2 GiB, and the weights have {num_bytes / 2**30:.1f} GiB; export"
                 " --format=saved_model"
             )
         for node in self._nodes:

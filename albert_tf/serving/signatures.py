@@ -95,10 +95,7 @@ def _ints(*names: str, rank: int = 2) -> list[tf.TensorSpec]:
 
 
 def _checked(config: AlbertConfig, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The features, with checks: running the graph fails with a clear message if they do not fit the model.
-
-    A CPU would report ids out of range by itself; a GPU would read zeros.
-    """
+    """The features, checked in the graph: a CPU would report ids out of range by itself, but a GPU would read zeros."""
     shape, limit = tf.shape(features["input_ids"]), config.max_position_embeddings
     rules = {
         f"input_ids is longer than the {limit} positions of the model: cut it": shape[-1] <= limit
@@ -109,7 +106,7 @@ def _checked(config: AlbertConfig, features: Mapping[str, tf.Tensor]) -> dict[st
     for name, most in (("input_ids", config.vocab_size), ("segment_ids", config.type_vocab_size)):
         is_known = tf.reduce_all((features[name] >= 0) & (features[name] < most))
         rules[f"{name} must be from 0 to {most - 1}"] = is_known
-    checks = [tf.debugging.Assert(holds, [message]) for message, holds in rules.items()]
+    checks = [tf.debugging.Assert(is_met, [message]) for message, is_met in rules.items()]
     with tf.control_dependencies(checks):
         return {name: tf.identity(tensor) for name, tensor in features.items()}
 

@@ -25,7 +25,6 @@ def convert(model: ModelWithHead, length: int, quantization: str) -> bytes:
     """The content of a TFLite file.
 
     Args:
-      model: an `AlbertForPreTraining`, whose encoder is converted, or an `AlbertForSequenceClassification`.
       length: L, the length of sequences; shorter ones must be padded, with `input_mask` 0.
       quantization: "none", or "dynamic_int8" for weights of one byte; activations are then rounded to 8 bits before
       each product.
@@ -33,10 +32,6 @@ def convert(model: ModelWithHead, length: int, quantization: str) -> bytes:
     Returns:
       A model whose signature `serving_default` maps `input_ids`, `input_mask` and `segment_ids`, int32 [1, L], to
       `sequence_output` [1, L, D] and `pooled_output` [1, D], or to `logits` [1, C]; float32.
-
-    Raises:
-      UserError: the model is of another kind.
-      OSError: the folder of temporary files cannot be written.
     """
     function = tf.function(_outputs_of(model), autograph=False)
     specs = {name: tf.TensorSpec([1, length], tf.int32, name=name) for name in TOKENS}

@@ -153,9 +153,7 @@ class FineTuningTask(Task):
         return chosen.with_labels(self.labels, self.task_name, is_multi_label=is_multi_label)
 
     def build_model(self, *, dtype: str, recompute_activations: bool, seed: int) -> ModelWithHead:
-        """The model, with the encoder of the initial checkpoint; the head is taken from it, too, if it is of the same
-        task.
-        """
+        """The model; the encoder, and the head if it is of the same task, come from the initial checkpoint."""
         model = self.model_class(
             self.model_config, dtype=dtype, recompute_activations=recompute_activations, seed=seed
         )

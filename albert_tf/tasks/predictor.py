@@ -1,7 +1,7 @@
 """Predictor, the base of the tasks' predictors: a finished model that answers items.
 
 An item is a text, or a dictionary such as {"question": ..., "context": ...}; an answer is a dictionary of values that
-JSON can hold. The same functions as in training make the features, so the answers equal those of the runners.
+JSON can contain. The same functions as in training make the features, so the answers equal those of the runners.
 """
 
 import abc

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.core import checksums
-from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
 from albert_tf.tasks import feature_records
 from albert_tf.tasks.finetuning import EVAL_PREDICTIONS, PREDICTIONS, FineTuningTask
@@ -31,9 +31,7 @@ def fine_tune(
     run: FineTuningRunConfig,
     optimizer: OptimizerConfig,
 ) -> dict:
-    """Makes one run, several with a table, an ensemble, or records; returns the contents of results.json or
-    metadata.json.
-    """
+    """Makes one run, several with a table, an ensemble, or records; returns what their JSON file contains."""
     if config.write_records:
         run = dataclasses.replace(run, do_train=True, do_eval=False, do_predict=False)
         return feature_records.write(task_class(config, run))
@@ -76,16 +74,14 @@ def _several(task_class, config, run, optimizer) -> dict:
         "seconds": round(sum(entry["seconds"] for entry in [*runs, *collapsed]), 1),
     }
     if is_chief(make_strategy(run)):  # only one of several workers writes
-        _write(run, {RESULTS_FILE: checksums.json_file(report)})
+        write_files(run.output_dir, {RESULTS_FILE: checksums.json_file(report)})
     print(table(runs, summary, getattr(task_class, "shown_metrics", ())), flush=True)
     print(f"results in {os.path.join(run.output_dir, RESULTS_FILE)}", flush=True)
     return report
 
 
 def summarized(runs: Sequence[Mapping]) -> dict:
-    """Median, mean, spread, least and greatest of each number over several runs, by name; and the folder of the best
-    run.
-    """
+    """Median, mean, spread, least and greatest of each metric over several runs, and the folder of the best run."""
     names = [name for name in runs[0]["eval"] if all(name in run["eval"] for run in runs)]
     values = {name: [run["eval"][name] for run in runs] for name in names}
     statistics_of: dict[str, Callable] = {
@@ -127,7 +123,9 @@ def _ensemble(task_class, config, run) -> dict:
     """Averages the predictions of finished runs; does not train."""
     folders = [folder.rstrip("/") for folder in config.ensemble.split(",")]
     if tf.io.gfile.exists(os.path.join(run.output_dir, "checkpoints")):
-        run.refuse("output_dir", f"={run.output_dir} holds a run: choose another for the ensemble")
+        run.refuse(
+            "output_dir", f"={run.output_dir} contains a run: choose another for the ensemble"
+        )
     # The first member's model provides labels and vocabulary; its weights are not used.
     run = dataclasses.replace(run, do_train=False, init_checkpoint=folders[0])
     task = task_class(config, run)
@@ -150,10 +148,10 @@ def _ensemble(task_class, config, run) -> dict:
         unlabelled = [_read_predictions(folder, PREDICTIONS, task, "predict") for folder in chosen]
     results = {"members": chosen, "alone": alone, "eval": task.evaluate(predictions)}
     # The order matters: the answers of SQuAD 2.0 use the threshold that the evaluation writes.
-    _write(run, task.evaluation_files(predictions))
+    write_files(run.output_dir, task.evaluation_files(predictions))
     if unlabelled:
-        _write(run, task.prediction_files(unlabelled))
-    _write(run, {RESULTS_FILE: checksums.json_file(results)})
+        write_files(run.output_dir, task.prediction_files(unlabelled))
+    write_files(run.output_dir, {RESULTS_FILE: checksums.json_file(results)})
     for name, value in results["eval"].items():
         print(f"{name} {value:.4f}")
     print(f"{len(chosen)} of {len(folders)} members: {', '.join(chosen)}", flush=True)
@@ -164,11 +162,7 @@ def _ensemble(task_class, config, run) -> dict:
 def chosen_greedily(
     task: FineTuningTask, members: Mapping[str, Predictions], alone: Mapping[str, float]
 ) -> list[str]:
-    """Members of an ensemble, chosen greedily.
-
-    The best model comes first. Then the model that improves the development score most is added, until none improves
-    it.
-    """
+    """The best member, and then the one that improves the development score most, until none improves it."""
     chosen = [max(members, key=lambda folder: alone[folder])]
     best = alone[chosen[0]]
     while len(chosen) < len(members):
@@ -200,12 +194,3 @@ def _read_predictions(folder: str, name: str, task: FineTuningTask, split: str) 
             f"--ensemble: {path} was made for other data or with another vocabulary or --max_seq_length"
         )
     return predictions
-
-
-def _write(run: FineTuningRunConfig, contents: Mapping[str, str | bytes]) -> None:
-    """Writes files, given by their paths inside the folder of all runs."""
-    try:
-        write_files(run.output_dir, contents)
-    except (tf.errors.OpError, OSError) as error:
-        reason = f"={run.output_dir} cannot be written ({first_line(error)})"
-        run.refuse("output_dir", f"{reason}: make room and give the same command again")

@@ -46,9 +46,7 @@ class ModelChoice(VocabularySettings):
     def chosen_config(
         self, run: RunConfig, checkpoint: AlbertConfig | None, vocab_size: int | None
     ) -> AlbertConfig:
-        """The model's sizes: those of a flag, or of the initial checkpoint; V is the data's, as a name does not
-        determine it.
-        """
+        """The sizes of a flag or of the initial checkpoint; V is the data's, as a name does not determine it."""
         rates = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob")
         changes: dict[str, Any] = {
             rate: getattr(run, rate) for rate in rates if getattr(run, rate) is not None
@@ -197,9 +195,7 @@ def model_of(values: Mapping[str, Any]) -> str:
 
 
 def check_fixed(given: Mapping[str, Any], trained: Mapping[str, Any], source: str) -> None:
-    """Checks settings against those with which a model was trained; a setting that has no trained value is not
-    compared.
-    """
+    """Checks settings against those with which a model was trained, if these are known."""
     for name, value in given.items():
         if name in trained and value != trained[name]:
             own, other = as_flag(name, trained[name]), as_flag(name, value)

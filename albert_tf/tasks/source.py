@@ -25,7 +25,6 @@ class Source(abc.ABC):
     """The data of a task.
 
     Attributes:
-      task_name: the name of the task in its models.
       labels: names of the model's outputs; empty until they are known.
       label_columns: columns of the true labels, for the losses.
       feature_function: the function of `featuriser`, and the class of its settings: the tokenizer and fields of

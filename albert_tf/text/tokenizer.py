@@ -467,9 +467,7 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 class Replacements(NamedTuple):
-    """The digit-comma rule as a table: the new tokens of all V tokens in a row, their visible characters, their counts
-    [V].
-    """
+    """The digit-comma rule as a table: all new tokens in a row, their visible characters, their counts [V]."""
 
     ids: np.ndarray
     lengths: np.ndarray

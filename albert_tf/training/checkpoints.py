@@ -5,17 +5,16 @@ for the best checkpoint, its metric. Either all of these files get their names o
 checkpoints are deleted afterwards.
 """
 
-import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from albert_tf.core import files, run_files
 from albert_tf.core.errors import UserError, first_line
-from albert_tf.training.run_folder import BEST, CHECKPOINTS, RunFolder, remove, system_error
+from albert_tf.training.run_folder import BEST, CHECKPOINTS, RunFolder, remove
 
 _BEST_FILE = f"{BEST}/best.json"
 
@@ -25,9 +24,6 @@ class Checkpoints:
 
     Attributes:
       best: step, metric and value of the best checkpoint, or None.
-
-    Raises:
-      UserError: a file of the best checkpoint is missing or damaged.
     """
 
     def __init__(self, folder: RunFolder, state: Mapping, keep: int):
@@ -68,11 +64,7 @@ class Checkpoints:
         )
 
     def restore(self, path: str) -> dict[str, Any]:
-        """Restores the whole state from a checkpoint; returns its record.
-
-        Raises:
-          UserError: the checkpoint is damaged, or belongs to another run or model.
-        """
+        """Restores the whole state from a checkpoint; returns its record."""
         try:
             record = run_files.checkpoint_record(path, self._folder.run_id)
             self._checkpoint.read(path).assert_existing_objects_matched()
@@ -85,12 +77,7 @@ class Checkpoints:
         return record
 
     def save(self, step: int) -> None:
-        """Saves the state at a step.
-
-        Raises:
-          UserError: the folder cannot be written, for example because the disk is full; older checkpoints are not
-            changed.
-        """
+        """Saves the state at a step; if the folder cannot be written, older checkpoints are not changed."""
         self._write(CHECKPOINTS, step, self._keep, {})
 
     def save_if_best(self, step: int, metric: str, value: float) -> bool:
@@ -117,7 +104,7 @@ class Checkpoints:
     def _write(self, name: str, step: int, keep: int, contents: Mapping[str, bytes]) -> None:
         """Writes a checkpoint and files that belong to it; then deletes all but the newest ones of its folder."""
         folder, checkpoint = self._folder.file(name), f"step-{step}"
-        with self._writing(folder):
+        with self._folder.writing():
             with files.staged(folder) as staging:
                 path = os.path.join(staging, checkpoint)
                 self._checkpoint.write(path)
@@ -143,7 +130,7 @@ class Checkpoints:
         """Deletes old checkpoints that remained because a process was killed before it had deleted them."""
         for name, keep in ((CHECKPOINTS, self._keep), (BEST, 1)):
             folder = self._folder.file(name)
-            with self._writing(folder):
+            with self._folder.writing():
                 self._delete_old(folder, keep)
 
     def _delete_old(self, folder: str, keep: int) -> None:
@@ -155,14 +142,3 @@ class Checkpoints:
             match = re.match(r"(step-\d+)[._]", name)
             if match and match[1] not in kept:
                 remove(os.path.join(folder, name))
-
-    @contextlib.contextmanager
-    def _writing(self, folder: str) -> Iterator[None]:
-        """Turns an error of the disk into a UserError of one line."""
-        try:
-            yield
-        except (tf.errors.OpError, OSError) as error:
-            raise UserError(
-                f"--output_dir: cannot write a checkpoint to {folder} ({system_error(error)});"
-                f" the newest whole one is {self.latest}: make room and run the same command again"
-            ) from None

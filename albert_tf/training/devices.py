@@ -15,47 +15,45 @@ from albert_tf.training.settings import RunConfig
 _strategies: dict[tuple, tf.distribute.Strategy] = {}
 
 
-def make_strategy(run: RunConfig) -> tf.distribute.Strategy:
-    """The strategy of a run; all runs of a process on the same devices share one strategy.
-
-    Raises:
-      UserError: the machine does not have the devices, or a TPU or worker cannot be reached.
-    """
-    kind = run.distribution_strategy
+def make_strategy(config: RunConfig) -> tf.distribute.Strategy:
+    """The strategy of a run; all runs of a process on the same devices share one strategy."""
+    kind = config.distribution_strategy
     if kind == "auto":
         num_gpus = len(tf.config.list_physical_devices("GPU"))
-        is_mirrored = max(num_gpus, run.num_devices or 0) > 1
-        kind = "tpu" if run.tpu_name else "mirrored" if is_mirrored else "one_device"
-    devices = (kind, run.num_devices, run.tpu_name, run.worker_hosts, run.task_index)
+        is_mirrored = max(num_gpus, config.num_devices or 0) > 1
+        kind = "tpu" if config.tpu_name else "mirrored" if is_mirrored else "one_device"
+    devices = (kind, config.num_devices, config.tpu_name, config.worker_hosts, config.task_index)
     if devices not in _strategies:
-        _strategies[devices] = _new_strategy(run, kind)
+        _strategies[devices] = _new_strategy(config, kind)
     return _strategies[devices]
 
 
-def _new_strategy(run: RunConfig, kind: str) -> tf.distribute.Strategy:
+def _new_strategy(config: RunConfig, kind: str) -> tf.distribute.Strategy:
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     if kind == "mirrored" and not num_gpus:
-        return _mirrored_cpus(run.num_devices or 1)
-    if kind == "mirrored" and run.num_devices and run.num_devices > num_gpus:
-        run.refuse("num_devices", f"is {run.num_devices}, but the machine has {num_gpus} GPUs")
-    if kind == "multi_worker_mirrored" and run.worker_hosts:
-        distribute_utils.configure_cluster(run.worker_hosts, run.task_index)
+        return _mirrored_cpus(config.num_devices or 1)
+    if kind == "mirrored" and config.num_devices and config.num_devices > num_gpus:
+        config.refuse(
+            "num_devices", f"is {config.num_devices}, but the machine has {num_gpus} GPUs"
+        )
+    if kind == "multi_worker_mirrored" and config.worker_hosts:
+        distribute_utils.configure_cluster(config.worker_hosts, config.task_index)
     if kind == "multi_worker_mirrored" and "TF_CONFIG" not in os.environ:
-        run.refuse("worker_hosts", "(or TF_CONFIG) must be given for multi_worker_mirrored")
-    if kind == "tpu" and not tf.config.list_logical_devices("TPU") and run.tpu_name == "local":
-        run.refuse("tpu_name", "is local, but this machine has no TPU")
+        config.refuse("worker_hosts", "(or TF_CONFIG) must be given for multi_worker_mirrored")
+    if kind == "tpu" and not tf.config.list_logical_devices("TPU") and config.tpu_name == "local":
+        config.refuse("tpu_name", "is local, but this machine has no TPU")
     try:
         return distribute_utils.get_distribution_strategy(
             distribution_strategy=kind,
-            num_gpus=run.num_devices or (min(num_gpus, 1) if kind == "one_device" else num_gpus),
-            tpu_address=run.tpu_name or None,
+            num_gpus=config.num_devices or (min(num_gpus, 1) if kind == "one_device" else num_gpus),
+            tpu_address=config.tpu_name or None,
         )
     except (tf.errors.OpError, OSError, RuntimeError, ValueError) as error:
         reason = first_line(error)
         if kind == "tpu":
-            run.refuse("tpu_name", f"{run.tpu_name!r} cannot be reached ({reason})")
+            config.refuse("tpu_name", f"{config.tpu_name!r} cannot be reached ({reason})")
         if kind == "multi_worker_mirrored":
-            run.refuse("worker_hosts", f"{run.worker_hosts!r} cannot be used ({reason})")
+            config.refuse("worker_hosts", f"{config.worker_hosts!r} cannot be used ({reason})")
         raise
 
 
@@ -105,16 +103,12 @@ def _all_reduce(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Te
     return all_reduce
 
 
-def check_batches(run: RunConfig, num_devices: int) -> None:
-    """Checks that the batches can be split evenly over devices and micro-batches.
-
-    Raises:
-      UserError: they cannot be split; the error names the flag.
-    """
-    batch, steps = run.train_batch_size, run.gradient_accumulation_steps
-    if run.do_train and batch % (num_devices * steps):
+def check_batches(config: RunConfig, num_devices: int) -> None:
+    """Checks that the batches can be split evenly over devices and micro-batches."""
+    batch, steps = config.train_batch_size, config.gradient_accumulation_steps
+    if config.do_train and batch % (num_devices * steps):
         product = f"devices times --gradient_accumulation_steps, {num_devices} x {steps}"
-        run.refuse("train_batch_size", f"must be a multiple of {product}; got {batch}")
-    if (batch := run.eval_batch_size) % num_devices:
+        config.refuse("train_batch_size", f"must be a multiple of {product}; got {batch}")
+    if (batch := config.eval_batch_size) % num_devices:
         reason = f"must be a multiple of {num_devices} devices, got {batch}"
-        run.refuse("eval_batch_size", reason)
+        config.refuse("eval_batch_size", reason)

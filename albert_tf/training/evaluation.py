@@ -18,11 +18,7 @@ from albert_tf.training.task import Features, Predictions, Task
 class Evaluator(orbit.StandardEvaluator):
     """Losses, metrics and predictions of a run's model over one data set.
 
-    Args:
-      has_labels: whether to compute losses and metrics; otherwise only predictions are made.
-
-    Attributes:
-      predictions: predictions of the last evaluation.
+    Without labels, only predictions are made; `predictions` are those of the last evaluation.
     """
 
     def __init__(self, state: RunState, data: Data, *, has_labels: bool = True):

@@ -13,11 +13,7 @@ _SAME_SIGNAL_SECONDS = 0.5  # a scheduler may send a signal to a process and to 
 
 
 class Interruption:
-    """The first signal that arrived while the process was watched.
-
-    Attributes:
-      number: number of the signal; 0 for none.
-    """
+    """The number of the first signal that arrived while the process was watched; 0 for none."""
 
     def __init__(self):
         self.number = 0

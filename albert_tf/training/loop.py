@@ -51,14 +51,6 @@ def run(
 
     Args:
       make_task: creates the task; called after the devices and seeds are set.
-
-    Returns:
-      The content of results.json.
-
-    Raises:
-      UserError: the settings contradict the devices, the records or the run in the folder; another process works in
-        the folder; the disk is full; a record is damaged; the loss is not finite.
-      Interrupted: a signal arrived during training; the state was saved.
     """
     strategy = make_strategy(run_config)
     tf_keras.utils.set_random_seed(run_config.seed)
@@ -154,11 +146,7 @@ class TrainingLoop:
         return results
 
     def _evaluation_at_start(self) -> dict[str, float]:
-        """The evaluation of the checkpoint that the run is resumed from.
-
-        The log contains it, unless the run was killed between checkpoint and evaluation. If training has ended, the
-        predictions of the evaluation are needed, too.
-        """
+        """The evaluation of the checkpoint that the run is resumed from, if the log lacks it or training has ended."""
         state = self._state
         logged = self._evaluations.get(state.first_step)
         has_ended = state.first_step == state.last_step or self._stops_early()
@@ -192,25 +180,25 @@ class TrainingLoop:
 
     def _steps_to_next_event(self, step: int) -> int:
         """Number of steps that run on the device without returning to Python."""
-        run = self._state.run_config
-        intervals = (run.log_every_steps, run.save_checkpoints_steps)
+        config = self._state.run_config
+        intervals = (config.log_every_steps, config.save_checkpoints_steps)
         events = [(step // interval + 1) * interval for interval in intervals]
         self._loop_started = (step, time.monotonic())
-        longest = min(run.steps_per_loop, self._steps_in_time)
+        longest = min(config.steps_per_loop, self._steps_in_time)
         return min(*events, self._state.last_step, step + longest) - step
 
     def _after_steps(self, _outputs) -> None:
         """Logs and saves if that is due at this step."""
-        run, step = self._state.run_config, self._state.step
+        config, step = self._state.run_config, self._state.step
         first, started = self._loop_started
         in_time = (step - first) * _LOOP_SECONDS / max(time.monotonic() - started, 1e-9)
         self._steps_in_time = max(1, min(2 * self._steps_in_time, int(in_time)))
         is_last = step == self._state.last_step
-        if is_last or step % run.log_every_steps == 0:
+        if is_last or step % config.log_every_steps == 0:
             self._log(step)
         elif time.monotonic() - self._last_shown > _SECONDS_BETWEEN_UPDATES:
             self._show(step, self._state.accumulators.results())
-        if is_last or step % run.save_checkpoints_steps == 0:
+        if is_last or step % config.save_checkpoints_steps == 0:
             self._save(step)
         if not is_last:
             self._end_if_interrupted()
@@ -281,11 +269,7 @@ def evaluate(
 ) -> dict[str, float]:
     """Evaluates, logs and prints the results; in training, saves a checkpoint if it is the best so far.
 
-    Args:
-      is_logged: whether the log already has the results; a finished run is evaluated again for its predictions.
-
-    Returns:
-      Losses and metrics by name.
+    `is_logged` says that the log already has the results: a finished run is evaluated again for its predictions.
     """
     results = evaluator.results(state.run_config.max_eval_steps)
     step, task = state.step, state.task

@@ -23,9 +23,6 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> R
       logits: [..., C] of any float type; computed in float32.
       labels: int [...].
       weights: float [...]; 0 excludes an item.
-
-    Raises:
-      ValueError: the shapes are not compatible.
     """
     logits, labels, weights = _checked(logits, labels, weights)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
@@ -53,11 +50,7 @@ def binary_cross_entropy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tenso
 
 
 def accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Ratio:
-    """Weighted number of items with the largest logit at the label, and the sum of the weights.
-
-    Raises:
-      ValueError: the shapes are not compatible.
-    """
+    """Weighted number of items with the largest logit at the label, and the sum of the weights."""
     logits, labels, weights = _checked(logits, labels, weights)
     hits = tf.cast(tf.argmax(logits, axis=-1, output_type=labels.dtype) == labels, tf.float32)
     return Ratio(tf.reduce_sum(hits * weights), tf.reduce_sum(weights))

@@ -165,11 +165,7 @@ def clip_by_global_norm(
 def create_optimizer(
     config: OptimizerConfig, train_batch_size: int, named_variables: Mapping[str, tf.Variable]
 ) -> AdamW:
-    """The optimizer that the settings name, with its schedule.
-
-    Args:
-      train_batch_size: global batch, for `learning_rate_scaling`.
-    """
+    """The optimizer that the settings name, with its schedule; `train_batch_size` is the global batch."""
     schedule = WarmupPolynomialDecay(config, config.peak_learning_rate(train_batch_size))
     released_names = {variable.ref(): name for name, variable in named_variables.items()}
     optimizer_class = {"lamb": Lamb, "adamw": AdamW}[config.optimizer]

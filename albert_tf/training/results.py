@@ -10,38 +10,38 @@ from albert_tf.training.state import RunState
 
 def describe(state: RunState) -> str:
     """The model, devices, batches and schedule of a run, in a few lines."""
-    run, optimizer, model = state.run_config, state.optimizer_config, state.task.model_config
+    config, optimizer, model = state.run_config, state.optimizer_config, state.task.model_config
     devices = state.strategy.num_replicas_in_sync
-    peak = optimizer.peak_learning_rate(run.train_batch_size)
+    peak = optimizer.peak_learning_rate(config.train_batch_size)
     lines = {
         "model": f"{state.model.count_params():,} parameters, {model.num_hidden_layers} layers,"
         f" E {model.embedding_size}, D {model.hidden_size}, sharing {model.share_parameters}",
-        "strategy": f"{type(state.strategy).__name__} on {devices} device(s), {run.mixed_precision}",
+        "strategy": f"{type(state.strategy).__name__} on {devices} device(s), {config.mixed_precision}",
         "dropout": f"hidden {model.hidden_dropout_prob}, attention {model.attention_probs_dropout_prob},"
         f" classifier {model.classifier_dropout_prob}",
-        "folder": run.output_dir,
+        "folder": config.output_dir,
     }
-    if state.task.train_data and run.do_train:
+    if state.task.train_data and config.do_train:
         data = state.task.train_data
-        examples, rows = data.num_examples, data.records_in(run.train_batch_size)
-        size = rows // devices // run.gradient_accumulation_steps
+        examples, rows = data.num_examples, data.records_in(config.train_batch_size)
+        size = rows // devices // config.gradient_accumulation_steps
         packed = f" in {rows} rows" if data.examples_in(1) != 1 else ""
         lines["batch"] = (
-            f"{run.train_batch_size}{packed} = {devices} device(s) x {run.gradient_accumulation_steps} accumulated"
-            f" x {size};"
-            f" {examples:,} examples, {optimizer.num_train_steps * run.train_batch_size / examples:.1f} epochs"
+            f"{config.train_batch_size}{packed} = {devices} device(s)"
+            f" x {config.gradient_accumulation_steps} accumulated x {size};"
+            f" {examples:,} examples, {optimizer.num_train_steps * config.train_batch_size / examples:.1f} epochs"
         )
         lines["schedule"] = (
             f"{optimizer.optimizer}, warm-up to {peak:g} over {optimizer.num_warmup_steps} steps,"
             f" decay to 0 at step {optimizer.num_train_steps}"
         )
-        if run.do_eval and not state.task.eval_data:
+        if config.do_eval and not state.task.eval_data:
             lines["NOTE"] = "nothing is evaluated: there is no evaluation data (--eval_file)"
         if not state.learns():
             reason = f"raise {state.task.steps_flags} (now {optimizer.num_train_steps})"
             reason = reason if peak else "raise --learning_rate"
             lines["WARNING"] = f"every step has learning rate 0, so nothing is learned: {reason}"
-    if state.first_step and run.do_train:
+    if state.first_step and config.do_train:
         is_done = state.first_step >= state.last_step
         note = ", the last one: nothing is left to train" if is_done else ""
         lines["resumed"] = f"at step {state.first_step}{note}"
@@ -60,10 +60,7 @@ def write_results(
 ) -> dict:
     """Writes results.json and, after training, the model; returns the content of results.json.
 
-    Args:
-      evaluation: losses and metrics of the model that is kept; empty without an evaluation.
-      last_evaluation: losses and metrics of the last step.
-      collapsed: see `Task.collapsed`.
+    `evaluation` is that of the model that is kept, `last_evaluation` that of the last step.
     """
     folder, task = state.folder, state.task
     results = {
@@ -102,19 +99,11 @@ def write_results(
 
 
 def advice_after_collapse(losses: Sequence[float], rate: float, usual_rate: float | None) -> str:
-    """Advice on what to change after a training whose model gives the same answer to every example.
+    """Advice, the end of a sentence, after a training whose model has the same answer to every example.
 
     A loss that rose by 1 %, or that first fell and then rose by more than half of its fall, has diverged. A loss that
-    changed by less than 5 % has not moved; a rate that is far too high can also cause this
-    (docs/loss_does_not_move.md).
-
-    Args:
-      losses: losses of the training, in the order of the log; each is a mean over some steps.
-      rate: the peak learning rate.
-      usual_rate: see `Task.usual_learning_rate`.
-
-    Returns:
-      The end of a sentence.
+    changed by less than 5 % has not moved; a learning rate that is far too high can also cause this
+    (docs/loss_does_not_move.md). The losses are in the order of the log; each is a mean over some steps.
     """
     quarter = max(1, len(losses) // 4)
     means = [
@@ -139,15 +128,15 @@ def advice_after_collapse(losses: Sequence[float], rate: float, usual_rate: floa
 
 def _card(state: RunState, evaluation: Mapping[str, float]) -> dict[str, dict]:
     """The rows of the model card about training and evaluation."""
-    run, optimizer, majority = state.run_config, state.optimizer_config, state.majority
+    config, optimizer, majority = state.run_config, state.optimizer_config, state.majority
     training = {
         "steps": state.step,
-        "batch, examples": run.train_batch_size,
+        "batch, examples": config.train_batch_size,
         "optimizer": optimizer.optimizer,
-        "peak learning rate": optimizer.peak_learning_rate(run.train_batch_size),
+        "peak learning rate": optimizer.peak_learning_rate(config.train_batch_size),
         "warm-up steps": optimizer.num_warmup_steps,
-        "numbers": run.mixed_precision,
-        "seed": run.seed,
+        "numbers": config.mixed_precision,
+        "seed": config.seed,
     }
     results = {name: f"{value:.4f}" for name, value in evaluation.items()}
     for name in majority.keys() & results.keys():

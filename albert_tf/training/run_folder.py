@@ -4,18 +4,18 @@ A file is replaced only by a complete new file. A run that was killed is resumed
 checkpoint's record says how long the logs were; later lines are deleted.
 """
 
-import contextlib
 import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager as ContextManager
 from typing import Any, NoReturn
 
 import tensorflow as tf
 
 from albert_tf.core import checksums, files, run_files
-from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.training.settings import RunConfig
 
@@ -29,11 +29,20 @@ _FOLDERS = (CHECKPOINTS, "train", "eval", MODEL, "predictions")
 _WRITTEN_BY_RUN = (RESULTS_FILE, *_LOGS, *_FOLDERS)
 
 
-def write_files(folder: str, contents: Mapping[str, str | bytes]) -> None:
-    """Writes files, given by their paths inside a folder."""
-    for name, content in contents.items():
-        content = content.encode() if isinstance(content, str) else content
-        files.write_bytes(os.path.join(folder, name), content)
+def writing(output_dir: str) -> ContextManager[None]:
+    """Turns errors of the disk into a UserError of one line that names the flag."""
+    advice = (
+        "make room or choose another folder; the same command continues from the newest checkpoint"
+    )
+    return files.errors_named(f"--output_dir={output_dir}", "written", advice)
+
+
+def write_files(output_dir: str, contents: Mapping[str, str | bytes]) -> None:
+    """Writes files, given by their paths inside the folder of a run or of several runs."""
+    with writing(output_dir):
+        for name, content in contents.items():
+            content = content.encode() if isinstance(content, str) else content
+            files.write_bytes(os.path.join(output_dir, name), content)
 
 
 class RunFolder:
@@ -45,15 +54,12 @@ class RunFolder:
 
     Attributes:
       run_id: identifies the run in every file that a later process reads, so that a file of another run is detected.
-
-    Raises:
-      UserError: the folder holds another run or other files, or its config.json is damaged.
     """
 
-    def __init__(self, run: RunConfig, settings: Mapping[str, Settings | Mapping], is_chief: bool):
-        self.path = run.output_dir
+    def __init__(self, config: RunConfig, settings: Mapping[str, Any], is_chief: bool):
+        self.path = config.output_dir
         self.is_chief = is_chief
-        self._run = run
+        self._config = config
         self._values = {
             group: values.to_dict() if isinstance(values, Settings) else values
             for group, values in settings.items()
@@ -66,7 +72,7 @@ class RunFolder:
         recorded = self._read_settings()
         # A run without a checkpoint starts again, with any settings.
         has_checkpoint = bool(run_files.checkpoints(self.file(CHECKPOINTS)))
-        self._is_resumed = bool(recorded) and has_checkpoint and not run.overwrite_output_dir
+        self._is_resumed = bool(recorded) and has_checkpoint and not config.overwrite_output_dir
         self.run_id = recorded.get(run_files.RUN_ID) if self._is_resumed else uuid.uuid4().hex
         if self._is_resumed:
             self._check_same_run(settings, recorded)
@@ -102,7 +108,7 @@ class RunFolder:
                 raise UserError(f"{self.file(CONFIG_FILE)}: {group} must be a JSON object")
             if isinstance(values, Settings):
                 may_differ.update(values.names(changes_results=False))
-        if not self._run.do_train:  # only the model must be the same, except its dropout rates
+        if not self._config.do_train:  # only the model must be the same, except its dropout rates
             groups = self._values.items()
             may_differ.update(*(values for group, values in groups if group != "model"))
         for group, values in self._values.items():
@@ -110,7 +116,7 @@ class RunFolder:
                 old_value = recorded.get(group, {}).get(name)
                 if name not in may_differ and old_value != value:
                     raise UserError(
-                        f"--output_dir={self.path} holds a run with {name}={old_value!r}, not {value!r}:"
+                        f"--output_dir={self.path} contains a run with {name}={old_value!r}, not {value!r}:"
                         " choose another folder, or --overwrite_output_dir to start again"
                     )
 
@@ -118,18 +124,15 @@ class RunFolder:
         """Creates the folder, or deletes the run in it if that was requested, and writes config.json.
 
         An evaluation does not change the config.json of a run.
-
-        Raises:
-          UserError: the folder cannot be written.
         """
         if not self.is_chief:
             return
         with self.writing():
             # Files of a run that was killed before its first checkpoint do not belong to this run.
             names: tuple[str, ...] = ()
-            if self._run.overwrite_output_dir:
+            if self._config.overwrite_output_dir:
                 names = _WRITTEN_BY_RUN
-            elif self._run.do_train and not self._is_resumed:
+            elif self._config.do_train and not self._is_resumed:
                 names = (RESULTS_FILE, BEST)
             for path in map(self.file, names):
                 if os.path.islink(path):
@@ -137,29 +140,21 @@ class RunFolder:
                 elif tf.io.gfile.exists(path):
                     remove(path)
             tf.io.gfile.makedirs(self.path)
-            if self._run.do_train or not self._is_resumed:
+            if self._config.do_train or not self._is_resumed:
                 self.write_json(CONFIG_FILE, self._values)
 
     def file(self, name: str) -> str:
         """The path of a file of the run."""
         return os.path.join(self.path, name)
 
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
-        """Turns errors of the disk into a UserError of one line that names the flag."""
-        try:
-            yield
-        except (tf.errors.OpError, OSError) as error:
-            raise UserError(
-                f"--output_dir={self.path} cannot be written ({system_error(error)}): make room or choose another"
-                " folder; the same command continues from the newest checkpoint"
-            ) from None
+    def writing(self) -> ContextManager[None]:
+        """See `writing`."""
+        return writing(self.path)
 
     def write_files(self, contents: Mapping[str, str | bytes]) -> None:
         """Writes files, given by their paths inside the folder."""
         if self.is_chief:
-            with self.writing():
-                write_files(self.path, contents)
+            write_files(self.path, contents)
 
     def json_content(self, values: Mapping[str, Any]) -> bytes:
         """The content of a JSON file of this run."""
@@ -171,11 +166,7 @@ class RunFolder:
         files.write_bytes(self.file(name), self.json_content(values))
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """The values of `write_json`; empty if there is no such file.
-
-        Raises:
-          UserError: the file is damaged or belongs to another run.
-        """
+        """The values of `write_json`; empty if there is no such file."""
         path = self.file(name)
         if not files.exists(path):
             return {}
@@ -215,18 +206,14 @@ class RunFolder:
         }
 
     def cut_logs(self, step: int, states: Mapping[str, Any]) -> dict[int, dict[str, float]]:
-        """Deletes lines from the logs that the run, which is resumed at a step, will write again.
+        """Deletes lines of later steps from the logs, which the resumed run will write again.
 
         Args:
-          step: lines of later steps are deleted.
           states: `log_states` when the checkpoint of this step was saved or its evaluation logged; everything appended
             after that is deleted. Empty if the checkpoint has no record.
 
         Returns:
           The remaining lines of the evaluations by step.
-
-        Raises:
-          UserError: a log is not the one that the run wrote.
         """
         remaining = {}
         for name in _LOGS:
@@ -291,8 +278,3 @@ def _steps(path: str, lines: list[bytes]) -> list[int]:
 def remove(path: str) -> None:
     """Deletes a file or a folder."""
     (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
-
-
-def system_error(error: Exception) -> str:
-    """The system's error message, without the name of a temporary file that TensorFlow writes before it."""
-    return first_line(error).rpartition("; ")[2]

@@ -24,12 +24,8 @@ class RunState:
     """All objects of a run.
 
     Attributes:
-      task: the task that is trained or evaluated.
       run_config: folder, batches, devices, intervals; without None where the task determines the value.
       optimizer_config: optimizer and schedule; without None.
-      strategy: the distribution strategy.
-      folder: the run's folder, opened for writing.
-      model: model of the task.
       global_step: int64 scalar variable, the number of training steps that the model has seen.
       accumulators: losses and metrics since the last line of the log; empty without training.
       optimizer: ours, or a LossScaleOptimizer around it; None without training.
@@ -37,7 +33,6 @@ class RunState:
       majority: for each metric, its value if the most frequent answer is always given.
       first_step: the global step at the start of this process.
       log_states: state of the logs at that step, see `RunFolder.log_states`; empty if it is not known.
-      interruption: the signal that ends the training.
       started: time.monotonic() at the start.
     """
 
@@ -81,20 +76,18 @@ class RunState:
         return getattr(self.optimizer, "inner_optimizer", self.optimizer).schedule
 
 
-def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> RunState:
-    """Creates the state of a run under the current strategy; restores it if --output_dir holds the run.
-
-    Raises:
-      UserError: the settings contradict the devices, the data or the run in the folder; a checkpoint is damaged.
-    """
+def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConfig) -> RunState:
+    """Creates the state of a run under the current strategy; restores it if --output_dir contains the run."""
     started = time.monotonic()
     strategy = tf.distribute.get_strategy()
-    run, optimizer_config = task.resolve(run, optimizer_config)
-    check_batches(run, strategy.num_replicas_in_sync)
-    settings = {"run": run, "optimizer": optimizer_config, **task.settings()}
-    folder = RunFolder(run, settings, is_chief(strategy))
+    run_config, optimizer_config = task.resolve(run_config, optimizer_config)
+    check_batches(run_config, strategy.num_replicas_in_sync)
+    settings = {"run": run_config, "optimizer": optimizer_config, **task.settings()}
+    folder = RunFolder(run_config, settings, is_chief(strategy))
     model = task.build_model(
-        dtype=run.mixed_precision, recompute_activations=run.recompute_activations, seed=run.seed
+        dtype=run_config.mixed_precision,
+        recompute_activations=run_config.recompute_activations,
+        seed=run_config.seed,
     )
     # The checks above may refuse the command, so nothing is written or deleted before this line. Creating the next
     # variable synchronizes the workers: they wait until the chief has deleted the checkpoints of an old run.
@@ -102,28 +95,30 @@ def start_run(task: Task, run: RunConfig, optimizer_config: OptimizerConfig) -> 
     global_step = orbit.utils.create_global_step()
     accumulators = Accumulators(())
     saved = {"model": model, "global_step": global_step}
-    if run.do_train and task.train_data:
+    if run_config.do_train and task.train_data:
         accumulators = Accumulators(ratio_names(task, model, task.train_data))
         saved["accumulators"] = accumulators
         variables = model.named_variables()
-        optimizer = optimizers.create_optimizer(optimizer_config, run.train_batch_size, variables)
-        if run.mixed_precision == "mixed_float16":
+        optimizer = optimizers.create_optimizer(
+            optimizer_config, run_config.train_batch_size, variables
+        )
+        if run_config.mixed_precision == "mixed_float16":
             optimizer = tf_keras.mixed_precision.LossScaleOptimizer(optimizer)
         saved["optimizer"] = optimizer
-    checkpoints = Checkpoints(folder, saved, run.keep_checkpoint_max)
-    if run.do_train and folder.is_chief:
+    checkpoints = Checkpoints(folder, saved, run_config.keep_checkpoint_max)
+    if run_config.do_train and folder.is_chief:
         checkpoints.delete_old()
         if not checkpoints.latest:
             vocabulary = task.vocabulary_files()
             folder.write_files({f"{MODEL}/{name}": vocabulary[name] for name in vocabulary})
     newest = checkpoints.latest
-    if not run.do_train and task.keeps == "best":
+    if not run_config.do_train and task.keeps == "best":
         newest = checkpoints.best_path or newest
     record = checkpoints.restore(newest) if newest else {}
     return RunState(
         **{**saved, "accumulators": accumulators},
         task=task,
-        run_config=run,
+        run_config=run_config,
         optimizer_config=optimizer_config,
         strategy=strategy,
         folder=folder,

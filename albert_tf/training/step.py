@@ -16,34 +16,33 @@ from albert_tf.training.state import RunState
 
 
 class Trainer(orbit.StandardTrainer):
-    """The training step of a run, with its data.
-
-    Args:
-      make_dataset: makes the global batches, if they are not those of the task's training data.
-    """
+    """The training step of a run, with its data; `make_dataset` makes other global batches than those of the task."""
 
     def __init__(self, state: RunState, make_dataset: Callable[[], tf.data.Dataset] | None = None):
-        run = state.run_config
+        config = state.run_config
 
         def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
             if make_dataset:
                 return make_dataset()
             assert state.task.train_data
             return state.task.train_data.training_dataset(
-                run.train_batch_size, seed=run.seed, first_step=state.first_step, context=context
+                config.train_batch_size,
+                seed=config.seed,
+                first_step=state.first_step,
+                context=context,
             )
 
         self.strategy = state.strategy
         super().__init__(self.strategy.distribute_datasets_from_function(dataset))
         self.task, self.model, self.optimizer = state.task, state.model, state.optimizer
         self.global_step, self.accumulators = state.global_step, state.accumulators
-        self._seed = run.seed
-        self._num_micro_batches = run.gradient_accumulation_steps
+        self._seed = config.seed
+        self._num_micro_batches = config.gradient_accumulation_steps
         self._max_gradient_norm = state.optimizer_config.max_gradient_norm
         self._variables = self.model.trainable_variables
         on_gpu = device.target_device() == "GPU"
         compute = self._gradients_of_batch = self._batch_gradients
-        if run.jit_compile == "on" or (run.jit_compile == "auto" and on_gpu):
+        if config.jit_compile == "on" or (config.jit_compile == "auto" and on_gpu):
             self._gradients_of_batch = tf.function(compute, jit_compile=True, autograph=False)
 
     @tf.autograph.experimental.do_not_convert

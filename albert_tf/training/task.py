@@ -30,9 +30,6 @@ class Task(abc.ABC):
 
     Attributes:
       model_config: sizes of the model, after the data and the initial checkpoint were read.
-      train_data: training data, or None.
-      eval_data: development data, or None.
-      predict_data: data to predict for, or None.
       best_metric: metric maximized by the best checkpoint.
       shown_metrics: metrics in the printed line of an evaluation; empty shows all.
       keeps: "last" or "best": the checkpoint that is finally evaluated, used for predictions and saved as the model.
@@ -59,8 +56,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def settings(self) -> Mapping[str, Settings | Mapping]:
-        """Groups of settings for the run's config.json, besides "run" and "optimizer"; "model" is the model's
-        configuration.
+        """Groups of settings for the run's config.json, besides "run" and "optimizer"; "model" has the configuration.
 
         A run is resumed only if they are the same, except for settings that do not change results.
         """
@@ -96,15 +92,11 @@ class Task(abc.ABC):
         return {}
 
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
-        """Metrics of the predictions for `eval_data`.
-
-        Args:
-          members: predictions of one model, or of the members of an ensemble, which are averaged.
-        """
+        """Metrics of the predictions for `eval_data`; those of the members of an ensemble are averaged."""
         return {}
 
     def collapsed(self, members: Sequence[Predictions]) -> str:
-        """A sentence that says that the model gives the same answer to every example; "" for other models."""
+        """A sentence that says that the model has the same answer to every example; "" for other models."""
         return ""
 
     def evaluation_files(self, members: Sequence[Predictions]) -> Files:
@@ -117,11 +109,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def save_model(self, model, folder: str, history: Mapping[str, Mapping]) -> None:
-        """Writes the folder of the trained model.
-
-        Args:
-          history: rows of the model card by name, in the groups "Training" and "Results".
-        """
+        """Writes the trained model's folder; `history` has rows of its card in the groups "Training" and "Results"."""
 
     def majority_levels(self) -> Mapping[str, float]:
         """The majority-class baseline: the value of each metric if the most frequent answer is always given."""

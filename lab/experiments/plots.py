@@ -65,7 +65,7 @@ def _dots_of_column(axes: Axes, measured, name: str) -> None:
 
 
 def _curves(measured):
-    """Draws masked-LM accuracy on the development set by step: a colour for each row, a line for each seed."""
+    """Draws masked-LM accuracy on the development set by step: a color for each row, a line for each seed."""
     if not any(result["measures"].get("pretraining") for result in measured.all_results()):
         return None
     figure, ((axes,),) = new_figure(1, width=6.0, height=3.6)

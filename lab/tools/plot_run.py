@@ -27,7 +27,7 @@ def main(folders: list[str], output: str, losses: bool) -> None:
         if not (run / "metrics.jsonl").exists():
             sys.exit(f"{folder}: expected the folder of a pretraining run, with a metrics.jsonl")
         prefix = f"{run.name}, " if len(folders) > 1 else ""
-        # A single run has a different colour for each of its curves.
+        # A single run has a different color for each of its curves.
         colors = [color] * 2 if prefix else COLORS
         training, held_out = lines(run / "metrics.jsonl"), lines(run / "eval_metrics.jsonl")
         curves = ((training, "-", "training batches", 0.6), (held_out, "o-", "held out", 1.5))

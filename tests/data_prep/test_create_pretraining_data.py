@@ -333,10 +333,10 @@ def test_examples_are_shuffled(make, text_file, spm_model_file):
     for row in range(len(features["input_ids"])):
         longer = "".join(f" {id}" for id in max(tokens_of(features, row), key=len))
         document_of_row.append(next(i for i, text in enumerate(texts) if longer in text))
-    neighbours = np.corrcoef(document_of_row[:-1], document_of_row[1:])[0, 1]
+    neighbors = np.corrcoef(document_of_row[:-1], document_of_row[1:])[0, 1]
     whole = np.corrcoef(document_of_row, np.arange(len(document_of_row)))[0, 1]
     assert len(document_of_row) > 600
-    assert abs(neighbours) < 0.12 and abs(whole) < 0.12  # three deviations
+    assert abs(neighbors) < 0.12 and abs(whole) < 0.12  # three deviations
 
 
 def test_output_files_by_name(make, tmp_path):

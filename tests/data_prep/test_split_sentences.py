@@ -124,7 +124,7 @@ def test_long_lines_were_not_wrapped():
     assert split_sentences.is_hard_wrapped(["a list of words", "without an end"])
 
 
-def test_strips_the_licence_of_project_gutenberg():
+def test_strips_the_license_of_project_gutenberg():
     lines = [
         "The Project Gutenberg eBook of Emma.",
         "*** START OF THE PROJECT GUTENBERG EBOOK EMMA ***",

@@ -48,7 +48,7 @@ def copied_beside(path, _other):
     shutil.copy(path, path.with_name(f"copy-of-{path.name}"))
 
 
-def swapped_with_its_neighbour(path, _other):
+def swapped_with_its_neighbor(path, _other):
     """With the next file in its folder; nothing happens to the last."""
     files = [file for file in path.parent.iterdir() if file.is_file()]
     names = sorted(file.name for file in files if file.suffix == path.suffix)
@@ -63,5 +63,5 @@ FLIPS = {
     for place in (0, 0.03, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.97, 1)
 }
 OTHERS = (emptied, cut_in_half, of_another_run, a_folder, a_dangling_link, a_pipe, missing)
-OTHERS += (copied_beside, swapped_with_its_neighbour)
+OTHERS += (copied_beside, swapped_with_its_neighbor)
 DAMAGES = {**{damage.__name__: damage for damage in OTHERS}, **FLIPS}

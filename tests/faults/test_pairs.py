@@ -76,7 +76,7 @@ def check_refusal(name: str, outcome: Outcome, other: Outcome) -> None:
         (line,) = outcome.errors
         assert outcome.status == 1 and name not in WRITE_FILES
         # It may come when the other one has finished.
-        finished = "holds a model already|holds records|is there already"
+        finished = "contains a model already|holds records|is there already"
         assert re.search(rf"is in use by .* \(process {other.process} on |{finished}", line), line
 
 

@@ -195,7 +195,9 @@ def test_values_that_are_not_finite_are_rejected_by_name(tmp_path, format, value
     bias = model.sentence_order_head.output_bias
     bias.assign([0, value])
     save_pretrained(model, tmp_path, format=format)
-    with pytest.raises(UserError, match="cls/seq_relationship/output_bias holds values that are"):
+    with pytest.raises(
+        UserError, match="cls/seq_relationship/output_bias contains values that are"
+    ):
         load_pretrained(tmp_path)
 
 

@@ -190,7 +190,7 @@ def test_sharing_rows_have_the_papers_counts(changes, core):
     assert count(AlbertConfig.from_name("albert-base-v2", **changes))[0] == core
 
 
-# --- Behaviour ---
+# --- Behavior ---
 
 
 def test_padding_changes_no_output_of_real_tokens(tiny):

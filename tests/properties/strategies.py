@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-# Separators of lines that are not "\n", spaces, marks, directions, what normalisation changes, and what ends C strings.
+# Separators of lines that are not "\n", spaces, marks, directions, what normalization changes, and what ends C strings.
 ODD = [
     *"\0\x01\x0b\x0c\r\x1c\x1f\x7f\x85\u2028\u2029\u00a0\u3000\u200b\u200d\u200e\u202e\ufeff\ufffe\ufffd",
     *"\u0301\u0334\u0903\u0f71İıßẞΣςǅ½ﬁＣ™…Ⅸ①²´¨▁中あ한กאع😀\U0001f1e9\U0010ffff\"'\\,.()[]{}<>€–",

@@ -155,7 +155,7 @@ def test_squad_is_read_as_it_was_written(folder, values, ascii):
         for entry in paragraph["qas"]
     ]
     if not expected:
-        with pytest.raises(UserError, match="holds no questions"):
+        with pytest.raises(UserError, match="contains no questions"):
             read_squad(path, version="2.0", flag="train_file", need_answers=True)
         return
     found = read_squad(path, version="2.0", flag="train_file", need_answers=True)

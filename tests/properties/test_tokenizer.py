@@ -48,7 +48,7 @@ def test_offsets_ascend_within_the_text_and_cover_what_is_seen(tokenizer, text):
 
     if "Σ" not in text and "Σ" not in unicodedata.normalize(
         "NFKD", text
-    ):  # small, it depends on its neighbours
+    ):  # small, it depends on its neighbors
         assert seen(covered) == seen(text)
 
 

@@ -136,7 +136,9 @@ def test_the_comparison_finds_another_model():
 
 def test_weights_that_do_not_fit_are_one_line(monkeypatch):
     monkeypatch.setattr(onnx_files, "_MOST_BYTES", 1000)
-    with pytest.raises(UserError, match="an ONNX file holds at most 2 GiB, and the weights have"):
+    with pytest.raises(
+        UserError, match="an ONNX file contains at most 2 GiB, and the weights have"
+    ):
         onnx_files.convert(make())
 
 

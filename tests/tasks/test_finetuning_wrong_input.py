@@ -285,9 +285,9 @@ def test_a_run_of_other_settings_or_data_in_the_folder(finished, task_files, tmp
     path = tmp_path / "train.tsv"
     path.write_text((task_files / "tsv" / "train.tsv").read_text().replace("anna", "bert"))
     for flag, wanted in {
-        "--learning_rate=0.02": "holds a run with learning_rate=0.01, not 0.02",
-        "--max_seq_length=32": "holds a run with max_seq_length=33, not 32",
-        f"--train_file={path}": "holds a run with train_sha256=",
+        "--learning_rate=0.02": "contains a run with learning_rate=0.01, not 0.02",
+        "--max_seq_length=32": "contains a run with max_seq_length=33, not 32",
+        f"--train_file={path}": "contains a run with train_sha256=",
     }.items():
         with pytest.raises(UserError, match=wanted):
             fine_tune_here(run.runner, *run.flags, flag, f"--output_dir={run.folder}")

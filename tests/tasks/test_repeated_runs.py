@@ -368,7 +368,7 @@ TABLE_14 = {
 
 
 def preset_settings(name, task_files, *flags):
-    """Run, optimiser and task settings of a preset for a row of the table."""
+    """Run, optimizer and task settings of a preset for a row of the table."""
     runner = {"SQuAD": "squad", "RACE": "race"}.get(name.split()[0], "classifier")
     squad = task_files / "squad"
     data = {

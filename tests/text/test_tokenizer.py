@@ -148,7 +148,7 @@ def test_special_tokens_in_text_are_text(tokenizer):
 
 
 def test_special_tokens_made_of_unknown_characters_are_text(tmp_path):
-    """Neighbouring unknown characters make one piece, whose text may be that of a control symbol."""
+    """Neighboring unknown characters make one piece, whose text may be that of a control symbol."""
     sentences = [f"一二 三四五 {number}, 六七 八九十," for number in range(200)]
     path = train(tmp_path / "chinese.model", sentences=sentences)
     tokenizer = Tokenizer.from_file(path, do_lower_case=False)

@@ -283,7 +283,7 @@ def test_a_run_of_an_older_version_is_resumed(pretrain):
     del recorded["run"]["classifier_dropout_prob"], recorded["optimizer"]["bias_correction"]
     del recorded["checksum"], recorded["run_id"]
     path.write_text(json.dumps(recorded))
-    with pytest.raises(UserError, match="holds a run with bias_correction=False, not True"):
+    with pytest.raises(UserError, match="contains a run with bias_correction=False, not True"):
         pretrain("--bias_correction", name="older")
     pretrain("--stop_after_steps=0", "--hidden_dropout_prob=-1", name="older")
     assert log(folder) == log(whole)

@@ -64,13 +64,13 @@ def test_settings_that_do_not_change_results_may_differ(run):
 )
 def test_settings_that_change_results_must_not_differ(run, changes):
     path = run()
-    with pytest.raises(UserError, match=f"holds a run with {next(iter(changes))}="):
+    with pytest.raises(UserError, match=f"contains a run with {next(iter(changes))}="):
         open_folder(path, **changes)
 
 
 def test_other_data_is_refused(run):
     path = run(lambda recorded: recorded["records"].update(num_files=4))
-    with pytest.raises(UserError, match="holds a run with num_files=4, not 3"):
+    with pytest.raises(UserError, match="contains a run with num_files=4, not 3"):
         open_folder(path)
 
 
@@ -79,7 +79,7 @@ def test_an_evaluation_needs_the_same_model_only(run):
     before = (path / "config.json").read_bytes()
     open_folder(path, do_train=False, hidden_dropout_prob=0.3)
     assert (path / "config.json").read_bytes() == before
-    with pytest.raises(UserError, match="holds a run with hidden_size=20, not 40"):
+    with pytest.raises(UserError, match="contains a run with hidden_size=20, not 40"):
         open_folder(path, do_train=False, hidden_size=40)
 
 

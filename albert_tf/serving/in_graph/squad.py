@@ -297,9 +297,7 @@ def best_window(
 
 
 class _Spans(NamedTuple):
-    """Candidate answers [N]: question int64, range of characters int32 (end exclusive), sum of the model's scores
-    float64.
-    """
+    """Candidate answers [N]: question int64, characters int32 (end exclusive), sum of the scores float64."""
 
     question: tf.Tensor
     start_chars: tf.Tensor

@@ -189,9 +189,7 @@ def _visible_char_spans(
     cleaned: tf.Tensor,
     origins: Sequence[tf.RaggedTensor],
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """`Tokenizer._visible_char_spans` for texts [B], from the tokens of `_character_model` and the origins of
-    characters.
-    """
+    """`Tokenizer._visible_char_spans` for texts [B], from tokens of `_character_model` and origins of characters."""
     tokens, starts, ends = encoded
     row = tokens.value_rowids()
     starts, ends = (tf.cast(offsets.flat_values, tf.int64) for offsets in (starts, ends))
@@ -253,8 +251,7 @@ def _equals_previous(*columns: tf.Tensor) -> tf.Tensor:
 def _character_model(tokenizer: SentencePieceTokenizer) -> tuple[bytes, np.ndarray]:
     """A model that shows the normalized text with offsets, and the visible characters that begin in its tokens.
 
-    It has the same normalizer. Its tokens are the bytes of single characters, the marker, and the symbols that the
-    normalizer does not change.
+    Its tokens are the bytes of single characters, the marker, and the symbols that the normalizer does not change.
     """
     from sentencepiece import sentencepiece_model_pb2 as schema
 

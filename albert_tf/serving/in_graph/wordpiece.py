@@ -115,7 +115,7 @@ def _split_with_spans(
     """`wordpiece.split_with_origins` for code points [B, (characters)]; spaces have no start and end."""
     import tensorflow_text as tf_text
 
-    # A batch has few different characters, so each is processed once. Only lower case depends on neighbours.
+    # A batch has few different characters, so each is processed once. Only lower case depends on neighbors.
     distinct, kind = tf.unique(chars.flat_values, out_idx=tf.int64)
     distinct = tf.strings.unicode_encode(distinct[:, None], "UTF-8")
     distinct = _without_control_characters(distinct)

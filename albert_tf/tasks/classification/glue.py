@@ -41,11 +41,9 @@ class GlueTask:
     """A task of GLUE: its files, labels and metrics.
 
     Attributes:
-      name: the name as in the paper.
       labels: the labels in the order of a model's outputs; empty for a regression.
       files: split -> group -> file name; the group is "" if the split is one file.
       text_columns: names of one column with text, or of two.
-      label_column: name of the column with the label; "" if no file has labels.
       id_column: name of the column with ids; the examples of files without it are numbered from 0.
       columns_without_header: names of the columns of training and development files that have no header.
       skips_short_rows: whether rows without enough columns are skipped, as the original does.
@@ -203,9 +201,7 @@ def read_glue(task: GlueTask, data_dir: str, split: str, *, flag: str) -> list[T
 
 
 def _locate(task: GlueTask, data_dir: str, name: str) -> str:
-    """The path of a file, "" if there is none; another task's folder is an error, as names and columns are often the
-    same.
-    """
+    """The path of a file, or ""; another task's folder is an error, as names and columns are often the same."""
     inside, direct = os.path.join(data_dir, task.folder, name), os.path.join(data_dir, name)
     try:
         if files.exists(inside):
@@ -249,7 +245,7 @@ def read_glue_file(
     if num_skipped:
         print(f"{path}: {num_skipped:,} rows without enough columns are left out", flush=True)
     if not examples:
-        raise UserError(f"{source}: holds no rows with enough columns")
+        raise UserError(f"{source}: contains no rows with enough columns")
     check_texts(examples, task.text_columns, source)
     return examples
 
@@ -294,8 +290,7 @@ def _load_tfds(name: str, part: str, flag: str) -> tuple[list[Mapping], Any]:
 def _tfds_label_order(task: GlueTask, feature: Any) -> Sequence[int] | None:
     """Our index of each label of tensorflow-datasets; None for scores.
 
-    If the labels have our names, their order there may differ (MNLI: entailment, neutral, contradiction). If they have
-    other names (CoLA: unacceptable, acceptable), they are our "0" and "1".
+    If their labels have our names, the order may differ (MNLI); other names (CoLA: unacceptable) are our "0" and "1".
     """
     if task.is_regression:
         return None

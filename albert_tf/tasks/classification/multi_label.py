@@ -41,7 +41,7 @@ def _best_threshold(probabilities: np.ndarray, truths: np.ndarray) -> np.float32
     scores = 2 * hits / (np.arange(1, len(order) + 1) + hits[-1])
     following = np.append(sorted_probabilities[1:], 0.0)
     middles = ((sorted_probabilities + following) / 2).astype(np.float32)
-    # If two probabilities are neighbouring float numbers, their middle is rounded to one of them, possibly the lower
+    # If two probabilities are neighboring float numbers, their middle is rounded to one of them, possibly the lower
     # one.
     middles = np.where(middles > following, middles, sorted_probabilities).astype(np.float32)
     is_last_of_equals = np.append(np.diff(sorted_probabilities) < 0, True)
@@ -146,7 +146,7 @@ def label_table(
     return aligned(rows)
 
 
-def worst_errors(
+def surest_errors(
     probabilities: np.ndarray, predictions: np.ndarray, truths: np.ndarray, count: int = _WORST
 ) -> tuple[np.ndarray, int]:
     """The examples with the most certain wrong decisions, at most `count`; and the number of examples with any."""

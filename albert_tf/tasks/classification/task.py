@@ -299,7 +299,7 @@ class MultiLabelTask(TextTask):
         probabilities, truths = self._evaluated(members)
         self._thresholds = self._thresholds_for(probabilities, truths)
         predicted = probabilities >= self._thresholds
-        worst, number = multi_label.worst_errors(probabilities, predicted, truths)
+        worst, number = multi_label.surest_errors(probabilities, predicted, truths)
         lines = [
             multi_label.label_table(self.labels, predicted, truths, self._thresholds),
             f"The {len(worst)} surest of {number:,} examples with wrong labels, of {len(truths):,} examples\n",

@@ -65,7 +65,7 @@ def read_tsv(path: str, *, source: str, columns: Sequence[str] = ()) -> TsvTable
     if len(columns) == 1 and path.lower().endswith(".csv"):
         raise UserError(f"{source}: CSV is not read; save the file with tabs between the columns")
     if not lines:
-        raise UserError(f"{source}: holds no rows")
+        raise UserError(f"{source}: contains no rows")
     return TsvTable(path, source, tuple(columns), lines, first_row)
 
 

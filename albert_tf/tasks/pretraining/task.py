@@ -123,7 +123,7 @@ class PretrainingTask(Task):
             largest = max(int(features["input_ids"].max()), int(features["masked_lm_ids"].max()))
             if largest >= model_config.vocab_size:
                 raise UserError(
-                    f"--{flag}: the records hold token id {largest}, but vocab_size of the model is"
+                    f"--{flag}: the records contain token id {largest}, but vocab_size of the model is"
                     f" {model_config.vocab_size}: they were made with another vocabulary"
                 )
         if self.config.vocabulary_file:

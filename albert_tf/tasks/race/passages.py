@@ -32,7 +32,6 @@ class RaceQuestion:
 
     Attributes:
       id: level, passage and number, such as "high/19088.txt/2".
-      answer: index of the right option; None if the data does not contain it.
       number: index among the questions of its passage.
     """
 
@@ -85,7 +84,7 @@ def read_race(
         if questions and not any(getattr(question, part).strip() for question in questions):
             raise UserError(f"--{flag}={data_dir}: every {part} of {split} is empty")
     if not questions:
-        raise UserError(f"--{flag}={data_dir}: the passages of {split} hold no questions")
+        raise UserError(f"--{flag}={data_dir}: the passages of {split} contain no questions")
     without = [question for question in questions if question.answer is None]
     if without and len(without) < len(questions):
         raise UserError(
@@ -99,11 +98,11 @@ def _passage_files(folder: str, flag: str) -> list[str]:
         names = [name for name in files.names_in(folder) if name.endswith(".txt")]
     except OSError as error:
         raise UserError(
-            f"{folder}: cannot be read ({error.strerror}); --{flag} must hold RACE's folders as unpacked"
+            f"{folder}: cannot be read ({error.strerror}); --{flag} must contain RACE's folders as unpacked"
         ) from error
     if not names:
         raise UserError(
-            f"{folder}: holds no .txt files; --{flag} must hold RACE's files as unpacked"
+            f"{folder}: contains no .txt files; --{flag} must contain RACE's files as unpacked"
         )
     return [f"{folder}/{name}" for name in ([JOINED_FILE] if JOINED_FILE in names else names)]
 
@@ -150,8 +149,8 @@ def _is_object(line: bytes) -> bool:
 def _check_passage(passage: Any, place: str, need_answers: bool) -> None:
     """Raises a UserError unless a passage has all its parts in the right form."""
 
-    def require(holds: bool, rule: str) -> None:
-        if not holds:
+    def require(is_met: bool, rule: str) -> None:
+        if not is_met:
             raise UserError(f"{place}: {rule}")
 
     kind = type(passage).__name__

@@ -28,8 +28,7 @@ class SpanPredictor(Predictor):
         return SquadQuestion("", question, context)
 
     def answers(self, examples):
-        """See `Predictor`: `answer`, its `probability`, and its `start` and `end`, positions of characters in the
-        context.
+        """See `Predictor`: `answer`, its `probability`, and its `start` and `end` in the context.
 
         For SQuAD 2.0 also `null_odds`; the answer is empty if they are above the threshold.
         """

@@ -61,7 +61,7 @@ def read_squad(path: str, *, version: str, flag: str, need_answers: bool) -> lis
                 places[question.id] = place
                 questions.append(question)
     if not questions:
-        raise UserError(f"{source}: holds no questions")
+        raise UserError(f"{source}: contains no questions")
     for name in ("question", "context"):
         if not any(getattr(question, name).strip() for question in questions):
             raise UserError(f'{source}: every "{name}" is empty')

@@ -23,7 +23,6 @@ class Sentence:
     """Words, and a tag for each of them.
 
     Attributes:
-      words: the words; at least one, none of them empty.
       tags: indices of the words' labels in IOB2; None without tags.
       row: line number of its first word, counted from 1; 0 if it does not come from a file.
     """
@@ -78,7 +77,7 @@ def read_tagged(
         sentences.append(Sentence(words, row=row))
         all_tags.append(tuple(entities.to_iob2(tags)))
     if not sentences:
-        raise UserError(f"{source}: holds no words")
+        raise UserError(f"{source}: contains no words")
     if need_tags and not any(tag != entities.OUTSIDE for tags in all_tags for tag in tags):
         raise UserError(
             f"{source}: every tag is {entities.OUTSIDE}; name the column of the tags with --tag_column"

@@ -404,7 +404,7 @@ def pretrain(config_file, tmp_path):
 def test_a_resumed_run_has_the_masks_of_an_uninterrupted_one(pretrain, dynamic, full):
     whole = pretrain(dynamic, name="whole")
     pretrain(dynamic, "--stop_after_steps=2")
-    with pytest.raises(UserError, match="holds a run with masking="):
+    with pytest.raises(UserError, match="contains a run with masking="):
         pretrain(full)
     assert pretrain(dynamic) == whole
     assert len({line["masked_lm_loss"] for line in whole}) == 4

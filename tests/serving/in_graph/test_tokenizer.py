@@ -175,7 +175,7 @@ def test_offsets_in_graph_count_invalid_bytes_as_characters(tokenizer, graph_wit
     ],
     ids=["symbols", "folding", "identity"],
 )
-def test_offsets_in_graph_follow_the_models_normaliser(tmp_path, changes):
+def test_offsets_in_graph_follow_the_models_normalizer(tmp_path, changes):
     tokenizer = Tokenizer.from_file(train(tmp_path / "spiece.model", **changes))
     lines = [*LINES, "the cat sat on<sep>the mat<sep>", *mixed_lines(300, seed=1)]
     expected = [tokenizer.encode_with_offsets(line) for line in lines]

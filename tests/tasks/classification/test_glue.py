@@ -198,7 +198,7 @@ WRONG = {
     "only_broken_rows": (
         *("QQP", "dev"),
         {"QQP/dev.tsv": "id\tquestion1\tquestion2\tis_duplicate\nx\n"},
-        r"QQP/dev.tsv: holds no rows with enough columns",
+        r"QQP/dev.tsv: contains no rows with enough columns",
     ),
     "mnli_label_of_no_majority": (
         *("MNLI", "train"),

@@ -95,7 +95,7 @@ def test_a_threshold_is_in_the_middle_and_of_equally_good_ones_near_a_half():
     assert multi_label.best_thresholds(same, truths) == pytest.approx([0.45])
 
 
-def test_a_threshold_separates_neighbouring_numbers():
+def test_a_threshold_separates_neighboring_numbers():
     truths = np.repeat([1, 0], 12)[:, None]
     low = np.float32(0.3)
     high = np.nextafter(low, np.float32(1))
@@ -160,5 +160,5 @@ def test_reports():
         "bb            2          1      0.500    100.0 %   50.0 %  66.7 %",
         "c             0          0      0.500          -        -       -",
     ]
-    worst, number = multi_label.worst_errors(PROBABILITIES, predictions, TRUTHS, 5)
+    worst, number = multi_label.surest_errors(PROBABILITIES, predictions, TRUTHS, 5)
     assert worst.tolist() == [1, 2] and number == 2  # both by 0.7; equals in their order

@@ -197,10 +197,10 @@ def test_missing_folders_are_named(tmp_path):
     files = archive(high_7=BIRD)
     with pytest.raises(UserError, match=rf"--data_dir={tmp_path}: has no folder dev"):
         read(tmp_path, files, split="dev")
-    with pytest.raises(UserError, match="train/middle: cannot be read .*--data_dir must hold"):
+    with pytest.raises(UserError, match="train/middle: cannot be read .*--data_dir must contain"):
         read(tmp_path, files)
     (tmp_path / "train/middle").mkdir()
-    with pytest.raises(UserError, match=r"train/middle: holds no .txt files; --data_dir must"):
+    with pytest.raises(UserError, match=r"train/middle: contains no .txt files; --data_dir must"):
         read(tmp_path, files)
 
 

@@ -85,13 +85,13 @@ def test_score_v1_by_hand():
         asked("red cat", "blue dog", id="best f1"),
         asked("cat", id="wrong"),
         asked("cat", id="missing"),
-        asked("the", id="empty after normalising"),
+        asked("the", id="empty after normalizing"),
     ]
     given = {
         "exact with the second": "Cat!",
         "best f1": "red",
         "wrong": "dog",
-        "empty after normalising": "A",
+        "empty after normalizing": "A",
         "of no question": "cat",
     }
     assert score_v1(questions, given) == {

@@ -88,7 +88,7 @@ def with_answer(text, start):
         ([], ': expected an object with "data", got []'),
         ({"version": "1.1"}, ': has no "data"'),
         ({"data": {}}, ': "data" must be a list, got {}'),
-        ({"data": []}, ": holds no questions"),
+        ({"data": []}, ": contains no questions"),
         ({"data": [5]}, ': article 1: expected an object with "paragraphs", got 5'),
         ({"data": [{"title": "x"}]}, ': article 1: has no "paragraphs"'),
         ({"data": [{"paragraphs": [{}]}]}, ': article 1, paragraph 1: has no "context"'),

@@ -72,8 +72,8 @@ def test_a_file_to_predict_for_needs_no_tags(tmp_path):
 @pytest.mark.parametrize(
     "text, columns, message",
     [
-        ("", {}, "--train_file={path}: holds no words"),
-        ("\n \n-DOCSTART- O\n", {}, "--train_file={path}: holds no words"),
+        ("", {}, "--train_file={path}: contains no words"),
+        ("\n \n-DOCSTART- O\n", {}, "--train_file={path}: contains no words"),
         ("EU O\nrejects\n", {}, "{path}:2: expected 2 columns, got 1"),
         ("EU\tO\nNew York O\n", {}, "{path}:2: expected 2 columns, got 1"),
         ("EU\tB-ORG\n\tO\n", {}, "{path}:2: has no word; an empty line ends a sentence"),
