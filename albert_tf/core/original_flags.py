@@ -52,11 +52,9 @@ _FALSE = {"false", "f", "no", "n", "0"}
 
 
 def replacement(argument: str, known: Container[str] = ()) -> str:
-    """What to write instead of a flag of the original; "" if the argument is not such a flag or has the same name here.
+    """What to write instead of a flag of the original ("--train_step=1000", "--nouse_tpu" or only "train_step").
 
-    Args:
-      argument: "--train_step=1000", "--nouse_tpu" or only "train_step".
-      known: names of the flags of the program.
+    It is "" if the argument is not such a flag, or has the same name here. `known` are the flags of the program.
     """
     name, _, value = argument.lstrip("-").partition("=")
     positive = name.removeprefix("no")

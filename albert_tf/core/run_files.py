@@ -53,13 +53,7 @@ def checkpoint_record(path: str, run_id: str | None) -> dict[str, Any]:
     """The record of a checkpoint, after checking that it belongs to the checkpoint; empty if there is none.
 
     The record has the checksum of the checkpoint's index. The index has the checksums of all tensors, which TensorFlow
-    checks when it reads them.
-
-    Args:
-      run_id: the run that must have written it; None accepts any run.
-
-    Raises:
-      UserError: the checkpoint or its record is damaged or belongs to another run.
+    checks when it reads them. The run `run_id` must have written it; None accepts any run.
     """
     record_file = path + ".json"
     if not files.exists(record_file):

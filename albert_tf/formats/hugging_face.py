@@ -154,12 +154,6 @@ def read(folder: str) -> Weights:
     return Weights(folder, config, arrays, model_class, **settings)
 
 
-def vocabulary_files(tokenizer: Tokenizer | None, config: AlbertConfig) -> dict[str, bytes]:
-    """The vocabulary's files for `vocabulary_of`, and the files with which the transformers library tokenizes."""
-    length = config.max_position_embeddings
-    return tokenizer_files.tokenizer_files(tokenizer, length) if tokenizer else {}
-
-
 def vocabulary_of(folder: str) -> dict[str, Any]:
     """`vocabulary`, `do_lower_case` and `keep_accents` of a folder's `Weights`."""
     paths = (if_exists(os.path.join(folder, name)) for name in VOCABULARIES)
@@ -194,10 +188,9 @@ def _class_of(architecture: Any, own: Mapping) -> str:
 
 
 def _weights_path(folder: str) -> str:
-    """The first of `WEIGHT_FILES` that exists."""
-    for name in WEIGHT_FILES:
-        if files.exists(os.path.join(folder, name)):
-            return os.path.join(folder, name)
+    paths = [os.path.join(folder, name) for name in WEIGHT_FILES]
+    if path := next(filter(files.exists, paths), ""):
+        return path
     raise UserError(f"{folder}: expected one of {', '.join(WEIGHT_FILES)}, found none")
 
 
@@ -309,7 +302,8 @@ def write(
     special_ids = (0, 2, 3)
     if tokenizer:
         special_ids = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
-    contents = vocabulary_files(tokenizer, model.config)
+    length = model.config.max_position_embeddings
+    contents = tokenizer_files.vocabulary_files(tokenizer, length)
     contents = contents or tokenizer_files.files_without_vocabulary(cleaning)
     left_out = {*untrained}
     if model.hf_architecture in _NO_POOLER:  # our pooler is not used

@@ -76,20 +76,15 @@ _MULTI_LABEL_TEXT = CardText(
 )
 
 
-def model_card(
-    model: "ModelWithHead",
-    name: str,
-    sections: Mapping[str, Mapping[str, Any]],
-    text: CardText | None = None,
-) -> str:
-    """The card in Markdown, with the header for model hubs; `sections` and `text` are those of `Card`."""
-    kind = type(model).__name__
+def model_card(model: "ModelWithHead", name: str, card: Card) -> str:
+    """The card in Markdown, with the header for model hubs."""
+    kind, text = type(model).__name__, card.text
     if kind == "AlbertForSequenceClassification" and model.config.is_multi_label:
         text = text or _MULTI_LABEL_TEXT
     text = text or _TEXTS.get(kind) or CardText(f"a model with the head of {kind}")
     header = ["library_name: transformers"]
     header += [f"pipeline_tag: {text.pipeline_tag}"] if text.pipeline_tag else []
-    known = {title: rows for title, rows in sections.items() if rows}
+    known = {title: rows for title, rows in card.sections.items() if rows}
     parts = [
         "\n".join(["---", *header, "tags: [albert]", "---"]),
         f"# {name}",

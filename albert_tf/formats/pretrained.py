@@ -215,8 +215,8 @@ def save_pretrained(
     }
     try:
         if format == "hf":
-            title, card = model_card.title_of(folder), card or model_card.Card()
-            text = model_card.model_card(model, title, card.sections, card.text)
+            title = model_card.title_of(folder)
+            text = model_card.model_card(model, title, card or model_card.Card())
             hugging_face.write(model, folder, task or {}, card=text, **settings)
         else:
             tf1.write(model, folder, task or {}, **settings)

@@ -32,11 +32,13 @@ _SPECIAL = {"pad_token": "pad_id", "unk_token": "unk_id", "cls_token": "cls_id"}
 _SPECIAL |= {"sep_token": "sep_id", "mask_token": "mask_id"}
 
 
-def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, bytes]:
-    """A vocabulary and the tokenizer files that belong to it, contents by name.
+def vocabulary_files(tokenizer: Tokenizer | None, max_length: int) -> dict[str, bytes]:
+    """A vocabulary and the files with which the transformers library tokenizes, contents by name; none for None.
 
     There is no `tokenizer.json` for a SentencePiece model that is not a unigram model; the library then makes its own.
     """
+    if not tokenizer:
+        return {}
     contents = {tokenizer.file_name: tokenizer.content}
     if isinstance(tokenizer, WordPieceTokenizer):
         parts = _wordpiece_parts(tokenizer)

@@ -19,8 +19,8 @@ from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
 from albert_tf.data.reading import EXAMPLE_WEIGHTS
 from albert_tf.data.record_set import RecordSet
 from albert_tf.formats import pretrained
-from albert_tf.formats.hugging_face import vocabulary_files
 from albert_tf.formats.model_card import Card
+from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.formats.weights import POOLER
 from albert_tf.model import device
 from albert_tf.model.config import AlbertConfig
@@ -170,7 +170,7 @@ class FineTuningTask(Task):
 
     def vocabulary_files(self) -> Files:
         """The vocabulary's files in the Hugging Face layout."""
-        return vocabulary_files(self.tokenizer, self.model_config)
+        return vocabulary_files(self.tokenizer, self.model_config.max_position_embeddings)
 
     def save_model(
         self, model: ModelWithHead, folder: str, history: Mapping[str, Mapping[str, Any]]

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from albert_tf import AlbertConfig, UserError, load_pretrained, save_pretrained
 from albert_tf.formats import pretrained
-from albert_tf.formats.tokenizer_files import tokenizer_files
+from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.model import heads
 from albert_tf.serving import predictors
 from albert_tf.tasks.classification.predictor import ClassificationPredictor
@@ -506,7 +506,7 @@ def test_tokenizer_files_are_written_and_read(tmp_path, vocabulary):
 
 def test_scores_are_those_of_the_sentencepiece_model(vocabulary):
     tokenizer = Tokenizer.from_file(vocabulary)
-    content = tokenizer_files(tokenizer, max_length=17)
+    content = vocabulary_files(tokenizer, max_length=17)
     scores = json.loads(content["tokenizer.json"])["model"]["vocab"]
     num_never = 0
     for id, (piece, score) in enumerate(scores):
@@ -566,7 +566,7 @@ def test_transformers_reads_every_kind_of_vocabulary(tmp_path, kind, lower, keep
     else:
         path = train(tmp_path / "a.model", byte_fallback=kind == "bytes", vocab_size=450)
     tokenizer = Tokenizer.from_file(path, do_lower_case=lower, keep_accents=keep_accents)
-    contents = {**tokenizer_files(tokenizer, 17), "config.json": b'{"model_type": "albert"}'}
+    contents = {**vocabulary_files(tokenizer, 17), "config.json": b'{"model_type": "albert"}'}
     write_files(tmp_path / "model", contents)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     for text in PLAIN_LINES:
@@ -575,7 +575,7 @@ def test_transformers_reads_every_kind_of_vocabulary(tmp_path, kind, lower, keep
 
 def test_the_tokens_of_bytes_are_used_for_unknown_characters_only(tmp_path):
     path = train(tmp_path / "bytes.model", byte_fallback=True, vocab_size=450)
-    content = tokenizer_files(Tokenizer.from_file(path), max_length=17)
+    content = vocabulary_files(Tokenizer.from_file(path), max_length=17)
     parts = json.loads(content["tokenizer.json"])
     assert parts["model"]["byte_fallback"] is True
     scores = dict(parts["model"]["vocab"])

@@ -11,7 +11,7 @@ import pytest
 
 from albert_tf.core.errors import UserError
 from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
-from albert_tf.formats.tokenizer_files import tokenizer_files
+from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.text import wordpiece
 from albert_tf.text.masked_text import encode_masked, ids_within_word
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
@@ -294,7 +294,7 @@ def test_tokenizer_files_have_the_same_rules(vocabulary, kind):
     library = pytest.importorskip("tokenizers")
     cleaning = {"do_lower_case": kind != "cased", "keep_accents": kind == "accents"}
     tokenizer = Tokenizer.from_file(vocabulary, **cleaning)
-    contents = tokenizer_files(tokenizer, max_length=17)
+    contents = vocabulary_files(tokenizer, max_length=17)
     assert contents["vocab.txt"] == tokenizer.content
     theirs = library.Tokenizer.from_str(contents["tokenizer.json"].decode())
     for text in TEXTS:

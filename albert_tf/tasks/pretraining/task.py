@@ -15,8 +15,8 @@ from albert_tf.data.record_formats.base import mask_settings
 from albert_tf.data.record_formats.packed import SENTENCE_WEIGHTS
 from albert_tf.data.record_set import RecordSet, find_pretraining_records
 from albert_tf.formats import pretrained
-from albert_tf.formats.hugging_face import vocabulary_files
 from albert_tf.formats.model_card import Card
+from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
@@ -200,7 +200,7 @@ class PretrainingTask(Task):
         """The vocabulary's files in the Hugging Face layout, if the vocabulary is known."""
         path = self.config.vocabulary_file
         tokenizer = Tokenizer.from_file(path, **self._cleaning()) if path else None
-        return vocabulary_files(tokenizer, self.model_config)
+        return vocabulary_files(tokenizer, self.model_config.max_position_embeddings)
 
     def _cleaning(self) -> dict[str, Any]:
         """How the text of the records was cleaned, as far as their metadata says."""
