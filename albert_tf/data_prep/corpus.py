@@ -109,6 +109,15 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
     return list(dict.fromkeys(paths))
 
 
+def inputs_of(patterns: str) -> tuple[list[dict[str, Any]], list[int]]:
+    """The paths (`file`) and sizes (`bytes`) of the files of --input_file, and when each was modified."""
+    with files.errors_named(f"--input_file={patterns}", "read"):
+        status = {path: files.status(path) for path in expand_paths(patterns)}
+    found = {path: file for path, file in status.items() if file}
+    inputs = [{"file": path, "bytes": file.length} for path, file in found.items()]
+    return inputs, [file.mtime_nsec for file in found.values()]
+
+
 def _files_of(match: str) -> Iterator[str]:
     return files.files_below(match) if files.is_folder(match) else iter([match])
 
