@@ -20,7 +20,7 @@ from albert_tf.core.settings import Settings, setting
 from albert_tf.core.workers import num_workers_setting
 from albert_tf.data_prep import corpus, sample_corpus
 
-LABEL = "sample_task"
+PROGRAM = "sample_task"
 _HELD_OUT = 1 / 6  # share of the modules
 
 
@@ -59,9 +59,9 @@ def main(settings: SampleTaskSettings) -> None:
         ]
         contents[name] = "\n".join(["text\tpackage", *lines, ""]).encode()
         path = os.path.join(settings.output_dir, name)
-        corpus.print_note(LABEL, f"{path}: {len(lines):,} passages")
+        corpus.print_note(PROGRAM, f"{path}: {len(lines):,} passages")
     files.write_files(settings.output_dir, contents)
-    corpus.print_note(LABEL, f"packages: {', '.join(packages)}")
+    corpus.print_note(PROGRAM, f"packages: {', '.join(packages)}")
 
 
 class Passage(NamedTuple):
@@ -78,8 +78,8 @@ def _passages_by_package(settings: SampleTaskSettings) -> dict[str, list[Passage
         output_file="-", input_file=settings.input_file, num_workers=settings.num_workers
     )
     passages = collections.defaultdict(list)
-    modules = sample_corpus.modules_of(sample)
-    for module, sentences in sample_corpus.documents(modules, sample, LABEL):
+    modules = sample_corpus.find_modules(settings.input_file)
+    for module, sentences in sample_corpus.documents(modules, sample, PROGRAM):
         package, separator, _ = module.partition("/")
         for start in range(0, len(sentences), settings.num_sentences):
             group = sentences[start : start + settings.num_sentences]
