@@ -92,7 +92,9 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
     paths = []
     for pattern in filter(None, patterns.split(",")):
         with files.errors_named(f"--input_file={pattern}", "listed"):
-            found = [path for match in files.matching(pattern) for path in _files_of(match)]
+            found: list[str] = []
+            for match in files.matching(pattern):
+                found += files.files_below(match) if files.is_folder(match) else [match]
         if not found:
             where = "there" if "://" in pattern else "or folder on this machine"
             raise UserError(f"--input_file={pattern}: no such file {where}")
@@ -116,10 +118,6 @@ def inputs_of(patterns: str) -> tuple[list[dict[str, Any]], list[int]]:
     found = {path: file for path, file in status.items() if file}
     inputs = [{"file": path, "bytes": file.length} for path, file in found.items()]
     return inputs, [file.mtime_nsec for file in found.values()]
-
-
-def _files_of(match: str) -> Iterator[str]:
-    return files.files_below(match) if files.is_folder(match) else iter([match])
 
 
 class LineReader:

@@ -174,7 +174,7 @@ _PAGE_START = re.compile(r'<doc [^>]*?(?:title="(?P<title>.*)")?>\s*$')
 def _read_pages(
     lines: Iterable[NumberedLine], path: str, settings: SplitSettings
 ) -> Iterator[str | None]:
-    title = None
+    title = ""
     start = 0  # line of the page's <doc>, 0 outside of pages
     for number, line in lines:
         if not start:
@@ -183,22 +183,18 @@ def _read_pages(
             match = _PAGE_START.match(line)
             if not match:
                 raise UserError(f"{path}:{number}: expected a line <doc ...>, got {line[:40]!r}")
-            start, title = number, match["title"]
+            start, title = number, html.unescape(match["title"] or "").strip()
         elif line.startswith("</doc>"):
             yield END_OF_DOCUMENT
             start = 0
         elif line.startswith("<doc "):
             raise UserError(f"{path}:{number}: <doc> inside the page that starts at line {start}")
-        elif number == start + 1 and settings.drop_page_titles and _is_title(line, title):
-            continue
         else:
-            yield line
+            is_title = number == start + 1 and html.unescape(line).strip() == title
+            if not (is_title and settings.drop_page_titles):
+                yield line
     if start:
         raise UserError(f"{path}:{start}: <doc> without </doc>; is the file cut off?")
-
-
-def _is_title(line: str, title: str | None) -> bool:
-    return title is not None and html.unescape(line).strip() == html.unescape(title).strip()
 
 
 def _read_json_lines(
