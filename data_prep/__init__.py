@@ -1,1 +1,3 @@
-"""Starts of the programs in albert_tf/data_prep/: `python -m data_prep.<program>` in a checkout."""
+"""`python -m data_prep.<program>` runs albert_tf/data_prep/<program>.py in a checkout."""
+
+from albert_tf.data_prep import __path__ as __path__

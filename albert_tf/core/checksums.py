@@ -64,19 +64,21 @@ def json_file(values: Mapping[str, Any]) -> bytes:
     return (json.dumps({**values, JSON_ENTRY: checksum_of(values)}, indent=2) + "\n").encode()
 
 
-def read_json(path: str) -> dict[str, Any]:
-    """The values of a `json_file`, without the checksum; a file without a checksum is not verified.
+def read_json(path: str, *, required: bool = False) -> dict[str, Any]:
+    """The values of a `json_file`, without the checksum; one without a checksum is not verified unless `required`.
 
     Raises:
       UserError: the file cannot be read, is not a JSON object, or was changed.
     """
-    return parse_json(files.read_bytes(path), path)
+    return parse_json(files.read_bytes(path), path, required=required)
 
 
-def parse_json(content: bytes, source: str) -> dict[str, Any]:
+def parse_json(content: bytes, source: str, *, required: bool = False) -> dict[str, Any]:
     """`read_json` for content that was already read; `source` names it in errors."""
     values = files.parse_json(content, source)
     checksum = values.pop(JSON_ENTRY, None)
+    if required and checksum is None:
+        raise UserError(f"{source}: has no {JSON_ENTRY}; copy it again")
     if checksum is not None and checksum != checksum_of(values):
         raise UserError(
             f"{source}: is not the file that was written (its {JSON_ENTRY} differs); copy it again, or delete this"

@@ -41,6 +41,14 @@ _ABANDONED_SECONDS = 7 * 24 * 60 * 60  # from its creation; used where the file 
 
 _REMOTE_BYTES = 4 << 20  # read from a remote file at once
 
+_JSON_NAMES = {
+    dict: "object",
+    list: "array",
+    str: "string",
+    bool: "truth value",
+    type(None): "null",
+}
+
 
 class FileStatus(NamedTuple):
     """The size of a file, and when it was modified, in nanoseconds since 1970."""
@@ -50,8 +58,8 @@ class FileStatus(NamedTuple):
 
 
 def _local_status(path: str) -> FileStatus:
-    status = os.stat(path)
-    return FileStatus(status.st_size, status.st_mtime_ns)
+    found = os.stat(path)
+    return FileStatus(found.st_size, found.st_mtime_ns)
 
 
 # Local files under the names of `tf.io.gfile`.
@@ -72,13 +80,7 @@ _folders_without_leftovers: set[str] = set()  # folders that this process has cl
 
 @contextlib.contextmanager
 def errors_named(path: str, done: str, advice: str = "") -> Iterator[None]:
-    """Turns errors of the disk or of a file system into a `UserError` of one line.
-
-    Args:
-      path: the path, or flag and path, that the line begins with.
-      done: what could not be done: "read", "written" or another participle.
-      advice: what to do about it, after the reason.
-    """
+    """Turns errors of the disk or of a file system into a line: "path: cannot be <done> (reason)<advice>"."""
     try:
         yield
     except Exception as error:
@@ -97,31 +99,19 @@ def _tensorflow_errors() -> tuple[type[Exception], ...]:
 
 
 def read_bytes(path: str) -> bytes:
-    """The content of a file.
-
-    Raises:
-      UserError: it cannot be read, or is not a regular file: reading a pipe or a device might never end.
-    """
+    """The content of a file; a pipe or a device is an error, because reading it might never end."""
     with errors_named(path, "read"), open_binary(path) as file:
         return file.read()
 
 
 def sha256(path: str) -> str:
-    """The hexadecimal hash of a file's content, read in parts.
-
-    Raises:
-      UserError: see `read_bytes`.
-    """
+    """The hexadecimal hash of a file's content, read in parts; raises the errors of `read_bytes`."""
     with errors_named(path, "read"), open_binary(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def open_binary(path: str) -> io.BufferedReader:
-    """Opens a file for reading bytes.
-
-    Raises:
-      OSError: it cannot be opened; a UserError if it is a pipe or a device.
-    """
+    """Opens a file for reading bytes; one that is no regular file is a UserError (`check_regular`)."""
     check_regular(path)
     if "://" in path:
         return io.BufferedReader(_RemoteFile(path), _REMOTE_BYTES)
@@ -172,15 +162,7 @@ def check_regular(path: str) -> None:
 
 
 def read_json(path: str, kind: type = dict) -> Any:
-    """The value in a JSON file.
-
-    Args:
-      path: the file.
-      kind: what the file must hold: dict for an object, list for an array; object for any value.
-
-    Raises:
-      UserError: it cannot be read, is not JSON (`parse_json`), or holds something else.
-    """
+    """The value in a JSON file (`parse_json`); raises a UserError if it cannot be read."""
     return parse_json(read_bytes(path), path, kind)
 
 
@@ -190,7 +172,7 @@ def parse_json(content: str | bytes, source: str, kind: type = dict) -> Any:
     Args:
       content: the text, or its UTF-8 bytes, with or without a byte order mark.
       source: where it comes from, for the error.
-      kind: see `read_json`.
+      kind: what it must be: dict for an object, list for an array; object for any value.
 
     Raises:
       UserError: it is not JSON, is nested too deeply, contains half a surrogate pair, which UTF-8 cannot encode, or is
@@ -201,35 +183,22 @@ def parse_json(content: str | bytes, source: str, kind: type = dict) -> Any:
         value = json.loads(text)
         if "\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()
-    except RecursionError:
-        raise UserError(f"{source}: not usable as JSON (nested too deeply)") from None
-    except UnicodeEncodeError:
-        raise UserError(
-            f"{source}: not usable as JSON (half a surrogate pair, \\ud800 to \\udfff)"
-        ) from None
+    except (RecursionError, UnicodeEncodeError) as error:
+        is_nested = isinstance(error, RecursionError)
+        reason = "nested too deeply" if is_nested else "half a surrogate pair, \\ud800 to \\udfff"
+        raise UserError(f"{source}: not usable as JSON ({reason})") from None
     except ValueError as error:
         is_utf16 = isinstance(content, bytes) and content.startswith((b"\xff\xfe", b"\xfe\xff"))
         reason = "it is UTF-16; save it as UTF-8" if is_utf16 else first_line(error)
         raise UserError(f"{source}: not JSON ({reason})") from None
     if not isinstance(value, kind):
-        names = {
-            dict: "object",
-            list: "array",
-            str: "string",
-            bool: "truth value",
-            type(None): "null",
-        }
-        expected, actual = (names.get(type_, "number") for type_ in (kind, type(value)))
+        expected, actual = (_JSON_NAMES.get(type_, "number") for type_ in (kind, type(value)))
         raise UserError(f"{source}: expected a JSON {expected}, got a JSON {actual}")
     return value
 
 
 def names_in(folder: str) -> list[str]:
-    """The names in a folder, sorted, without hidden ones.
-
-    Raises:
-      OSError: it does not exist or cannot be read.
-    """
+    """The names in a folder, sorted, without hidden ones; raises an OSError if it cannot be read."""
     names = _on(folder, lambda system: _all_names(system, folder))
     return [name for name in names if not name.startswith(".")]
 
@@ -245,11 +214,7 @@ def exists(path: str) -> bool:
 
 
 def status(path: str) -> FileStatus | None:
-    """The size and time of a file; None if there is no such file.
-
-    Raises:
-      OSError: the file system cannot be reached.
-    """
+    """The size and time of a file; None if there is no such file."""
     try:
         found = _on(path, lambda system: system.stat(path))
     except FileNotFoundError:
@@ -264,22 +229,14 @@ def real_path(path: str) -> str:
 
 
 def matching(pattern: str) -> list[str]:
-    """The files and folders that a glob matches, sorted. A name that exists is not a pattern, whatever it contains.
-
-    Raises:
-      OSError: the file system cannot be reached.
-    """
+    """The files and folders that a glob matches, sorted. A name that exists is not a pattern, whatever it contains."""
     if exists(pattern):
         return [pattern]
     return sorted(_on(pattern, lambda system: system.glob(pattern)))
 
 
 def files_below(folder: str) -> Iterator[str]:
-    """The files below a folder without hidden ones; the files of a folder come before those of its subfolders.
-
-    Raises:
-      OSError: the folder cannot be listed.
-    """
+    """The files below a folder without hidden ones; the files of a folder come before those of its subfolders."""
     paths = [os.path.join(folder, name) for name in names_in(folder)]
     subfolders = set(filter(is_folder, paths))
     yield from (path for path in paths if path not in subfolders)
@@ -309,11 +266,7 @@ def remote(function: Callable[[Any], Any]) -> Any:
 
 
 def remove_parts(checkpoint: str) -> None:
-    """Removes the folder in which TensorFlow wrote the parts of a checkpoint; TensorFlow ignores errors there.
-
-    Raises:
-      OSError: it cannot be removed.
-    """
+    """Removes the folder in which TensorFlow wrote the parts of a checkpoint; TensorFlow ignores errors there."""
     if exists(folder := f"{checkpoint}_temp"):
         remote(lambda system: system.rmtree(folder))
 
@@ -321,11 +274,6 @@ def remove_parts(checkpoint: str) -> None:
 def _on(path: str, function: Callable[[Any], Any]) -> Any:
     """Calls `function` with the file system of the path."""
     return remote(function) if "://" in path else function(_LOCAL)
-
-
-def _write(system: Any, path: str, content: bytes) -> None:
-    with system.GFile(path, "wb") as file:
-        file.write(content)
 
 
 def _all_names(system: Any, folder: str) -> list[str]:
@@ -336,25 +284,13 @@ def _all_names(system: Any, folder: str) -> list[str]:
 
 
 def write_bytes(path: str, content: bytes) -> None:
-    """Writes a file and the folders above it; the file is never incomplete under its name (`staged`).
-
-    Raises:
-      OSError: the file cannot be written; the error names the path.
-    """
+    """Writes a file and the folders above it; the file is never incomplete under its name (`staged`)."""
     folder, name = os.path.split(path)
     write_files(folder, {name: content})
 
 
 def write_files(folder: str, contents: Mapping[str, bytes]) -> None:
-    """Writes files that belong together: all of them or none (`staged`).
-
-    Args:
-      folder: created if it does not exist.
-      contents: contents of the files by name.
-
-    Raises:
-      OSError: a file cannot be written; the error names its path.
-    """
+    """Writes files that belong together, given by name: all of them or none (`staged`)."""
     with staged(folder) as staging:
         for name, content in contents.items():
             path = os.path.join(staging, name)
@@ -362,15 +298,16 @@ def write_files(folder: str, contents: Mapping[str, bytes]) -> None:
                 _on(path, functools.partial(_write, path=path, content=content))
 
 
+def _write(system: Any, path: str, content: bytes) -> None:
+    with system.GFile(path, "wb") as file:
+        file.write(content)
+
+
 class OutputFile:
     """A file that appears under its name only when it is complete (`staged`). Use as a context manager.
 
     If the `with` block raises an exception, an existing file of this name is kept. Errors of the disk become
     `UserError`s that name the file.
-
-    Args:
-      path: its name; its folder is created if it does not exist.
-      within: see `staged`.
 
     Attributes:
       num_bytes: number of bytes written so far.
@@ -384,11 +321,7 @@ class OutputFile:
         self._within = within
 
     def write(self, data: bytes | memoryview) -> None:
-        """Appends bytes.
-
-        Raises:
-          UserError: the disk is full, or another error of the system.
-        """
+        """Appends bytes."""
         with errors_named(self.path, "written"):
             self._file.write(bytes(data) if "://" in self.path else data)  # gfile takes only bytes
         self.num_bytes += len(data)
@@ -431,9 +364,6 @@ def staged(folder: str, *, within: str = "") -> Iterator[str]:
       within: where the temporary folder is created, on the same file system; empty for `folder`. Use it for a single
         file only: `remove_leftovers` would not know where several files belong.
 
-    Yields:
-      The path of the temporary folder.
-
     Raises:
       OSError: a file cannot be written; the error, also one raised in the block, names the final path.
     """
@@ -468,9 +398,6 @@ def remove_leftovers(folder: str) -> None:
     If a process was killed while it moved a folder or several files to their place, they are moved now. Temporary
     folders of running processes stay, because each process locks its own. Where the file system has no locks, temporary
     folders stay for a week.
-
-    Raises:
-      OSError: files cannot be moved.
     """
     folder = folder or "."
     if is_folder(folder):
@@ -537,8 +464,7 @@ def _final_names(staging: str, folder: str) -> Iterator[None]:
         if isinstance(error, OSError):
             path = str(error.filename or folder).replace(staging, folder)
             raise OSError(error.errno, error.strerror, path) from error
-        tensorflow = sys.modules.get("tensorflow")
-        if tensorflow and isinstance(error, tensorflow.errors.OpError):
+        if isinstance(error, _tensorflow_errors()):
             path, _, reason = first_line(error).replace(staging, folder).rpartition("; ")
             numbers = {os.strerror(number): number for number in errno.errorcode}
             raise OSError(numbers.get(reason, errno.EIO), reason, path or folder) from error

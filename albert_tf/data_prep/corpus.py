@@ -92,7 +92,9 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
     paths = []
     for pattern in filter(None, patterns.split(",")):
         with files.errors_named(f"--input_file={pattern}", "listed"):
-            found = [path for match in files.matching(pattern) for path in _files_of(match)]
+            found: list[str] = []
+            for match in files.matching(pattern):
+                found += files.files_below(match) if files.is_folder(match) else [match]
         if not found:
             where = "there" if "://" in pattern else "or folder on this machine"
             raise UserError(f"--input_file={pattern}: no such file {where}")
@@ -109,19 +111,17 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
     return list(dict.fromkeys(paths))
 
 
-def _files_of(match: str) -> Iterator[str]:
-    return files.files_below(match) if files.is_folder(match) else iter([match])
+def inputs_of(patterns: str) -> tuple[list[dict[str, Any]], list[int]]:
+    """The paths (`file`) and sizes (`bytes`) of the files of --input_file, and when each was modified."""
+    with files.errors_named(f"--input_file={patterns}", "read"):
+        status = {path: files.status(path) for path in expand_paths(patterns)}
+    found = {path: file for path, file in status.items() if file}
+    inputs = [{"file": path, "bytes": file.length} for path, file in found.items()]
+    return inputs, [file.mtime_nsec for file in found.values()]
 
 
 class LineReader:
-    """Reads text files line by line and counts bytes that are not UTF-8.
-
-    Args:
-      invalid_utf8: what to do with such bytes (`invalid_utf8_setting`).
-
-    Attributes:
-      num_bytes: number of bytes read so far.
-    """
+    """Reads text files line by line, `num_bytes` so far, and counts bytes that are not UTF-8."""
 
     def __init__(self, invalid_utf8: str):
         self.num_bytes = 0
@@ -211,28 +211,17 @@ class Count:
 
 
 class CorpusWriter:
-    """Writes documents as sentences, to the corpus or to its held-out part; `corpus_writer` makes it.
-
-    Attributes:
-      training: amount of text in --output_file.
-      held_out: amount of text in --eval_output_file.
-    """
+    """Writes documents as sentences, to the corpus or to its held-out part; `corpus_writer` makes it."""
 
     def __init__(
         self, settings: CorpusSettings, training_file: OutputFile, held_out_file: OutputFile | None
     ):
-        """Stores open files; `held_out_file` is None if nothing is held out."""
         self._settings = settings
         self._files = (training_file, held_out_file)
         self.training, self.held_out = Count(), Count()
 
     def write(self, key: str, sentences: Sequence[str]) -> None:
-        """Appends one document.
-
-        Args:
-          key: decides whether the document is held out; documents with equal keys go to the same file.
-          sentences: the sentences in order, each with at least one character and without line ends.
-        """
+        """Appends the sentences of a document, which are not empty; documents with equal keys go to the same file."""
         # The same documents are held out on every machine and in every order.
         seeded_key = f"{self._settings.random_seed}\n{key}".encode("utf-8", "surrogatepass")
         number = int.from_bytes(hashlib.sha256(seeded_key).digest()[:8])
@@ -277,11 +266,7 @@ class CorpusWriter:
 
 @contextlib.contextmanager
 def corpus_writer(settings: CorpusSettings) -> Iterator[CorpusWriter]:
-    """A writer whose files appear when the `with` block ends without an error.
-
-    Raises:
-      UserError: a file cannot be written, or would be empty.
-    """
+    """A writer whose files appear when the `with` block ends without an error; an empty one is an error."""
     held_out = OutputFile(settings.eval_output_file) if settings.eval_fraction else None
     with OutputFile(settings.output_file) as training_file, held_out or contextlib.nullcontext():
         writer = CorpusWriter(settings, training_file, held_out)

@@ -37,7 +37,7 @@ from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.data_prep.split_sentences import split_paragraph
 from albert_tf.text.settings import TextSettings, VocabularySettings
 
-LABEL = "create_intrinsic_eval"
+PROGRAM = "create_intrinsic_eval"
 TEXT_FILE = "passages.txt"
 
 
@@ -83,11 +83,7 @@ def main(settings: IntrinsicSettings) -> None:
 
 @locks_output_dir
 def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
-    """Makes the three folders of records; an interrupted run is resumed.
-
-    Returns:
-      Number of examples by folder.
-    """
+    """Makes the three folders of records, or resumes a run; returns the number of examples by folder."""
     text = settings.input_file
     if not text:
         text = os.path.join(settings.output_dir, TEXT_FILE)
@@ -95,8 +91,7 @@ def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
     names = set(settings.names()) & set(PretrainingDataSettings.names())
     values = {name: getattr(settings, name) for name in names}
     values |= {"input_file": text, "single_segment": "clean", "short_seq_prob": 0.0}
-    # One example per record, because each example's results are compared.
-    values |= {"record_format": "full"}
+    values |= {"record_format": "full"}  # each example's results are compared
     num_examples = {}
     for task in SENTENCE_TASKS:
         values |= {"sentence_task": task, "output_dir": os.path.join(settings.output_dir, task)}
@@ -123,7 +118,7 @@ def write_passages(settings: IntrinsicSettings, path: str) -> None:
                 number += 1
         if os.path.exists(path) and filecmp.cmp(path, new_path, shallow=False):
             os.remove(new_path)
-    print_note(LABEL, f"{number:,} passages: {writer.training} in {path}")
+    print_note(PROGRAM, f"{number:,} passages: {writer.training} in {path}")
 
 
 def _passages(settings: IntrinsicSettings) -> Iterator[str]:

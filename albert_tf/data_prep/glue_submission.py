@@ -30,7 +30,7 @@ from albert_tf.tasks.classification.glue import (
     LeaderboardFile,
 )
 
-LABEL = "glue_submission"
+PROGRAM = "glue_submission"
 _MAX_BYTES = 256 << 20  # a whole submission has 12 MB
 
 # Every file of a submission: its name -> its task, and its required content.
@@ -69,7 +69,7 @@ def main(settings: SubmissionSettings) -> None:
     if settings.check:
         contents = _read_zip(settings.check)
         _check_all(contents, settings.check)
-        corpus.print_note(LABEL, f"{settings.check}: all {len(contents)} files are valid")
+        corpus.print_note(PROGRAM, f"{settings.check}: all {len(contents)} files are valid")
         return
     contents = collect(settings.runs)
     missing = [name for name in FILES if name not in contents]
@@ -84,38 +84,37 @@ def main(settings: SubmissionSettings) -> None:
         output.write(_zipped(contents))
     if missing:
         filled = ", ".join(f"{name} ({FILES[name][1].constant_answer})" for name in missing)
-        corpus.print_note(LABEL, f"answered with a constant: {filled}")
-    corpus.print_note(LABEL, f"{len(contents)} files -> {settings.output_file}")
+        corpus.print_note(PROGRAM, f"answered with a constant: {filled}")
+    corpus.print_note(PROGRAM, f"{len(contents)} files -> {settings.output_file}")
 
 
 def collect(runs: str) -> dict[str, bytes]:
     """Reads and checks the leaderboard's files in the folders of runs; returns them by name."""
-    contents: dict[str, bytes] = {}
     paths: dict[str, str] = {}
     for run in _folders(runs):
         folder = os.path.join(run, SUBMISSION_FOLDER)
-        run_paths = {name: os.path.join(folder, name) for name in FILES}
-        run_paths = {name: path for name, path in run_paths.items() if os.path.isfile(path)}
-        if not run_paths:
+        names = [name for name in FILES if os.path.isfile(os.path.join(folder, name))]
+        if not names:
             raise UserError(
                 f"--runs: {run} has no predictions for a GLUE test set; run it with --do_predict"
             )
         checksums.verify(folder)
-        for name, path in run_paths.items():
-            if name in paths:
+        for name in names:
+            path = os.path.join(folder, name)
+            if paths.setdefault(name, path) != path:
                 raise UserError(f"--runs: {paths[name]} and {path} answer the same; drop one run")
-            paths[name] = path
-            contents[name] = files.read_bytes(path)
-            check_answers(name, contents[name], path)
+    contents = {name: files.read_bytes(path) for name, path in paths.items()}
+    for name, content in contents.items():
+        check_answers(name, content, paths[name])
     return contents
 
 
 def _folders(patterns: str) -> list[str]:
-    folders: list[str] = []
+    folders: dict[str, None] = {}
     for pattern in filter(None, patterns.split(",")):
         matches = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
-        folders += map(os.path.normpath, matches)
-    return list(dict.fromkeys(folders))
+        folders |= dict.fromkeys(map(os.path.normpath, matches))
+    return list(folders)
 
 
 def constant_answers(name: str) -> bytes:
@@ -139,11 +138,7 @@ def _check_all(contents: Mapping[str, bytes], source: str) -> None:
 
 
 def check_answers(name: str, content: bytes, source: str) -> None:
-    """Checks one file: header, indices from 0 on without gaps, answers, number of rows.
-
-    Raises:
-      UserError: something is wrong; the error names the row.
-    """
+    """Checks one file: header, indices from 0 on without gaps, answers, number of rows."""
     task, file = FILES[name]
     try:
         header, *rows = content.decode().split("\n")

@@ -20,7 +20,7 @@ import re
 import sysconfig
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from albert_tf.core import flags
@@ -30,7 +30,7 @@ from albert_tf.core.workers import Workers, in_chunks
 from albert_tf.data_prep import corpus
 from albert_tf.data_prep.split_sentences import split_paragraph
 
-LABEL = "sample_corpus"
+PROGRAM = "sample_corpus"
 CHUNK_BYTES = 2_000_000  # source code sent to a worker at once
 
 
@@ -60,46 +60,40 @@ class SampleSettings(corpus.CorpusSettings):
 def main(settings: SampleSettings) -> None:
     """Collects the documentation and writes it as a corpus."""
     start = time.monotonic()
-    modules = modules_of(settings)
+    modules = find_modules(settings.input_file)
     limit = settings.max_megabytes * 1e6 or float("inf")
     with corpus.corpus_writer(settings) as writer:
-        for name, sentences in documents(modules, settings, LABEL):
+        for name, sentences in documents(modules, settings, PROGRAM):
             if writer.training.bytes + writer.held_out.bytes >= limit:
                 break
             writer.write(name, sentences)
     summary = f"{len(modules):,} modules -> {writer.summary()}"
-    corpus.print_note(LABEL, f"{summary}; {time.monotonic() - start:.1f} s")
+    corpus.print_note(PROGRAM, f"{summary}; {time.monotonic() - start:.1f} s")
 
 
 def documents(
-    modules: list["Module"], settings: SampleSettings, label: str
+    modules: list["Module"], settings: SampleSettings, program: str
 ) -> Iterator[tuple[str, list[str]]]:
     """The documents in the modules, without repeated sentences, each with the name of its module; shows progress."""
-    seen: set[bytes] = set()
+    seen: set[bytes] = set()  # hashes of sentences: packages repeat each other's text
     num_bytes_done = 0
     with (
-        corpus.show_progress(label, sum(map(_num_bytes, modules)), "bytes") as progress,
+        corpus.show_progress(program, sum(map(_num_bytes, modules)), "bytes") as progress,
         Workers(settings.num_workers, settings) as workers,
     ):
         chunks = in_chunks(modules, _num_bytes, CHUNK_BYTES)
         for documents_of_chunk, num_bytes in workers.map(_read_chunk, chunks):
             num_bytes_done += num_bytes
             for name, sentences in documents_of_chunk:
-                sentences = drop_seen(sentences, seen)
-                if len(sentences) >= settings.min_sentences:
-                    yield name, sentences
+                new = []
+                for sentence in sentences:
+                    digest = hashlib.blake2b(sentence.lower().encode(), digest_size=8).digest()
+                    if digest not in seen:
+                        seen.add(digest)
+                        new.append(sentence)
+                if len(new) >= settings.min_sentences:
+                    yield name, new
             progress.update(num_bytes_done)
-
-
-def drop_seen(sentences: Iterable[str], seen: set[bytes]) -> list[str]:
-    """The sentences that did not occur before; adds their hashes to `seen`. Packages repeat each other's text."""
-    new = []
-    for sentence in sentences:
-        digest = hashlib.blake2b(sentence.lower().encode(), digest_size=8).digest()
-        if digest not in seen:
-            seen.add(digest)
-            new.append(sentence)
-    return new
 
 
 # Choice of files.
@@ -123,19 +117,13 @@ class Module(NamedTuple):
     num_bytes: int
 
 
-def default_roots() -> list[str]:
-    """The folders of the standard library and of the installed packages."""
-    roots = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
-    return list(dict.fromkeys(map(os.path.realpath, roots)))
+_num_bytes = operator.attrgetter("num_bytes")
 
 
-def modules_of(settings: SampleSettings) -> list[Module]:
-    """The modules that --input_file names."""
-    return find_modules(settings.input_file.split(",") if settings.input_file else default_roots())
-
-
-def find_modules(roots: Iterable[str]) -> list[Module]:
-    """The Python files below some folders, sorted by their names, without tests and generated code."""
+def find_modules(input_file: str) -> list[Module]:
+    """The Python files of --input_file, sorted by their names, without tests and generated code."""
+    installed = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    roots = input_file.split(",") if input_file else dict.fromkeys(map(os.path.realpath, installed))
     modules = []
     for root in roots:
         if os.path.isfile(root):
@@ -151,9 +139,6 @@ def find_modules(roots: Iterable[str]) -> list[Module]:
         raise UserError(f"--input_file={','.join(roots)}: no Python file there")
     # Sorted by the name below the root, so that the order does not depend on where Python is installed.
     return sorted(modules, key=lambda module: (module.name, module.path))
-
-
-_num_bytes = operator.attrgetter("num_bytes")
 
 
 # From source code to docstrings.
@@ -182,12 +167,7 @@ def _read_chunk(
 
 
 def module_docstrings(source: bytes) -> list[list[str]]:
-    """The documentation in a source file: a list of docstrings for each document.
-
-    Returns:
-      First the docstrings of the module and its functions, then a list for each class. Nothing for generated code and
-      for code that this Python cannot parse.
-    """
+    """The docstrings of a module and its functions, then those of each class; none of generated or invalid code."""
     if not _WORTH_PARSING.search(source) or _GENERATED.search(source[:1000]):
         return []
     try:
@@ -198,13 +178,13 @@ def module_docstrings(source: bytes) -> list[list[str]]:
         return []
     owners: list[ast.Module | ast.ClassDef] = [tree]
     owners += [node for node in tree.body if isinstance(node, ast.ClassDef) and _is_public(node)]
-    return [found for owner in owners if (found := _docstrings(owner))]
+    return list(map(_docstrings, owners))
 
 
-def _docstrings(node: ast.Module | ast.ClassDef) -> list[str]:
+def _docstrings(owner: ast.Module | ast.ClassDef) -> list[str]:
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    functions = [child for child in node.body if isinstance(child, kinds) and _is_public(child)]
-    docstrings = (ast.get_docstring(owner, clean=False) for owner in (node, *functions))
+    functions = [node for node in owner.body if isinstance(node, kinds) and _is_public(node)]
+    docstrings = (ast.get_docstring(node, clean=False) for node in (owner, *functions))
     return list(filter(None, docstrings))
 
 
@@ -262,24 +242,20 @@ def prose_paragraphs(docstring: str) -> list[str]:
     return [text for text in map(strip_markup, texts) if text]
 
 
-_MARKUP = [
-    (re.compile(pattern), replacement)
-    for pattern, replacement in [
-        (r":[a-z:+-]+:`[^`<]*?([^`<]+?)\s*<[^`>]*>`", r"\1"),  # :ref:`text <target>`
-        (r":[a-z:+-]+:`!?~(?:[^`]*\.)?([^`.]+)`", r"\1"),  # :class:`~module.Name`
-        (r":[a-z:+-]+:`!?([^`]+)`", r"\1"),  # :class:`Name`
-        (r"`([^`<]+?)\s*<[^`>]*>`__?", r"\1"),  # `text <https://...>`_
-        (r"\[([^\]]+)\]\([^)\s]*\)", r"\1"),  # [text](https://...)
-        (r"\s*\[[\d#*\w]{1,12}\]_", ""),  # a footnote's mark
-        (r"``([^`]+)``", r"\1"),
-        (r"`([^`]+)`__?(?!\w)", r"\1"),
-        (r"`[~.]*([^`]+)`", r"\1"),
-        (r"\*\*(\S(?:[^*]*\S)?)\*\*", r"\1"),
-        (r"(?<![\w*])\*(\S(?:[^*]*\S)?)\*(?![\w*])", r"\1"),
-        (r"</?[a-zA-Z][^<>]*>", ""),
-        (r"\b(\w+)_(?=[\s.,;:)])", r"\1"),  # target_
-    ]
-]
+# In this order; a sentence with other markup is dropped as code.
+_MARKUP = {
+    re.compile(pattern): replacement
+    for pattern, replacement in {
+        r":[a-z:+-]+:`!?~(?:[^`]*\.)?([^`.]+)`": r"\1",  # :class:`~module.Name`
+        r":[a-z:+-]+:(?=`)": "",  # of :class:`Name`
+        r"`+[!~]*([^`<]+?)(?:\s*<[^`>]*>)?`+(?:__?(?!\w))?": r"\1",  # ``code``, `text <https://...>`_
+        r"\[([^\]]+)\]\([^)\s]*\)": r"\1",  # [text](https://...)
+        r"\s*\[[\d#*\w]{1,12}\]_": "",  # a footnote's mark
+        r"(?<![\w*])(\*{1,2})([^\s*](?:[^*]*[^\s*])?)\1(?![\w*])": r"\2",
+        r"</?[a-zA-Z][^<>]*>": "",
+        r"\b(\w+)_(?=[\s.,;:)])": r"\1",  # target_
+    }.items()
+}
 
 
 def strip_markup(text: str) -> str:
@@ -289,7 +265,7 @@ def strip_markup(text: str) -> str:
       "See :class:`~ast.Node`, ``x`` and **[this](http://a.b)**." -> "See Node, x and this."
     """
     if any(mark in text for mark in "`*_[<"):
-        for pattern, replacement in _MARKUP:
+        for pattern, replacement in _MARKUP.items():
             text = pattern.sub(replacement, text)
     return " ".join(text.split())
 
@@ -298,11 +274,10 @@ def strip_markup(text: str) -> str:
 
 _OPENERS = "\"'“("
 _ENDS_AS_PROSE = re.compile(r"(?<![.\s])[.!?][\"'”)]?$")
-# A condition without its consequence, as in lists of exceptions, and sentences that lost a reference.
-_FRAGMENT = re.compile(r"(?:If|When) (?!.*(?:,|\bthen\b))|See for ")
-_ENDS_IN_THE_MIDDLE = re.compile(r" (?:a|and|at|by|for|from|in|of|or|see|than|the|to|with)\.$")
-_CODE = re.compile(
-    r"[=<>{}|\\^~@#$*\[\]`+\ufffd]|://|::|\.\.|--|%%|\w\(|\(\)|/\w*/| : |,\.|\b_|_\b|^\w+: "
+# A condition without its consequence, as in lists of exceptions; a sentence that lost a reference; code.
+_NO_SENTENCE = re.compile(
+    r"^(?:If|When) (?!.*(?:,|\bthen\b))|^See for | (?:a|and|at|by|for|from|in|of|or|see|than|the|to|with)\.$"
+    r"|[=<>{}|\\^~@#$*\[\]`+\ufffd]|://|::|\.\.|--|%%|\w\(|\(\)|/\w*/| : |,\.|\b_|_\b|^\w+: "
 )
 _NAME = re.compile(r"\w+(?:_\w+)+|\w+(?:\.[A-Za-z]\w+)+")
 
@@ -313,18 +288,17 @@ def is_prose(sentence: str, settings: SampleSettings) -> bool:
     Example:
       "Returns the sum of its arguments." -> True;  "Returns x[0] + y." -> False
     """
-    if not (sentence.lstrip(_OPENERS)[:1].isupper() and _ENDS_AS_PROSE.search(sentence)):
-        return False
-    if _FRAGMENT.match(sentence) or _CODE.search(sentence) or _ENDS_IN_THE_MIDDLE.search(sentence):
-        return False
     words = sentence.split()
-    is_balanced = sentence.count("(") == sentence.count(")") and sentence.count('"') % 2 == 0
-    if len(words) < settings.min_words or not is_balanced:
-        return False
-    if len(_NAME.findall(sentence)) > settings.max_names:
-        return False
-    num_letters = sum(map(str.isalpha, sentence))
-    return num_letters >= settings.min_letter_fraction * sum(map(len, words))
+    return bool(
+        sentence.lstrip(_OPENERS)[:1].isupper()
+        and _ENDS_AS_PROSE.search(sentence)
+        and not _NO_SENTENCE.search(sentence)
+        and len(words) >= settings.min_words
+        and sentence.count("(") == sentence.count(")")
+        and sentence.count('"') % 2 == 0
+        and len(_NAME.findall(sentence)) <= settings.max_names
+        and sum(map(str.isalpha, sentence)) >= settings.min_letter_fraction * sum(map(len, words))
+    )
 
 
 def run() -> None:

@@ -20,7 +20,7 @@ from albert_tf.core.settings import Settings, setting
 from albert_tf.core.workers import num_workers_setting
 from albert_tf.data_prep import corpus, sample_corpus
 
-LABEL = "sample_task"
+PROGRAM = "sample_task"
 _HELD_OUT = 1 / 6  # share of the modules
 
 
@@ -52,16 +52,16 @@ def main(settings: SampleTaskSettings) -> None:
         raise UserError(f"{expected} packages have documentation; lower it")
     chosen = [sorted(passages[package], key=_hash)[: settings.max_passages] for package in packages]
     rows = sorted(itertools.chain(*chosen), key=_hash)
-    contents = {}
-    for name, is_held_out in (("train.tsv", False), ("dev.tsv", True)):
-        lines = [
-            f"{row.text}\t{row.package}" for row in rows if _is_held_out(row.module) == is_held_out
-        ]
-        contents[name] = "\n".join(["text\tpackage", *lines, ""]).encode()
+    lines: dict[str, list[str]] = {"train.tsv": [], "dev.tsv": []}
+    for row in rows:
+        is_held_out = int.from_bytes(_hash(row.module)) < _HELD_OUT * 2**64
+        lines["dev.tsv" if is_held_out else "train.tsv"].append(f"{row.text}\t{row.package}\n")
+    for name, passages_of_file in lines.items():
         path = os.path.join(settings.output_dir, name)
-        corpus.print_note(LABEL, f"{path}: {len(lines):,} passages")
+        corpus.print_note(PROGRAM, f"{path}: {len(passages_of_file):,} passages")
+    contents = {name: "".join(["text\tpackage\n", *lines[name]]).encode() for name in lines}
     files.write_files(settings.output_dir, contents)
-    corpus.print_note(LABEL, f"packages: {', '.join(packages)}")
+    corpus.print_note(PROGRAM, f"packages: {', '.join(packages)}")
 
 
 class Passage(NamedTuple):
@@ -78,8 +78,8 @@ def _passages_by_package(settings: SampleTaskSettings) -> dict[str, list[Passage
         output_file="-", input_file=settings.input_file, num_workers=settings.num_workers
     )
     passages = collections.defaultdict(list)
-    modules = sample_corpus.modules_of(sample)
-    for module, sentences in sample_corpus.documents(modules, sample, LABEL):
+    modules = sample_corpus.find_modules(settings.input_file)
+    for module, sentences in sample_corpus.documents(modules, sample, PROGRAM):
         package, separator, _ = module.partition("/")
         for start in range(0, len(sentences), settings.num_sentences):
             group = sentences[start : start + settings.num_sentences]
@@ -92,10 +92,6 @@ def _passages_by_package(settings: SampleTaskSettings) -> dict[str, list[Passage
 def _hash(value: object) -> bytes:
     """A hash that puts values into an order that looks random and is the same on every machine."""
     return hashlib.blake2b(repr(value).encode(), digest_size=8).digest()
-
-
-def _is_held_out(module: str) -> bool:
-    return int.from_bytes(_hash(module)) < _HELD_OUT * 2**64
 
 
 def run() -> None:

@@ -26,12 +26,8 @@ from albert_tf.core.settings import LARGEST_INT64, Settings, setting
 from albert_tf.core.workers import Workers, in_chunks
 from albert_tf.data_prep import corpus
 
-LABEL = "split_sentences"
-FORMATS = ("auto", "text", "wikiextractor", "jsonl")
+PROGRAM = "split_sentences"
 CHUNK_CHARS = 1_000_000  # text sent to a worker at once
-
-# Keys of the summary's counts.
-SHORT_DOCUMENT, CUT_SENTENCE, CUT_DOCUMENT = "short_document", "cut_sentence", "cut_document"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +38,9 @@ class SplitSettings(corpus.CorpusSettings):
         "", "Files, globs or folders, separated by commas.", required=True, input_path=True
     )
     input_format: str = setting(
-        "auto", "Format of the files; `auto` looks at the start of each.", choices=FORMATS
+        "auto",
+        "Format of the files; `auto` looks at the start of each.",
+        choices=("auto", "text", "wikiextractor", "jsonl"),
     )
     document_separator: str = setting(
         "file", "How documents in plain text are separated.", choices=("file", "blank_line")
@@ -98,70 +96,56 @@ def main(settings: SplitSettings) -> None:
     reader = corpus.LineReader(settings.invalid_utf8)
     documents = (doc for path in paths for doc in read_documents(path, reader, settings, counts))
     with (
-        corpus.show_progress(LABEL, corpus.total_bytes(paths), "bytes") as progress,
+        corpus.show_progress(PROGRAM, corpus.total_bytes(paths), "bytes") as progress,
         corpus.corpus_writer(settings) as writer,
         Workers(settings.num_workers, settings) as workers,
     ):
         chunks = in_chunks(documents, lambda document: sum(map(len, document.lines)), CHUNK_CHARS)
         for split_documents, chunk_counts in workers.map(_split_chunk, chunks):
-            counts += chunk_counts
+            counts += chunk_counts  # documents and sentences that were dropped or cut
             progress.update(reader.num_bytes)
             for key, sentences in split_documents:
                 writer.write(key, sentences)
     for line in reader.report():
-        corpus.print_note(LABEL, line)
+        corpus.print_note(PROGRAM, line)
     summary = f"{len(paths):,} files -> {writer.summary()}; {_describe(counts, settings)}"
-    corpus.print_note(LABEL, f"{summary}; {time.monotonic() - start:.1f} s")
+    corpus.print_note(PROGRAM, f"{summary}; {time.monotonic() - start:.1f} s")
 
 
 def _describe(counts: Counter, settings: SplitSettings) -> str:
-    text = f"{counts[SHORT_DOCUMENT]:,} documents below --min_sentences={settings.min_sentences} dropped"
-    if number := counts[CUT_SENTENCE]:
+    text = f"{counts['short_documents']:,} documents below --min_sentences={settings.min_sentences} dropped"
+    if number := counts["cut_sentences"]:
         text += f", {number:,} sentences above {settings.max_sentence_chars:,} characters cut"
-    if number := counts[CUT_DOCUMENT]:
+    if number := counts["cut_documents"]:
         text += f", {number:,} cuts in documents above {settings.max_document_chars:,} characters"
     return text
 
 
 # Reading: files -> documents.
 
-
 NumberedLine = tuple[int, str]
 END_OF_DOCUMENT = None  # between the lines of two documents
 
 
 class Document(NamedTuple):
-    """A document as it was read.
+    """A document as it was read."""
 
-    Fields:
-      key: its first lines, which decide whether it is held out; all parts of a cut document have the same key.
-      lines: its text.
-      is_page: whether it is a WikiExtractor page: every line is a paragraph or a heading.
-    """
-
-    key: str
+    key: str  # its first lines, which decide whether it is held out; equal for all parts of a cut document
     lines: list[str]
-    is_page: bool = False
+    is_page: bool = False  # of WikiExtractor: every line is a paragraph or a heading
 
 
 def read_documents(
     path: str, reader: corpus.LineReader, settings: SplitSettings, counts: Counter
 ) -> Iterator[Document]:
-    """The documents of a file, without blank ones; cuts documents that are too long, and counts the cuts.
-
-    Raises:
-      UserError: the file cannot be read, or is malformed; the error names the line.
-    """
-    numbered_lines = enumerate(reader.read(path), start=1)
-    lines: Iterator[NumberedLine]
-    lines = itertools.dropwhile(lambda numbered: not numbered[1].strip(), numbered_lines)
-    first_line = next(lines, None)
-    if first_line is None:
-        return
+    """The documents of a file, without blank ones; cuts documents that are too long, and counts the cuts."""
+    lines: Iterator[NumberedLine] = enumerate(reader.read(path), start=1)
+    lines = itertools.dropwhile(lambda numbered: not numbered[1].strip(), lines)
+    first_line = next(lines, (0, ""))
+    lines = itertools.chain([first_line], lines)
     file_format = settings.input_format
     if file_format == "auto":
         file_format = detect_format(first_line[1])
-    lines = itertools.chain([first_line], lines)
     if file_format == "wikiextractor":
         groups = _read_pages(lines, path, settings)
     elif file_format == "jsonl":
@@ -178,7 +162,7 @@ def detect_format(line: str) -> str:
         return "wikiextractor"
     if line.lstrip().startswith("{"):
         with contextlib.suppress(ValueError):
-            with contextlib.suppress(RecursionError):  # refused later
+            with contextlib.suppress(RecursionError):  # rejected later
                 json.loads(line)
             return "jsonl"
     return "text"
@@ -190,7 +174,7 @@ _PAGE_START = re.compile(r'<doc [^>]*?(?:title="(?P<title>.*)")?>\s*$')
 def _read_pages(
     lines: Iterable[NumberedLine], path: str, settings: SplitSettings
 ) -> Iterator[str | None]:
-    title = None
+    title = ""
     start = 0  # line of the page's <doc>, 0 outside of pages
     for number, line in lines:
         if not start:
@@ -199,22 +183,18 @@ def _read_pages(
             match = _PAGE_START.match(line)
             if not match:
                 raise UserError(f"{path}:{number}: expected a line <doc ...>, got {line[:40]!r}")
-            start, title = number, match["title"]
+            start, title = number, html.unescape(match["title"] or "").strip()
         elif line.startswith("</doc>"):
             yield END_OF_DOCUMENT
             start = 0
         elif line.startswith("<doc "):
             raise UserError(f"{path}:{number}: <doc> inside the page that starts at line {start}")
-        elif number == start + 1 and settings.drop_page_titles and _is_title(line, title):
-            continue
         else:
-            yield line
+            is_title = number == start + 1 and html.unescape(line).strip() == title
+            if not (is_title and settings.drop_page_titles):
+                yield line
     if start:
         raise UserError(f"{path}:{start}: <doc> without </doc>; is the file cut off?")
-
-
-def _is_title(line: str, title: str | None) -> bool:
-    return title is not None and html.unescape(line).strip() == html.unescape(title).strip()
 
 
 def _read_json_lines(
@@ -241,7 +221,7 @@ _HALF_PAIR = re.compile(
 
 
 def _parse_json_line(line: str, place: str, invalid_utf8: str) -> Any:
-    """The value of a JSON line. Half a surrogate pair is refused with --invalid_utf8=error, otherwise it is U+FFFD."""
+    """The value of a JSON line. Half a surrogate pair is an error with --invalid_utf8=error, otherwise U+FFFD."""
     try:
         return files.parse_json(line, place, object)
     except UserError:
@@ -253,10 +233,10 @@ def _parse_json_line(line: str, place: str, invalid_utf8: str) -> Any:
 def _close_documents(
     lines: Iterable[str | None], is_page: bool, settings: SplitSettings, counts: Counter
 ) -> Iterator[Document]:
-    key: str | None = None
+    key = ""
     document: list[str] = []
     num_chars = 0
-    for line in lines:
+    for line in itertools.chain(lines, [END_OF_DOCUMENT]):
         ended = line is None
         if line is not None:
             document.append(line)
@@ -264,17 +244,11 @@ def _close_documents(
         if not ended and num_chars <= settings.max_document_chars:
             continue
         if any(map(str.strip, document)):
-            key = key or _key(document)
-            counts[CUT_DOCUMENT] += not ended
+            # A new key is so long that it contains more than a license.
+            key = key or "\n".join(document)[:20_000]
+            counts["cut_documents"] += not ended
             yield Document(key, document, is_page)
-        key, document, num_chars = None if ended else key, [], 0
-    if any(map(str.strip, document)):
-        yield Document(key or _key(document), document, is_page)
-
-
-def _key(lines: list[str]) -> str:
-    """A document's beginning, long enough to contain more than a license."""
-    return "\n".join(lines)[:20_000]
+        key, document, num_chars = "" if ended else key, [], 0
 
 
 # Splitting: documents -> sentences.
@@ -289,7 +263,7 @@ def _split_chunk(
     for document in documents:
         sentences = split_document(document, settings, counts)
         if len(sentences) < settings.min_sentences:
-            counts[SHORT_DOCUMENT] += 1
+            counts["short_documents"] += 1
         else:
             split_documents.append((document.key, sentences))
     return split_documents, counts
@@ -308,7 +282,7 @@ def split_document(document: Document, settings: SplitSettings, counts: Counter)
             is_incomplete = document.is_page and _lacks_template(sentence)
             if _is_prose(sentence, settings) and not is_incomplete:
                 parts = cut_at_words(sentence, settings.max_sentence_chars)
-                counts[CUT_SENTENCE] += len(parts) > 1
+                counts["cut_sentences"] += len(parts) > 1
                 sentences.extend(parts)
     return sentences
 

@@ -11,7 +11,7 @@ The corpus is read once, from this machine or from a remote file system. Only th
 import array
 import dataclasses
 import io
-import math
+import itertools
 import random
 import re
 import time
@@ -30,7 +30,7 @@ from albert_tf.data_prep import corpus
 from albert_tf.text.settings import TextSettings
 from albert_tf.text.tokenizer import clean_text
 
-LABEL = "train_sentencepiece"
+PROGRAM = "train_sentencepiece"
 
 # The first tokens of the vocabulary, in order (README.md of the original; 30k-clean.model).
 META_TOKENS = ("<pad>", "<unk>")
@@ -44,8 +44,6 @@ MAX_SENTENCE_BYTES = 4192
 NUM_THREADS = 16
 
 SHOWN_BYTES = 1 << 20  # read between two updates of the progress bar
-
-SILENT, CHATTY = 2, 0  # the trainer's log levels: errors, everything
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,7 +104,7 @@ def main(settings: TrainSettings) -> None:
     if not sample.num_items:
         raise UserError(f"--input_file={settings.input_file}: no sentence there, only blank lines")
     counts: Counter[str] = Counter()
-    with corpus.show_progress(LABEL, len(sample.items), "sentences") as progress:
+    with corpus.show_progress(PROGRAM, len(sample.items), "sentences") as progress:
         sentences = _cleaned(sample.items, settings, progress, counts)
         model_proto = train(sentences, settings)
     model, vocabulary = map(corpus.OutputFile, outputs)
@@ -114,7 +112,7 @@ def main(settings: TrainSettings) -> None:
         model.write(model_proto)
         vocabulary.write(vocabulary_text(model_proto).encode())
     corpus.print_note(
-        LABEL,
+        PROGRAM,
         f"{counts['used']:,} of {sample.num_items:,} sentences ({counts['long']:,} above"
         f" {MAX_SENTENCE_BYTES:,} bytes left out) -> {settings.vocab_size:,} tokens in {outputs[0]};"
         f" {time.monotonic() - start:.1f} s",
@@ -122,32 +120,19 @@ def main(settings: TrainSettings) -> None:
 
 
 class Sample(NamedTuple):
-    """A sample of the items of a stream."""
+    """A sample of the items of a stream, in its order; None stands for one that the trainer would leave out."""
 
-    items: list[
-        str | None
-    ]  # in the stream's order; None for a sentence that the trainer would leave out
+    items: list[str | None]
     num_items: int  # in the stream
 
 
 def _draw_sentences(paths: Sequence[str], settings: TrainSettings) -> Sample:
     """Reads the whole corpus, so that errors in it are reported before the training."""
     reader = corpus.LineReader(settings.invalid_utf8)
-    with corpus.show_progress(LABEL, corpus.total_bytes(paths), "bytes") as progress:
-        sentences = _read_sentences(paths, reader, settings, progress)
-        size, seed = settings.input_sentence_size, settings.random_seed
-        sample = draw(sentences, num_drawn=size, seed=seed)
-    for line in reader.report():
-        corpus.print_note(LABEL, line)
-    return sample
 
-
-def _read_sentences(
-    paths: Iterable[str], reader: corpus.LineReader, settings: TrainSettings, progress: Progress
-) -> Iterator[str | None]:
-    shown = 0
-    for path in paths:
-        for line in reader.read(path):
+    def sentences() -> Iterator[str | None]:
+        shown = 0
+        for line in itertools.chain.from_iterable(map(reader.read, paths)):
             if reader.num_bytes > shown + SHOWN_BYTES:
                 shown = reader.num_bytes
                 progress.update(shown)
@@ -156,36 +141,31 @@ def _read_sentences(
             if sentence is None or sentence and not sentence.isspace():
                 yield sentence
 
+    with corpus.show_progress(PROGRAM, corpus.total_bytes(paths), "bytes") as progress:
+        size, seed = settings.input_sentence_size, settings.random_seed
+        sample = draw(sentences(), num_drawn=size, seed=seed)
+    for line in reader.report():
+        corpus.print_note(PROGRAM, line)
+    return sample
+
 
 def draw(items: Iterable[str | None], *, num_drawn: int, seed: int) -> Sample:
     """Samples items from a stream of unknown length, or takes all of a shorter one; each subset is equally likely.
 
     The trainer could sample, too, but every sentence would have to be cleaned for it, and its seed is fixed.
 
-    Each item gets a random number, and the `num_drawn` items with the smallest numbers are kept in the reservoir.
-    Instead of drawing a number for each item, the function draws how many items are skipped until one replaces the item
-    with the largest number in the reservoir.
-
-    Source: Li, Reservoir-sampling algorithms of time complexity O(n(1 + log(N/n))), ACM Transactions on Mathematical
-      Software 20, 1994, algorithm L.
+    Source: Vitter, Random sampling with a reservoir, ACM Transactions on Mathematical Software 11, 1985, algorithm R.
     """
     generator = random.Random(seed)
     reservoir, places = [], array.array("q")
-    index, log_largest = -1, 0.0
-    next_index = num_drawn - 1  # the item with which the reservoir is full
-    for index, item in enumerate(items):
-        if index < num_drawn:
+    num_items = 0
+    for num_items, item in enumerate(items, start=1):
+        if num_items <= num_drawn:
             reservoir.append(item)
-            places.append(index)
-        elif index == next_index:
-            slot = generator.randrange(num_drawn)
-            reservoir[slot], places[slot] = item, index
-        if index == next_index:
-            log_largest -= generator.expovariate(1.0) / num_drawn
-            # Probability that an item's number is not below the largest.
-            chance = -math.expm1(log_largest)
-            next_index += 1 + int(-generator.expovariate(1.0) / math.log(chance))
-    return Sample([reservoir[slot] for slot in np.argsort(places)], index + 1)
+            places.append(num_items)
+        elif (slot := int(num_items * generator.random())) < num_drawn:
+            reservoir[slot], places[slot] = item, num_items
+    return Sample([reservoir[slot] for slot in np.argsort(places)], num_items)
 
 
 def _cleaned(
@@ -249,7 +229,7 @@ def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:
             # The sentences are already sampled.
             input_sentence_size=0,
             shuffle_input_sentence=False,
-            minloglevel=CHATTY if settings.verbose else SILENT,
+            minloglevel=0 if settings.verbose else 2,  # everything, or errors alone
         )
     except RuntimeError as error:
         if reading_errors:

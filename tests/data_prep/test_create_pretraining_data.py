@@ -23,7 +23,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.files import temporary_path
 from albert_tf.data.record_formats import FORMATS, record_writer
 from albert_tf.data_prep import create_pretraining_data as program
-from albert_tf.data_prep.pretraining import blocks, plan, run, shards
+from albert_tf.data_prep.pretraining import blocks, plan, record_folder, run, shards
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.text.tokenizer import Tokenizer
 from tests.data.test_pretraining_examples import COMPILED
@@ -427,6 +427,23 @@ def test_a_finished_run_is_left_alone(make, capsys):
     make()
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     assert "existed already" in capsys.readouterr().out
+
+
+def test_metadata_that_lost_its_checksum_is_not_that_of_a_finished_run(make):
+    path = make() / "metadata.json"
+    values = json.loads(path.read_text())
+    del values[checksums.JSON_ENTRY]
+    path.write_text(json.dumps(values))
+    with pytest.raises(UserError, match="metadata.json: has no checksum"):
+        make()
+
+
+def test_a_file_of_another_run_in_the_work_folder_is_not_used(tmp_path):
+    old, new = (record_folder.WorkFolder(str(tmp_path)) for _ in range(2))
+    with old.writing(str(tmp_path / "block"), {}) as file:
+        file.write(b"late")
+    assert old.counts_of(str(tmp_path / "block")) == {"bytes": 4}
+    assert new.counts_of(str(tmp_path / "block")) is None
 
 
 # --- Odd and wrong input.

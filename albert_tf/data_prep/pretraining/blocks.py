@@ -115,8 +115,10 @@ def read_block(block: Block, invalid_utf8: str) -> Text:
         if offset == 0:
             corpus.check_first_line(lines[0] + b"\n" * (len(lines) > 1), span.path)
         for line in lines:
-            sentence = _decoded(line)
-            if sentence is None:
+            sentence: str | None
+            try:
+                sentence = line.decode()
+            except UnicodeDecodeError:
                 text.invalid_lines.append((span.path, offset))
                 sentence = corpus.decode_invalid(line, invalid_utf8)
             offset += len(line) + 1
@@ -128,13 +130,6 @@ def read_block(block: Block, invalid_utf8: str) -> Text:
         document += 1
         text = text._replace(num_cuts=text.num_cuts + is_cut)
     return text
-
-
-def _decoded(line: bytes) -> str | None:
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def read_span(span: Span) -> tuple[bytes, int, bool]:
@@ -184,7 +179,8 @@ def store_block(job: Job, block: Block) -> dict[str, Any]:
             " --invalid_utf8=replace reads on"
         )
     documents = as_documents(job.tokenizer, text.sentences, text.documents)
-    passes = [plan_pass(job, documents, block.number, number) for number in _passes(job)]
+    numbers = range(job.settings.dupe_factor)
+    passes = [plan_pass(job, documents, block.number, number) for number in numbers]
     all_pairs = [pairs.astype(np.int32) for pairs, _ in passes]
     sentences_of_documents = np.diff(documents.document_offsets)
     counts = {
@@ -244,10 +240,6 @@ def stored_pairs(
 
 def _block_file(job: Job, index: int) -> str:
     return job.work.file(f"block-{index:06d}")
-
-
-def _passes(job: Job) -> range:
-    return range(job.settings.dupe_factor)
 
 
 def as_documents(

@@ -83,9 +83,7 @@ class Scratch(NamedTuple):
 class LineTokenizer:
     """`Tokenizer.encode_batch` for a corpus.
 
-    Args:
-      tokenizer: returns the same ids. If its model is not a unigram model with the usual treatment of white space, it
-        tokenizes every line itself.
+    If the tokenizer's model is no unigram model with the usual treatment of white space, it tokenizes every line.
     """
 
     def __init__(self, tokenizer: Tokenizer):
@@ -119,17 +117,7 @@ class LineTokenizer:
         return self._tokenizer.vocab_size
 
     def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        r"""The ids of lines.
-
-        Args:
-          lines: texts without "\n".
-
-        Returns:
-          int32 [ids], the ids of all lines one after the other, and int64 [lines], the number of ids of each line.
-
-        Raises:
-          ValueError: a line contains a line end.
-        """
+        """The ids of all lines one after the other, int32 [ids], and their number in each line, int64 [lines]."""
         if any("\n" in line for line in lines):
             raise ValueError("expected lines, got text with a line end in it")
         if not isinstance(self._tokenizer, SentencePieceTokenizer):
@@ -348,11 +336,11 @@ def _keep_word(word, hash_, ids, score, slot, words):
 
 @numba.njit(cache=True)
 def _new_scratch():
-    length = _MAX_WORD_BYTES
-    word = np.full(length, _MARKER_BYTE, np.uint8)
-    best, second = np.empty(length + 1), np.empty(length + 1)
-    token, start = np.empty(length + 1, np.int32), np.empty(length + 1, np.int32)
-    return Scratch(word, best, second, token, start, np.empty(4 * length, np.int32))
+    size = _MAX_WORD_BYTES
+    word, ids = np.full(size, _MARKER_BYTE, np.uint8), np.empty(4 * size, np.int32)
+    best, second = np.empty(size + 1), np.empty(size + 1)
+    token, start = np.empty(size + 1, np.int32), np.empty(size + 1, np.int32)
+    return Scratch(word, best, second, token, start, ids)
 
 
 @numba.njit(cache=True)

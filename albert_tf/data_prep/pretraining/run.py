@@ -46,13 +46,8 @@ from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.text.tokenizer import Tokenizer
 
 PROGRAM = "create_pretraining_data"
-# All packages that the functions making records import.
-CODE = ("core", "data", "data_prep", "text")
-_OF_FILE = (
-    "file",
-    "examples",
-    "bytes",
-)  # entries of a shard that are not sums or maxima of all records
+CODE = ("core", "data", "data_prep", "text")  # the packages of the functions that make records
+_OF_FILE = ("file", "examples", "bytes")  # counts of a shard that are not among those of the run
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str, Any], bool]:
@@ -65,20 +60,28 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
       UserError: the input is missing, empty or not UTF-8, the folder contains other records, or the disk is full.
     """
     make_shards = make_here if settings.runner == "local" else _beam_engine()
+    folder = RecordFolder(settings.folder)
     tokenizer = Tokenizer.from_file(settings.vocabulary_file, **settings.cleaning)
-    inputs, modified = _inputs(settings.input_file)
+    vocabulary = Vocabulary(
+        is_word_start=tokenizer.word_starts(settings.word_start_rule),
+        cls_id=tokenizer.cls_id,
+        sep_id=tokenizer.sep_id,
+        mask_id=tokenizer.mask_id,
+    )
+    job = _make_job(settings, tokenizer, vocabulary, folder.work)
+    identity = _identity(settings, tokenizer, vocabulary)
+    inputs, modified = corpus.inputs_of(settings.input_file)
+    identity["input_files"] = inputs
+    unchanged = {"modified_nanoseconds": modified, "code": made_by()}
     with locked(settings.folder, "output_dir" if settings.output_dir else "output_file"):
-        unchanged = {"modified_nanoseconds": modified, "code": made_by()}
-        folder = RecordFolder(settings.folder, identity(settings, tokenizer, inputs), unchanged)
-        if metadata := folder.finished_metadata():
+        if metadata := folder.open(identity, unchanged):
             return metadata, True
-        if folder.open():
+        if folder.is_resumed:
             corpus.print_note(PROGRAM, f"resuming the run in {folder.path}")
         try:
-            job = make_job(settings, tokenizer, folder.work)
             text_counts, counts_of_shards = make_shards(job, inputs)
         except InputError:
-            folder.remove_work()
+            files.remove(folder.work.path)
             raise
         counts = _total(text_counts, counts_of_shards)
         return folder.finish(counts, counts_of_shards), False
@@ -164,16 +167,6 @@ def quiet_imports() -> Iterator[None]:
 # --- The beginning and the end of a run.
 
 
-def _inputs(patterns: str) -> tuple[list[dict[str, Any]], list[int]]:
-    """The files of the corpus, and when each was modified."""
-    paths = corpus.expand_paths(patterns)
-    with files.errors_named(f"--input_file={patterns}", "read"):
-        status = {path: files.status(path) for path in paths}
-    found = {path: file for path, file in status.items() if file}
-    inputs = [{"file": path, "bytes": file.length} for path, file in found.items()]
-    return inputs, [file.mtime_nsec for file in found.values()]
-
-
 def made_by() -> dict[str, str]:
     """The code and the versions of libraries that examples depend on."""
     return {
@@ -183,43 +176,39 @@ def made_by() -> dict[str, str]:
     }
 
 
-def identity(
-    settings: PretrainingDataSettings, tokenizer: Tokenizer, inputs: Inputs
+def _identity(
+    settings: PretrainingDataSettings, tokenizer: Tokenizer, vocabulary: Vocabulary
 ) -> dict[str, Any]:
-    """The values that must be equal for a run to be resumed; they are the first entries of the metadata."""
+    """The values that must be equal for a run to be resumed; they are the first entries of the metadata.
+
+    The files of the input are added to them.
+    """
     # The metadata has these under other names: requested_shards, file_names and sentence_task.
     renamed = ("num_shards", "output_file", "random_next_sentence")
     names = [name for name in settings.names(changes_results=True) if name not in renamed]
-    is_dynamic = settings.masking == "dynamic"
     return {
         **{name: getattr(settings, name) for name in names},
         "requested_shards": settings.num_shards,
         "file_names": [os.path.basename(path) for path in settings.output_files],
         "vocab_size": tokenizer.vocab_size,
         "spm_sha256": tokenizer.sha256,
-        "input_files": list(inputs),
         # The reader needs it to mask tokens.
-        **({"vocabulary": _vocabulary(settings, tokenizer).to_json()} if is_dynamic else {}),
+        **({"vocabulary": vocabulary.to_json()} if settings.masking == "dynamic" else {}),
         "version": albert_tf.__version__,
     }
 
 
-def make_job(settings: PretrainingDataSettings, tokenizer: Tokenizer, work: WorkFolder) -> Job:
-    """The job of a run whose intermediate files are in `work`."""
-    vocabulary = _vocabulary(settings, tokenizer)
+def _make_job(
+    settings: PretrainingDataSettings,
+    tokenizer: Tokenizer,
+    vocabulary: Vocabulary,
+    work: WorkFolder,
+) -> Job:
+    """What every process needs; `work` is opened before the processes start."""
     values = settings.to_dict()
     pairs = pair_rule(vocabulary.is_word_start, **{name: values[name] for name in PAIR_SETTINGS})
     masks = masking_rule(vocabulary, **{name: values[name] for name in MASKING_SETTINGS})
     return Job(settings, LineTokenizer(tokenizer), work, pairs, masks)
-
-
-def _vocabulary(settings: PretrainingDataSettings, tokenizer: Tokenizer) -> Vocabulary:
-    return Vocabulary(
-        is_word_start=tokenizer.word_starts(settings.word_start_rule),
-        cls_id=tokenizer.cls_id,
-        sep_id=tokenizer.sep_id,
-        mask_id=tokenizer.mask_id,
-    )
 
 
 def _total(text_counts: Counts, counts_of_shards: Sequence[Counts]) -> dict[str, Any]:

@@ -23,11 +23,7 @@ RUNNERS = ("local", "direct", "flink", "spark", "dataflow", "portable")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingDataSettings(VocabularySettings, TextSettings):
-    """Which text becomes records, and how (original create_pretraining_data.py:31-92).
-
-    Raises:
-      UserError: a value is impossible or contradicts another; the error names the flag.
-    """
+    """Which text becomes records, and how (original create_pretraining_data.py:31-92)."""
 
     input_file: str = setting(
         "",

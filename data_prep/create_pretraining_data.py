@@ -1,6 +1,0 @@
-"""Starts albert_tf/data_prep/create_pretraining_data.py; --help explains it."""
-
-from albert_tf.data_prep.create_pretraining_data import run
-
-if __name__ == "__main__":
-    run()
