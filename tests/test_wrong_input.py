@@ -88,7 +88,6 @@ def run_folder(tmp_path_factory):
     records_file = write_records(folder / "records" / "examples.tfrecord", random_features(60))
     (folder / "albert_config.json").write_text(TINY.to_json_string())
     inputs = [f"--input_file={records_file}", f"--albert_config_file={folder}/albert_config.json"]
-
     pretrain_here(*inputs, *SHORT, f"--output_dir={folder / 'run'}")
     return folder / "run"
 
@@ -185,8 +184,8 @@ def vocabulary(corpus) -> pathlib.Path:
 
 
 @pytest.fixture
-def program_on(tmp_path, vocabulary, capsys):
-    """A function that runs a data program on a text and returns its notes; all that it writes is below `out`."""
+def program_on(tmp_path, vocabulary):
+    """A function that runs a data program on a text; all that it writes is below `out`."""
     out = tmp_path / "out"
     outputs = {
         SPLIT: [f"--output_file={out / 'corpus.txt'}", "--num_workers=1"],
@@ -197,13 +196,12 @@ def program_on(tmp_path, vocabulary, capsys):
         ],
     }
 
-    def run(program: str, text: bytes | pathlib.Path, *flags) -> str:
+    def run(program: str, text: bytes | pathlib.Path, *flags) -> None:
         path = text
         if isinstance(text, bytes):
             path = tmp_path / "text.txt"
             path.write_bytes(text)
         data_program_here(program, f"--input_file={path}", *outputs[program], *flags)
-        return capsys.readouterr().err
 
     return run
 
