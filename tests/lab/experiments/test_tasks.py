@@ -20,11 +20,10 @@ from lab.experiments.training import Trained
 from tests.helpers import (
     NAMES,
     ROOT,
-    race_files,
     random_features,
     run_script,
     sentence,
-    squad_files,
+    squad_paragraph,
     the_line,
     write_files,
     write_records,
@@ -57,8 +56,19 @@ def task_files(rng: np.random.Generator) -> dict[str, str]:
         found[f"glue/MNLI/{name}.tsv"] = pairs(rng, MNLI_COLUMNS, number, relations)
     for name, number in (("train", 12), ("dev", 9)):
         found[f"glue/RTE/{name}.tsv"] = pairs(rng, header, number, ["entailment", "not_entailment"])
-    found |= {name: text for name, text in squad_files(rng).items() if "v1.1" in name}
-    return found | {name.replace("RACE", "race"): text for name, text in race_files(rng).items()}
+    for split in ("train", "dev"):
+        paragraphs = [squad_paragraph(rng, "1.1", f"{split}-{index}", 12) for index in range(3)]
+        squad = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
+        found[f"squad/{split}-v1.1.json"] = json.dumps(squad)
+        for number, level in enumerate(("middle", "high")):
+            passage = {
+                "article": " ".join(sentence(rng, 3, 5) for _ in range(4)),
+                "questions": [f"{sentence(rng, 1, 3)} _", sentence(rng, 2, 4)],
+                "options": [[sentence(rng, 1, 3) for _ in range(4)] for _ in range(2)],
+                "answers": ["A", "C"],
+            }
+            found[f"race/{split}/{level}/{number}.txt"] = json.dumps(passage)
+    return found
 
 
 @pytest.fixture(scope="module")
