@@ -5,7 +5,6 @@ import pathlib
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from albert_tf import AlbertForPreTraining, convert, save_pretrained
 from albert_tf.core.errors import UserError
@@ -136,16 +135,6 @@ def test_a_folder_without_its_vocabulary_still_says_so(tmp_path, changes, format
         )
         write_vocabulary(without_checksums(target) / "vocab.txt")
         assert pretrained.read_weights(target).cleaning == cleaning
-
-
-def test_the_export_keeps_accents(model, tokenizer, tmp_path):
-    path = export_model(str(model), str(tmp_path), warmup=False)
-    embed = tf.saved_model.load(path).signatures["embed"]
-    found = embed(texts=tf.constant(["Déjà", "Deja"]))["mean_embedding"].numpy()
-    answers = load_predictor(str(model)).predict(["Déjà", "Deja"])
-    for row, answer in zip(found, answers, strict=True):
-        np.testing.assert_allclose(row, answer["embedding"], atol=1e-5)
-    assert np.abs(found[0] - found[1]).max() > 1e-4
 
 
 def test_fine_tuning_must_agree_with_the_model(model, folder, tmp_path):

@@ -64,9 +64,6 @@ def test_a_message_of_a_program_starts_with_its_command(words):
     assert process.stderr.startswith(f"albert-tf {' '.join(words)}: --no_such_flag")
 
 
-# --- The wheel ---
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("wheel")

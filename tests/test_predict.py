@@ -400,40 +400,23 @@ def test_a_run_gives_its_tokenizer(finished):
 # --- The command
 
 
-def test_the_command_answers_standard_input(tiny_pretrained):
+def test_the_command_answers_standard_input_in_utf8(tiny_pretrained):
+    given = (
+        b"\xef\xbb\xbf"
+        + b'{"text": "anna [MASK]", "id": "\xc3\xa9"}\nbert met carl .\tdora left .\n'
+    )
     process = subprocess.run(
         [sys.executable, "-m", "albert_tf.predict", str(tiny_pretrained), "--batch_size=2"],
-        input="anna [MASK] .\nbert met carl .\tdora left .\n{}\n",
+        input=given + b"na\xefve\n",
         capture_output=True,
-        text=True,
         cwd=ROOT,
         timeout=300,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
     )
+    first, second = map(json.loads, process.stdout.decode().splitlines())
+    assert first["id"] == "é" and {"masks", "text"} < first.keys() and [*second] == ["in_order"]
+    assert process.stderr.decode() == "predict.py: line 3: not UTF-8\n"
     assert process.returncode == 1
-    assert [sorted(json.loads(line)) for line in process.stdout.splitlines()] == [
-        *(["masks", "text"], ["in_order"])
-    ]
-    (line,) = process.stderr.splitlines()
-    assert line.startswith("predict.py: line 3: expected a text with [MASK] to fill")
-
-
-def test_the_command_reads_and_writes_utf8(tiny_pretrained):
-    command = [sys.executable, "-m", "albert_tf.predict", str(tiny_pretrained), "--batch_size=2"]
-    given = b"\xef\xbb\xbf" + b'{"text": "anna [MASK]", "id": "\xc3\xa9"}\n' + b"na\xefve\n"
-    settings = {"cwd": ROOT, "timeout": 300, "env": {**os.environ, "PYTHONIOENCODING": "ascii"}}
-    process = subprocess.run(command, input=given, capture_output=True, **settings)
-    (answer,) = process.stdout.decode().splitlines()
-    assert json.loads(answer)["id"] == "é"
-    assert process.stderr.decode() == "predict.py: line 2: not UTF-8\n"
-    assert process.returncode == 1
-
-
-def test_a_conversation(finished, monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin", io.StringIO("anna saw bert in a tree .\n\nwho ?\n"))
-    predict.converse(predictors.load_predictor(str(finished("squad1.1").folder)))
-    shown = capsys.readouterr().out
-    assert shown.startswith("Enter context, question; ctrl-D ends.")
-    assert shown.rstrip().splitlines()[-2].endswith(")") or "(" in shown
 
 
 def test_a_conversation_goes_on_after_a_mistake(tiny_pretrained, monkeypatch, capsys):

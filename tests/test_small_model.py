@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from albert_tf import load_predictor, load_pretrained, save_pretrained
-from albert_tf.export import export_model
 from tests.helpers import ROOT
 
 MODEL = ROOT / "models" / "albert-tiny-docs"
@@ -49,13 +47,3 @@ def test_the_original_format_keeps_its_answers(predictor, tmp_path):
         load_pretrained(str(MODEL)), tmp_path, "tf1", spm_model_file=str(MODEL / "spiece.model")
     )
     assert load_predictor(str(tmp_path)).predict([TEXT]) == predictor.predict([TEXT])
-
-
-def test_its_export_gives_the_same_words(predictor, tmp_path):
-    served = tf.saved_model.load(export_model(str(MODEL), str(tmp_path), warmup=False))
-    outputs = served.signatures["fill_mask"](texts=tf.constant([TEXT]))
-    (answer,) = predictor.predict([TEXT])
-    exported = [token.decode() for token in outputs["tokens"].numpy()[0, 0]]
-    assert exported == tokens(answer["masks"][0])
-    expected = [candidate["probability"] for candidate in answer["masks"][0]]
-    np.testing.assert_allclose(outputs["probabilities"].numpy()[0, 0], expected, atol=1e-5)

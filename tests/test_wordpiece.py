@@ -141,31 +141,6 @@ def test_records_hold_the_tokens_of_the_vocabulary(prepared):
         np.testing.assert_array_equal(boundary[real], starts[ids[real]])
 
 
-def test_whole_words_are_masked(prepared, tmp_path):
-    """Where one token of a word is masked, all are."""
-    tokenizer = prepared.tokenizer
-    metadata = prepared.records(output_dir=str(tmp_path), ngram=1)
-    continues = ~tokenizer.word_starts()
-    seen = 0
-    (path,) = tmp_path.glob("*.tfrecord")
-    for record in tf.data.TFRecordDataset(str(path)):
-        values = tf.train.Example.FromString(record.numpy()).features.feature
-        ids, positions, labels = (
-            np.array(values[name].int64_list.value)
-            for name in ("input_ids", "masked_lm_positions", "masked_lm_ids")
-        )
-        positions, labels = positions[labels > 0], labels[labels > 0]
-        ids[positions] = labels
-        masked = np.zeros(len(ids), bool)
-        masked[positions] = True
-        inside = np.flatnonzero(continues[ids])
-        # Where a text is cut at its beginning, the first word may have lost its first token.
-        inside = inside[~np.isin(ids[inside - 1], [tokenizer.cls_id, tokenizer.sep_id])]
-        np.testing.assert_array_equal(masked[inside], masked[inside - 1])
-        seen += len(inside)
-    assert seen > 50 and metadata["counts"]["examples"] > 10
-
-
 def test_models_carry_the_vocabulary(chain):
     for run in ("pretrained", "classifier"):
         folder = chain.folder / run / "model"
@@ -198,38 +173,6 @@ def test_predictions_and_the_export_agree(chain, tmp_path):
 
 # Texts that a model was not trained on: unknown characters, accents, words of several tokens, a long one.
 CONTEXTS = ["我喜欢南京的酒店，很好。", *CHINESE_LINES, "".join([*SENTENCES, *CHINESE_LINES])]
-
-
-@pytest.mark.rare
-def test_answers_are_cut_from_the_text(chain, tmp_path):
-    """SQuAD: the text of an answer is the context from start to end, in Python and in the export."""
-    paragraphs = [
-        {
-            "context": context,
-            "qas": [
-                {
-                    "id": f"{row}",
-                    "question": "喜欢南京？",
-                    "answers": [{"text": context[3:7], "answer_start": 3}],
-                }
-            ],
-        }
-        for row, context in enumerate(CONTEXTS)
-    ]
-    squad = {"version": "1.1", "data": [{"title": "南京", "paragraphs": paragraphs}]}
-    path = tmp_path / "squad.json"
-    path.write_text(json.dumps(squad), encoding="utf-8")
-    files = (f"--train_file={path}", f"--eval_file={path}", "--version=1.1")
-    folder = chain.fine_tune("squad", *files, "--doc_stride=9", "--max_query_length=8")
-    rows = [{"question": "南京 Café?", "context": context} for context in CONTEXTS]
-    answers = load_predictor(folder).predict(rows)
-    loaded = tf.saved_model.load(export_model(folder, str(tmp_path), warmup=False))
-    columns = {name: tf.constant([row[name] for row in rows]) for name in rows[0]}
-    found = loaded.signatures["serving_default"](**columns)
-    for place, (context, answer) in enumerate(zip(CONTEXTS, answers, strict=True)):
-        start, end, text = (found[name].numpy()[place] for name in ("start", "end", "text"))
-        assert answer["answer"] and answer["answer"] == context[answer["start"] : answer["end"]]
-        assert (answer["start"], answer["end"], answer["answer"]) == (start, end, text.decode())
 
 
 def test_entities_are_cut_from_the_text(chain, tmp_path):
@@ -267,18 +210,6 @@ def test_a_fine_tuned_model_answers_alike_after_tf1_and_back(chain, tmp_path):
         assert load_predictor(str(tmp_path / format)).predict(CONTEXTS) == expected
 
 
-def test_masks_are_filled_in_python_and_in_the_export(chain, tmp_path):
-    predictor = load_predictor(str(chain.folder / "pretrained" / "model"))
-    texts = ["我喜[MASK]南京", "the [MASK] sat"]
-    masks = [answer["masks"][0] for answer in predictor.predict(texts)]
-    source = str(chain.folder / "pretrained" / "model")
-    path = export_model(source, str(tmp_path), warmup=False)
-    found = tf.saved_model.load(path).signatures["fill_mask"](texts=tf.constant(texts))
-    for row, candidates in enumerate(masks):
-        pieces = [piece.decode() for piece in found["tokens"].numpy()[row, 0]]
-        assert pieces == [entry["token"] for entry in candidates]
-
-
 def test_the_vocabulary_of_the_released_archives_is_found(chain, tmp_path):
     """There, it is called vocab_chinese.txt."""
     source = str(chain.folder / "pretrained" / "model")
@@ -287,17 +218,6 @@ def test_the_vocabulary_of_the_released_archives_is_found(chain, tmp_path):
     (tmp_path / "vocab.txt").rename(tmp_path / "vocab_chinese.txt")
     weights = pretrained.read_weights(str(tmp_path))
     assert weights.vocabulary == str(tmp_path / "vocab_chinese.txt")
-
-
-def test_records_for_fine_tuning_train_a_model(chain, tmp_path):
-    common = ["--task_name=tsv", "--text_columns=text_a", "--do_train", "--max_seq_length=31"]
-    common += [f"--init_checkpoint={chain.folder / 'pretrained' / 'model'}"]
-    text = [f"--train_file={chain.folder / 'train.tsv'}", f"--vocab_file={chain.vocabulary}"]
-    records = tmp_path / "records"
-    fine_tune_here("classifier", *common, *text, f"--write_records={records}", "--num_shards=2")
-    run = [f"--output_dir={tmp_path / 'run'}", "--num_train_steps=1"]
-    fine_tune_here("classifier", *common, f"--train_records={records}", *run)
-    assert (tmp_path / "run" / "model" / "vocab.txt").exists()
 
 
 def test_two_vocabularies_are_one_too_many(prepared):

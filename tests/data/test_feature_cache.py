@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -178,13 +177,6 @@ def test_a_changed_setting_never_reuses(tmp_path, changes):
     assert len(list(tmp_path.glob("*.npz"))) == 2
 
 
-def test_the_order_of_the_key_means_nothing(tmp_path):
-    maker = Maker()
-    for key in ({"a": 1, "b": [2, 3]}, {"b": (2, 3), "a": 1}):
-        feature_cache.cached(str(tmp_path), key, maker, description="dev")
-    assert maker.calls == 1
-
-
 def test_changed_code_never_reuses(tmp_path):
     # The package is copied, so that its code can be changed.
     program = (
@@ -269,29 +261,3 @@ def test_a_failure_leaves_nothing(tmp_path):
     with pytest.raises(UserError, match="row 3"):
         feature_cache.cached(str(tmp_path), {}, fail, description="dev")
     assert not list(tmp_path.iterdir())
-
-
-KILLED_WRITER = """
-import sys
-import numpy as np
-from albert_tf.data import feature_cache
-from albert_tf.data.feature_table import FeatureTable
-
-ids = np.random.default_rng(0).integers(0, 60_000, 8_000_000).astype(np.int32)
-table = FeatureTable(np.array([0, len(ids)]), {"input_ids": ids}, {})
-print("ready", flush=True)
-while True:
-    feature_cache._write(sys.argv[1], table, "{}")
-"""
-
-
-def test_a_killed_process_leaves_nothing_half(tmp_path):
-    for delay in (0.03, 0.1, 0.2):
-        command = [sys.executable, "-c", KILLED_WRITER, str(tmp_path / "table")]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
-        process.stdout.readline()
-        time.sleep(delay)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        for file in tmp_path.glob("*.npz"):
-            assert len(FeatureTable.from_file(str(file), "{}")) == 1

@@ -68,14 +68,6 @@ def test_the_length_of_an_example_is_its_longest_sequence():
     assert small_table(choices=3).lengths.tolist() == [4, 5]
 
 
-def test_rows_may_be_arrays():
-    rows = [[7, 8, 9], [], [5]]
-    arrays = [np.array(row, np.int64) for row in rows]
-    expected = FeatureTable.from_rows({"input_ids": rows}, {"label_ids": [1, 0, 2]})
-    found = FeatureTable.from_rows({"input_ids": arrays}, {"label_ids": np.array([1, 0, 2])})
-    assert_equal_tables(found, expected)
-
-
 def test_a_table_may_be_empty():
     table = FeatureTable.from_rows({"input_ids": []}, {"label_ids": []}, choices=4)
     assert len(table) == 0
@@ -98,11 +90,9 @@ def test_rows_of_different_lengths_are_refused():
     [
         {"row_splits": np.array([0, 3, 4, 8, 10, 15, 16])},
         {"row_splits": np.array([1, 3, 4, 8, 10, 15, 17])},
-        {"row_splits": np.array([0, 4, 3, 8, 10, 15, 17])},
         {"choices": 4},
         {"sequences": {"input_ids": np.zeros(17, np.int64)}},
         {"columns": {"span": np.zeros((5, 2), np.int32)}},
-        {"columns": {"span": np.zeros(6, np.int32)}},
         {"columns": {"span": np.zeros((6, 2), np.float64)}},
     ],
     ids=str,
@@ -167,19 +157,15 @@ def test_uncut_lengths_are_put_together_and_change_no_hash():
 # Files.
 
 
-def test_uncut_lengths_come_back_from_a_file(tmp_path):
-    path = tmp_path / "table.npz"
-    path.write_bytes(with_uncut_lengths(small_table(), 9, 70_000).to_bytes())
-    lengths = FeatureTable.from_file(str(path)).uncut_lengths
-    assert lengths["max_seq_length"].tolist() == [9, 70_000]
-    assert lengths["max_seq_length"].dtype == np.int64
-
-
 @pytest.mark.parametrize("choices", [1, 2])
 def test_a_table_comes_back_from_its_file(tmp_path, choices):
     path = tmp_path / "table.npz"
-    path.write_bytes(small_table(choices).to_bytes())
-    assert_equal_tables(FeatureTable.from_file(str(path)), small_table(choices))
+    table = with_uncut_lengths(small_table(choices), 9, 70_000)
+    path.write_bytes(table.to_bytes())
+    found = FeatureTable.from_file(str(path))
+    assert_equal_tables(found, table)
+    assert found.uncut_lengths["max_seq_length"].tolist() == [9, 70_000]
+    assert found.uncut_lengths["max_seq_length"].dtype == np.int64
 
 
 @pytest.mark.parametrize("values", [[0, 255], [0, 256], [0, 65535], [0, 65536], [-1, 3], []])
@@ -339,11 +325,8 @@ def test_evaluation_of_one_bucket_keeps_the_order():
         ([3, 5, 9, 12, 30, 31], 64, 1, (64,)),
         ([3, 5, 9, 12, 30, 31], 64, 2, (16, 32, 64)),
         ([3, 5, 9, 12, 30, 31], 64, 3, (8, 16, 32, 64)),
-        ([3, 5, 9, 12, 30, 31], 64, 7, (8, 16, 32, 64)),
         ([5], 64, 3, (8, 64)),
-        ([64, 64], 64, 3, (64,)),
         ([61, 6], 62, 3, (8, 62)),  # the longest need not be a multiple of 8
-        ([8] * 90 + [16] * 9 + [56], 64, 2, (8, 56, 64)),
         ([8] * 9 + [16] * 90 + [56], 64, 2, (16, 56, 64)),
     ],
 )

@@ -298,15 +298,6 @@ def test_two_sentences_are_in_order_or_swapped():
     assert seen[1] == pytest.approx(500, abs=50)
 
 
-def test_pairs_are_in_order_without_a_sentence_task():
-    docs = documents([ONE, TWO, THREE], [FOUR, FOUR])
-    for seed in range(50):
-        pairs, _, _ = examples.plan_pairs(docs, pair_rule(sentence_task="none"), seed)
-        a, b, label = segments(docs, pairs[0])
-        assert (a + b, label) == (ONE + TWO + THREE, 0)
-        assert pairs[1, examples.LABEL] == 0
-
-
 def test_chunks_reach_the_target_and_use_every_sentence_once():
     docs = documents([[600 + i] * 4 for i in range(50)])
     pairs, _, _ = examples.plan_pairs(docs, pair_rule(max_seq_length=13), SEED)

@@ -70,22 +70,6 @@ def test_a_truncated_compressed_file_is_named(tmp_path, records_file):
         find_records(str(path), "input_file")
 
 
-@pytest.mark.parametrize("content", [b"", b"just a text file, no records in it"])
-def test_what_is_no_record_file_is_refused(tmp_path, content):
-    path = tmp_path / "a.tfrecord"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match="--eval_file"):
-        find_records(str(path), "eval_file")
-
-
-def test_a_folder_without_records_is_refused(tmp_path):
-    with pytest.raises(UserError, match="no record files"):
-        find_records(str(tmp_path), "input_file")
-
-
-# --- metadata.json ---
-
-
 def listed(path, **changes):
     """The entry of a shard."""
     size = path.stat().st_size

@@ -124,80 +124,34 @@ def test_a_run_without_answers_is_refused(tmp_path):
         submit(tmp_path, ["a", "b"], fill_missing=True)
 
 
-# What is wrong with a file: its name, a change of a valid one -> the message.
+# What is wrong with a file: its name, what is replaced in a valid one by what -> the message.
 WRONG = {
-    "header": (
-        "WNLI.tsv",
-        lambda t: t.replace("index", "id"),
-        r":1: expected the header 'index\\tprediction', got",
-    ),
-    "no_header": ("WNLI.tsv", lambda t: t.split("\n", 1)[1], r":1: expected the header"),
-    "empty": ("WNLI.tsv", lambda t: "", r":1: expected the header"),
-    "too_few": (
-        "WNLI.tsv",
-        lambda t: t[: t.index("\n145\t") + 1],
-        r"expected 146 rows, got 145; is it the",
-    ),
-    "too_many": ("WNLI.tsv", lambda t: t + "146\t0\n", r"expected 146 rows, got 147"),
-    "gap": (
-        "WNLI.tsv",
-        lambda t: t.replace("\n12\t", "\n13\t"),
-        r":14: expected index 12, got '13'",
-    ),
-    "from_one": ("WNLI.tsv", lambda t: t.replace("\n0\t0", ""), r":2: expected index 0, got '1'"),
-    "float_index": (
-        "WNLI.tsv",
-        lambda t: t.replace("\n0\t", "\n0.0\t"),
-        r":2: expected index 0, got '0.0'",
-    ),
-    "commas": (
-        "WNLI.tsv",
-        lambda t: t.replace("\n3\t0", "\n3,0"),
-        r":5: expected 2 columns, got 1",
-    ),
-    "blank_line": (
-        "WNLI.tsv",
-        lambda t: t.replace("\n3\t", "\n\n3\t"),
-        r":5: expected 2 columns, got 1",
-    ),
-    "word": (
-        "WNLI.tsv",
-        lambda t: t.replace("\n3\t0", "\n3\tentailment"),
-        r":5: expected 0 or 1, got 'entail",
-    ),
-    "float": (
-        "WNLI.tsv",
-        lambda t: t.replace("\n3\t0", "\n3\t0.0"),
-        r":5: expected 0 or 1, got '0.0'",
-    ),
-    "index_of_label": (
-        "RTE.tsv",
-        lambda t: t.replace("\n3\tentailment", "\n3\t0"),
-        r"entailment or not_.*got '0'",
-    ),
-    "other_task_s_label": (
-        *("AX.tsv", lambda t: t.replace("\n3\tentailment", "\n3\tnot_entailment")),
-        r":5: expected contradiction or entailment or neutral, got 'not_entailment'",
-    ),
-    "below": (
-        "STS-B.tsv",
-        lambda t: t.replace("\n3\t2.701", "\n3\t-0.1"),
-        r":5: expected a number from 0.0 to 5.0",
-    ),
-    "above": ("STS-B.tsv", lambda t: t.replace("\n3\t2.701", "\n3\t5.1"), r"got '5.1'"),
-    "nan": ("STS-B.tsv", lambda t: t.replace("\n3\t2.701", "\n3\tnan"), r"got 'nan'"),
-    "no_number": ("STS-B.tsv", lambda t: t.replace("\n3\t2.701", "\n3\thigh"), r"got 'high'"),
+    "header": ("WNLI.tsv", "index", "id", r":1: expected the header 'index\\tprediction', got"),
+    "no header": ("WNLI.tsv", "index\tprediction\n", "", r":1: expected the header"),
+    "too few": ("WNLI.tsv", "\n145\t0", "", r"expected 146 rows, got 145; is it the"),
+    "too many": ("WNLI.tsv", "\n145\t0", "\n145\t0\n146\t0", r"expected 146 rows, got 147"),
+    "gap": ("WNLI.tsv", "\n12\t", "\n13\t", r":14: expected index 12, got '13'"),
+    "float index": ("WNLI.tsv", "\n0\t", "\n0.0\t", r":2: expected index 0, got '0.0'"),
+    "commas": ("WNLI.tsv", "\n3\t0", "\n3,0", r":5: expected 2 columns, got 1"),
+    "blank line": ("WNLI.tsv", "\n3\t", "\n\n3\t", r":5: expected 2 columns, got 1"),
+    "word": ("WNLI.tsv", "\n3\t0", "\n3\tentailment", r":5: expected 0 or 1, got 'entail"),
+    "float": ("WNLI.tsv", "\n3\t0", "\n3\t0.0", r":5: expected 0 or 1, got '0.0'"),
+    "index of label": ("RTE.tsv", "\n3\tentailment", "\n3\t0", r"entailment or not_.*got '0'"),
+    "below": ("STS-B.tsv", "\n3\t2.701", "\n3\t-0.1", r":5: expected a number from 0.0 to 5.0"),
+    "above": ("STS-B.tsv", "\n3\t2.701", "\n3\t5.1", r"got '5.1'"),
+    "nan": ("STS-B.tsv", "\n3\t2.701", "\n3\tnan", r"got 'nan'"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_every_rule_is_checked(case):
-    name, change, message = WRONG[case]
+    name, old, new, message = WRONG[case]
     valid = constant_answers(name).decode()
     check_answers(name, valid.encode(), "it")
     check_answers(name, valid.rstrip("\n").replace("\n", "\r\n").encode(), "it")
+    assert valid.count(old) == 1
     with pytest.raises(UserError, match=f"^it.*{message}") as error:
-        check_answers(name, change(valid).encode(), "it")
+        check_answers(name, valid.replace(old, new).encode(), "it")
     assert len(str(error.value).splitlines()) == 1
 
 
@@ -253,16 +207,6 @@ def test_a_zip_that_grows_beyond_all_bounds_is_not_read(tmp_path, monkeypatch):
     path = zip_of(tmp_path / "large.zip", {f"{number}.tsv": bytes(9000) for number in range(3)})
     with pytest.raises(UserError, match="its files have more than 20,000 bytes"):
         glue_submission.main(SubmissionSettings(check=path))
-
-
-def test_a_damaged_zip_is_one_line(tmp_path):
-    path = tmp_path / "damaged.zip"
-    zip_of(path, {name: constant_answers(name) for name in FILES})
-    content = bytearray(path.read_bytes())
-    content[2000] ^= 0xFF
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=r"damaged.zip: is not a readable zip file \(Bad CRC-32"):
-        glue_submission.main(SubmissionSettings(check=str(path)))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The documentation of installed packages: hand-made modules with exact sentences, then invariants, the real thing."""
 
-import textwrap
-
 import pytest
 
 from albert_tf.core.errors import UserError
@@ -146,22 +144,6 @@ def module(name, num_sentences=5):
 
 def test_documents_of_a_module(tmp_path):
     assert sample(tmp_path, {"geometry.py": GEOMETRY}) == GEOMETRY_DOCUMENTS
-
-
-def test_paragraphs_of_a_docstring():
-    docstring = textwrap.dedent("""\
-        Adds two
-        numbers.
-
-        Args:
-          x: The first
-            of them.
-          y: The second.
-
-        Returns: The sum.
-        """)
-    expected = ["Adds two numbers.", "The first of them.", "The second.", "The sum."]
-    assert sample_corpus.prose_paragraphs(docstring) == expected
 
 
 @pytest.mark.parametrize(

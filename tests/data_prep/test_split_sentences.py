@@ -6,8 +6,6 @@ Covers: corpus.py.
 import json
 import operator
 import os
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -15,8 +13,8 @@ import pytest
 from albert_tf.core.errors import UserError
 from albert_tf.core.workers import Workers
 from albert_tf.data_prep import corpus, split_sentences
-from albert_tf.data_prep.split_sentences import Document, SplitSettings
-from tests.helpers import ROOT, documents_in, write_files
+from albert_tf.data_prep.split_sentences import SplitSettings
+from tests.helpers import documents_in, write_files
 
 
 def settings_for(folder, **changes):
@@ -413,33 +411,6 @@ def test_input_must_exist_and_differ_from_output(tmp_path):
         split(tmp_path, {"a": "A b. C d."}, output_file=str(tmp_path / "in" / "a"))
 
 
-def test_output_that_cannot_be_written(tmp_path):
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(UserError, match="folder: cannot be written"):
-        split(tmp_path, {"a": "A b. C d."}, output_file=str(tmp_path / "folder"))
-    with pytest.raises(UserError, match="cannot be written"):
-        split(tmp_path, {"a": "A b. C d."}, output_file=str(tmp_path / "in" / "a" / "out.txt"))
-
-
-def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path):
-    resource = pytest.importorskip("resource")
-    write_files(tmp_path / "in", {"wiki_00": many_pages(400)})
-    command = [sys.executable, "-m", "data_prep.split_sentences", f"--input_file={tmp_path / 'in'}"]
-    process = subprocess.run(
-        [*command, f"--output_file={tmp_path / 'out.txt'}", "--num_workers=1"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        # No file may grow beyond so many bytes: what a full disk looks like to a program.
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000)),
-    )
-    assert process.returncode == 1
-    assert process.stderr.splitlines() == [
-        f"split_sentences.py: {tmp_path / 'out.txt'}: cannot be written (File too large)"
-    ]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
-
-
 def test_a_worker_that_dies_is_one_line():
     with (
         Workers(2, os._exit) as workers,
@@ -463,16 +434,6 @@ def test_replacement_characters_of_the_text_itself_are_not_counted(tmp_path):
     reader = corpus.LineReader("replace")
     assert list(reader.read(str(tmp_path / "in" / "a"))) == ["\ufffd\ufffd"]
     assert "at 1 place at byte 3 (line 1)" in reader.report()[0]
-
-
-def test_document_to_sentences_without_files(tmp_path):
-    counts = Counter()
-    document = Document("key", ["One is here. Two", "is there."])
-    sentences = split_sentences.split_document(document, settings_for(tmp_path), counts)
-    assert sentences == ["One is here.", "Two is there."]
-
-
-# Real data.
 
 
 def test_real_text(tmp_path, real_data):

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.data_prep import train_sentencepiece
-from albert_tf.data_prep.corpus import LineReader
 from albert_tf.data_prep.train_sentencepiece import FIRST_TOKENS, TrainSettings
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -151,20 +150,6 @@ def test_memory_is_that_of_the_items_drawn():
     assert 100_000 < peak(30_000) < 1.2 * peak(3_000) < 300_000
 
 
-def test_each_file_is_opened_once(tmp_path, monkeypatch):
-    corpus = make_corpus(300).splitlines(keepends=True)
-    paths = [tmp_path / f"{number}.txt" for number in range(3)]
-    for number, path in enumerate(paths):
-        path.write_text("".join(corpus[number * 100 : (number + 1) * 100]))
-    opened = []
-    read = LineReader.read
-    monkeypatch.setattr(
-        LineReader, "read", lambda self, path: opened.append(path) or read(self, path)
-    )
-    train_sentencepiece.main(settings_for(tmp_path, input_file=f"{tmp_path}/*.txt", vocab_size=99))
-    assert opened == list(map(str, paths))
-
-
 def test_files_make_one_stream_wherever_they_are(tmp_path):
     corpus = make_corpus(300).splitlines(keepends=True)
     size = {"vocab_size": 99, "input_sentence_size": 150}
@@ -186,13 +171,6 @@ def test_files_make_one_stream_wherever_they_are(tmp_path):
         train_sentencepiece.main(settings_for(tmp_path, input_file=f"{remote}/none"))
     with pytest.raises(UserError, match="--input_file=what://x: cannot be listed"):
         train_sentencepiece.main(settings_for(tmp_path, input_file="what://x"))
-
-
-def test_a_remote_file_that_is_not_utf8(tmp_path):
-    with tf.io.gfile.GFile("ram://bad/text", "wb") as file:
-        file.write(b"Fine.\nA caf\xe9.\n")
-    with pytest.raises(UserError, match=r"ram://bad/text: not UTF-8 at 1 place at byte 11"):
-        train_sentencepiece.main(settings_for(tmp_path, input_file="ram://bad/text"))
 
 
 def test_long_sentences_are_left_out_and_counted(tmp_path, capsys):

@@ -205,25 +205,6 @@ def test_a_finished_run_predicts_with_its_own_settings_without_any_label(
         assert (folder / name).read_bytes() == (run.folder / name).read_bytes(), name
 
 
-EVAL_FILES = {
-    "tsv": "--eval_file={tasks}/tsv/dev.tsv",
-    "squad1.1": "--eval_file={tasks}/squad/dev-v1.1.json",
-    "race": "--data_dir={tasks}/RACE",
-}
-
-
-@pytest.mark.parametrize("task", EVAL_FILES)
-def test_a_model_folder_is_evaluated_with_the_settings_of_its_training(
-    task, finished, task_files, tmp_path, capsys
-):
-    run = finished(task)
-    flags = [EVAL_FILES[task].format(tasks=task_files), "--do_train=false", "--num_workers=1"]
-    start = f"--init_checkpoint={run.folder / 'model'}"
-    results = fine_tune_here(run.runner, *flags, start, f"--output_dir={tmp_path}")
-    assert results["eval"] == pytest.approx(run.results["eval"], rel=1e-4, abs=1e-5)
-    assert "  head: its own\n" in capsys.readouterr().out
-
-
 def test_a_model_folder_answers_with_the_threshold_that_its_run_chose(
     finished, task_files, tmp_path
 ):
@@ -313,52 +294,6 @@ def test_a_model_with_fewer_positions_lowers_the_default_length(task_flags, tmp_
         assert config.max_seq_length == 64
 
 
-def test_predictions_name_every_example(finished, task_files):
-    rows = (finished("mrpc").folder / "predictions" / "MRPC.tsv").read_text().splitlines()
-    assert rows[0] == "index\tprediction" and [row.split("\t")[0] for row in rows[1:]] == list(
-        "012345678"
-    )
-    rows = (finished("tsv").folder / "predictions" / "predictions.tsv").read_text().splitlines()
-    assert rows[0].split("\t") == ["id", "prediction", "bad", "fine", "good"]
-    assert [row.split("\t")[0] for row in rows[1:]] == [f"test-{row}" for row in range(7)]
-    for row in rows[1:]:
-        _, label, *probabilities = row.split("\t")
-        numbers = [float(probability) for probability in probabilities]
-        assert label == ("bad", "fine", "good")[int(np.argmax(numbers))]
-        assert sum(numbers) == pytest.approx(1, abs=2e-4)
-    rows = (finished("race").folder / "predictions" / "predictions.tsv").read_text().splitlines()
-    ids = [f"{level}/0.txt/{number}" for level in ("middle", "high") for number in range(2)]
-    assert [row.split("\t")[0] for row in rows[1:]] == ids
-    paragraph = json.loads((task_files / "squad" / "questions.json").read_text())["data"][0][
-        "paragraphs"
-    ][0]
-    for version in ("1.1", "2.0"):
-        text = (finished(f"squad{version}").folder / "predictions" / "predictions.json").read_text()
-        answers = json.loads(text)
-        assert list(answers) == ["plain-0", "plain-1", "plain-2"]
-        assert all(answer in paragraph["context"] for answer in answers.values())
-        assert version == "2.0" or all(answers.values())
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_a_collapsed_run_is_called_so(task, finished):
-    run = finished(task)
-    folder = run.folder / "predictions"
-    if task.startswith("squad"):
-        found = list(json.loads((folder / "eval_predictions.json").read_text()).values())
-    elif task == "tagging":
-        text = (folder / "eval_predictions.conll").read_text()
-        found = [line.split("\t")[2] for line in text.splitlines() if line]
-    elif task == "stsb":
-        found = arrays(folder / "eval.npz")["scores"][:, 0].round(2)
-    elif task == "labels":
-        found = [tuple(row) for row in arrays(folder / "eval.npz")["probabilities"].round(2)]
-    else:
-        found = arrays(folder / "eval.npz")["probabilities"].argmax(axis=1)
-    output = run.output.partition("--- run 2 of 3")[0]
-    assert ("collapsed" in run.results) == (len(set(found)) == 1) == ("COLLAPSED: the" in output)
-
-
 # --- The best checkpoint, stopping, and going on
 
 
@@ -385,23 +320,6 @@ def test_the_best_checkpoint_becomes_the_model(task, finished, tmp_path):
 def test_the_best_is_not_always_the_last(finished):
     steps = {task: finished(task).results["step"] for task in TASKS}
     assert len(set(steps.values())) > 1, steps
-
-
-def test_early_stopping_counts_evaluations_without_a_better_one(task_flags, tmp_path):
-    runner, flags = task_flags["race"]
-    flags = [*flags, "--learning_rate=1e-12", "--num_train_steps=40", "--eval_every_steps=2"]
-    flags += [
-        "--save_checkpoints_steps=2",
-        "--early_stopping_evaluations=3",
-        f"--output_dir={tmp_path / 'run'}",
-    ]
-    results = fine_tune_here(runner, *flags)
-    assert list(evaluations(tmp_path / "run")) == [2, 4, 6, 8]
-    assert (results["step"], results["steps_in_this_process"]) == (2, 8)
-    log = (tmp_path / "run" / "metrics.jsonl").read_text()
-    again = fine_tune_here(runner, *flags)
-    assert (tmp_path / "run" / "metrics.jsonl").read_text() == log  # nothing was trained
-    assert again == results
 
 
 def start(script: str, *flags: object) -> subprocess.Popen:
@@ -746,16 +664,3 @@ def test_features_are_kept_for_further_runs(task_flags, tmp_path, capsys):
     shorter = make_task(runner, *flags, "--max_seq_length=12")
     assert capsys.readouterr().out.count("examples made in") == 2
     assert shorter.tables["train"].lengths.max() == 12 < first.tables["train"].lengths.max()
-
-
-def test_a_run_from_kept_features_is_the_same_run(finished, tmp_path, capsys):
-    run = finished("stsb")
-    flags = [*run.flags, f"--feature_cache_dir={tmp_path / 'cache'}"]
-    make_task(run.runner, *flags)
-    folder = tmp_path / "run"
-    shutil.copytree(run.folder, folder)
-    capsys.readouterr()
-    mode = ["--do_train=false", f"--output_dir={folder}"]
-    results = fine_tune_here(run.runner, *flags, *mode)
-    assert "features of stsb eval: 13 examples from" in capsys.readouterr().out
-    assert results["eval"] == run.results["eval"]

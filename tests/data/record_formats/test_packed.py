@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
 from albert_tf.data import pretraining_examples as examples
 from albert_tf.data import reading
@@ -365,19 +364,6 @@ def test_evaluation_masks_the_same_at_any_time_and_batch_size(dynamic):
     assert_equal([{**batch, reading.EXAMPLE_WEIGHTS: np.ones(BATCH, np.float32)}], first[:1])
 
 
-def test_damage_is_reported(dynamic, tmp_path):
-    folder = shutil.copytree(folder_of(dynamic), tmp_path / "damaged")
-    path = sorted(folder.glob("*.tfrecord"))[2]
-    whole = find(folder)
-    data = bytearray(path.read_bytes())
-    data[-100] ^= 1
-    path.write_bytes(data)
-    (damaged,) = reading.damaged_files(whole, dynamic.schema)
-    assert damaged.startswith(str(path))
-    with pytest.raises(UserError, match=f"damaged records: {path}"):
-        list(reading.first_batches(whole, dynamic.schema, BATCH))
-
-
 # --- Whole runs ---
 
 
@@ -444,14 +430,6 @@ def wrong(message, *flags):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("setting", ["max_predictions_per_seq", "max_seq_length"])
-def test_other_lengths_than_the_records_have(static, setting):
-    wrong(
-        f"--{setting}=9 contradicts the records",
-        *(f"--input_file={folder_of(static)}", f"--{setting}=9"),
-    )
-
-
 def test_masks_cannot_be_drawn_on_other_hosts(dynamic):
     config = PretrainingConfig(input_file=str(folder_of(dynamic)), model="albert-base-v2")
     run = RunConfig(output_dir="/nowhere", distribution_strategy="tpu", tpu_name="grpc://x")
@@ -483,15 +461,6 @@ def test_folders_of_packed_records_are_read_together(static, make):
     assert both.metadata["counts"]["examples"] == both.num_examples
     dataset = reading.training_dataset(both, both.schema, reading.Reading(3, True, 9, 1))
     assert next(iter(dataset))["first_positions"].shape == (3, max(sizes))
-
-
-def test_a_format_that_is_unknown(full, tmp_path):
-    folder = shutil.copytree(folder_of(full), tmp_path / "later")
-    metadata = checksums.read_json(str(folder / "metadata.json"))
-    later = checksums.json_file({**metadata, "record_format": "tiny"})
-    (folder / "metadata.json").write_bytes(later)
-    with pytest.raises(UserError, match="record_format: expected packed or full, got 'tiny'"):
-        find(folder)
 
 
 def test_dynamic_masking_needs_one_pass_only():

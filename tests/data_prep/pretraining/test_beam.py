@@ -86,8 +86,6 @@ def serialized(folder):
     return sorted(tf.data.TFRecordDataset(files, kind).as_numpy_iterator())
 
 
-# --- The same records.
-
 FORMATS = {
     "full": {"record_format": "full"},
     "dynamic": {"record_format": "packed", "masking": "dynamic", "dupe_factor": 1},
@@ -146,9 +144,6 @@ def test_two_worker_processes(tmp_path, spm_model_file):
     assert contents(tmp_path / "direct") == contents(tmp_path / "local")
 
 
-# --- Runs that were stopped, and finished ones.
-
-
 def interrupt_after(monkeypatch, num_calls):
     """Lets the making of records fail after some calls, as a machine that is lost."""
     encode, calls = record_writer.encode_examples, []
@@ -177,26 +172,6 @@ def test_a_run_is_resumed_where_another_was_stopped(
     assert "resuming the run" in capsys.readouterr().err
 
 
-@needs_beam
-def test_a_finished_run_is_left_alone_and_others_are_refused(make, capsys):
-    folder = make()
-    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    make()
-    assert "existed already" in capsys.readouterr().out
-    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-    with pytest.raises(UserError, match="ngram was 3, is 2; give another folder"):
-        make(ngram=2)
-    records_of(folder)[0].write_bytes(b"")
-    with pytest.raises(UserError, match="00000-of-.*: is missing or was changed"):
-        make()
-    (folder / "metadata.json").unlink()
-    with pytest.raises(UserError, match=r"holds other records \(pretraining-00000"):
-        make()
-
-
-# --- Remote file systems.
-
-
 @pytest.mark.parametrize("runner", ["local", pytest.param("direct", marks=needs_beam)])
 def test_remote_paths_give_the_same_files(make, tmp_path, text_folder, spm_model_file, runner):
     local = make("local", runner="local")
@@ -217,25 +192,6 @@ def test_remote_paths_give_the_same_files(make, tmp_path, text_folder, spm_model
 
 @needs_beam
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"input_file": "file:///nowhere/*"}, r"file:///nowhere/\*: no such file there$"),
-        ({"input_file": "nothing://x"}, "--input_file=nothing://x: cannot be listed .*scheme"),
-        ({"spm_model_file": "file:///nowhere"}, "file:///nowhere: cannot be read .*No such file"),
-        ({"output_dir": "file:///proc/x"}, "file:///proc/x/.*: cannot be written"),
-    ],
-)
-def test_remote_paths_that_cannot_be_used(make, changes, message):
-    with pytest.raises(UserError, match=message) as caught:
-        make(**changes)
-    assert len(str(caught.value).splitlines()) == 1
-
-
-# --- Wrong input.
-
-
-@needs_beam
-@pytest.mark.parametrize(
     ("text", "message"),
     [
         (b"Kalo.\nUn\xff lo.\n", r"^\S+wrong.txt, line 2: not UTF-8 \(1 such .*=replace reads on$"),
@@ -247,17 +203,6 @@ def test_an_error_of_a_worker_is_one_line_and_leaves_nothing(make, tmp_path, tex
     with pytest.raises(UserError, match=message):
         make(input_file=str(tmp_path / "wrong.txt"))
     assert not (tmp_path / "records").exists()
-
-
-@needs_beam
-def test_the_first_invalid_line_is_told(make, tmp_path, small_blocks, capsys):
-    lines = made_up_text(60, 2).encode().split(b"\n")
-    for number in (170, 90, 250):
-        lines[number] = b"Un\xff lo."
-    (tmp_path / "text.txt").write_bytes(b"\n".join(lines))
-    make(input_file=str(tmp_path / "text.txt"), invalid_utf8="replace")
-    assert "3 lines were not UTF-8, the first: " in (told := capsys.readouterr().err)
-    assert f"{tmp_path / 'text.txt'}, line 91\n" in told
 
 
 @pytest.mark.parametrize(

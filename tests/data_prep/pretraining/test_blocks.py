@@ -3,7 +3,6 @@
 import random
 import re
 
-import numpy as np
 import pytest
 
 from albert_tf.data_prep.pretraining import blocks
@@ -68,11 +67,6 @@ def test_every_process_finds_the_same_documents(write, monkeypatch, blank, size)
     assert [[name.strip() for name in document] for document in found] == [[n] for n in 2 * names]
 
 
-def test_the_end_of_a_file_ends_a_document(write):
-    (text,) = texts_of(write(b"a", b"b\n", b"c"))
-    assert documents_of(text) == [["a"], ["b"], ["c"]]
-
-
 def test_white_space_of_any_kind_ends_a_document(write):
     lines = ["a", " \t", "b", "\u3000", "", "c"]
     (text,) = texts_of(write("\n".join(lines).encode()))
@@ -123,19 +117,6 @@ def test_no_line_is_lost_or_read_twice(write, monkeypatch, seed):
         assert sum(len(sentence.encode()) for sentence in text.sentences) < 2 * size + 4
 
 
-def test_documents_are_those_of_the_whole_file_if_none_is_long(write, monkeypatch):
-    rng = random.Random(5)
-    documents = [[f"{rng.random()}" for _ in range(rng.randint(1, 5))] for _ in range(200)]
-    inputs = write("\n\n".join(map("\n".join, documents)).encode())
-    (whole,) = texts_of(inputs)
-    assert documents_of(whole) == documents
-    for size in (100, 128, 333):  # longer than a document
-        monkeypatch.setattr(blocks, "BLOCK_BYTES", size)
-        texts = texts_of(inputs)
-        assert [document for text in texts for document in documents_of(text)] == documents
-        assert not any(text.num_cuts for text in texts)
-
-
 def test_lines_that_are_not_utf8_have_their_places(write, monkeypatch):
     inputs = write(b"a\n\xe9\nb\n\n" + b"c\n\xff\n")
     read = {mode: texts_of(inputs, mode)[0] for mode in ("replace", "windows_1252", "skip_line")}
@@ -149,14 +130,3 @@ def test_lines_that_are_not_utf8_have_their_places(write, monkeypatch):
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 6)
     later = [place for text in texts_of(inputs, "replace") for place in text.invalid_lines]
     assert later == [(inputs[0]["file"], 2), (inputs[0]["file"], 9)]
-
-
-def test_sums_of_counts_have_the_first_invalid_line():
-    def counts(block, *lines):
-        first = [[block, *line] for line in lines[:1]]
-        return {"blocks": 1, "tokens": 5, "bytes": 9, "first_invalid_line": first}
-
-    first = blocks.sum_counts([counts(2, ("f", 7)), counts(0)])
-    total = blocks.sum_counts([counts(3), first, counts(1, ("f", 3), ("f", 4))])
-    assert total == {"blocks": 4, "tokens": 20, "first_invalid_line": [[1, "f", 3]]}
-    assert np.isscalar(total["blocks"])

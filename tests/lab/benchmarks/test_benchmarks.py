@@ -3,7 +3,6 @@
 Covers: core/machine.py, model/flops.py.
 """
 
-import collections
 import json
 import pathlib
 import re
@@ -18,8 +17,8 @@ from albert_tf.model.encoder import AlbertEncoder
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.training.settings import OptimizerConfig, RunConfig
-from lab.benchmarks import inputs, libraries, measure, registry, report, run, training_step
-from lab.benchmarks.measure import BenchSettings, Measurement
+from lab.benchmarks import libraries, measure, report, run, training_step
+from lab.benchmarks.measure import BenchSettings
 from lab.benchmarks.training_step import PACKED, Step
 from tests.data.record_formats.test_packed import make  # noqa: F401 - a fixture
 from tests.helpers import BATCH, TINY, pretrain_here, run_script, the_line
@@ -40,9 +39,6 @@ def settings(tmp_path, tiny_pretrained) -> BenchSettings:
         output_dir=str(tmp_path / "results"),
         work_dir=str(tmp_path / "work"),
     )
-
-
-# --- Measuring ---
 
 
 def test_warm_up_is_timed_apart_and_repeats_go_on_until_there_are_enough():
@@ -83,19 +79,6 @@ def test_what_fails_or_takes_too_long_says_so(settings):
     assert slow["status"] == "over its time" and "values" not in slow
 
 
-def test_what_is_not_installed_or_not_asked_for_is_left_out(settings):
-    results = run.ResultsFolder(settings)
-    absent = Measurement("x", None, needs=("no_such_module",))
-    assert run._measured(absent, settings, results, 1) == {
-        "status": "left out",
-        "reason": "no_such_module is not installed (make peers)",
-    }
-    original = registry.find("preparation.original.dupe_1")
-    assert run._measured(original, settings, results, 1)["reason"] == "--original_dir is not given"
-    late = run._measured(registry.find("sentencepiece"), settings, results, -1)
-    assert late["status"] == "not run"
-
-
 def test_memory_of_a_process_and_of_what_it_starts():
     held = "import subprocess, sys, time; held = b'x' * 50_000_000; "
     inner = held + "time.sleep(1)"
@@ -108,25 +91,6 @@ def test_memory_of_a_process_and_of_what_it_starts():
     assert sys.platform != "linux" or 1e8 < most[0] < 2e8
 
 
-# --- Choosing ---
-
-
-def test_names_are_distinct_and_their_inputs_exist():
-    names = [one.name for one in (*registry.MEASUREMENTS, *inputs.INPUTS)]
-    assert len(set(names)) == len(names)
-    for one in (*registry.MEASUREMENTS, *inputs.INPUTS):
-        assert registry.find(one.name) is one
-        assert set(one.inputs) <= set(names)
-
-
-def test_only_takes_names_and_their_beginnings():
-    chosen = run.choose(BenchSettings(only="engines,training_step.8x512.float32.ours"))
-    names = [one.name for one in chosen]
-    assert names[0] == "training_step.8x512.float32.ours"
-    assert {"engines.saved_model", "engines.predictor"} < set(names)
-    assert not any(name.startswith(("limits", "memory")) for name in names)
-
-
 def test_the_list_needs_no_tensorflow_and_a_wrong_name_is_one_line(no_tensorflow):
     listed = run_script("-m lab.benchmarks.run", "--list", "--quick", **no_tensorflow)
     assert listed.returncode == 0, listed.stderr
@@ -136,9 +100,6 @@ def test_the_list_needs_no_tensorflow_and_a_wrong_name_is_one_line(no_tensorflow
     assert the_line(wrong) == (
         "run.py: --only=engine: no such measurement; --list prints their names"
     )
-
-
-# --- The same work for all ---
 
 
 def test_operations_of_a_step_by_hand():
@@ -183,11 +144,6 @@ def test_other_libraries_have_the_same_parameters():
     assert sum(parameter.numel() for parameter in model.parameters()) == ours
 
 
-def test_our_step_runs():
-    with training_step.our_step(TINY_STEP) as call:
-        assert measure.repeated(call, 0, least=2, beside=lambda: None)["beside"]["repeats"] == 2
-
-
 def test_the_step_of_packed_rows_counts_their_examples_and_tokens(settings, make, monkeypatch):  # noqa: F811
     folder = make("packed", record_format="packed", short_seq_prob=1.0)
     monkeypatch.setattr(training_step, "records_path", lambda *_: str(folder))
@@ -198,41 +154,6 @@ def test_the_step_of_packed_rows_counts_their_examples_and_tokens(settings, make
     assert values["tokens_of_example"] == counts["tokens_in_records"] / counts["examples"] < 64
     examples = values["examples_a_second"] * values["median"]  # of 5 rows
     assert examples == pytest.approx(5 * counts["examples"] / counts["records"])
-
-
-@pytest.mark.filterwarnings("ignore:.*did not match any model input")  # of the Garden's own call
-@pytest.mark.parametrize("who", ["model_garden", "transformers"])
-def test_a_step_of_another_library_runs(who):
-    for module in libraries.NEEDS[who]:
-        pytest.importorskip(module)
-    step = Step(who, batch=2, length=11, changes=TINY_STEP.changes)
-    maker = {
-        "model_garden": training_step.model_garden_step,
-        "transformers": training_step.transformers_step,
-    }[who]
-    with maker(step) as call:
-        assert measure.repeated(call, 0, least=2)["repeats"] == 2
-
-
-# --- What is measured on ---
-
-
-def test_text_is_cut_into_whole_documents_and_repeated_where_it_is_short(settings):
-    documents = [f"sentence {number} of it\n" * 3 + "\n" for number in range(20)]
-    settings.work.mkdir(parents=True)
-    pathlib.Path(inputs.text_path(settings)).write_text("".join(documents))
-    size = sum(map(len, documents))
-    path, passes = inputs.cut_text(settings, 0.4 * size / 1e6)
-    found_documents = pathlib.Path(path).read_text().split("\n\n")[:-1]
-    assert found_documents == [one.strip("\n") for one in documents[: len(found_documents)]]
-    assert 0.4 * size <= pathlib.Path(path).stat().st_size < 0.5 * size and passes == 1
-    path, passes = inputs.cut_text(settings, 2.5 * size / 1e6)
-    assert passes == 3
-    counts = collections.Counter(pathlib.Path(path).read_text().split("\n\n"))
-    assert counts[documents[0].strip("\n")] == 3 and counts[documents[-1].strip("\n")] == 2
-
-
-# --- Reporting ---
 
 
 def done(**values) -> dict:

@@ -113,21 +113,15 @@ def with_row(fields: str) -> tuple[str, str]:
     [
         (TABLE, ('title = "t"', "title ="), "is not TOML"),
         (TABLE, ('title = "t"', "title = 7"), "Expected `str`, got `int` - at `$.title`"),
-        (TABLE, ('title = "t"', ""), "missing required field `title`"),
-        (TABLE, ('title = "t"', 'titel = "t"'), "unknown field `titel`"),
-        (TABLE, with_row('measures = ["sped"]'), "Invalid enum value 'sped' - at `$.rows[1].meas"),
         (TABLE, ('{ name = "b" }', '{ name = "A!" }'), "expected rows with distinct names"),
         (TABLE, with_row("model = { num_heads = 1 }"), "row 'b': model: a setting must be one of"),
         (TABLE, with_row("model = { num_attention_heads = 5 }"), "num_attention_heads mu"),
-        (TABLE, with_row("data = { dupe_factor = 0 }"), "dupe_factor must be at least 1, got 0"),
         (TABLE, with_row("training = { seed = 3 }"), "got 'seed'"),  # a run has its own
         (TABLE, with_row("warm_start_from = 'c'"), "warm_start_from must be one of a; got 'c'"),
         (TABLE, ('lower = "b"', 'lower = "c"'), "claim 'c': a row must be one of a, b; got 'c'"),
         (TABLE, ('lower = "b"', "lower = 5, at_most = 5"), "expected one of lower, near, at_most"),
-        (MICRO, ("seeds = [1, 2]", "seeds = []"), "length >= 1 - at `$.seeds`"),
         (MICRO, ("standard = ", "usual = "), "in [texts], must be one of usual; got 'standard'"),
         (MICRO, ("num_warmup_steps = 2\n", ""), "[training] must have num_warmup_steps"),
-        (MICRO, ("1 = 1, 12 = 2", "twelve = 2"), "in `$.sizes[...]`"),
         (MICRO, ("num_train_steps = 6", "num_train_steps = 3"), "at least twice log_every_steps=2"),
         (MICRO, ("num_train_steps = 3", "train_steps = 3"), "[tasks.mrpc]: a setting must be one"),
     ],
@@ -150,8 +144,6 @@ def test_unknown_names_are_rejected():
         declarations.read_experiment("table_99")
     with pytest.raises(UserError, match="no such scale; known are nano, paper, ratios, shapes"):
         declarations.read_scale("huge")
-    with pytest.raises(UserError, match="none.toml: cannot be read"):
-        declarations.read_scale("none.toml")
     experiment = declarations.read_experiment("table_5")
     chosen = ExperimentSettings(experiments="table_5", rows="3; none").chosen_rows(experiment)
     assert [row.name for row in chosen] == ["SOP", "none"]
@@ -206,12 +198,9 @@ def test_what_a_scale_lacks_for_an_experiment_is_found_before_it_is_run(micro):
     fast = rejected(r"expected \[speed\] with num", no_speed, measures=("speed", "intrinsic"))
     declarations.check_fits(fast, no_speed, ["intrinsic"])
     one, two = experiment.rows
-    rejected(r"expected \[speed\] with num", no_speed, [one, replace(two, measures=("speed",))])
     started = rejected(r"expected \[tasks.mnli\], which mrpc st", initial_tasks={"mrpc": "mnli"})
     declarations.check_fits(started, scale, ["intrinsic"])
 
-    contradictory = replace(scale, model={**scale.model, "num_attention_heads": 5})
-    rejected("row 'one layer': num_attention_heads must divide", contradictory)
     # A row that the scale has no sizes for is left out, not rejected, and so is one that starts from it.
     deep = replace(two, model={"num_hidden_layers": 7})
     deeper = replace(one, name="deeper", warm_start_from=deep.name)

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import errno
 import io
 import json
 import os
@@ -16,7 +15,6 @@ import pytest
 import tensorflow as tf
 from msgspec.structs import replace
 
-from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks.pretraining.task import PretrainingTask
@@ -30,7 +28,6 @@ from lab.experiments import (
     training,
     verdicts,
 )
-from lab.experiments.__main__ import ExperimentSettings, run_experiments
 from lab.experiments.engine import Engine, Result, result_path
 from lab.experiments.preparation import Workspace
 from lab.experiments.training import Trained
@@ -52,9 +49,6 @@ def test_the_command_line_says_what_is_known():
     assert wrong.returncode == 2
     assert "--seeds must be numbers" in wrong.stderr
     assert run("train").returncode == 2
-
-
-# --- Measures ---
 
 
 def test_layer_changes_are_those_computed_by_hand(tmp_path):
@@ -141,9 +135,6 @@ def test_a_probe_finds_what_is_there():
     assert abs(intrinsic.probe_accuracy(examples(300, 0), examples(400, 0)) - 0.5) < 0.1
 
 
-# --- The engine ---
-
-
 @pytest.fixture(scope="module")
 def finished(micro, workspace, tmp_path_factory):
     """The experiment run by the engine, both rows with one seed: engine, results folder, what was printed.
@@ -228,15 +219,6 @@ def test_rows_with_equal_settings_share_a_training(workspace, micro):
     assert len(set(different)) == len(different)
 
 
-def test_a_scale_can_give_an_experiment_more_steps(workspace, micro):
-    scale, experiment = micro
-    row = replace(experiment.rows[0], steps_factor=3)
-    more = replace(scale, experiments={"mine": {"num_train_steps": 10}}, steps_factors={"3": 1.5})
-    for used, steps in ((scale, 24), (more, 15)):
-        own = Workspace(used, workspace.data_dir, workspace.work_dir)
-        assert Trained(own, experiment, row, 1).values["num_train_steps"] == steps
-
-
 def test_two_processes_keep_each_others_measures(tmp_path):
     path, names = str(tmp_path / "one-seed1.json"), {"row": "one", "seed": 1}
     about = {**names, "declared": {"model": {"num_hidden_layers": 2}}}
@@ -252,31 +234,6 @@ def test_two_processes_keep_each_others_measures(tmp_path):
         Result(path, other_about, str(tmp_path / "lock"))
 
 
-def test_what_is_measured_later_says_so(micro, tmp_path):
-    scale, experiment = micro
-    path = result_path(str(tmp_path), experiment, scale.name, experiment.rows[0], 1)
-    about = {"row": experiment.rows[0].name, "seed": 1, "declared": {}}
-    for command, name in (("first", "speed"), ("second", "parameters")):
-        Result(path, about, str(tmp_path / "lock"), command).add(name, {"here": 1}, 0.0)
-    found = json.loads(pathlib.Path(path).read_text())
-    assert found["made"]["command"] == "first"
-    later = {name: made["command"] for name, made in found["made_later"].items()}
-    assert later == {"parameters": "second"}
-    measured = report.Measured(experiment, report.read_results(experiment, scale, str(tmp_path)))
-    assert report.costs(measured, scale)[-2:] == ["    first", "    second"]
-
-
-def test_rows_without_their_text_are_left_out(workspace, micro, tmp_path):
-    _, experiment = micro
-    one, two = experiment.rows
-    shallow = replace(one, text="additional")
-    changed = replace(experiment, rows=(shallow, two))
-    output = run_quietly(Engine(workspace, str(tmp_path)), changed, changed.rows)
-    words = "needs the text 'additional', see --data_dir"
-    assert output == f"mine, one layer: {words}\nmine, two layers: {words}\n"
-    assert not list(tmp_path.iterdir())
-
-
 def test_counting_parameters_needs_no_data(tmp_path):
     experiment = declarations.read_experiment("table_1")
     scale = declarations.read_scale("nano")
@@ -286,27 +243,6 @@ def test_counting_parameters_needs_no_data(tmp_path):
     assert report.cell(found, experiment.row("ALBERT-base"), "parameters") == "11,683,584 (12)"
     command = "python -m lab.experiments run table_1 --scale=nano --rows='3'"
     assert report.costs(found, scale)[-1] == f"    {command}"
-
-
-def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
-    def full(path, content):
-        raise OSError(errno.ENOSPC, "No space left on device", path)
-
-    monkeypatch.setattr(files, "write_bytes", full)
-    folders = {name: str(tmp_path / name) for name in ("results_dir", "work_dir")}
-    settings = ExperimentSettings(experiments="table_1", scale="nano", rows="3", **folders)
-    with pytest.raises(
-        UserError, match=r"json: cannot be written \(No space left on device\): make"
-    ):
-        run_experiments(settings)
-
-
-def test_results_of_other_settings_are_refused(finished, micro):
-    engine, _, _ = finished
-    _, experiment = micro
-    changed = replace(experiment.rows[0], data={"short_seq_prob": 0.3})
-    with pytest.raises(UserError, match=r"was made with data.short_seq_prob=None, now it is 0.3"):
-        engine.run(experiment, [changed], [1])
 
 
 def test_equal_time_means_a_number_of_steps_that_stays(workspace, micro):
@@ -319,9 +255,6 @@ def test_equal_time_means_a_number_of_steps_that_stays(workspace, micro):
     assert steps == max(1, int(found["seconds"] * (found["median"] / found["batch"])))
     assert trained.run_values()["num_train_steps"] == steps
     assert len(found["examples_per_second"]) == 2  # of three intervals, the first makes graphs
-
-
-# --- The report ---
 
 
 def write_result(results_dir, experiment, scale, row: str, seed: int, **content) -> pathlib.Path:
@@ -366,29 +299,6 @@ def test_a_claim_against_chance_takes_the_share_of_the_most_frequent_answer(tmp_
     assert verdict.word == verdicts.TOO_SMALL and verdict.reason == "+0.8 ± 1.0 (n = 3)"
 
 
-def test_the_papers_own_column_is_compared_where_it_was_measured(micro):
-    _, experiment = micro
-    claim = replace(experiment.claims[0], instead="mrpc")
-    experiment = replace(experiment, claims=(claim,))
-    rows = {"two layers": made_up((0.3, 0.31)), "one layer": made_up((0.2, 0.21))}
-    assert report.compared_by(report.Measured(experiment, rows), claim) == "masked_lm"
-
-    def with_task(row, *accuracies):
-        tasks = [{"task mrpc": {"accuracy": accuracy}} for accuracy in accuracies]
-        pairs = zip(rows[row], tasks, strict=True)
-        return [{**result, "measures": {**result["measures"], **task}} for result, task in pairs]
-
-    lower = with_task("one layer", 0.9, 0.91)
-    higher = with_task("two layers", 0.8, 0.815)
-    found = report.Measured(experiment, {"two layers": higher, "one layer": lower})
-    assert report.compared_by(found, claim) == "mrpc"
-    (verdict,) = verdicts_of(found).values()
-    assert verdict == (verdicts.DISAGREES, "-9.8 ± 3.2 (n = 2 pairs)", "")
-    assert report.verdict_rows(found)[-1][1] == "MRPC"
-    half = report.Measured(experiment, {"two layers": higher, "one layer": rows["one layer"]})
-    assert report.verdict_rows(half)[-1][1] == "MLM, for the paper's MRPC"
-
-
 def test_seeds_of_different_settings_are_not_averaged(micro, tmp_path):
     scale, experiment = micro
     for seed, precision in ((1, "float32"), (2, "mixed_bfloat16")):
@@ -405,35 +315,6 @@ def test_cells_have_mean_spread_and_the_papers_number(micro):
     assert report.cell(found, row, "masked_lm") == "27.00 ± 2.00 (50.0)"
     assert report.cell(found, row, "sop") == "-"
     assert columns.shown((88.61, 81.5), 1) == "88.6/81.5"
-
-
-def test_a_run_that_rows_share_costs_its_minutes_once(micro):
-    _, experiment = micro
-    found = made_up((0.25, 0.27))
-    for result, run in zip(found, ("first", "second"), strict=True):
-        result["measures"]["pretraining"] = {"training": [run]}
-        result["minutes"] = {"pretraining": 1.5}
-    assert report._minutes(found) == report._minutes([*found, *found]) == 3.0
-
-
-def test_a_result_in_a_wrong_folder_is_refused(finished, micro, tmp_path):
-    _, results_dir, _ = finished
-    scale, experiment = micro
-    shutil.copytree(results_dir, tmp_path / "results")
-    (tmp_path / "results" / "mine").rename(tmp_path / "results" / "other")
-    other = replace(experiment, name="other")
-    with pytest.raises(UserError, match="seed 1, belongs to experiment mine, not to other; move"):
-        report.read_results(other, scale, str(tmp_path / "results"))
-
-
-def test_precision_of_a_run_is_a_setting_of_its_training():
-    as_declared = ExperimentSettings(experiments="table_5").chosen_scale()
-    assert as_declared == declarations.read_scale("nano")
-    asked = ExperimentSettings(experiments="table_5", mixed_precision="mixed_bfloat16")
-    chosen = asked.chosen_scale().training
-    assert chosen == {**as_declared.training, "mixed_precision": "mixed_bfloat16"}
-    with pytest.raises(UserError, match="mixed_precision"):
-        ExperimentSettings(experiments="table_5", mixed_precision="bfloat16")
 
 
 def test_speeds_are_compared_with_the_reference_and_with_the_bert_of_the_same_shape(tmp_path):
@@ -509,39 +390,3 @@ def test_the_report_shows_what_was_run_again(finished, micro, tmp_path):
     path = pathlib.Path(report.write_report([experiment], [scale], str(tmp_path / "results")))
     numbers = f"| one layer | 1 | MLM | {100 * first:.2f} | {100 * first + 1.25:.2f} |"
     assert numbers in path.read_text() and "| one layer | 1 | steps |" not in path.read_text()
-    # The steps of a run with a budget of time are part of its result.
-    result["measures"]["pretraining"]["steps"] = 1_234
-    again.write_text(json.dumps(result))
-    timed = replace(experiment, budget="seconds")
-    report.write_report([timed], [scale], str(tmp_path / "results"))
-    assert (
-        numbers in path.read_text()
-        and "| one layer | 1 | steps | 8 | 1,234 | - |" in path.read_text()
-    )
-    result["declared"]["training"]["num_train_steps"] += 1
-    again.write_text(json.dumps(result))
-    with pytest.raises(UserError, match="one layer, seed 1 repeats no result"):
-        report.write_report([experiment], [scale], str(tmp_path / "results"))
-
-
-def test_the_report_says_how_many_seeds_its_means_have(finished, micro, tmp_path):
-    _, results_dir, _ = finished
-    scale, experiment = micro
-    shutil.copytree(results_dir, tmp_path / "results")
-    first = tmp_path / "results" / experiment.name / scale.name / "one-layer-seed1.json"
-    result = json.loads(first.read_text())
-    del result["measures"]["layer_changes"]
-    result.pop("checksum", None)
-    first.with_name("one-layer-seed7.json").write_text(json.dumps({**result, "seed": 7}))
-    text = report.scale_report([experiment], scale, str(tmp_path / "results"))
-    lines = [line for line in text.splitlines() if line.startswith("| one layer | ")]
-    assert lines[-1].endswith(" | 1 to 2 |")
-
-
-def test_a_row_that_has_only_begun_has_no_plot(micro, tmp_path):
-    scale, experiment = micro
-    made = {"made": dict.fromkeys(("date", "commit", "processor", "cores"), "x"), "minutes": {}}
-    measures = {"parameters": {"paper": 11_683_584, "here": 1_234}}
-    write_result(tmp_path, experiment, scale, "one layer", 1, measures=measures, **made)
-    text = pathlib.Path(report.write_report([experiment], [scale], str(tmp_path))).read_text()
-    assert "| one layer | 11,683,584 | 1,234 | - | 0 |" in text and "plot.png" not in text

@@ -4,7 +4,6 @@ Covers: data_prep/create_intrinsic_eval.py.
 """
 
 import json
-import os
 import pathlib
 import shutil
 
@@ -100,9 +99,6 @@ def test_data_is_made_once_for_each_setting(workspace, micro):
     assert not Workspace(workspace.scale, "", workspace.work_dir).texts
 
 
-# --- Without passages ---
-
-
 @pytest.fixture(scope="module")
 def without_passages(micro, data_dir, tmp_path_factory) -> Workspace:
     """Shared data of a folder that holds text alone."""
@@ -128,33 +124,6 @@ def test_a_probe_is_not_scored_on_what_it_was_fitted_to(without_passages):
         assert sorted(dev + probe) == sorted(held_out)
 
 
-def test_with_passages_a_probe_has_all_of_the_held_out_text(workspace):
-    held_out = pathlib.Path(workspace.text("standard")[1])
-    assert source_of(workspace.probe("sop")) == held_out
-    assert source_of(f"{workspace.intrinsic()}/sop").name == "passages.txt"
-    names = {path.name for path in held_out.parent.parent.iterdir() if path.is_dir()}
-    assert names == {held_out.parent.name}  # no text was cut
-
-
-def test_too_little_held_out_text_is_refused(without_passages, tmp_path):
-    work = Workspace(without_passages.scale, without_passages.data_dir, str(tmp_path))
-    held_out = pathlib.Path(work.text("standard")[1])
-    held_out.write_text("\n".join(documents_in(held_out)[0]))
-    with pytest.raises(UserError, match="expected 2 held-out documents or more, .*, got 1; give"):
-        work.passages()
-
-
-def test_a_development_set_that_was_killed_is_made_to_the_end(without_passages):
-    folder = pathlib.Path(without_passages.intrinsic())
-    for task in ("nsp", "none"):
-        shutil.rmtree(folder / task)
-    assert without_passages.intrinsic() == str(folder)
-    assert all((folder / task / "metadata.json").exists() for task in ("none", "nsp", "sop"))
-
-
-# --- Other text under the same names ---
-
-
 def test_other_text_in_the_same_work_folder_is_refused(without_passages, tmp_path):
     texts = without_passages.text("standard")
     data_dir = tmp_path / "data"
@@ -175,38 +144,17 @@ def test_other_text_in_the_same_work_folder_is_refused(without_passages, tmp_pat
     changed = data_dir / "text" / "7.txt"
     changed.write_text(changed.read_text() + "More.\n")
     check_refused("text/7.txt")
-    shutil.rmtree(data_dir)
-    shutil.copytree(without_passages.data_dir, data_dir)
-    changed.rename(data_dir / "text" / "seven.txt")  # no byte more or less
-    check_refused("text/7.txt")
-
-    # Another text of the scale is another text, and so is one of other patterns under this name.
-    patterns = {"standard": ["text/1*.txt"], "more": ["text"]}
-    Workspace(replace(scale, texts=patterns), str(data_dir), work_dir).text("standard")
-    Workspace(replace(scale, texts=patterns), str(data_dir), work_dir).text("more")
 
 
-def test_a_squad_file_that_was_cut_is_whole_or_absent(micro, tmp_path, monkeypatch):
+def test_the_last_quarter_of_squads_development_set_is_for_evaluation(micro, tmp_path):
     articles = [{"title": title, "paragraphs": []} for title in "abcd"]
     (tmp_path / "squad").mkdir()
     dev = tmp_path / "squad" / "dev-v1.1.json"
     dev.write_text(json.dumps({"version": "1.1", "data": articles}))
-    work, rename = Workspace(micro[0], str(tmp_path), str(tmp_path / "work")), os.replace
-
-    def killed(source, target):
-        if target.endswith("dev.json"):
-            raise KeyboardInterrupt
-        rename(source, target)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(os, "replace", killed)
-        work.squad_files("1.1")
-    paths = work.squad_files("1.1")
+    paths = Workspace(micro[0], str(tmp_path), str(tmp_path / "work")).squad_files("1.1")
     for name, kept in (("train_file", articles[:3]), ("eval_file", articles[3:])):
-        assert json.loads(pathlib.Path(paths[name]).read_text()) == {
-            "version": "1.1",
-            "data": kept,
-        }
+        expected = {"version": "1.1", "data": kept}
+        assert json.loads(pathlib.Path(paths[name]).read_text()) == expected
 
 
 def test_a_killed_command_goes_on(workspace, data_dir, tmp_path, monkeypatch, capsys):

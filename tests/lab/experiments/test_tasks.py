@@ -1,13 +1,9 @@
 """The recipes of Tables 9 and 10 at a scale of seconds: pretraining, several runs, the start from MNLI, ensembles."""
 
-import contextlib
 import dataclasses
-import io
 import json
 import pathlib
-import shutil
 import statistics
-import threading
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from albert_tf.core.errors import UserError
-from albert_tf.core.locks import locked
 from albert_tf.tasks import registry
 from lab.experiments import declarations, training
 from lab.experiments.__main__ import ExperimentSettings
@@ -33,8 +28,7 @@ from tests.helpers import (
     write_files,
     write_records,
 )
-
-# --- Data and scale
+from tests.lab.experiments.test_experiments import run_quietly
 
 MNLI_COLUMNS = (
     "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse"
@@ -176,13 +170,9 @@ class Recipes(NamedTuple):
         return json.loads(pathlib.Path(path).read_text())["measures"]
 
 
-def run_quietly(engine: Engine, *experiments: declarations.Experiment) -> str:
+def run_all(engine: Engine, experiments: dict[str, declarations.Experiment]) -> str:
     """Runs all rows of some experiments; returns what was printed."""
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        for experiment in experiments:
-            engine.run(experiment, experiment.rows, [1])
-    return output.getvalue()
+    return "".join(run_quietly(engine, each, each.rows) for each in experiments.values())
 
 
 @pytest.fixture(scope="module")
@@ -203,14 +193,12 @@ def recipes(scale, data_dir, tmp_path_factory) -> Recipes:
         name: replace(declarations.read_experiment(name), fine_tuning={"num_runs": runs})
         for name, runs in RUNS.items()
     }
-    return Recipes(engine, experiments, run_quietly(engine, *experiments.values()))
+    return Recipes(engine, experiments, run_all(engine, experiments))
 
 
 def read(folder: str, name: str = "results.json") -> dict:
     return json.loads(pathlib.Path(folder, name).read_text())
 
-
-# --- The recipes
 
 TASKS = [("table_9", "mnli"), ("table_9", "rte"), ("table_10", "squad1.1"), ("table_10", "race")]
 
@@ -236,15 +224,6 @@ def test_a_row_has_the_median_of_its_runs(recipes, task):
     assert found["runs"] == runs
     for metric in runs[0]:
         assert found[metric] == statistics.median(run[metric] for run in runs)
-
-
-def test_a_row_of_one_run_has_its_numbers(recipes):
-    for task in ("squad1.1", "race"):
-        trained = recipes.trained("table_10", 0)
-        folder = training.task_folder(trained, task)
-        assert [training.best_run(trained, task)] == training.runs_of(trained, task) == [folder]
-        found = recipes.measures("table_10", 0)[f"task {task}"]
-        assert found == {**read(folder)["eval"], "settings": pathlib.Path(folder).name}
 
 
 def test_a_run_starts_from_the_pretrained_row_or_from_the_best_run_on_mnli(recipes):
@@ -295,11 +274,11 @@ def test_results_of_other_settings_of_a_task_are_rejected(recipes):
 
 def test_a_second_call_runs_nothing(recipes):
     before = {path: path.stat().st_mtime_ns for path in files_of(recipes)}
-    output = run_quietly(recipes.engine, *recipes.experiments.values())
+    output = run_all(recipes.engine, recipes.experiments)
     assert "evaluation at step" in recipes.output and "evaluation at step" not in output
     # Without the JSON files, the numbers come from the folders of the runs.
     anew = dataclasses.replace(recipes.engine, results_dir=recipes.engine.results_dir + "-anew")
-    assert "evaluation at step" not in run_quietly(anew, *recipes.experiments.values())
+    assert "evaluation at step" not in run_all(anew, recipes.experiments)
     for name in recipes.experiments:
         for row in range(3):
             again = Recipes(anew, recipes.experiments, "").measures(name, row)
@@ -317,73 +296,6 @@ def files_of(recipes: Recipes) -> list[pathlib.Path]:
     ]
 
 
-# --- What is not there
-
-
-def test_without_data_nothing_is_trained(recipes, scale, data_dir, tmp_path):
-    empty = Workspace(scale, str(data_dir), str(tmp_path / "work"))
-    engine = dataclasses.replace(recipes.engine, workspace=empty)
-    for row in recipes.experiments["table_10"].rows:
-        trained = Trained(empty, recipes.experiments["table_10"], row, 1)
-        measure = training.ensemble if row.ensemble_of else training.fine_tune
-        assert measure(trained, "squad2.0") is None
-    # All rows are finished but for the task without data, and their runs are on another machine.
-    run_quietly(engine, recipes.experiments["table_10"])
-    made = {path.name for path in (tmp_path / "work" / "tiny").iterdir()}
-    assert made == {"results"}  # the locks of the JSON files
-
-
-def test_a_task_starts_from_the_pretrained_row_where_there_is_no_mnli(recipes, data_dir, tmp_path):
-    shutil.copytree(data_dir / "glue" / "RTE", tmp_path / "glue" / "RTE")
-    workspace, experiment = recipes.workspace, recipes.experiments["table_9"]
-    tasks = {name: task for name, task in workspace.scale.tasks.items() if name != "mnli"}
-    without_data = Workspace(workspace.scale, str(tmp_path), workspace.work_dir)
-    usual = recipes.trained("table_9", 0)
-    own = training.task_folder(recipes.trained("table_9", 0, initial_tasks={}), "rte")
-    assert own != training.task_folder(usual, "rte")
-    for other in (without_data, recipes.with_scale(tasks=tasks).workspace):
-        trained = Trained(other, experiment, experiment.rows[0], 1)
-        assert training.initial_task(trained, "rte") == ""
-        assert training._start(trained, "") == trained.run_folder
-        assert trained.folder == usual.folder
-        assert training.task_folder(trained, "rte") == own
-
-
-def test_the_folder_of_a_task_has_a_name_of_all_that_it_starts_from(recipes):
-    both = recipes.trained("table_9", 0), recipes.with_rate("mnli", 0.01).trained("table_9", 0)
-    assert both[0].folder == both[1].folder
-    assert len({training.task_folder(trained, "rte") for trained in both}) == 2
-
-
-def test_an_ensemble_has_a_folder_of_its_members(recipes):
-    row = recipes.experiments["table_9"].rows[2]
-    fewer = replace(row, ensemble_of=["1M steps"])
-    trained = Trained(recipes.workspace, recipes.experiments["table_9"], fewer, 1)
-    assert trained.folder != recipes.trained("table_9", 2).folder
-    assert list(trained.declared()["ensemble of"]) == ["1M steps"]
-
-
-# --- A finished run
-
-
-def test_a_finished_run_needs_no_data(recipes, tmp_path):
-    """Neither texts nor records; and the work folder may have moved."""
-    measured = recipes.measures("table_9", 0)
-    trained = recipes.trained("table_9", 0)
-    moved = tmp_path / "elsewhere"
-    folder = pathlib.Path(trained.folder)
-    runs = moved / folder.relative_to(recipes.workspace.work_dir)
-    shutil.copytree(folder, runs)
-    (tmp_path / "no_text").mkdir()
-    workspace = Workspace(recipes.workspace.scale, str(tmp_path / "no_text"), str(moved))
-    experiment = recipes.experiments["table_9"]
-    there = Trained(workspace, experiment, experiment.rows[0], 1)
-    assert there.folder == str(runs)
-    assert there.train() == measured["pretraining"]
-    assert training.best_run(there, "mnli").startswith(str(runs))
-    assert not (moved / "tiny" / "records").exists()
-
-
 def test_a_model_is_evaluated_by_the_command_line(recipes, tmp_path):
     for number, name in enumerate(("none", "nsp", "sop")):
         features = random_features(20, seed=number, vocab_size=60)
@@ -399,32 +311,6 @@ def test_a_model_is_evaluated_by_the_command_line(recipes, tmp_path):
     assert len(found["layer_changes"]["pieces"]["degrees"]) == 1
     refused = run_script("-m lab.experiments", "evaluate", model, "--intrinsic_dir=none")
     assert "--intrinsic_dir=none: no such file" in the_line(refused)
-
-
-@pytest.mark.parametrize("kind", ["pretraining", "mnli"])
-def test_what_another_process_trains_is_waited_for(recipes, kind):
-    """The other process is this one: it holds the lock, and finishes the run before it lets go."""
-    trained = recipes.trained("table_9", 1)
-    folder = training.task_folder(trained, "mnli")
-    finished, lock, call = {
-        "pretraining": (trained.run_folder, trained.folder, trained.train),
-        "mnli": (folder, f"{folder}.lock", lambda: training.fine_tune(trained, "mnli")),
-    }[kind]
-    results = pathlib.Path(finished, "results.json")
-    found = []
-    thread = threading.Thread(target=lambda: found.append(call()))
-    with locked(lock, wait=True):
-        results.rename(results.with_suffix(".away"))
-        thread.start()
-        thread.join(0.3)
-        waits = thread.is_alive()
-        results.with_suffix(".away").rename(results)
-    thread.join(60)
-    measure = "pretraining" if kind == "pretraining" else f"task {kind}"
-    assert waits and found == [recipes.measures("table_9", 1)[measure]]
-
-
-# --- Where and in which precision
 
 
 def wanted(scale: declarations.Scale, task: str) -> dict:

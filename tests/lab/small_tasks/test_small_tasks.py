@@ -17,19 +17,6 @@ def read(path):
     return pathlib.Path(path).read_text()
 
 
-TAGS = """anna B-PER
-met O
-carl B-PER
-
-in O
-new B-LOC
-york I-LOC
-gert I-PER
-
-hello O
-"""
-
-
 def test_a_task_is_trained_once_and_reported(task_files, tiny_pretrained, tmp_path, capsys):
     values = {
         "model": str(tiny_pretrained),
@@ -90,9 +77,6 @@ def test_several_runs_are_shown_as_median_and_range():
     )
 
 
-# --- Data ---
-
-
 def test_squad_is_split_by_article_only_without_a_training_file(tmp_path):
     (tmp_path / "squad").mkdir()
     dev, train = (tmp_path / "squad" / f"{name}-v1.1.json" for name in ("dev", "train"))
@@ -108,36 +92,6 @@ def test_squad_is_split_by_article_only_without_a_training_file(tmp_path):
     assert files == {"train_file": str(train), "eval_file": str(dev)}
 
 
-def test_a_sentence_has_the_types_of_its_entities(tmp_path):
-    folder = tmp_path / "tagging" / "set"
-    folder.mkdir(parents=True)
-    for split in ("train", "dev"):
-        (folder / f"{split}.conll").write_text(TAGS)
-    for separator, joined in (("space", "in new york gert"), ("none", "innewyorkgert")):
-        files = data.entity_types("set", separator)(tmp_path, tmp_path / separator)
-        dev, test = (read(files[name]).splitlines() for name in ("eval_file", "test_file"))
-        assert test == ["text\ttypes", f"{joined}\tLOC,PER"]
-        assert len(dev) == 3 and dev[1].endswith("\tPER") and dev[2] == "hello\t"
-
-
-def test_authors_are_split_without_a_shared_passage(tmp_path):
-    books = tmp_path / "text" / "gutenberg"
-    books.mkdir(parents=True)
-    for number in range(7):
-        words = [f"{number}.{index}" for index in range(45 * (20 + number))]
-        (books / f"author{number}-title.txt").write_text(" ".join(words))
-    files = data.authors(tmp_path, tmp_path / "made").values()
-    train, dev = ({tuple(line.split("\t")) for line in read(path).splitlines()} for path in files)
-    assert len(train & dev) == 1  # the header
-    assert {row[1] for row in train | dev} == {
-        "author",
-        *(f"author{n}" for n in range(1, 7)),
-    }
-
-
-# --- Baselines ---
-
-
 def write(path, header, rows):
     path.write_text("\n".join([header, *rows]) + "\n")
     return str(path)
@@ -150,37 +104,3 @@ def test_baselines_of_texts_find_words_that_decide(tmp_path):
     flags["eval_file"] = write(tmp_path / "dev.tsv", "text\tlabel", ["good\tyes", "bad\tno"])
     assert baselines.majority_class(flags)["majority class"]["accuracy"] == 0.5
     assert baselines.linear_on_texts(flags)["linear model"]["accuracy"] == 1.0
-
-
-def test_the_linear_model_of_several_labels_finds_words_that_decide(tmp_path):
-    rows = ["anna eats\tname,food", "anna runs\tname", "carl eats\tfood", "carl runs\t"] * 10
-    path = write(tmp_path / "all.tsv", "text\tlabel", rows)
-    flags = dict.fromkeys(("train_file", "eval_file", "test_file"), path)
-    flags |= {"text_columns": "text", "label_column": "label", "label_separator": ","}
-    scores = baselines.linear_on_several_labels(flags)
-    assert [values["micro_f1_thresholds"] for values in scores.values()] == [1.0] * 3
-    frequencies = baselines.label_frequencies(flags)["majority class"]
-    assert frequencies["micro_average_precision"] == 0.5
-
-
-def test_pairs_with_the_same_words_are_similar(tmp_path):
-    rows = ["red cat\tred cat\t5", "red cat\tnew house\t0", "old tree\told tree\t5"] * 2
-    (tmp_path / "STS-B").mkdir()
-    for name in ("train", "dev"):
-        write(tmp_path / "STS-B" / f"{name}.tsv", "sentence1\tsentence2\tscore", rows)
-    flags = {"task_name": "STS-B", "data_dir": str(tmp_path)}
-    assert baselines.similarity_of_pairs(flags)["similarity"]["pearson"] == pytest.approx(1)
-    assert baselines.ridge_on_texts(flags)["linear model"]["pearson"] > 0.9
-
-
-def test_words_are_tagged_by_their_neighbors(tmp_path):
-    (tmp_path / "tags.conll").write_text(TAGS * 3)
-    flags = dict.fromkeys(("train_file", "eval_file"), str(tmp_path / "tags.conll"))
-    assert baselines.linear_on_words(flags)["linear model"]["f1"] == 1.0
-
-
-def test_options_are_chosen_by_position_and_by_similarity(task_files):
-    flags = {"data_dir": str(task_files / "RACE")}
-    for baseline in (baselines.majority_option, baselines.similarity_of_options):
-        (scores,) = baseline(flags).values()
-        assert set(scores) == {"accuracy", "accuracy_middle", "accuracy_high"}

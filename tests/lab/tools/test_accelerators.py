@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import subprocess
 import sys
 
@@ -10,9 +9,7 @@ import pytest
 
 from albert_tf.model import accelerator_ops
 from albert_tf.model.config import AlbertConfig
-from lab.tools.accelerators import check, hlo, run_step
-from lab.tools.accelerators.chips import CHIPS
-from lab.tools.accelerators.compile import GPUS, TPU_TOPOLOGIES
+from lab.tools.accelerators import check, hlo
 from lab.tools.accelerators.lower import StepSettings, lower
 from tests.helpers import ROOT, TINY
 
@@ -118,12 +115,6 @@ def test_broken_rules_are_named():
         assert any(part in line for line in lines), part
 
 
-def test_gradients_that_are_too_large_to_be_combined_break_no_rule():
-    """Those of xxlarge: an all-reduce of the loss, one of all small gradients and one for each large gradient."""
-    sizes = [8, 88_000_000, *[67_108_864] * 4, *[268_435_456] * 2]
-    assert check.broken_rules([result(collectives=[["all-reduce", size] for size in sizes])]) == []
-
-
 BROKEN_MODULE = """HloModule broken
 
 ENTRY main {
@@ -142,52 +133,6 @@ def test_a_lowered_step_that_breaks_the_rules_is_found():
         assert part in broken
 
 
-COMPILED_MODULE = """HloModule compiled
-
-%inside (p: f32[8,16]) -> f32[8,16] {
-  %p = f32[8,16]{1,0} parameter(0)
-  ROOT %n = f32[8,16]{1,0} negate(%p)
-}
-
-%condition (s: (s32[], f32[8,16])) -> pred[] {
-  %other = s32[] constant(6)
-  %limit = s32[]{:T(128)} constant(5)
-  %s = (s32[], f32[8,16]) parameter(0)
-  %i = s32[] get-tuple-element(%s), index=0
-  %less = pred[] compare(%i, %limit), direction=LT
-  %lower = pred[] compare(%i, %other), direction=LT
-  ROOT %both = pred[] and(%less, %lower)
-}
-
-%body (t: (s32[], f32[8,16])) -> (s32[], f32[8,16]) {
-  %t = (s32[], f32[8,16]) parameter(0)
-  %x = f32[8,16]{1,0} get-tuple-element(%t), index=1
-  %y = f32[8,16]{1,0:S(1)} fusion(%x), kind=kLoop, calls=%inside
-  %z = f32[8,16]{1,0} fusion(%y), kind=kLoop, calls=%inside
-  ROOT %u = (s32[], f32[8,16]) tuple(%i, %z)
-}
-
-ENTRY %main (a: f32[8,16]) -> f32[8,16] {
-  %a = f32[8,16]{1,0} parameter(0)
-  %start = (s32[], f32[8,16]) tuple(%a)
-  %loop = (s32[], f32[8,16]) while(%start), condition=%condition, body=%body
-  %b = f32[8,16]{1,0} get-tuple-element(%loop), index=1
-  ROOT %r = f32[8,16]{1,0} all-reduce(%b), to_apply=%inside
-}
-"""
-
-
-def test_traffic_counts_every_run_of_a_loop_and_no_on_chip_memory():
-    module = hlo.Module(COMPILED_MODULE)
-    array = 8 * 16 * 4
-    assert module.traffic() == 5 * (array + array) + 2 * array  # y is read, z is written
-    assert [one.name for one in module.collectives()] == ["r"]
-
-
-def test_the_sizes_of_every_chip_to_compile_for_are_known():
-    assert {*TPU_TOPOLOGIES, *GPUS} < set(CHIPS)
-
-
 @needs_compilers
 def test_the_compiler_takes_a_step_and_recomputation_saves_memory(tmp_path):
     """The command itself, with the least step: 20 seconds."""
@@ -199,26 +144,3 @@ def test_the_compiler_takes_a_step_and_recomputation_saves_memory(tmp_path):
     assert done.stdout.count("albert-base-v2, 8 x 128") == 2
     kept, recomputed = map(json.loads, output.read_text().splitlines())
     assert recomputed["peak_bytes"] < kept["peak_bytes"]
-
-
-@needs_compilers
-def test_a_step_run_by_jax_has_the_losses_of_tensorflow(small_models, tmp_path):
-    """On this machine's CPU; the program is for a GPU."""
-    hlo_bytes, known = lower(StepSettings(batch=6, length=16, target="GPU"), with_loss=True)
-    (tmp_path / "step.hlo").write_bytes(hlo_bytes)
-    (tmp_path / "step.json").write_text(json.dumps(known))
-    command = [PYTHON, ROOT / "lab/tools/accelerators/run_step.py", tmp_path, "--steps=2"]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "masked_lm_loss" in done.stdout and "examples per second" in done.stdout
-
-
-def test_a_loss_that_is_not_the_cpu_s_ends_the_run_of_a_step():
-    """`nan` too."""
-    expected = {"masked_lm_loss": [30.0, 3.0]}
-    text = run_step.compare({"masked_lm_loss": [30.1, 3.0]}, expected, "mixed_bfloat16")
-    assert text == "masked_lm_loss 10.03333 (CPU 10.00000)"
-    for wrong in (60.0, float("nan")):
-        with pytest.raises(SystemExit, match="differs"):
-            run_step.compare({"masked_lm_loss": [wrong, 3.0]}, expected, "mixed_bfloat16")

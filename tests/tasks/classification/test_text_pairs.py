@@ -44,9 +44,6 @@ def write(path, text):
     return path
 
 
-# Features.
-
-
 def test_sequences_of_one_text_and_of_two(tokenizer):
     table = features_of(tokenizer, [TextExample("7", "the cat"), TextExample("8", "a dog", "cold")])
     cat, dog, cold = map(tokenizer.encode, ("the cat", "a dog", "cold"))
@@ -70,10 +67,6 @@ def test_an_empty_text_is_a_sequence_too(tokenizer):
         2,
         3,
     ]
-
-
-def test_nothing_gives_an_empty_table(tokenizer):
-    assert len(features_of(tokenizer, [])) == 0
 
 
 def test_kept_lengths_equal_dropping_token_by_token():
@@ -136,39 +129,6 @@ def test_workers_make_the_same_table(tokenizer):
     assert np.array_equal(joined.row_splits, whole.row_splits)
     for name, values in {**whole.sequences, **whole.columns}.items():
         assert np.array_equal({**joined.sequences, **joined.columns}[name], values), name
-
-
-# The TSV reader.
-
-ROW = 'kind\ttext\n1\t"open quote\n0\tit\u2028goes on\x85\x0b\n'
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda text: text.encode(),
-        lambda text: b"\xef\xbb\xbf" + text.encode(),
-        lambda text: text.replace("\n", "\r\n").encode(),
-        lambda text: text.replace("\n", "\r").encode(),
-        lambda text: text.rstrip("\n").encode(),
-        lambda text: (text + "\n\n").encode(),
-    ],
-    ids=[
-        "plain",
-        "byte_order_mark",
-        "windows",
-        "old_mac",
-        "no_final_newline",
-        "blank_lines_at_end",
-    ],
-)
-def test_every_way_to_end_lines_gives_the_same_rows(tmp_path, change):
-    path = write(tmp_path / "own.tsv", change(ROW))
-    examples = own(path, label_column="kind", labels=["0", "1"])
-    assert [example.text_a for example in examples] == ['"open quote', "it\u2028goes on\x85\x0b"]
-    assert [example.label for example in examples] == [1, 0]
-    assert [example.row for example in examples] == [2, 3]
-    assert [example.id for example in examples] == ["0", "1"]
 
 
 def test_columns_are_found_by_name_in_any_order(tmp_path):

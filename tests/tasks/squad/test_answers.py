@@ -21,20 +21,8 @@ from albert_tf.tasks.squad.answers import (
 )
 from albert_tf.tasks.squad.questions import SquadQuestion, read_squad
 from albert_tf.tasks.squad.windows import WindowSettings, make_windows
-from albert_tf.text.tokenizer import Tokenizer
-from tests.helpers import train_spm
 
-WORDS = "who where is was in the a cat sat on mat dog ran far away from home then slept"
 SOME_WORDS = ["the", "a", "cat", "sat", "on"]  # so few that different spans have the same text
-
-
-@pytest.fixture(scope="module")
-def words(tmp_path_factory):
-    """A tokenizer whose pieces are the words of WORDS."""
-    path = tmp_path_factory.mktemp("words") / "spiece.model"
-    return Tokenizer.from_file(
-        train_spm(path, [WORDS] * 3, model_type="word", hard_vocab_limit=False)
-    )
 
 
 def asked(*answers, context="", id="q1"):
@@ -401,16 +389,6 @@ def test_question_and_special_pieces_are_no_answers(words):
     assert answers == [Answer("", -1e6, -1e6, 1.0, 0, 0)]
 
 
-@pytest.fixture(scope="module")
-def characters(tmp_path_factory):
-    """A tokenizer whose pieces are characters, the marker before a word among them."""
-    path = tmp_path_factory.mktemp("characters") / "spiece.model"
-    text = "abcdefghijklmnopqrstuvwxyz 12"
-    return Tokenizer.from_file(
-        train_spm(path, [text] * 3, model_type="char", hard_vocab_limit=False)
-    )
-
-
 def test_answer_never_ends_in_white_space(characters):
     questions = [SquadQuestion("q1", "x", "cat  sat")]
     table = make_windows(WindowSettings(characters, 20, 9, 9), list(enumerate(questions)))
@@ -488,12 +466,6 @@ def test_ensemble_of_one_changes_nothing(words):
     assert listed(combine([spans, spans])) == listed(spans)
 
 
-def test_ensemble_of_models_without_candidates():
-    combined = combine([spans_of([], [1.0]), spans_of([], [3.0])])
-    assert listed(combined) == [] and combined.null_odds.tolist() == [2.0]
-    assert best_answers([asked()], combined, 5)[0][0].text == ""
-
-
 def test_members_must_have_answered_the_same():
     with pytest.raises(ValueError, match="the same questions"):
         combine([spans_of([], [1.0]), spans_of([], [1.0, 2.0])])
@@ -541,9 +513,6 @@ def test_predictions_at_the_best_threshold_reach_the_best_score(words):
     reached = score_v2(questions, written, {}, 1.0)
     assert reached["f1"] == best["best_f1"] > 50
     assert "" in written.values() and "cat" in written.values()
-
-
-# --- Real predictions ---
 
 
 @pytest.fixture(scope="module")

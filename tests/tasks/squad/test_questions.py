@@ -65,12 +65,6 @@ def test_files_to_predict_on_need_no_answers(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_reads_with_and_without_byte_order_mark(tmp_path, encoding):
-    content = json.dumps(squad_file(entry(question="où")), ensure_ascii=False).encode(encoding)
-    assert read(write(tmp_path, content))[0].question == "où"
-
-
 AT_Q1 = "article 1, paragraph 1, question 'q1'"
 
 
@@ -82,7 +76,6 @@ def with_answer(text, start):
     ("content", "expected"),
     [
         (b"", ": is empty; expected the JSON of a SQuAD file"),
-        (b" \n", ": is empty"),
         (b'{"data": [', ": not JSON (Expecting value: line 1 column 11"),
         (b'{"data": "\xff"}', ": not JSON ('utf-8' codec"),
         ([], ': expected an object with "data", got []'),
@@ -90,25 +83,16 @@ def with_answer(text, start):
         ({"data": {}}, ': "data" must be a list, got {}'),
         ({"data": []}, ": contains no questions"),
         ({"data": [5]}, ': article 1: expected an object with "paragraphs", got 5'),
-        ({"data": [{"title": "x"}]}, ': article 1: has no "paragraphs"'),
-        ({"data": [{"paragraphs": [{}]}]}, ': article 1, paragraph 1: has no "context"'),
-        ({"data": [{"paragraphs": [{"context": "x"}]}]}, 'paragraph 1: has no "qas"'),
         (squad_file(context=None), ': article 1, paragraph 1: "context" must be a string, got None'),
         (squad_file(entry(id=None)), 'paragraph 1: has no "id"'),
-        (squad_file(entry(id=7)), 'paragraph 1: "id" must be a string, got 7'),
-        (squad_file(entry(question=None)), f'{AT_Q1}: has no "question"'),
-        (squad_file(entry(answers=None)), f'{AT_Q1}: has no "answers"'),
         (squad_file(entry(answers=[])), f'{AT_Q1}: "answers" is empty; expected at least one'),
-        (squad_file(entry(answers=["cat"])), f"{AT_Q1}, answers: expected an object with \"text\""),
         (squad_file(entry(answers=[{"text": "cat"}])), f'{AT_Q1}, answers: has no "answer_start"'),
-        (with_answer("cat", "4"), '"answer_start" must be a whole number, got \'4\''),
         (with_answer("cat", True), '"answer_start" must be a whole number, got True'),
         (
             with_answer("cat", 5),
             f"{AT_Q1}: answer 'cat' should begin at character 5 of the context, where 'at ' stands;"
             " correct answer_start",
         ),
-        (with_answer("cat", 99), "at character 99 of the context, where '' stands"),
         (with_answer("ma", -3), "at character -3 of the context, where '' stands"),
         (with_answer(" ", 3), f"{AT_Q1}: an answer is empty; expected words of the context"),
         (
