@@ -177,17 +177,14 @@ class FeatureTable:
             raise ValueError("not a whole table, or made from other data")
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        sequences, columns, uncut = (
-            {
-                name.removeprefix(kind): array
-                for name, array in arrays.items()
-                if name.startswith(kind)
-            }
-            for kind in ("sequence/", "column/", "uncut/")
-        )
-        sequences = {name: values.astype(np.int32) for name, values in sequences.items()}
-        uncut = {name: values.astype(np.int64) for name, values in uncut.items()}
-        return cls(arrays["row_splits"], sequences, columns, int(arrays["choices"]), uncut)
+        named: dict[str, dict[str, np.ndarray]] = {"sequence": {}, "column": {}, "uncut": {}}
+        for name, values in arrays.items():
+            kind, _, rest = name.partition("/")
+            if rest:
+                named[kind][rest] = values
+        sequences = {name: values.astype(np.int32) for name, values in named["sequence"].items()}
+        uncut = {name: values.astype(np.int64) for name, values in named["uncut"].items()}
+        return cls(arrays["row_splits"], sequences, named["column"], int(arrays["choices"]), uncut)
 
 
 def _hash(content: memoryview, key: str) -> bytes:
