@@ -65,10 +65,9 @@ class RecordData(Data):
     """Examples in record files.
 
     Args:
-      record_set: the files.
       schema: the features to parse.
-      shuffle: whether training shuffles them, differently in each epoch.
-      buffer_examples: examples that are shuffled together.
+      shuffle: whether training shuffles the records, differently in each epoch.
+      buffer_examples: number of records that are shuffled together.
       choices: C; if there are several, sequences are [B, C, L].
       parts: devices x accumulated micro-batches; packed rows are divided evenly among them.
     """
@@ -83,10 +82,9 @@ class RecordData(Data):
         choices: int = 1,
         parts: int = 1,
     ):
-        self.record_set = record_set
-        self._choices, self._parts = choices, parts
-        self.schema = schema
+        self.record_set, self.schema = record_set, schema
         self.num_examples = record_set.num_examples
+        self._choices, self._parts = choices, parts
         self._order = {"shuffle": shuffle, "buffer_examples": buffer_examples}
 
     def records_in(self, batch_size: int) -> int:
@@ -141,16 +139,13 @@ class TableData(Data):
     """Examples in memory, padded to one of a few lengths.
 
     Args:
-      table: the features.
       names: sequences and columns that the model and the losses use.
-      buckets: ascending lengths to pad to; the last holds every example.
+      buckets: ascending lengths to pad to; every example fits into the last.
     """
 
     def __init__(self, table: FeatureTable, names: Sequence[str], buckets: Sequence[int]):
-        self.table = table
-        self.num_examples = len(table)
-        self._names = tuple(names)
-        self._buckets = tuple(buckets)
+        self.table, self.num_examples = table, len(table)
+        self._names, self._buckets = tuple(names), tuple(buckets)
 
     def spec(self, batch_size: int) -> Spec:
         # A sequence has length None if there are several buckets.
@@ -177,7 +172,7 @@ class TableData(Data):
         return reading.endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
 
     def evaluation_dataset(self, batch_size, context):
-        batches = self._evaluation_batches(batch_size)
+        batches = tables.evaluation_batches(self.table.lengths, self._buckets, batch_size)
         device_batch = batch_size // context.num_replicas_in_sync
 
         def parts():
@@ -191,10 +186,7 @@ class TableData(Data):
         return reading.endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
 
     def evaluation_steps(self, batch_size: int) -> int:
-        return len(self._evaluation_batches(batch_size))
-
-    def _evaluation_batches(self, batch_size: int) -> list[Batch]:
-        return tables.evaluation_batches(self.table.lengths, self._buckets, batch_size)
+        return -(-self.num_examples // batch_size)
 
     def _parts(
         self, batch: Batch, context: tf.distribute.InputContext

@@ -41,29 +41,20 @@ def build(
       function: `function(shared, chunk)` makes the table of a list of items. It is a function of a module, so that
         workers can import it. If it needs the items' indices, they must be in the items: `list(enumerate(items))`.
       shared: settings, sent to each process once.
-      items: the items, in order.
-      description: name of the job in the progress.
       num_workers: number of processes; 0 is one for every core, and 1 is this process alone.
-      chunk_size: items per call.
-      seconds_alone: seconds until worker processes start.
     """
     if not items:
         return function(shared, [])
     chunks = in_chunks(items, lambda _item: 1, chunk_size)
-    tables = []
-    done = 0
-    with (
-        Progress(
-            description, len(items), unit="examples", seconds_between_lines=SECONDS_BETWEEN_LINES
-        ) as progress,
-        Workers(num_workers, shared) as workers,
-    ):
-        alone = _for_seconds(chunks, seconds_alone)
-        here = (function(shared, chunk) for chunk in alone)
+    tables: list[FeatureTable] = []
+    shown = Progress(
+        description, len(items), unit="examples", seconds_between_lines=SECONDS_BETWEEN_LINES
+    )
+    with shown as progress, Workers(num_workers, shared) as workers:
+        here = (function(shared, chunk) for chunk in _for_seconds(chunks, seconds_alone))
         for table in itertools.chain(here, workers.map(function, chunks)):
             tables.append(table)
-            done = min(done + chunk_size, len(items))
-            progress.update(done)
+            progress.update(min(len(tables) * chunk_size, len(items)))
     return FeatureTable.concatenate(tables)
 
 
@@ -82,16 +73,19 @@ def cached(
     the same name contains its key. The function prints where the features come from.
 
     Args:
-      folder: created if it does not exist; if it is empty, no file is kept.
+      folder: created if it does not exist; if its name is empty, no file is kept.
       key: JSON values for everything else that the features depend on: settings, a hash of the data.
-      make: makes the features.
-      description: name of the features in the printed line.
     """
     if not folder:
         return _made(make, description)
     with contextlib.suppress(OSError):
         files.remove_leftovers(folder)
-    readable_key = json.dumps({**key, "made_by": _made_by()}, indent=2, sort_keys=True) + "\n"
+    made_by = {
+        "code": checksums.of_code(CODE),
+        "sentencepiece": sentencepiece.__version__,
+        "unicode": unicodedata.unidata_version,
+    }
+    readable_key = json.dumps({**key, "made_by": made_by}, indent=2, sort_keys=True) + "\n"
     path = f"{folder.rstrip('/')}/{hashlib.sha256(readable_key.encode()).hexdigest()[:32]}"
     table = _read(f"{path}.npz", readable_key)
     if table is not None:
@@ -110,15 +104,6 @@ def _made(make: Callable[[], FeatureTable], description: str) -> FeatureTable:
     return table
 
 
-def _made_by() -> dict[str, str]:
-    """The code and the versions of libraries that features depend on."""
-    return {
-        "code": checksums.of_code(CODE),
-        "sentencepiece": sentencepiece.__version__,
-        "unicode": unicodedata.unidata_version,
-    }
-
-
 def _read(path: str, readable_key: str) -> FeatureTable | None:
     try:
         return FeatureTable.from_file(path, readable_key) if files.exists(path) else None
@@ -128,15 +113,10 @@ def _read(path: str, readable_key: str) -> FeatureTable | None:
 
 
 def _write(path: str, table: FeatureTable, readable_key: str) -> None:
+    folder, name = path.rsplit("/", 1)
+    contents = {f"{name}.npz": table.to_bytes(readable_key), f"{name}.json": readable_key.encode()}
     try:
-        folder, name = path.rsplit("/", 1)
-        contents = {
-            f"{name}.npz": table.to_bytes(readable_key),
-            f"{name}.json": readable_key.encode(),
-        }
         files.write_files(folder, contents)
     except OSError as error:
-        print(
-            f"{path}.npz cannot be written, so these features are not kept: {error.strerror}",
-            flush=True,
-        )
+        reason = f"so these features are not kept: {error.strerror}"
+        print(f"{path}.npz cannot be written, {reason}", flush=True)

@@ -32,9 +32,6 @@ class FeatureTable:
       choices: number of sequences of an example; the sequences of example i begin at i * choices.
       uncut_lengths: name of a setting that limits a length -> int64 [texts], the number of tokens that each text would
         have without the limit. It is for reports: `sha256` does not include it, and `select` drops it.
-
-    Raises:
-      ValueError: the arrays do not fit together.
     """
 
     row_splits: np.ndarray
@@ -47,21 +44,14 @@ class FeatureTable:
         splits = self.row_splits
         begins_at_0 = splits.ndim == 1 and len(splits) and splits[0] == 0
         if not begins_at_0 or np.any(np.diff(splits) < 0) or (len(splits) - 1) % self.choices:
-            raise ValueError(
-                f"row_splits must ascend from 0, with {self.choices} sequences an example; got {splits}"
-            )
+            raise ValueError(f"row_splits must ascend from 0, {self.choices} per example")
         for name, values in self.sequences.items():
             if values.shape != (splits[-1],) or values.dtype != np.int32:
-                raise ValueError(
-                    f"{name} must be int32 [{splits[-1]}], got {values.dtype} {values.shape}"
-                )
+                raise ValueError(f"{name} must be int32 [{splits[-1]}]")
         for name, values in self.columns.items():
             is_number = values.dtype in (np.int32, np.float32)
             if not is_number or values.ndim != 2 or len(values) != len(self):
-                raise ValueError(
-                    f"{name} must be int32 or float32 [{len(self)}, values],"
-                    f" got {values.dtype} {values.shape}"
-                )
+                raise ValueError(f"{name} must be int32 or float32 [{len(self)}, values]")
 
     def __len__(self) -> int:
         return (len(self.row_splits) - 1) // self.choices
@@ -125,12 +115,10 @@ class FeatureTable:
         choices: int = 1,
         uncut_lengths: Mapping[str, Sequence[int]] | None = None,
     ) -> "FeatureTable":
-        """A table made from Python lists.
+        """A table made from lists of token ids, and of a number or a list of numbers for each example.
 
         Example:
           from_rows({"input_ids": [[2, 7, 3], [2, 3]]}, {"label_ids": [1, 0]}) has 2 examples and 5 tokens.
-
-        A column has for each example a number or a list of numbers; floats make a float32 column.
         """
         lengths = {name: list(map(len, rows)) for name, rows in sequences.items()}
         first, *others = lengths
@@ -182,11 +170,7 @@ class FeatureTable:
 
     @classmethod
     def from_file(cls, path: str, key: str = "") -> "FeatureTable":
-        """Reads the bytes of `to_bytes`; a path with :// is read through TensorFlow.
-
-        Raises:
-          ValueError: the file is damaged, or has another key; a UserError if it cannot be read.
-        """
+        """Reads the bytes of `to_bytes`; raises a ValueError if they are damaged or have another key."""
         content = read_bytes(path)
         end = max(0, len(content) - _HASH_BYTES)
         if _hash(memoryview(content)[:end], key) != content[end:]:
@@ -257,14 +241,9 @@ def training_batches(
 ) -> Iterator[Batch]:
     """An endless stream of batches; each epoch contains every example once, in a new order.
 
-    A bucket's last batch is completed with examples of the next shorter bucket. The examples at the end of an epoch
-    that do not fill a batch come first in the next epoch; no example is dropped, repeated or delayed further.
-
-    Args:
-      lengths: lengths of the examples, int [examples]; at least one.
-      buckets: ascending lengths to pad to; the last has room for every example.
-      batch_size: number of examples in a batch.
-      seed: seed of the order.
+    The buckets are ascending lengths to pad to. A bucket's last batch is completed with examples of the next shorter
+    bucket. The examples at the end of an epoch that do not fill a batch come first in the next epoch; no example is
+    dropped, repeated or delayed further.
     """
     if not len(lengths):
         raise ValueError("there are no examples to make batches of")
@@ -301,14 +280,13 @@ def _cut(
 
 
 def lengths_to_pad_to(lengths: Iterable[int], max_length: int, num_buckets: int) -> tuple[int, ...]:
-    """A few lengths, multiples of 8 below `max_length`, chosen to minimize the padding of the examples.
+    """At most `num_buckets` lengths, multiples of 8, chosen to minimize the padding of the examples, and `max_length`.
 
-    The longest chosen length fits the longest example. `max_length` is the last one, for longer examples of other data.
+    The longest chosen length fits the longest example; `max_length` is for longer examples of other data. A single
+    bucket pads everything to `max_length`.
 
     Example:
       ([3, 5, 9, 12, 30, 31], 64, 2) -> (16, 32, 64)
-
-    There are at most `num_buckets` besides `max_length`; 1 pads everything to `max_length`.
     """
     rounded = -(-np.fromiter(lengths, np.int64) // 8) * 8
     if num_buckets == 1 or not rounded.size:

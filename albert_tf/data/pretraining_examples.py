@@ -4,14 +4,12 @@ The original works on Python lists of strings; here, functions compiled by numba
 draws from its own stream of random numbers, which depends only on its seed. An example therefore does not depend on the
 process that makes it, or on the order.
 
-1. `plan_pairs` goes through documents and decides which sentences form a pair (segments A and B) and whether it is
-   swapped. A pair is five numbers, not a copy of its tokens.
-2. `join_pairs` shortens pairs and adds [CLS] and [SEP].
+1. `plan_pairs` decides which sentences form a pair (segments A and B) and whether it is swapped.
+2. `join_pairs` shortens pairs and adds [CLS] and [SEP]; `pack` puts such sequences into rows.
 3. `mask_batch` masks, either in data preparation or, for records of unmasked tokens, in training.
 
-All of this is in one file because of numba's cache of compiled functions. Numba notices a change of the file that a
-function is in, but not a change of another file whose functions are compiled into it. The file does not use TensorFlow,
-because data preparation runs without it.
+All of this is in one file because numba's cache notices a change of the file that a function is in, but not a change of
+another file whose functions are compiled into it.
 
 Source: create_pretraining_data.py of the original; line numbers below are those of its commit b772393.
 """
@@ -30,20 +28,7 @@ _SOP, _NSP, _NONE = range(3)
 # Columns of a table of pairs: the positions of the segments in the array of ids, and the label.
 A_START, A_END, B_START, B_END, LABEL = range(5)
 
-# The settings of a pair rule, under their names in the flags of data preparation.
-PAIR_SETTINGS = ("max_seq_length", "short_seq_prob", "sentence_task", "single_segment")
-# The settings of a masking rule, under their names in the flags of data preparation and in the metadata of records.
-MASKING_SETTINGS = (
-    "masked_lm_prob",
-    "max_predictions_per_seq",
-    "ngram",
-    "favor_shorter_ngram",
-    "do_whole_word_mask",
-    "do_permutation",
-)
-
-# States of a token.
-_FREE, _MASKED, _PERMUTED = range(3)
+_FREE, _MASKED, _PERMUTED = range(3)  # states of a token
 
 
 # --- Rules.
@@ -75,38 +60,27 @@ class PairRule(NamedTuple):
     """How sentences become pairs; `pair_rule` makes it."""
 
     max_tokens: int  # of A and B together
-    short_seq_prob: float
+    short_seq_prob: float  # that a document is cut into pairs of a random, shorter length
     task: int
     split_single_sentences: bool
     is_word_start: np.ndarray  # bool [vocab_size]
 
 
-def pair_rule(
-    is_word_start: np.ndarray,
-    *,
-    max_seq_length: int,
-    short_seq_prob: float,
-    sentence_task: str,
-    single_segment: str,
-) -> PairRule:
-    """The rule that settings describe.
+def pair_rule(is_word_start: np.ndarray, settings: Mapping[str, Any]) -> PairRule:
+    """The rule that settings of data preparation describe, which may contain others.
 
-    Args:
-      is_word_start: bool [vocab_size].
-      max_seq_length: tokens in an example, including [CLS] and two [SEP].
-      short_seq_prob: probability that a document is cut into pairs of a random, shorter length.
-      sentence_task: `sop` swaps half of the pairs; `nsp` takes half of the B from another document; `none`
-        leaves A and B in order, label 0.
-      single_segment: what happens to a chunk of a document that is a single sentence. `faithful`: B comes from another
-        document, label 1, even with `sop`, as in the original. `clean`: the sentence is split before a random word into
-        A and B, which are then treated like any other pair; a sentence of a single word is dropped. With `none` it is
-        always split, because every label is 0.
+    `sentence_task` is `sop` (half of the pairs are swapped), `nsp` (half of the B come from another document) or `none`
+    (all in order, label 0). `single_segment` tells what becomes of a chunk of a document that is a single sentence.
+    `faithful`: B comes from another document, label 1, even with `sop`, as in the original. `clean`: the sentence is
+    split before a random word into A and B, which are then treated like any other pair; a sentence of a single word is
+    dropped. With `none` it is always split, because every label is 0.
     """
+    task = settings["sentence_task"]
     return PairRule(
-        max_tokens=max_seq_length - 3,
-        short_seq_prob=short_seq_prob,
-        task=SENTENCE_TASKS.index(sentence_task),
-        split_single_sentences=single_segment == "clean" or sentence_task == "none",
+        max_tokens=settings["max_seq_length"] - 3,  # [CLS], [SEP], [SEP]
+        short_seq_prob=settings["short_seq_prob"],
+        task=SENTENCE_TASKS.index(task),
+        split_single_sentences=settings["single_segment"] == "clean" or task == "none",
         is_word_start=is_word_start,
     )
 
@@ -114,12 +88,11 @@ def pair_rule(
 class MaskingRule(NamedTuple):
     """How tokens are masked; `masking_rule` makes it."""
 
-    masked_lm_prob: float
+    masked_lm_prob: float  # share of the tokens to predict; [CLS] and [SEP] count as tokens
     max_predictions: int
-    # float64 [ngram], the probability that a span has at most 1, 2, ... words.
-    ngram_cumulative: np.ndarray
-    whole_words: bool
-    permute: bool
+    ngram_cumulative: np.ndarray  # float64 [ngram], probability of at most 1, 2, ... words
+    whole_words: bool  # or single tokens
+    permute: bool  # whether as many other tokens are permuted, and predicted too
     is_word_start: np.ndarray  # bool [vocab_size]
     cls_id: int
     sep_id: int
@@ -131,37 +104,21 @@ class MaskingRule(NamedTuple):
         return self.max_predictions * (1 + self.permute)
 
 
-def masking_rule(
-    vocabulary: Vocabulary,
-    *,
-    masked_lm_prob: float = 0.15,
-    max_predictions_per_seq: int = 20,
-    ngram: int = 3,
-    favor_shorter_ngram: bool = True,
-    do_whole_word_mask: bool = True,
-    do_permutation: bool = False,
-) -> MaskingRule:
-    """The rule that settings describe.
+def masking_rule(vocabulary: Vocabulary, settings: Mapping[str, Any]) -> MaskingRule:
+    """The rule that settings of data preparation, or the metadata of records, describe.
 
-    Args:
-      vocabulary: the vocabulary.
-      masked_lm_prob: share of the tokens to predict; [CLS] and [SEP] count as tokens.
-      max_predictions_per_seq: maximum number of tokens to predict.
-      ngram: maximum number of words in a span.
-      favor_shorter_ngram: whether the probability of a span of n words is proportional to 1/n (paper, section 4.1); if
-        false, the same probabilities are used in reverse order.
-      do_whole_word_mask: whether the words of a span are whole words, or single tokens.
-      do_permutation: whether the same number of other tokens is permuted and predicted too.
+    The probability of a span of n words is proportional to 1/n (paper, section 4.1); without `favor_shorter_ngram`,
+    the same probabilities are used in reverse order.
     """
-    chances = 1.0 / np.arange(1, ngram + 1)
-    if not favor_shorter_ngram:
-        chances = chances[::-1]
+    weights = 1.0 / np.arange(1, settings["ngram"] + 1)
+    if not settings["favor_shorter_ngram"]:
+        weights = weights[::-1]
     return MaskingRule(
-        masked_lm_prob=masked_lm_prob,
-        max_predictions=max_predictions_per_seq,
-        ngram_cumulative=np.cumsum(chances / chances.sum()),
-        whole_words=do_whole_word_mask,
-        permute=do_permutation,
+        masked_lm_prob=settings["masked_lm_prob"],
+        max_predictions=settings["max_predictions_per_seq"],
+        ngram_cumulative=np.cumsum(weights / weights.sum()),
+        whole_words=settings["do_whole_word_mask"],
+        permute=settings["do_permutation"],
         **vocabulary._asdict(),
     )
 
@@ -246,15 +203,11 @@ class Documents(NamedTuple):
     """
 
     ids: np.ndarray  # uint16 or int32 [tokens], all sentences one after the other
-    sentence_offsets: (
-        np.ndarray
-    )  # int64 [sentences + 1], starts of the sentences in `ids`, and the end
-    document_offsets: np.ndarray  # int64 [documents + 1], starts of the documents in the sentences
+    sentence_offsets: np.ndarray  # int64 [sentences + 1], where each begins in `ids`, and the end
+    document_offsets: np.ndarray  # int64 [documents + 1], the first sentence of each, and the end
 
 
-def plan_pairs(
-    documents: Documents, rule: PairRule, seed: np.uint64
-) -> tuple[np.ndarray, np.ndarray, int]:
+def plan_pairs(documents: Documents, rule: PairRule, seed: np.uint64) -> tuple[np.ndarray, int]:
     """The pairs of one pass through some documents.
 
     Each document is cut into chunks of whole sentences that reach the target length: `rule.max_tokens` or, with
@@ -264,34 +217,30 @@ def plan_pairs(
     again.
 
     Returns:
-      pairs: int64 [pairs, 5], in the order of the text; A and B may still be too long together.
-      seeds: uint64 [pairs], one for each pair, for `join_pairs`.
-      num_dropped: sentences of a single word that could not be split.
+      The pairs, int64 [pairs, 5], in the order of the text, where A and B may still be too long together; and how many
+      sentences of a single word could not be split.
 
     Source: create_pretraining_data.py:256-385.
     """
     num_sentences = documents.sentence_offsets.size - 1  # every pair uses at least one
     pairs = np.empty((num_sentences, 5), np.int64)
-    seeds = np.empty(num_sentences, np.uint64)
-    count, num_dropped = _plan_documents(documents, rule, np.uint64(seed), pairs, seeds)
-    return pairs[:count], seeds[:count], num_dropped
+    count, num_dropped = _plan_documents(documents, rule, np.uint64(seed), pairs)
+    return pairs[:count], num_dropped
 
 
 @numba.njit(cache=True)
-def _plan_documents(documents, rule, seed, pairs, seeds):
+def _plan_documents(documents, rule, seed, pairs):
     count, num_dropped = 0, 0
     for document in range(documents.document_offsets.size - 1):
         document_seed = combine(seed, document)
-        first = count
         count, dropped = _plan_document(documents, document, rule, document_seed, pairs, count)
         num_dropped += dropped
-        for index in range(first, count):
-            seeds[index] = combine(document_seed, index - first)
     return count, num_dropped
 
 
 @numba.njit(cache=True)
 def _plan_document(documents, document, rule, seed, pairs, count):
+    """Appends a document's pairs to the `count` pairs; returns their new number, and that of dropped sentences."""
     offsets = documents.sentence_offsets
     chunk = documents.document_offsets[document]
     end = documents.document_offsets[document + 1]
@@ -327,7 +276,7 @@ def _pair_of_chunk(documents, document, chunk, end, target, rule, state, pair):
     middle = chunk + 1 + below(state, end - chunk - 1)
     changed = rule.task != _NONE and uniform(state) < 0.5
     if changed and rule.task == _NSP:
-        _set_segment(pair, A_START, offsets[chunk], offsets[middle])
+        pair[A_START], pair[A_END] = offsets[chunk], offsets[middle]
         _take_random_b(documents, document, target, state, pair)
         return middle
     _set_ordered_pair(pair, offsets[chunk], offsets[middle], offsets[end], changed)
@@ -337,9 +286,8 @@ def _pair_of_chunk(documents, document, chunk, end, target, rule, state, pair):
 @numba.njit(cache=True)
 def _pair_of_sentence(documents, document, sentence, target, rule, state, pair):
     """Makes a pair from a single sentence; returns whether that was possible."""
-    start = documents.sentence_offsets[sentence]
-    end = documents.sentence_offsets[sentence + 1]
-    _set_segment(pair, A_START, start, end)
+    start, end = documents.sentence_offsets[sentence], documents.sentence_offsets[sentence + 1]
+    pair[A_START], pair[A_END] = start, end
     if not rule.split_single_sentences:
         _take_random_b(documents, document, target, state, pair)
         return True
@@ -355,15 +303,10 @@ def _pair_of_sentence(documents, document, sentence, target, rule, state, pair):
 
 
 @numba.njit(cache=True)
-def _set_segment(pair, column, start, end):
-    pair[column] = start
-    pair[column + 1] = end
-
-
-@numba.njit(cache=True)
 def _set_ordered_pair(pair, start, middle, end, swapped):
-    _set_segment(pair, B_START if swapped else A_START, start, middle)
-    _set_segment(pair, A_START if swapped else B_START, middle, end)
+    first, second = (B_START, A_START) if swapped else (A_START, B_START)
+    pair[first], pair[first + 1] = start, middle
+    pair[second], pair[second + 1] = middle, end
     pair[LABEL] = 1 if swapped else 0
 
 
@@ -383,7 +326,7 @@ def _take_random_b(documents, document, target, state, pair):
     wanted = target - (pair[A_END] - pair[A_START])
     while sentence < last and documents.sentence_offsets[sentence + 1] - start < wanted:
         sentence += 1
-    _set_segment(pair, B_START, start, documents.sentence_offsets[sentence + 1])
+    pair[B_START], pair[B_END] = start, documents.sentence_offsets[sentence + 1]
     pair[LABEL] = 1
 
 
@@ -416,7 +359,7 @@ def truncate_pair(pair, max_tokens, state):
 
 
 class Sequences(NamedTuple):
-    """B examples that are not masked, of up to L tokens: [CLS] A [SEP] B [SEP]."""
+    """B examples of up to L tokens that are not masked."""
 
     input_ids: np.ndarray  # int32 [B, L], padded with 0
     num_tokens: np.ndarray  # int32 [B], number of tokens, without padding
@@ -474,12 +417,58 @@ def _fill_sequences(ids, pairs, seeds, cls_id, sep_id, sequences):
         sequences.mask_seeds[row] = state[0]
 
 
+# --- Rows of several sequences.
+
+
+def pack(lengths: np.ndarray, row_length: int, max_examples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Puts examples of some lengths into rows so that the rows are full: best fit, beginning with the longest example.
+
+    Returns:
+      The indices of the examples, row after row, and the number of examples in each row; int64.
+
+    Source: Krell et al., Efficient Sequence Packing without Cross-contamination (arXiv 2107.02027).
+    """
+    longest_first = np.argsort(-lengths, kind="stable")
+    row_of_sorted, num_rows = _best_fit(lengths[longest_first], row_length, max_examples)
+    by_row = np.argsort(row_of_sorted, kind="stable")
+    return longest_first[by_row], np.bincount(row_of_sorted, minlength=num_rows)
+
+
+@numba.njit(cache=True)
+def _best_fit(lengths, row_length, max_examples):
+    """The row of each example, and the number of rows."""
+    row_of_example = np.empty(lengths.size, np.int64)
+    num_examples = np.zeros(lengths.size, np.int64)  # in each row
+    # For each amount of room, the rows that have it are a linked list: the first row, and the row after each.
+    first_with_room = np.full(row_length + 1, -1)
+    next_row = np.full(lengths.size, -1)
+    num_rows = 0
+    for index in range(lengths.size):
+        room = lengths[index]
+        while room <= row_length and first_with_room[room] < 0:
+            room += 1
+        if room > row_length:
+            row, room = num_rows, row_length
+            num_rows += 1
+        else:
+            row = first_with_room[room]
+            first_with_room[room] = next_row[row]
+        row_of_example[index] = row
+        num_examples[row] += 1
+        if num_examples[row] < max_examples:
+            left = room - lengths[index]
+            next_row[row] = first_with_room[left]
+            first_with_room[left] = row
+    return row_of_example, num_rows
+
+
 # --- Masks.
 
 
-class Predictions(NamedTuple):
-    """The tokens to predict in B examples, in P slots each; unused slots hold 0."""
+class Masked(NamedTuple):
+    """B masked examples, and the tokens to predict in them, in P slots each; unused slots contain 0."""
 
+    input_ids: np.ndarray  # int32 [B, L]
     positions: np.ndarray  # int32 [B, P], ascending
     ids: np.ndarray  # int32 [B, P], the tokens before masking
     counts: np.ndarray  # int32 [B], slots in use
@@ -487,8 +476,8 @@ class Predictions(NamedTuple):
 
 def mask_batch(
     input_ids: np.ndarray, num_tokens: np.ndarray, seeds: np.ndarray, rule: MaskingRule
-) -> Predictions:
-    """Masks spans of words in place.
+) -> Masked:
+    """Masks spans of words in a copy of the tokens.
 
     Spans of one to n words are taken from random places until `masked_lm_prob` of all tokens are masked. A span that
     would exceed this number is shortened by whole words; it is left out if even its first word exceeds the number, or
@@ -499,27 +488,26 @@ def mask_batch(
 
     Source: create_pretraining_data.py:430-598.
     """
-    per_slot = (len(input_ids), rule.num_slots)
-    shapes = (per_slot, per_slot, len(input_ids))
-    predictions = Predictions(*(np.zeros(shape, np.int32) for shape in shapes))
-    _mask_rows(input_ids, num_tokens, seeds, rule, predictions)
-    return predictions
+    positions, ids = np.zeros((2, len(input_ids), rule.num_slots), np.int32)
+    masked = Masked(input_ids.copy(), positions, ids, np.zeros(len(input_ids), np.int32))
+    _mask_rows(num_tokens, seeds, rule, masked)
+    return masked
 
 
 @numba.njit(cache=True, nogil=True)  # the threads of an input pipeline mask in parallel
-def _mask_rows(input_ids, num_tokens, seeds, rule, predictions):
-    label_at = np.empty(input_ids.shape[1], np.int32)
-    for row in range(len(input_ids)):
+def _mask_rows(num_tokens, seeds, rule, masked):
+    label_at = np.empty(masked.input_ids.shape[1], np.int32)
+    for row in range(num_tokens.size):
         labels = label_at[: num_tokens[row]]
         labels[:] = -1
-        _mask_in_place(input_ids[row, : labels.size], labels, rule, new_stream(seeds[row]))
+        _mask_in_place(masked.input_ids[row, : labels.size], labels, rule, new_stream(seeds[row]))
         count = 0
         for position in range(labels.size):
             if labels[position] >= 0:
-                predictions.positions[row, count] = position
-                predictions.ids[row, count] = labels[position]
+                masked.positions[row, count] = position
+                masked.ids[row, count] = labels[position]
                 count += 1
-        predictions.counts[row] = count
+        masked.counts[row] = count
 
 
 @numba.njit(cache=True)
@@ -545,16 +533,10 @@ def _mask_in_place(ids, labels, rule, state):
 
 @numba.njit(cache=True)
 def find_words(ids, rule):
-    """Splits an example into words.
+    """The positions of tokens other than [CLS] and [SEP], and where in this array each word begins, and the end.
 
     The first token always starts a word. A token after [SEP] that does not start a word belongs to the last word before
-    it, as in the original.
-
-    Returns:
-      positions: int64 [tokens], positions of the tokens other than [CLS] and [SEP].
-      word_offsets: int64 [words + 1], where each word starts in `positions`, and the end.
-
-    Source: create_pretraining_data.py:434-455.
+    it, as in the original (create_pretraining_data.py:434-455).
     """
     positions = np.empty(ids.size, np.int64)
     word_offsets = np.empty(ids.size + 1, np.int64)
@@ -574,15 +556,7 @@ def find_words(ids, rule):
 
 @numba.njit(cache=True)
 def choose_spans(word_offsets, ngram_cumulative, num_wanted, token_state, mark, state):
-    """Marks random spans of whole words, at most `num_wanted` tokens in total.
-
-    Args:
-      word_offsets: int64 [words + 1].
-      ngram_cumulative: float64 [ngram].
-      num_wanted: number of tokens to mark; fewer are if no word fits into the rest.
-      token_state: uint8 [tokens], set to `mark` where it is 0; other values are kept.
-      mark: the value to set.
-      state: the stream to draw from, uint64 [1].
+    """Marks random spans of free words, at most `num_wanted` tokens in total: sets their `token_state`, uint8 [tokens].
 
     Source: create_pretraining_data.py:482-541.
     """

@@ -70,20 +70,16 @@ def training_dataset(
     reading: Reading,
     context: tf.distribute.InputContext | None = None,
 ) -> tf.data.Dataset:
-    """An endless stream of batches for one device, in an order that depends only on the settings.
+    """An endless stream of batches for one device, [B, values], in an order that depends only on the settings.
 
     With several input pipelines (workers) and enough files, each pipeline reads its own files; otherwise all read the
     same stream and take their batches in turn.
-
-    Returns:
-      Dataset of dictionaries of [B, values] tensors with static shapes.
     """
     context = context or tf.distribute.InputContext()
     pipelines, index = context.num_input_pipelines, context.input_pipeline_id
     device_batch = context.get_per_replica_batch_size(reading.global_batch_size)
     pipeline_batch = reading.global_batch_size // pipelines
-    own_files = pipelines == 1 or len(record_set.files) >= pipelines
-    if own_files:
+    if len(record_set.files) >= pipelines:
         files = slice(index, None, pipelines)
         dataset = _endless_records(record_set, files, reading, reading.first_step * pipeline_batch)
     else:
@@ -138,12 +134,13 @@ def _parsed_batches(dataset: tf.data.Dataset, size: int, parse: Callable) -> tf.
     return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def _file_order(num_files: int, shuffle: bool, seed: int, epoch) -> tf.Tensor:
+def _file_order(num_files: int, reading: Reading, epoch) -> tf.Tensor:
     """Order in which an epoch takes the files, int64 [number of files]."""
     order = tf.range(num_files, dtype=tf.int64)
-    if not shuffle:
+    if not reading.shuffle:
         return order
-    return tf.random.experimental.stateless_shuffle(order, seed=[tf.cast(seed, tf.int64), epoch])
+    seed = [tf.cast(reading.seed, tf.int64), epoch]
+    return tf.random.experimental.stateless_shuffle(order, seed)
 
 
 def _endless_records(
@@ -168,7 +165,7 @@ def _endless_records(
 
     def group_records(group):
         epoch, group_of_epoch = group // groups_per_epoch, group % groups_per_epoch
-        order = _file_order(num_files, reading.shuffle, reading.seed, epoch)
+        order = _file_order(num_files, reading, epoch)
         group_files = order[group_of_epoch * group_size : (group_of_epoch + 1) * group_size]
         first_numbers = tf.gather(first_indices, group_files) + epoch * record_set.num_records
         sources = (tf.gather(files, group_files), first_numbers)
@@ -194,7 +191,7 @@ def _locate(
     """The group of an example, counted over all epochs, and how many examples of the group come before it."""
     num_files = len(counts)
     epoch, rest = divmod(first_example, sum(counts))
-    order = _file_order(num_files, reading.shuffle, reading.seed, tf.constant(epoch, tf.int64))
+    order = _file_order(num_files, reading, tf.constant(epoch, tf.int64))
     firsts_of_groups = range(0, num_files, group_size)
     ends = np.cumsum(np.add.reduceat(np.array(counts)[order.numpy()], firsts_of_groups))
     group = int(np.searchsorted(ends, rest, side="right"))

@@ -1,6 +1,6 @@
 """metadata.json of a folder of records: how its entries are checked, and its entries for the files."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from textwrap import shorten
 from typing import Any, BinaryIO, NoReturn
 
@@ -35,7 +35,7 @@ _NAMES = {str: "text", bool: "true or false", list: "a list", dict: "an object"}
 
 def check(metadata: Mapping[str, Any], source: str) -> None:
     """Checks the entries that records of all kinds have; a file may have been written by hand."""
-    check_entries(metadata, _ENTRIES, source, required=())
+    check_entries(metadata, _ENTRIES, source, required=False)
     for shard in metadata.get("shards", ()):
         if not isinstance(shard, dict):
             reject(source, "shards", "an object for each file", shard)
@@ -45,13 +45,13 @@ def check(metadata: Mapping[str, Any], source: str) -> None:
 
 
 def check_entries(
-    values: Mapping[str, Any], kinds: Kinds, source: str, required: Collection[str] | None = None
+    values: Mapping[str, Any], kinds: Kinds, source: str, *, required: bool = True
 ) -> None:
-    """Checks values by name, of which those in `required` must exist, or all; a float must be from 0 to 1."""
+    """Checks values by name, which must exist if they are required; a float must be from 0 to 1."""
     for name, kind in kinds.items():
         value: Any = values.get(name)
         if name not in values:
-            if required is None or name in required:
+            if required:
                 reject(source, name, "an entry of this name", None)
         elif isinstance(kind, range):
             if type(value) is not int or value not in kind:

@@ -1,4 +1,4 @@
-"""Finds record files and checks them against the metadata.json of their folders."""
+"""Finds record files, of pretraining and of fine-tuning, and checks them against the metadata.json of their folders."""
 
 import concurrent.futures
 import dataclasses
@@ -21,10 +21,23 @@ from albert_tf.data import record_metadata
 from albert_tf.data.record_formats import FORMATS, RecordFormat, check_metadata, name_of
 from albert_tf.data.record_formats.base import Metadata, Schema, add_counts, mask_settings
 from albert_tf.data.record_formats.full import pretraining_schema
-from albert_tf.data.record_metadata import METADATA_FILE
+from albert_tf.data.record_metadata import METADATA_FILE, TOKENS, WORDS, check_entries, reject
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _FILES_EXAMINED_TOGETHER = 16
+# Of fine-tuning records: the entries of metadata.json, and the columns whose values are floats.
+_FEATURE_ENTRIES: record_metadata.Kinds = {
+    "task_name": str,
+    "labels": list,
+    "max_seq_length": TOKENS,
+    "choices": WORDS,
+    "columns": dict,
+    "do_lower_case": bool,
+    "keep_accents": bool,
+    "spm_sha256": str,
+    "table_sha256": str,
+}
+_FLOAT_COLUMNS = frozenset({"label_scores"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,28 +71,17 @@ class RecordSet:
         """The features of pretraining records, as they are parsed."""
         return self.format.schema(self.metadata)
 
-    @property
-    def has_dynamic_masks(self) -> bool:
-        """Whether the records contain unmasked tokens, which are masked while reading."""
-        return self.metadata.get("masking") == "dynamic"
-
-    def require(self, flag: str, key: str, wanted: object) -> None:
+    def require(self, setting: str, wanted: object) -> None:
         """Raises a UserError if the metadata of the records contradicts a setting."""
-        value = self.metadata.get(key, wanted)
+        value = self.metadata.get(setting, wanted)
         if value != wanted:
-            folder = os.path.dirname(self.files[0])
-            raise UserError(
-                f"--{flag}={wanted} contradicts the records in {folder}, made with {key}={value}"
-            )
+            made = f"the records in {os.path.dirname(self.files[0])}, made with {setting}={value}"
+            raise UserError(f"--{setting}={wanted} contradicts {made}")
 
     def require_vocabulary(self, flag: str, sha256: str, vocabulary: str, owner: str) -> None:
         """Raises a UserError if the records were made with another vocabulary than the model's.
 
-        Args:
-          flag: the flag that names the records.
-          sha256: `Tokenizer.sha256` of the model's vocabulary.
-          vocabulary: the file of the model's vocabulary, for the message.
-          owner: the flag or word that stands for the model in the message.
+        Its file is `vocabulary`; `owner` is the flag or word that stands for the model.
         """
         if self.metadata.get("spm_sha256", sha256) != sha256:
             raise UserError(
@@ -105,6 +107,29 @@ def find_pretraining_records(patterns: str, flag: str) -> RecordSet:
         "max_predictions_per_seq": lengths["masked_lm_positions"],
     }
     return dataclasses.replace(record_set, metadata={**record_set.metadata, **found})
+
+
+def find_feature_records(folder: str, flag: str) -> RecordSet:
+    """As `find_records`, for fine-tuning records: padded features of a `FeatureTable`."""
+    record_set = find_records(folder, flag)
+    metadata = record_set.metadata
+    if "table_sha256" not in metadata:
+        raise UserError(
+            f"--{flag}={folder}: not written with --write_records of a fine-tuning program"
+        )
+    source = f"--{flag}={folder}: metadata.json"
+    check_entries(metadata, _FEATURE_ENTRIES, source)
+    check_entries(metadata["columns"], dict.fromkeys(metadata["columns"], TOKENS), source)
+    if not all(isinstance(label, str) for label in metadata["labels"]):
+        reject(source, "labels", "texts", metadata["labels"])
+    return record_set
+
+
+def feature_schema(metadata: Metadata, names: Sequence[str]) -> Schema:
+    """The named features of fine-tuning records, columns and sequences."""
+    sizes, of_sequence = metadata["columns"], metadata["choices"] * metadata["max_seq_length"]
+    types = {name: tf.float32 if name in _FLOAT_COLUMNS else tf.int64 for name in names}
+    return {name: (sizes.get(name, of_sequence), dtype) for name, dtype in types.items()}
 
 
 def find_records(patterns: str, flag: str) -> RecordSet:
@@ -134,15 +159,14 @@ def find_records(patterns: str, flag: str) -> RecordSet:
 
 
 def _expand(pattern: str) -> list[str]:
-    pattern = _pattern_of(pattern)
-    # Unlike the shell's "*", TensorFlow's "*" matches hidden names.
-    paths = sorted(tf.io.gfile.glob(pattern))
+    paths = file_system.matching(_pattern_of(pattern))
+    # Unlike the shell's "*", that of TensorFlow, for remote files, matches hidden names.
     return [path for path in paths if not os.path.basename(path).startswith(".")]
 
 
 def _pattern_of(pattern: str) -> str:
     """The pattern of the record files in a folder; any other pattern is returned unchanged."""
-    is_folder = tf.io.gfile.isdir(pattern)
+    is_folder = file_system.is_folder(pattern)
     return os.path.join(glob.escape(pattern), "*.tfrecord*") if is_folder else pattern
 
 
@@ -152,7 +176,7 @@ def _check_listed(
     """Checks that the files of each pattern are those that the metadata of their folders lists."""
     folders = {os.path.dirname(path) for path in listed}
     for pattern, paths in found.items():
-        whole = {_whole_path(path) for path in paths}
+        whole = set(map(_whole_path, paths))
         for path in sorted(whole - listed.keys()):
             if os.path.dirname(path) in folders:
                 raise UserError(
@@ -216,29 +240,30 @@ def _check_agreement(folders: Sequence[Metadata], flag: str) -> None:
 
 def _examine(flag: str, path: str, shard: Mapping | None) -> tuple[int, bool]:
     """Number of records in a file, from its metadata or by counting its frames, and whether it is compressed."""
-    if tf.io.gfile.isdir(path):
+    if file_system.is_folder(path):
         raise UserError(f"--{flag}: {path} is a folder; expected TFRecord files")
-    file_system.check_regular(path)
-    try:
-        size = tf.io.gfile.stat(path).length
-        with tf.io.gfile.GFile(path, "rb") as file:
-            is_gzip = file.read(2) == _GZIP_MAGIC
-            file.seek(0)
-            if shard and not record_metadata.is_shard(shard, size, file):
-                raise UserError(
-                    f"--{flag}: {path} is not the file that {METADATA_FILE} lists ({size} bytes, listed are"
-                    f" {shard['bytes']}): truncated or changed; make it again"
-                )
-    except tf.errors.OpError as error:
-        raise UserError(f"--{flag}: {path} cannot be read ({first_line(error)})") from None
-    if shard:
-        return shard["records"], is_gzip
-    try:
-        with gzip.open(path) if is_gzip else tf.io.gfile.GFile(path, "rb") as file:
-            return _count_frames(file, None if is_gzip else size), is_gzip
-    except (EOFError, OSError, ValueError, zlib.error, tf.errors.OpError) as error:
-        reason = first_line(error)
-        raise UserError(f"--{flag}: {path} is not a complete TFRecord file ({reason})") from None
+    with (
+        file_system.errors_named(f"--{flag}: {path}", "read"),
+        file_system.open_binary(path) as file,
+    ):
+        is_gzip = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        if shard and not record_metadata.is_shard(shard, size, file):
+            raise UserError(
+                f"--{flag}: {path} is not the file that {METADATA_FILE} lists ({size} bytes, listed are"
+                f" {shard['bytes']}): truncated or changed; make it again"
+            )
+        if shard:
+            return shard["records"], is_gzip
+        try:
+            content = gzip.GzipFile(fileobj=file) if is_gzip else file
+            return _count_frames(content, None if is_gzip else size), is_gzip
+        except (EOFError, OSError, ValueError, zlib.error) as error:
+            reason = first_line(error)
+            raise UserError(
+                f"--{flag}: {path} is not a complete TFRecord file ({reason})"
+            ) from None
 
 
 def _count_frames(file, size: int | None) -> int:

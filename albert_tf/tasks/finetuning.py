@@ -14,10 +14,9 @@ import tensorflow as tf
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.data.datasets import Data, RecordData, TableData
-from albert_tf.data.feature_records import feature_schema, find_feature_records
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
 from albert_tf.data.reading import EXAMPLE_WEIGHTS
-from albert_tf.data.record_set import RecordSet
+from albert_tf.data.record_set import RecordSet, feature_schema, find_feature_records
 from albert_tf.formats import pretrained
 from albert_tf.formats.model_card import Card
 from albert_tf.formats.tokenizer_files import vocabulary_files
@@ -227,7 +226,7 @@ class FineTuningTask(Task):
 
     def _check_records(self, record_set: RecordSet) -> None:
         """Raises a `UserError` if --train_records were not made for this model and these settings."""
-        record_set.require("max_seq_length", "max_seq_length", self.config.max_seq_length)
+        record_set.require("max_seq_length", self.config.max_seq_length)
         expected = {
             "task_name": self.task_name,
             "spm_sha256": self.tokenizer.sha256,
@@ -245,9 +244,8 @@ class FineTuningTask(Task):
         """Training data of --train_records."""
         record_set = self._records
         self._check_records(record_set)
-        choices, length = record_set.metadata["choices"], self.config.max_seq_length
         names = ["input_mask", *self.source.names("train")]
-        schema = feature_schema(record_set.metadata["columns"], names, choices * length)
+        schema, choices = feature_schema(record_set.metadata, names), record_set.metadata["choices"]
         return RecordData(record_set, schema, True, _SHUFFLED_RECORDS, choices=choices)
 
     def _buckets(self, table: FeatureTable) -> tuple[int, ...]:

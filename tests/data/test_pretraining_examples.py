@@ -14,7 +14,6 @@ import pytest
 
 from albert_tf.data import pretraining_examples as examples
 from albert_tf.data.pretraining_examples import find_words, seeds_of
-from albert_tf.data.record_formats.base import Masked
 from albert_tf.data.record_formats.full import FullFormat
 from tests.helpers import ROOT
 
@@ -24,19 +23,29 @@ FIRST_START = 500  # ids from here on start a word, those below continue one
 SEED = examples.combine_seeds(7)
 
 
+MASKING = {
+    "masked_lm_prob": 0.15,
+    "max_predictions_per_seq": 77,
+    "ngram": 3,
+    "favor_shorter_ngram": True,
+    "do_whole_word_mask": True,
+    "do_permutation": False,
+}
+
+
 def rule(**changes):
     vocabulary = examples.Vocabulary(np.arange(VOCAB_SIZE) >= FIRST_START, CLS, SEP, MASK)
-    return examples.masking_rule(vocabulary, **{"max_predictions_per_seq": 77, **changes})
+    return examples.masking_rule(vocabulary, {**MASKING, **changes})
 
 
 def mask(ids, masking_rule, seed):
     """Masks one example; returns its tokens, the positions to predict and what stood there."""
     input_ids = np.array([ids], np.int32)
-    predictions = examples.mask_batch(
+    masked = examples.mask_batch(
         input_ids, np.array([len(ids)], np.int32), np.array([seed], np.uint64), masking_rule
     )
-    count = predictions.counts[0]
-    return input_ids[0], predictions.positions[0, :count], predictions.ids[0, :count]
+    count = masked.counts[0]
+    return masked.input_ids[0], masked.positions[0, :count], masked.ids[0, :count]
 
 
 def pair_rule(**changes):
@@ -46,7 +55,7 @@ def pair_rule(**changes):
         "sentence_task": "sop",
         "single_segment": "faithful",
     }
-    return examples.pair_rule(np.arange(VOCAB_SIZE) >= FIRST_START, **{**defaults, **changes})
+    return examples.pair_rule(np.arange(VOCAB_SIZE) >= FIRST_START, {**defaults, **changes})
 
 
 def sequence(*words):
@@ -290,7 +299,7 @@ def test_two_sentences_are_in_order_or_swapped():
     docs = documents([ONE, TWO])
     seen = collections.Counter()
     for seed in range(1000):
-        pairs, _, _ = examples.plan_pairs(docs, pair_rule(), examples.combine_seeds(seed))
+        pairs, _ = examples.plan_pairs(docs, pair_rule(), examples.combine_seeds(seed))
         assert len(pairs) == 1
         a, b, label = segments(docs, pairs[0])
         assert (a, b) == ((TWO, ONE) if label else (ONE, TWO))
@@ -298,9 +307,18 @@ def test_two_sentences_are_in_order_or_swapped():
     assert seen[1] == pytest.approx(500, abs=50)
 
 
+def test_pairs_are_in_order_without_a_sentence_task():
+    docs = documents([ONE, TWO, THREE], [FOUR, FOUR])
+    for seed in range(50):
+        pairs, _ = examples.plan_pairs(docs, pair_rule(sentence_task="none"), seed)
+        a, b, label = segments(docs, pairs[0])
+        assert (a + b, label) == (ONE + TWO + THREE, 0)
+        assert pairs[1, examples.LABEL] == 0
+
+
 def test_chunks_reach_the_target_and_use_every_sentence_once():
     docs = documents([[600 + i] * 4 for i in range(50)])
-    pairs, _, _ = examples.plan_pairs(docs, pair_rule(max_seq_length=13), SEED)
+    pairs, _ = examples.plan_pairs(docs, pair_rule(max_seq_length=13), SEED)
     assert len(pairs) == 17  # three sentences of 4 tokens reach 10
     used = [sum(segments(docs, pair)[:2], []) for pair in pairs]
     assert sorted(sum(used, [])) == docs.ids.tolist()
@@ -310,7 +328,7 @@ def test_a_middle_is_between_any_two_sentences():
     docs = documents([ONE, TWO, THREE, FOUR])
     lengths = collections.Counter()
     for seed in range(900):
-        pairs, _, _ = examples.plan_pairs(docs, pair_rule(sentence_task="none"), seed)
+        pairs, _ = examples.plan_pairs(docs, pair_rule(sentence_task="none"), seed)
         lengths[len(segments(docs, pairs[0])[0])] += 1
     assert set(lengths) == {2, 3, 5}
     assert min(lengths.values()) > 240
@@ -321,7 +339,7 @@ def test_b_is_from_another_document_with_nsp():
     docs = documents(first, second)
     labels, num_pairs = [], collections.Counter()
     for seed in range(1000):
-        pairs, _, _ = examples.plan_pairs(docs, pair_rule(sentence_task="nsp"), seed)
+        pairs, _ = examples.plan_pairs(docs, pair_rule(sentence_task="nsp"), seed)
         a, b, label = segments(docs, pairs[0])
         labels.append(label)
         if label:
@@ -339,7 +357,7 @@ def test_b_is_from_another_document_with_nsp():
 
 def test_random_b_fills_up_to_the_target_only():
     docs = documents([[600]], [[700 + i] for i in range(100)])
-    pairs, _, _ = examples.plan_pairs(docs, pair_rule(max_seq_length=13), SEED)
+    pairs, _ = examples.plan_pairs(docs, pair_rule(max_seq_length=13), SEED)
     a, b, label = segments(docs, pairs[0])
     assert (a, label) == ([600], 1)
     assert len(b) == 9 or b[-1] == 799
@@ -348,13 +366,13 @@ def test_random_b_fills_up_to_the_target_only():
 def test_a_lone_sentence_faithfully():
     docs = documents([ONE], [TWO])
     for seed in range(20):
-        pairs, _, _ = examples.plan_pairs(docs, pair_rule(), examples.combine_seeds(seed))
+        pairs, _ = examples.plan_pairs(docs, pair_rule(), examples.combine_seeds(seed))
         assert [segments(docs, pair) for pair in pairs] == [(ONE, TWO, 1), (TWO, ONE, 1)]
 
 
 def test_the_only_document_stands_in_for_another():
     docs = documents([ONE])
-    pairs, _, _ = examples.plan_pairs(docs, pair_rule(), SEED)
+    pairs, _ = examples.plan_pairs(docs, pair_rule(), SEED)
     assert segments(docs, pairs[0]) == (ONE, ONE, 1)
 
 
@@ -363,7 +381,7 @@ def test_a_lone_sentence_cleanly(task):
     docs = documents([[600, 10, 700, 11, 800]], [TWO, TWO])
     seen = collections.Counter()
     for seed in range(400):
-        pairs, _, num_dropped = examples.plan_pairs(
+        pairs, num_dropped = examples.plan_pairs(
             docs,
             pair_rule(single_segment="clean", sentence_task=task),
             examples.combine_seeds(seed),
@@ -384,13 +402,13 @@ def test_a_lone_sentence_cleanly(task):
 
 def test_a_lone_word_is_dropped_cleanly():
     docs = documents([[600, 10, 11]], [ONE, TWO])
-    pairs, _, num_dropped = examples.plan_pairs(docs, pair_rule(single_segment="clean"), SEED)
+    pairs, num_dropped = examples.plan_pairs(docs, pair_rule(single_segment="clean"), SEED)
     assert (len(pairs), num_dropped) == (1, 1)
 
 
 def test_a_tenth_of_the_documents_is_cut_short():
     docs = documents(*[[[600]] * 40 for _ in range(3000)])
-    pairs, _, _ = examples.plan_pairs(docs, pair_rule(max_seq_length=43, short_seq_prob=0.1), SEED)
+    pairs, _ = examples.plan_pairs(docs, pair_rule(max_seq_length=43, short_seq_prob=0.1), SEED)
     document = np.searchsorted(docs.document_offsets, pairs[:, examples.A_START], side="right")
     # Of 39 targets from 2 to 40, one is not shorter.
     pairs_of_document = np.bincount(document)[1:]
@@ -398,8 +416,8 @@ def test_a_tenth_of_the_documents_is_cut_short():
 
 
 def test_no_documents():
-    pairs, seeds, num_dropped = examples.plan_pairs(documents(), pair_rule(), SEED)
-    assert (len(pairs), len(seeds), num_dropped) == (0, 0, 0)
+    pairs, num_dropped = examples.plan_pairs(documents(), pair_rule(), SEED)
+    assert (len(pairs), num_dropped) == (0, 0)
 
 
 # --- Cutting and joining.
@@ -427,9 +445,10 @@ def full_features(docs, pair, masking_rule):
     sequences = examples.join_pairs(
         docs.ids, np.array([pair]), np.array([SEED]), masking_rule, max_seq_length=9
     )
-    ids = sequences.input_ids.copy()
-    masks = examples.mask_batch(ids, sequences.num_tokens, sequences.mask_seeds, masking_rule)
-    batch = FullFormat().features(sequences, Masked(ids, masks), np.ones(1, int), masking_rule)
+    masked = examples.mask_batch(
+        sequences.input_ids, sequences.num_tokens, sequences.mask_seeds, masking_rule
+    )
+    batch = FullFormat().features(sequences, masked, np.ones(1, int), masking_rule)
     assert not batch.lengths
     return {name: values.tolist() for name, values in batch.features.items()}
 
@@ -484,7 +503,6 @@ def test_a_vocabulary_survives_json():
 
 COMPILED = [
     "albert_tf.data.pretraining_examples",
-    "albert_tf.data.record_formats.packing",
     "albert_tf.data.record_formats.record_writer",
     "albert_tf.data_prep.pretraining.line_tokenizer",
 ]

@@ -1,6 +1,6 @@
 """Finding records, and checking them and their metadata.json; of fine-tuning records, too.
 
-Covers: datasets.py, feature_records.py, record_metadata.py, record_formats/full.py.
+Covers: datasets.py, record_metadata.py, record_formats/full.py.
 """
 
 import gzip
@@ -11,11 +11,16 @@ import pytest
 
 from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
-from albert_tf.data.feature_records import find_feature_records
-from albert_tf.data.pretraining_examples import MASKING_SETTINGS
+from albert_tf.data.pretraining_examples import Vocabulary, masking_rule
 from albert_tf.data.record_formats import FORMATS, check_metadata
 from albert_tf.data.record_formats.base import mask_settings
-from albert_tf.data.record_set import feature_lengths, find_pretraining_records, find_records
+from albert_tf.data.record_set import (
+    feature_lengths,
+    find_feature_records,
+    find_pretraining_records,
+    find_records,
+)
+from tests.data.test_pretraining_examples import MASKING
 from tests.helpers import LENGTH, PREDICTIONS, write_records
 
 
@@ -48,9 +53,9 @@ def test_metadata_gives_the_counts_and_is_held_against_the_settings(records_file
     write_metadata(records_file, shards=[shard], max_seq_length=LENGTH)
     record_set = find(records_file.parent)
     assert record_set.num_examples == 60
-    record_set.require("max_seq_length", "max_seq_length", LENGTH)
+    record_set.require("max_seq_length", LENGTH)
     with pytest.raises(UserError, match="--max_seq_length=12 contradicts .* max_seq_length=11"):
-        record_set.require("max_seq_length", "max_seq_length", 12)
+        record_set.require("max_seq_length", 12)
     write_metadata(records_file, shards=[{**shard, "bytes": shard["bytes"] + 1}])
     with pytest.raises(UserError, match="truncated or changed"):
         find_records(str(records_file.parent), "input_file")
@@ -175,7 +180,12 @@ def test_metadata_without_checksum_is_checked_entry_by_entry(kind, records_file)
 
 
 def test_the_settings_of_masks_are_those_of_the_masking_rule():
-    assert mask_settings(DYNAMIC).keys() == {*MASKING_SETTINGS, "word_start_rule"}
+    assert mask_settings(DYNAMIC).keys() == {*MASKING, "word_start_rule"}
+    vocabulary = Vocabulary(np.ones(9, bool), 2, 3, 4)
+    assert masking_rule(vocabulary, MASKING)
+    for name in MASKING:
+        with pytest.raises(KeyError, match=name):
+            masking_rule(vocabulary, {key: MASKING[key] for key in MASKING.keys() - {name}})
     assert mask_settings({**DYNAMIC, "masking": "static"}) == {}
 
 

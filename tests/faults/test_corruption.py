@@ -25,11 +25,14 @@ from albert_tf import AlbertForSequenceClassification, save_pretrained
 from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
 from albert_tf.data import feature_cache
-from albert_tf.data.feature_records import feature_schema, find_feature_records
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.data.reading import first_batches
 from albert_tf.data.record_formats import record_writer
-from albert_tf.data.record_set import find_pretraining_records
+from albert_tf.data.record_set import (
+    feature_schema,
+    find_feature_records,
+    find_pretraining_records,
+)
 from albert_tf.data_prep import (
     create_intrinsic_eval,
     glue_submission,
@@ -147,9 +150,8 @@ def read_feature_records(_inputs, folder):
     record_set = find_feature_records(str(folder), "train_records")
     metadata = record_set.metadata
     names = ["input_ids", "input_mask", "segment_ids", "label_ids"]
-    sequence_values = metadata["choices"] * metadata["max_seq_length"]
-    schema = feature_schema(metadata["columns"], names, sequence_values)
-    return metadata["labels"], metadata["table_sha256"], arrays_of(record_set, schema)
+    arrays = arrays_of(record_set, feature_schema(metadata, names))
+    return metadata["labels"], metadata["table_sha256"], arrays
 
 
 def cached_table(folder, seed) -> FeatureTable:

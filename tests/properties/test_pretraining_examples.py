@@ -13,6 +13,7 @@ from albert_tf.data import pretraining_examples as examples
 from albert_tf.data.pretraining_examples import A_END, A_START, B_END, B_START, LABEL
 from albert_tf.data.record_formats import FORMATS
 from albert_tf.data.record_formats.record_writer import encode_examples
+from tests.data.test_pretraining_examples import MASKING
 
 CLS, SEP, MASK, FIRST = 2, 3, 4, 5
 SIZE = 40
@@ -48,7 +49,7 @@ def pair_rules(draw):
         "sentence_task": draw(st.sampled_from(examples.SENTENCE_TASKS)),
         "single_segment": draw(st.sampled_from(["faithful", "clean"])),
     }
-    return examples.pair_rule(draw(vocabularies()).is_word_start, **settings), settings
+    return examples.pair_rule(draw(vocabularies()).is_word_start, settings), settings
 
 
 @st.composite
@@ -87,9 +88,8 @@ def sequences(draw):
 @given(text=documents(), rule=pair_rules(), seed=SEEDS)
 def test_pairs_are_whole_sentences_in_an_order_that_the_label_tells(text, rule, seed):
     rule, settings = rule
-    pairs, seeds, num_dropped = examples.plan_pairs(text, rule, np.uint64(seed))
-    again = examples.plan_pairs(text, rule, np.uint64(seed))
-    assert all(np.array_equal(one, two) for one, two in zip((pairs, seeds), again[:2], strict=True))
+    pairs, num_dropped = examples.plan_pairs(text, rule, np.uint64(seed))
+    assert np.array_equal(pairs, examples.plan_pairs(text, rule, np.uint64(seed))[0])
     assert num_dropped == 0 or rule.split_single_sentences
     edges = set(text.sentence_offsets.tolist())
     for pair in pairs:
@@ -112,7 +112,7 @@ def test_without_random_b_every_token_is_in_one_pair(text, rule, seed):
     rule, settings = rule
     if settings["sentence_task"] == "nsp" or not rule.split_single_sentences:
         return
-    pairs, _, num_dropped = examples.plan_pairs(text, rule, np.uint64(seed))
+    pairs, num_dropped = examples.plan_pairs(text, rule, np.uint64(seed))
     count = np.zeros(len(text.ids), int)
     for pair in pairs:
         count[pair[A_START] : pair[A_END]] += 1
@@ -127,8 +127,10 @@ def test_without_random_b_every_token_is_in_one_pair(text, rule, seed):
 def test_joined_pairs_fit_and_keep_their_tokens_in_order(text, rule, seed):
     rule, settings = rule
     length = settings["max_seq_length"]
-    pairs, seeds, _ = examples.plan_pairs(text, rule, np.uint64(seed))
-    masks = examples.masking_rule(examples.Vocabulary(rule.is_word_start, CLS, SEP, MASK))
+    pairs, _ = examples.plan_pairs(text, rule, np.uint64(seed))
+    seeds = examples.seeds_of(seed, np.arange(len(pairs)))
+    vocabulary = examples.Vocabulary(rule.is_word_start, CLS, SEP, MASK)
+    masks = examples.masking_rule(vocabulary, MASKING)
     joined = examples.join_pairs(text.ids, pairs, seeds, masks, max_seq_length=length)
     for row, pair in enumerate(pairs):
         size, first_b = joined.num_tokens[row], joined.first_b[row]
@@ -153,32 +155,29 @@ def test_joined_pairs_fit_and_keep_their_tokens_in_order(text, rule, seed):
 
 
 def mask(rows: examples.Sequences, rule: examples.MaskingRule):
-    """The masked ids, and the predictions."""
-    ids = rows.input_ids.copy()
-    return ids, examples.mask_batch(ids, rows.num_tokens, rows.mask_seeds, rule)
+    """The masked examples."""
+    return examples.mask_batch(rows.input_ids, rows.num_tokens, rows.mask_seeds, rule)
 
 
 @given(rows=sequences(), vocabulary=vocabularies(), settings=masking_settings())
 def test_masks_leave_special_tokens_and_padding_and_remember_what_was_there(
     rows, vocabulary, settings
 ):
-    rule = examples.masking_rule(vocabulary, **settings)
-    ids, predictions = mask(rows, rule)
-    again, same = mask(rows, rule)
-    assert np.array_equal(ids, again)
-    assert all(np.array_equal(one, two) for one, two in zip(predictions, same, strict=True))
-    for row, count in enumerate(predictions.counts):
+    rule = examples.masking_rule(vocabulary, settings)
+    masked, again = mask(rows, rule), mask(rows, rule)
+    assert all(np.array_equal(one, two) for one, two in zip(masked, again, strict=True))
+    for row, count in enumerate(masked.counts):
         size = rows.num_tokens[row]
-        positions = predictions.positions[row, :count].tolist()
+        positions = masked.positions[row, :count].tolist()
         assert positions == sorted(set(positions)) and all(0 < place < size for place in positions)
         before = rows.input_ids[row]
         assert not {CLS, SEP} & set(before[positions].tolist())
         if not settings["do_permutation"]:
-            assert predictions.ids[row, :count].tolist() == before[positions].tolist()
-        others = np.setdiff1d(np.arange(ids.shape[1]), positions)
-        assert np.array_equal(ids[row, others], before[others])
-        assert not predictions.positions[row, count:].any()
-        assert not predictions.ids[row, count:].any()
+            assert masked.ids[row, :count].tolist() == before[positions].tolist()
+        others = np.setdiff1d(np.arange(before.size), positions)
+        assert np.array_equal(masked.input_ids[row, others], before[others])
+        assert not masked.positions[row, count:].any()
+        assert not masked.ids[row, count:].any()
         wanted = round(float(size) * settings["masked_lm_prob"])
         wanted = min(settings["max_predictions_per_seq"], max(1, wanted))
         wanted = wanted if settings["masked_lm_prob"] else 0
@@ -187,10 +186,10 @@ def test_masks_leave_special_tokens_and_padding_and_remember_what_was_there(
 
 @given(rows=sequences(), vocabulary=vocabularies(), settings=masking_settings())
 def test_no_word_is_masked_in_part(rows, vocabulary, settings):
-    rule = examples.masking_rule(vocabulary, **{**settings, "do_whole_word_mask": True})
-    _, predictions = mask(rows, rule)
-    for row, count in enumerate(predictions.counts):
-        chosen = set(predictions.positions[row, :count].tolist())
+    rule = examples.masking_rule(vocabulary, {**settings, "do_whole_word_mask": True})
+    masked = mask(rows, rule)
+    for row, count in enumerate(masked.counts):
+        chosen = set(masked.positions[row, :count].tolist())
         places, offsets = examples.find_words(rows.input_ids[row, : rows.num_tokens[row]], rule)
         words = [
             set(places[one:two].tolist()) for one, two in zip(offsets, offsets[1:], strict=False)
@@ -203,9 +202,9 @@ def test_no_word_is_masked_in_part(rows, vocabulary, settings):
 def test_single_tokens_reach_the_number_wanted(rows, vocabulary, settings):
     # A longer span is left out where it meets another.
     settings |= {"do_whole_word_mask": False, "do_permutation": False, "ngram": 1}
-    rule = examples.masking_rule(vocabulary, **settings)
-    _, predictions = mask(rows, rule)
-    for size, count in zip(rows.num_tokens, predictions.counts, strict=True):
+    rule = examples.masking_rule(vocabulary, settings)
+    masked = mask(rows, rule)
+    for size, count in zip(rows.num_tokens, masked.counts, strict=True):
         wanted = max(1, round(float(size) * settings["masked_lm_prob"]))
         wanted = min(wanted, settings["max_predictions_per_seq"], size - 3)
         assert count == (wanted if settings["masked_lm_prob"] else 0)
@@ -215,8 +214,7 @@ def test_single_tokens_reach_the_number_wanted(rows, vocabulary, settings):
 def test_spans_have_at_most_n_words(seed, ngram, wanted, favor):
     rule = examples.masking_rule(
         examples.Vocabulary(np.ones(SIZE, bool), CLS, SEP, MASK),
-        ngram=ngram,
-        favor_shorter_ngram=favor,
+        {**MASKING, "ngram": ngram, "favor_shorter_ngram": favor},
     )
     token_state = np.zeros(60, np.uint8)
     state = examples.new_stream(np.uint64(seed))
@@ -234,11 +232,10 @@ def test_of_masked_tokens_80_percent_become_mask_and_10_percent_stay(seed):
     ids[:, 0], ids[:, -2:] = CLS, SEP
     rows = np.full(100, 103, np.int32)
     vocabulary = examples.Vocabulary(np.ones(SIZE, bool), CLS, SEP, MASK)
-    rule = examples.masking_rule(
-        vocabulary, masked_lm_prob=1.0, max_predictions_per_seq=100, ngram=1
-    )
+    settings = {"masked_lm_prob": 1.0, "max_predictions_per_seq": 100, "ngram": 1}
+    rule = examples.masking_rule(vocabulary, {**MASKING, **settings})
     seeds = examples.seeds_of(seed, np.arange(100))
-    examples.mask_batch(ids, rows, seeds, rule)
+    ids = examples.mask_batch(ids, rows, seeds, rule).input_ids
     share = np.bincount(ids[:, 1:-2].ravel(), minlength=SIZE) / 10_000
     # Six standard deviations of 10,000 draws.
     assert abs(share[MASK] - 0.8 - 0.1 / SIZE) < 0.025
@@ -251,7 +248,7 @@ def test_of_masked_tokens_80_percent_become_mask_and_10_percent_stay(seed):
 
 @given(rows=sequences(), vocabulary=vocabularies(), settings=masking_settings())
 def test_all_formats_of_records_give_the_same_features(rows, vocabulary, settings, read):
-    rule = examples.masking_rule(vocabulary, **settings)
+    rule = examples.masking_rule(vocabulary, settings)
     one_each = np.ones(len(rows.labels), np.int64)
     metadata = {**settings, "max_seq_length": rows.input_ids.shape[1]}
     metadata |= {"vocabulary": vocabulary.to_json(), "vocab_size": SIZE}
@@ -265,9 +262,9 @@ def test_all_formats_of_records_give_the_same_features(rows, vocabulary, setting
         parsed = parse(tf.range(len(serialized), dtype=tf.int64), serialized)
         found[name, masking] = {name: values.numpy() for name, values in parsed.items()}
     full, packed, dynamic = found.values()
-    ids, predictions = mask(rows, rule)
-    assert np.array_equal(full["input_ids"], ids)
-    assert np.array_equal(full["masked_lm_positions"], predictions.positions)
+    masked = mask(rows, rule)
+    assert np.array_equal(full["input_ids"], masked.input_ids)
+    assert np.array_equal(full["masked_lm_positions"], masked.positions)
     for name in full.keys() & packed.keys():
         width = packed[name].shape[1]  # a row has no more slots than its tokens can need
         np.testing.assert_array_equal(packed[name], full[name][:, :width], err_msg=name)

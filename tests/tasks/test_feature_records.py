@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf import UserError
 from albert_tf.core import checksums
-from albert_tf.data.feature_records import find_feature_records
+from albert_tf.data.record_set import find_feature_records
 from tests.helpers import fine_tune_here, make_task, random_features, write_records
 
 TASKS = ["mrpc", "stsb", "tsv", "labels", "squad1.1", "squad2.0", "race", "tagging"]

@@ -4,8 +4,10 @@ Records are written without TensorFlow and read without numba, which both take l
 functions that need it.
 """
 
+from __future__ import annotations
+
 import abc
-import base64
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +18,7 @@ from albert_tf.data.record_metadata import IDS, TOKENS, WORDS, Kinds, check_entr
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from albert_tf.data.pretraining_examples import MaskingRule, Predictions, Sequences
+    from albert_tf.data.pretraining_examples import Masked, MaskingRule, Sequences
 
 Metadata = Mapping[str, Any]
 # Feature name -> number of values of a record, and int64 or float32.
@@ -43,13 +45,6 @@ _ENTRIES: Kinds = {
 _VOCABULARY: Kinds = {"cls_id": IDS, "sep_id": IDS, "mask_id": IDS, "word_starts": str}
 
 
-class Masked(NamedTuple):
-    """Masked examples."""
-
-    input_ids: np.ndarray  # int32 [B, L]
-    predictions: "Predictions"
-
-
 class RecordBatch(NamedTuple):
     """The features of some records, by name."""
 
@@ -74,12 +69,7 @@ class RecordFormat(abc.ABC):
     def rows(
         self, lengths: np.ndarray, max_seq_length: int, seed: np.uint64
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Which examples share a record.
-
-        Args:
-          lengths: integers [examples], number of tokens of each, at most `max_seq_length`.
-          max_seq_length: L.
-          seed: seed of the order of the records.
+        """Which examples share a record; the seed is that of the order of the records.
 
         Returns:
           The indices of the examples, record after record, and the number of examples in each record.
@@ -87,7 +77,7 @@ class RecordFormat(abc.ABC):
         return np.arange(len(lengths)), np.ones(len(lengths), np.int64)
 
     def encode(
-        self, sequences: "Sequences", per_row: np.ndarray, rule: "MaskingRule", masking: str
+        self, sequences: Sequences, per_row: np.ndarray, rule: MaskingRule, masking: str
     ) -> tuple[memoryview, dict[str, int]]:
         """The bytes of records, to be appended to a TFRecord file, and their counts (`add_counts`).
 
@@ -100,18 +90,15 @@ class RecordFormat(abc.ABC):
         from albert_tf.data.pretraining_examples import mask_batch
         from albert_tf.data.record_formats import record_writer
 
-        masked = None
-        if masking == "static":
-            ids = sequences.input_ids.copy()
-            predictions = mask_batch(ids, sequences.num_tokens, sequences.mask_seeds, rule)
-            masked = Masked(ids, predictions)
+        tokens = sequences.input_ids, sequences.num_tokens, sequences.mask_seeds
+        masked = mask_batch(*tokens, rule) if masking == "static" else None
         batch = self.features(sequences, masked, per_row, rule)
         num_changed = int(sequences.labels.sum())
         counts = {
             "examples": len(sequences.labels),
             "records": len(per_row),
             "tokens_in_records": int(sequences.num_tokens.sum()),
-            "masked_tokens_in_records": int(masked.predictions.counts.sum()) if masked else 0,
+            "masked_tokens_in_records": int(masked.counts.sum()) if masked else 0,
             "label_0": len(sequences.labels) - num_changed,
             "label_1": num_changed,
             **batch.maxima,
@@ -120,11 +107,7 @@ class RecordFormat(abc.ABC):
 
     @abc.abstractmethod
     def features(
-        self,
-        sequences: "Sequences",
-        masked: Masked | None,
-        per_row: np.ndarray,
-        rule: "MaskingRule",
+        self, sequences: Sequences, masked: Masked | None, per_row: np.ndarray, rule: MaskingRule
     ) -> RecordBatch:
         """The features of records; for the arguments see `encode`. `masked` is None with --masking=dynamic."""
 
@@ -133,13 +116,15 @@ class RecordFormat(abc.ABC):
     def check(self, metadata: Metadata, source: str) -> None:
         """Checks the entries that `schema` and `parser` use."""
         check_entries(metadata, _ENTRIES, source)
-        if metadata.get("masking") not in self.masking:
-            reject(source, "masking", " or ".join(self.masking), metadata.get("masking"))
-        if metadata["masking"] == "dynamic":
+        masking = metadata.get("masking")
+        if masking not in self.masking:
+            reject(source, "masking", " or ".join(self.masking), masking)
+        if masking == "dynamic":
             check_entries(metadata, {**_MASKS, "vocabulary": dict, "vocab_size": IDS}, source)
             check_entries(metadata["vocabulary"], _VOCABULARY, source)
             bits = metadata["vocabulary"]["word_starts"]
-            if len(bits) != 4 * -(-metadata["vocab_size"] // 24) or not _is_base64(bits):
+            num_characters = 4 * -(-metadata["vocab_size"] // 24)
+            if len(bits) != num_characters or not re.fullmatch("[A-Za-z0-9+/]+={0,2}", bits):
                 reject(source, "word_starts", "a bit for each token, in base64", bits)
 
     @abc.abstractmethod
@@ -149,13 +134,6 @@ class RecordFormat(abc.ABC):
     @abc.abstractmethod
     def parser(self, metadata: Metadata, schema: Schema, seed: int) -> Parser:
         """The function that parses records; the seed is that of masks drawn while reading."""
-
-
-def _is_base64(text: str) -> bool:
-    try:
-        return bool(base64.b64decode(text, validate=True))
-    except ValueError:
-        return False
 
 
 def add_counts(total: dict[str, Any], counts: Mapping[str, Any]) -> None:
@@ -178,23 +156,19 @@ def mask_settings(metadata: Metadata) -> dict[str, Any]:
     return {name: metadata[name] for name in _MASKS} if is_dynamic else {}
 
 
-def mask_function(metadata: Metadata, seed: int) -> Callable[..., tuple[np.ndarray, ...]]:
+def mask_function(metadata: Metadata, seed: int) -> Callable[..., Masked]:
     """The compiled function that masks examples.
 
-    Its arguments are the numbers [B], tokens [B, L] and numbers of tokens [B] of examples, int64 and int32. It returns
-    the masked tokens and the fields of `Predictions`.
+    Its arguments are the numbers [B], tokens [B, L] and numbers of tokens [B] of examples, int64 and int32.
     """
     from albert_tf.core import compilation
     from albert_tf.data import pretraining_examples as examples
 
-    settings = {name: metadata[name] for name in examples.MASKING_SETTINGS}
     vocabulary = examples.Vocabulary.from_json(metadata["vocabulary"], metadata["vocab_size"])
-    rule = examples.masking_rule(vocabulary, **settings)
+    rule = examples.masking_rule(vocabulary, metadata)
 
-    def mask(numbers: np.ndarray, input_ids: np.ndarray, num_tokens: np.ndarray):
-        output_ids = input_ids.copy()  # the input may belong to TensorFlow
-        seeds = examples.seeds_of(seed, numbers)
-        return output_ids, *examples.mask_batch(output_ids, num_tokens, seeds, rule)
+    def mask(numbers: np.ndarray, input_ids: np.ndarray, num_tokens: np.ndarray) -> Masked:
+        return examples.mask_batch(input_ids, num_tokens, examples.seeds_of(seed, numbers), rule)
 
     with compilation.announced("pretraining", "the function that masks", 7):
         mask(np.zeros(0, np.int64), np.zeros((0, 1), np.int32), np.zeros(0, np.int32))

@@ -1,22 +1,17 @@
 """Full records: one example with the original's features, masked and padded, which the original's scripts read too."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from albert_tf.data.record_formats.base import (
-    Masked,
-    Metadata,
-    Parser,
-    RecordBatch,
-    RecordFormat,
-    Schema,
-)
+from albert_tf.data.record_formats.base import Metadata, Parser, RecordBatch, RecordFormat, Schema
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from albert_tf.data.pretraining_examples import MaskingRule, Sequences
+    from albert_tf.data.pretraining_examples import Masked, MaskingRule, Sequences
 
 
 class FullFormat(RecordFormat):
@@ -25,11 +20,7 @@ class FullFormat(RecordFormat):
     help = "one example with the original's features, padded, which the original's scripts can read, too"
 
     def features(
-        self,
-        sequences: "Sequences",
-        masked: Masked | None,
-        per_row: np.ndarray,
-        rule: "MaskingRule",
+        self, sequences: Sequences, masked: Masked | None, per_row: np.ndarray, rule: MaskingRule
     ) -> RecordBatch:
         assert masked, "full records are always masked"
         position = np.arange(sequences.input_ids.shape[1])
@@ -38,16 +29,15 @@ class FullFormat(RecordFormat):
         starts_word = rule.is_word_start.copy()
         starts_word[[rule.cls_id, rule.sep_id]] = True
         token_boundary = starts_word[sequences.input_ids] & is_token
-        predictions = masked.predictions
-        is_used = np.arange(rule.num_slots) < predictions.counts[:, None]
+        is_used = np.arange(rule.num_slots) < masked.counts[:, None]
         return RecordBatch(
             {
                 "input_ids": masked.input_ids,
                 "input_mask": is_token.astype(np.int32),
                 "segment_ids": in_b.astype(np.int32),
                 "token_boundary": token_boundary.astype(np.int32),
-                "masked_lm_positions": predictions.positions,
-                "masked_lm_ids": predictions.ids,
+                "masked_lm_positions": masked.positions,
+                "masked_lm_ids": masked.ids,
                 "masked_lm_weights": is_used.astype(np.float32),
                 "next_sentence_labels": sequences.labels,
             }
@@ -69,19 +59,15 @@ def pretraining_schema(max_seq_length: int, slots: int) -> Schema:
     """
     import tensorflow as tf
 
-    per_token, per_slot = (max_seq_length, tf.int64), (slots, tf.int64)
     return {
-        "input_ids": per_token,
-        "input_mask": per_token,
-        "segment_ids": per_token,
-        "masked_lm_positions": per_slot,
-        "masked_lm_ids": per_slot,
+        **dict.fromkeys(("input_ids", "input_mask", "segment_ids"), (max_seq_length, tf.int64)),
+        **dict.fromkeys(("masked_lm_positions", "masked_lm_ids"), (slots, tf.int64)),
         "masked_lm_weights": (slots, tf.float32),
         "next_sentence_labels": (1, tf.int64),
     }
 
 
-def parse_batch(serialized: "tf.Tensor", schema: Schema) -> dict[str, "tf.Tensor"]:
+def parse_batch(serialized: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
     """Records of fixed numbers of values, string [B] -> features [B, values], int32 (a TPU's integer) or float32."""
     import tensorflow as tf
 

@@ -1,21 +1,21 @@
 """Packed records: each is a row of several whole examples, which do not attend to each other.
 
 Most examples are shorter than the longest one, so up to half of a batch of single examples is padding. Rows are packed
-when the records are written (`packing.py`). There, thousands of examples are available, so nearly all rows are full,
-and a run can be resumed at any row without knowing the lengths of earlier examples.
+when the records are written. There, thousands of examples are available, so nearly all rows are full, and a run can be
+resumed at any row without knowing the lengths of earlier examples.
 
 A record has the tokens of its examples one after the other and, for each example, the number of tokens, the start of
 segment B and the label; with --masking=static also the predictions. With --masking=dynamic, each example is masked
 while reading, as a function of (seed, epoch, row, place in the row), by the same function as in data preparation.
 """
 
-from collections.abc import Mapping
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from albert_tf.data.record_formats.base import (
-    Masked,
     Metadata,
     Parser,
     RecordBatch,
@@ -29,7 +29,7 @@ from albert_tf.data.record_metadata import TOKENS, WORDS, check_entries
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from albert_tf.data.pretraining_examples import MaskingRule, Sequences
+    from albert_tf.data.pretraining_examples import Masked, MaskingRule, Sequences
 
 # float [B, S]: 1 = the row has an example at this place.
 SENTENCE_WEIGHTS = "sentence_weights"
@@ -48,8 +48,7 @@ class PackedFormat(RecordFormat):
     def rows(
         self, lengths: np.ndarray, max_seq_length: int, seed: np.uint64
     ) -> tuple[np.ndarray, np.ndarray]:
-        from albert_tf.data.pretraining_examples import shuffled
-        from albert_tf.data.record_formats.packing import pack
+        from albert_tf.data.pretraining_examples import pack, shuffled
 
         packed, per_row = pack(lengths, max_seq_length, MAX_EXAMPLES_PER_ROW)
         new_rows = shuffled(len(per_row), seed)  # `pack` sorts the examples by their lengths
@@ -57,11 +56,7 @@ class PackedFormat(RecordFormat):
         return packed[np.argsort(new_row_of_example, kind="stable")], per_row[new_rows]
 
     def features(
-        self,
-        sequences: "Sequences",
-        masked: Masked | None,
-        per_row: np.ndarray,
-        rule: "MaskingRule",
+        self, sequences: Sequences, masked: Masked | None, per_row: np.ndarray, rule: MaskingRule
     ) -> RecordBatch:
         num_tokens, one_each = sequences.num_tokens, np.ones(len(sequences.labels), np.int32)
         # Name -> values [examples, n], and how many of the n are used.
@@ -75,19 +70,18 @@ class PackedFormat(RecordFormat):
             tokens_of_rows = _sums_of_rows(num_tokens, per_row)
             first_of_row = np.repeat(np.cumsum(tokens_of_rows) - tokens_of_rows, per_row)
             starts = np.cumsum(num_tokens) - num_tokens - first_of_row
-            positions = (masked.predictions.positions + starts[:, None]).astype(np.int32)
-            parts["gaps"] = (positions, masked.predictions.counts)
-            parts["masked"] = (masked.predictions.ids, masked.predictions.counts)
+            positions = (masked.positions + starts[:, None]).astype(np.int32)
+            parts["gaps"] = (positions, masked.counts)
+            parts["masked"] = (masked.ids, masked.counts)
         joined = {name: _joined_values(*values, per_row) for name, values in parts.items()}
         features = {name: values for name, (values, _) in joined.items()}
         if masked:
             features["gaps"] = np.diff(features["gaps"], axis=1, prepend=np.int32(0))
         wanted = np.clip(np.rint(num_tokens * rule.masked_lm_prob), 1, rule.max_predictions)
+        slots = _sums_of_rows(wanted * (1 + rule.permute), per_row)
         maxima = {
             _MAX_EXAMPLES: int(per_row.max(initial=0)),
-            _MAX_PREDICTIONS: int(
-                _sums_of_rows(wanted * (1 + rule.permute), per_row).max(initial=0)
-            ),
+            _MAX_PREDICTIONS: int(slots.max(initial=0)),
         }
         return RecordBatch(features, {name: counts for name, (_, counts) in joined.items()}, maxima)
 
@@ -102,15 +96,10 @@ class PackedFormat(RecordFormat):
 
     def parser(self, metadata: Metadata, schema: Schema, seed: int) -> Parser:
         names = ("input_ids", "masked_lm_positions", "first_positions")
-        row_length, slots, num_examples = (schema[name][0] for name in names)
+        sizes = [schema[name][0] for name in names]
         if metadata["masking"] == "dynamic":
-            return _dynamic_parser(metadata, row_length, slots, num_examples, seed)
-
-        def parse(_numbers, serialized):
-            features, parsed = _parse_rows(serialized, row_length, num_examples, masked=True)
-            return {**features, **_predictions(parsed, slots)}
-
-        return parse
+            return _dynamic_parser(metadata, seed, *sizes)
+        return lambda _numbers, serialized: _parse_rows(serialized, *sizes)[0]
 
 
 def packed_schema(row_length: int, slots: int, num_examples: int) -> Schema:
@@ -121,8 +110,7 @@ def packed_schema(row_length: int, slots: int, num_examples: int) -> Schema:
     del schema["input_mask"]
     return {
         **schema,
-        "example_numbers": (row_length, tf.int64),
-        "position_ids": (row_length, tf.int64),
+        **dict.fromkeys(("example_numbers", "position_ids"), (row_length, tf.int64)),
         "first_positions": (num_examples, tf.int64),
         "next_sentence_labels": (num_examples, tf.int64),
         SENTENCE_WEIGHTS: (num_examples, tf.float32),
@@ -132,9 +120,7 @@ def packed_schema(row_length: int, slots: int, num_examples: int) -> Schema:
 def _joined_values(
     values: np.ndarray, counts: np.ndarray, per_row: np.ndarray, width: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The values of the examples of each row, one after the other.
-
-    The first `counts` [examples] of the values [examples, n] are used. Each row has at least one example.
+    """The first `counts` [examples] of the values [examples, n] of the examples of each row, one after the other.
 
     Returns:
       The values [rows, width], padded with 0, and their number in each row; width 0 is the smallest that is enough.
@@ -157,7 +143,7 @@ def _sums_of_rows(values: np.ndarray, per_row: np.ndarray) -> np.ndarray:
 
 
 def _dynamic_parser(
-    metadata: Metadata, row_length: int, slots: int, num_examples: int, seed: int
+    metadata: Metadata, seed: int, row_length: int, slots: int, num_examples: int
 ) -> Parser:
     """The function that parses and masks rows of unmasked tokens."""
     import tensorflow as tf
@@ -174,18 +160,18 @@ def _dynamic_parser(
         is_token = np.arange(row_length) < sizes[:, None]
         in_row = np.arange(row_length) < sizes_BS.sum(axis=1)[:, None]
         ids[is_token] = rows[in_row]
-        ids, positions, labels, counts = mask_examples(numbers_BS[is_used_BS], ids, sizes)
+        masked = mask_examples(numbers_BS[is_used_BS], ids, sizes)
         output = rows.copy()  # the input belongs to TensorFlow
-        output[in_row] = ids[is_token]
+        output[in_row] = masked.input_ids[is_token]
         firsts_BS = np.cumsum(sizes_BS, axis=1) - sizes_BS
-        positions += firsts_BS[is_used_BS][:, None]
-        labels_BP, _ = _joined_values(labels, counts, per_row, slots)
-        positions_BP, counts_B = _joined_values(positions, counts, per_row, slots)
+        masked.positions[:] += firsts_BS[is_used_BS][:, None]
+        labels_BP, _ = _joined_values(masked.ids, masked.counts, per_row, slots)
+        positions_BP, counts_B = _joined_values(masked.positions, masked.counts, per_row, slots)
         return output, positions_BP, labels_BP, counts_B.astype(np.int32)
 
     def parse(numbers, serialized):
-        features, parsed = _parse_rows(serialized, row_length, num_examples, masked=False)
-        ids, sizes_BS = features["input_ids"], _padded(parsed["num_tokens"], num_examples)
+        features, sizes_BS = _parse_rows(serialized, row_length, slots, num_examples)
+        ids = features["input_ids"]
         outputs = tf.numpy_function(mask, [numbers, ids, sizes_BS], [tf.int32] * 4, stateful=False)
         shapes = (ids.shape, [*ids.shape[:1], slots], [*ids.shape[:1], slots], ids.shape[:1])
         ids, positions, labels, counts = map(tf.ensure_shape, outputs, shapes)
@@ -200,27 +186,14 @@ def _dynamic_parser(
     return parse
 
 
-def _predictions(parsed: Mapping[str, "tf.RaggedTensor"], slots: int) -> dict[str, "tf.Tensor"]:
-    """The features that describe predictions, [B, P] each."""
-    import tensorflow as tf
-
-    is_used = tf.sequence_mask(tf.cast(parsed["masked"].row_lengths(), tf.int32), slots)
-    positions = tf.cumsum(_padded(parsed["gaps"], slots), axis=1)
-    return {
-        "masked_lm_positions": tf.where(is_used, positions, 0),
-        "masked_lm_ids": _padded(parsed["masked"], slots),
-        "masked_lm_weights": tf.cast(is_used, tf.float32),
-    }
-
-
 def _parse_rows(
-    serialized: "tf.Tensor", row_length: int, num_examples: int, *, masked: bool
-) -> tuple[dict[str, "tf.Tensor"], dict[str, "tf.RaggedTensor"]]:
-    """The features that do not depend on masks, and all lists as they were parsed."""
+    serialized: tf.Tensor, row_length: int, slots: int, num_examples: int
+) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """The features of rows, without predictions if the tokens are unmasked, and the sizes of their examples [B, S]."""
     import tensorflow as tf
 
-    names = ("tokens", "num_tokens", "first_b", "label", *(("gaps", "masked") if masked else ()))
-    lists = {name: tf.io.RaggedFeature(tf.int64) for name in names}
+    names = ("tokens", "num_tokens", "first_b", "label", "gaps", "masked")
+    lists = {name: tf.io.RaggedFeature(tf.int64) for name in names}  # empty if a record lacks it
     parsed = tf.io.parse_example(serialized, lists)
     parsed = {name: tf.cast(value, tf.int32) for name, value in parsed.items()}
     sizes_BS = _padded(parsed["num_tokens"], num_examples)
@@ -235,18 +208,23 @@ def _parse_rows(
     position_BL = place_L - tf.gather(ends_BS - sizes_BS, index_BL, batch_dims=1)
     first_b_BL = tf.gather(_padded(parsed["first_b"], num_examples), index_BL, batch_dims=1)
     token_BL = tf.cast(is_token_BL, tf.int32)
+    is_used_BP = tf.sequence_mask(tf.cast(parsed["masked"].row_lengths(), tf.int32), slots)
+    masked_BP = tf.cumsum(_padded(parsed["gaps"], slots), axis=1)
     features = {
         "input_ids": _padded(parsed["tokens"], row_length),
         "example_numbers": (index_BL + 1) * token_BL,
         "position_ids": position_BL * token_BL,
         "segment_ids": tf.cast(position_BL >= first_b_BL, tf.int32) * token_BL,
         "first_positions": tf.where(sizes_BS > 0, ends_BS - sizes_BS, 0),
+        "masked_lm_positions": tf.where(is_used_BP, masked_BP, 0),
+        "masked_lm_ids": _padded(parsed["masked"], slots),
+        "masked_lm_weights": tf.cast(is_used_BP, tf.float32),
         "next_sentence_labels": _padded(parsed["label"], num_examples),
         SENTENCE_WEIGHTS: tf.cast(sizes_BS > 0, tf.float32),
     }
-    return features, parsed
+    return features, sizes_BS
 
 
-def _padded(values: "tf.RaggedTensor", size: int) -> "tf.Tensor":
+def _padded(values: tf.RaggedTensor, size: int) -> tf.Tensor:
     """Rows of up to `size` values, padded with 0."""
     return values.to_tensor(shape=[None, size])

@@ -1,13 +1,12 @@
 """Arrays -> TFRecords of tf.train.Example, without TensorFlow.
 
-Loading TensorFlow takes seconds and hundreds of megabytes in every worker, and building an Example value by
-value in Python takes longer than all other steps. Here a compiled loop writes the bytes of a
-whole batch. `tests/data/record_formats/test_record_writer.py` proves that TensorFlow reads them.
+Loading TensorFlow takes seconds and hundreds of megabytes in every worker, and building an Example value by value in
+Python takes longer than all other steps. Here a compiled loop writes the bytes of a whole batch.
 
-A record is: its length (8 bytes), the length's checksum (4), the Example, the Example's checksum (4). The
-checksum is CRC-32C, rotated and shifted ("masked"). The Example is a protocol buffer: tf.train.Example holds
-`features` (field 1), a map (field 1) from a name (field 1) to a Feature (field 2), which holds a float_list
-(field 2) or an int64_list (field 3), whose values (field 1) are packed.
+A record is: its length (8 bytes), the length's checksum (4), the Example, the Example's checksum (4). The checksum is
+CRC-32C, rotated and shifted ("masked"). The Example is a protocol buffer: tf.train.Example contains `features` (field
+1), a map (field 1) from a name (field 1) to a Feature (field 2), which contains a float_list (field 2) or an int64_list
+(field 3), whose values (field 1) are packed.
 """
 
 from collections.abc import Mapping
@@ -25,25 +24,17 @@ _FRAME_START_BYTES, _FRAME_BYTES = 12, 16
 def encode_examples(
     features: Mapping[str, np.ndarray], lengths: Mapping[str, np.ndarray] | None = None
 ) -> np.ndarray:
-    """The records of a batch, one after the other.
+    """The records of a batch, uint8 [bytes], to be appended to a TFRecord file.
 
     Args:
       features: name -> int32 or float32 [examples, values]; integers have 64 bits in the record, as all integers
         of tf.train.Example.
       lengths: name -> integers [examples], number of a feature's values that each record gets, from the first on;
         features without an entry get all.
-
-    Returns:
-      uint8 [bytes], to be appended to a TFRecord file.
-
-    Raises:
-      TypeError: an array is of another type.
     """
     wrong = [name for name, array in features.items() if array.dtype not in (np.int32, np.float32)]
     if wrong:
-        raise TypeError(
-            f"features must be int32 or float32, got another type for {', '.join(wrong)}"
-        )
+        raise TypeError(f"{', '.join(wrong)}: features must be int32 or float32")
     names = [name.encode() for name in features]
     # A single array for all features: otherwise numba would compile for each set of features.
     values = np.concatenate([array.view(np.int32) for array in features.values()], axis=1)

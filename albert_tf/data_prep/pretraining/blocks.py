@@ -260,5 +260,4 @@ def as_documents(
 def plan_pass(job: Job, documents: Documents, block: int, number: int) -> tuple[np.ndarray, int]:
     """The pairs of one pass through a block, and how many sentences it dropped (`plan_pairs`)."""
     seed = combine_seeds(job.settings.random_seed, number, block)
-    pairs, _, num_dropped = plan_pairs(documents, job.pair_rule, seed)
-    return pairs, num_dropped
+    return plan_pairs(documents, job.pair_rule, seed)

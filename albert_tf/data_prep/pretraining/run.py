@@ -29,8 +29,6 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
 from albert_tf.core.workers import Workers
 from albert_tf.data.pretraining_examples import (
-    MASKING_SETTINGS,
-    PAIR_SETTINGS,
     Vocabulary,
     masking_rule,
     pair_rule,
@@ -206,9 +204,8 @@ def _make_job(
 ) -> Job:
     """What every process needs; `work` is opened before the processes start."""
     values = settings.to_dict()
-    pairs = pair_rule(vocabulary.is_word_start, **{name: values[name] for name in PAIR_SETTINGS})
-    masks = masking_rule(vocabulary, **{name: values[name] for name in MASKING_SETTINGS})
-    return Job(settings, LineTokenizer(tokenizer), work, pairs, masks)
+    pairs = pair_rule(vocabulary.is_word_start, values)
+    return Job(settings, LineTokenizer(tokenizer), work, pairs, masking_rule(vocabulary, values))
 
 
 def _total(text_counts: Counts, counts_of_shards: Sequence[Counts]) -> dict[str, Any]:

@@ -81,9 +81,9 @@ class PretrainingTask(Task):
         """Checks records against the flags that are given."""
         for setting in ("max_seq_length", "max_predictions_per_seq"):
             if value := getattr(self.config, setting):
-                record_set.require(setting, setting, value)
+                record_set.require(setting, value)
         # Such hosts would mask the records, but this process's compiled function is not there.
-        if record_set.has_dynamic_masks and run.tpu_name not in ("", "local"):
+        if mask_settings(record_set.metadata) and run.tpu_name not in ("", "local"):
             raise UserError(
                 f"--{flag}: records made with --masking=dynamic are masked in this process, not on the hosts of"
                 f" --tpu_name={run.tpu_name}; make them with --masking=static"

@@ -1,6 +1,6 @@
 """Packed records: the examples of full ones, in full rows; masked anew while reading; the same after a restart.
 
-Covers: base.py, packing.py.
+Covers: base.py, `pack`.
 """
 
 import json
@@ -14,13 +14,13 @@ import tensorflow as tf
 from albert_tf.core.errors import UserError
 from albert_tf.data import pretraining_examples as examples
 from albert_tf.data import reading
+from albert_tf.data.pretraining_examples import pack
 from albert_tf.data.record_formats import FORMATS
 from albert_tf.data.record_formats.packed import (
     MAX_EXAMPLES_PER_ROW,
     SENTENCE_WEIGHTS,
     PackedFormat,
 )
-from albert_tf.data.record_formats.packing import pack
 from albert_tf.data.record_set import find_pretraining_records
 from albert_tf.data_prep.pretraining.run import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings, dynamic_defaults
@@ -28,6 +28,7 @@ from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.settings import RunConfig
+from tests.data.test_pretraining_examples import MASKING
 from tests.data_prep.test_create_pretraining_data import made_up_text
 from tests.helpers import pretrain_here, train_spm
 
@@ -244,7 +245,7 @@ def test_packed_records_take_a_third_of_the_bytes_or_less():
     lengths, seeds = np.full(200, 512, np.int32), examples.seeds_of(1, np.arange(200))
     sequences = examples.Sequences(tokens, lengths, lengths // 2, lengths[:, None] % 2, seeds)
     vocabulary = examples.Vocabulary(np.ones(30_000, bool), 2, 3, 4)
-    rule = examples.masking_rule(vocabulary, max_predictions_per_seq=77)
+    rule = examples.masking_rule(vocabulary, MASKING)
     sizes = []
     for name, masking in (("packed", "dynamic"), ("packed", "static"), ("full", "static")):
         content, counts = FORMATS[name].encode(sequences, np.ones(200, int), rule, masking)
@@ -292,8 +293,7 @@ def rule_of(record_set):
     vocabulary = examples.Vocabulary(
         tokenizer.word_starts(), tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id
     )
-    settings = {name: metadata[name] for name in examples.MASKING_SETTINGS}
-    return examples.masking_rule(vocabulary, **settings)
+    return examples.masking_rule(vocabulary, metadata)
 
 
 def test_masks_are_a_function_of_seed_epoch_row_and_place(dynamic):
@@ -308,12 +308,12 @@ def test_masks_are_a_function_of_seed_epoch_row_and_place(dynamic):
         ids[index, : num_tokens[index]] = tokens
     max_examples = dynamic.metadata["counts"]["max_examples_per_row"]
     seeds = examples.seeds_of(11, rows * max_examples + places)
-    predictions = examples.mask_batch(ids, num_tokens, seeds, rule_of(dynamic))
+    masked = examples.mask_batch(ids, num_tokens, seeds, rule_of(dynamic))
     for index, (tokens, _, _, positions, labels) in enumerate(found):
-        count = predictions.counts[index]
-        assert tokens == ids[index, : num_tokens[index]].tolist()
-        assert positions == predictions.positions[index, :count].tolist()
-        assert labels == predictions.ids[index, :count].tolist()
+        count = masked.counts[index]
+        assert tokens == masked.input_ids[index, : num_tokens[index]].tolist()
+        assert positions == masked.positions[index, :count].tolist()
+        assert labels == masked.ids[index, :count].tolist()
 
 
 def test_every_epoch_has_other_masks(dynamic):

@@ -18,7 +18,7 @@ class ToyFormat(RecordFormat):
         padding = np.where(sequences.input_ids == 0, -1, sequences.input_ids)
         first_b = sequences.first_b[:, None]
         features = {"masked": masked.input_ids, "before": padding, "first_b": first_b}
-        most = int(masked.predictions.counts.max(initial=0))
+        most = int(masked.counts.max(initial=0))
         return RecordBatch({**features, "label": sequences.labels}, {}, {"max_predictions": most})
 
     def schema(self, metadata):
