@@ -41,7 +41,6 @@ def documents(draw):
 
 @st.composite
 def pair_rules(draw):
-    """A rule of pairs and its settings."""
     settings = {
         "max_seq_length": draw(st.integers(5, 40)),
         "short_seq_prob": draw(st.sampled_from([0.0, 0.1, 1.0])),
@@ -53,7 +52,6 @@ def pair_rules(draw):
 
 @st.composite
 def masking_settings(draw):
-    """Settings of masks."""
     return {
         "masked_lm_prob": draw(st.sampled_from([0.0, 0.01, 0.15, 0.5, 1.0])),
         "max_predictions_per_seq": draw(st.integers(1, 20)),
@@ -153,15 +151,12 @@ def test_joined_pairs_fit_and_keep_their_tokens_in_order(text, rule, seed):
 
 
 def mask(rows: examples.Sequences, rule: examples.MaskingRule):
-    """The masked ids, and the predictions."""
     ids = rows.input_ids.copy()
     return ids, examples.mask_batch(ids, rows.num_tokens, rows.mask_seeds, rule)
 
 
 @given(rows=sequences(), vocabulary=vocabularies(), settings=masking_settings())
-def test_masks_leave_special_tokens_and_padding_and_remember_what_was_there(
-    rows, vocabulary, settings
-):
+def test_masks_leave_special_tokens_and_padding_and_remember_the_rest(rows, vocabulary, settings):
     rule = examples.masking_rule(vocabulary, **settings)
     ids, predictions = mask(rows, rule)
     again, same = mask(rows, rule)
@@ -213,11 +208,8 @@ def test_single_tokens_reach_the_number_wanted(rows, vocabulary, settings):
 
 @given(seed=SEEDS, ngram=st.integers(1, 5), wanted=st.integers(1, 60), favor=st.booleans())
 def test_spans_have_at_most_n_words(seed, ngram, wanted, favor):
-    rule = examples.masking_rule(
-        examples.Vocabulary(np.ones(SIZE, bool), CLS, SEP, MASK),
-        ngram=ngram,
-        favor_shorter_ngram=favor,
-    )
+    vocabulary = examples.Vocabulary(np.ones(SIZE, bool), CLS, SEP, MASK)
+    rule = examples.masking_rule(vocabulary, ngram=ngram, favor_shorter_ngram=favor)
     token_state = np.zeros(60, np.uint8)
     state = examples.new_stream(np.uint64(seed))
     offsets = np.arange(61)
@@ -234,9 +226,8 @@ def test_of_masked_tokens_80_percent_become_mask_and_10_percent_stay(seed):
     ids[:, 0], ids[:, -2:] = CLS, SEP
     rows = np.full(100, 103, np.int32)
     vocabulary = examples.Vocabulary(np.ones(SIZE, bool), CLS, SEP, MASK)
-    rule = examples.masking_rule(
-        vocabulary, masked_lm_prob=1.0, max_predictions_per_seq=100, ngram=1
-    )
+    settings = {"masked_lm_prob": 1.0, "max_predictions_per_seq": 100, "ngram": 1}
+    rule = examples.masking_rule(vocabulary, **settings)
     seeds = examples.seeds_of(seed, np.arange(100))
     examples.mask_batch(ids, rows, seeds, rule)
     share = np.bincount(ids[:, 1:-2].ravel(), minlength=SIZE) / 10_000
@@ -274,10 +265,8 @@ def test_all_formats_of_records_give_the_same_features(rows, vocabulary, setting
         assert not full[name][:, width:].any(), name
     for features in (packed, dynamic):
         np.testing.assert_array_equal(features["example_numbers"], full["input_mask"])
-        np.testing.assert_array_equal(features["segment_ids"], full["segment_ids"])
-        np.testing.assert_array_equal(
-            features["next_sentence_labels"], full["next_sentence_labels"]
-        )
+        for name in ("segment_ids", "next_sentence_labels"):
+            np.testing.assert_array_equal(features[name], full[name])
     if not settings["do_permutation"]:
         is_used = dynamic["masked_lm_weights"] > 0
         restored = dynamic["input_ids"].copy()
@@ -294,9 +283,8 @@ def read(request, tmp_path_factory):
     def serialized(data: np.ndarray) -> tf.Tensor:
         content = data.tobytes()
         path.write_bytes(gzip.compress(content) if request.param else content)
-        return tf.constant(
-            list(tf.data.TFRecordDataset(str(path), request.param).as_numpy_iterator())
-        )
+        dataset = tf.data.TFRecordDataset(str(path), request.param)
+        return tf.constant(list(dataset.as_numpy_iterator()))
 
     return serialized
 
