@@ -48,7 +48,7 @@ from tests.helpers import (
 )
 
 # What programs say that do not replace finished models, records or exports.
-FINISHED = "holds a model already|holds records|is there already"
+FINISHED = r"(holds|contains) (a model already|records)|is there already"
 # Number of faults of each kind that are tried of each program.
 SAMPLE = os.environ.get("ALBERT_TEST_FAULTS", "1")
 NUM_SIGNALS = 12
