@@ -16,9 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.model.config import (
-    AlbertConfig,
-)
+from albert_tf.model.config import AlbertConfig
 from lab.experiments import declarations
 from lab.experiments.preparation import Workspace
 from tests.helpers import (
@@ -57,7 +55,6 @@ SLOW_FIXTURES = {"exported", "finished", "finished_run", "recipes", "served", "t
 
 
 def pytest_addoption(parser):
-    """Adds --write_slow_tests."""
     parser.addoption(
         "--write_slow_tests", action="store_true", help=f"write the slow tests to {SLOW_TESTS.name}"
     )
@@ -76,7 +73,6 @@ class SlowTestsWriter:
         self.seconds = collections.Counter()
 
     def pytest_runtest_logreport(self, report):
-        """Adds a phase of a test to the seconds of its function."""
         self.seconds[report.nodeid.partition("[")[0]] += report.duration
 
     def pytest_sessionfinish(self):
@@ -136,7 +132,6 @@ def pytest_collection_finish():
 
 @pytest.fixture
 def tiny() -> AlbertConfig:
-    """The tiny configuration."""
     return TINY
 
 
@@ -198,13 +193,8 @@ def tiny_pretrained(tmp_path_factory) -> pathlib.Path:
     from albert_tf.text.tokenizer import Tokenizer
 
     folder = tmp_path_factory.mktemp("pretrained")
-    spm = train_spm(
-        folder / "words.model",
-        [WORDS] * 3,
-        model_type="word",
-        vocab_size=99,
-        hard_vocab_limit=False,
-    )
+    options = {"model_type": "word", "vocab_size": 99, "hard_vocab_limit": False}
+    spm = train_spm(folder / "words.model", [WORDS] * 3, **options)
     # Start values ten times as large as usual, so that outputs differ from example to example.
     config = TINY.replace(
         vocab_size=Tokenizer.from_file(spm).vocab_size,
@@ -232,20 +222,15 @@ def task_flags(task_files, tiny_pretrained) -> dict[str, tuple[str, list[str]]]:
     glue = [f"--data_dir={task_files / 'glue'}", "--max_seq_length=33"]
     windows = ["--max_seq_length=40", "--doc_stride=13", "--max_query_length=9"]
     windows += ["--max_answer_length=6", f"--predict_file={squad / 'questions.json'}"]
-    own = [f"--train_file={tsv / 'train.tsv'}", f"--eval_file={tsv / 'dev.tsv'}"]
-    own += [f"--predict_file={tsv / 'test.tsv'}", "--text_columns=review", "--label_column=mood"]
-    own += ["--id_column=name", "--max_seq_length=33"]
-    several = [
-        f"--{flag}_file={task_files / 'labels' / name}.tsv"
-        for flag, name in {"train": "train", "eval": "dev", "predict": "test"}.items()
-    ]
+    splits = {"train": "train", "eval": "dev", "predict": "test"}.items()
+    own = [f"--{flag}_file={tsv / name}.tsv" for flag, name in splits]
+    own += ["--text_columns=review", "--label_column=mood", "--id_column=name"]
+    own += ["--max_seq_length=33"]
+    several = [f"--{flag}_file={task_files / 'labels' / name}.tsv" for flag, name in splits]
     several += ["--text_columns=review", "--label_column=topics", "--label_separator=;"]
     several += ["--class_weights=balanced", "--max_seq_length=23"]
     passages = [f"--data_dir={task_files / 'RACE'}", "--max_seq_length=48", "--max_qa_length=17"]
-    words = [
-        f"--{flag}_file={task_files / 'tagging' / name}.conll"
-        for flag, name in {"train": "train", "eval": "dev", "predict": "test"}.items()
-    ]
+    words = [f"--{flag}_file={task_files / 'tagging' / name}.conll" for flag, name in splits]
     data = {
         "tagging": ("tagger", [*words, "--max_seq_length=21", "--doc_stride=7"]),
         "mrpc": ("classifier", ["--task_name=MRPC", *glue]),
@@ -328,5 +313,4 @@ def micro(tmp_path_factory) -> tuple[declarations.Scale, declarations.Experiment
 
 @pytest.fixture(scope="session")
 def workspace(micro, data_dir, tmp_path_factory) -> Workspace:
-    """The shared data of the scale."""
     return Workspace(micro[0], str(data_dir), str(tmp_path_factory.mktemp("work")))

@@ -74,6 +74,14 @@ def random_features(num_examples: int, seed: int = 0, vocab_size: int = TINY.voc
     }
 
 
+def noisy(model, seed: int = 1, deviation: float = 0.2):
+    """The model with noise on every variable, so that every bias and LayerNorm has an effect."""
+    rng = np.random.default_rng(seed)
+    for variable in model.trainable_variables:
+        variable.assign_add(rng.normal(0, deviation, variable.shape).astype(np.float32))
+    return model
+
+
 def write_records(path: pathlib.Path, features: dict) -> pathlib.Path:
     """Writes features as TFRecords with TensorFlow's own writer."""
 
@@ -94,14 +102,8 @@ def write_records(path: pathlib.Path, features: dict) -> pathlib.Path:
 def run_script(script: str, *arguments: object, timeout: float = 240, **environment: str):
     """Runs a script of the project, or "-m module", as a user would; returns the finished process with its output."""
     command = [sys.executable, *script.split(), *map(str, arguments)]
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
+    options = {"cwd": ROOT, "env": {**os.environ, **environment}, "timeout": timeout}
+    return subprocess.run(command, capture_output=True, text=True, **options)
 
 
 def the_line(process) -> str:
@@ -147,7 +149,6 @@ def data_program_here(name: str, *arguments: object) -> None:
 
 
 def check_settings(settings: Sequence[Settings]) -> None:
-    """The checks of a command line's settings that a program makes before its work."""
     for one in settings:
         cli.check_paths(one)
         one.check_with({type(other): other for other in settings})
@@ -205,7 +206,6 @@ def write_files(folder: pathlib.Path, files: Mapping[str, str | bytes]) -> None:
 
 
 def documents_in(path: pathlib.Path) -> list[list[str]]:
-    """The sentences of each document of a corpus file."""
     return [document.splitlines() for document in path.read_text("utf-8").split("\n\n")]
 
 
@@ -223,7 +223,6 @@ def fine_tuning_settings(runner: str, *arguments: object) -> list[Settings]:
 
 
 def fine_tuning_task(runner: str):
-    """The class of the task of run_<runner>.py."""
     return registry.resolve(RUNNERS[runner].task)
 
 
@@ -249,7 +248,6 @@ WORDS = (
 
 
 def sentence(rng: np.random.Generator, least: int, most: int) -> str:
-    """Random words, as many as is drawn between two numbers."""
     return " ".join(rng.choice(WORDS.split()[:-3], rng.integers(least, most + 1))) + " ."
 
 
@@ -265,11 +263,7 @@ def glue_files(rng: np.random.Generator) -> dict[str, str]:
     start = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
     for split, size in sizes.items():
         is_test = split == "test"
-        mrpc = (
-            ["index\t#1 ID\t#2 ID\t#1 String\t#2 String"]
-            if is_test
-            else ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
-        )
+        mrpc = [f"{'index' if is_test else 'Quality'}\t#1 ID\t#2 ID\t#1 String\t#2 String"]
         stsb = [start if is_test else f"{start}\tscore"]
         for row in range(size):
             first, second = sentence(rng, 2, 14), sentence(rng, 2, 14)
@@ -314,19 +308,13 @@ def squad_files(rng: np.random.Generator) -> dict[str, str]:
     found = {}
     for version in ("1.1", "2.0"):
         for split in ("train", "dev"):
-            articles = [
-                {
-                    "title": f"Title {number}",
-                    "paragraphs": [
-                        squad_paragraph(rng, version, f"{split}-{number}-{length}", length)
-                        for length in lengths
-                    ],
-                }
-                for number, lengths in enumerate([(11, 70), (33,)])
-            ]
-            found[f"squad/{split}-v{version}.json"] = json.dumps(
-                {"version": version, "data": articles}
-            )
+            articles = []
+            for number, lengths in enumerate([(11, 70), (33,)]):
+                start = f"{split}-{number}"
+                paragraphs = [squad_paragraph(rng, version, f"{start}-{n}", n) for n in lengths]
+                articles.append({"title": f"Title {number}", "paragraphs": paragraphs})
+            content = json.dumps({"version": version, "data": articles})
+            found[f"squad/{split}-v{version}.json"] = content
     plain = squad_paragraph(rng, "2.0", "plain", 45)
     for question in plain["qas"]:
         del question["answers"], question["is_impossible"]
@@ -343,15 +331,10 @@ def squad_paragraph(rng: np.random.Generator, version: str, id: str, length: int
         first = int(rng.integers(0, len(words) - 3))
         text = " ".join(words[first : first + int(rng.integers(1, 4))])
         answer = {"text": text, "answer_start": len(" ".join(words[:first])) + bool(first)}
-        question = {
-            "id": f"{id}-{number}",
-            "question": f"who is {words[first]} ?",
-            "answers": [answer],
-        }
-        if version == "2.0":
-            question["is_impossible"] = number == 2
-            question["answers"] = [] if number == 2 else [answer]
-        questions.append(question)
+        asked = {"id": f"{id}-{number}", "question": f"who is {words[first]} ?"}
+        is_impossible = version == "2.0" and number == 2
+        asked |= {"is_impossible": is_impossible} if version == "2.0" else {}
+        questions.append({**asked, "answers": [] if is_impossible else [answer]})
     return {"context": context, "qas": questions}
 
 
@@ -361,13 +344,12 @@ def race_files(rng: np.random.Generator) -> dict[str, str]:
     for split, numbers in {"train": (2, 3), "dev": (2, 1), "test": (1, 1)}.items():
         for level, count in zip(("middle", "high"), numbers, strict=True):
             for number in range(count):
+                article = sentence(rng, 3, 60)
+                gap = f"{sentence(rng, 2, 5)} _ {sentence(rng, 1, 2)}"
                 passage = {
                     "id": f"{level}{number}.txt",
-                    "article": sentence(rng, 3, 60),
-                    "questions": [
-                        f"{sentence(rng, 2, 5)} _ {sentence(rng, 1, 2)}",
-                        sentence(rng, 2, 9),
-                    ],
+                    "article": article,
+                    "questions": [gap, sentence(rng, 2, 9)],
                     "options": [[sentence(rng, 1, 6) for _ in range(4)] for _ in range(2)],
                     "answers": list(rng.choice(list("ABCD"), 2)),
                 }
@@ -380,11 +362,8 @@ def race_files(rng: np.random.Generator) -> dict[str, str]:
 def tagging_files(rng: np.random.Generator) -> dict[str, str]:
     """Sentences whose runs of names are persons and whose red and blue things have a type too; some are long."""
     found = {}
-    for split, lengths in {
-        "train": (3, 40, *[9] * 19),
-        "dev": (50, *[7] * 11),
-        "test": (5, 33),
-    }.items():
+    sizes = {"train": (3, 40, *[9] * 19), "dev": (50, *[7] * 11), "test": (5, 33)}
+    for split, lengths in sizes.items():
         lines = []
         for length in lengths:
             words, previous = sentence(rng, length, length).split(), ""

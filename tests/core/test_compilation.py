@@ -1,13 +1,10 @@
 """Numba's compilation is announced when it happens, and only then; its results need no folder of the user's."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
-from tests.helpers import ROOT
+from tests.helpers import ROOT, run_script
 
 MODULE = """
 from albert_tf.core.compilation import announced, numba
@@ -24,14 +21,7 @@ with announced("program", "two functions", 7):
 
 
 def run(module, **environment) -> str:
-    """What a module prints on standard error."""
-    done = subprocess.run(
-        [sys.executable, str(module)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-    )
+    done = run_script(str(module), PYTHONPATH=str(ROOT), **environment)
     assert done.returncode == 0, done.stderr
     return done.stderr
 

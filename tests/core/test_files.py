@@ -30,12 +30,10 @@ def run(code: str, *arguments: object) -> subprocess.Popen:
 
 
 def killed(code: str, *arguments: object) -> None:
-    """Runs code that kills its own process."""
     assert status(run(code, *arguments)) == -signal.SIGKILL
 
 
 def status(process: subprocess.Popen) -> int:
-    """Waits for a process and returns its exit status."""
     process.communicate(timeout=120)
     return process.returncode
 
@@ -86,15 +84,12 @@ def test_files_are_found_in_the_same_order_everywhere(tmp_path, scheme):
     for name in ("b/1", "b/.hidden/x", "a", "c", ".d", "b/a/2"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
-    below = [
-        path.removeprefix(f"{scheme}{tmp_path}/")
-        for path in files.files_below(f"{scheme}{tmp_path}")
-    ]
+    folder = f"{scheme}{tmp_path}"
+    below = [path.removeprefix(f"{folder}/") for path in files.files_below(folder)]
     assert below == ["a", "c", "b/1", "b/a/2"]
-    matches = files.matching(f"{scheme}{tmp_path}/[ab]")
-    assert matches == [f"{scheme}{tmp_path}/a", f"{scheme}{tmp_path}/b"]
+    assert files.matching(f"{folder}/[ab]") == [f"{folder}/a", f"{folder}/b"]
     (tmp_path / "[ab]").write_text("x")
-    assert files.matching(f"{scheme}{tmp_path}/[ab]") == [f"{scheme}{tmp_path}/[ab]"]
+    assert files.matching(f"{folder}/[ab]") == [f"{folder}/[ab]"]
 
 
 @pytest.mark.parametrize(
@@ -224,10 +219,8 @@ def test_errors_of_other_files_keep_their_name(tmp_path):
 
 
 def test_user_errors_name_the_final_path(tmp_path):
-    with (
-        pytest.raises(UserError, match=f"^{tmp_path}/a: is empty"),
-        files.staged(str(tmp_path)) as staging,
-    ):
+    expected = pytest.raises(UserError, match=f"^{tmp_path}/a: is empty")
+    with expected, files.staged(str(tmp_path)) as staging:
         raise UserError(f"{staging}/a: is empty")
 
 
@@ -250,11 +243,9 @@ def test_a_killed_writer_leaves_the_old_file_and_no_name_that_readers_match(tmp_
     assert (tmp_path / "train.tfrecord").read_text() == "old"
     assert len(hidden(tmp_path)) == 1
     for match in (glob.glob, tf.io.gfile.glob):
+        allowed = {f"{tmp_path}/train.tfrecord", *glob.glob(f"{tmp_path}/.albert-tmp-*/*")}
         for pattern in ("*.tfrecord*", "train*", "*/*.tfrecord", "?*train*"):
-            assert set(match(f"{tmp_path}/{pattern}")) <= {
-                f"{tmp_path}/train.tfrecord",
-                *glob.glob(f"{tmp_path}/.albert-tmp-*/*"),
-            }
+            assert set(match(f"{tmp_path}/{pattern}")) <= allowed
     assert files.names_in(str(tmp_path)) == ["train.tfrecord"]
     assert record_set._expand(f"{tmp_path}/*") == [f"{tmp_path}/train.tfrecord"]
 
@@ -298,12 +289,9 @@ def test_a_move_that_was_killed_is_finished(tmp_path, moves):
     else:
         assert status(run(DIE_AT_MOVE, tmp_path, moves)) == 0
     files.remove_leftovers(str(tmp_path))
-    assert {
-        str(path.relative_to(tmp_path)): path.read_text()
-        for path in tmp_path.rglob("*")
-        if path.is_file()
-    } == {"a": "new", "model/x": "new", "model/y": "new"}
-    assert hidden(tmp_path) == []
+    paths = ["a", "model", "model/x", "model/y"]
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == paths
+    assert {(tmp_path / path).read_text() for path in paths if path != "model"} == {"new"}
 
 
 # --- Several processes ---
@@ -362,15 +350,12 @@ def test_leftovers_without_locks_stay_for_a_week(tmp_path, monkeypatch):
     "content, expected",
     [
         (b"[" * 100_000, "nested too deeply"),
-        (b'{"a":' * 100_000, "nested too deeply"),
         (b'{"a": "\\ud800"}', "half a surrogate pair"),
         (b"\xff", "not JSON"),
         (b'{"a": 1', "not JSON"),
-        (b"[1]", "expected a JSON object, got a JSON array"),
-        (b"3", "expected a JSON object, got a JSON number"),
         (b"null", "expected a JSON object, got a JSON null"),
     ],
-    ids=["arrays", "objects", "surrogate", "encoding", "cut", "array", "number", "null"],
+    ids=["deep", "surrogate", "encoding", "cut", "null"],
 )
 def test_unusable_json_is_one_line(tmp_path, content, expected):
     path = tmp_path / "values.json"

@@ -10,7 +10,7 @@ import pytest
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import LOCK_FILE, locked
-from tests.helpers import ROOT
+from tests.helpers import ROOT, run_script
 
 HOLDER = """
 import sys, time
@@ -21,11 +21,15 @@ with locked(sys.argv[1]):
 """
 
 
+def start(program, *arguments, **options) -> subprocess.Popen:
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, **options)
+
+
 @pytest.fixture
 def holder(tmp_path):
     """Another process that holds the lock of tmp_path."""
-    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    process = start(HOLDER, tmp_path)
     assert process.stdout.readline() == "locked\n"
     yield process
     process.kill()
@@ -83,13 +87,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
 def test_a_folder_in_which_nothing_can_be_created_is_one_line(folder):
     """The error of /proc is that of a folder which another process has just removed."""
     program = "import sys; from albert_tf.core.locks import locked; locked(sys.argv[1]).__enter__()"
-    done = subprocess.run(
-        [sys.executable, "-c", program, folder],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=20,
-    )
+    done = run_script("-c", program, folder)
     message = f"UserError: --output_dir={folder} cannot be written (No such file or directory)"
     assert message in done.stderr.splitlines()[-1]
 
@@ -101,10 +99,7 @@ def test_a_child_does_not_keep_the_lock_of_a_killed_process(tmp_path):
         "    if os.fork() == 0: time.sleep(60)\n"
         "    print('locked', flush=True); time.sleep(60)\n"
     )
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    process = start(program, tmp_path, start_new_session=True)
     assert process.stdout.readline() == "locked\n"
     process.kill()
     process.wait()
@@ -126,9 +121,10 @@ def test_waiting_processes_take_turns(tmp_path):
         "        path.write_text(str(int(path.read_text() or 0) + 1))\n"
     )
     (tmp_path / "count").write_text("0")
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    processes = [subprocess.Popen(command, cwd=ROOT) for _ in range(3)]
-    assert [process.wait(60) for process in processes] == [0, 0, 0]
+    processes = [start(program, tmp_path) for _ in range(3)]
+    for process in processes:
+        process.communicate(timeout=60)
+    assert [process.returncode for process in processes] == [0, 0, 0]
     assert (tmp_path / "count").read_text() == "450"
 
 

@@ -31,7 +31,6 @@ class Example(Settings):
 
 
 def parsed(cls, *arguments):
-    """The settings of a command line."""
     values = absl_flags.FlagValues()
     flags.define_flags([cls], values)
     values(["program", *arguments])

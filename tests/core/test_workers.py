@@ -1,11 +1,12 @@
 """How worker processes start and end. Their results are tested with the programs that use them."""
 
-import subprocess
 import sys
 import time
 
 import psutil
 import pytest
+
+from tests.helpers import run_script
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="processes are forked on Linux only"
@@ -49,20 +50,14 @@ with Workers(3, "shared ") as workers, show_progress("working", 9, "items") as p
 """
 
 
-def run(code, *arguments):
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60
-    )
-
-
 def test_a_process_is_forked_only_without_tensorflow_and_other_threads():
-    done = run(METHODS)
+    done = run_script("-c", METHODS)
     assert done.stdout.split() == ["fork", "fork", "spawn", "spawn"], done.stderr
 
 
 @pytest.mark.parametrize("how", ["end", "kill"])
 def test_workers_end_with_the_process_that_started_them(how):
-    done = run(PROGRAM, how)
+    done = run_script("-c", PROGRAM, how)
     assert (done.returncode == 0) == (how == "end"), done.stderr
     pids = [int(pid) for pid in done.stdout.split()]
     assert len(pids) == 3, done.stderr

@@ -60,36 +60,24 @@ _context.set_forkserver_preload(
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """What happens, and at which change.
-
-    Attributes:
-      at: number of the change, from 0.
-      error: ENOSPC fails this change and all later ones that need space, EIO fails this one; 0 for none.
-      signal: where there is no error, the process gets it.
-    """
+    """What happens, and at which change, counted from 0."""
 
     at: int
-    error: int = 0
-    signal: int = signal.SIGKILL
+    error: int = (
+        0  # ENOSPC fails this change and all later ones that need space, EIO fails this one
+    )
+    signal: int = signal.SIGKILL  # where there is no error, the process gets it
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How a program ended.
-
-    Attributes:
-      process: its id.
-      status: exit status; -9 if it was killed.
-      changes: its changes to files, in order.
-      output: what it printed on standard output.
-      errors: what it printed on standard error, without lines of progress.
-    """
+    """How a program ended."""
 
     process: int
-    status: int
+    status: int  # -9 if it was killed
     changes: list[Change]
     output: str
-    errors: list[str]
+    errors: list[str]  # without lines of progress
 
 
 class Process:
@@ -97,9 +85,7 @@ class Process:
 
     TensorFlow is slow where it does something for the first time in a process, so that a second run is several times as
     fast. To a run, what an earlier one left in memory is that of a new process, but for TensorFlow's own state.
-
-    Args:
-      eagerly: whether TensorFlow runs its functions operation by operation, which saves the time of tracing.
+    With `eagerly`, TensorFlow runs its functions operation by operation, which saves the time of tracing.
     """
 
     def __init__(self, *, eagerly: bool = False):
@@ -111,7 +97,6 @@ class Process:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it can run nothing more."""
         return not self._process.is_alive()
 
     def run(
@@ -181,7 +166,6 @@ class Process:
                     poll.unregister(waited)
 
     def end(self) -> None:
-        """Ends the process, if it lives."""
         self._process.kill()
         self._process.join()
         self._socket.close()
@@ -191,7 +175,6 @@ class Process:
 def run_program(
     arguments: Sequence[object], folder: pathlib.Path, *others, eagerly: bool = False, **options
 ) -> Outcome:
-    """Runs a program in a process of its own; see `Process`."""
     process = Process(eagerly=eagerly)
     try:
         return process.run(arguments, folder, *others, is_last=True, **options)
@@ -200,7 +183,6 @@ def run_program(
 
 
 def _serve(parent: socket.socket, eagerly: bool) -> None:
-    """The work of the new process."""
     from absl import app, flags
 
     from albert_tf.core import files
@@ -246,7 +228,6 @@ def _serve(parent: socket.socket, eagerly: bool) -> None:
 
 
 def _run(arguments: list[str]) -> None:
-    """Runs a program in this process."""
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
@@ -295,21 +276,12 @@ def state_of(folder: pathlib.Path) -> str:
 
 
 class States:
-    """The different states of a folder that kills leave; give `before_change` to `run_program`.
-
-    Args:
-      folder: what is watched.
-      copies: folder for the copies; they are named by their number.
-
-    Attributes:
-      found: hash of the state -> its copy.
-      kills: number of kills that lead to them.
-    """
+    """The different states of a folder that kills leave, as copies; give `before_change` to `run_program`."""
 
     def __init__(self, folder: pathlib.Path, copies: pathlib.Path):
         self._folder, self._copies = folder, copies
-        self.found: dict[str, pathlib.Path] = {}
-        self.kills = 0
+        self.found: dict[str, pathlib.Path] = {}  # hash of the state -> its copy
+        self.kills = 0  # that lead to them
 
     def before_change(self, change: Change) -> None:
         """Copies the states before a change and in the middle of it, if they are new."""

@@ -55,29 +55,20 @@ _NEW_LISTENER, _UNINTERRUPTED, _SET_FILTER, _NO_NEW_PRIVILEGES = 8, 32, 1, 38
 _RECEIVE, _ANSWER, _CONTINUE = 0xC0502100, 0xC0182101, 1
 _LOAD, _JUMP_IF_EQUAL, _JUMP_IF_SET, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
-_NOTIFICATION = struct.Struct(
-    "QIIiIQ6Q"
-)  # id, process, flags; number, architecture, address, arguments
+# id, process, flags; number, architecture, address, arguments
+_NOTIFICATION = struct.Struct("QIIiIQ6Q")
 _REPLY = struct.Struct("Qqii")  # id, returned value, error, flags
 
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """A system call that is about to change a file.
+    """A system call that is about to change a file."""
 
-    Attributes:
-      operation: open (for writing), write, sync, truncate, rename, mkdir, remove or link.
-      path: the file; the new name of one that is renamed.
-      process: id of the thread that makes the call.
-      arguments: of the call.
-      name: of the call.
-    """
-
-    operation: str
-    path: str
-    process: int
+    operation: str  # open (for writing), write, sync, truncate, rename, mkdir, remove or link
+    path: str  # the new name of a file that is renamed
+    process: int  # id of the thread that makes the call
     arguments: tuple[int, ...]
-    name: str
+    name: str  # of the call
 
     def half_written(self) -> tuple[int, bytes] | None:
         """Where a write begins in its file, and the first half of its bytes; None for other changes."""
@@ -103,8 +94,7 @@ def is_supported() -> bool:
 def install_filter() -> int:
     """Stops this process, and those that it starts, before every change to a file; call it before it has threads.
 
-    Returns:
-      A descriptor to be given to `Listener` in another process. Without one, changing calls never return.
+    The result is for `Listener` in another process. Without one, changing calls never return.
     """
     numbers = {call: number for number, (call, *_) in _OF_NUMBER.items()}
     steps = [(_LOAD, 0, 0, 0)]
@@ -137,24 +127,14 @@ def install_filter() -> int:
 
 
 class Listener:
-    """Answers the calls of a process that has called `install_filter`.
-
-    Args:
-      descriptor: what `install_filter` returned, in this process.
-      folder: changes outside it are allowed at once.
-    """
+    """Answers the calls of a process that has called `install_filter`; changes outside `folder` are allowed at once."""
 
     def __init__(self, descriptor: int, folder: str):
         self.descriptor = descriptor
         self._folder = folder.rstrip("/") + "/"
 
     def answer(self, decide: Callable[[Change], int]) -> None:
-        """Answers the next call.
-
-        Args:
-          decide: gives for a change in the folder the errno with which the call fails, 0 to let it happen, or -1 if
-            it has killed the process.
-        """
+        """Answers the next call: with the errno that `decide` gives, 0 to let it happen, or -1 after a kill."""
         request = bytearray(_NOTIFICATION.size)
         try:
             fcntl.ioctl(self.descriptor, _RECEIVE, request)

@@ -51,7 +51,7 @@ from lab.experiments.engine import Result
 from lab.experiments.recorded import read_result
 from tests.data_prep.test_create_pretraining_data import made_up_text
 from tests.faults.damages import DAMAGES
-from tests.helpers import TINY, TRIES_ALL, fine_tune_here, fine_tuning_settings, train_spm
+from tests.helpers import RUNNERS, TINY, TRIES_ALL, fine_tune_here, fine_tuning_settings, train_spm
 
 SAMPLE = 17  # every which case is tried otherwise
 SECONDS = 60  # a reader that takes longer hangs
@@ -63,19 +63,13 @@ END_BYTES = 300  # that a fingerprint covers here: shards are small, and their m
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """Files that belong together.
+    """Files that belong together."""
 
-    Attributes:
-      files: their paths in the folder of a run.
-      make: (inputs, folder, seed) writes them; another seed makes files of the same names.
-      read: (inputs, folder) gives what a program makes of them.
-      is_ours: whether the files have checksums.
-    """
-
-    files: tuple[str, ...]
+    files: tuple[str, ...]  # paths in the folder of a run
+    # (inputs, folder, seed) writes them; another seed makes files of the same names.
     make: Callable[["Inputs", pathlib.Path, int], None]
-    read: Callable[["Inputs", pathlib.Path], object]
-    is_ours: bool = True
+    read: Callable[["Inputs", pathlib.Path], object]  # gives what a program makes of them
+    is_ours: bool = True  # whether the files have checksums
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,8 +90,7 @@ TEXT = "text.txt"
 def record_settings(inputs, folder, seed, **changes) -> PretrainingDataSettings:
     values = {"input_file": str(inputs.folder / TEXT), "spm_model_file": inputs.spm}
     values |= {"max_seq_length": 32, "max_predictions_per_seq": 5, "dupe_factor": 1}
-    values |= {"record_format": "full"}
-    values |= {"num_shards": 2, "num_workers": 1, "random_seed": seed}
+    values |= {"record_format": "full", "num_shards": 2, "num_workers": 1, "random_seed": seed}
     return PretrainingDataSettings(output_dir=str(folder), **{**values, **changes})
 
 
@@ -130,14 +123,13 @@ def make_killed_run(inputs, folder, seed):
         make_records(inputs, folder, seed)
 
 
-def finish_run(inputs, folder):
-    """The files of a run that was resumed, or was finished before."""
-    metadata, _ = create_pretraining_data(record_settings(inputs, folder, 1))
-    return metadata, [(folder / name).read_bytes() for name in SHARDS]
-
-
 def check_run(inputs, folder):
     return create_pretraining_data(record_settings(inputs, folder, 1))
+
+
+def finish_run(inputs, folder):
+    metadata, _ = check_run(inputs, folder)
+    return metadata, [(folder / name).read_bytes() for name in SHARDS]
 
 
 def make_feature_records(inputs, folder, seed):
@@ -179,16 +171,12 @@ def read_cache(_inputs, folder):
 
 
 def make_passages(inputs, folder, seed):
-    create_intrinsic_eval.create_intrinsic_eval(
-        create_intrinsic_eval.IntrinsicSettings(
-            input_file=str(inputs.folder / TEXT),
-            output_dir=str(folder),
-            spm_model_file=inputs.spm,
-            max_seq_length=32,
-            max_predictions_per_seq=5,
-            random_seed=seed,
-        )
+    settings = create_intrinsic_eval.IntrinsicSettings(
+        **{"input_file": str(inputs.folder / TEXT), "output_dir": str(folder)},
+        **{"spm_model_file": inputs.spm, "random_seed": seed},
+        **{"max_seq_length": 32, "max_predictions_per_seq": 5},
     )
+    create_intrinsic_eval.create_intrinsic_eval(settings)
 
 
 def read_passages(_inputs, folder):
@@ -238,13 +226,8 @@ def read_split(inputs, folder, *, task, split):
     runner, flags = inputs.task_flags[task]
     flags = [flag.replace(str(inputs.task_files), str(folder)) for flag in flags]
     _, _, config = fine_tuning_settings(runner, *flags, "--output_dir=unused", "--do_predict")
-    return repr(source_class(runner)(config).read(split))
-
-
-def source_class(runner):
-    from tests.helpers import RUNNERS
-
-    return registry.resolve(RUNNERS[runner].source)
+    source = registry.resolve(RUNNERS[runner].source)
+    return repr(source(config).read(split))
 
 
 def make_threshold(_inputs, folder, seed):
@@ -269,10 +252,6 @@ def make_answers(_inputs, folder, seed):
     (folder / "predictions").mkdir()
     for name, content in checksums.with_sums(answers).items():
         (folder / "predictions" / name).write_bytes(content)
-
-
-def read_answers(_inputs, folder):
-    return glue_submission.collect(str(folder))
 
 
 def make_result(_inputs, folder, seed):
@@ -305,10 +284,6 @@ def read_export(_inputs, folder):
 def make_export_without_sums(inputs, folder, seed):
     make_export(inputs, folder, seed)
     (folder / "1" / "SHA256SUMS").unlink()
-
-
-def read_tflite(_inputs, folder):
-    return exports.read_tflite(str(folder / "model.tflite"))
 
 
 RECORDS = ("metadata.json", *SHARDS)
@@ -351,12 +326,18 @@ KINDS = {
     ),
     "null threshold": Kind((THRESHOLD_FILE,), make_threshold, read_threshold),
     "answers for GLUE": Kind(
-        tuple(f"predictions/{name}.tsv" for name in ("RTE", "WNLI")), make_answers, read_answers
+        tuple(f"predictions/{name}.tsv" for name in ("RTE", "WNLI")),
+        make_answers,
+        lambda _inputs, folder: glue_submission.collect(str(folder)),
     ),
     "result of an experiment": Kind(("row-1-seed3.json",), make_result, read_measures),
     "export": Kind(SAVED_MODEL, make_export, read_export),
     "export without checksums": Kind(VARIABLES, make_export_without_sums, read_export),
-    "TFLite export": Kind(TFLITE, functools.partial(make_export, format="tflite"), read_tflite),
+    "TFLite export": Kind(
+        TFLITE,
+        functools.partial(make_export, format="tflite"),
+        lambda _inputs, folder: exports.read_tflite(str(folder / "model.tflite")),
+    ),
     "corpus": Kind((TEXT,), make_corpus, read_text, is_ours=False),
     "documents": Kind(("documents.jsonl",), make_corpus, read_documents, is_ours=False),
     "text for a vocabulary": Kind((TEXT,), make_corpus, train_vocabulary, is_ours=False),
@@ -369,15 +350,9 @@ TASK_FILES = {
     "RACE": ("race", "train", "RACE/train/high/1.txt"),
     "tagged words": ("tagging", "train", "tagging/train.conll"),
 }
-KINDS |= {
-    name: Kind(
-        (path,),
-        copy_task_files,
-        functools.partial(read_split, task=task, split=split),
-        is_ours=False,
-    )
-    for name, (task, split, path) in TASK_FILES.items()
-}
+for name, (task, split, path) in TASK_FILES.items():
+    read = functools.partial(read_split, task=task, split=split)
+    KINDS[name] = Kind((path,), copy_task_files, read, is_ours=False)
 SLOW = {"export", "export without checksums", "TFLite export"}  # TensorFlow builds their graphs
 
 CASES = [
@@ -427,7 +402,6 @@ def runs(inputs, tmp_path_factory):
 
 
 def digest(value: object) -> str:
-    """A hash of nested values and arrays."""
     if isinstance(value, np.ndarray):
         text = f"{value.dtype} {value.shape}".encode() + value.tobytes()
     elif isinstance(value, dict):
@@ -441,8 +415,6 @@ def digest(value: object) -> str:
 
 @contextlib.contextmanager
 def no_longer_than(seconds: float) -> Iterator[None]:
-    """Raises a TimeoutError if the block takes longer."""
-
     def stop(*_):
         raise TimeoutError
 
@@ -457,7 +429,6 @@ def no_longer_than(seconds: float) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def figures(request) -> Iterator[collections.Counter]:
-    """Counts the outcomes, and prints them at the end."""
     counts = collections.Counter()
     yield counts
     outcomes = {kind: {} for kind, _ in sorted(counts)}

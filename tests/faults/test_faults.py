@@ -47,6 +47,8 @@ from tests.helpers import (
     write_records,
 )
 
+# What programs say that do not replace finished models, records or exports.
+FINISHED = r"(holds|contains) (a model already|records)|is there already"
 # Number of faults of each kind that are tried of each program.
 SAMPLE = os.environ.get("ALBERT_TEST_FAULTS", "1")
 NUM_SIGNALS = 12
@@ -56,9 +58,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="session")
-def inputs(
-    tmp_path_factory, tiny_pretrained, task_files, task_flags, data_dir
-) -> dict[str, pathlib.Path]:
+def inputs(tmp_path_factory, tiny_pretrained, task_files, task_flags, data_dir) -> dict:
     """What the programs read; none of them changes it."""
     folder = tmp_path_factory.mktemp("inputs")
     text = made_up_text(40, seed=2)
@@ -72,13 +72,8 @@ def inputs(
     (folder / "micro.toml").write_text(MICRO)
     (folder / "mine.toml").write_text(MINE)
     served_model(folder / "served")
-    return {
-        "folder": folder,
-        "pretrained": tiny_pretrained,
-        "tasks": task_files,
-        "flags": task_flags,
-        "data": data_dir,
-    }
+    found = {"folder": folder, "pretrained": tiny_pretrained, "data": data_dir}
+    return {**found, "tasks": task_files, "flags": task_flags}
 
 
 def served_model(folder: pathlib.Path) -> None:
@@ -90,9 +85,8 @@ def served_model(folder: pathlib.Path) -> None:
     folder.mkdir()
     sentences = ["the cat sat on a mat, late.", "a dog ran to (1999), it was cold - why?"] * 9
     spm = train_spm(folder / "s.model", sentences, vocab_size=60, hard_vocab_limit=False)
-    config = TINY.replace(
-        vocab_size=Tokenizer.from_file(spm).vocab_size, num_hidden_layers=1
-    ).with_labels(("yes", "no"), "MRPC")
+    size = Tokenizer.from_file(spm).vocab_size
+    config = TINY.replace(vocab_size=size, num_hidden_layers=1).with_labels(("yes", "no"), "MRPC")
     save_pretrained(AlbertForSequenceClassification(config, seed=5), folder, spm_model_file=spm)
 
 
@@ -101,25 +95,17 @@ def served_model(folder: pathlib.Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A program and how it is tried.
+    """A program and how it is tried; `ignored`, `own` and `notes` are patterns."""
 
-    Attributes:
-      command: (inputs, folder for all output) -> its command line.
-      prepare: makes what is in the folder before; (inputs, folder).
-      eagerly: see `Process`; most of the runs share a process.
-      is_slow: whether disk errors are tried at one change of each kind, instead of all changes.
-      ignored: a pattern of paths of files that another one of the programs writes.
-      own: a pattern of paths of the files that no other one of the programs writes; disk errors are tried there.
-      notes: a pattern of lines on standard error that are no errors.
-    """
-
-    command: Callable
-    prepare: Callable = lambda inputs, output: None
-    eagerly: bool = False
-    is_slow: bool = False
-    ignored: str = ""
-    own: str = ""
-    notes: str = "$."  # none
+    command: Callable  # (inputs, folder for all output) -> its command line
+    prepare: Callable = lambda inputs, output: None  # makes what is in the folder before
+    eagerly: bool = False  # see `Process`; most of the runs share a process
+    is_slow: bool = (
+        False  # whether disk errors are tried at one change of each kind, not at all changes
+    )
+    ignored: str = ""  # paths of files that another one of the programs writes
+    own: str = ""  # paths of files that no other one writes; disk errors are tried there
+    notes: str = "$."  # lines on standard error that are no errors; none
 
 
 PROGRAMS: dict[str, Program] = {}
@@ -282,9 +268,7 @@ class Tried:
     inputs: dict
     output: pathlib.Path
     states: States  # that kills leave
-    process: Process | None = (
-        None  # runs the program again and again; None: a new process for each run
-    )
+    process: Process | None = None  # runs the program again and again
     outcome: Outcome | None = None  # of the run without faults
     expected: dict[str, bytes] = dataclasses.field(default_factory=dict)  # files of every run
     # States from which the same command was seen to finish the work.
@@ -292,7 +276,6 @@ class Tried:
     failures: list[str] = dataclasses.field(default_factory=list)
 
     def run(self, *others, in_new_process: bool = False, **options) -> Outcome:
-        """Runs the program with what is in the folder."""
         command, eagerly = self.program.command(self.inputs, self.output), self.program.eagerly
         options["ignored"] = self.program.ignored
         if in_new_process or not eagerly:
@@ -303,12 +286,10 @@ class Tried:
         return self.process.run(command, self.output, *others, **options)
 
     def end(self) -> None:
-        """Ends its process."""
         if self.process:
             self.process.end()
 
     def reset(self) -> None:
-        """Makes the folder as it was before the program ran."""
         shutil.rmtree(self.output, ignore_errors=True)
         self.output.mkdir()
         self.program.prepare(self.inputs, self.output)
@@ -320,11 +301,7 @@ class Tried:
             return
         self.restarted.add(state)
         again = self.run(in_new_process=len(self.restarted) % 30 == 0)
-        # Programs that do not replace finished models, records or exports say so.
-        is_rejected = any(
-            re.search("holds (a model already|records)|is there already", line)
-            for line in again.errors
-        )
+        is_rejected = any(re.search(FINISHED, line) for line in again.errors)
         if again.status and not is_rejected:
             self.failures.append(f"{what}: then status {again.status}, {again.errors[-5:]}")
         else:
@@ -333,9 +310,7 @@ class Tried:
     def compare(self, what: object, *, results_only: bool = False) -> None:
         """Compares the files in the folder with the expected ones by name and content.
 
-        Args:
-          what: happened before.
-          results_only: whether there may be other files, and no cache: a program works without one.
+        With `results_only`, there may be other files, and no cache: a program works without one.
         """
         found = contents(self.output)
         results = {name for name in self.expected if not name.startswith("cache/")}
@@ -346,7 +321,6 @@ class Tried:
                 self.failures.append(f"{what}: then {name} is {contents_of}")
 
     def check(self) -> None:
-        """Reports all failures."""
         failures, self.failures = self.failures, []
         assert not failures, "\n".join([f"{len(failures)} failures", *failures])
 
@@ -355,15 +329,13 @@ class Tried:
 OFTEN = {"sentences", "records", "conversion", "pretraining"}
 
 
-@pytest.fixture(
-    scope="module",
-    params=[  # those that take longest come first
-        pytest.param(name, marks=[] if name in OFTEN else pytest.mark.rare)
-        for name in [*PROGRAMS][::-1]
-    ],
-)
+PARAMETERS = [
+    pytest.param(name, marks=[pytest.mark.rare] * (name not in OFTEN)) for name in PROGRAMS
+]
+
+
+@pytest.fixture(scope="module", params=PARAMETERS[::-1])  # those that take longest come first
 def tried(request, inputs, tmp_path_factory) -> Iterator[Tried]:
-    """A program, run once without faults."""
     name = request.param
     if name == "records with Beam" and not importlib.util.find_spec("apache_beam"):
         pytest.skip("Apache Beam is not installed")
@@ -384,7 +356,6 @@ def tried(request, inputs, tmp_path_factory) -> Iterator[Tried]:
 
 
 def sample(values: list, tried: Tried) -> list:
-    """All values, or a few of them."""
     if TRIES_ALL or len(values) <= int(SAMPLE):
         return values
     return sorted(random.Random(tried.name).sample(values, int(SAMPLE)))
@@ -486,9 +457,8 @@ def test_a_signal_to_several_runs_is_one_line_and_the_same_command_continues(tri
         tried.reset()
         outcome = tried.run(Fault(number, signal=signal.SIGTERM))
         what = f"SIGTERM at change {number}: status {outcome.status}, {outcome.errors[-5:]}"
-        if outcome.status not in (0, 128 + signal.SIGTERM) or len(outcome.errors) != bool(
-            outcome.status
-        ):
+        num_lines = {0: 0, 128 + signal.SIGTERM: 1}
+        if len(outcome.errors) != num_lines.get(outcome.status):
             tried.failures.append(what)
         tried.finish(what)
     tried.check()

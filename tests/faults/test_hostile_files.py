@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import io
+import itertools
 import json
 import math
 import os
@@ -74,13 +75,9 @@ class Model:
             vocabulary = tokenizer.content
         predictors.task_settings_of(weights)
         sizes = weights.config.replace(foreign={}).to_dict()
-        others = (
-            weights.config.labels,
-            weights.model_class,
-            weights.do_lower_case,
-            weights.task_settings,
-        )
-        return weights.arrays, (sizes, *others, weights.left_out, vocabulary)
+        about = (weights.config.labels, weights.model_class, weights.do_lower_case)
+        others = (*about, weights.task_settings, weights.left_out, vocabulary)
+        return weights.arrays, (sizes, *others)
 
 
 def same(first, second) -> bool:
@@ -98,8 +95,6 @@ class TookTooLong(BaseException):
 
 @contextlib.contextmanager
 def limited():
-    """Limits the time and the memory of a block."""
-
     def stop(*_):
         raise TookTooLong
 
@@ -148,7 +143,6 @@ def vocabulary(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")
 def models(vocabulary, tmp_path_factory):
-    """Makes the model of a format once."""
     made = {}
 
     def model(name: str) -> Model:
@@ -291,25 +285,12 @@ def figures():
 
 VALUES = (
     *(None, True, False, 0, 1, -1, 3, 10**9, 2**31, 2**63, 10**400, 0.5, -0.5, 1e308),
-    *(
-        math.inf,
-        math.nan,
-        "",
-        "x",
-        "1",
-        "\x00",
-        "\ud800",
-        "é",
-        "x" * 100_000,
-        "../../x",
-        "/dev/zero",
-    ),
-    *([], [[]], ["x"], [1], {}, {"a": {}}, {"-1": "a"}, {"0": 1}),
+    *(math.inf, math.nan, "", "x", "1", "\x00", "\ud800", "é", "x" * 100_000, "../../x"),
+    *("/dev/zero", [], [[]], ["x"], [1], {}, {"a": {}}, {"-1": "a"}, {"0": 1}),
 )
 
 
 def places_in(value, path=()):
-    """The paths of all values in a JSON value."""
     yield path
     if isinstance(value, dict):
         for key, child in value.items():
@@ -320,7 +301,6 @@ def places_in(value, path=()):
 
 
 def changed_json(content: bytes, generator: random.Random) -> bytes:
-    """A JSON text with one value replaced, removed or added."""
     value = json.loads(content)
     places = [place for place in places_in(value) if place]
     *path, last = generator.choice(places or [()]) or ("",)
@@ -331,9 +311,8 @@ def changed_json(content: bytes, generator: random.Random) -> bytes:
     if kind == 0:
         del level[last]
     elif kind == 1 and isinstance(level, dict):
-        level[generator.choice(["x", "", "_x", "albert_tf", "vocab_size"])] = generator.choice(
-            VALUES
-        )
+        key = generator.choice(["x", "", "_x", "albert_tf", "vocab_size"])
+        level[key] = generator.choice(VALUES)
     else:
         level[last] = generator.choice(VALUES) if kind > 2 else "NESTED"
     depth = generator.choice([50, 400, 600, 900, 1100, 100_000])
@@ -341,7 +320,6 @@ def changed_json(content: bytes, generator: random.Random) -> bytes:
 
 
 def damaged(content: bytes, others: list[bytes], generator: random.Random) -> bytes:
-    """A file's content after a random damage."""
     content = bytearray(content)
     size = len(content)
     start = generator.randrange(size + 1)
@@ -378,11 +356,8 @@ def test_a_random_damage_is_rejected_or_changes_nothing(name, models, figures):
         path = generator.choice(paths)
         others = [content for other, content in contents.items() if other != path]
         is_json = path.suffix == ".json" and generator.random() < 0.7
-        new = (
-            changed_json(contents[path], generator)
-            if is_json
-            else damaged(contents[path], others, generator)
-        )
+        damage = changed_json if is_json else functools.partial(damaged, others=others)
+        new = damage(contents[path], generator=generator)
         path.write_bytes(new)
         try:
             result = outcome(model, undamaged)
@@ -406,13 +381,9 @@ def test_pipes_devices_and_missing_files_are_rejected_or_not_read(name, models, 
     for path in sorted(path for path in model.folder.rglob("*") if path.is_file()):
         content = path.read_bytes()
         for make in (
-            os.mkfifo,
-            os.mkdir,
-            lambda path: os.symlink("/dev/zero", path),
+            *(os.mkfifo, os.mkdir, pathlib.Path.touch, lambda path: None),
+            *(lambda path: os.symlink("/dev/zero", path), lambda path: os.symlink(path, path)),
             lambda path: os.symlink("/dev/tty", path),
-            lambda path: os.symlink(path, path),
-            lambda path: pathlib.Path(path).write_bytes(b""),
-            lambda path: None,
         ):
             path.unlink()
             make(path)
@@ -433,6 +404,7 @@ def test_pipes_devices_and_missing_files_are_rejected_or_not_read(name, models, 
 # Without them, a folder of another program is another model: without labels, or with text of both cases.
 OPTIONAL = ("tokenizer_config.json", "task.json", "albert_config.json")
 FIELDS = [field.name for field in dataclasses.fields(AlbertConfig) if field.name != "foreign"]
+# Before any memory is needed.
 WRONG = (True, -1, 0, 10**9, 10**400, math.inf, -math.inf, math.nan, "x", [], {}, ["a"] * 3)
 
 
@@ -443,7 +415,7 @@ def test_a_wrong_size_is_rejected(name, models, figures):
     path = model.folder / {"safetensors": "config.json", "tf1": "albert_config.json"}[name]
     content = path.read_text()
     for field in FIELDS:
-        for value in WRONG if TRIES_ALL else WRONG[:4]:
+        for value in WRONG if TRIES_ALL else WRONG[:6]:
             if field == "share_parameters" and name == "safetensors":
                 continue  # its own section decides
             values = {**json.loads(content), field: value}
@@ -459,7 +431,6 @@ def test_a_wrong_size_is_rejected(name, models, figures):
 
 
 def write_h5(path, make):
-    """Replaces the word table in a file of weights."""
     with h5py.File(path, "r+") as file:
         sizes = {}
         file.visititems(lambda name, item: sizes.__setitem__(name, getattr(item, "size", 0)))
@@ -545,12 +516,8 @@ LISTINGS = (
     b"\xff\xfe",
     b"model_checkpoint_path: \xff",
     b'model_checkpoint_path: "\xff"',
-    b'model_checkpoint_path: "\\377\\376"',
-    b'model_checkpoint_path: "a\\000b"',
     b'model_checkpoint_path: "/dev/zero"',
-    b'model_checkpoint_path: "step-99"',
     b'model_checkpoint_path: "../checkpoints"',
-    b"model_checkpoint_path: 3",
     b'model_checkpoint_path: "' + b"x" * 100_000 + b'"',
     b"{" * 100_000,
     bytes(1000),
@@ -570,11 +537,11 @@ CHECKSUMS = {
     "itself": b"0" * 64 + b"  SHA256SUMS\n",
     "a device": b"0" * 64 + b"  /dev/zero\n",
 }
+DEPTHS = (500, 900, 100_000)
 SHARDS = ("a\0b", "", "..", "/dev/zero", "model.safetensors.index.json", "x" * 300)
 
 
 def deepen(folder, depth):
-    """Adds a deep value to every JSON file."""
     for path in folder.rglob("*.json"):
         text = path.read_text().strip()
         path.write_text(f'{{"_x": {"[" * depth}{"]" * depth}, {text[1:]}')
@@ -609,10 +576,10 @@ def crafted():
     yield from (("tf1", name, change) for name, change in TF1.items())
     changes = [("keras_hub", name, write_h5_of, make) for name, make in HDF5.items()]
     changes += [("shards", f"a shard {file[:20]!r}", name_shard, file) for file in SHARDS]
-    for model in ("safetensors", "shards", "keras_hub", "tf1", RUN):
-        changes += [
-            (model, f"JSON of depth {depth}", deepen, depth) for depth in (500, 900, 100_000)
-        ]
+    for model, depth in itertools.product(
+        ("safetensors", "shards", "keras_hub", "tf1", RUN), DEPTHS
+    ):
+        changes.append((model, f"JSON of depth {depth}", deepen, depth))
     for model, name, change, argument in changes:
         yield model, name, lambda folder, c=change, a=argument: c(folder, a)
 

@@ -9,6 +9,7 @@ counted are the code of libraries, which other programs may share, and cached fi
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import threading
@@ -38,11 +39,8 @@ def memory_of(process: psutil.Process) -> int:
             rollup = pathlib.Path(f"/proc/{member.pid}/smaps_rollup").read_text()
         except OSError:  # it has ended
             continue
-        total += sum(
-            1024 * int(line.split()[1])
-            for line in rollup.splitlines()
-            if line.startswith("Pss_Anon:")
-        )
+        (kilobytes,) = re.findall(r"^Pss_Anon: *(\d+)", rollup, re.MULTILINE)
+        total += 1024 * int(kilobytes)
     return total
 
 
@@ -110,7 +108,6 @@ def vocabulary(tmp_path_factory) -> str:
 
 
 def write_text(path: pathlib.Path, megabytes: float) -> None:
-    """Text of documents, with new words to its end."""
     rng = np.random.default_rng(1)
     with open(path, "w") as file:
         number = 0

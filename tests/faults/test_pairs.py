@@ -36,7 +36,6 @@ def run(name, inputs, output, *others) -> Outcome:
 
 
 def run_two(name, inputs, output, delay: float) -> list[Outcome]:
-    """Starts a program twice, so many seconds apart."""
     command, outcomes = PROGRAMS[name].command(inputs, output), []
     processes = [Process(eagerly=PROGRAMS[name].eagerly) for _ in range(2)]
     with concurrent.futures.ThreadPoolExecutor() as threads:
@@ -64,7 +63,6 @@ def test_of_two_processes_none_disturbs_the_other(name, inputs, tmp_path):
 
 
 def empty(name, inputs, output) -> None:
-    """Leaves only what the program needs in its folder."""
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir()
     PROGRAMS[name].prepare(inputs, output)
@@ -76,8 +74,8 @@ def check_refusal(name: str, outcome: Outcome, other: Outcome) -> None:
         (line,) = outcome.errors
         assert outcome.status == 1 and name not in WRITE_FILES
         # It may come when the other one has finished.
-        finished = "contains a model already|holds records|is there already"
-        assert re.search(rf"is in use by .* \(process {other.process} on |{finished}", line), line
+        in_use = rf"is in use by .* \(process {other.process} on "
+        assert re.search(f"{in_use}|{test_faults.FINISHED}", line), line
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in WRITE_FILES])

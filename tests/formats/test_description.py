@@ -25,9 +25,7 @@ def test_every_layout_of_a_finished_run_says_the_same(finished, tmp_path):
     tf1 = tmp_path / "tf1"
     task = {"task": weights.task_settings, "do_lower_case": weights.do_lower_case}
     save_pretrained(build_model(weights)[0], tf1, format="tf1", **task)
-    export = (
-        tmp_path / "export" / "1"
-    )  # its files besides the graph, as albert_tf.export writes them
+    export = tmp_path / "export" / "1"  # without the graph
     config = weights.config.to_json_string()
     about = json.dumps(task)
     write_files(export, {"assets/albert_config.json": config, "assets/export.json": about})
@@ -44,13 +42,8 @@ def test_every_layout_of_a_finished_run_says_the_same(finished, tmp_path):
 
 def test_files_of_sizes_alone_say_how_many_positions_there_are(tmp_path):
     preset = {"class_name": "AlbertBackbone", "config": {"max_sequence_length": 48}}
-    write_files(
-        tmp_path,
-        {
-            "released/albert_config.json": '{"max_position_embeddings": 512}',
-            "preset/config.json": json.dumps(preset),
-        },
-    )
+    released = {"released/albert_config.json": '{"max_position_embeddings": 512}'}
+    write_files(tmp_path, {**released, "preset/config.json": json.dumps(preset)})
     for name, length in {"released": 512, "preset": 48}.items():
         assert describe(str(tmp_path / name)).max_position_embeddings == length, name
 

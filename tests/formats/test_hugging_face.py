@@ -3,7 +3,6 @@
 Covers: tokenizer_files.py.
 """
 
-import contextlib
 import json
 import pathlib
 import re
@@ -18,14 +17,13 @@ from albert_tf import AlbertConfig, UserError, load_pretrained, save_pretrained
 from albert_tf.formats import pretrained
 from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.model import heads
-from albert_tf.serving import predictors
-from albert_tf.tasks.classification.predictor import ClassificationPredictor
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import (
     BATCH,
     LENGTH,
     ROOT,
     TINY,
+    noisy,
     random_features,
     train_spm,
     without_checksums,
@@ -42,13 +40,11 @@ TOLERANCE = 1e-5
 
 @pytest.fixture(scope="module")
 def recorded() -> dict[str, np.ndarray]:
-    """Inputs, and what transformers made of them."""
     with np.load(RECORDED / "outputs.npz") as file:
         return dict(file)
 
 
 def our_inputs(recorded) -> dict[str, np.ndarray]:
-    """The inputs under our names."""
     return {
         "input_ids": recorded["input_ids"],
         "input_mask": recorded["attention_mask"],
@@ -102,9 +98,8 @@ def test_the_problem_type_is_kept_both_ways(tmp_path, is_multi_label):
     kind = "multi" if is_multi_label else "single"
     assert values["problem_type"] == f"{kind}_label_classification"
     assert values["id2label"] == {"0": "sport", "1": "food", "2": "travel"}
-    assert ("number of its labels" in (tmp_path / "ours" / "README.md").read_text()) == (
-        is_multi_label
-    )
+    card = (tmp_path / "ours" / "README.md").read_text()
+    assert ("number of its labels" in card) == is_multi_label
     model = load_pretrained(tmp_path / "ours")
     assert model.config.is_multi_label == is_multi_label and model.config.labels == labels
     # The next task decides anew.
@@ -114,42 +109,18 @@ def test_the_problem_type_is_kept_both_ways(tmp_path, is_multi_label):
     assert again.config.is_multi_label == is_multi_label
 
 
-def test_their_multi_label_classifier_gives_any_number_of_labels(tmp_path, recorded):
-    folder = recorded_folder(tmp_path, "classifier")
-    set_config(folder, problem_type="multi_label_classification")
-    model = load_pretrained(folder)
-    predictor = ClassificationPredictor(model, None, {"max_seq_length": 17}, 4)
-    predictor.outputs = lambda _: {"logits": recorded["classifier_logits"]}
-    predictor.table = lambda _: None
-    probabilities = 1 / (1 + np.exp(-recorded["classifier_logits"]))
-    for answer, row in zip(predictor.answers([]), probabilities, strict=True):
-        assert list(answer["probabilities"].values()) == pytest.approx(row.tolist(), rel=1e-5)
-        assert answer["labels"] == [
-            name for name, value in zip(("no", "maybe", "yes"), row, strict=True) if value >= 0.5
-        ]
-
-
 def test_wrong_thresholds_of_a_folder_are_rejected(tmp_path):
     folder = recorded_folder(tmp_path, "classifier")
     thresholds = {"no": 0.5, "maybe": "high", "yes": 0.5}
     set_config(folder, albert_tf={"task": {"thresholds": thresholds}})
     with pytest.raises(UserError, match="thresholds of its task is {'no': 0.5, 'maybe': 'high'"):
         pretrained.read_weights(folder)
-    own = {"task": {"thresholds": {**thresholds, "maybe": 1.5}}}
-    set_config(folder, problem_type="multi_label_classification", albert_tf=own)
-    task = pretrained.read_weights(folder).task_settings
-    predictor = ClassificationPredictor(load_pretrained(folder), None, task, 4)
-    predictor.outputs = lambda _: {"logits": np.zeros([1, 3], np.float32)}
-    predictor.table = lambda _: None
-    with pytest.raises(UserError, match="thresholds must give a number from 0 to 1 to each label"):
-        predictor.answers([])
 
 
 # --- Variants of their files ---
 
 
 def rewrite(folder, change) -> None:
-    """Writes the tensors of a folder anew, after `change(tensors)`."""
     path = without_checksums(folder) / "model.safetensors"
     tensors = safetensors.numpy.load_file(path)
     change(tensors)
@@ -185,26 +156,16 @@ def loaded_report(folder) -> pretrained.LoadReport:
     return pretrained.assign_weights(model.named_variables(), weights)
 
 
-def test_a_decoder_that_is_not_the_word_table(tmp_path):
+def test_a_decoder_that_is_not_the_word_table_and_whole_numbers_are_rejected(tmp_path):
     folder = recorded_folder(tmp_path)
-
-    def untie(tensors):
-        tensors["predictions.decoder.weight"] = np.zeros([41, 7], np.float32)
-
-    rewrite(folder, untie)
+    other = {"predictions.decoder.weight": np.zeros([41, 7], np.float32)}
+    rewrite(folder, lambda tensors: tensors.update(other))
     with pytest.raises(UserError, match=r"decoder.weight differs from albert.embeddings.word"):
         load_pretrained(folder)
-
-
-def test_a_file_without_sentence_order_head(tmp_path):
-    folder = recorded_folder(tmp_path)
-
-    def drop(tensors):
-        del tensors["sop_classifier.classifier.weight"], tensors["sop_classifier.classifier.bias"]
-
-    rewrite(folder, drop)
-    head = "cls/seq_relationship/output_"
-    assert sorted(loaded_report(folder).initialized) == [f"{head}bias", f"{head}weights"]
+    whole_numbers = {"predictions.bias": np.zeros(41, np.int32)}
+    rewrite(folder, lambda tensors: tensors.update(whole_numbers))
+    with pytest.raises(UserError, match="predictions.bias is of type I32"):
+        load_pretrained(folder)
 
 
 @pytest.mark.parametrize("architecture", ["AlbertModel", "AlbertForMaskedLM"])
@@ -245,9 +206,7 @@ def test_a_head_that_is_not_ours_is_ignored(tmp_path):
 def test_an_unknown_tensor_of_the_encoder(tmp_path):
     folder = recorded_folder(tmp_path)
     set_config(folder, num_hidden_groups=1)
-    with pytest.raises(
-        UserError, match=r"albert_layer_groups\.1.* does not belong to an ALBERT of the"
-    ):
+    with pytest.raises(UserError, match=r"albert_layer_groups\.1.* does not belong to an ALBERT"):
         load_pretrained(folder)
 
 
@@ -275,13 +234,6 @@ def test_other_float_types(tmp_path, dtype):
     expected = tensors["albert.pooler.weight"].T
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, expected.astype(kind).astype(np.float32))
-
-
-def test_a_tensor_of_whole_numbers_is_rejected(tmp_path):
-    folder = recorded_folder(tmp_path)
-    rewrite(folder, lambda tensors: tensors.update({"predictions.bias": np.zeros(41, np.int32)}))
-    with pytest.raises(UserError, match="predictions.bias is of type I32"):
-        load_pretrained(folder)
 
 
 @pytest.mark.parametrize("kind", ["model.safetensors", "pytorch_model.bin"])
@@ -359,10 +311,7 @@ def test_released_configurations(size):
     expected = AlbertConfig.from_name(f"albert-{size}-v2")
     names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     sizes = {name: getattr(expected, name) for name in names}
-    config = AlbertConfig.from_dict({**RELEASED, **sizes})
-    assert config.replace(foreign={}) == expected
-    with pytest.raises(UserError, match="unknown key 'hiden_size'"):
-        AlbertConfig.from_dict({**RELEASED, **sizes, "hiden_size": 7})
+    assert AlbertConfig.from_dict({**RELEASED, **sizes}).replace(foreign={}) == expected
 
 
 @pytest.mark.parametrize("name", ["gelu_new", "gelu_pytorch_tanh", "gelu_fast"])
@@ -395,16 +344,12 @@ def test_the_exact_form_of_gelu_is_computed(tmp_path, recorded, name):
     "values,message",
     [
         ({"model_type": "bert"}, "model_type is 'bert'"),
-        (
-            {"hidden_act": "silu"},
-            "hidden_act must be one of gelu, gelu_exact, relu, tanh, linear; got 'silu'",
-        ),
+        ({"hidden_act": "silu"}, "hidden_act must be one of .*; got 'silu'"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"num_attention_heads": 3}, "num_attention_heads must divide hidden_size 20, got 3"),
         ({"vocab_size": 42}, r"word_embeddings has shape \[41, 7\].* wants \[42, 7\]"),
         ({"albert_tf": 3}, "expected an object under albert_tf, got 3"),
         ({"id2label": ["a", "b"]}, "id2label must give a name to each of .*; got \\['a', 'b'\\]"),
-        ({"id2label": {"-1": "a", "0": "b"}}, "id2label must give a name to each of"),
         ({"id2label": {"0": 1, "1": 2}}, "id2label must give a name to each of"),
         ({"architectures": "AlbertModel"}, "architectures must be a list of names"),
         ({"finetuning_task": ["a"]}, "finetuning_task must be a name"),
@@ -428,29 +373,14 @@ def test_a_model_that_transformers_trained_further(tmp_path):
     set_config(tmp_path, architectures=["AlbertForSequenceClassification"])
     weights = pretrained.read_weights(str(tmp_path))
     assert weights.model_class == "AlbertForSequenceClassification"
-
-    def train(tensors):
-        tensors["albert.encoder.albert_layer_groups.1.albert_layers.0.attention.key.bias"] += 1
-
-    rewrite(tmp_path, train)
+    bias = "albert.encoder.albert_layer_groups.1.albert_layers.0.attention.key.bias"
+    rewrite(tmp_path, lambda tensors: tensors.update({bias: tensors[bias] + 1}))
     with pytest.raises(UserError, match="differs from that of another layer.*remove albert_tf"):
         load_pretrained(tmp_path)
     values = json.loads((tmp_path / "config.json").read_text())
     del values["albert_tf"]
     (tmp_path / "config.json").write_text(json.dumps(values))
     assert pretrained.read_weights(str(tmp_path)).config.num_hidden_groups == 2
-
-
-def test_every_class_of_ours_keeps_its_variables(tmp_path):
-    for name, cls in heads.MODEL_CLASSES.items():
-        model = cls(TINY, seed=3)
-        save_pretrained(model, tmp_path / name)
-        loaded = load_pretrained(tmp_path / name)
-        assert type(loaded) is cls
-        for key, variable in model.named_variables().items():
-            if cls.hf_architecture and not cls.uses_pooler and "pooler" in key:
-                continue  # its class in transformers has none
-            np.testing.assert_array_equal(loaded.named_variables()[key], variable, err_msg=key)
 
 
 def test_what_was_read_is_written_as_it_is_now(tmp_path):
@@ -642,7 +572,6 @@ HEADS = {
 
 @pytest.fixture(scope="module")
 def transformers():
-    """transformers, silent, with torch."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     transformers.logging.set_verbosity_error()
@@ -652,7 +581,6 @@ def transformers():
 
 
 def their_model(transformers, name: str, values: dict):
-    """A model of theirs with random values in every parameter."""
     import torch
 
     values = {"hidden_act": "gelu_new", "attn_implementation": "eager", **values}
@@ -666,15 +594,6 @@ def their_model(transformers, name: str, values: dict):
             projection.weight.copy_(torch.eye(values["hidden_size"]))
             projection.bias.zero_()
     return model.eval()
-
-
-def our_model(cls, values: dict, **others):
-    """A model of ours with random values in every variable."""
-    model = cls(AlbertConfig(**values, **others))
-    rng = np.random.default_rng(2)
-    for variable in model.named_variables().values():
-        variable.assign_add(rng.normal(0, 0.1, variable.shape).astype(np.float32))
-    return model
 
 
 def largest_difference(ours, theirs) -> float:
@@ -716,8 +635,10 @@ def save_theirs(model, folder, kind: str) -> None:
         torch.save(model.state_dict(), path, _use_new_zipfile_serialization=kind == "zip")
 
 
-@pytest.mark.parametrize("kind", ["safetensors", "zip", "legacy"])
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize(
+    "name,kind",
+    [*((name, "safetensors") for name in SIZES), ("groups", "zip"), ("groups", "legacy")],
+)
 def test_their_models_agree_here(tmp_path, transformers, name, kind):
     theirs = their_model(transformers, "AlbertForPreTraining", SIZES[name])
     save_theirs(theirs, tmp_path, kind)
@@ -728,7 +649,8 @@ def test_their_models_agree_here(tmp_path, transformers, name, kind):
 
 @pytest.mark.parametrize("name", [*SIZES, *STRATEGIES])
 def test_our_models_agree_there(tmp_path, transformers, name):
-    ours = our_model(heads.AlbertForPreTraining, {**SIZES, **STRATEGIES}[name])
+    config = AlbertConfig(**{**SIZES, **STRATEGIES}[name])
+    ours = noisy(heads.AlbertForPreTraining(config), deviation=0.1)
     difference = largest_difference(ours, opened_there(ours, tmp_path, transformers))
     print(f"ours -> theirs  {name:16} {difference:.1e}")
     assert difference < TOLERANCE
@@ -758,7 +680,8 @@ def test_heads_agree_both_ways(tmp_path, transformers, name, num_labels):
     there = largest_difference(loaded, theirs)
 
     labels = {str(index): f"label {index}" for index in range(num_labels)}
-    ours = our_model(HEADS[name], values, foreign={"id2label": labels})
+    config = AlbertConfig(**values, foreign={"id2label": labels})
+    ours = noisy(HEADS[name](config), deviation=0.1)
     here = largest_difference(ours, opened_there(ours, tmp_path / "ours", transformers))
     print(f"{name:32} {num_labels} labels: theirs -> ours {there:.1e}, ours -> theirs {here:.1e}")
     assert max(there, here) < TOLERANCE
@@ -804,48 +727,11 @@ def test_text_classification_pipeline(tmp_path, transformers, vocabulary):
     assert {row["label"]: row["score"] for row in found} == pytest.approx(expected, abs=TOLERANCE)
 
 
-def test_token_classification_pipeline(tmp_path, transformers, vocabulary):
-    cls = heads.AlbertForTokenClassification
-    our_folder(tmp_path, cls, vocabulary, "O", "B-PER", "I-PER", task_name="tagging")
-    words = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "dogs"]
-    text = " ".join(words)
-    pipeline = transformers.pipeline("token-classification", model=str(tmp_path), ignore_labels=[])
-    found = {row["start"] + (text[row["start"]] == " "): row["entity"] for row in pipeline(text)}
-    (answer,) = predictors.load_predictor(str(tmp_path)).predict([{"tokens": words}])
-    starts = np.cumsum([0, *(len(word) + 1 for word in words)])[:-1]
-    assert [found[start] for start in starts] == answer["tags"]
-    assert len(set(answer["tags"])) > 1
-
-
-def test_regression_pipeline_gives_the_number(tmp_path, transformers, vocabulary):
-    model = our_folder(tmp_path, heads.AlbertForSequenceClassification, vocabulary, "similarity")
-    (found,) = transformers.pipeline("text-classification", model=str(tmp_path))("the cat")
-    expected = float(model(encoded(vocabulary, "the cat"))["logits"][0, 0])
-    assert found == {"label": "similarity", "score": pytest.approx(expected, abs=TOLERANCE)}
-
-
-def test_fill_mask_pipeline(tmp_path, transformers, vocabulary):
-    model = our_folder(tmp_path, heads.AlbertForPreTraining, vocabulary)
-    found = transformers.pipeline("fill-mask", model=str(tmp_path), top_k=3)("the [MASK] sat")
-    tokenizer = Tokenizer.from_file(vocabulary)
-    first, last = tokenizer.encode("the"), tokenizer.encode("sat")
-    ids = [tokenizer.cls_id, *first, tokenizer.mask_id, *last, tokenizer.sep_id]
-    inputs = {"input_ids": np.array([ids]), "masked_lm_positions": np.array([[1 + len(first)]])}
-    best = tf.nn.top_k(tf.nn.softmax(model(inputs)["masked_lm_logits"][0, 0]), 3)
-    assert [row["token"] for row in found] == best.indices.numpy().tolist()
-    scores = [row["score"] for row in found]
-    np.testing.assert_allclose(scores, best.values, atol=TOLERANCE)
-
-
 def test_question_answering(tmp_path, transformers, vocabulary):
     import torch
 
     model = our_folder(tmp_path, heads.AlbertForSpan, vocabulary)
     question, context = "who sat on a mat", "The CAFÉ cat sat in 1999, on a (long) mat."
-    with contextlib.suppress(KeyError):  # version 5 has no such pipeline
-        pipeline = transformers.pipeline("question-answering", model=str(tmp_path))
-        answer = pipeline(question=question, context=context)
-        assert answer["answer"] in context
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     theirs = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path)
     assert type(theirs).__name__ == "AlbertForQuestionAnswering"

@@ -4,7 +4,6 @@ Covers: tf1.py, weights.py.
 """
 
 import contextlib
-import json
 import re
 import resource
 
@@ -69,17 +68,10 @@ def files_at_most(size: int):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_the_name_of_a_released_model_is_answered_with_its_places():
-    with pytest.raises(
-        UserError, match=r"albert_large_v1: no such model; .* hf:albert/albert-large-v1,"
-    ):
+def test_names_and_addresses_of_released_models_are_answered_with_their_places():
+    with pytest.raises(UserError, match="albert_large_v1: .* hf:albert/albert-large-v1,"):
         load_pretrained("albert_large_v1")
-
-
-@pytest.mark.parametrize(
-    "address", ["https://tfhub.dev/google/albert_base/1", "kaggle://keras/albert"]
-)
-def test_an_address_is_answered_with_what_to_do(address):
+    address = "kaggle://keras/albert"
     with pytest.raises(UserError, match=f"^{address}: cannot be downloaded here; download it and"):
         load_pretrained(address)
 
@@ -91,30 +83,26 @@ def test_missing_heads_are_reported_not_rejected(tmp_path):
     kept = {name: value for name, value in tensors.items() if name.startswith("albert.")}
     safetensors.numpy.save_file(kept, tmp_path / "model.safetensors")
     model = AlbertForPreTraining(TINY, seed=2)
-    weights = pretrained.read_weights(str(tmp_path))
+    weights = pretrained.read_weights(tmp_path)
     report = pretrained.assign_weights(model.named_variables(), weights)
     assert len(report.loaded) == len(source.encoder.named_variables())
     assert len(report.initialized) == 7
     assert re.search(r"newly initialized +7  cls/predictions", report.describe("here"))
 
 
-@pytest.mark.parametrize("what", ["nowhere", "empty"])
-def test_what_holds_no_model_is_rejected(tmp_path, what):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=what):
-        load_pretrained(tmp_path / what)
-
-
 def test_a_checkpoint_is_found_by_prefix_index_and_folder(tmp_path):
     model = AlbertForPreTraining(TINY, seed=3)
-    save_pretrained(model, tmp_path, format="tf1")
-    for path in ("model.ckpt-best", "model.ckpt-best.index", ""):
+    save_pretrained(model, tmp_path / "model", format="tf1")
+    for path in ("model/model.ckpt-best", "model/model.ckpt-best.index", "model"):
         assert_same_model(model, load_pretrained(tmp_path / path))
+    for other in ("", "nowhere"):
+        with pytest.raises(UserError, match=str(tmp_path / other)):
+            load_pretrained(tmp_path / other)
 
 
 def test_head_count_is_checked_though_no_shape_shows_it(tmp_path):
     save_pretrained(AlbertForPreTraining(TINY), tmp_path)
-    weights = pretrained.read_weights(str(tmp_path))
+    weights = pretrained.read_weights(tmp_path)
     with pytest.raises(UserError, match="num_attention_heads is 4, .* says 5"):
         pretrained.check_same_sizes(weights, TINY.replace(num_attention_heads=5))
     pretrained.check_same_sizes(weights, TINY.replace(hidden_dropout_prob=0.1))
@@ -124,7 +112,7 @@ def test_warm_start_spreads_groups_by_depth(tmp_path):
     shallow = AlbertForPreTraining(TINY.replace(num_hidden_layers=2, num_hidden_groups=2), seed=5)
     save_pretrained(shallow, tmp_path)
     deep_config = TINY.replace(num_hidden_layers=8, num_hidden_groups=4)
-    weights = pretrained.stretched(pretrained.read_weights(str(tmp_path)), deep_config)
+    weights = pretrained.stretched(pretrained.read_weights(tmp_path), deep_config)
     deep = AlbertForPreTraining(deep_config, seed=6)
     pretrained.assign_weights(deep.named_variables(), weights)
     ours, theirs = deep.named_variables(), shallow.named_variables()
@@ -133,13 +121,11 @@ def test_warm_start_spreads_groups_by_depth(tmp_path):
             name = "bert/encoder/transformer/group_{}/inner_group_0/" + part
             np.testing.assert_array_equal(ours[name.format(group)], theirs[name.format(source)])
     with pytest.raises(UserError, match="num_hidden_layers is 2, more than the model's 1"):
-        pretrained.stretched(weights_of(tmp_path), TINY.replace(num_hidden_layers=1))
+        pretrained.stretched(pretrained.read_weights(tmp_path), TINY.replace(num_hidden_layers=1))
     with pytest.raises(UserError, match="its intermediate_size is 19"):
-        pretrained.stretched(weights_of(tmp_path), deep_config.replace(intermediate_size=23))
-
-
-def weights_of(folder):
-    return pretrained.read_weights(str(folder))
+        pretrained.stretched(
+            pretrained.read_weights(tmp_path), deep_config.replace(intermediate_size=23)
+        )
 
 
 def test_optimizer_slots_of_tf1_checkpoints_are_left_out(tmp_path):
@@ -154,15 +140,15 @@ def test_optimizer_slots_of_tf1_checkpoints_are_left_out(tmp_path):
         shape_and_slices=[""] * (len(names) + 3),
         tensors=[*tensors, tf.constant(7), tf.zeros([20]), tf.zeros([2])],
     )
-    weights = weights_of(tmp_path)
+    weights = pretrained.read_weights(tmp_path)
     report = pretrained.assign_weights(AlbertForPreTraining(TINY).named_variables(), weights)
     assert report.ignored == ["extra"]
     assert re.search(r"ignored +1  extra$", report.describe("here"))
 
 
-@pytest.mark.parametrize("changes", [*CONFIGS, {"share_parameters": "attention"}], ids=str)
+@pytest.mark.parametrize("changes", CONFIGS, ids=str)
 def test_the_shapes_of_variables_are_known_without_their_values(changes, monkeypatch):
-    config = TINY.replace(**{"num_hidden_layers": 3, **changes}).with_labels("abcd", "letters")
+    config = TINY.replace(**changes).with_labels("abcd", "letters")
     with monkeypatch.context() as patches:
         forbid_values(patches)
         shapes = {
@@ -173,17 +159,7 @@ def test_the_shapes_of_variables_are_known_without_their_values(changes, monkeyp
         assert shapes[name] == {key: tuple(value.shape) for key, value in variables.items()}
 
 
-def test_the_shapes_of_the_largest_sizes_take_no_memory():
-    largest = 2**31 - 1
-    config = TINY.replace(
-        vocab_size=largest, embedding_size=largest, hidden_size=largest, num_attention_heads=1
-    )
-    shapes = heads.variable_shapes(AlbertForPreTraining, config)
-    assert shapes["bert/embeddings/word_embeddings"] == (largest, largest)
-
-
 def forbid_values(monkeypatch) -> None:
-    """From now on, the initial value of a variable is an error."""
     for initializer in ("TruncatedNormal", "Zeros", "Ones"):
         monkeypatch.setattr(f"tf_keras.initializers.{initializer}.__call__", None)
 
@@ -227,25 +203,3 @@ def test_a_pooler_without_trained_values_stays_without(tmp_path, cls, format):
     assert not set(POOLER) & weights.arrays.keys()
     _, report = pretrained.build_model(weights)
     assert set(report.initialized) == set(POOLER)
-
-
-def test_a_configuration_is_compared_before_memory_is_needed(tmp_path, monkeypatch):
-    save_pretrained(AlbertForPreTraining(TINY), tmp_path)
-    forbid_values(monkeypatch)
-    path = without_checksums(tmp_path) / "config.json"
-    values = json.loads(path.read_text())
-    for change, message in (
-        ({"vocab_size": 10**9}, "word_embeddings has shape"),
-        ({"num_hidden_layers": 10**9}, "num_hidden_layers must be at most 1000"),
-        (
-            {"albert_tf": {"num_hidden_groups": 10**9}},
-            "num_hidden_groups must be at most num_hidden_layers",
-        ),
-        ({"inner_group_num": 10**9}, "inner_group_num times num_hidden_layers must be at most"),
-        ({"layer_norm_eps": float("inf")}, "layer_norm_eps must be a finite number"),
-        ({"layer_norm_eps": 10**400}, "too large"),
-        ({"layer_norm_eps": True}, "layer_norm_eps must be of type float"),
-    ):
-        path.write_text(json.dumps({**values, **change}))
-        with pytest.raises(UserError, match=message):
-            pretrained.read_weights(tmp_path)

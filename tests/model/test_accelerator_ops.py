@@ -107,7 +107,6 @@ def test_dropout_of_a_residual_draws_the_same_mask_in_the_backward_pass(dtype):
 
 
 def optimized_step(**settings) -> str:
-    """The gradients of a model with dropout, after XLA's optimization for a CPU."""
     config = TINY.replace(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     model = AlbertForPreTraining(config, seed=4, **settings)
 

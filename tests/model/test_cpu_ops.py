@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from albert_tf.model import cpu_ops, device, plain_ops
 from albert_tf.model.activations import function_of
-from tests.helpers import TINY
 
 BATCH, HEADS, LENGTH, HEAD, WIDTH = 2, 3, 7, 5, 13
 TOLERANCE = {"float32": 2e-6, "bfloat16": 6e-2, "float16": 8e-3}
@@ -58,7 +57,6 @@ def test_bias_activation_equals_the_sum_and_the_activation(name, dtype):
 
 
 def half_dropped(tensor):
-    """Drops the same half of the values at every call."""
     return tf.nn.experimental.stateless_dropout(tensor, 0.5, [1, 2])
 
 
@@ -183,16 +181,3 @@ def test_nothing_is_compiled_for_the_host_of_a_tpu(monkeypatch):
         assert double(tf.constant(3)) == 6
     with pytest.raises(AssertionError):
         double(tf.constant(3))
-
-
-def test_training_and_inference_give_the_same():
-    from albert_tf import AlbertEncoder
-
-    encoder = AlbertEncoder(TINY, seed=3)
-    ids = tf.constant(np.random.default_rng(0).integers(0, TINY.vocab_size, (BATCH, LENGTH)))
-    mask = tf.constant([[1] * LENGTH, [1] * (LENGTH - 3) + [0] * 3])
-    inference, training = (
-        encoder({"input_ids": ids, "input_mask": mask}, training=training)["sequence_output"]
-        for training in (False, True)
-    )
-    np.testing.assert_allclose(inference, training, atol=2e-6)

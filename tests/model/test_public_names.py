@@ -61,7 +61,6 @@ def test_python_use_prints_nothing_of_tensorflow(tiny_pretrained):
 @pytest.mark.parametrize(
     ("inputs", "given"),
     [
-        (["a text"], "['a text']"),
         ("a text", "'a text'"),
         (np.array(["a", "text"]), "array(['a', 'text'], dtype='<U4')"),
         (None, "None"),

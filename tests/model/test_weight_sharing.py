@@ -18,10 +18,8 @@ class Block:
 
     def __init__(self, dtype: str, seed: int):
         self.compute_dtype = dtype
-        self.kernel, self.beta = (
-            tf.Variable(values(seed, WIDTH, WIDTH)),
-            tf.Variable(values(2, WIDTH)),
-        )
+        self.kernel = tf.Variable(values(seed, WIDTH, WIDTH))
+        self.beta = tf.Variable(values(2, WIDTH))
 
     def weights_by_name(self):
         return {"input_kernel": self.kernel, "beta": self.beta}

@@ -20,6 +20,5 @@ hypothesis.settings.load_profile("properties")  # holds for the tests that are i
 
 @pytest.fixture(scope="session", params=[True, False], ids=["lower", "cased"])
 def tokenizer(request, tmp_path_factory) -> Tokenizer:
-    """A small unigram model."""
     path = train_with_digits(tmp_path_factory.mktemp("spm"), "unigram")
     return Tokenizer.from_file(path, do_lower_case=request.param)

@@ -42,7 +42,6 @@ def documents(draw):
 
 @st.composite
 def pair_rules(draw):
-    """A rule of pairs and its settings."""
     settings = {
         "max_seq_length": draw(st.integers(5, 40)),
         "short_seq_prob": draw(st.sampled_from([0.0, 0.1, 1.0])),
@@ -54,7 +53,6 @@ def pair_rules(draw):
 
 @st.composite
 def masking_settings(draw):
-    """Settings of masks."""
     return {
         "masked_lm_prob": draw(st.sampled_from([0.0, 0.01, 0.15, 0.5, 1.0])),
         "max_predictions_per_seq": draw(st.integers(1, 20)),
@@ -160,9 +158,7 @@ def mask(rows: examples.Sequences, rule: examples.MaskingRule):
 
 
 @given(rows=sequences(), vocabulary=vocabularies(), settings=masking_settings())
-def test_masks_leave_special_tokens_and_padding_and_remember_what_was_there(
-    rows, vocabulary, settings
-):
+def test_masks_leave_special_tokens_and_padding_and_remember_the_rest(rows, vocabulary, settings):
     rule = examples.masking_rule(vocabulary, settings)
     masked, again = mask(rows, rule), mask(rows, rule)
     assert all(np.array_equal(one, two) for one, two in zip(masked, again, strict=True))
@@ -212,9 +208,9 @@ def test_single_tokens_reach_the_number_wanted(rows, vocabulary, settings):
 
 @given(seed=SEEDS, ngram=st.integers(1, 5), wanted=st.integers(1, 60), favor=st.booleans())
 def test_spans_have_at_most_n_words(seed, ngram, wanted, favor):
+    vocabulary = examples.Vocabulary(np.ones(SIZE, bool), CLS, SEP, MASK)
     rule = examples.masking_rule(
-        examples.Vocabulary(np.ones(SIZE, bool), CLS, SEP, MASK),
-        {**MASKING, "ngram": ngram, "favor_shorter_ngram": favor},
+        vocabulary, {**MASKING, "ngram": ngram, "favor_shorter_ngram": favor}
     )
     token_state = np.zeros(60, np.uint8)
     state = examples.new_stream(np.uint64(seed))
@@ -271,10 +267,8 @@ def test_all_formats_of_records_give_the_same_features(rows, vocabulary, setting
         assert not full[name][:, width:].any(), name
     for features in (packed, dynamic):
         np.testing.assert_array_equal(features["example_numbers"], full["input_mask"])
-        np.testing.assert_array_equal(features["segment_ids"], full["segment_ids"])
-        np.testing.assert_array_equal(
-            features["next_sentence_labels"], full["next_sentence_labels"]
-        )
+        for name in ("segment_ids", "next_sentence_labels"):
+            np.testing.assert_array_equal(features[name], full[name])
     if not settings["do_permutation"]:
         is_used = dynamic["masked_lm_weights"] > 0
         restored = dynamic["input_ids"].copy()
@@ -291,9 +285,8 @@ def read(request, tmp_path_factory):
     def serialized(data: np.ndarray) -> tf.Tensor:
         content = data.tobytes()
         path.write_bytes(gzip.compress(content) if request.param else content)
-        return tf.constant(
-            list(tf.data.TFRecordDataset(str(path), request.param).as_numpy_iterator())
-        )
+        dataset = tf.data.TFRecordDataset(str(path), request.param)
+        return tf.constant(list(dataset.as_numpy_iterator()))
 
     return serialized
 

@@ -21,12 +21,10 @@ from tests.properties.strategies import JSON, TEXTS, broken
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory) -> pathlib.Path:
-    """A folder whose files each example replaces."""
     return tmp_path_factory.mktemp("read")
 
 
 def write(path: pathlib.Path, content: object) -> str:
-    """Writes text, bytes, or a value as JSON; returns the path."""
     if not isinstance(content, str | bytes):
         content = json.dumps(content)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,14 +114,8 @@ def squad_paragraphs(draw):
         start = draw(st.integers(0, len(context) - 1))
         text = context[start : draw(st.integers(start + 1, len(context)))]
         answers = [{"text": text, "answer_start": start}] if text.strip() else []
-        questions.append(
-            {
-                "id": str(number),
-                "question": draw(PROSE),
-                "answers": answers,
-                "is_impossible": not answers,
-            }
-        )
+        question = {"id": str(number), "question": draw(PROSE), "answers": answers}
+        questions.append({**question, "is_impossible": not answers})
     return {"context": context, "qas": questions}
 
 
@@ -144,13 +136,11 @@ def unique_ids(values: dict) -> dict:
 def test_squad_is_read_as_it_was_written(folder, values, ascii):
     path = write(folder / "squad.json", json.dumps(values, ensure_ascii=ascii))
     expected = [
-        (
-            entry["id"],
-            entry["question"],
-            paragraph["context"],
-            tuple((answer["text"], answer["answer_start"]) for answer in entry["answers"]),
-            entry["is_impossible"],
-        )
+        {
+            **{name: entry[name] for name in ("id", "question", "is_impossible")},
+            "context": paragraph["context"],
+            "answers": tuple(tuple(answer.values()) for answer in entry["answers"]),
+        }
         for paragraph in values["data"][0]["paragraphs"]
         for entry in paragraph["qas"]
     ]
@@ -159,7 +149,7 @@ def test_squad_is_read_as_it_was_written(folder, values, ascii):
             read_squad(path, version="2.0", flag="train_file", need_answers=True)
         return
     found = read_squad(path, version="2.0", flag="train_file", need_answers=True)
-    assert [(q.id, q.question, q.context, q.answers, q.is_impossible) for q in found] == expected
+    assert [{name: getattr(q, name) for name in expected[0]} for q in found] == expected
 
 
 @given(
@@ -174,16 +164,19 @@ def test_a_wrong_squad_file_is_rejected_in_one_line(folder, values, version, nee
 
 # --- RACE
 
+
+def exactly(count: int, values: st.SearchStrategy) -> st.SearchStrategy:
+    return st.lists(values, min_size=count, max_size=count)
+
+
 PASSAGES = st.integers(1, 3).flatmap(
     lambda count: st.fixed_dictionaries(
         {
             "id": st.just("high1.txt"),
             "article": PROSE,
-            "questions": st.lists(PROSE, min_size=count, max_size=count),
-            "options": st.lists(
-                st.lists(TEXTS, min_size=4, max_size=4), min_size=count, max_size=count
-            ),
-            "answers": st.lists(st.sampled_from("ABCD"), min_size=count, max_size=count),
+            "questions": exactly(count, PROSE),
+            "options": exactly(count, exactly(4, TEXTS)),
+            "answers": exactly(count, st.sampled_from("ABCD")),
         }
     )
 )

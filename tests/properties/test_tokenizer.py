@@ -46,9 +46,8 @@ def test_offsets_ascend_within_the_text_and_cover_what_is_seen(tokenizer, text):
     def seen(text):
         return tokenizer.normalize(tokenizer.clean(text)).replace(MARKER, "")
 
-    if "Σ" not in text and "Σ" not in unicodedata.normalize(
-        "NFKD", text
-    ):  # small, it depends on its neighbors
+    # A small sigma depends on its neighbors.
+    if "Σ" not in text and "Σ" not in unicodedata.normalize("NFKD", text):
         assert seen(covered) == seen(text)
 
 
@@ -64,9 +63,8 @@ def test_a_known_token_decodes_to_the_text_at_its_offsets(tokenizer, text):
 
 @given(texts=st.lists(SENTENCES, max_size=4))
 def test_a_batch_has_the_ids_of_its_texts(tokenizer, texts):
-    assert [ids.tolist() for ids in tokenizer.encode_batch(texts)] == list(
-        map(tokenizer.encode, texts)
-    )
+    found = [ids.tolist() for ids in tokenizer.encode_batch(texts)]
+    assert found == list(map(tokenizer.encode, texts))
 
 
 @given(lines=st.lists(LINES | SENTENCES.map(lambda text: text.replace("\n", " ")), max_size=8))

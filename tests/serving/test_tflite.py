@@ -34,6 +34,7 @@ def features() -> dict[str, np.ndarray]:
 
 def test_a_classifier(classifier):
     content = tflite.convert(classifier, LENGTH, "none")
+    assert b"Flex" not in content  # only builtin operations
     found = tflite.runner(content)(**features())
     assert found.keys() == {"logits"}
     np.testing.assert_allclose(found["logits"], classifier(features())["logits"], atol=1e-5)
@@ -52,19 +53,11 @@ def test_an_encoder():
 
 
 def test_int8_is_smaller_and_near(classifier):
-    whole, small = (
-        tflite.convert(classifier, LENGTH, quantization)
-        for quantization in ("none", "dynamic_int8")
-    )
+    whole, small = (tflite.convert(classifier, LENGTH, kind) for kind in ("none", "dynamic_int8"))
     assert len(small) < 0.75 * len(whole)
     difference = tflite.largest_difference(small, classifier, LENGTH)
     logits = classifier(features())["logits"]
     assert 1e-4 < difference < 0.2 * np.ptp(logits)
-
-
-def test_only_builtin_operations_are_needed(classifier):
-    content = tflite.convert(classifier, LENGTH, "none")
-    assert b"Flex" not in content
 
 
 @pytest.mark.parametrize("quantization", ["none", "dynamic_int8"])
@@ -88,9 +81,8 @@ def test_the_command_writes_it_with_what_it_needs(tmp_path, capfd, classifier, q
 
 def test_another_kind_of_model_is_refused(tmp_path):
     model = heads.AlbertForMultipleChoice(CONFIG)
-    save_pretrained(
-        model, str(tmp_path / "model"), task={"max_seq_length": LENGTH, "max_qa_length": 5}
-    )
+    task = {"max_seq_length": LENGTH, "max_qa_length": 5}
+    save_pretrained(model, str(tmp_path / "model"), task=task)
     with pytest.raises(UserError, match="for encoders and classifiers, not for an AlbertForMult"):
         export_model(str(tmp_path / "model"), str(tmp_path / "out"), format="tflite")
     assert not (tmp_path / "out").exists()
@@ -114,9 +106,8 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_file(tmp_path, monkeypatch, 
     save_pretrained(classifier, str(tmp_path / "model"), task={"max_seq_length": LENGTH})
     (tmp_path / "out").mkdir()
     (tmp_path / "out/model.tflite").write_text("old")
+    options = {"format": "tflite", "overwrite": True}
     with files_at_most(size), pytest.raises(UserError, match="model.tflite: cannot be written"):
-        export_model(
-            str(tmp_path / "model"), str(tmp_path / "out"), format="tflite", overwrite=True
-        )
+        export_model(str(tmp_path / "model"), str(tmp_path / "out"), **options)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["model.tflite"]
     assert (tmp_path / "out/model.tflite").read_text() == "old"

@@ -55,16 +55,12 @@ def corpus() -> Iterator[str]:
     syllables = ["ca", "the", "ma", "sat", "on", "fi", "n", "st", "ro", "a", "li", "x", "e"]
     for line in range(600):
         words = [syllables[line * k % 13] + syllables[(line // 7 + k) % 13] for k in range(1, 8)]
-        yield (
-            "5, x7, " * 3
-            + f"the cat sat on the mat, in {1900 + line % 130}, and 12, then 1999, or 1,{line % 7}00, "
-            + " ".join(words)
-            + f" ({line}) x{line % 10}, é straße café defghijklmnopqrstuvwxyz<>[]/'"
-        )
+        numbers = f"in {1900 + line % 130}, and 12, then 1999, or 1,{line % 7}00,"
+        end = f"({line}) x{line % 10}, é straße café defghijklmnopqrstuvwxyz<>[]/'"
+        yield f"{'5, x7, ' * 3}the cat sat on the mat, {numbers} {' '.join(words)} {end}"
 
 
 def train(path, sentences=None, **changes):
-    """Trains a model on `corpus()` and writes it to `path`."""
     settings = {"user_defined_symbols": USER_SYMBOLS, "vocab_size": 190, "hard_vocab_limit": False}
     return train_spm(path, sentences or corpus(), **settings | changes)
 
@@ -72,11 +68,8 @@ def train(path, sentences=None, **changes):
 def read_real_lines(folder: pathlib.Path) -> list[str]:
     """2,000 lines, evenly spread over several kinds of text."""
     files = sorted(folder.glob("text/*/*")) + sorted(folder.glob("glue/*/*.tsv"))
-    lines = [
-        line
-        for file in files
-        for line in file.read_text(encoding="utf-8", errors="replace").splitlines()
-    ]
+    texts = [file.read_text(encoding="utf-8", errors="replace") for file in files]
+    lines = [line for text in texts for line in text.splitlines()]
     squad = json.loads((folder / "squad" / "dev-v1.1.json").read_text(encoding="utf-8"))
     lines += [part["context"] for article in squad["data"] for part in article["paragraphs"]]
     assert len(lines) > 2000
@@ -135,7 +128,5 @@ def read_mixed_lines(folder: pathlib.Path, number: int) -> list[str]:
     return [
         line
         for lines in (english, chinese)
-        for line in lines[
-            : number // 2 * (len(lines) // (number // 2)) : len(lines) // (number // 2)
-        ]
+        for line in lines[:: len(lines) // (number // 2)][: number // 2]
     ]

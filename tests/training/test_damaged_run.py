@@ -15,14 +15,8 @@ import pytest
 import safetensors.numpy
 
 from albert_tf import UserError, load_pretrained
-from tests.faults.damages import (
-    a_dangling_link,
-    a_folder,
-    cut_in_half,
-    emptied,
-    flipped,
-    of_another_run,
-)
+from tests.faults.damages import DAMAGES as ALL_DAMAGES
+from tests.faults.damages import flipped
 from tests.helpers import TINY, TRIES_ALL, pretrain_here, random_features, write_records
 
 pytestmark = [
@@ -54,7 +48,8 @@ def garbage(path, _other):
     path.write_bytes(bytes(range(255, 0, -1)))
 
 
-DAMAGES = (emptied, cut_in_half, flipped, of_another_run, a_folder, a_dangling_link, garbage)
+NAMES = ("emptied", "cut_in_half", "of_another_run", "a_folder", "a_dangling_link")
+DAMAGES = (*(ALL_DAMAGES[name] for name in NAMES), flipped, garbage)
 
 
 @pytest.fixture(scope="module")
@@ -83,14 +78,22 @@ def runs(tmp_path_factory):
 
 
 def lines(path):
-    """The lines of a log, without timings."""
     return without_speeds(path.read_text().splitlines())
 
 
 def without_speeds(lines):
-    """The values in lines of a log, without timings."""
     found = map(json.loads, lines)
     return [{k: v for k, v in line.items() if k != "examples_per_second"} for line in found]
+
+
+def weights(folder: pathlib.Path) -> dict[str, np.ndarray]:
+    return safetensors.numpy.load_file(folder / "model" / "model.safetensors")
+
+
+def assert_same_weights(folder: pathlib.Path, expected: pathlib.Path) -> None:
+    found = weights(folder)
+    for name, value in weights(expected).items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 def assert_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
@@ -100,12 +103,7 @@ def assert_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
     results, wanted = (json.loads((run / "results.json").read_text()) for run in (folder, expected))
     for name in ("step", "eval", "best", "majority", "num_parameters"):
         assert results[name] == wanted[name], name
-    weights, others = (
-        safetensors.numpy.load_file(run / "model" / "model.safetensors")
-        for run in (folder, expected)
-    )
-    for name, value in others.items():
-        np.testing.assert_array_equal(weights[name], value, err_msg=name)
+    assert_same_weights(folder, expected)
 
 
 def with_step(folder: pathlib.Path, name: str) -> pathlib.Path | None:
@@ -130,8 +128,7 @@ def cases():
 @pytest.mark.parametrize(("state", "name", "damage"), list(cases()))
 def test_a_damaged_file_is_one_line_or_changes_nothing(runs, tmp_path, state, name, damage):
     folder, flags = runs
-    run = tmp_path / "run"
-    shutil.copytree(folder / state, run)
+    run = shutil.copytree(folder / state, tmp_path / "run")
     path = with_step(run, name)
     if path is None:
         pytest.skip("an interrupted run has no such file")
@@ -144,19 +141,11 @@ def test_a_damaged_file_is_one_line_or_changes_nothing(runs, tmp_path, state, na
         assert_same(run, folder / "finished")
 
 
-def test_the_comparison_notices_the_files_of_another_run(runs):
-    """The run whose files replace others is another one, and both states lead to the same result."""
-    folder, _ = runs
-    with pytest.raises(AssertionError):
-        assert_same(folder / "other", folder / "finished")
-
-
 def test_every_flip_in_a_checkpoint_is_noticed(runs, tmp_path):
     folder, flags = runs
     every = 499 if TRIES_ALL else 2999
     num_rejected = 0
-    run = tmp_path / "run"
-    shutil.copytree(folder / "finished", run)
+    run = shutil.copytree(folder / "finished", tmp_path / "run")
     expected = load_pretrained(run / "checkpoints" / f"step-{STEPS}").get_weights()
     for suffix in ("index", "data-00000-of-00001"):
         path = run / "checkpoints" / f"step-{STEPS}.{suffix}"
@@ -179,8 +168,7 @@ def test_every_flip_in_a_checkpoint_is_noticed(runs, tmp_path):
 
 def test_the_run_continues_from_the_checkpoint_before_a_damaged_one(runs, tmp_path):
     folder, flags = runs
-    run = tmp_path / "run"
-    shutil.copytree(folder / "finished", run)
+    run = shutil.copytree(folder / "finished", tmp_path / "run")
     flipped(run / "checkpoints" / f"step-{STEPS}.data-00000-of-00001", None)
     with pytest.raises(UserError, match=rf"before it, .*, delete .*/step-{STEPS}\.\*"):
         pretrain_here(*flags, f"--output_dir={run}")
@@ -192,8 +180,7 @@ def test_the_run_continues_from_the_checkpoint_before_a_damaged_one(runs, tmp_pa
 
 def test_a_checkpoint_of_another_run_is_rejected(runs, tmp_path):
     folder, flags = runs
-    run = tmp_path / "run"
-    shutil.copytree(folder / "finished", run)
+    run = shutil.copytree(folder / "finished", tmp_path / "run")
     shutil.rmtree(run / "checkpoints")
     shutil.copytree(folder / "other" / "checkpoints", run / "checkpoints")
     with pytest.raises(UserError, match="belongs to another run"):
@@ -205,13 +192,10 @@ def test_a_checkpoint_of_another_run_is_rejected(runs, tmp_path):
         load_pretrained(run / "checkpoints" / f"step-{STEPS}")
 
 
-def test_a_run_without_a_checkpoint_starts_again_with_nothing_of_the_earlier_attempt(
-    runs, tmp_path
-):
+def test_a_run_without_a_checkpoint_starts_again_as_if_there_was_none(runs, tmp_path):
     """As if it was killed after its first evaluations, and before its first checkpoint."""
     folder, flags = runs
-    run = tmp_path / "run"
-    shutil.copytree(folder / "finished", run)
+    run = shutil.copytree(folder / "finished", tmp_path / "run")
     for path in (run / "checkpoints").glob("step-*"):
         path.unlink()
     (run / "metrics.jsonl").write_text('{"step": 1}\n{"st')
@@ -222,8 +206,7 @@ def test_a_run_without_a_checkpoint_starts_again_with_nothing_of_the_earlier_att
 @pytest.mark.parametrize("name", ["metrics.jsonl", "eval_metrics.jsonl"])
 def test_an_incomplete_last_line_is_cut(runs, tmp_path, capsys, name):
     folder, flags = runs
-    run = tmp_path / "run"
-    shutil.copytree(folder / "interrupted", run)
+    run = shutil.copytree(folder / "interrupted", tmp_path / "run")
     with open(run / name, "a") as file:
         file.write('{"step": 3, "lo')
     pretrain_here(*flags, f"--output_dir={run}")
@@ -231,34 +214,16 @@ def test_an_incomplete_last_line_is_cut(runs, tmp_path, capsys, name):
     assert_same(run, folder / "finished")
 
 
-def as_written_by_an_older_version(run: pathlib.Path) -> None:
-    """Removes the records and checksums from the folder of a run."""
-    for path in run.rglob("*.json"):
-        if path.name.startswith("step-"):
-            path.unlink()
-            continue
-        values = json.loads(path.read_text())
-        for name in ("checksum", "run_id"):
-            values.pop(name, None)
-        path.write_text(json.dumps(values))
-
-
-def test_the_run_of_an_older_version_is_resumed_and_damages_of_its_logs_are_named(runs, tmp_path):
+def test_damages_of_a_log_are_named_where_checkpoints_have_no_record(runs, tmp_path):
     folder, flags = runs
-    run = tmp_path / "run"
-    shutil.copytree(folder / "interrupted", run)
-    as_written_by_an_older_version(run)
+    run = shutil.copytree(folder / "interrupted", tmp_path / "run")
+    for path in run.rglob("step-*.json"):
+        path.unlink()
     log = run / "metrics.jsonl"
     content = log.read_text()
-    damaged = {
-        '{"loss": 1.0}\n': "line 1: has no whole number as its step",
-        '{"step": "2"}\n': "line 1: has no whole number as its step",
-        '{"step": \n': "line 1: not JSON",
-        "[1]\n": "line 1: expected a JSON object, got a JSON array",
-    }
-    for line, message in damaged.items():
+    for line in ('{"loss": 1.0}\n', '{"step": \n', "[1]\n"):
         log.write_text(line + content)
-        with pytest.raises(UserError, match=f"{log}: {message}"):
+        with pytest.raises(UserError, match=f"{log}: line 1: "):
             pretrain_here(*flags, f"--output_dir={run}")
     log.write_text(content + '{"step": 2')
     pretrain_here(*flags, f"--output_dir={run}")

@@ -42,7 +42,11 @@ def test_outputs_equal_those_of_the_original(golden):
     ids=["one device", "two devices, accumulated", "compiled, recomputed"],
 )
 def test_training_equals_that_of_the_original(golden, tmp_path, options):
-    folder = tmp_path / "run"
+    assert_trains_as_the_original(golden, tmp_path / "run", options)
+
+
+def assert_trains_as_the_original(golden, folder, options):
+    """Trains eight steps; compares losses and weights."""
     pretrain_here(
         f"--input_file={golden}/examples.tfrecord",
         f"--init_checkpoint={golden}/model.ckpt",

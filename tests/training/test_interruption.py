@@ -57,7 +57,6 @@ def start(*arguments) -> subprocess.Popen:
 
 
 def wait_for(condition, process) -> None:
-    """Waits until a condition holds."""
     deadline = time.monotonic() + 200
     while not condition() and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.01)
@@ -83,11 +82,10 @@ def test_a_signal_ends_training_with_a_checkpoint_from_which_it_continues(flags,
     error = process.communicate(timeout=60)[1].strip()
     assert time.monotonic() - sent < 20
     assert process.returncode == 128 + number
-    match = re.fullmatch(
-        r"run_pretraining.py: interrupted at step ([\d,]+), whose checkpoint is .*/step-\d+; the same command"
-        " continues from there",
-        error,
+    pattern = (
+        r"run_pretraining.py: interrupted at step ([\d,]+), whose checkpoint is .*/step-\d+; .*"
     )
+    match = re.fullmatch(pattern, error)
     assert match, error
     step = int(match[1].replace(",", ""))
     end = f"--stop_after_steps={step + 5}"
@@ -135,16 +133,16 @@ def test_a_second_signal_ends_the_process_at_once(tmp_path):
     process.communicate()
 
 
+@pytest.fixture
+def heeded_signals():
+    """A shell starts its background jobs with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded_signals")
 def test_watching_ends_with_the_block():
-    # A shell starts its background jobs with SIGINT ignored.
-    before_test = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        watch_and_interrupt()
-    finally:
-        signal.signal(signal.SIGINT, before_test)
-
-
-def watch_and_interrupt():
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     interruption = Interruption()
     with interruption.watched():
@@ -183,9 +181,8 @@ def test_other_programs_end_in_one_line_without_leftovers_or_orphans(tmp_path, n
     process.send_signal(number)
     error = process.communicate(timeout=60)[1].splitlines()
     assert process.returncode == 128 + number
-    assert [line for line in error if not line.endswith(" left")] == [
-        "split_sentences.py: interrupted"
-    ]
+    (line,) = (line for line in error if not line.endswith(" left"))
+    assert line == "split_sentences.py: interrupted"
     assert os.listdir(output) == []
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and any(os.path.exists(f"/proc/{pid}") for pid in children):

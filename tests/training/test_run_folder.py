@@ -25,7 +25,6 @@ def settings_of(path, **changes):
 
 
 def open_folder(path, **changes):
-    """Opens the folder of a run with these settings."""
     settings = settings_of(path, **changes)
     folder = RunFolder(settings["run"], settings, is_chief=True)
     folder.open()

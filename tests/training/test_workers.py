@@ -6,16 +6,13 @@
 import signal
 import socket
 import subprocess
-import sys
 import time
 
-import numpy as np
 import pytest
-import safetensors.numpy
 
-from tests.helpers import ROOT, TINY, TRIES_ALL, pretrain_here, random_features, write_records
-from tests.training.test_damaged_run import lines, without_speeds
-from tests.training.test_interruption import with_default_signals
+from tests.helpers import TINY, TRIES_ALL, pretrain_here, random_features, write_records
+from tests.training.test_damaged_run import assert_same_weights, lines, without_speeds
+from tests.training.test_interruption import start
 
 STEPS = 120
 FAULTS = [
@@ -27,7 +24,6 @@ HUNG_SECONDS = 180  # TensorFlow asks the others every 30 seconds, and again thr
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with records in four files, and a configuration."""
     path = tmp_path_factory.mktemp("workers")
     for index in range(4):
         features = random_features(30, seed=index)
@@ -38,7 +34,6 @@ def folder(tmp_path_factory):
 
 
 def start_pair(folder, name) -> list[subprocess.Popen]:
-    """Starts two workers of a run."""
     sockets = [socket.socket() for _ in range(2)]
     for free in sockets:
         free.bind(("localhost", 0))
@@ -46,7 +41,7 @@ def start_pair(folder, name) -> list[subprocess.Popen]:
     for free in sockets:
         free.close()
     command = [
-        *(sys.executable, "run_pretraining.py", f"--input_file={folder / 'records'}"),
+        *("run_pretraining.py", f"--input_file={folder / 'records'}"),
         *(f"--eval_file={folder / 'records'}", f"--albert_config_file={folder / 'config.json'}"),
         *("--train_batch_size=12", f"--num_train_steps={STEPS}", "--num_warmup_steps=2"),
         *("--learning_rate=0.01", "--log_every_steps=5", "--save_checkpoints_steps=7"),
@@ -54,28 +49,16 @@ def start_pair(folder, name) -> list[subprocess.Popen]:
         *("--deterministic", "--distribution_strategy=multi_worker_mirrored"),
         *(f"--worker_hosts={hosts}", f"--output_dir={folder / name}"),
     ]
-    return [
-        subprocess.Popen(
-            [*command, f"--task_index={index}"],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=with_default_signals,
-        )
-        for index in range(2)
-    ]
+    return [start(*command, f"--task_index={index}") for index in range(2)]
 
 
 def finish(pair) -> tuple[list[int], list[str]]:
-    """The exit statuses and errors of two workers."""
     errors = [worker.communicate(timeout=200)[1] for worker in pair]
     return [worker.returncode for worker in pair], errors
 
 
 @pytest.fixture(scope="module")
 def whole(folder):
-    """The folder of an uninterrupted run."""
     statuses, errors = finish(start_pair(folder, "whole"))
     assert statuses == [0, 0], errors
     return folder / "whole"
@@ -107,11 +90,7 @@ def test_both_workers_end_when_one_does_and_continue_exactly(whole, folder):
     assert statuses == [0, 0], errors
     for file in ("metrics.jsonl", "eval_metrics.jsonl"):
         assert lines(run / file) == lines(whole / file), file
-    weights, expected = (
-        safetensors.numpy.load_file(path / "model" / "model.safetensors") for path in (run, whole)
-    )
-    for variable, value in expected.items():
-        np.testing.assert_array_equal(weights[variable], value, err_msg=variable)
+    assert_same_weights(run, whole)
 
 
 def interrupt(run, victim: int, number: signal.Signals) -> None:

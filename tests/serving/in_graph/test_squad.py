@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.core.errors import UserError
 from albert_tf.model.heads import AlbertForSpan, AlbertForSpanOrNone
 from albert_tf.serving.in_graph import squad as graph_squad
 from albert_tf.serving.in_graph.squad import GraphSquad, best_window
@@ -67,7 +66,6 @@ def random_questions(seed=0, number=30):
 
 
 def strings(questions):
-    """Questions and contexts as the graph gets them."""
     return (
         tf.constant([question.question for question in questions], tf.string),
         tf.constant([question.context for question in questions], tf.string),
@@ -75,7 +73,6 @@ def strings(questions):
 
 
 def answers_of(squad, model, questions):
-    """What the graph says, as arrays; texts as str."""
     found = {name: value.numpy() for name, value in squad(model, *strings(questions)).items()}
     for name in ("text", "best_text"):
         if name in found:
@@ -284,28 +281,6 @@ def test_questions_without_context_are_refused(tokenizer, models):
     squad = GraphSquad(tokenizer, SETTINGS, False)
     with pytest.raises(tf.errors.InvalidArgumentError, match="differ in number"):
         squad(models["1.1"], tf.constant(["x", "y"]), tf.constant(["the cat"]))
-
-
-def test_settings_without_room_are_refused(tokenizer):
-    with pytest.raises(UserError, match="--max_seq_length=10 must exceed --max_query_length=7"):
-        GraphSquad(tokenizer, SETTINGS | {"max_seq_length": 10}, False)
-
-
-def test_answers_survive_saving(tokenizer, models, tmp_path):
-    questions = random_questions(seed=5, number=6)
-    texts = tf.TensorSpec([None], tf.string)
-    export = tf.Module()
-    export.model, export.squad = models["2.0"], GraphSquad(tokenizer, SETTINGS, True)
-    export.answer = tf.function(
-        lambda question, context: export.squad(export.model, question, context),
-        input_signature=[texts, texts],
-    )
-    tf.saved_model.save(export, str(tmp_path / "saved"), signatures=export.answer)
-    loaded = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
-    question, context = strings(questions)
-    found = loaded(question=question, context=context)
-    for name, values in export.answer(question, context).items():
-        np.testing.assert_array_equal(found[name], values, name)
 
 
 # --- Real questions with the released vocabulary ---

@@ -7,7 +7,6 @@ import tensorflow as tf
 from albert_tf.model.heads import AlbertForTokenClassification
 from albert_tf.serving.in_graph import tagging
 from albert_tf.serving.in_graph.tagging import GraphTagger
-from albert_tf.tasks.tagging import windows
 from albert_tf.tasks.tagging.predictor import TaggingPredictor
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import TINY, train_spm
@@ -21,10 +20,8 @@ LABELS = ("B-LOC", "O", "E-LOC", "I-LOC", "S-PER", "MISC", "I-PER")  # as of ano
 def tokenizer(tmp_path_factory) -> Tokenizer:
     """Tokens of one to a few characters, the lone marker and tokens across ideographs among them."""
     path = tmp_path_factory.mktemp("spm") / "spiece.model"
-    lines = [
-        "the cat sat on a mat, in 1999, cafe find (far). zero width x 1 2 12",
-        "中文北京 北京",
-    ] * 9
+    english = "the cat sat on a mat, in 1999, cafe find (far). zero width x 1 2 12"
+    lines = [english, "中文北京 北京"] * 9
     return Tokenizer.from_file(train_spm(path, lines, vocab_size=70, hard_vocab_limit=False))
 
 
@@ -41,7 +38,6 @@ def model(tokenizer) -> AlbertForTokenClassification:
 
 
 def random_texts(seed=0, number=40) -> list[str]:
-    """Texts of no words to many."""
     rng = np.random.default_rng(seed)
     lengths = [0, 150, *rng.integers(0, 40, number - 2)]
     return [
@@ -54,20 +50,19 @@ def found_in_graph(tagger, model, texts) -> list[list[tuple]]:
     outputs = tagger(model, tf.constant(texts, tf.string))
     outputs = {name: value.numpy() for name, value in outputs.items()}
     columns = [outputs[name] for name in ("label", "start", "end", "probability")]
-    return [
-        [
-            (row[0].decode(), *row[1:])
-            for row in zip(*(c[index][:count] for c in columns), strict=True)
-        ]
+    rows = (
+        zip(*(column[index][:count] for column in columns), strict=True)
         for index, count in enumerate(outputs["count"])
-    ]
+    )
+    return [[(label.decode(), *others) for label, *others in row] for row in rows]
 
 
 @pytest.mark.parametrize("settings", [(29, 9, "space"), (4, 1, "none"), (99, 200, "space")])
 def test_entities_equal_those_of_the_predictor(model, tokenizer, settings):
     names = ("max_seq_length", "doc_stride", "word_separator")
     task = dict(zip(names, settings, strict=True))
-    texts = [*random_texts(), " \n"]
+    texts = [*random_texts(), " \n", "we\ufffdird \u0085 a"]
+    texts.append("$5 (50%) #x @y http://a.b/c?d U.S. 'q'")
     expected = TaggingPredictor(model, tokenizer, task, 7).predict(texts)
     tagger = GraphTagger(tokenizer, task, model.config.labels)
     found = found_in_graph(tagger, model, texts)
@@ -86,25 +81,9 @@ def test_entities_equal_those_of_the_predictor(model, tokenizer, settings):
     assert number > 40 and {row[0] for rows in found for row in rows} == {"LOC", "PER", "MISC"}
 
 
-def test_words_equal_those_in_python():
-    texts = [*random_texts(5), "we\ufffdird \u0085 a", "$5 (50%) #x @y http://a.b/c?d U.S. 'q'"]
-    words, starts, ends = tagging._split_words(tf.constant(texts))
-    spans = iter(zip(starts.numpy().tolist(), ends.numpy().tolist(), strict=True))
-    for text, row in zip(texts, words, strict=True):
-        expected = windows.split_words(text)
-        assert [next(spans) for _ in range(row.shape[0])] == expected
-        assert [word.decode() for word in row.numpy()] == [text[a:b] for a, b in expected]
-
-
 def test_invalid_bytes_count_as_one_character():
     words, starts, ends = tagging._split_words(tf.constant([b"caf\xe9 \xff x", "né x".encode()]))
-    assert [word.decode() for word in words.flat_values.numpy()] == [
-        "caf",
-        "\ufffd",
-        "\ufffd",
-        "x",
-        "né",
-        "x",
-    ]
+    found = [word.decode() for word in words.flat_values.numpy()]
+    assert found == ["caf", "\ufffd", "\ufffd", "x", "né", "x"]
     assert starts.numpy().tolist() == [0, 3, 5, 7, 0, 3]
     assert ends.numpy().tolist() == [3, 4, 6, 8, 2, 4]
