@@ -26,6 +26,7 @@ PROGRAMS = {
     "convert": "albert_tf.convert",
     "export": "albert_tf.export",
     "serve": "albert_tf.serve",
+    "glue_submission": "albert_tf.glue_submission",
 }
 DATA_PROGRAMS = {
     name: f"albert_tf.data_prep.{name}"
@@ -34,7 +35,6 @@ DATA_PROGRAMS = {
         "train_sentencepiece",
         "create_pretraining_data",
         "create_intrinsic_eval",
-        "glue_submission",
         "sample_corpus",
         "sample_task",
     )

@@ -28,7 +28,7 @@ PROGRAMS = {
     "data_prep.train_sentencepiece": ["--input_file=README.md", "--output_prefix=x"],
     "data_prep.create_pretraining_data": CORPUS,
     "data_prep.create_intrinsic_eval": CORPUS,
-    "data_prep.glue_submission": ["--runs=docs", "--output_file=x"],
+    "albert_tf.glue_submission": ["--runs=docs", "--output_file=x"],
     "lab.experiments list": [],
     "lab.experiments run": ["--experiments=table_5"],
     "lab.experiments report": [],

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import AlbertForSequenceClassification, save_pretrained
+from albert_tf import AlbertForSequenceClassification, glue_submission, save_pretrained
 from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
 from albert_tf.data import feature_cache
@@ -35,7 +35,6 @@ from albert_tf.data.record_set import (
 )
 from albert_tf.data_prep import (
     create_intrinsic_eval,
-    glue_submission,
     split_sentences,
     train_sentencepiece,
 )

@@ -1,8 +1,8 @@
 r"""Collects predictions in a checked zip file for the GLUE leaderboard.
 
-    albert-tf data glue_submission --runs=runs/cola,runs/mnli \
+    albert-tf glue_submission --runs=runs/cola,runs/mnli \
         --output_file=submission.zip --fill_missing
-    albert-tf data glue_submission --check=submission.zip
+    albert-tf glue_submission --check=submission.zip
 
 A run with --do_predict writes a file such as `predictions/CoLA.tsv` to its folder. A submission needs answers to all
 eleven test sets. Test sets without a run can be answered with a constant, so that a single task can be scored.
@@ -13,6 +13,7 @@ import dataclasses
 import glob
 import io
 import os
+import sys
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -20,7 +21,6 @@ from collections.abc import Mapping
 from albert_tf.core import checksums, files, flags
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.settings import Settings, setting
-from albert_tf.data_prep import corpus
 from albert_tf.tasks.classification.glue import (
     GLUE_TASKS,
     SCORE_RANGE,
@@ -30,7 +30,6 @@ from albert_tf.tasks.classification.glue import (
     LeaderboardFile,
 )
 
-PROGRAM = "glue_submission"
 _MAX_BYTES = 256 << 20  # a whole submission has 12 MB
 
 # Every file of a submission: its name -> its task, and its required content.
@@ -69,7 +68,7 @@ def main(settings: SubmissionSettings) -> None:
     if settings.check:
         contents = _read_zip(settings.check)
         _check_all(contents, settings.check)
-        corpus.print_note(PROGRAM, f"{settings.check}: all {len(contents)} files are valid")
+        _print(f"{settings.check}: all {len(contents)} files are valid")
         return
     contents = collect(settings.runs)
     missing = [name for name in FILES if name not in contents]
@@ -80,12 +79,16 @@ def main(settings: SubmissionSettings) -> None:
         )
     contents.update({name: constant_answers(name) for name in missing})
     _check_all(contents, settings.output_file)
-    with corpus.OutputFile(settings.output_file) as output:
+    with files.OutputFile(settings.output_file) as output:
         output.write(_zipped(contents))
     if missing:
         filled = ", ".join(f"{name} ({FILES[name][1].constant_answer})" for name in missing)
-        corpus.print_note(PROGRAM, f"answered with a constant: {filled}")
-    corpus.print_note(PROGRAM, f"{len(contents)} files -> {settings.output_file}")
+        _print(f"answered with a constant: {filled}")
+    _print(f"{len(contents)} files -> {settings.output_file}")
+
+
+def _print(message: str) -> None:
+    print(f"glue_submission: {message}", file=sys.stderr, flush=True)
 
 
 def collect(runs: str) -> dict[str, bytes]:

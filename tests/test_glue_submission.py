@@ -7,9 +7,9 @@ import zipfile
 import numpy as np
 import pytest
 
+from albert_tf import glue_submission
 from albert_tf.core.errors import UserError
-from albert_tf.data_prep import glue_submission
-from albert_tf.data_prep.glue_submission import (
+from albert_tf.glue_submission import (
     FILES,
     SubmissionSettings,
     check_answers,
@@ -18,7 +18,7 @@ from albert_tf.data_prep.glue_submission import (
 from albert_tf.tasks.classification.glue import GLUE_TASKS, submission_tsv
 from tests.helpers import run_script, write_files
 
-SCRIPT = "-m data_prep.glue_submission"
+SCRIPT = "-m albert_tf.glue_submission"
 # gluebenchmark.com, FAQ, and the sizes of its test sets.
 NUM_ROWS = {
     "AX.tsv": 1104,
