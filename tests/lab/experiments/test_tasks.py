@@ -30,6 +30,8 @@ from tests.helpers import (
 )
 from tests.lab.experiments.test_experiments import run_quietly
 
+pytestmark = pytest.mark.rare  # its fixtures fine-tune on every task
+
 MNLI_COLUMNS = (
     "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse"
     "\tsentence1\tsentence2\tlabel1\tgold_label"
