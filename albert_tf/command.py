@@ -26,7 +26,7 @@ PROGRAMS = {
     "convert": "albert_tf.convert",
     "export": "albert_tf.export",
     "serve": "albert_tf.serve",
-    "glue_submission": "albert_tf.glue_submission",
+    "submission": "albert_tf.glue_submission",
 }
 DATA_PROGRAMS = {
     name: f"albert_tf.data_prep.{name}"

@@ -1,8 +1,8 @@
 r"""Collects predictions in a checked zip file for the GLUE leaderboard.
 
-    albert-tf glue_submission --runs=runs/cola,runs/mnli \
+    albert-tf submission --runs=runs/cola,runs/mnli \
         --output_file=submission.zip --fill_missing
-    albert-tf glue_submission --check=submission.zip
+    albert-tf submission --check=submission.zip
 
 A run with --do_predict writes a file such as `predictions/CoLA.tsv` to its folder. A submission needs answers to all
 eleven test sets. Test sets without a run can be answered with a constant, so that a single task can be scored.
@@ -88,7 +88,7 @@ def main(settings: SubmissionSettings) -> None:
 
 
 def _print(message: str) -> None:
-    print(f"glue_submission: {message}", file=sys.stderr, flush=True)
+    print(f"submission: {message}", file=sys.stderr, flush=True)
 
 
 def collect(runs: str) -> dict[str, bytes]:
