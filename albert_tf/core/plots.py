@@ -40,9 +40,3 @@ def save(figure: Figure, path: str | os.PathLike) -> None:
     """Writes a figure and frees its memory."""
     figure.savefig(path)
     plt.close(figure)
-
-
-def from_zero(axes: Axes) -> None:
-    """Lets the vertical axis begin at 0, with a grid."""
-    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
-    axes.grid(True)
