@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas
 import pytest
 
 from albert_tf import UserError, load_pretrained, predict, save_pretrained
@@ -48,6 +49,13 @@ def test_labels_are_the_runners(finished, task_files):
         assert (answer["name"], answer["label"]) == (wanted["id"], wanted["prediction"])
         for label, probability in answer["probabilities"].items():
             assert probability == pytest.approx(float(wanted[label]), abs=6e-5)
+
+
+def test_the_rows_of_a_table_in_memory_are_items(finished, task_files):
+    rows = rows_of(task_files / "tsv" / "test.tsv")
+    predictor = predictors.load_predictor(finished("tsv").folder)
+    expected = predictor.predict([row["review"] for row in rows])
+    assert predictor.predict(pandas.DataFrame(rows)) == expected == predictor.predict(rows)
 
 
 def test_several_labels_are_the_runners(finished, task_files):

@@ -105,11 +105,12 @@ def start_method() -> str:
     """How worker processes start: "fork", which is fast, where it is safe; otherwise "spawn".
 
     A forked process has a single thread but a copy of every lock. It would wait forever for a lock that another thread
-    held. Fork is therefore safe only in a process with a single thread: Python's threads are counted, TensorFlow is
-    known to start threads, and OpenBLAS ends its threads before a fork. Another library that starts threads must be
-    added here. macOS's system libraries do not allow fork.
+    held. Fork is therefore safe only in a process with a single thread: Python's threads are counted, TensorFlow and
+    pyarrow are known to start threads, and OpenBLAS ends its threads before a fork. Another library that starts threads
+    must be added here. macOS's system libraries do not allow fork.
     """
-    has_one_thread = threading.active_count() == 1 and "tensorflow" not in sys.modules
+    starts_none = sys.modules.keys().isdisjoint({"tensorflow", "pyarrow"})
+    has_one_thread = threading.active_count() == 1 and starts_none
     return "fork" if sys.platform == "linux" and has_one_thread else "spawn"
 
 

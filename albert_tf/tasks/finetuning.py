@@ -75,12 +75,10 @@ class FineTuningTask(Task):
         if not self.source.labels and self._has_head():
             self.source.labels = tuple(self._weights.config.labels)
         run, self._records = self.run, None
-        splits = {"train": run.do_train, "eval": run.do_eval, "predict": run.do_predict}
         if run.do_train and self.config.train_records:
             self._records = find_feature_records(self.config.train_records, "train_records")
             self.source.labels = tuple(self._records.metadata["labels"])
-            splits["train"] = False
-        items = {split: self.source.read(split) for split, is_needed in splits.items() if is_needed}
+        items = {split: self.source.read(split) for split in self.config.splits_to_read(run)}
         self.items = {split: values for split, values in items.items() if values is not None}
         self.labels = self.source.labels
 

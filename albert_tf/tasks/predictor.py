@@ -67,7 +67,12 @@ class Predictor(abc.ABC):
         self._call_in_graph = tf.function(self._call)
 
     def predict(self, items: Iterable[Item]) -> list[Answer]:
-        """The answers to items, in their order; the keys of an answer depend on the kind of model."""
+        """The answers to items, in their order; the keys of an answer depend on the kind of model.
+
+        The rows of a `pandas.DataFrame` or a `datasets.Dataset` are items, too.
+        """
+        if hasattr(items, "to_dict") and hasattr(items, "columns"):  # iterating gives its columns
+            items = items.to_dict("records")
         if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
             raise UserError(
                 f"predict expects a list of items, each {self.expects}; got {shortened(items)}: write predict([...])"

@@ -316,6 +316,16 @@ class FineTuningConfig(ModelChoice, TextSettings):
             reason = f"({self.num_runs}) and --restart_collapsed lead to seeds above {LARGEST_INT32}; lower --seed"
             self.refuse("num_runs", reason)
 
+    def splits_to_read(self, run: RunConfig) -> list[str]:
+        """The splits whose files a run reads."""
+        given = run.to_dict()
+        needed = {"train": "do_train", "eval": "do_eval", "predict": "do_predict"}
+        return [
+            split
+            for split, flag in needed.items()
+            if given[flag] and not (split == "train" and (self.train_records or self.ensemble))
+        ]
+
     def check_files(self, run: FineTuningRunConfig) -> None:
         """Checks that --train_file, --eval_file and --predict_file are given when they are needed."""
         given = self.to_dict()

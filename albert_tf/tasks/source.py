@@ -4,10 +4,12 @@ A source needs neither a model nor TensorFlow, so worker processes start fast.
 """
 
 import abc
+import contextlib
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from albert_tf.data import feature_cache
@@ -17,6 +19,7 @@ from albert_tf.tasks.settings import FineTuningConfig
 from albert_tf.text.tokenizer import Tokenizer
 
 FILE_FLAGS = {"train": "train_file", "eval": "eval_file", "predict": "predict_file"}
+TFDS = "tfds"  # the data_dir that means tensorflow-datasets
 OFFICIAL_SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
 _ITEMS_A_CALL = 500
 
@@ -47,6 +50,22 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def read(self, split: str) -> Sequence[Any] | None:
         """The items of "train", "eval" or "predict"; None if no file is given."""
+
+    def check_files(self, splits: Iterable[str], *, has_labels: bool) -> None:
+        """Reads the files of splits and forgets them, so that a wrong one is a UserError before TensorFlow is loaded.
+
+        Args:
+          splits: in the order "train", "eval", "predict".
+          has_labels: whether the model to start from may have labels besides those of the training data.
+        """
+        paths = [getattr(self.config, flag, "") for flag in ("data_dir", *FILE_FLAGS.values())]
+        if any("://" in path or path == TFDS for path in paths):
+            return  # TensorFlow reads them
+        with contextlib.redirect_stdout(io.StringIO()):  # it is printed when they are read again
+            for split in splits:
+                labels = self.labels
+                self.read(split)
+                self.labels = labels if has_labels else self.labels
 
     def featuriser(self, tokenizer: Tokenizer) -> tuple[Callable, Any]:
         """A function and its settings (a dataclass); `function(settings, items)` returns a `FeatureTable`."""

@@ -376,6 +376,36 @@ def test_a_wrong_flag_stops_before_tensorflow_is_imported(
     assert line.startswith(f"run_{runner}.py: ") and wanted in line
 
 
+@pytest.mark.parametrize(
+    "flags, name, content, wanted",
+    [
+        (REVIEWS, "dev.csv", 'review,mood\n"a,good\n', "dev.csv:2: is not CSV"),
+        (REVIEWS, "dev.jsonl", '{"review": "a", "mood": "new"}', "dev.jsonl:1: expected a label"),
+        (f"tagger {MODEL} --train_file={{path}}", "words.csv", "Ann,NNP\n", "expected a tag such"),
+    ],
+)
+def test_a_wrong_file_stops_before_tensorflow_is_imported(
+    flags, name, content, wanted, task_files, tiny_pretrained, no_tensorflow, tmp_path
+):
+    (tmp_path / name).write_text(content)
+    names = {"tasks": task_files, "model": tiny_pretrained, "path": tmp_path / name}
+    runner, *flags = f"{flags} --eval_file={{path}}".format(**names).split()
+    process = run_script(f"run_{runner}.py", *flags, **no_tensorflow)
+    assert process.returncode == 1 and wanted in the_line(process)
+
+
+def test_a_label_that_the_model_may_have_is_not_rejected_before_it_is_read(
+    task_files, tiny_pretrained, tmp_path
+):
+    path = tsv(tmp_path, HEADER, "1\tfine .\tsplendid")
+    flags = REVIEWS.format(tasks=task_files, model=tiny_pretrained).split()[1:]
+    *_, config = fine_tuning_settings("classifier", *flags, f"--eval_file={path}")
+    source = registry.resolve(RUNNERS["classifier"].source)
+    source(config).check_files(["train", "eval"], has_labels=True)
+    with pytest.raises(UserError, match="expected a label"):
+        source(config).check_files(["train", "eval"], has_labels=False)
+
+
 def test_a_wrong_flag_takes_less_than_a_second_of_work():
     times = []
     for _ in range(3):

@@ -10,12 +10,13 @@ import numpy as np
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
+from albert_tf.data.tables import read_tsv
 from albert_tf.tasks.classification.settings import task_key
 from albert_tf.tasks.classification.text_pairs import TextExample
-from albert_tf.tasks.classification.tsv import check_texts, parse_value, read_tsv
+from albert_tf.tasks.classification.tsv import check_texts, parse_value
+from albert_tf.tasks.source import TFDS
 
 SPLITS = ("train", "dev", "test")
-TFDS = "tfds"  # the data_dir that means tensorflow-datasets
 SUBMISSION_FOLDER = "predictions"  # inside a run's folder
 SUBMISSION_HEADER = "index\tprediction"
 
@@ -232,9 +233,9 @@ def read_glue_file(
     indices = {name: index for index, name in enumerate(task.labels)}
     examples: list[TextExample] = []
     num_skipped = 0
-    for row, fields in table.rows():
+    for row, fields in table.rows:
         if len(fields) > last:
-            name = str(row - table.first_row) if id < 0 else fields[id].strip()
+            name = str(row - table.rows[0][0]) if id < 0 else fields[id].strip()
             value = None if label < 0 else parse_value(fields[label], indices, f"{path}:{row}")
             words = [fields[column] for column in texts]
             examples.append(TextExample.of_texts(name, words, label=value, group=group, row=row))

@@ -12,11 +12,16 @@ from albert_tf.tasks.predictor import Answer, Item, Predictor, bars, best_label
 
 
 class PairPredictor(Predictor):
-    """The base of predictors for one text or two: "text", "text<TAB>text", or {"text_a": ..., "text_b": ...}."""
+    """The base of predictors for one text or two: "text", "text<TAB>text", or {"text_a": ..., "text_b": ...}.
+
+    Texts may also have the names of the columns on which the model was trained.
+    """
 
     expects = 'a text, two texts with a tab between, or {"text_a": ..., "text_b": ...}'
 
     def check(self, item: Item) -> TextExample:
+        text_a: object
+        text_b: object
         if isinstance(item, str):
             text_a, *rest = item.split("\t")
             text_b = rest[0] if rest else None
@@ -24,7 +29,9 @@ class PairPredictor(Predictor):
                 self.refuse(item)
         else:
             values = item if isinstance(item, Mapping) else {}
-            text_a, text_b = values.get("text_a", values.get("text")), values.get("text_b")
+            first, _, second = self.task_settings.get("text_columns", "").partition(",")
+            text_a = values.get("text_a", values.get("text", values.get(first.strip())))
+            text_b = values.get("text_b", values.get(second.strip()))
         if not isinstance(text_a, str) or not isinstance(text_b, str | None):
             self.refuse(item)
         return TextExample("", text_a, text_b)

@@ -38,7 +38,9 @@ class ClassifierConfig(FineTuningConfig):
         "Folder with the files of GLUE or of the task; `tfds` downloads them with tensorflow-datasets.",
         changes_results=False,
     )
-    train_file: str = files_setting("Training data of --task_name=tsv.")
+    train_file: str = files_setting(
+        "Training data of --task_name=tsv: a table (.tsv, .csv, .jsonl, .parquet, a folder of datasets)."
+    )
     eval_file: str = files_setting("Development data of --task_name=tsv.")
     predict_file: str = files_setting(
         "Data of --do_predict, with or without labels; by default the test data of the GLUE task."

@@ -4,6 +4,7 @@ Covers: tsv.py, tasks/sequences.py.
 """
 
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from albert_tf.tasks.classification.text_pairs import (
     kept_lengths,
     make_pair_features,
 )
-from albert_tf.tasks.classification.tsv import find_labels, read_own, read_tsv
+from albert_tf.tasks.classification.tsv import find_labels, read_own
 from albert_tf.tasks.sequences import cut_report
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import train_spm
@@ -162,13 +163,24 @@ def test_found_labels_are_those_that_are_read(tmp_path):
     assert [e.label for e in own(path, label_column="y", labels=labels)] == [1, 0, 1]
 
 
-def test_csv_is_rejected_by_its_name(tmp_path):
-    with pytest.raises(UserError, match=r"--train_file=\S+own.CSV: CSV is not read; save the file"):
-        own(write(tmp_path / "own.CSV", "text,label\na,b\n"))
-    assert own(write(tmp_path / "tabs.csv", "text\tlabel\na\tb\n"))[0].text_a == "a"
+def test_labels_in_lists_need_no_separator(tmp_path):
+    rows = [{"y": ["b ", "a"], "text": "one"}, {"y": [], "text": "two"}, {"y": "a;c", "text": "x"}]
+    path = write(tmp_path / "own.jsonl", "\n".join(map(json.dumps, rows)))
+    labels = find_labels(str(path), label_column="y", label_separator=";", flag="f")
+    found = own(path, label_column="y", labels=labels, label_separator=";")
+    assert labels == ("a", "b", "c")
+    assert [example.label for example in found] == [(1, 1, 0), (0, 0, 0), (1, 0, 1)]
+    with pytest.raises(UserError, match=r"own.jsonl:1: expected a text, got a list of 2"):
+        own(path, label_column="y", labels=labels)
+
+
+def test_rows_without_text_are_counted(tmp_path, capsys):
+    path = write(tmp_path / "own.csv", 'text,b\n"",x\n a,y\n" ",z\n')
+    assert len(own(path, text_columns=["text", "b"])) == 3
+    assert capsys.readouterr().out.endswith("2 of 3 rows have no text in column 'text'\n")
 
 
 def test_many_columns_are_not_all_listed(tmp_path):
     path = write(tmp_path / "own.tsv", "\t".join(f"c{i}" for i in range(1030)) + "\na\n")
     with pytest.raises(UserError, match=r"'c19' and 1,010 more$"):
-        read_tsv(str(path), source="it").position("text")
+        own(path)

@@ -1,5 +1,7 @@
 """Files of tagged words: formats, columns, wrong files, real data."""
 
+import re
+
 import pytest
 
 from albert_tf.core.errors import UserError
@@ -9,8 +11,8 @@ from albert_tf.tasks.tagging.conll import Sentence
 TWO = "EU B-ORG\nrejects O\n\nPeter I-PER\nBlackburn I-PER\n"
 
 
-def read(folder, text, token_column="first", tag_column="last", need_tags=True):
-    path = folder / "words.conll"
+def read(folder, text, token_column="first", tag_column="last", need_tags=True, name="words.conll"):
+    path = folder / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     columns = {"token_column": token_column, "tag_column": tag_column}
     return conll.read_tagged(str(path), **columns, need_tags=need_tags, flag="train_file")
@@ -47,6 +49,41 @@ def test_variants_of_the_format_hold_the_same_sentences(tmp_path, text):
         ("Peter", "Blackburn"),
     ]
     assert file.tags == (("B-ORG", "O"), ("B-PER", "I-PER"))
+
+
+TABLES = {
+    "a.csv": 'EU,B-ORG\n"say ""no""",O\n,\n\nPeter,I-PER\n',
+    "a.jsonl": '{"w": ["EU", "say \\"no\\""], "t": ["B-ORG", "O"]}\n{"w": ["Peter"], "t": ["I-PER"]}\n',
+    "a.json": '[{"w": ["EU", "say \\"no\\""], "t": ["B-ORG", "O"]}, {"w": [" Peter"], "t": ["I-PER"]}]',
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_hold_the_same_sentences(tmp_path, name):
+    file = read(tmp_path, TABLES[name], name=name)
+    assert [sentence.words for sentence in file.sentences] == [("EU", 'say "no"'), ("Peter",)]
+    assert file.tags == (("B-ORG", "O"), ("B-PER",))
+    last = file.sentences[-1].row
+    with pytest.raises(
+        UserError, match=rf"{name}:{last}: expected a label \(O, B-ORG\), got 'B-PER'"
+    ):
+        file.labelled(["O", "B-ORG"])
+
+
+@pytest.mark.parametrize(
+    "row, message",
+    [
+        ('{"w": "EU", "t": ["O"]}', "1: expected a list of words in column 'w'; --token_column"),
+        ('{"w": ["EU", " "], "t": ["O", "O"]}', "1: expected a list of words in column 'w'"),
+        ('{"w": ["EU"], "t": "O"}', "1: expected a list of 1 tags in column 't'; --tag_column"),
+        ('{"w": ["EU"], "t": ["O", "O"]}', "1: expected a list of 1 tags in column 't'"),
+        ('{"w": ["EU"], "t": ["3"]}', "1: expected a tag such as O, B-LOC or I-LOC, got '3'"),
+        ('{"w": [], "t": []}', "contains no words"),
+    ],
+)
+def test_a_table_of_another_form(tmp_path, row, message):
+    with pytest.raises(UserError, match="words.jsonl:? ?" + re.escape(message)):
+        read(tmp_path, row, name="words.jsonl")
 
 
 @pytest.mark.parametrize(
