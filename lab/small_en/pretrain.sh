@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Pretrains the small English model; the same command continues it after it was stopped.
 #
-#   lab/small_en/pretrain.sh DATA WORK     # DATA: see text.py; WORK: a folder outside the checkout
+#   lab/small_en/pretrain.sh DATA WORK         # DATA: see text.py; WORK: a folder outside the checkout
+#   lab/small_en/pretrain.sh DATA WORK last    # ends it
 #
-# The shared layer is first used twice (cheap steps, until the loss has left its plateau), then six times. The learning
-# rate stays constant, so that the run may take any time; a last run with longer rows and a falling rate ends it.
+# The model begins with values that were computed from the text (initial_values.py). Its shared layer is first used twice,
+# in cheap steps, then six times, with losses of other layers, so that it can be used at any depth. The learning rate stays
+# constant, so that the run may take any time; stop it, and end it by a last run with longer rows and a falling rate.
 set -euo pipefail
 data=$1 work=$2
 mkdir -p "$work"
@@ -16,14 +18,14 @@ config() { # number of layers
     "intermediate_size": 1536, "max_position_embeddings": 512, "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0, "initializer_range": 0.04, "num_hidden_layers": '"$1"'}' > "$work/$1_layers.json"
 }
-train() { # name, flags
-  local name=$1
-  shift
+train() { # name, length, flags
+  local name=$1 length=$2
+  shift 2
   if [ ! -f "$work/$name/results.json" ]; then
-    nice -n 19 "$python" run_pretraining.py --input_file="$work/records/train_128" --eval_file="$work/records/held_out_128" \
-      --spm_model_file="$work/spiece.model" --output_dir="$work/$name" --poly_power=0 --mixed_precision=mixed_bfloat16 \
-      --learning_rate=5e-3 --log_every_steps=50 --eval_every_steps=500 --max_eval_steps=20 \
-      --save_checkpoints_steps=250 --keep_checkpoint_max=2 "$@"
+    nice -n 19 "$python" run_pretraining.py --input_file="$work/records/train_$length" \
+      --eval_file="$work/records/held_out_$length" --spm_model_file="$work/spiece.model" --output_dir="$work/$name" \
+      --mixed_precision=mixed_bfloat16 --num_warmup_steps=100 --log_every_steps=50 --eval_every_steps=500 \
+      --max_eval_steps=20 --save_checkpoints_steps=250 --keep_checkpoint_max=2 "$@"
   fi
 }
 
@@ -46,6 +48,16 @@ records 512 77
 
 config 2
 config 6
-train 2_layers --albert_config_file="$work/2_layers.json" --train_batch_size=32 --num_train_steps=4000 --num_warmup_steps=60
-train 6_layers --albert_config_file="$work/6_layers.json" --train_batch_size=64 --num_train_steps=1000000 \
-  --num_warmup_steps=200 --init_checkpoint="$work/2_layers/model" --warm_start_from_shallower
+if [ ! -f "$work/initial/config.json" ]; then
+  "$python" -m lab.small_en.initial_values --albert_config_file="$work/2_layers.json" --input_file="$work/train.txt" \
+    --spm_model_file="$work/spiece.model" --output_dir="$work/initial"
+fi
+train 2_layers 128 --albert_config_file="$work/2_layers.json" --init_checkpoint="$work/initial" \
+  --train_batch_size=16 --learning_rate=5e-3 --poly_power=0 --num_train_steps=1500
+if [ "${3:-}" != last ]; then
+  train 6_layers 128 --albert_config_file="$work/6_layers.json" --init_checkpoint="$work/2_layers" \
+    --warm_start_from_shallower --depth_losses=0.3 --train_batch_size=32 --learning_rate=3e-3 --poly_power=0 \
+    --num_train_steps=1000000
+fi
+train last 512 --albert_config_file="$work/6_layers.json" --init_checkpoint="$work/6_layers" --depth_losses=0.3 \
+  --train_batch_size=16 --learning_rate=3e-3 --num_train_steps=5000
