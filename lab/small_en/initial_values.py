@@ -34,6 +34,26 @@ _POSITIONS = 0.4  # their size relative to that of the embeddings
 _SHARPNESS = 1.2  # factor of the local heads' scores
 _HEAD_BIAS = 3.0  # GELU is nearly linear there; LayerNorm removes it
 
+_LAYER = "bert/encoder/transformer/group_0/inner_group_0/attention_1/"
+_HEAD = "cls/predictions/transform/dense/"
+_MAPPING = "bert/encoder/embedding_hidden_mapping_in/kernel"
+PARTS = {
+    "embeddings": ("bert/embeddings/word_embeddings", "cls/predictions/output_bias"),
+    "attention": (
+        "bert/embeddings/position_embeddings",
+        _MAPPING,
+        f"{_LAYER}self/query/kernel",
+        f"{_LAYER}self/key/kernel",
+    ),
+    "identities": (
+        _MAPPING,
+        f"{_LAYER}self/value/kernel",
+        f"{_LAYER}output/dense/kernel",
+        f"{_HEAD}kernel",
+        f"{_HEAD}bias",
+    ),
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InitialValuesSettings(Settings):
@@ -48,7 +68,17 @@ class InitialValuesSettings(Settings):
     input_file: str = setting("", "Text, one sentence per line.", required=True, input_path=True)
     spm_model_file: str = setting("", "SentencePiece model.", required=True, input_path=True)
     output_dir: str = setting("", "Folder of the model.", required=True)
+    parts: str = setting(
+        "embeddings,attention,identities",
+        "Which values are computed; the others have their usual random values.",
+    )
     seed: int = setting(1, "Seed of what stays random.", minimum=0)
+
+    def __post_init__(self):
+        super().__post_init__()
+        for part in self.parts.split(","):
+            if part not in PARTS:
+                self.refuse("parts", f"has {part!r}; known are {', '.join(PARTS)}")
 
 
 @numba.njit
@@ -146,22 +176,20 @@ def main(settings: InitialValuesSettings) -> None:
     embeddings[tokenizer.mask_id] = 0
     to_hidden = np.linalg.qr(rng.normal(size=(width, size)))[0].T  # [E, D], orthonormal rows
     kernels = attention(to_hidden.T, config.num_attention_heads, rng)
-    layer = "bert/encoder/transformer/group_0/inner_group_0/attention_1/"
-    head = "cls/predictions/transform/dense/"
-    values = {
+    positions = _POSITIONS * sinusoids(config.max_position_embeddings, size)
+    computed = {
         "bert/embeddings/word_embeddings": scale * embeddings,
-        "bert/embeddings/position_embeddings": scale
-        * _POSITIONS
-        * sinusoids(config.max_position_embeddings, size),
-        "bert/encoder/embedding_hidden_mapping_in/kernel": to_hidden,
-        f"{layer}self/query/kernel": kernels["query"],
-        f"{layer}self/key/kernel": kernels["key"],
-        f"{layer}self/value/kernel": kernels["value"],
-        f"{layer}output/dense/kernel": kernels["output"].T,
-        f"{head}kernel": to_hidden.T,
-        f"{head}bias": np.full(size, _HEAD_BIAS),
+        "bert/embeddings/position_embeddings": scale * positions,
+        _MAPPING: to_hidden,
+        f"{_LAYER}self/query/kernel": kernels["query"],
+        f"{_LAYER}self/key/kernel": kernels["key"],
+        f"{_LAYER}self/value/kernel": kernels["value"],
+        f"{_LAYER}output/dense/kernel": kernels["output"].T,
+        f"{_HEAD}kernel": to_hidden.T,
+        f"{_HEAD}bias": np.full(size, _HEAD_BIAS),
         "cls/predictions/output_bias": np.log(frequencies / frequencies.sum()),
     }
+    values = {name: computed[name] for part in settings.parts.split(",") for name in PARTS[part]}
     model = AlbertForPreTraining(config)
     variables = dict(model.named_variables())
     for name, value in values.items():

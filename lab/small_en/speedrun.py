@@ -11,6 +11,7 @@ import datetime
 import itertools
 import json
 import pathlib
+import resource
 import shutil
 import statistics
 import subprocess
@@ -54,7 +55,7 @@ def recipe_of(declared: Mapping[str, Any], name: str) -> dict[str, Any]:
     own = declared["recipes"][name]
     base = recipe_of(declared, own["changes"]) if "changes" in own else declared["common"]
     groups = {key: {**base[key], **own.get(key, {})} for key in ("model", "records", "training")}
-    return {**groups, "phases": own.get("phases", base["phases"])}
+    return groups | {key: own.get(key, base[key]) for key in ("phases", "initial_values")}
 
 
 def as_flags(values: Mapping[str, Any]) -> list[str]:
@@ -130,12 +131,36 @@ class Trial:
         if number:
             before = self.folder / str(number - 1) / "model"
             values |= {"init_checkpoint": before, "warm_start_from_shallower": True}
+        elif self.recipe["initial_values"]:
+            values |= {"init_checkpoint": self.folder / "initial"}
         return [sys.executable, "run_pretraining.py", *as_flags(values)]
+
+    def compute_initial_values(self) -> float:
+        """Writes the model with which the recipe begins, if it is not random; returns the processor seconds."""
+        if not self.recipe["initial_values"]:
+            return 0.0
+        self.command(0)  # writes the sizes
+        values = {
+            "albert_config_file": self.folder / "0.json",
+            "input_file": self.work / "train.txt",
+            "spm_model_file": self.work / "spiece.model",
+            "output_dir": self.folder / "initial",
+            "parts": self.recipe["initial_values"],
+            "seed": self.seed,
+        }
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(
+            [sys.executable, "-m", "lab.small_en.initial_values", *as_flags(values)],
+            cwd=_ROOT,
+            check=True,
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return sum(after[:2]) - sum(before[:2])
 
     def run(self) -> dict[str, Any]:
         """Trains until the target or the limit; returns the seconds, the steps and the curve of (seconds, accuracy)."""
         target, limit = self.declared["target"], self.declared["limit_seconds"]
-        used, steps, curve = 0.0, 0, [(0.0, 0.0)]
+        used, steps, curve = self.compute_initial_values(), 0, [(0.0, 0.0)]
         for number in range(len(self.recipe["phases"])):
             last = None
             for seconds, line in progress(self.command(number), self.folder / str(number)):

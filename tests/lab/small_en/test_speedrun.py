@@ -7,7 +7,13 @@ import pytest
 from lab.small_en.speedrun import RECIPES, crossing, page_table, recipe_of
 
 DECLARED = {
-    "common": {"model": {"a": 1, "b": 2}, "records": {}, "training": {"rate": 3}, "phases": [{}]},
+    "common": {
+        "model": {"a": 1, "b": 2},
+        "records": {},
+        "training": {"rate": 3},
+        "phases": [{}],
+        "initial_values": "",
+    },
     "recipes": {
         "plain": {"what": "everything usual"},
         "fast": {"changes": "plain", "what": "another rate", "training": {"rate": 4}},
@@ -27,6 +33,7 @@ def test_a_recipe_has_the_values_of_the_one_that_it_changes():
         "records": {},
         "training": {"rate": 4},
         "phases": [{"steps": 6}, {}],
+        "initial_values": "",
     }
     assert recipe_of(DECLARED, "plain")["training"] == {"rate": 3}
 
