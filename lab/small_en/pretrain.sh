@@ -7,6 +7,7 @@
 # The model begins with values that were computed from the text (initial_values.py). Its shared layer is first used twice,
 # in cheap steps, then six times, with losses of other layers, so that it can be used at any depth. The learning rate stays
 # constant, so that the run may take any time; stop it, and end it by a last run with longer rows and a falling rate.
+# Each run has another seed: with the same one, it would see the examples of the run before again, with the same masks.
 set -euo pipefail
 data=$1 work=$2
 mkdir -p "$work"
@@ -52,12 +53,12 @@ if [ ! -f "$work/initial/config.json" ]; then
   "$python" -m lab.small_en.initial_values --albert_config_file="$work/2_layers.json" --input_file="$work/train.txt" \
     --spm_model_file="$work/spiece.model" --output_dir="$work/initial"
 fi
-train 2_layers 128 --albert_config_file="$work/2_layers.json" --init_checkpoint="$work/initial" \
+train 2_layers 128 --seed=1 --albert_config_file="$work/2_layers.json" --init_checkpoint="$work/initial" \
   --train_batch_size=16 --learning_rate=5e-3 --poly_power=0 --num_train_steps=1500
 if [ "${3:-}" != last ]; then
-  train 6_layers 128 --albert_config_file="$work/6_layers.json" --init_checkpoint="$work/2_layers" \
+  train 6_layers 128 --seed=2 --albert_config_file="$work/6_layers.json" --init_checkpoint="$work/2_layers" \
     --warm_start_from_shallower --depth_losses=0.3 --train_batch_size=32 --learning_rate=3e-3 --poly_power=0 \
     --num_train_steps=1000000
 fi
-train last 512 --albert_config_file="$work/6_layers.json" --init_checkpoint="$work/6_layers" --depth_losses=0.3 \
+train last 512 --seed=3 --albert_config_file="$work/6_layers.json" --init_checkpoint="$work/6_layers" --depth_losses=0.3 \
   --train_batch_size=16 --learning_rate=3e-3 --num_train_steps=5000
