@@ -106,6 +106,14 @@ def fingerprint(file: BinaryIO, num_bytes: int) -> str:
     return digest.hexdigest()
 
 
+def file_fingerprint(path: str) -> str:
+    """The `fingerprint` of the file of a name."""
+    with files.errors_named(path, "read"), files.open_binary(path) as file:
+        num_bytes = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        return fingerprint(file, num_bytes)
+
+
 def of_code(packages: Iterable[str]) -> str:
     """SHA-256 of all source files in packages of albert_tf, given by their folders."""
     digest = hashlib.sha256()
