@@ -237,9 +237,11 @@ class TrainingLoop:
         last_step, last_time = self._last_logged
         self._last_logged = (step, time.monotonic())
         if not all(abs(value) < float("inf") for value in results.values()):
+            saved = f"the newest checkpoint is {state.checkpoints.latest}"
             raise UserError(
-                f"the loss is {results['loss']} between steps {last_step} and {step}; the newest checkpoint"
-                f" is {state.checkpoints.latest}: lower --learning_rate or raise --num_warmup_steps"
+                f"the loss is {results['loss']} between steps {last_step} and {step};"
+                f" {saved if state.checkpoints.latest else 'there is no checkpoint'}: lower --learning_rate or raise"
+                " --num_warmup_steps"
             )
         assert state.task.train_data
         examples_of_step = state.task.train_data.examples_in(state.run_config.train_batch_size)

@@ -84,6 +84,7 @@ def write_results(
         losses = [line["loss"] for line in lines]
         advice = advice_after_collapse(losses, rate, task.usual_learning_rate)
         print(f"COLLAPSED: {collapsed}; {advice}")
+    _remark_on_best(state)
     of_others = _write_other_results(folder, others, results)
     if "eval" in others:
         dropped = ("eval", "majority", "last", "collapsed")
@@ -106,6 +107,18 @@ def write_results(
             folder.write_json(RESULTS_FILE, results)
         print(f"results in {folder.file(RESULTS_FILE)}", flush=True)
     return of_others or results
+
+
+def _remark_on_best(state: RunState) -> None:
+    """Says so if the last of several evaluations is the best one, with nothing left to train."""
+    config, task, best = state.run_config, state.task, state.checkpoints.best
+    is_last = config.do_train and best and best["step"] == state.last_step > config.eval_every_steps
+    if is_last and task.keeps == "best" and state.folder.is_chief:
+        print(
+            f"the last evaluation is the best: in another folder, with more steps ({task.steps_flags}), the model may"
+            " get better",
+            flush=True,
+        )
 
 
 def _write_other_results(

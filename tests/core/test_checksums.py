@@ -33,6 +33,17 @@ def test_a_changed_or_missing_file_is_named(folder):
         checksums.verify(str(folder))
 
 
+def test_a_list_without_a_file_of_a_model_is_rejected(folder):
+    (folder / "notes.txt").write_text("of the user")
+    checksums.verify(str(folder))
+    lines = (folder / "SHA256SUMS").read_text().splitlines(keepends=True)
+    (folder / "SHA256SUMS").write_text("".join(line for line in lines if "a.bin" not in line))
+    with pytest.raises(
+        UserError, match=r"SHA256SUMS: does not list .*a\.bin; copy the folder again"
+    ):
+        checksums.verify(str(folder))
+
+
 @pytest.mark.parametrize("line", ["x", "0" * 64, "0" * 64 + "  ..", "\xff" * 64])
 def test_a_damaged_list_is_rejected(folder, line):
     (folder / "SHA256SUMS").write_text(line)
