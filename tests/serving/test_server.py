@@ -235,6 +235,26 @@ def test_paths_methods_and_what_is_not_http(server):
     assert ask(server, {"instances": ["a"]})[0] == 200
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "OPTIONS", "NONSENSE"])
+def test_every_method_of_every_route_is_answered(server, method):
+    """The time limit of the connection is the watchdog."""
+    routes = (
+        URL,
+        f"{URL}:predict",
+        f"{URL}/versions/1",
+        f"{URL}/versions/1:predict",
+        "/",
+        "/x",
+        "*",
+    )
+    for route, body in itertools.product(routes, (None, b"", b"{}", b'{"instances": ["a"]}')):
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+        with contextlib.closing(connection):
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(method, route, body)
+            assert 200 <= connection.getresponse().status < 500
+
+
 def test_a_connection_is_used_again_after_a_wrong_request(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
     with contextlib.closing(connection):
