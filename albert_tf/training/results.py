@@ -91,7 +91,9 @@ def write_results(
         results = {name: value for name, value in results.items() if name not in dropped}
     recorded = folder.read_json(RESULTS_FILE)
     own = {split: used for split, used in folder.data.items() if split not in others}
-    results["data"] = {**recorded.pop("data", {}), **own}
+    data = recorded.pop("data", {})
+    new = {s: own[s] for s in own if data.get(s, {}).get("sha256") != own[s]["sha256"]}
+    results["data"] = {**data, **new}  # a file keeps the name under which it was used first
     earlier = {} if num_steps else recorded
     if state.run_config.do_train:  # the times of the process that trained are kept
         times = ("seconds", "steps_in_this_process")

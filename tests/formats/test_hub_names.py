@@ -98,9 +98,8 @@ class Hub(http.server.BaseHTTPRequestHandler):
             etag = hashlib.sha256(content).hexdigest()  # of a large file
             if file == "config.json":
                 etag = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-            content = (
-                content.replace(b"absolute", b"abs0lute") if "/damaged/" in self.path else content
-            )
+            if "/damaged/" in self.path and file == "model.safetensors":
+                content = content[:-1] + b"!"
             self.answer(content, 200, {"ETag": f'"{etag}"', "X-Repo-Commit": COMMIT})
 
     do_HEAD = do_GET  # noqa: N815

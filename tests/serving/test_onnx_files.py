@@ -156,7 +156,7 @@ def test_the_example_of_the_guide_gives_the_answer_of_the_model(kind, tmp_path, 
     tokenizer = Tokenizer.from_file(path, do_lower_case=kind == "SentencePiece")
     model = make(vocab_size=tokenizer.vocab_size)
     save_pretrained(
-        model, tmp_path / "model", spm_model_file=tokenizer, task={"max_seq_length": 11}
+        model, tmp_path / "model", spm_model_file=tokenizer, task={"max_seq_length": 13}
     )
     export_model(str(tmp_path / "model"), str(tmp_path / "onnx"), format="onnx")
     monkeypatch.chdir(tmp_path)
