@@ -163,13 +163,6 @@ def answer_of(
     return {"predictions" if in_rows else "outputs": values}
 
 
-def names_of(array: np.ndarray) -> np.ndarray:
-    """The array with the names of files, without their folders, instead of paths."""
-    if array.dtype != object:
-        return array
-    return np.array([os.path.basename(path) for path in array.flat], object).reshape(array.shape)
-
-
 def listed(array: np.ndarray) -> Any:
     """The values of an array as JSON values."""
     if array.dtype != object:
@@ -468,8 +461,11 @@ class Handler(BaseHTTPRequestHandler):
             with server.parsing:
                 signature_name, inputs, in_rows = parse(server.model, content, server.limits)
             outputs = server.batches.outputs(signature_name, inputs)
-            if signature_name == "tokenization_info":  # the whole path is nobody's business
-                outputs = {name: names_of(array) for name, array in outputs.items()}
+            if (
+                signature_name == "tokenization_info"
+            ):  # without the folder, which is nobody's business
+                file = os.path.basename(outputs["vocab_file"].item())
+                outputs["vocab_file"] = np.array(file, object)
             return answer_of(outputs, in_rows, server.limits)
         except UserError:
             raise

@@ -101,8 +101,8 @@ def write_results(
     else:  # an evaluation does not replace the results of the training
         of_evaluation = ("eval", "collapsed") if results.get("eval") else ()
         replaced = {name: results[name] for name in of_evaluation if name in results}
-        results = {**results, **earlier, **replaced}
-    if folder.is_chief and (own or state.run_config.do_train):
+        results = {**earlier, **results, **earlier, **replaced}  # in the order of the earlier file
+    if folder.is_chief and (own or not others or state.run_config.do_train):
         with folder.writing():
             if state.run_config.do_train:
                 task.save_model(state.model, folder.file(MODEL), _card(state, evaluation))
