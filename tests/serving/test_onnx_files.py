@@ -145,7 +145,9 @@ def test_the_command_writes_it_with_what_it_needs(tmp_path, capfd):
         export_model(str(tmp_path / "model"), str(tmp_path / "out"), format="onnx")
 
 
-@pytest.mark.parametrize("kind", ["SentencePiece", "WordPiece"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("SentencePiece", marks=pytest.mark.rare), "WordPiece"]
+)
 def test_the_example_of_the_guide_gives_the_answer_of_the_model(kind, tmp_path, monkeypatch):
     path = tmp_path / "vocab.txt"
     path.write_text(
