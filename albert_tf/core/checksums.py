@@ -17,7 +17,7 @@ SUMS_FILE = "SHA256SUMS"
 JSON_ENTRY = "checksum"
 # Ends of the names of the files that a model is read from, which SUMS_FILE must list.
 _OF_MODELS = (
-    *(".safetensors", ".bin", ".h5", ".pb", ".index", ".tflite", ".onnx", ".model"),
+    *(".safetensors", "pytorch_model.bin", ".h5", ".pb", ".index", "spiece.model"),
     *("vocab.txt", "config.json", "export.json"),
 )
 _END_BYTES = 64 << 10  # bytes that a fingerprint covers at each end of a file

@@ -33,15 +33,15 @@ def test_a_changed_or_missing_file_is_named(folder):
         checksums.verify(str(folder))
 
 
-def test_a_list_without_a_file_of_a_model_is_rejected(folder):
-    (folder / "notes.txt").write_text("of the user")
-    checksums.verify(str(folder))
-    lines = (folder / "SHA256SUMS").read_text().splitlines(keepends=True)
-    (folder / "SHA256SUMS").write_text("".join(line for line in lines if "a.bin" not in line))
-    with pytest.raises(
-        UserError, match=r"SHA256SUMS: does not list .*a\.bin; copy the folder again"
-    ):
-        checksums.verify(str(folder))
+def test_a_list_without_a_file_of_a_model_is_rejected(tmp_path):
+    contents = {name: name.encode() for name in ("config.json", "model.safetensors")}
+    files.write_files(str(tmp_path), checksums.with_sums(contents))
+    (tmp_path / "notes.txt").write_text("of the user")
+    checksums.verify(str(tmp_path))
+    for name in contents:
+        checksums.write_sums(str(tmp_path), contents.keys() - {name})
+        with pytest.raises(UserError, match=f"SHA256SUMS: does not list .*{name}; copy the folder"):
+            checksums.verify(str(tmp_path))
 
 
 @pytest.mark.parametrize("line", ["x", "0" * 64, "0" * 64 + "  ..", "\xff" * 64])
