@@ -179,12 +179,16 @@ def _export_files(path: str, settings: ExportSettings, weights, task: Mapping) -
         )
     sizes = ", ".join(f"{name} {len(content):,} bytes" for name, content in contents.items())
     vocabulary = settings.vocabulary_file or weights.vocabulary
+    cleaning = weights.cleaning
+    if settings.do_lower_case is not None:
+        cleaning["do_lower_case"] = settings.do_lower_case
     about = {
         "model_class": weights.model_class,
+        **cleaning,
         "quantization": settings.quantization,
         "task": dict(task),
     }
-    tokenizer = Tokenizer.from_file(vocabulary) if vocabulary else None
+    tokenizer = Tokenizer.from_file(vocabulary, **cleaning) if vocabulary else None
     with files.errors_named(path, "written"):
         contents |= _assets(model.config, about, tokenizer)
         files.write_files(settings.output_dir, checksums.with_sums(contents))

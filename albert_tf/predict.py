@@ -61,7 +61,7 @@ def main(settings: PredictSettings) -> None:
         converse(predictor)
     else:
         answer_lines(predictor, settings.batch_size)
-    for line in predictor.cut_texts():
+    for line in predictor.remarks():
         print(line, file=sys.stderr)
 
 
@@ -88,16 +88,17 @@ def answers(
     """
     numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
     while chunk := list(itertools.islice(numbered, lines_at_a_time)):
-        items, line_error = [], None
+        items, examples, line_error = [], [], None
         for number, line in chunk:
             try:
                 item = parse(line.rstrip("\r\n"))
-                predictor.check(item)
+                examples.append(predictor.check(item))
             except UserError as error:
                 line_error = UserError(f"line {number}: {error}")
                 break
             items.append(item)
-        for item, answer in zip(items, predictor.predict(items) if items else [], strict=True):
+        answers_to_items = predictor.answers(examples) if examples else []
+        for item, answer in zip(items, answers_to_items, strict=True):
             given = item if isinstance(item, Mapping) else {}
             repeated = {key: given[key] for key in given if key not in predictor.text_keys}
             yield {**repeated, **answer}
@@ -121,8 +122,7 @@ def converse(predictor: "Predictor") -> None:
         while True:
             try:
                 item = _ask(predictor.prompts)
-                predictor.check(item)
-                (answer,) = predictor.predict([item])
+                (answer,) = predictor.answers([predictor.check(item)])
             except UserError as error:
                 print(error)
                 continue

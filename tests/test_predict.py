@@ -150,6 +150,21 @@ def test_texts_that_are_cut_are_counted_once(finished, monkeypatch, capsys):
     )
 
 
+def test_predict_warns_once_of_texts_that_are_cut_or_empty(finished):
+    predictor = predictors.load_predictor(finished("tsv").folder, max_seq_length=34)
+    assert len(predictor.predict(["anna saw bert ."])) == 1  # pytest would raise a warning
+    expected = (
+        "1 of 3 texts are empty; 3 texts, 1 of them .33 %. cut at --max_seq_length=34; 95 % h"
+    )
+    with pytest.warns(UserWarning, match=expected) as caught:
+        answers = predictor.predict(["anna " * 40, " "])
+    assert len(answers) == 2 and len(caught) == 1 and caught[0].filename == __file__
+    predictor.predict(["anna " * 40])
+    for missing in (None, math.nan):
+        with pytest.raises(UserError, match=f"^item 2: expected a text, .*; got {missing}$"):
+            predictor.predict(["anna", missing])
+
+
 def test_entities_are_the_runners(finished, task_files):
     run = finished("tagging")
     blocks = (run.folder / "predictions" / "predictions.conll").read_text().strip().split("\n\n")

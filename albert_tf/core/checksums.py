@@ -15,6 +15,11 @@ from albert_tf.core.errors import UserError
 
 SUMS_FILE = "SHA256SUMS"
 JSON_ENTRY = "checksum"
+# Ends of the names of the files that a model is read from, which SUMS_FILE must list.
+_OF_MODELS = (
+    *(".safetensors", "pytorch_model.bin", ".h5", ".pb", ".index", "spiece.model"),
+    *("vocab.txt", "config.json", "export.json"),
+)
 _END_BYTES = 64 << 10  # bytes that a fingerprint covers at each end of a file
 
 
@@ -34,12 +39,13 @@ def verify(folder: str) -> None:
     """Checks the files that the SHA256SUMS of a folder lists; a folder without this file passes.
 
     Raises:
-      UserError: a file is missing or was changed, or SHA256SUMS is damaged.
+      UserError: a file is missing or was changed, or SHA256SUMS is damaged or lacks a file of a model.
     """
     path = os.path.join(folder, SUMS_FILE)
     if not files.exists(path):
         return
     lines = files.read_bytes(path).decode(errors="replace").splitlines()
+    listed = {line.partition("  ")[2] for line in lines}
     for line in lines or [""]:
         checksum, separator, name = line.partition("  ")
         is_inside = {"", ".", "..", SUMS_FILE}.isdisjoint(name.split("/"))
@@ -50,6 +56,9 @@ def verify(folder: str) -> None:
                 f"{os.path.join(folder, name)}: is not the file that was written (its checksum differs from the one in"
                 f" {SUMS_FILE}); copy the folder again, or delete {SUMS_FILE} if you changed the file yourself"
             )
+    for file in files.files_below(folder):
+        if file.endswith(_OF_MODELS) and os.path.relpath(file, folder) not in listed:
+            raise UserError(f"{path}: does not list {file}; copy the folder again")
 
 
 def _lines(checksums: Mapping[str, str]) -> bytes:
@@ -104,6 +113,14 @@ def fingerprint(file: BinaryIO, num_bytes: int) -> str:
     file.seek(max(0, num_bytes - _END_BYTES))
     digest.update(file.read(_END_BYTES))
     return digest.hexdigest()
+
+
+def file_fingerprint(path: str) -> str:
+    """The `fingerprint` of the file of a name."""
+    with files.errors_named(path, "read"), files.open_binary(path) as file:
+        num_bytes = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        return fingerprint(file, num_bytes)
 
 
 def of_code(packages: Iterable[str]) -> str:

@@ -15,6 +15,11 @@ class UserError(ValueError):
     program and keeps its traceback.
     """
 
+    def __str__(self) -> str:
+        """The message; characters that a terminal would not show, such as those of a damaged file, are escaped."""
+        text = super().__str__()
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
 
 class Interrupted(KeyboardInterrupt):
     """A signal, SIGTERM or SIGINT (Ctrl-C), ends the program."""

@@ -223,9 +223,22 @@ def status(path: str) -> FileStatus | None:
 
 
 def real_path(path: str) -> str:
-    """A path without links, `.`, `..` and repeated slashes; two names of a file have the same."""
+    """A path without links, `.`, `..` and repeated slashes, for comparisons: two names of a file have the same."""
     scheme, separator, rest = path.partition("://")
-    return scheme + separator + os.path.normpath(rest) if separator else os.path.realpath(path)
+    if separator:
+        return scheme + separator + os.path.normpath(rest)
+    real = os.path.realpath(path)
+    return real.lower() if _ignores_case(real) else real
+
+
+def _ignores_case(path: str) -> bool:
+    """Whether the disk of a path, which need not exist, does not distinguish upper and lower case."""
+    folder, name = os.path.split(path)
+    while folder != path and (name == name.swapcase() or not os.path.exists(path)):
+        path = folder
+        folder, name = os.path.split(path)
+    other = os.path.join(folder, name.swapcase())
+    return folder != path and os.path.exists(other) and os.path.samefile(path, other)
 
 
 def matching(pattern: str) -> list[str]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
+from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.workers import num_workers_setting
 from albert_tf.data_prep import corpus, sample_corpus
@@ -42,6 +43,7 @@ class SampleTaskSettings(Settings):
     num_workers: int | None = num_workers_setting()
 
 
+@locks_output_dir  # also finds out early whether the folder can be written
 def main(settings: SampleTaskSettings) -> None:
     """Collects the passages and writes both files."""
     passages = _passages_by_package(settings)

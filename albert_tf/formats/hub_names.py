@@ -4,10 +4,13 @@ The library's own settings apply: HF_HUB_OFFLINE, HF_HOME, HF_ENDPOINT, HF_TOKEN
 Only the files that this project reads are downloaded, all from one commit.
 """
 
+import fnmatch
+import hashlib
 import os
 import re
 from collections.abc import Collection
 
+from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.files import HUB_PREFIX
 from albert_tf.formats import hugging_face, tokenizer_files
@@ -32,7 +35,9 @@ def fetched(name: str) -> str:
         raise UserError(f"{name}: {hint}") from None
     model, revision = match["model"], match["revision"] or "main"
     try:
-        return _folder(name, model, revision)
+        folder = _folder(name, model, revision)
+        _verify(name, folder)
+        return folder
     except errors.GatedRepoError:
         reason = "its owner gives it on request only; ask on the model's page, then hf auth login"
     except errors.RepositoryNotFoundError:
@@ -70,6 +75,27 @@ def _folder(name: str, model: str, revision: str) -> str:
         raise
     except Exception as error:  # the connection broke, the disk is full, ...
         raise UserError(f"{name}: the download failed ({first_line(error)})") from None
+
+
+def _verify(name: str, folder: str) -> None:
+    """Compares files with the hashes that the hub gave when they were downloaded, which are their names in the cache.
+
+    It is the SHA-256 of a large file, and SHA-1 as in git of a small one. A cache without links has no hashes.
+    """
+    names = os.listdir(folder)
+    patterns = _files_to_read(names)
+    for file in sorted(one for one in names if any(fnmatch.fnmatch(one, p) for p in patterns)):
+        path = os.path.realpath(os.path.join(folder, file))
+        expected = os.path.basename(path)
+        found = expected
+        if re.fullmatch("[0-9a-f]{64}", expected):
+            found = files.sha256(path)
+        elif re.fullmatch("[0-9a-f]{40}", expected):
+            content = files.read_bytes(path)
+            found = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+        if found != expected:
+            reason = f"{file} is not the file of the hub, as its hash differs"
+            raise UserError(f"{name}: {reason}; delete {path} to download it again")
 
 
 def _files_to_read(names: Collection[str]) -> list[str]:

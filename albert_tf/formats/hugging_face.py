@@ -18,6 +18,7 @@ from albert_tf.formats.weights import (
     POOLER,
     Weights,
     belongs_to_ffn,
+    check_complete,
     check_identity_projection,
     if_exists,
     variables_of,
@@ -90,6 +91,7 @@ _OWN_PREFIX = "albert_tf."
 _PROJECTION = _LAYERS["bert/encoder/embedding_hidden_mapping_in"]
 # Classes of transformers that have no pooler.
 _NO_POOLER = ("AlbertForMaskedLM", "AlbertForQuestionAnswering", "AlbertForTokenClassification")
+_WITHOUT_CLASS = ("AlbertModel", "AlbertForMaskedLM")  # parts of an AlbertForPreTraining
 # Constants that old versions of transformers saved together with the parameters.
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 _LONGEST_NAME = 255  # maximum length of a file name in common file systems
@@ -126,8 +128,8 @@ def is_model(folder: str) -> bool:
 def read(folder: str) -> Weights:
     """The model in a folder.
 
-    `AlbertModel`, `AlbertForMaskedLM` and classes without a counterpart here are read as an `AlbertForPreTraining`;
-    arrays of other heads keep their names and are reported as ignored.
+    `AlbertModel` and `AlbertForMaskedLM` are read as an `AlbertForPreTraining`, and so is a folder that names no class
+    and has no head; other arrays keep their names and are reported as ignored.
     """
     path = os.path.join(folder, CONFIG)
     values = files.read_json(path)
@@ -141,12 +143,18 @@ def read(folder: str) -> Weights:
     activation = values.get("hidden_act", "gelu_new")
     if isinstance(activation, str) and activation in OF_TRANSFORMERS:
         sizes["hidden_act"] = OF_TRANSFORMERS[activation]
+    check_complete(values, path)
     config = AlbertConfig.from_dict({**values, **sizes}, source=path)
     architecture = (values.get("architectures") or [""])[0]
-    model_class = _class_of(architecture, own)
+    model_class = _class_of(architecture, own, path)
     path = _weights_path(folder)
     tensors = _read_shards(path) if path.endswith(INDEX) else _read_file(path)
     arrays = _released_arrays(_in_full(tensors, path), config, model_class, path)
+    heads = [name for name in _HEAD_NAMES.values() if name in arrays]
+    if model_class == AlbertForPreTraining.__name__ and heads:
+        reason = f"a head, but {CONFIG} names no class with it ({shortened(architecture)})"
+        hint = "name the class that was trained under architectures"
+        raise UserError(f"{path}: has {heads[0]}, {reason}; {hint}, or remove this head")
     check_identity_projection(arrays, config, path, _PROJECTION)
     has_pooler = architecture not in _NO_POOLER or any(name in arrays for name in POOLER)
     left_out = own.get("left_out", () if has_pooler else POOLER)
@@ -174,13 +182,19 @@ def vocabulary_of(folder: str) -> dict[str, Any]:
     return {"vocabulary": vocabulary, "do_lower_case": is_lower, "keep_accents": keep_accents}
 
 
-def _class_of(architecture: Any, own: Mapping) -> str:
+def _class_of(architecture: Any, own: Mapping, path: str) -> str:
     """Name of our class for an architecture; if there are several, the folder's section `albert_tf` decides."""
     ours = {name: cls.hf_architecture for name, cls in MODEL_CLASSES.items()}
     name = own.get("model_class")
     if isinstance(name, str) and ours.get(name, "") == architecture:
         return name
     names = [name for name, theirs in ours.items() if theirs and theirs == architecture]
+    if not names and architecture not in ("", *_WITHOUT_CLASS):
+        known = ", ".join([*dict.fromkeys(filter(None, ours.values())), *_WITHOUT_CLASS])
+        hint = "to read only its encoder, write AlbertModel there"
+        raise UserError(
+            f"{path}: architectures is {shortened(architecture)}, expected {known}; {hint}"
+        )
     return names[0] if names else AlbertForPreTraining.__name__
 
 

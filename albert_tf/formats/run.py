@@ -1,7 +1,10 @@
 """Reads the models of runs from the runs' folders."""
 
 import os
+import sys
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -33,6 +36,8 @@ def read(folder: str, checkpoint: str = "") -> Weights:
     saved = run_files.checkpoints(os.path.join(folder, "checkpoints"))
     if not checkpoint and not saved:
         raise UserError(f"{folder}: the run has no checkpoint yet")
+    if not checkpoint and not is_finished:
+        _remark_on_unfinished(folder, saved[-1], settings)
     checkpoint = checkpoint or saved[-1]
     with checkpoint_files.opened(checkpoint, "TF2") as reader:
         run_files.checkpoint_record(checkpoint, settings.get(run_files.RUN_ID))
@@ -48,3 +53,13 @@ def read(folder: str, checkpoint: str = "") -> Weights:
     text = hugging_face.vocabulary_of(model_folder)
     recorded = {name: value for name, value in groups["task"].items() if name in text}
     return Weights(checkpoint, config, arrays, model_class.__name__, **text | recorded)
+
+
+def _remark_on_unfinished(folder: str, checkpoint: str, settings: Mapping[str, Any]) -> None:
+    """Says on standard error that a model comes from a run that was stopped before its end."""
+    optimizer = settings.get("optimizer")
+    last = optimizer.get("num_train_steps") if isinstance(optimizer, dict) else None
+    step = os.path.basename(checkpoint).removeprefix("step-")
+    if step != str(last):
+        reason = f"this run has not finished; the model is that of step {step} of {last}"
+        print(f"NOTE: {folder}: {reason}", file=sys.stderr, flush=True)

@@ -13,7 +13,7 @@ from albert_tf.core.errors import UserError, shortened
 from albert_tf.formats import checkpoint_files
 from albert_tf.formats.description import TF1_CONFIG as CONFIG
 from albert_tf.formats.description import TF1_OWN_KEY
-from albert_tf.formats.weights import Weights, only_vocabulary
+from albert_tf.formats.weights import Weights, check_complete, only_vocabulary
 from albert_tf.model.activations import ACTIVATIONS
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import ModelWithHead
@@ -35,6 +35,7 @@ def read(prefix: str) -> Weights:
         raise UserError(f"{path}: expected an object under {TF1_OWN_KEY}, got {shortened(own)}")
     names = ("model_class", "do_lower_case", "keep_accents", "left_out")
     settings = {name: own[name] for name in names if name in own}
+    check_complete(values, path)
     config = AlbertConfig.from_dict(values, source=path)
     return Weights(
         prefix,

@@ -21,6 +21,11 @@ from albert_tf.model.heads import (
 )
 
 Shapes = Mapping[str, tuple[int, ...]]
+_SIZES = (
+    *("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_hidden_groups"),
+    *("inner_group_num", "num_attention_heads", "intermediate_size", "hidden_act"),
+    *("max_position_embeddings", "type_vocab_size"),
+)
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 
 
@@ -150,6 +155,12 @@ def model_class_of(name: Any, source: str) -> type[ModelWithHead]:
             " your own with --task_module"
         )
     return MODEL_CLASSES[name]
+
+
+def check_complete(values: Mapping[str, Any], source: str) -> None:
+    """Checks that a configuration from a file has every size: a default would make another model without a word."""
+    if missing := [name for name in _SIZES if name not in values]:
+        raise UserError(f"{source}: {', '.join(missing)}: missing; copy the file again")
 
 
 # --- Names and layouts ---

@@ -24,14 +24,18 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (its operations tokenize)
+from tensorflow.python.eager import cancellation
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.serving import exports
 from albert_tf.serving.settings import LimitSettings
+from albert_tf.text.tokenizer import check_words
 
 _POLL_SECONDS = 0.1  # how often deadlines are checked
 _ERROR_READ_SECONDS = 1.0  # time for a client to read an error before the connection is closed
+_SLOW_SECONDS = 1.0  # a client that takes longer to send a request is disconnected if others wait
+_BUSY = "the server is busy; try again later"
 
 
 class RequestError(UserError):
@@ -68,6 +72,11 @@ def parse(model, content: bytes, limits: LimitSettings) -> tuple[str, dict[str, 
         raise RequestError(f"expected as many rows, at least one, in every input; got {sizes}")
     if max(sizes.values(), default=0) > limits.max_instances:
         raise RequestError(f"expected at most {limits.max_instances} rows; got {sizes}", 413)
+    for text in (text for array in inputs.values() if array.dtype == object for text in array.flat):
+        try:
+            check_words(text.decode(errors="replace"), limits.max_word_characters)
+        except UserError as error:
+            raise RequestError(str(error), 413) from None
     if most_values(signature, inputs) > limits.max_computed_values:
         raise RequestError("the outputs would be too large; send fewer or shorter rows", 413)
     return signature_name, inputs, in_rows
@@ -171,7 +180,8 @@ class Waiting:
 
     signature_name: str
     inputs: dict[str, np.ndarray]
-    result: concurrent.futures.Future
+    deadline: float  # of the answer, in time.monotonic()
+    result: concurrent.futures.Future = dataclasses.field(default_factory=concurrent.futures.Future)
 
     @property
     def num_rows(self) -> int:
@@ -193,13 +203,23 @@ class Batches:
         # At most one for each connection.
         self._arrived: queue.SimpleQueue[Waiting] = queue.SimpleQueue()
         self._left: list[Waiting] = []  # requests that did not fit into a batch
+        self._running: tuple[float, Any] | None = None  # deadline and cancellation of the model
         threading.Thread(target=self._run, daemon=True).start()
 
     def outputs(self, signature_name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs of a signature; waits for them."""
-        result: concurrent.futures.Future = concurrent.futures.Future()
-        self._arrived.put(Waiting(signature_name, inputs, result))
-        return result.result()
+        seconds = 3 * self._limits.compute_seconds
+        request = Waiting(signature_name, inputs, time.monotonic() + seconds)
+        self._arrived.put(request)
+        try:
+            return request.result.result(seconds)
+        except TimeoutError:
+            raise RequestError(_BUSY, 503) from None
+
+    def end_late(self) -> None:
+        """Ends a computation that takes too long."""
+        if (running := self._running) and time.monotonic() > running[0]:
+            running[1].start_cancel()
 
     def _run(self) -> None:
         while True:
@@ -231,19 +251,34 @@ class Batches:
         outputs = self._signatures[request.signature_name].structured_outputs.values()
         return all(output.shape.rank and None not in output.shape[1:] for output in outputs)
 
-    def _answer(self, batch: list[Waiting]) -> None:
-        signature = self._signatures[batch[0].signature_name]
-        self.num_batches += 1
+    def _computed(self, batch: list[Waiting]) -> dict[str, np.ndarray]:
+        """The outputs for a batch, or the error of a computation that takes too long."""
+        inputs = {
+            name: tf.constant(np.concatenate([request.inputs[name] for request in batch]))
+            for name in batch[0].inputs
+        }
+        manager, seconds = cancellation.CancellationManager(), self._limits.compute_seconds
+        signature = manager.get_cancelable_function(self._signatures[batch[0].signature_name])
+        self._running = (time.monotonic() + seconds, manager)
         try:
-            inputs = {
-                name: tf.constant(np.concatenate([request.inputs[name] for request in batch]))
-                for name in batch[0].inputs
-            }
-            outputs = {
+            return {
                 # Strings are objects; a scalar string would be bytes instead of an array.
                 name: np.array(tensor.numpy(), object if tensor.dtype == tf.string else None)
                 for name, tensor in signature(**inputs).items()
             }
+        except tf.errors.CancelledError:
+            reason = f"takes longer than {seconds:g} seconds; send fewer or shorter rows"
+            raise RequestError(f"the computation {reason}", 503) from None
+        finally:
+            self._running = None
+
+    def _answer(self, batch: list[Waiting]) -> None:
+        batch = [request for request in batch if time.monotonic() < request.deadline]
+        if not batch:
+            return
+        self.num_batches += 1
+        try:
+            outputs = self._computed(batch)
         except Exception as error:
             if len(batch) == 1:
                 batch[0].result.set_exception(error)
@@ -276,17 +311,20 @@ class Server(ThreadingHTTPServer):
         # Parsed JSON takes many times its size, so one request is parsed at a time.
         self.parsing = threading.Lock()
         self._deadlines: dict[socket.socket, float] = {}
+        self._reading_since: dict[socket.socket, float] = {}
         self._refused: set[socket.socket] = set()
         self._threads_of_clients = concurrent.futures.ThreadPoolExecutor(limits.max_connections)
         super().__init__(("127.0.0.1", port), Handler)
 
     def process_request(self, request, client_address) -> None:
-        """Starts a thread for a connection, or refuses the connection."""
-        if len(self._deadlines) - len(self._refused) < self.limits.max_connections:
-            self.limit_time(request, self.limits.request_seconds)
+        """Starts a thread for a connection, in place of a slow client if need be, or refuses the connection."""
+        if not self._has_room():
+            self._end_slowest()
+        if self._has_room():
+            self.limit_time(request, self.limits.request_seconds, is_reading=True)
             self._threads_of_clients.submit(self.process_request_thread, request, client_address)
             return
-        body = json.dumps({"error": "the server is busy; try again later"})
+        body = json.dumps({"error": _BUSY})
         head = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
         content = f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}"
         with contextlib.suppress(OSError):
@@ -299,12 +337,31 @@ class Server(ThreadingHTTPServer):
         else:
             request.close()
 
-    def limit_time(self, connection: socket.socket, seconds: float) -> None:
+    def _has_room(self) -> bool:
+        return len(self._deadlines) - len(self._refused) < self.limits.max_connections
+
+    def _end_slowest(self) -> None:
+        """Ends the connection that has sent no whole request for the longest time, unless that time is short."""
+        waiting = [(since, id(one), one) for one, since in list(self._reading_since.items())]
+        since, _, slowest = min(waiting, default=(math.inf, 0, None))
+        if slowest and time.monotonic() - since > _SLOW_SECONDS:
+            self._refused.add(slowest)
+            with contextlib.suppress(OSError):
+                slowest.shutdown(socket.SHUT_RDWR)
+            self._reading_since.pop(slowest, None)
+
+    def limit_time(
+        self, connection: socket.socket, seconds: float, *, is_reading: bool = False
+    ) -> None:
         """Ends a connection after some time, unless it gets another limit before then."""
         self._deadlines[connection] = time.monotonic() + seconds
+        self._reading_since.pop(connection, None)
+        if is_reading:
+            self._reading_since[connection] = time.monotonic()
 
     def service_actions(self) -> None:
-        """Ends connections that take too long; their threads then neither read nor write."""
+        """Ends connections and computations that take too long; their threads then neither read nor write."""
+        self.batches.end_late()
         for connection, deadline in list(self._deadlines.items()):
             if time.monotonic() > deadline:
                 with contextlib.suppress(OSError):
@@ -314,7 +371,8 @@ class Server(ThreadingHTTPServer):
 
     def shutdown_request(self, request) -> None:
         """Closes a connection."""
-        self._deadlines.pop(request, None)
+        for known in (self._deadlines, self._reading_since):
+            known.pop(request, None)
         self._refused.discard(request)
         super().shutdown_request(request)
 
@@ -350,7 +408,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def handle_one_request(self) -> None:
         """Reads and answers a request in limited time."""
-        self.server.limit_time(self.connection, self.server.limits.request_seconds)
+        seconds = self.server.limits.request_seconds
+        self.server.limit_time(self.connection, seconds, is_reading=True)
         super().handle_one_request()
 
     def do_GET(self) -> None:
@@ -402,6 +461,11 @@ class Handler(BaseHTTPRequestHandler):
             with server.parsing:
                 signature_name, inputs, in_rows = parse(server.model, content, server.limits)
             outputs = server.batches.outputs(signature_name, inputs)
+            if (
+                signature_name == "tokenization_info"
+            ):  # without the folder, which is nobody's business
+                file = os.path.basename(outputs["vocab_file"].item())
+                outputs["vocab_file"] = np.array(file, object)
             return answer_of(outputs, in_rows, server.limits)
         except UserError:
             raise

@@ -79,6 +79,16 @@ class LimitSettings(Settings):
         minimum=0.1,
     )
     max_request_bytes: int = setting(1 << 20, "Maximum size of a request.", minimum=1)
+    max_word_characters: int = setting(
+        10_000,
+        "Maximum number of characters of a text without white space between them.",
+        minimum=1,
+    )
+    compute_seconds: float = setting(
+        30.0,
+        "Maximum time to compute an answer; a request waits for it at most three times as long.",
+        minimum=0.1,
+    )
     max_instances: int = setting(64, "Maximum number of rows in a request.", minimum=1)
     max_answer_values: int = setting(
         1 << 21, "Maximum number of numbers and strings in an answer.", minimum=1

@@ -103,7 +103,12 @@ def _checked(config: AlbertConfig, features: Mapping[str, tf.Tensor]) -> dict[st
     for name in TOKENS[1:]:
         is_same = tf.reduce_all(tf.shape(features[name]) == shape)
         rules[f"{name} must have the shape of input_ids"] = is_same
-    for name, most in (("input_ids", config.vocab_size), ("segment_ids", config.type_vocab_size)):
+    limits = {
+        "input_ids": config.vocab_size,
+        "input_mask": 2,
+        "segment_ids": config.type_vocab_size,
+    }
+    for name, most in limits.items():
         is_known = tf.reduce_all((features[name] >= 0) & (features[name] < most))
         rules[f"{name} must be from 0 to {most - 1}"] = is_known
     checks = [tf.debugging.Assert(is_met, [message]) for message, is_met in rules.items()]

@@ -254,6 +254,14 @@ class FineTuningTask(Task):
 
     # --- Loop ---
 
+    def data_files(self) -> Mapping[str, Mapping[str, str]]:
+        """See `Task`."""
+        return {
+            split: {"file": self.source.file(split), "sha256": table.sha256()}
+            for split, table in self.tables.items()
+            if split != "train"
+        }
+
     def settings(self) -> Mapping[str, Settings | Mapping]:
         """The task's settings by group, for the run's config.json."""
         data = {"spm_sha256": self.tokenizer.sha256}

@@ -5,6 +5,7 @@ JSON can contain. The same functions as in training make the features, so the an
 """
 
 import abc
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -64,12 +65,14 @@ class Predictor(abc.ABC):
         self._untrained = untrained
         # Setting -> length -> number of texts.
         self._uncut_lengths: dict[str, Counter] = defaultdict(Counter)
+        self._num_texts = self._num_empty = 0
+        self._has_warned = False
         self._call_in_graph = tf.function(self._call)
 
     def predict(self, items: Iterable[Item]) -> list[Answer]:
         """The answers to items, in their order; the keys of an answer depend on the kind of model.
 
-        The rows of a `pandas.DataFrame` or a `datasets.Dataset` are items, too.
+        The rows of a `pandas.DataFrame` or a `datasets.Dataset` are items, too. Warns once if texts are cut or empty.
         """
         if hasattr(items, "to_dict") and hasattr(items, "columns"):  # iterating gives its columns
             items = items.to_dict("records")
@@ -77,8 +80,18 @@ class Predictor(abc.ABC):
             raise UserError(
                 f"predict expects a list of items, each {self.expects}; got {shortened(items)}: write predict([...])"
             )
-        examples = [self.check(item) for item in items]
-        return self.answers(examples) if examples else []
+        examples = []
+        for number, item in enumerate(items, start=1):
+            try:
+                examples.append(self.check(item))
+            except UserError as error:
+                raise UserError(f"item {number}: {error}") from None
+        answers = self.answers(examples) if examples else []
+        remarks = self.remarks()
+        if remarks and not self._has_warned:
+            self._has_warned = True
+            warnings.warn("; ".join(remarks), stacklevel=2)
+        return answers
 
     @abc.abstractmethod
     def check(self, item: Item) -> Any:
@@ -105,9 +118,15 @@ class Predictor(abc.ABC):
         """The settings of the task with the given names."""
         return {name: self.task_settings[name] for name in names}
 
-    def cut_texts(self) -> list[str]:
-        """For each setting that has cut texts since the predictor was made, a line that says how many."""
-        return [
+    def count(self, text: str) -> None:
+        """Counts a text, and whether it is empty, for `remarks`."""
+        self._num_texts += 1
+        self._num_empty += not text.strip()
+
+    def remarks(self) -> list[str]:
+        """Lines that say how many texts were empty, or cut by a setting, since the predictor was made."""
+        empty = f"{self._num_empty:,} of {self._num_texts:,} texts are empty"
+        return [empty] * (self._num_empty > 0) + [
             cut_report(np.fromiter(lengths.elements(), np.int64), name, self.task_settings[name])
             for name, lengths in self._uncut_lengths.items()
             if max(lengths) > self.task_settings[name]

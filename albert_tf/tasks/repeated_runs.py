@@ -147,6 +147,7 @@ def _ensemble(task_class, config, run) -> dict:
     if task.predict_data:
         unlabelled = [_read_predictions(folder, PREDICTIONS, task, "predict") for folder in chosen]
     results = {"members": chosen, "alone": alone, "eval": task.evaluate(predictions)}
+    results["data"] = task.data_files()
     # The order matters: the answers of SQuAD 2.0 use the threshold that the evaluation writes.
     write_files(run.output_dir, task.evaluation_files(predictions))
     if unlabelled:

@@ -67,6 +67,11 @@ class Source(abc.ABC):
                 self.read(split)
                 self.labels = labels if has_labels else self.labels
 
+    def file(self, split: str) -> str:
+        """The file of a split, or the folder of the task's files, as it was given."""
+        given = self.config.to_dict()
+        return given.get(FILE_FLAGS[split]) or given.get("data_dir", "")
+
     def featuriser(self, tokenizer: Tokenizer) -> tuple[Callable, Any]:
         """A function and its settings (a dataclass); `function(settings, items)` returns a `FeatureTable`."""
         function, settings = self.feature_function

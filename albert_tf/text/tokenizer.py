@@ -26,7 +26,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import sentencepiece
 
-from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.errors import UserError, first_line, shortened
 from albert_tf.core.files import AnyPath, read_bytes
 from albert_tf.text import wordpiece
 
@@ -74,6 +74,18 @@ def check_text(text: str) -> None:
     if not isinstance(text, str):
         hint = "; decode bytes as UTF-8 first" if isinstance(text, bytes) else ""
         raise TypeError(f"text must be str, got {type(text).__name__}{hint}")
+
+
+def check_words(text: str, most: int) -> None:
+    """Raises a UserError for a text with more than `most` characters without white space between them.
+
+    If a vocabulary does not know them, the time of SentencePiece grows with the square of their number.
+    """
+    for word in text.split():
+        # Compatibility forms of a character have up to 18 characters.
+        if len(word) * 18 > most and len(unicodedata.normalize("NFKD", word[: most + 1])) > most:
+            reason = f"without white space; expected at most {most:,}"
+            raise UserError(f"{shortened(word)} has {len(word):,} characters {reason}")
 
 
 def clean_with_origins(

@@ -90,21 +90,22 @@ def _complete(state: RunState) -> dict:
             evaluation = TrainingLoop(state, evaluator, progress).train()
     elif evaluator:
         with Progress("evaluating", 1) as progress:
-            evaluation = evaluate(state, evaluator, progress)
+            # The log has evaluations of the run's own data only.
+            is_other = bool(folder.places.get("eval"))
+            evaluation = evaluate(state, evaluator, progress, is_logged=is_other)
     last_evaluation, num_steps = evaluation, state.step - state.first_step
     best = checkpoints.best if state.run_config.do_train and task.keeps == "best" else None
     if best and checkpoints.best_path and best["step"] != state.step:
         checkpoints.restore(checkpoints.best_path)
         evaluation = evaluator.results() if evaluator else {}
     if evaluator:
-        folder.write_files(task.evaluation_files([evaluator.predictions]))
+        folder.write_files(task.evaluation_files([evaluator.predictions]), "eval")
     if task.predict_data:
         predictor = Evaluator(state, task.predict_data, has_labels=False)
         predictor.results()
-        files = task.prediction_files([predictor.predictions])
-        folder.write_files(files)
+        paths = folder.write_files(task.prediction_files([predictor.predictions]), "predict")
         if folder.is_chief:
-            print(f"predictions in {', '.join(map(folder.file, files))}", flush=True)
+            print(f"predictions in {', '.join(paths)}", flush=True)
     collapsed = task.collapsed([evaluator.predictions]) if evaluator else ""
     return write_results(state, evaluation, last_evaluation, collapsed, num_steps)
 
@@ -236,9 +237,11 @@ class TrainingLoop:
         last_step, last_time = self._last_logged
         self._last_logged = (step, time.monotonic())
         if not all(abs(value) < float("inf") for value in results.values()):
+            saved = f"the newest checkpoint is {state.checkpoints.latest}"
             raise UserError(
-                f"the loss is {results['loss']} between steps {last_step} and {step}; the newest checkpoint"
-                f" is {state.checkpoints.latest}: lower --learning_rate or raise --num_warmup_steps"
+                f"the loss is {results['loss']} between steps {last_step} and {step};"
+                f" {saved if state.checkpoints.latest else 'there is no checkpoint'}: lower --learning_rate or raise"
+                " --num_warmup_steps"
             )
         assert state.task.train_data
         examples_of_step = state.task.train_data.examples_in(state.run_config.train_batch_size)
@@ -269,7 +272,8 @@ def evaluate(
 ) -> dict[str, float]:
     """Evaluates, logs and prints the results; in training, saves a checkpoint if it is the best so far.
 
-    `is_logged` says that the log already has the results: a finished run is evaluated again for its predictions.
+    `is_logged` says that the results do not belong into the log, or that it already has them: a finished run is
+    evaluated again for its predictions.
     """
     results = evaluator.results(state.run_config.max_eval_steps)
     step, task = state.step, state.task

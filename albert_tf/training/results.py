@@ -3,8 +3,9 @@
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from albert_tf.training.run_folder import METRICS_FILE, MODEL, RESULTS_FILE
+from albert_tf.training.run_folder import METRICS_FILE, MODEL, RESULTS_FILE, RunFolder
 from albert_tf.training.state import RunState
 
 
@@ -60,9 +61,11 @@ def write_results(
 ) -> dict:
     """Writes results.json and, after training, the model; returns the content of results.json.
 
-    `evaluation` is that of the model that is kept, `last_evaluation` that of the last step.
+    `evaluation` is that of the model that is kept, `last_evaluation` that of the last step. The results of data that
+    are not the run's own have a results.json in their folders.
     """
     folder, task = state.folder, state.task
+    others = [split for split, place in folder.places.items() if place]
     results = {
         "step": state.step,
         "num_parameters": state.model.count_params(),
@@ -81,21 +84,60 @@ def write_results(
         losses = [line["loss"] for line in lines]
         advice = advice_after_collapse(losses, rate, task.usual_learning_rate)
         print(f"COLLAPSED: {collapsed}; {advice}")
-    earlier = {} if num_steps else folder.read_json(RESULTS_FILE)
+    _remark_on_best(state)
+    of_others = _write_other_results(folder, others, results)
+    if "eval" in others:
+        dropped = ("eval", "majority", "last", "collapsed")
+        results = {name: value for name, value in results.items() if name not in dropped}
+    recorded = folder.read_json(RESULTS_FILE)
+    own = {split: used for split, used in folder.data.items() if split not in others}
+    data = recorded.pop("data", {})
+    new = {s: own[s] for s in own if data.get(s, {}).get("sha256") != own[s]["sha256"]}
+    results["data"] = {**data, **new}  # a file keeps the name under which it was used first
+    earlier = {} if num_steps else recorded
     if state.run_config.do_train:  # the times of the process that trained are kept
         times = ("seconds", "steps_in_this_process")
         results |= {name: earlier[name] for name in times if name in earlier}
     else:  # an evaluation does not replace the results of the training
-        of_evaluation = ("eval", "collapsed") if evaluation else ()
+        of_evaluation = ("eval", "collapsed") if results.get("eval") else ()
         replaced = {name: results[name] for name in of_evaluation if name in results}
-        results = {**results, **earlier, **replaced}
-    if folder.is_chief:
+        results = {**earlier, **results, **earlier, **replaced}  # in the order of the earlier file
+    if folder.is_chief and (own or not others or state.run_config.do_train):
         with folder.writing():
             if state.run_config.do_train:
                 task.save_model(state.model, folder.file(MODEL), _card(state, evaluation))
             folder.write_json(RESULTS_FILE, results)
         print(f"results in {folder.file(RESULTS_FILE)}", flush=True)
-    return results
+    return of_others or results
+
+
+def _remark_on_best(state: RunState) -> None:
+    """Says so if the last of several evaluations is the best one, with nothing left to train."""
+    config, task, best = state.run_config, state.task, state.checkpoints.best
+    is_last = config.do_train and best and best["step"] == state.last_step > config.eval_every_steps
+    if is_last and task.keeps == "best" and state.folder.is_chief:
+        print(
+            f"the last evaluation is the best: in another folder, with more steps ({task.steps_flags}), the model may"
+            " get better",
+            flush=True,
+        )
+
+
+def _write_other_results(
+    folder: RunFolder, splits: Sequence[str], results: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Writes a results.json for each split whose data is not the run's own; returns that of "eval", or else {}."""
+    of_eval: dict[str, Any] = {}
+    for split in splits:
+        names = ("eval", "majority", "collapsed") if split == "eval" else ()
+        own = {name: results[name] for name in ("step", *names) if name in results}
+        values = {**own, "data": {split: folder.data[split]}}
+        of_eval |= values if split == "eval" else {}
+        if folder.is_chief:
+            path = folder.places[split] + RESULTS_FILE
+            folder.write_json(path, values)
+            print(f"results in {folder.file(path)}; those of the run's own data stay", flush=True)
+    return of_eval
 
 
 def advice_after_collapse(losses: Sequence[float], rate: float, usual_rate: float | None) -> str:

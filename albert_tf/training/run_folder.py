@@ -4,6 +4,7 @@ A file is replaced only by a complete new file. A run that was killed is resumed
 checkpoint's record says how long the logs were; later lines are deleted.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -25,7 +26,9 @@ METRICS_FILE, EVAL_METRICS_FILE = "metrics.jsonl", "eval_metrics.jsonl"
 CHECKPOINTS, BEST = "checkpoints", "checkpoints/best"
 _LOGS = (METRICS_FILE, EVAL_METRICS_FILE)
 MODEL = "model"
-_FOLDERS = (CHECKPOINTS, "train", "eval", MODEL, "predictions")
+OTHER_DATA = "other_data"  # has a folder for the results of each file that is not the run's own
+_EVAL_DATA = "eval_data"  # group of config.json: the data of the run's evaluations
+_FOLDERS = (CHECKPOINTS, "train", "eval", MODEL, "predictions", OTHER_DATA)
 _WRITTEN_BY_RUN = (RESULTS_FILE, *_LOGS, *_FOLDERS)
 
 
@@ -51,14 +54,22 @@ class RunFolder:
     Args:
       settings: all settings of the run by group, as in config.json. A group that is not a `Settings` describes the
         data, and must be the same when the run is resumed.
+      data: the data of this process, see `Task.data_files`.
 
     Attributes:
       run_id: identifies the run in every file that a later process reads, so that a file of another run is detected.
     """
 
-    def __init__(self, config: RunConfig, settings: Mapping[str, Any], is_chief: bool):
+    def __init__(
+        self,
+        config: RunConfig,
+        settings: Mapping[str, Any],
+        is_chief: bool,
+        data: Mapping[str, Mapping[str, str]] | None = None,
+    ):
         self.path = config.output_dir
         self.is_chief = is_chief
+        self.data = data or {}
         self._config = config
         self._values = {
             group: values.to_dict() if isinstance(values, Settings) else values
@@ -70,9 +81,11 @@ class RunFolder:
                 for name in ("", CHECKPOINTS, BEST):
                     files.remove_leftovers(self.file(name))
         recorded = self._read_settings()
-        # A run without a checkpoint starts again, with any settings.
-        has_checkpoint = bool(run_files.checkpoints(self.file(CHECKPOINTS)))
-        self._is_resumed = bool(recorded) and has_checkpoint and not config.overwrite_output_dir
+        # A training without a checkpoint starts again, with any settings.
+        self._has_checkpoint = bool(run_files.checkpoints(self.file(CHECKPOINTS)))
+        is_continued = self._has_checkpoint or not config.do_train
+        self._is_resumed = bool(recorded) and is_continued and not config.overwrite_output_dir
+        self._eval_data = recorded.get(_EVAL_DATA) if self._is_resumed else None
         self.run_id = recorded.get(run_files.RUN_ID) if self._is_resumed else uuid.uuid4().hex
         if self._is_resumed:
             self._check_same_run(settings, recorded)
@@ -111,6 +124,8 @@ class RunFolder:
         if not self._config.do_train:  # only the model must be the same, except its dropout rates
             groups = self._values.items()
             may_differ.update(*(values for group, values in groups if group != "model"))
+            may_differ -= set() if self._has_checkpoint else {"init_checkpoint"}
+        self._check_eval_data()
         for group, values in self._values.items():
             for name, value in values.items():
                 old_value = recorded.get(group, {}).get(name)
@@ -119,6 +134,34 @@ class RunFolder:
                         f"--output_dir={self.path} contains a run with {name}={old_value!r}, not {value!r}:"
                         " choose another folder, or --overwrite_output_dir to start again"
                     )
+
+    def _check_eval_data(self) -> None:
+        """Checks that a training is not continued with other evaluation data than its best checkpoint was chosen by."""
+        own, current = self._eval_data or {}, self.data.get("eval") or {}
+        if not isinstance(own, dict):
+            raise UserError(f"{self.file(CONFIG_FILE)}: {_EVAL_DATA} must be a JSON object")
+        if self._config.do_train and own and current and own["sha256"] != current["sha256"]:
+            raise UserError(
+                f"--output_dir={self.path} contains a run that is evaluated with {own['file']}, not with the data in"
+                f" {current['file']}: choose another folder, or evaluate the run with --do_train=false"
+            )
+
+    @functools.cached_property
+    def places(self) -> Mapping[str, str]:
+        """For each split of `data` the folder of its results, in the run's folder: "" for the run's own data.
+
+        A run's own data are those of its training, or else the first that were used. Results of other data never
+        replace those of the run's own.
+        """
+        own = {**self.data, **(self.read_json(RESULTS_FILE).get("data") or {})}
+        if self._config.do_train or self._eval_data:
+            own["eval"] = self._eval_data or self.data.get("eval", {})
+        return {
+            split: ""
+            if own[split]["sha256"] == used["sha256"]
+            else f"{OTHER_DATA}/{os.path.basename(used['file'].rstrip('/'))}-{used['sha256'][:8]}/"
+            for split, used in self.data.items()
+        }
 
     def open(self) -> None:
         """Creates the folder, or deletes the run in it if that was requested, and writes config.json.
@@ -141,7 +184,8 @@ class RunFolder:
                     remove(path)
             tf.io.gfile.makedirs(self.path)
             if self._config.do_train or not self._is_resumed:
-                self.write_json(CONFIG_FILE, self._values)
+                eval_data = self._eval_data or self.data.get("eval", {})
+                self.write_json(CONFIG_FILE, {**self._values, _EVAL_DATA: eval_data})
 
     def file(self, name: str) -> str:
         """The path of a file of the run."""
@@ -151,10 +195,12 @@ class RunFolder:
         """See `writing`."""
         return writing(self.path)
 
-    def write_files(self, contents: Mapping[str, str | bytes]) -> None:
-        """Writes files, given by their paths inside the folder."""
+    def write_files(self, contents: Mapping[str, str | bytes], split: str = "") -> list[str]:
+        """Writes files, given by their paths inside the folder, or inside that of a split; returns their paths."""
+        contents = {self.places.get(split, "") + name: contents[name] for name in contents}
         if self.is_chief:
             write_files(self.path, contents)
+        return [self.file(name) for name in contents]
 
     def json_content(self, values: Mapping[str, Any]) -> bytes:
         """The content of a JSON file of this run."""

@@ -83,7 +83,7 @@ def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConf
     run_config, optimizer_config = task.resolve(run_config, optimizer_config)
     check_batches(run_config, strategy.num_replicas_in_sync)
     settings = {"run": run_config, "optimizer": optimizer_config, **task.settings()}
-    folder = RunFolder(run_config, settings, is_chief(strategy))
+    folder = RunFolder(run_config, settings, is_chief(strategy), task.data_files())
     model = task.build_model(
         dtype=run_config.mixed_precision,
         recompute_activations=run_config.recompute_activations,

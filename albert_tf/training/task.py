@@ -54,6 +54,10 @@ class Task(abc.ABC):
         """All data of the task."""
         return [data for data in (self.train_data, self.eval_data, self.predict_data) if data]
 
+    def data_files(self) -> Mapping[str, Mapping[str, str]]:
+        """For "eval" and "predict": the `file` of the data, as it was given, and the `sha256` of its content."""
+        return {}
+
     @abc.abstractmethod
     def settings(self) -> Mapping[str, Settings | Mapping]:
         """Groups of settings for the run's config.json, besides "run" and "optimizer"; "model" has the configuration.

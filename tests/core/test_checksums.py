@@ -33,6 +33,17 @@ def test_a_changed_or_missing_file_is_named(folder):
         checksums.verify(str(folder))
 
 
+def test_a_list_without_a_file_of_a_model_is_rejected(tmp_path):
+    contents = {name: name.encode() for name in ("config.json", "model.safetensors")}
+    files.write_files(str(tmp_path), checksums.with_sums(contents))
+    (tmp_path / "notes.txt").write_text("of the user")
+    checksums.verify(str(tmp_path))
+    for name in contents:
+        checksums.write_sums(str(tmp_path), contents.keys() - {name})
+        with pytest.raises(UserError, match=f"SHA256SUMS: does not list .*{name}; copy the folder"):
+            checksums.verify(str(tmp_path))
+
+
 @pytest.mark.parametrize("line", ["x", "0" * 64, "0" * 64 + "  ..", "\xff" * 64])
 def test_a_damaged_list_is_rejected(folder, line):
     (folder / "SHA256SUMS").write_text(line)

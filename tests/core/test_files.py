@@ -100,6 +100,19 @@ def test_the_real_path_of_all_names_of_a_file_is_the_same(path, expected):
     assert files.real_path(path) == expected
 
 
+def test_case_counts_only_where_the_disk_distinguishes_it(tmp_path):
+    (tmp_path / "disk").mkdir()
+    assert files.real_path(f"{tmp_path}/disk/A") != files.real_path(f"{tmp_path}/disk/a")
+    (tmp_path / "DISK").symlink_to(tmp_path / "disk")  # as on a disk that ignores case
+    assert files.real_path(f"{tmp_path}/disk/A") == files.real_path(f"{tmp_path}/disk/a")
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    assert files.real_path(f"{tmp_path}/link/b") == files.real_path(f"{tmp_path}/disk/b")
+
+
+def test_an_error_shows_only_characters_that_can_be_printed():
+    assert str(UserError("a\x1b[31m\nb\u202e é 一")) == "a\\x1b[31m\\nb\\u202e é 一"
+
+
 @PLACES
 def test_errors_are_one_line_with_the_path(tmp_path, scheme):
     missing = f"{scheme}{tmp_path}/x"

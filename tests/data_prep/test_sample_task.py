@@ -70,6 +70,12 @@ def test_the_same_command_gives_the_same_files(tmp_path):
     )
 
 
+def test_a_folder_that_cannot_be_written_is_rejected_before_anything_is_read(monkeypatch):
+    monkeypatch.setattr("albert_tf.data_prep.sample_corpus.find_modules", pytest.fail)
+    with pytest.raises(UserError, match="--output_dir=/proc/x cannot be written"):
+        sample_task.main(SampleTaskSettings(output_dir="/proc/x"))
+
+
 def test_too_few_packages_are_refused(tmp_path):
     with pytest.raises(UserError, match="--num_packages=4: only 3 packages"):
         sample(tmp_path, num_packages=4)

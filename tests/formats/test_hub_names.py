@@ -1,6 +1,7 @@
 """Models by name: from a cache that was made by hand, from a small hub on this machine, and from nowhere."""
 
 import fnmatch
+import hashlib
 import http.server
 import json
 import os
@@ -94,7 +95,12 @@ class Hub(http.server.BaseHTTPRequestHandler):
             file = self.path.rsplit("/", 1)[1]
             path = RECORDED_MODEL / file
             content = path.read_bytes() if path.exists() else b"other"
-            self.answer(content, 200, {"ETag": f'"{file}"', "X-Repo-Commit": COMMIT})
+            etag = hashlib.sha256(content).hexdigest()  # of a large file
+            if file == "config.json":
+                etag = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+            if "/damaged/" in self.path and file == "model.safetensors":
+                content = content[:-1] + b"!"
+            self.answer(content, 200, {"ETag": f'"{etag}"', "X-Repo-Commit": COMMIT})
 
     do_HEAD = do_GET  # noqa: N815
 
@@ -121,6 +127,7 @@ def hub():
 def test_what_is_needed_is_downloaded(tmp_path, hub):
     places = {"HF_HUB_CACHE": str(tmp_path), "HF_ENDPOINT": hub, "HF_HUB_OFFLINE": "0"}
     names = ("tiny", "tiny@no-such-revision", "secret", "gated", "empty", "broken")
+    names += ("damaged",)
     messages = fetched(*(f"hf:albert/{name}" for name in names), **places)
     folder = tmp_path / "models--albert--tiny" / "snapshots" / COMMIT
     assert messages[0] == str(folder)
@@ -133,6 +140,7 @@ def test_what_is_needed_is_downloaded(tmp_path, hub):
         "its owner gives it on request only",
         "no model that can be read here: expected config.json and one of model.safetensors",
         "not in the cache",
+        "model.safetensors is not the file of the hub, as its hash differs; delete ",
     )
     for message, part in zip(messages[1:], expected, strict=True):
         assert part in message

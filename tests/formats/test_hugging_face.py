@@ -195,12 +195,26 @@ def test_parts_of_the_pretraining_model(tmp_path, architecture):
             loaded_report(folder)
 
 
-def test_a_head_that_is_not_ours_is_ignored(tmp_path):
+@pytest.mark.parametrize("architectures", [["AlbertForSomethingElse"], ["AlbertModel"], [], None])
+def test_a_head_is_not_lost_without_a_word(architectures, tmp_path):
     folder = recorded_folder(tmp_path, "classifier")
-    set_config(folder, architectures=["AlbertForSomethingElse"])
-    report = loaded_report(folder)
-    assert sorted(report.ignored) == ["classifier.bias", "classifier.weight"]
-    assert all(name.startswith("cls/") for name in report.initialized)
+    set_config(folder, architectures=architectures)
+    with pytest.raises(UserError, match="architectures is 'AlbertForS|has classifier.weight, a h"):
+        loaded_report(folder)
+    if architectures == ["AlbertModel"]:  # another head, named by nobody here
+        names = {"classifier.weight": "mine.weight", "classifier.bias": "mine.bias"}
+        rewrite(folder, lambda tensors: [tensors.update({names[n]: tensors.pop(n)}) for n in names])
+        assert sorted(loaded_report(folder).ignored) == sorted(names.values())
+
+
+@pytest.mark.parametrize("name", ["num_hidden_layers", "hidden_act", "inner_group_num"])
+def test_a_size_that_is_missing_is_not_replaced_by_a_default(name, tmp_path):
+    folder = recorded_folder(tmp_path)
+    values = json.loads((folder / "config.json").read_text())
+    del values[name]
+    (folder / "config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match=rf"config\.json: {name}: missing"):
+        load_pretrained(folder)
 
 
 def test_an_unknown_tensor_of_the_encoder(tmp_path):

@@ -13,8 +13,9 @@ from albert_tf import UserError, save_pretrained
 from albert_tf.export import export_model
 from albert_tf.model import heads
 from albert_tf.serving import comparison, onnx_files
+from albert_tf.text.tokenizer import Tokenizer
 from tests.formats.test_pretrained import CONFIGS
-from tests.helpers import TINY, train_spm
+from tests.helpers import ROOT, TINY, train_spm
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -142,6 +143,32 @@ def test_the_command_writes_it_with_what_it_needs(tmp_path, capfd):
     assert about["model_class"] == "AlbertForPreTraining"
     with pytest.raises(UserError, match="model.onnx: is there already"):
         export_model(str(tmp_path / "model"), str(tmp_path / "out"), format="onnx")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param("SentencePiece", marks=pytest.mark.rare), "WordPiece"]
+)
+def test_the_example_of_the_guide_gives_the_answer_of_the_model(kind, tmp_path, monkeypatch):
+    path = tmp_path / "vocab.txt"
+    path.write_text(
+        "\n".join(["[PAD]", "it", "[UNK]", "[SEP]", "rains", ".", "[CLS]", "[MASK]", "It"])
+    )
+    if kind == "SentencePiece":
+        path = train_spm(tmp_path / "s.model", ["it rains. a cat sat."] * 9, vocab_size=15)
+    tokenizer = Tokenizer.from_file(path, do_lower_case=kind == "SentencePiece")
+    model = make(vocab_size=tokenizer.vocab_size)
+    save_pretrained(
+        model, tmp_path / "model", spm_model_file=tokenizer, task={"max_seq_length": 13}
+    )
+    export_model(str(tmp_path / "model"), str(tmp_path / "onnx"), format="onnx")
+    monkeypatch.chdir(tmp_path)
+    guide = (ROOT / "docs" / "serving.md").read_text().partition("\n## ONNX\n")[2]
+    example = guide.partition("```python\n")[2].partition("```")[0]
+    found: dict = {}
+    exec(example, found)
+    ids = [[tokenizer.cls_id, *tokenizer.encode("It rains."), tokenizer.sep_id]]
+    assert found["ids"] == ids[0]
+    np.testing.assert_allclose(found["logits"], model({"input_ids": ids})["logits"], atol=TOLERANCE)
 
 
 def test_bad_files_are_not_written(tmp_path, monkeypatch):

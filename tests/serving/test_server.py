@@ -129,7 +129,7 @@ def test_rows_columns_values_and_base64_give_the_answers_of_the_model(server, mo
 
 def test_signatures_of_ids_masks_and_nothing(server, model):
     row = {name: [2, 1, 1] for name in ("input_ids", "input_mask", "segment_ids")}
-    row["segment_ids"] = [0, 0, 1]
+    row |= {"input_mask": [1, 1, 1], "segment_ids": [0, 0, 1]}
     status, found = ask(server, {"signature_name": "tokens", "instances": [row]})
     expected = model.signatures["tokens"](**{name: tf.constant([row[name]]) for name in row})
     assert status == 200
@@ -140,6 +140,7 @@ def test_signatures_of_ids_masks_and_nothing(server, model):
     assert np.shape(pieces) == (2, 2, 5) and pieces[1] == [[""] * 5] * 2
     status, found = ask(server, {"signature_name": "tokenization_info", "inputs": {}})
     assert status == 200 and found["outputs"]["do_lower_case"] is True
+    assert found["outputs"]["vocab_file"] == "spiece.model"
 
 
 def test_the_state_of_the_model_and_of_a_version(server):
@@ -158,6 +159,7 @@ def tokens_request(ids) -> dict:
     return {"signature_name": "tokens", "inputs": columns}
 
 
+IDS = tokens_request([[1]])["inputs"]
 WRONG_REQUESTS = [
     ({**ORDER, "inputs": "a bare string"}, "an object of lists: text_a, text_b"),
     ({**ORDER, "inputs": {"text_a": ["a"], "text_b": ["b", "c"]}}, "as many rows"),
@@ -181,6 +183,7 @@ WRONG_REQUESTS = [
     (tokens_request([[2**40]]), "expected a list of lists"),
     (tokens_request([[10**6]]), "must be from 0 to"),
     (tokens_request([[]]), ""),
+    ({**tokens_request([[1]]), "inputs": {**IDS, "input_mask": [[-5]]}}, "input_mask must be from"),
     (tokens_request([[1] * 100]), ""),
     (b"", "not JSON"),
     (b"\xff\xfe", "not JSON"),
@@ -230,6 +233,26 @@ def test_paths_methods_and_what_is_not_http(server):
     assert send_bytes(server, b"nonsense\r\n\r\n")[0] == 400
     assert send_bytes(server, b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n")[0] == 414
     assert ask(server, {"instances": ["a"]})[0] == 200
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "OPTIONS", "NONSENSE"])
+def test_every_method_of_every_route_is_answered(server, method):
+    """The time limit of the connection is the watchdog."""
+    routes = (
+        URL,
+        f"{URL}:predict",
+        f"{URL}/versions/1",
+        f"{URL}/versions/1:predict",
+        "/",
+        "/x",
+        "*",
+    )
+    for route, body in itertools.product(routes, (None, b"", b"{}", b'{"instances": ["a"]}')):
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+        with contextlib.closing(connection):
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(method, route, body)
+            assert 200 <= connection.getresponse().status < 500
 
 
 def test_a_connection_is_used_again_after_a_wrong_request(server):
@@ -294,6 +317,51 @@ def test_slow_clients_are_disconnected_and_others_are_answered(start):
         assert ask(server, {"instances": ["a"]})[0] == 200
         for connection in slow:
             connection.close()
+
+
+def test_slow_clients_do_not_shut_others_out(start):
+    with start(max_connections=4, request_seconds=60) as server:
+        address = ("127.0.0.1", server.server_port)
+        with contextlib.ExitStack() as stack:
+            for _ in range(20):
+                slow = socket.create_connection(address, timeout=20)
+                stack.enter_context(slow).sendall(b"POST / HTTP/1.1\r\n")
+            time.sleep(1.3)  # after a second, they count as slow
+            for _ in range(3):
+                assert ask(server, {"instances": ["a"]})[0] == 200
+
+
+@pytest.mark.parametrize("word", ["\u4e00" * 10_001, "\ufdfa" * 700 + "\ufdfb" * 4000])
+def test_a_text_whose_tokens_take_too_long_is_refused(server, word):
+    status, found = ask(server, {"instances": [f"anna {word}"]})
+    assert status == 413 and "without white space; expected at most 10,000" in found["error"]
+    assert ask(server, {"instances": [f"{word[:300]} " * 20]})[0] == 200
+
+
+def test_a_computation_that_takes_too_long_ends_and_others_are_answered(start, model):
+    spec = tf.TensorSpec([], tf.float32, name="value")
+    endless = tf.function(
+        lambda value: {"value": tf.while_loop(lambda _: True, tf.sin, [value])[0]}
+    )
+
+    def call(texts):
+        return endless.get_concrete_function(spec)(tf.constant(1.0))
+
+    call.structured_input_signature = ((), {"texts": tf.TensorSpec([None], tf.string, "texts")})
+    call.structured_outputs = {"value": spec}
+
+    class WithEndless:
+        signatures = {**model.signatures, "endless": call}
+
+    with start(compute_seconds=0.5) as server, concurrent.futures.ThreadPoolExecutor() as pool:
+        server.model, server.batches._signatures = WithEndless, WithEndless.signatures
+        started = time.monotonic()
+        slow = pool.submit(ask, server, {"signature_name": "endless", "instances": ["a"]})
+        time.sleep(0.1)
+        assert ask(server, {"instances": ["a"]})[0] == 200
+        status, found = slow.result()
+        assert status == 503 and "takes longer than 0.5 seconds; send fewer" in found["error"]
+        assert time.monotonic() - started < 10
 
 
 # --- Joined requests ---

@@ -20,7 +20,7 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 
-from albert_tf import load_pretrained
+from albert_tf import UserError, load_pretrained
 from albert_tf.data.reading import EXAMPLE_WEIGHTS
 from albert_tf.model import heads
 from albert_tf.tasks import registry
@@ -113,6 +113,9 @@ def test_a_run_leaves_what_it_promises(task, finished):
     assert list(evaluations(run.folder)) == [4, 8, 12]
     assert run.results.items() <= json.loads((run.folder / "results.json").read_text()).items()
     assert {path.name for path in (run.folder / "predictions").iterdir()} == FILES[task]
+    if task != "mrpc":  # whose output is that of three runs
+        is_last = run.results["best"]["step"] == 12
+        assert ("the last evaluation is the best: " in run.output) == is_last
     task = "tsv" if task == "labels" else task
     assert f"  head: a new one for {task}\n" in run.output
     assert (run.folder / "model" / "spiece.model").exists()
@@ -203,6 +206,96 @@ def test_a_finished_run_predicts_with_its_own_settings_without_any_label(
     # What the training has written stays.
     for name in ("results.json", "config.json", "metrics.jsonl", "eval_metrics.jsonl"):
         assert (folder / name).read_bytes() == (run.folder / name).read_bytes(), name
+
+
+# --- Data that are not the run's own
+
+
+OWN = {"tsv": "tsv/dev.tsv", "squad2.0": "squad/dev-v2.0.json", "tagging": "tagging/dev.conll"}
+OTHER = {
+    "tsv": "--eval_file={tasks}/tsv/train.tsv",
+    "squad2.0": "--eval_file={tasks}/squad/train-v2.0.json",
+    "race": "--data_dir={folder}/RACE",
+    "tagging": "--eval_file={tasks}/tagging/train.conll",
+}
+
+
+def contents(folder) -> dict[str, bytes]:
+    """The files of a run, without curves and the files of other data."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and "tfevents" not in path.name)
+    relative = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+    return {name: content for name, content in relative.items() if name[:10] != "other_data"}
+
+
+def results_of(folder) -> dict:
+    return json.loads((folder / "results.json").read_text())
+
+
+@pytest.mark.parametrize("task", [pytest.param(task, marks=RARE[task != "tsv"]) for task in OTHER])
+def test_an_evaluation_of_another_file_replaces_nothing_of_a_finished_run(
+    task, finished, task_files, tmp_path
+):
+    run, folder = finished(task), tmp_path / "run"
+    shutil.copytree(run.folder, folder)
+    data = results_of(folder)["data"]
+    assert set(data) == {"eval", "predict"}
+    if task in OWN:
+        assert data["eval"]["file"] == str(task_files / OWN[task])
+    before = contents(folder)
+    shutil.copytree(task_files / "RACE" / "train", tmp_path / "RACE" / "dev")
+    flag = OTHER[task].format(tasks=task_files, folder=tmp_path)
+    common = [flag, "--num_workers=1", f"--output_dir={folder}", "--eval_batch_size=6"]
+    found = fine_tune_here(run.runner, "--do_train=false", *common)
+    assert contents(folder) == before and found["eval"] != run.results["eval"]
+    (place,) = (folder / "other_data").iterdir()
+    results = results_of(place)
+    assert found.items() <= results.items()
+    assert results["data"]["eval"]["file"] == flag.partition("=")[2]
+    assert place.name.startswith(f"{flag.rpartition('/')[2]}-")
+    names = {path.name for path in (place / "predictions").iterdir()}
+    assert {"eval.npz", "eval_errors.txt"} <= names
+    if task not in OWN:
+        return
+    # A training whose best checkpoint the own data chose does not continue with other data.
+    training = [other for other in run.flags if not other.startswith(flag.partition("=")[0] + "=")]
+    with pytest.raises(UserError, match="is evaluated with .*: choose another folder, or .*do_tr"):
+        fine_tune_here(run.runner, *training, *common)
+    # The same data under another name is the run's own.
+    copy = shutil.copy(task_files / OWN[task], tmp_path / "copy")
+    flag = f"--eval_file={copy}"
+    again = fine_tune_here(run.runner, "--do_train=false", flag, *common[1:])
+    assert again["eval"] == pytest.approx(run.results["eval"], rel=1e-4)
+    assert results_of(folder)["data"] == data
+    assert len(list((folder / "other_data").iterdir())) == 1
+
+
+def test_predictions_for_another_file_replace_nothing(finished, task_files, tmp_path):
+    run, folder = finished("tsv"), tmp_path / "run"
+    shutil.copytree(run.folder, folder)
+    before = contents(folder)
+    rows = (task_files / "tsv" / "test.tsv").read_text().splitlines(keepends=True)
+    (tmp_path / "two.tsv").write_text("".join(rows[:3]))
+    flags = [f"--predict_file={tmp_path / 'two.tsv'}", "--do_predict", "--num_workers=1"]
+    flags += ["--do_train=false", "--do_eval=false", f"--output_dir={folder}"]
+    fine_tune_here(run.runner, *flags)
+    assert contents(folder) == before
+    (place,) = (folder / "other_data").iterdir()
+    assert results_of(place)["data"]["predict"]["file"] == str(tmp_path / "two.tsv")
+    assert len((place / "predictions" / "predictions.tsv").read_text().splitlines()) == 3
+
+
+def test_the_first_evaluation_of_a_model_in_a_folder_stays(finished, task_files, tmp_path):
+    run, folder = finished("tsv"), tmp_path / "run"
+    flags = ["--do_train=false", f"--output_dir={folder}", "--num_workers=1"]
+    model = f"--init_checkpoint={run.folder / 'model'}"
+    own, other = (f"--eval_file={task_files / 'tsv' / name}.tsv" for name in ("dev", "train"))
+    first = fine_tune_here(run.runner, *flags, model, own)
+    before = contents(folder)
+    fine_tune_here(run.runner, *flags, model, other)
+    assert contents(folder) == before
+    assert fine_tune_here(run.runner, *flags, model, own)["eval"] == first["eval"]
+    with pytest.raises(UserError, match="contains a run with init_checkpoint="):
+        fine_tune_here(run.runner, *flags, f"--init_checkpoint={run.folder}", own)
 
 
 def test_a_model_folder_answers_with_the_threshold_that_its_run_chose(

@@ -220,11 +220,15 @@ def test_a_loss_that_is_not_finite_stops_the_run(pretrain, tmp_path):
     assert os.path.exists(tmp_path / "run" / "checkpoints" / "step-1.index")
 
 
-def test_an_unfinished_run_can_be_loaded(pretrain):
+def test_an_unfinished_run_can_be_loaded_and_a_line_says_so(pretrain, capfd):
     folder = pretrain("--stop_after_steps=2")
     finished = load_pretrained(folder / "model")
+    load_pretrained(folder)
+    assert "not finished" not in capfd.readouterr().err
     shutil.rmtree(folder / "model")
     loaded = load_pretrained(folder)
+    line = f"NOTE: {folder}: this run has not finished; the model is that of step 2 of 6\n"
+    assert line in capfd.readouterr().err
     assert loaded.config.hidden_size == TINY.hidden_size
     for a, b in zip(finished.get_weights(), loaded.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)

@@ -34,6 +34,7 @@ class PairPredictor(Predictor):
             text_b = values.get("text_b", values.get(second.strip()))
         if not isinstance(text_a, str) or not isinstance(text_b, str | None):
             self.refuse(item)
+        self.count(text_a)
         return TextExample("", text_a, text_b)
 
     def table(self, examples: Sequence[TextExample]) -> FeatureTable:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.data.datasets import RecordData
@@ -146,6 +147,18 @@ class PretrainingTask(Task):
         """The first records, as one batch."""
         batch = next(first_batches(record_set, record_set.schema, num_records))
         return {name: value.numpy() for name, value in batch.items()}
+
+    def data_files(self) -> Mapping[str, Mapping[str, str]]:
+        """See `Task`."""
+        record_set = self._all_records.get("eval_file")
+        if not record_set:
+            return {}
+        content = [
+            mask_settings(record_set.metadata),
+            *map(checksums.file_fingerprint, record_set.files),
+        ]
+        sha256 = checksums.checksum_of({"content": content})
+        return {"eval": {"file": self.config.eval_file, "sha256": sha256}}
 
     def settings(self) -> Mapping[str, Settings | Mapping]:
         """The task's settings by group, for the run's config.json."""

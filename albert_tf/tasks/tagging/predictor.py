@@ -34,6 +34,7 @@ class TaggingPredictor(Predictor):
         tokens: Any = item.get("tokens") if isinstance(item, Mapping) else None
         text = item.get("text") if isinstance(item, Mapping) else item
         if isinstance(text, str) and tokens is None:
+            self.count(text)
             return Words(text, windows.split_words(text), False)
         is_words = isinstance(tokens, list) and tokens and all(isinstance(t, str) for t in tokens)
         if not is_words or not all(map(str.strip, tokens)) or text is not None:
