@@ -1,4 +1,4 @@
-r"""Prints the tables of docs/scaling.md: costs of data preparation and pretraining.
+r"""Prints the tables of docs/costs.md: costs of data preparation and pretraining.
 
     python -m lab.tools.scaling_table --num_train_steps=1000000 --utilization=0.5 \
         --prices=v5e=0.9,a100=1.3
@@ -59,7 +59,7 @@ REPORTS = (
 
 
 class Preparation(NamedTuple):
-    """The cost of a kind of records, measured on 25.7 MB of Wikipedia and books (docs/scaling.md)."""
+    """The cost of a kind of records, measured on 25.7 MB of Wikipedia and books (docs/costs.md)."""
 
     name: str
     processor_seconds: float  # per megabyte of text
