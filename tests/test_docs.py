@@ -18,7 +18,6 @@ PAGES = [
             "CHANGELOG.md",
             "lab/README.md",
             "lab/benchmarks/README.md",
-            "lab/benchmarks/results/README.md",
         )
     ),
     *sorted((ROOT / "docs").rglob("*.md")),
