@@ -18,7 +18,7 @@ PAGES = [
             "CHANGELOG.md",
             "lab/README.md",
             "lab/benchmarks/README.md",
-            "lab/benchmarks/results/README.md",
+            "lab/experiments/results/README.md",
         )
     ),
     *sorted((ROOT / "docs").rglob("*.md")),

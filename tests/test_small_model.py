@@ -24,6 +24,7 @@ def test_the_folder_is_small_and_its_card_names_text_and_licenses():
     names = {path.name for path in MODEL.iterdir()}
     assert names >= {"config.json", "model.safetensors", "spiece.model", "README.md", "SHA256SUMS"}
     card = (MODEL / "README.md").read_text()
+    assert "\nlicense: apache-2.0\nlanguage: en\n" in card
     for words in ("numpy 2.", "BSD-3-Clause", "masked_lm_accuracy", "sentence_order_accuracy"):
         assert words in card, words
 

@@ -30,10 +30,12 @@ class Card(NamedTuple):
     Attributes:
       sections: tables of facts, by title: "Data", "Training", "Results", "Task".
       text: sentences about the model; None uses those of its class.
+      header: more entries of the header for model hubs, such as `license`.
     """
 
     sections: Mapping[str, Mapping[str, Any]] = {}
     text: CardText | None = None
+    header: Mapping[str, str] = {}
 
 
 # For each class of model, independent of its task; a task can provide its own (`TaskDefinition.card`).
@@ -84,6 +86,7 @@ def model_card(model: "ModelWithHead", name: str, card: Card) -> str:
     text = text or _TEXTS.get(kind) or CardText(f"a model with the head of {kind}")
     header = ["library_name: transformers"]
     header += [f"pipeline_tag: {text.pipeline_tag}"] if text.pipeline_tag else []
+    header += [f"{name}: {value}" for name, value in card.header.items()]
     known = {title: rows for title, rows in card.sections.items() if rows}
     parts = [
         "\n".join(["---", *header, "tags: [albert]", "---"]),

@@ -53,7 +53,7 @@ class Measured(NamedTuple):
 def write_report(
     experiments: Sequence[Experiment], scales: Sequence[Scale], results_dir: str
 ) -> str:
-    """Writes the table and plot of every experiment that has results, and README.md with all; returns its path."""
+    """Writes README.md with the tables of all experiments that have results, and their plots; returns its path."""
     parts = [part for scale in scales if (part := scale_report(experiments, scale, results_dir))]
     if not parts:
         names = ", ".join(scale.name for scale in scales)
@@ -74,9 +74,7 @@ def scale_report(experiments: Sequence[Experiment], scale: Scale, results_dir: s
             continue
         folder = os.path.join(results_dir, experiment.name, scale.name)
         plot = draw(measured, folder)
-        text = section(measured, scale, folder, plot and os.path.relpath(plot, results_dir), False)
-        own = section(measured, scale, folder, plot and os.path.basename(plot), True)
-        files.write_bytes(os.path.join(folder, "README.md"), own.encode())
+        text = section(measured, scale, folder, plot and os.path.relpath(plot, results_dir))
         sections[text] = measured
     if not sections:
         return ""
@@ -204,17 +202,14 @@ def _heading(experiment: Experiment, scale: Scale) -> str:
     return f"{experiment.label}, {scale.name}: {experiment.title}"
 
 
-def section(
-    measured: Measured, scale: Scale, folder: str, plot: str | None, with_claims: bool
-) -> str:
-    """The part of the report about one experiment; its claims can be left to the table of all claims."""
+def section(measured: Measured, scale: Scale, folder: str, plot: str | None) -> str:
+    """The part of the report about one experiment; the summary has its claims."""
     experiment = measured.experiment
-    source = f"{experiment.source}. {experiment.note}".strip()
+    data = f"[Data]({experiment.name}/{scale.name})."
+    source = " ".join(filter(None, (f"{experiment.source}.", experiment.note, data)))
     lines = [f"## {_heading(experiment, scale)}", "", source, "", *table(measured, scale)]
     if plot:
         lines += ["", f"![{experiment.title}]({plot})"]
-    if with_claims and experiment.claims:
-        lines += ["", *tables.table(CLAIMS, verdict_rows(measured))]
     lines += ["", *costs(measured, scale)]
     return "\n".join([*lines, "", *_notes(folder)]).rstrip("\n") + "\n"
 

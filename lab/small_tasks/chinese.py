@@ -1,4 +1,4 @@
-"""Chinese text for pretraining, its vocabulary, and reviews with categories (docs/results/chinese.md).
+"""Chinese text for pretraining, its vocabulary, and reviews with categories (docs/results/small_models.md).
 
     python -m lab.small_tasks.chinese --data_dir=data --output_dir=zh
 

@@ -56,7 +56,7 @@ def _entities(name: str, epochs: float, separator: str) -> Task:
         (baselines.linear_on_words, baselines.crf),
         {"word_separator": separator},
         {"doc_stride": 1 / 2},
-        # With AdamW, a small model gives every word the tag O (docs/results/tagging.md).
+        # With AdamW, a small model gives every word the tag O (docs/results/small_models.md).
         optimizer="lamb",
         learning_rate=5e-3,
     )

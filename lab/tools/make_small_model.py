@@ -192,13 +192,9 @@ def write_model(settings: SmallModelSettings, sources: Sequence[Source]) -> None
         "documents held out, for the results": counts["held_out"]["documents"],
         "masks": "15 % of the tokens, single whole words",
         "do lower case": True,
-        "license of this model": "Apache-2.0, as the project",
     }
     sections = {
         "Data": data,
-        "Packages by license": {
-            name: ", ".join(sorted(packages[name], key=str.lower)) for name in sorted(packages)
-        },
         "Training": {
             f"sequences of {length} tokens": _phase(folder, length) for length in (SHORT, LONG)
         },
@@ -207,19 +203,21 @@ def write_model(settings: SmallModelSettings, sources: Sequence[Source]) -> None
             + (f" (majority class {majority[name]:.4f})" if name in majority else "")
             for name, value in results["eval"].items()
         },
+        "Packages by license": {
+            name: ", ".join(sorted(packages[name], key=str.lower)) for name in sorted(packages)
+        },
     }
     limits = (
         "It is meant for trials and tests: it was trained on a few megabytes of technical English for less than an"
         " hour. For real work, take one of the released models."
     )
-    text = CardText(
-        "a very small encoder for trials, with both pretraining heads", limits, "fill-mask"
-    )
+    heads = "with masked-LM and sentence-order heads"
+    text = CardText(f"a very small model for testing, {heads}", limits, "fill-mask")
     pretrained.save_pretrained(
         pretrained.load_pretrained(f"{folder}/run_{LONG}/model"),
         settings.output_dir,
         spm_model_file=f"{folder}/spiece.model",
-        card=Card(sections, text),
+        card=Card(sections, text, {"license": "apache-2.0", "language": "en"}),
     )
 
 

@@ -1,4 +1,4 @@
-r"""Prints the tables of docs/scaling.md: costs of data preparation and pretraining.
+r"""Prints the tables of docs/costs.md: costs of data preparation and pretraining.
 
     python -m lab.tools.scaling_table --num_train_steps=1000000 --utilization=0.5 \
         --prices=v5e=0.9,a100=1.3
@@ -59,7 +59,7 @@ REPORTS = (
 
 
 class Preparation(NamedTuple):
-    """The cost of a kind of records, measured on 25.7 MB of Wikipedia and books (docs/scaling.md)."""
+    """The cost of a kind of records, measured on 25.7 MB of Wikipedia and books (docs/costs.md)."""
 
     name: str
     processor_seconds: float  # per megabyte of text
@@ -115,7 +115,7 @@ def flops_table(settings: ScalingSettings) -> list[str]:
         step = flops * settings.train_batch_size
         total = step * settings.num_train_steps
         rows.append([name, f"{flops / 1e12:.3f}", f"{step / 1e15:.2f}", f"{total / 1e18:,.0f}"])
-    return table("model | TFLOP an example | PFLOP a step | EFLOP in all", rows)
+    return table("model | TFLOP per example | PFLOP per step | EFLOP in all", rows)
 
 
 def flops_of(model: str, settings: ScalingSettings) -> float:
@@ -147,7 +147,7 @@ def training_tables(settings: ScalingSettings) -> tuple[list[str], list[str]]:
         times.append([name, *map(duration, hours)])
         costs.append([name, f"{price:,.2f}", *(f"{hour * price:,.0f}" for hour in hours)])
     models = " | ".join(MODELS)
-    return table(f"machine | {models}", times), table(f"machine | $ an hour | {models}", costs)
+    return table(f"machine | {models}", times), table(f"machine | $ per hour | {models}", costs)
 
 
 def duration(hours: float) -> str:
@@ -173,7 +173,7 @@ def preparation_table(settings: ScalingSettings) -> list[str]:
                 + [f"{hours * settings.core_price:.2f}", f"{disk * settings.disk_price:,.1f}"]
             )
     header = "text | records | examples | times read | disk | core hours"
-    columns = [header, *(f"on {cores} cores" for cores in NUM_CORES), "$ cores", "$ disk, a month"]
+    columns = [header, *(f"on {cores} cores" for cores in NUM_CORES), "$ cores", "$ disk per month"]
     return table(" | ".join(columns), rows)
 
 

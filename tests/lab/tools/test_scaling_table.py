@@ -1,4 +1,4 @@
-"""The computed costs of docs/scaling.md: the formula by hand, and the tables that the script prints."""
+"""The computed costs of docs/costs.md: the formula by hand, and the tables that the script prints."""
 
 import re
 
@@ -16,7 +16,7 @@ def test_the_document_holds_what_the_script_prints():
     assert result.returncode == 0, result.stderr
     tables = result.stdout.split("\n\n")
     assert len(tables) == 5
-    document = (ROOT / "docs" / "scaling.md").read_text()
+    document = (ROOT / "docs" / "costs.md").read_text()
     for table in tables:
         assert table.strip() in document
 
