@@ -23,7 +23,7 @@ import socket
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tests.faults import system_calls
 from tests.faults.system_calls import Change
@@ -105,13 +105,15 @@ class Process:
         folder: pathlib.Path,
         fault: Fault | None = None,
         *,
+        watch: Callable[[Change], None] = lambda change: None,
         before_change: Callable[[Change], None] = lambda change: None,
         ignored: str = "",
         is_last: bool = False,
     ) -> Outcome:
         """Runs a program; changes inside the folder count, but for those of files whose path matches `ignored`.
 
-        With `is_last`, the process ends as the program does.
+        `watch` sees all changes in the folder, `before_change` those that count. With `is_last`, the process ends as
+        the program does.
         """
         logs = [folder.with_suffix(f".{self._process.pid}.{name}") for name in ("out", "err")]
         for log in logs:
@@ -121,6 +123,7 @@ class Process:
         changes = []
 
         def decide(change: Change) -> int:
+            watch(change)
             if ignored and re.search(ignored, change.path):
                 return 0
             number = len(changes)
@@ -240,39 +243,61 @@ def _run(arguments: list[str]) -> None:
 
 
 def contents(folder: pathlib.Path) -> dict[str, bytes]:
-    """The files in a folder by their paths, without what differs from run to run; and hidden folders that are empty."""
-    values = {}
+    """What can be compared of the files in a folder, see `visible`."""
+    tree = {}
     for path in sorted(folder.rglob("*")):
-        name = RANDOM_NAMES.sub("", str(path.relative_to(folder)))
-        if path.is_dir():
-            if path.name.startswith(".") and not any(path.iterdir()):
+        status = path.lstat()
+        about = (status.st_ino, status.st_size, status.st_mtime_ns)
+        tree[str(path.relative_to(folder))] = None if path.is_dir() else _read(path, about)
+    return visible(tree)
+
+
+@functools.lru_cache(maxsize=10_000)
+def _read(path: pathlib.Path, about: tuple[int, ...]) -> bytes:
+    """The content of a file, read again if `about` has changed."""
+    return path.read_bytes()
+
+
+def visible(tree: Mapping[str, bytes | None]) -> dict[str, bytes]:
+    """Files by their paths, without what differs from run to run; and hidden folders that are empty."""
+    values = {}
+    parents = {os.path.dirname(path) for path in tree}
+    for path, content in tree.items():
+        name = RANDOM_NAMES.sub("", path)
+        if content is None:
+            if os.path.basename(path).startswith(".") and path not in parents:
                 values[name + "/"] = b""
-        elif path.name != ".lock":
+        elif os.path.basename(path) != ".lock":
             is_read = not any(part in name for part in _UNREAD)
-            status = path.stat()
-            about = (status.st_ino, status.st_size, status.st_mtime_ns)
-            values[name] = _without_times(path, about) if is_read else b""
+            values[name] = _without_times(name.endswith(_WITH_TIMES), content) if is_read else b""
     return values
 
 
 @functools.lru_cache(maxsize=10_000)
-def _without_times(path: pathlib.Path, about: tuple[int, ...]) -> bytes:
-    """The content of a file, read again if `about` has changed."""
-    content = path.read_bytes()
-    return _TIMES.sub(b"", content) if path.name.endswith(_WITH_TIMES) else content
+def _without_times(has_times: bool, content: bytes) -> bytes:
+    return _TIMES.sub(b"", content) if has_times else content
 
 
 def state_of(folder: pathlib.Path) -> str:
     """A hash of what a program can find in a folder."""
-    hash = hashlib.blake2b(digest_size=16)
-    found = contents(folder)
+    return hash_of(contents(folder))
+
+
+def hash_of(found: Mapping[str, bytes]) -> str:
+    """A hash of what a program can find among the files of `visible`."""
+    values = set()
     for name, content in found.items():
         temporary = re.match(r"(.*?\.albert-tmp-)/", name)
         # What is in a temporary folder is read only if it is complete.
         if temporary and not any(other.startswith(f"{temporary[0]}.replaced") for other in found):
             name, content = temporary[0], b""
-        hash.update(repr((name, content)).encode())
-    return hash.hexdigest()
+        values.add((name, _hash(content)))
+    return _hash(repr(sorted(values)).encode())
+
+
+@functools.lru_cache(maxsize=10_000)
+def _hash(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 class States:

@@ -15,6 +15,7 @@ import random
 import re
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -34,7 +35,9 @@ from tests.faults.harness import (
     contents,
     run_program,
     state_of,
+    visible,
 )
+from tests.faults.power import Disk, write_tree
 from tests.faults.system_calls import Change
 from tests.helpers import (
     MICRO,
@@ -52,6 +55,7 @@ FINISHED = r"(holds|contains) (a model already|records)|is there already"
 # Number of faults of each kind that are tried of each program.
 SAMPLE = os.environ.get("ALBERT_TEST_FAULTS", "1")
 NUM_SIGNALS = 12
+NUM_POWER_FAILURES = {False: 60, True: 25}  # of each program, by whether it is slow
 pytestmark = pytest.mark.skipif(
     not system_calls.is_supported(), reason="needs Linux 5.5 or later with seccomp"
 )
@@ -268,6 +272,7 @@ class Tried:
     inputs: dict
     output: pathlib.Path
     states: States  # that kills leave
+    disk: Disk  # and that power failures leave
     process: Process | None = None  # runs the program again and again
     outcome: Outcome | None = None  # of the run without faults
     expected: dict[str, bytes] = dataclasses.field(default_factory=dict)  # files of every run
@@ -293,6 +298,11 @@ class Tried:
         shutil.rmtree(self.output, ignore_errors=True)
         self.output.mkdir()
         self.program.prepare(self.inputs, self.output)
+
+    def write(self, tree: Mapping[str, bytes | None]) -> None:
+        shutil.rmtree(self.output)
+        self.output.mkdir()
+        write_tree(tree, self.output)
 
     def finish(self, what: object) -> None:
         """Gives the command again, which must leave the expected files; each thirtieth time in a new process."""
@@ -344,10 +354,11 @@ def tried(request, inputs, tmp_path_factory) -> Iterator[Tried]:
     folder = tmp_path_factory.mktemp("program")
     output = folder / "output"
     (folder / "states").mkdir()
-    states = States(output, folder / "states")
-    tried = Tried(name, PROGRAMS[name], inputs, output, states)
-    tried.reset()
-    tried.outcome = tried.run(before_change=states.before_change)
+    output.mkdir()
+    PROGRAMS[name].prepare(inputs, output)
+    states, disk = States(output, folder / "states"), Disk(output, PROGRAMS[name].ignored)
+    tried = Tried(name, PROGRAMS[name], inputs, output, states, disk)
+    tried.outcome = tried.run(before_change=states.before_change, watch=disk.before_change)
     assert tried.outcome.status == 0, tried.outcome
     assert len(tried.outcome.changes) >= 3
     tried.expected = contents(output)
@@ -355,10 +366,10 @@ def tried(request, inputs, tmp_path_factory) -> Iterator[Tried]:
     tried.end()
 
 
-def sample(values: list, tried: Tried) -> list:
-    if TRIES_ALL or len(values) <= int(SAMPLE):
-        return values
-    return sorted(random.Random(tried.name).sample(values, int(SAMPLE)))
+def sample(values: list, tried: Tried, most: int = sys.maxsize) -> list:
+    """At most so many of the values; all in `make test-faults`, if no number is given."""
+    size = min(len(values), most if TRIES_ALL else int(SAMPLE))
+    return [values[at] for at in sorted(random.Random(tried.name).sample(range(len(values)), size))]
 
 
 def one_of_each_kind(changes: Mapping[int, Change], name: str, error: int) -> list[int]:
@@ -409,6 +420,29 @@ def test_killed_programs_are_finished_by_the_same_command(tried, record_property
         "changes": len(tried.outcome.changes),
         "kills": tried.states.kills if len(copies) == len(tried.states.found) else len(copies),
         "restarts": len(copies),
+        "seconds": time.monotonic() - started,
+    }
+    record_property("faults", figures)
+
+
+def test_a_power_failure_loses_nothing_that_a_program_has_finished(tried, record_property):
+    started, restarts = time.monotonic(), len(tried.restarted)
+    assert visible(tried.disk.seen()) == tried.expected  # the changes were followed
+    tried.write(tried.disk.left())
+    tried.compare("the power fails after the end", results_only=True)
+    states = sample(
+        sorted(tried.disk.states.values(), key=lambda state: state[0]),
+        tried,
+        NUM_POWER_FAILURES[tried.program.is_slow],
+    )
+    for what, tree in states:
+        tried.write(tree)
+        tried.finish(f"the power fails {what}")
+    tried.check()
+    figures = {
+        "program": tried.name,
+        "power": len(states),
+        "restarts": len(tried.restarted) - restarts,
         "seconds": time.monotonic() - started,
     }
     record_property("faults", figures)
