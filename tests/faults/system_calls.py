@@ -73,12 +73,6 @@ class Change:
     name: str  # of the call
     old_path: str = ""  # of a file that is renamed or linked
 
-    @property
-    def is_emptied(self) -> bool:
-        """Whether an open makes the file empty."""
-        index = _OPENS.get(self.name)
-        return index is not None and bool(self.arguments[index] & os.O_TRUNC)
-
     def half_written(self) -> tuple[int, bytes] | None:
         """Where a write begins in its file, and the first half of its bytes; None for other changes."""
         if self.name != "write":
