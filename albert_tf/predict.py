@@ -34,7 +34,11 @@ class PredictSettings(ModelUseSettings):
     """The model that answers, and how."""
 
     batch_size: int = setting(
-        32, "Maximum number of sequences that the model gets at once.", minimum=1, maximum=2**16
+        32,
+        "Maximum number of sequences that the model gets at once.",
+        minimum=1,
+        maximum=2**16,
+        less_memory="lower",
     )
     interactive: bool = setting(
         False, "Whether to ask for texts, and show each answer for a person to read."

@@ -56,6 +56,15 @@ def test_named_files_exist(page):
             assert "TODO(check)" in line or (ROOT / path).exists(), path
 
 
+def test_each_fault_of_the_past_has_a_test_that_exists():
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    rows = re.findall(r"^\| .* \| `(tests/\S+\.py)::(\w+)` \|$", page, re.MULTILINE)
+    table = page.partition("## Past faults")[2].count("\n| ") - 1
+    assert len(rows) == table > 20
+    for file, test in rows:
+        assert f"\ndef {test}(" in (ROOT / file).read_text(), f"{file}::{test}"
+
+
 def programs_and_flags() -> dict[str, set[str]]:
     """Flags in the pages' commands, by what Python runs."""
     used = {}

@@ -390,15 +390,14 @@ def staged(folder: str, *, within: str = "") -> Iterator[str]:
             if "://" not in folder:
                 for path, subfolders, file_names in os.walk(staging):
                     for name in (*subfolders, *file_names):
-                        _fsync(os.path.join(path, name))
+                        sync(os.path.join(path, name))
+                sync(staging)  # also says that what was removed from it is gone
             names = _on(folder, lambda system: _all_names(system, staging))
             try:
                 _on(folder, lambda system: _move_out(system, staging, folder))
             except KeyboardInterrupt:  # moves all files or none
                 _on(folder, lambda system: _move_out(system, staging, folder))
                 raise
-            if "://" not in folder:
-                _fsync(folder)
     finally:
         _on(folder, lambda system: _clean_up(system, staging, folder, names))
         if lock is not None:
@@ -435,7 +434,7 @@ def _naming(path: str) -> Iterator[None]:
 def _make_staging(system: Any, folder: str, within: str) -> tuple[str, int | None]:
     """Makes a temporary folder; returns it with its lock (None where the file system has no locks)."""
     with _naming(folder):
-        system.makedirs(folder)
+        make_folder(folder)
         if within not in _folders_without_leftovers:
             remove_leftovers(within)
         while True:
@@ -484,13 +483,27 @@ def _final_names(staging: str, folder: str) -> Iterator[None]:
         raise
 
 
-def _fsync(path: str) -> None:
+def make_folder(path: str) -> None:
+    """Makes a folder and those above it, which a power failure does not remove afterwards."""
+    parent = os.path.dirname(os.path.abspath(path))
+    if "://" in path:
+        remote(lambda system: system.makedirs(path))
+    elif not os.path.isdir(path):
+        make_folder(parent)
+        os.makedirs(path, exist_ok=True)
+        with contextlib.suppress(PermissionError):  # a folder may be written and not be read
+            sync(parent)
+
+
+def sync(path: str) -> None:
+    """Writes a local file, or the names in a folder, to the disk."""
     with _naming(path):
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
-        except OSError:
-            if not os.path.isdir(path):  # some file systems do not sync folders
+        except OSError as error:
+            # Some file systems do not sync folders.
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF):
                 raise
         finally:
             os.close(descriptor)
@@ -508,10 +521,17 @@ def _move_out(system: Any, staging: str, folder: str) -> None:
     old_folders = [path for new, path in moves.items() if system.isdir(new) and system.isdir(path)]
     if len(moves) > 1 or old_folders:
         system.makedirs(replaced)
+        if (
+            system is _LOCAL
+        ):  # what a power failure leaves of the moves is completed only with `replaced`
+            sync(staging)
+            sync(os.path.dirname(staging))
     for new, path in moves.items():
         if path in old_folders:
             system.rename(path, os.path.join(replaced, os.path.basename(path)))
         system.rename(new, path, overwrite=True)
+    if system is _LOCAL:
+        sync(folder)
 
 
 def _clean_up(system: Any, staging: str, folder: str, names: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
+from albert_tf.core import files
 from albert_tf.core.errors import UserError
 
 LOCK_FILE = ".lock"
@@ -86,7 +87,7 @@ def _locked_file(path: str, wait: bool) -> IO | str:
     # The previous holder may remove the empty folder at the same time. Other folders always look removed, as in /proc.
     for number in itertools.count(1):
         try:
-            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            files.make_folder(os.path.dirname(path))
             file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 (open as long as the lock is held)
         except FileNotFoundError:
             if number == _MOST_TRIES:

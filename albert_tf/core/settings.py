@@ -1,11 +1,12 @@
 """Settings: frozen dataclasses whose fields carry a help text and a check; `flags.py` turns the fields into flags."""
 
 import dataclasses
+import itertools
 import math
 import reprlib
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, NoReturn
 
 from albert_tf.core.errors import UserError
@@ -37,6 +38,7 @@ class Declaration:
         Programs that do not train take the model's value if the flag is not given.
       about_devices: whether it selects devices or compilation, not the work itself; experiments pass such settings from
         pretraining to fine-tuning.
+      less_memory: how to change it so that less memory is needed: "lower", "raise" or "set"; "" if it does not matter.
     """
 
     help: str
@@ -50,6 +52,7 @@ class Declaration:
     of_model: str = ""
     changes_results: bool = True
     about_devices: bool = False
+    less_memory: str = ""
 
 
 def setting(default: Any, help: str, **declared: Any) -> Any:
@@ -134,6 +137,15 @@ class Settings:
             for field in fields
             if type(recorded.get(field.name)) is value_type(field)
         }
+
+
+def memory_advice(*classes: type[Settings], leave_out: Collection[str] = ()) -> str:
+    """What to change if there is too little memory, such as "lower --batch_size or --max_seq_length"."""
+    names: dict[str, list[str]] = {}
+    for field in itertools.chain(*map(dataclasses.fields, classes)):
+        if (verb := field.metadata.get("less_memory")) and field.name not in leave_out:
+            names.setdefault(verb, []).append(f"--{field.name}")
+    return ", or ".join(f"{verb} {' or '.join(flags)}" for verb, flags in names.items())
 
 
 def value_type(field: dataclasses.Field) -> Any:

@@ -13,16 +13,20 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
+from albert_tf.core import memory
 from albert_tf.core.errors import ENDING_SIGNALS, UserError
 from albert_tf.core.settings import setting
 
 Item = TypeVar("Item")
 
+_WORKER_BYTES = 15e6  # less than every worker process needs
+
 
 def num_workers_setting() -> Any:
     """The setting of the flag --num_workers, for every program that has workers; its type is `int | None`."""
     help = "Worker processes; by default, or with 0, one for every core. Changes no result."
-    return setting(None, help, minimum=1, maximum=1024, none_value=0, changes_results=False)
+    numbers = {"minimum": 1, "maximum": 1024, "none_value": 0}
+    return setting(None, help, **numbers, changes_results=False, less_memory="lower")
 
 
 class Workers(contextlib.AbstractContextManager):
@@ -59,6 +63,8 @@ class Workers(contextlib.AbstractContextManager):
                 yield function(self._shared, item)
             return
         if self._pool is None:
+            what = f"starting {self._num_workers} worker processes"
+            memory.require(_WORKER_BYTES, what, "lower --num_workers", self._num_workers)
             context, shared = multiprocessing.get_context(start_method()), (self._shared,)
             self._pool = ProcessPoolExecutor(self._num_workers, context, _start_worker, shared)
         pending: collections.deque[Future] = collections.deque()

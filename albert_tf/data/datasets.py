@@ -6,6 +6,7 @@ every example once. With several input pipelines (workers), each pipeline provid
 
 import abc
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -27,6 +28,7 @@ class Data(abc.ABC):
     """A source of batches."""
 
     num_examples: int
+    mean_length: int  # of the examples, if batches have several lengths
 
     def records_in(self, batch_size: int) -> int:
         """Number of records in a batch of about `batch_size` examples; with packed records, it is smaller."""
@@ -39,6 +41,11 @@ class Data(abc.ABC):
     @abc.abstractmethod
     def spec(self, batch_size: int) -> Spec:
         """Shapes and types of a training batch."""
+
+    def batch_shape(self, batch_size: int) -> tuple[int, int]:
+        """Rows and length of a batch; if there are several lengths, the mean of the examples."""
+        *rows, length = self.spec(batch_size)["input_ids"].shape
+        return math.prod(rows), length or self.mean_length
 
     @abc.abstractmethod
     def training_dataset(
@@ -145,6 +152,7 @@ class TableData(Data):
 
     def __init__(self, table: FeatureTable, names: Sequence[str], buckets: Sequence[int]):
         self.table, self.num_examples = table, len(table)
+        self.mean_length = int(table.lengths.mean()) if len(table) else 0
         self._names, self._buckets = tuple(names), tuple(buckets)
 
     def spec(self, batch_size: int) -> Spec:

@@ -63,6 +63,7 @@ class ModelUseSettings(ModelSettings):
         minimum=4,
         maximum=LONGEST_SEQUENCE,
         none_value=0,
+        less_memory="lower",
     )
 
 
@@ -97,7 +98,10 @@ class LimitSettings(Settings):
         1 << 26, "Estimated maximum number of values of an output.", minimum=1
     )
     max_batch_size: int = setting(
-        32, "Maximum number of rows in joined requests; 1 joins none.", minimum=1
+        32,
+        "Maximum number of rows in joined requests; 1 joins none.",
+        minimum=1,
+        less_memory="lower",
     )
     batch_wait_ms: float = setting(
         1.0, "Time that a request waits for others to join it.", minimum=0

@@ -5,6 +5,7 @@ JSON can contain. The same functions as in training make the features, so the an
 """
 
 import abc
+import math
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,10 +14,13 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.core import memory
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.settings import Settings
 from albert_tf.data.feature_table import FeatureTable, evaluation_batches
+from albert_tf.model import device
 from albert_tf.model.heads import ModelWithHead
+from albert_tf.model.memory import inference_bytes
 from albert_tf.tasks.sequences import cut_report
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -67,6 +71,7 @@ class Predictor(abc.ABC):
         self._uncut_lengths: dict[str, Counter] = defaultdict(Counter)
         self._num_texts = self._num_empty = 0
         self._has_warned = False
+        self._checked_size = 0  # tokens of the largest batch for which there was memory
         self._call_in_graph = tf.function(self._call)
 
     def predict(self, items: Iterable[Item]) -> list[Answer]:
@@ -134,6 +139,12 @@ class Predictor(abc.ABC):
 
     def run(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The model's outputs for a batch; one graph serves all batch sizes and lengths."""
+        *rows, length = features["input_ids"].shape
+        if math.prod(rows) * length > self._checked_size and device.target_device() == "CPU":
+            self._checked_size = math.prod(rows) * length
+            needed = inference_bytes(self.model.config, math.prod(rows), length)
+            what = f"a prediction of {math.prod(rows)} x {length} tokens"
+            memory.require(needed, what, "lower --batch_size or --max_seq_length")
         specs = {
             name: tf.TensorSpec([None] * values.ndim, values.dtype)
             for name, values in features.items()

@@ -233,6 +233,7 @@ class FineTuningConfig(ModelChoice, TextSettings):
         minimum=8,
         maximum=LONGEST_SEQUENCE,
         of_model="fixed",
+        less_memory="lower",
     )
     length_buckets: int | None = setting(
         None,

@@ -21,9 +21,11 @@ import tensorflow as tf
 import tf_keras
 from orbit import controller as orbit_controller
 
+from albert_tf.core import memory
 from albert_tf.core.errors import Interrupted, UserError, first_line
 from albert_tf.core.locks import locked
 from albert_tf.core.progress import Progress
+from albert_tf.core.settings import memory_advice
 from albert_tf.model.device import graphs_freed
 from albert_tf.training.devices import is_chief, make_strategy, sum_over_workers
 from albert_tf.training.evaluation import Evaluator
@@ -312,11 +314,8 @@ def _explained_errors(task: Task, run_config: RunConfig) -> Iterator[None]:
                 f"--output_dir={run_config.output_dir}: no space left on the disk; make room and run the"
                 " same command again, it continues from the newest checkpoint"
             ) from None
-        if isinstance(error, tf.errors.ResourceExhaustedError):
-            raise UserError(
-                f"out of memory ({reason}): lower --train_batch_size, or raise"
-                " --gradient_accumulation_steps, or set --recompute_activations"
-            ) from None
+        if isinstance(error, tf.errors.ResourceExhaustedError) or memory.is_exhausted(error):
+            raise memory.exhausted(error, memory_advice(RunConfig)) from None
         if isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError)):
             # The first records were checked before, but a later record may be damaged.
             damaged = [file for data in task.data for file in data.damage()]

@@ -28,7 +28,8 @@ _LOGS = (METRICS_FILE, EVAL_METRICS_FILE)
 MODEL = "model"
 OTHER_DATA = "other_data"  # has a folder for the results of each file that is not the run's own
 _EVAL_DATA = "eval_data"  # group of config.json: the data of the run's evaluations
-_FOLDERS = (CHECKPOINTS, "train", "eval", MODEL, "predictions", OTHER_DATA)
+_CURVES = ("train", "eval")
+_FOLDERS = (CHECKPOINTS, *_CURVES, MODEL, "predictions", OTHER_DATA)
 _WRITTEN_BY_RUN = (RESULTS_FILE, *_LOGS, *_FOLDERS)
 
 
@@ -182,7 +183,7 @@ class RunFolder:
                     os.remove(path)
                 elif tf.io.gfile.exists(path):
                     remove(path)
-            tf.io.gfile.makedirs(self.path)
+            files.make_folder(self.path)
             if self._config.do_train or not self._is_resumed:
                 eval_data = self._eval_data or self.data.get("eval", {})
                 self.write_json(CONFIG_FILE, {**self._values, _EVAL_DATA: eval_data})
@@ -239,17 +240,25 @@ class RunFolder:
 
     def log_states(self) -> dict[str, dict[str, Any]]:
         """Lengths and checksums of the logs, for the record of a checkpoint; writes the logs to the disk first."""
-        contents = {}
-        for name in _LOGS:
-            path = self.file(name)
-            contents[name] = self._content(name)
-            if contents[name] and "://" not in path:
-                with open(path, "rb") as file:
-                    os.fsync(file.fileno())
+        contents = {name: self._content(name) for name in _LOGS}
+        self.sync_logs()
         return {
             name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
             for name, content in contents.items()
         }
+
+    def sync_logs(self) -> None:
+        """Writes logs and TensorBoard's curves to the disk."""
+        if "://" in self.path or not self.is_chief:
+            return
+        with self.writing():
+            for folder in map(self.file, _CURVES):
+                if files.is_folder(folder):
+                    for path in (*files.files_below(folder), folder):
+                        files.sync(path)
+            for path in (*map(self.file, _LOGS), self.path):
+                if files.exists(path):
+                    files.sync(path)
 
     def cut_logs(self, step: int, states: Mapping[str, Any]) -> dict[int, dict[str, float]]:
         """Deletes lines of later steps from the logs, which the resumed run will write again.

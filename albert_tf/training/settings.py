@@ -101,17 +101,23 @@ class RunConfig(Settings):
     train_batch_size: int = setting(
         4096,
         "Examples in a training step, over all devices.",
+        less_memory="lower",
         minimum=1,
         maximum=_MOST_EXAMPLES,
     )
     eval_batch_size: int = setting(
-        64, "Examples in an evaluation step, over all devices.", **_COUNT, maximum=_MOST_EXAMPLES
+        64,
+        "Examples in an evaluation step, over all devices.",
+        **_COUNT,
+        maximum=_MOST_EXAMPLES,
+        less_memory="lower",
     )
     gradient_accumulation_steps: int = setting(
         1,
         "Number of micro-batches into which a device's part of the batch is split, to save memory; changes only dropout"
         " masks and rounding.",
         **_COUNT,
+        less_memory="raise",
     )
     distribution_strategy: str = setting(
         "auto",
@@ -143,6 +149,7 @@ class RunConfig(Settings):
         False,
         "Whether to compute each block again in the backward pass instead of keeping its activations.",
         **_SAME,
+        less_memory="set",
     )
     jit_compile: str = setting(
         "auto",

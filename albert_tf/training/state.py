@@ -9,6 +9,11 @@ import orbit
 import tensorflow as tf
 import tf_keras
 
+from albert_tf.core import memory
+from albert_tf.core.settings import memory_advice
+from albert_tf.model import device
+from albert_tf.model import memory as model_memory
+from albert_tf.model.heads import ModelWithHead
 from albert_tf.training import optimizers
 from albert_tf.training.accumulators import Accumulators, ratio_names
 from albert_tf.training.checkpoints import Checkpoints
@@ -89,6 +94,7 @@ def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConf
         recompute_activations=run_config.recompute_activations,
         seed=run_config.seed,
     )
+    _check_memory(task, model, run_config)
     # The checks above may refuse the command, so nothing is written or deleted before this line. Creating the next
     # variable synchronizes the workers: they wait until the chief has deleted the checkpoints of an old run.
     folder.open()
@@ -128,3 +134,26 @@ def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConf
         log_states=record.get("logs", {}),
         started=started,
     )
+
+
+def _check_memory(task: Task, model: ModelWithHead, run_config: RunConfig) -> None:
+    """Checks that there is memory for a training step and for an evaluation step, on a CPU."""
+    if device.target_device() != "CPU":
+        return
+    devices = tf.distribute.get_strategy().num_replicas_in_sync
+    if run_config.do_train and task.train_data:
+        data, parts = task.train_data, devices * run_config.gradient_accumulation_steps
+        size = max(1, data.records_in(run_config.train_batch_size) // parts)
+        needed = model_memory.training_bytes(
+            model.config,
+            model.count_params(),
+            *data.batch_shape(size),
+            is_half=run_config.mixed_precision != "float32",
+            recomputes=run_config.recompute_activations,
+        )
+        advice = memory_advice(RunConfig, leave_out=("eval_batch_size",))
+        memory.require(needed, "a training step", advice)
+    if task.eval_data:
+        size = max(1, task.eval_data.records_in(run_config.eval_batch_size) // devices)
+        needed = model_memory.inference_bytes(model.config, *task.eval_data.batch_shape(size))
+        memory.require(needed, "an evaluation step", "lower --eval_batch_size")

@@ -2,7 +2,7 @@
 
 import collections
 
-COLUMNS = ("changes", "kills", "ENOSPC", "EIO", "restarts", "seconds")
+COLUMNS = ("changes", "kills", "ENOSPC", "EIO", "lasting", "power", "restarts", "seconds")
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -6,31 +6,35 @@ that differ only in names and contents that no program reads are copied once.
 """
 
 import dataclasses
-import errno
 import functools
 import gc
 import hashlib
+import itertools
 import json
 import multiprocessing
 import os
 import pathlib
 import re
+import resource
 import runpy
 import select
 import shutil
 import signal
 import socket
 import sys
+import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+
+import psutil
 
 from tests.faults import system_calls
 from tests.faults.system_calls import Change
 from tests.helpers import ROOT
 
-NO_SPACE, INPUT_OUTPUT = errno.ENOSPC, errno.EIO
 NEED_SPACE = {"open", "write", "mkdir", "link"}
+ALL_CHANGES = NEED_SPACE | {"sync", "truncate", "rename", "remove"}
 TIMEOUT = 300  # seconds that a program may take without a change
 
 # Names that differ from run to run: temporary ones, and those that TensorFlow gives.
@@ -63,9 +67,8 @@ class Fault:
     """What happens, and at which change, counted from 0."""
 
     at: int
-    error: int = (
-        0  # ENOSPC fails this change and all later ones that need space, EIO fails this one
-    )
+    error: int = 0  # of this change
+    lasts_for: Set[str] = frozenset()  # operations that fail later, too
     signal: int = signal.SIGKILL  # where there is no error, the process gets it
 
 
@@ -105,22 +108,28 @@ class Process:
         folder: pathlib.Path,
         fault: Fault | None = None,
         *,
+        watch: Callable[[Change], None] = lambda change: None,
         before_change: Callable[[Change], None] = lambda change: None,
         ignored: str = "",
         is_last: bool = False,
+        most_bytes: int = resource.RLIM_INFINITY,
+        seconds_back: int = 0,
     ) -> Outcome:
         """Runs a program; changes inside the folder count, but for those of files whose path matches `ignored`.
 
-        With `is_last`, the process ends as the program does.
+        `watch` sees all changes in the folder, `before_change` those that count. With `is_last`, the process ends as
+        the program does. A file may have `most_bytes`, and the clock goes back by so many seconds whenever the program
+        reads it.
         """
         logs = [folder.with_suffix(f".{self._process.pid}.{name}") for name in ("out", "err")]
         for log in logs:
             log.write_bytes(b"")
-        message = [[*map(str, arguments)], [*map(str, logs)], is_last]
+        message = [[*map(str, arguments)], [*map(str, logs)], is_last, most_bytes, seconds_back]
         self._socket.send(json.dumps(message).encode())
         changes = []
 
         def decide(change: Change) -> int:
+            watch(change)
             if ignored and re.search(ignored, change.path):
                 return 0
             number = len(changes)
@@ -133,8 +142,7 @@ class Process:
                     os.kill(self._process.pid, fault.signal)
                     return -1 if fault.signal == signal.SIGKILL else 0
                 return fault.error
-            is_full = fault.error == NO_SPACE and change.operation in NEED_SPACE
-            return fault.error if is_full else 0
+            return fault.error if change.operation in fault.lasts_for else 0
 
         status = self._answer_until_end(decide, folder)
         output, errors = (log.read_text(errors="replace") for log in logs)
@@ -182,6 +190,14 @@ def run_program(
         process.end()
 
 
+def processor_seconds() -> float:
+    """Seconds that this process and the programs have computed."""
+    own = psutil.Process()
+    processes = [own, *own.children(recursive=True)]
+    # The server of new processes has waited for those that ended.
+    return sum(sum(process.cpu_times()[:4]) for process in processes)
+
+
 def _serve(parent: socket.socket, eagerly: bool) -> None:
     from absl import app, flags
 
@@ -197,11 +213,16 @@ def _serve(parent: socket.socket, eagerly: bool) -> None:
     app.define_help_flags()
     known_flags = set(flags.FLAGS)
     gc.freeze()
+    clock = time.time
     listener = system_calls.install_filter()
     socket.send_fds(parent, [b"0"], [listener])
     os.close(listener)
     while message := parent.recv(1 << 16):
-        arguments, logs, is_last = json.loads(message)
+        arguments, logs, is_last, most_bytes, seconds_back = json.loads(message)
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
+        times = itertools.count(clock(), -seconds_back)
+        time.time = times.__next__ if seconds_back else clock
         for stream, log in enumerate(logs, 1):
             descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
             os.dup2(descriptor, stream)
@@ -240,39 +261,61 @@ def _run(arguments: list[str]) -> None:
 
 
 def contents(folder: pathlib.Path) -> dict[str, bytes]:
-    """The files in a folder by their paths, without what differs from run to run; and hidden folders that are empty."""
-    values = {}
+    """What can be compared of the files in a folder, see `visible`."""
+    tree = {}
     for path in sorted(folder.rglob("*")):
-        name = RANDOM_NAMES.sub("", str(path.relative_to(folder)))
-        if path.is_dir():
-            if path.name.startswith(".") and not any(path.iterdir()):
+        status = path.lstat()
+        about = (status.st_ino, status.st_size, status.st_mtime_ns)
+        tree[str(path.relative_to(folder))] = None if path.is_dir() else _read(path, about)
+    return visible(tree)
+
+
+@functools.lru_cache(maxsize=10_000)
+def _read(path: pathlib.Path, about: tuple[int, ...]) -> bytes:
+    """The content of a file, read again if `about` has changed."""
+    return path.read_bytes()
+
+
+def visible(tree: Mapping[str, bytes | None]) -> dict[str, bytes]:
+    """Files by their paths, without what differs from run to run; and hidden folders that are empty."""
+    values = {}
+    parents = {os.path.dirname(path) for path in tree}
+    for path, content in tree.items():
+        name = RANDOM_NAMES.sub("", path)
+        if content is None:
+            if os.path.basename(path).startswith(".") and path not in parents:
                 values[name + "/"] = b""
-        elif path.name != ".lock":
+        elif os.path.basename(path) != ".lock":
             is_read = not any(part in name for part in _UNREAD)
-            status = path.stat()
-            about = (status.st_ino, status.st_size, status.st_mtime_ns)
-            values[name] = _without_times(path, about) if is_read else b""
+            values[name] = _without_times(name.endswith(_WITH_TIMES), content) if is_read else b""
     return values
 
 
 @functools.lru_cache(maxsize=10_000)
-def _without_times(path: pathlib.Path, about: tuple[int, ...]) -> bytes:
-    """The content of a file, read again if `about` has changed."""
-    content = path.read_bytes()
-    return _TIMES.sub(b"", content) if path.name.endswith(_WITH_TIMES) else content
+def _without_times(has_times: bool, content: bytes) -> bytes:
+    return _TIMES.sub(b"", content) if has_times else content
 
 
 def state_of(folder: pathlib.Path) -> str:
     """A hash of what a program can find in a folder."""
-    hash = hashlib.blake2b(digest_size=16)
-    found = contents(folder)
+    return hash_of(contents(folder))
+
+
+def hash_of(found: Mapping[str, bytes]) -> str:
+    """A hash of what a program can find among the files of `visible`."""
+    values = set()
     for name, content in found.items():
         temporary = re.match(r"(.*?\.albert-tmp-)/", name)
         # What is in a temporary folder is read only if it is complete.
         if temporary and not any(other.startswith(f"{temporary[0]}.replaced") for other in found):
             name, content = temporary[0], b""
-        hash.update(repr((name, content)).encode())
-    return hash.hexdigest()
+        values.add((name, _hash(content)))
+    return _hash(repr(sorted(values)).encode())
+
+
+@functools.lru_cache(maxsize=10_000)
+def _hash(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 class States:

@@ -47,6 +47,8 @@ _CALLS = {
 _MACHINES = {"x86_64": (0, 317), "aarch64": (1, 277)}  # column of the numbers, number of seccomp
 _COLUMN, _SECCOMP = _MACHINES.get(platform.machine(), (0, 0))
 _OF_NUMBER = {call[_COLUMN]: (name, *call[2:]) for name, call in _CALLS.items() if call[_COLUMN]}
+# index of the old name of a file that is renamed or linked
+_OLD_NAMES = {"rename": 0, "renameat": 0, "renameat2": 0, "link": 0, "linkat": 0}
 _OPENS = {"open": 1, "openat": 2}  # index of the flags; opening for reading is no change
 _CHANGING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
@@ -69,6 +71,7 @@ class Change:
     process: int  # id of the thread that makes the call
     arguments: tuple[int, ...]
     name: str  # of the call
+    old_path: str = ""  # of a file that is renamed or linked
 
     def half_written(self) -> tuple[int, bytes] | None:
         """Where a write begins in its file, and the first half of its bytes; None for other changes."""
@@ -158,21 +161,27 @@ class Listener:
         """The change that a call makes in the folder, or None."""
         name, operation, how, index = _OF_NUMBER[number]
         try:
-            if how == "fd":
-                path = os.readlink(f"/proc/{process}/fd/{arguments[index]}")
-            else:
-                address = arguments[index + (how == "at")]
-                path = os.fsdecode(_memory(process, address, 4096).partition(b"\0")[0])
-                base = ctypes.c_int(arguments[index]).value if how == "at" else -1
-                start = f"fd/{base}" if base >= 0 else "cwd"
-                path = os.path.join(os.readlink(f"/proc/{process}/{start}"), path)
+            path, old_path = _path(process, arguments, how, index), ""
+            if name in _OLD_NAMES:
+                old_path = _path(process, arguments, how, _OLD_NAMES[name])
         except OSError:  # the process has ended, or the descriptor is not open
             return None
-        path = os.path.normpath(path)
         is_none = (operation == "mkdir" and os.path.exists(path)) or path.endswith(" (deleted)")
-        if not path.startswith(self._folder) or is_none:
+        is_inside = path.startswith(self._folder) or f"{path}/" == self._folder
+        if not is_inside or is_none:
             return None
-        return Change(operation, path, process, tuple(arguments), name)
+        return Change(operation, path, process, tuple(arguments), name, old_path)
+
+
+def _path(process: int, arguments: list[int], how: str, index: int) -> str:
+    """The path that an argument of a call gives, see `_CALLS`."""
+    if how == "fd":
+        return os.path.normpath(os.readlink(f"/proc/{process}/fd/{arguments[index]}"))
+    address = arguments[index + (how == "at")]
+    path = os.fsdecode(_memory(process, address, 4096).partition(b"\0")[0])
+    base = ctypes.c_int(arguments[index]).value if how == "at" else -1
+    start = f"fd/{base}" if base >= 0 else "cwd"
+    return os.path.normpath(os.path.join(os.readlink(f"/proc/{process}/{start}"), path))
 
 
 def _memory(process: int, address: int, size: int) -> bytes:

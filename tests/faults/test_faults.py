@@ -15,26 +15,30 @@ import random
 import re
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+import safetensors.numpy
 
 from tests.data_prep.test_create_pretraining_data import made_up_text
 from tests.faults import system_calls
 from tests.faults.harness import (
-    INPUT_OUTPUT,
+    ALL_CHANGES,
     NEED_SPACE,
-    NO_SPACE,
     RANDOM_NAMES,
     Fault,
     Outcome,
     Process,
     States,
     contents,
+    processor_seconds,
     run_program,
     state_of,
+    visible,
 )
+from tests.faults.power import Disk, write_tree
 from tests.faults.system_calls import Change
 from tests.helpers import (
     MICRO,
@@ -51,7 +55,16 @@ from tests.helpers import (
 FINISHED = r"(holds|contains) (a model already|records)|is there already"
 # Number of faults of each kind that are tried of each program.
 SAMPLE = os.environ.get("ALBERT_TEST_FAULTS", "1")
+# Names of faults -> the error, and the operations that fail afterwards, too.
+FAILING_DISKS = {
+    "ENOSPC": (errno.ENOSPC, NEED_SPACE),
+    "EIO": (errno.EIO, frozenset()),
+    "EIO for good": (errno.EIO, ALL_CHANGES),
+    "EROFS": (errno.EROFS, ALL_CHANGES),
+}
+NUM_LASTING = 6  # changes of each program from which on all fail
 NUM_SIGNALS = 12
+NUM_POWER_FAILURES = {False: 60, True: 25}  # of each program, by whether it is slow
 pytestmark = pytest.mark.skipif(
     not system_calls.is_supported(), reason="needs Linux 5.5 or later with seccomp"
 )
@@ -72,6 +85,7 @@ def inputs(tmp_path_factory, tiny_pretrained, task_files, task_flags, data_dir) 
     (folder / "micro.toml").write_text(MICRO)
     (folder / "mine.toml").write_text(MINE)
     served_model(folder / "served")
+    in_several_files(folder / "served", folder / "shards")
     found = {"folder": folder, "pretrained": tiny_pretrained, "data": data_dir}
     return {**found, "tasks": task_files, "flags": task_flags}
 
@@ -88,6 +102,19 @@ def served_model(folder: pathlib.Path) -> None:
     size = Tokenizer.from_file(spm).vocab_size
     config = TINY.replace(vocab_size=size, num_hidden_layers=1).with_labels(("yes", "no"), "MRPC")
     save_pretrained(AlbertForSequenceClassification(config, seed=5), folder, spm_model_file=spm)
+
+
+def in_several_files(model: pathlib.Path, folder: pathlib.Path) -> None:
+    """The same model with its weights in two files and an index, as transformers writes large models."""
+    shutil.copytree(model, folder, ignore=shutil.ignore_patterns("SHA256SUMS"))
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    file_of = {name: f"model-{1 + at % 2}-of-2.safetensors" for at, name in enumerate(tensors)}
+    for file in set(file_of.values()):
+        part = {name: tensors[name] for name in tensors if file_of[name] == file}
+        safetensors.numpy.save_file(part, folder / file)
+    index = json.dumps({"weight_map": file_of})
+    (folder / "model.safetensors.index.json").write_text(index)
 
 
 # --- The programs ---
@@ -175,6 +202,11 @@ def feature_records(inputs, output):
 @program(eagerly=True)
 def conversion(inputs, output):
     yield "-m", "albert_tf.convert", inputs["pretrained"], f"--output_dir={output / 'model'}"
+
+
+@program(eagerly=True)
+def conversion_of_several_files(inputs, output):
+    yield "-m", "albert_tf.convert", inputs["folder"] / "shards", f"--output_dir={output / 'model'}"
 
 
 @program(eagerly=True)
@@ -268,6 +300,7 @@ class Tried:
     inputs: dict
     output: pathlib.Path
     states: States  # that kills leave
+    disk: Disk  # and that power failures leave
     process: Process | None = None  # runs the program again and again
     outcome: Outcome | None = None  # of the run without faults
     expected: dict[str, bytes] = dataclasses.field(default_factory=dict)  # files of every run
@@ -294,13 +327,31 @@ class Tried:
         self.output.mkdir()
         self.program.prepare(self.inputs, self.output)
 
-    def finish(self, what: object) -> None:
+    def write(self, tree: Mapping[str, bytes | None]) -> None:
+        shutil.rmtree(self.output)
+        self.output.mkdir()
+        write_tree(tree, self.output)
+
+    def fail(self, what: str, *fault: Fault, **options) -> None:
+        """Runs the program with a fault, which must be reported in one line; then the same command without it."""
+        self.reset()
+        outcome = self.run(*fault, **options)
+        what += f" failed, status {outcome.status}, {outcome.errors[-5:]}"
+        # A file that cannot be removed is no reason to fail.
+        lines = [line for line in outcome.errors if not re.match(self.program.notes, line)]
+        if outcome.status not in (0, 1) or outcome.status == 1 and len(lines) != 1:
+            self.failures.append(what)
+        if outcome.status == 0:
+            self.compare(what, results_only=True)
+        self.finish(what)
+
+    def finish(self, what: object, **options) -> None:
         """Gives the command again, which must leave the expected files; each thirtieth time in a new process."""
         state = state_of(self.output)
-        if state in self.restarted:
+        if state in self.restarted and not options:
             return
         self.restarted.add(state)
-        again = self.run(in_new_process=len(self.restarted) % 30 == 0)
+        again = self.run(in_new_process=len(self.restarted) % 30 == 0, **options)
         is_rejected = any(re.search(FINISHED, line) for line in again.errors)
         if again.status and not is_rejected:
             self.failures.append(f"{what}: then status {again.status}, {again.errors[-5:]}")
@@ -344,10 +395,11 @@ def tried(request, inputs, tmp_path_factory) -> Iterator[Tried]:
     folder = tmp_path_factory.mktemp("program")
     output = folder / "output"
     (folder / "states").mkdir()
-    states = States(output, folder / "states")
-    tried = Tried(name, PROGRAMS[name], inputs, output, states)
-    tried.reset()
-    tried.outcome = tried.run(before_change=states.before_change)
+    output.mkdir()
+    PROGRAMS[name].prepare(inputs, output)
+    states, disk = States(output, folder / "states"), Disk(output, PROGRAMS[name].ignored)
+    tried = Tried(name, PROGRAMS[name], inputs, output, states, disk)
+    tried.outcome = tried.run(before_change=states.before_change, watch=disk.before_change)
     assert tried.outcome.status == 0, tried.outcome
     assert len(tried.outcome.changes) >= 3
     tried.expected = contents(output)
@@ -355,23 +407,28 @@ def tried(request, inputs, tmp_path_factory) -> Iterator[Tried]:
     tried.end()
 
 
-def sample(values: list, tried: Tried) -> list:
-    if TRIES_ALL or len(values) <= int(SAMPLE):
-        return values
-    return sorted(random.Random(tried.name).sample(values, int(SAMPLE)))
+def sample(values: list, tried: Tried, most: int = sys.maxsize) -> list:
+    """At most so many of the values; all in `make test-faults`, if no number is given."""
+    size = min(len(values), most if TRIES_ALL else int(SAMPLE))
+    return [values[at] for at in sorted(random.Random(tried.name).sample(range(len(values)), size))]
 
 
-def one_of_each_kind(changes: Mapping[int, Change], name: str, error: int) -> list[int]:
-    """The number of one of the changes of each file; for EIO, one of each operation on it.
+def skip_slow(tried: Tried) -> None:
+    if tried.program.is_slow and not TRIES_ALL:
+        pytest.skip("the other programs write files in the same way; ALBERT_TEST_FAULTS=all")
 
-    Files whose names differ in random parts and numbers only count as one. A full disk fails all later changes, too.
+
+def one_of_each_kind(changes: Mapping[int, Change], name: str, *, of_operations: bool) -> list[int]:
+    """The number of one of the changes of each file, or one of each operation on it.
+
+    Files whose names differ in random parts and numbers only count as one.
     """
     shuffled = list(changes)
     random.Random(name).shuffle(shuffled)
     kinds = {}
     for at in shuffled:
         path = re.sub(r"\d\w*", "", RANDOM_NAMES.sub("", changes[at].path))
-        kinds[changes[at].operation if error == INPUT_OUTPUT else "", path] = at
+        kinds[changes[at].operation if of_operations else "", path] = at
     return sorted(kinds.values())
 
 
@@ -396,8 +453,30 @@ def test_a_kill_leaves_the_state_that_was_copied_before_the_change(inputs, tmp_p
         assert state_of(output) == before_changes[at] and before_changes[at] in states.found
 
 
+@pytest.mark.parametrize("is_synchronized", [False, True])
+def test_a_power_failure_keeps_only_what_was_synchronized(is_synchronized, tmp_path):
+    disk = Disk(tmp_path, "")
+
+    def change(operation, name, old_name=""):
+        old_path = str(tmp_path / old_name) if old_name else ""
+        disk.before_change(Change(operation, str(tmp_path / name), 0, (), operation, old_path))
+
+    change("open", "new")
+    (tmp_path / "new").write_bytes(b"1234")
+    change("write", "new")
+    if is_synchronized:
+        change("sync", "new")
+    change("rename", "a", "new")
+    (tmp_path / "new").rename(tmp_path / "a")
+    assert disk.left() == {}
+    change("sync", ".")
+    partial = set() if is_synchronized else {b"", b"12", b"\0\0\0\0"}
+    assert {tree.get("a") for _, tree in disk.states.values()} == {None, b"1234"} | partial
+    assert disk.left() == {"a": b"1234" if is_synchronized else b""}
+
+
 def test_killed_programs_are_finished_by_the_same_command(tried, record_property):
-    started = time.monotonic()
+    started = processor_seconds()
     copies = sample(sorted(tried.states.found.values()), tried)
     for copy in copies:
         shutil.rmtree(tried.output)
@@ -409,44 +488,80 @@ def test_killed_programs_are_finished_by_the_same_command(tried, record_property
         "changes": len(tried.outcome.changes),
         "kills": tried.states.kills if len(copies) == len(tried.states.found) else len(copies),
         "restarts": len(copies),
-        "seconds": time.monotonic() - started,
+        "seconds": processor_seconds() - started,
     }
     record_property("faults", figures)
 
 
-@pytest.mark.parametrize("error", [NO_SPACE, INPUT_OUTPUT], ids=["ENOSPC", "EIO"])
-def test_a_failing_disk_is_one_line_and_nothing_is_lost(tried, error, record_property):
-    started, restarts = time.monotonic(), len(tried.restarted)
+def test_a_power_failure_loses_nothing_that_a_program_has_finished(tried, record_property):
+    started, restarts = processor_seconds(), len(tried.restarted)
+    assert visible(tried.disk.seen()) == tried.expected  # the changes were followed
+    tried.write(tried.disk.left())
+    tried.compare("the power fails after the end", results_only=True)
+    states = sample(
+        sorted(tried.disk.states.values(), key=lambda state: state[0]),
+        tried,
+        NUM_POWER_FAILURES[tried.program.is_slow],
+    )
+    for what, tree in states:
+        tried.write(tree)
+        tried.finish(f"the power fails {what}")
+    tried.check()
+    figures = {
+        "program": tried.name,
+        "power": len(states),
+        "restarts": len(tried.restarted) - restarts,
+        "seconds": processor_seconds() - started,
+    }
+    record_property("faults", figures)
+
+
+@pytest.mark.parametrize("kind", FAILING_DISKS)
+def test_a_failing_disk_is_one_line_and_nothing_is_lost(tried, kind, record_property):
+    started, restarts = processor_seconds(), len(tried.restarted)
+    error, lasts_for = FAILING_DISKS[kind]
+    is_rare = lasts_for == ALL_CHANGES
+    if is_rare and not TRIES_ALL:
+        pytest.skip("a disk that fails once is similar; ALBERT_TEST_FAULTS=all")
     changes = {
         number: change
         for number, change in enumerate(tried.outcome.changes)
-        if (error == INPUT_OUTPUT or change.operation in NEED_SPACE)
+        if (not lasts_for or change.operation in lasts_for)
         and re.search(tried.program.own, change.path)
     }
     all_of_them = list(changes)
     if tried.program.is_slow:
-        all_of_them = one_of_each_kind(changes, tried.name, error)
-    numbers = sample(all_of_them, tried)
+        all_of_them = one_of_each_kind(changes, tried.name, of_operations=not lasts_for)
+    numbers = sample(all_of_them, tried, NUM_LASTING if is_rare else sys.maxsize)
     for number in numbers:
-        tried.reset()
-        outcome = tried.run(Fault(number, error))
         change = tried.outcome.changes[number]
-        what = f"{change.name} {change.path} failed, status {outcome.status}, {outcome.errors[-5:]}"
-        # A file that cannot be removed is no reason to fail.
-        lines = [line for line in outcome.errors if not re.match(tried.program.notes, line)]
-        if outcome.status not in (0, 1) or outcome.status == 1 and len(lines) != 1:
-            tried.failures.append(what)
-        if outcome.status == 0:
-            tried.compare(what, results_only=True)
-        tried.finish(what)
+        tried.fail(f"{kind}, {change.name} {change.path}", Fault(number, error, lasts_for))
     tried.check()
     figures = {
         "program": tried.name,
-        errno.errorcode[error]: len(numbers),
+        "lasting" if is_rare else kind: len(numbers),
         "restarts": len(tried.restarted) - restarts,
-        "seconds": time.monotonic() - started,
+        "seconds": processor_seconds() - started,
     }
     record_property("faults", figures)
+
+
+def test_a_limit_of_the_size_of_files_is_one_line_and_nothing_is_lost(tried):
+    skip_slow(tried)
+    most_bytes = max(map(len, tried.expected.values())) // 2
+    tried.fail(f"files of {most_bytes} bytes", most_bytes=most_bytes)
+    tried.check()
+
+
+def test_a_clock_that_goes_back_changes_nothing(tried):
+    skip_slow(tried)
+    (copy,) = random.Random(tried.name).sample(sorted(tried.states.found.values()), 1)
+    shutil.rmtree(tried.output)
+    shutil.copytree(copy, tried.output, symlinks=True)
+    for path in tried.output.rglob("*"):
+        os.utime(path, (time.time() + 1e6,) * 2)  # as if the clock had gone back since the kill
+    tried.finish(f"killed, see {copy}, and the clock went back", seconds_back=3600)
+    tried.check()
 
 
 @pytest.mark.skipif(not TRIES_ALL, reason="takes a minute; ALBERT_TEST_FAULTS=all")

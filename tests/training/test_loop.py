@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from albert_tf import UserError, load_pretrained, save_pretrained
+from albert_tf.core import memory
 from albert_tf.formats.pretrained import read_weights
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
@@ -212,6 +213,21 @@ def test_mixed_precision_trains(pretrain):
         for line, other in zip(logged(exact), logged(mixed), strict=True):
             assert other["loss"] == pytest.approx(line["loss"], rel=0.02)
         assert logged(exact)[-1]["loss"] != logged(mixed)[-1]["loss"]
+
+
+def test_a_step_without_enough_memory_is_rejected_before_the_folder_is_written(
+    pretrain, records_file, tmp_path, monkeypatch
+):
+    left = {"the machine": 9e9, "the container (its control group)": 1e5}
+    monkeypatch.setattr(memory, "limits", left.items)
+    needed = r" needs at least 0\.00 GB of memory, the container .* has 0\.00 GB left: "
+    flags = "lower --train_batch_size, or raise --gradient_accumulation_steps, or set --recompute"
+    with pytest.raises(UserError, match=f"^a training step{needed}{flags}"):
+        pretrain()
+    left["the container (its control group)"] = 1e3
+    with pytest.raises(UserError, match=f"^an evaluation step{needed}lower --eval_batch_size$"):
+        pretrain("--do_train=false", f"--eval_file={records_file}", "--eval_batch_size=64")
+    assert not os.path.exists(tmp_path / "run")
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(pretrain, tmp_path):
