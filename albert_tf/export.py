@@ -92,7 +92,7 @@ def main(settings: ExportSettings) -> str:
         raise UserError(
             f"{path}: is there already; give another --version or --output_dir, or --overwrite"
         )
-    weights = pretrained.read_weights(settings.model)
+    weights = pretrained.read_weights(settings.model, settings.num_hidden_layers)
     task = predictors.task_settings_of(weights, settings.max_seq_length)
     if settings.format == "saved_model":
         _export_saved_model(path, settings, weights, task)

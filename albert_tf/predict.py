@@ -54,6 +54,7 @@ def main(settings: PredictSettings) -> None:
         do_lower_case=settings.do_lower_case,
         max_seq_length=settings.max_seq_length,
         batch_size=settings.batch_size,
+        num_hidden_layers=settings.num_hidden_layers,
     )
     _reconfigure(sys.stdout, encoding="utf-8")
     if settings.interactive:

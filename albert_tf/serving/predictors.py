@@ -20,6 +20,7 @@ def load_predictor(
     do_lower_case: bool | None = None,
     max_seq_length: int | None = None,
     batch_size: int = 32,
+    num_hidden_layers: int | None = None,
 ) -> Predictor:
     """Loads a finished model of any task, which answers texts.
 
@@ -31,6 +32,7 @@ def load_predictor(
       spm_model_file: its vocabulary, a SentencePiece model or vocab.txt, if none came with it.
       do_lower_case: whether text is lower-cased; None uses the value in the model's folder, or true if it has none.
       max_seq_length: maximum number of tokens of a sequence; None uses that of the fine-tuning, or the model's maximum.
+      num_hidden_layers: see `load_pretrained`.
 
     Raises:
       UserError: there is no such model, or no vocabulary for it; its task is unknown; or the length is above the
@@ -42,7 +44,7 @@ def load_predictor(
     ):
         if value is not None and (not isinstance(value, int) or value < least):
             raise UserError(f"{name} must be an integer of at least {least}, got {value!r}")
-    weights = pretrained.read_weights(path)
+    weights = pretrained.read_weights(path, num_hidden_layers)
     tokenizer = tokenizer_of(weights, spm_model_file, do_lower_case)
     settings = task_settings_of(weights, max_seq_length)
     model, report = pretrained.build_model(weights)

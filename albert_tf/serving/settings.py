@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.model.config import where_released
 from albert_tf.tasks import registry
-from albert_tf.tasks.settings import LONGEST_SEQUENCE, files_setting
+from albert_tf.tasks.settings import LONGEST_SEQUENCE, depth_setting, files_setting
 from albert_tf.text.settings import VocabularySettings
 
 
@@ -32,6 +32,7 @@ class ModelSettings(VocabularySettings):
         "",
         "Python file or module that defines the model's task, if it is your own; its code is run.",
     )
+    num_hidden_layers: int | None = depth_setting()
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
         """Checks that --task_module exists; its code is not run."""

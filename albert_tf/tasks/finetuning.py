@@ -17,7 +17,7 @@ from albert_tf.data.datasets import Data, RecordData, TableData
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
 from albert_tf.data.reading import EXAMPLE_WEIGHTS
 from albert_tf.data.record_set import RecordSet, feature_schema, find_feature_records
-from albert_tf.formats import pretrained
+from albert_tf.formats import depth, pretrained
 from albert_tf.formats.model_card import Card
 from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.formats.weights import POOLER
@@ -64,7 +64,8 @@ class FineTuningTask(Task):
         self.source = self.source_class(config)
         self.task_name = self.source.task_name
         origin = self._origin()
-        self._weights = pretrained.read_weights(origin) if origin else None
+        num_layers = config.num_hidden_layers
+        self._weights = pretrained.read_weights(origin, num_layers) if origin else None
         self.tokenizer = self._load_vocabulary(origin)
         self._read()
         self.model_config = self._resolve_config()
@@ -144,8 +145,8 @@ class FineTuningTask(Task):
             )
         check_length(config.max_seq_length, chosen.max_position_embeddings)
         if self._weights:
-            pretrained.check_same_sizes(self._weights, chosen)
-            self._weights = self._weights if has_head else self._weights.without_head()
+            weights = depth.fitted(self._weights, chosen)
+            self._weights = weights if has_head else weights.without_head()
         is_multi_label = self.source.is_multi_label
         return chosen.with_labels(self.labels, self.task_name, is_multi_label=is_multi_label)
 
