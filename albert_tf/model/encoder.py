@@ -260,16 +260,24 @@ class AlbertEncoder(tf_keras.Model):
             hidden = self.projection(hidden)
         plain = self._plain or not training
         all_layers = self._apply_blocks(hidden, _mask_of(inputs), seed, plain)
-        sequence_BLD, first_positions_BS = all_layers[-1], inputs.get("first_positions")
-        if first_positions_BS is None:
-            first = sequence_BLD[:, 0]
-        else:
-            first = tf.gather(sequence_BLD, first_positions_BS, batch_dims=1)
         return {
-            "sequence_output": sequence_BLD,
-            "pooled_output": tf.cast(self.pooler(first), tf.float32),
+            "sequence_output": all_layers[-1],
+            "pooled_output": self.pooled(first_vectors(all_layers[-1], inputs)),
             "all_layers": all_layers,
         }
+
+    def pooled(self, first_vectors: tf.Tensor) -> tf.Tensor:
+        """The pooled output, [..., D] float32, of the vectors of first tokens."""
+        return tf.cast(self.pooler(first_vectors), tf.float32)
+
+    def of_layers(self, all_layers, indices_K: tf.Tensor, take: Callable) -> list[tf.Tensor]:
+        """What `take` selects from the outputs of the layers with these indices, which may be drawn in the graph.
+
+        It selects from every layer, so that shapes are static; therefore, it should select few positions.
+        """
+        blocks = self.config.inner_group_num
+        taken = tf.stack([take(hidden_BLD) for hidden_BLD in all_layers[blocks - 1 :: blocks]])
+        return tf.unstack(tf.gather(taken, indices_K))
 
     def _apply_blocks(self, hidden, mask, seed, plain: bool) -> list[tf.Tensor]:
         """Applies attention and feed-forward once for each layer; if all is shared, with the same two blocks."""
@@ -318,6 +326,13 @@ def _layer(attention, ffn, mask, seed, ops, hidden, attention_weights, ffn_weigh
     """One layer. Tensors that get a gradient come last, because `tf.recompute_grad` must see them as arguments."""
     attended = attention(hidden, mask, attention_weights, fold_seed(seed, 0), ops)
     return ffn(attended, ffn_weights, fold_seed(seed, 1), ops)
+
+
+def first_vectors(hidden_BLD: tf.Tensor, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """The vector of the first token of each example, [B, D] (packed: [B, S, D])."""
+    if (first_positions_BS := inputs.get("first_positions")) is None:
+        return hidden_BLD[:, 0]
+    return tf.gather(hidden_BLD, first_positions_BS, batch_dims=1)
 
 
 def _mask_of(inputs: Mapping[str, tf.Tensor]) -> plain_ops.AttentionMask:

@@ -206,7 +206,8 @@ def _pretraining(
 
 def _masked_lm_logits(model, outputs, positions_BP):
     table_VE = model.encoder.embeddings.word_embeddings
-    return model.masked_lm_head(outputs["sequence_output"], table_VE, positions_BP)
+    masked_BPD = tf.gather(outputs["sequence_output"], positions_BP, batch_dims=1)
+    return model.masked_lm_head(masked_BPD, table_VE)
 
 
 def _fill_mask(

@@ -347,6 +347,10 @@ class FineTuningConfig(ModelChoice, TextSettings):
             if given[flag] and not (split == "train" and (self.train_records or self.ensemble))
         ]
 
+    def layers_with_losses(self, num_hidden_layers: int) -> list[int]:
+        """The numbers, from 1 on, of the layers besides the last whose outputs have losses."""
+        return []
+
     def check_files(self, run: FineTuningRunConfig) -> None:
         """Checks that --train_file, --eval_file and --predict_file are given when they are needed."""
         given = self.to_dict()
@@ -357,3 +361,31 @@ class FineTuningConfig(ModelChoice, TextSettings):
             self.refuse("eval_file", f"is required to evaluate{hint}")
         if run.do_predict and not given["predict_file"] and not self.ensemble:
             self.refuse("predict_file", "is required with --do_predict")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneAnswerConfig(FineTuningConfig):
+    """Settings of tasks with one answer for each example, which the head can give after any layer."""
+
+    depth_losses: str = setting(
+        "",
+        "Layers whose outputs go through the head in training, besides the last: `all`, or numbers separated by commas."
+        " A layer's weight in the loss is in proportion to its number. Such a model can be used with fewer layers.",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        numbers = self.depth_losses.split(",") if self.depth_losses not in ("", "all") else []
+        if not all(number.isascii() and number.isdigit() and int(number) for number in numbers):
+            reason = f"must be all, or numbers of layers such as 2,4; got {self.depth_losses!r}"
+            self.refuse("depth_losses", reason)
+
+    def layers_with_losses(self, num_hidden_layers: int) -> list[int]:
+        """See `FineTuningConfig`."""
+        if self.depth_losses in ("", "all"):
+            return list(range(1, num_hidden_layers)) if self.depth_losses else []
+        numbers = sorted(set(map(int, self.depth_losses.split(","))))
+        if numbers[-1] >= num_hidden_layers:
+            reason = f"={self.depth_losses} must be below the number of layers, {num_hidden_layers}"
+            self.refuse("depth_losses", reason)
+        return numbers
