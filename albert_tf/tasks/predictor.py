@@ -15,6 +15,7 @@ import tensorflow as tf
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.settings import Settings
 from albert_tf.data.feature_table import FeatureTable, evaluation_batches
+from albert_tf.model.early_exit import EarlyExit, outputs_with_patience
 from albert_tf.model.heads import ModelWithHead
 from albert_tf.tasks.sequences import cut_report
 from albert_tf.text.tokenizer import Tokenizer
@@ -31,6 +32,7 @@ class Predictor(abc.ABC):
     Args:
       task_settings: the settings on which its features depend, including `max_seq_length`.
       untrained: released names of variables without trained values.
+      early_exit: when examples leave the model; None if they pass all layers.
 
     Attributes:
       expects: description of an item, for messages.
@@ -56,12 +58,17 @@ class Predictor(abc.ABC):
         task_settings: Mapping[str, Any],
         batch_size: int,
         untrained: Sequence[str] = (),
+        early_exit: EarlyExit | None = None,
     ):
         self.model = model
         self.tokenizer = tokenizer
         self.task_settings = task_settings
         self._batch_size = batch_size
         self._untrained = untrained
+        self._early_exit = early_exit
+        self._num_layers: Sequence[
+            int
+        ] = ()  # of the examples of the last `outputs`, with early exit
         # Setting -> length -> number of texts.
         self._uncut_lengths: dict[str, Counter] = defaultdict(Counter)
         self._call_in_graph = tf.function(self._call)
@@ -78,7 +85,11 @@ class Predictor(abc.ABC):
                 f"predict expects a list of items, each {self.expects}; got {shortened(items)}: write predict([...])"
             )
         examples = [self.check(item) for item in items]
-        return self.answers(examples) if examples else []
+        answers = self.answers(examples) if examples else []
+        if self._early_exit:
+            pairs = zip(answers, self._num_layers, strict=True)
+            return [{**answer, "num_layers": number} for answer, number in pairs]
+        return answers
 
     @abc.abstractmethod
     def check(self, item: Item) -> Any:
@@ -93,6 +104,8 @@ class Predictor(abc.ABC):
         """An answer as text for a person to read, as `--interactive` prints it."""
 
     def _call(self, features):
+        if self._early_exit:
+            return outputs_with_patience(self.model, features, self._early_exit)
         outputs = dict(self.model(features, training=False))
         outputs.pop("all_layers", None)
         return outputs
@@ -138,7 +151,9 @@ class Predictor(abc.ABC):
                 parts.setdefault(name, []).append(values)
             order.append(examples)
         restored = np.argsort(np.concatenate(order), kind="stable")
-        return {name: _stacked(arrays)[restored] for name, arrays in parts.items()}
+        outputs = {name: _stacked(arrays)[restored] for name, arrays in parts.items()}
+        self._num_layers = outputs.get("num_layers", np.array([])).tolist()
+        return outputs
 
 
 def _stacked(parts: Sequence[np.ndarray]) -> np.ndarray:
