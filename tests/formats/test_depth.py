@@ -8,7 +8,7 @@ import pytest
 
 from albert_tf import AlbertForPreTraining, UserError, load_pretrained, save_pretrained
 from albert_tf.formats import depth, pretrained
-from tests.helpers import BATCH, TINY, random_features
+from tests.helpers import BATCH, TINY, make_task, random_features
 
 DEEP = TINY.replace(num_hidden_layers=6)
 GROUPS = {"num_hidden_groups": 3}
@@ -133,3 +133,23 @@ def test_warm_start_spreads_groups_by_depth(tmp_path):
         depth.stretched(
             pretrained.read_weights(tmp_path), deep_config.replace(intermediate_size=23)
         )
+
+
+def test_fine_tuning_starts_from_untied_layers_of_another_depth(
+    task_flags, tiny_pretrained, tmp_path
+):
+    runner, flags = task_flags["mrpc"]
+    flags = [*flags, f"--output_dir={tmp_path}", "--num_hidden_layers=4"]
+    tied, untied = (
+        make_task(runner, *flags, *more).build_model(
+            dtype="float32", recompute_activations=False, seed=1
+        )
+        for more in ((), ("--share_parameters=none",))
+    )
+    assert untied.config.share_parameters == "none" and untied.config.num_hidden_layers == 4
+    ids = {"input_ids": random_features(BATCH, vocab_size=50)["input_ids"]}
+    expected = load_pretrained(tiny_pretrained, num_hidden_layers=4)(ids)["all_layers"]
+    for model in (tied, untied):
+        np.testing.assert_array_equal(model.encoder(ids)["all_layers"], expected)
+    names = [name for name in untied.named_variables() if "query/kernel" in name]
+    assert len(names) == 4

@@ -103,8 +103,8 @@ def pretrain(records_file, config_file, tmp_path):
     [
         ("--distribution_strategy=mirrored", "--num_devices=2"),
         ("--gradient_accumulation_steps=3",),
-        ("--recompute_activations",),
-        ("--jit_compile=on",),
+        pytest.param(("--recompute_activations",), marks=pytest.mark.rare),
+        pytest.param(("--jit_compile=on",), marks=pytest.mark.rare),
     ],
 )
 def test_the_layer_of_a_step_depends_on_neither_devices_nor_micro_batches(pretrain, flags):
@@ -131,7 +131,7 @@ def test_every_other_layer_is_drawn(records_file, config_file, tmp_path):
     run = RunConfig(output_dir=str(tmp_path))
     options = {"input_file": str(records_file), "albert_config_file": str(config_file)}
     task = PretrainingTask(PretrainingConfig(**options, depth_losses=0.5), run)
-    drawn = [int(task.step_inputs(tf.constant([7, step]))["other_layers"]) for step in range(40)]
+    drawn = [int(task.step_inputs(tf.constant([7, step]))["other_layers"][0]) for step in range(40)]
     assert set(drawn) == {0, 1}  # the last of three layers has its loss in every step
     with pytest.raises(UserError, match="^--depth_losses needs a model with more than one layer"):
         PretrainingTask(PretrainingConfig(**options, depth_losses=0.5, num_hidden_layers=1), run)
