@@ -656,18 +656,13 @@ def test_a_length_above_the_models_is_rejected(sources, tmp_path):
 DEPTH = {"num_hidden_layers": 5, "patience": 2, "score_tolerance": 0.2}
 
 
-@pytest.mark.parametrize("kind", ["pairs", "score", "labels", "choices"])
+@pytest.mark.parametrize("kind", ["pairs", "score", "labels"])
 def test_texts_leave_an_export_where_they_leave_the_predictor(sources, tmp_path, kind):
     path = export_model(sources(kind), str(tmp_path / kind), warmup=False, **DEPTH)
     signature = tf.saved_model.load(path).signatures["serving_default"]
     predictor = load_predictor(sources(kind), batch_size=7, **DEPTH)
-    if kind == "choices":
-        texts = np.array(random_texts(3, 30)).reshape(5, 6)
-        inputs = {"context": texts[:, 0], "question": texts[:, 1], "options": texts[:, 2:]}
-        items = [{"context": c, "question": q, "options": o} for c, q, *o in texts.tolist()]
-    else:
-        inputs = {"text_a": random_texts(1, 20), "text_b": random_texts(2, 20)}
-        items = ["\t".join(pair) for pair in zip(*inputs.values(), strict=True)]
+    inputs = {"text_a": random_texts(1, 20), "text_b": random_texts(2, 20)}
+    items = ["\t".join(pair) for pair in zip(*inputs.values(), strict=True)]
     outputs = {name: value.numpy() for name, value in signature(**inputs).items()}
     answers = predictor.predict(items)
     numbers = [answer["num_layers"] for answer in answers]
