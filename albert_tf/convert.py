@@ -48,7 +48,7 @@ def main(settings: ConvertSettings) -> None:
         raise UserError(
             f"--output_dir={settings.output_dir}: contains a model already ({existing[0]})"
         )
-    weights = pretrained.read_weights(settings.model)
+    weights = pretrained.read_weights(settings.model, settings.num_hidden_layers)
     model, report = pretrained.build_model(weights)
     print(report.describe(weights.source))
     task_name = weights.config.foreign.get("finetuning_task") or ""

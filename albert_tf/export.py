@@ -17,7 +17,7 @@ from albert_tf.core import checksums, files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import LARGEST_INT64, setting
-from albert_tf.serving.settings import ModelUseSettings
+from albert_tf.serving.settings import EarlyExitSettings, ModelUseSettings
 from albert_tf.text.tokenizer import Tokenizer
 
 # The functions that need TensorFlow import it, so that a wrong flag is an error before it is loaded.
@@ -28,7 +28,7 @@ _FILES = {"saved_model": "", "tflite": "model.tflite", "onnx": "model.onnx"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportSettings(ModelUseSettings):
+class ExportSettings(EarlyExitSettings, ModelUseSettings):
     """The model to export, and the form of the export."""
 
     output_dir: str = setting(
@@ -61,8 +61,8 @@ class ExportSettings(ModelUseSettings):
         super().__post_init__()
         foreign = {
             "saved_model": {"quantization": "none"},
-            "tflite": {"version": 1, "dtype": "float32"},
-            "onnx": {"version": 1, "dtype": "float32", "quantization": "none"},
+            "tflite": {"version": 1, "dtype": "float32", "patience": None},
+            "onnx": {"version": 1, "dtype": "float32", "patience": None, "quantization": "none"},
         }[self.format]
         for name, default in foreign.items():
             value = getattr(self, name)
@@ -92,7 +92,7 @@ def main(settings: ExportSettings) -> str:
         raise UserError(
             f"{path}: is there already; give another --version or --output_dir, or --overwrite"
         )
-    weights = pretrained.read_weights(settings.model)
+    weights = pretrained.read_weights(settings.model, settings.num_hidden_layers)
     task = predictors.task_settings_of(weights, settings.max_seq_length)
     if settings.format == "saved_model":
         _export_saved_model(path, settings, weights, task)
@@ -109,6 +109,8 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
     from albert_tf.tasks import registry
 
     tokenizer = predictors.tokenizer_of(weights, settings.vocabulary_file, settings.do_lower_case)
+    patience = settings.patience, settings.score_tolerance
+    early_exit = predictors.early_exit_of(weights, task, *patience)
     dtype = {"bfloat16": "mixed_bfloat16"}.get(settings.dtype, settings.dtype)
     model, report = pretrained.build_model(weights, dtype=dtype)
     missing = report.initialized
@@ -119,6 +121,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
         task,
         missing=missing,
         make_signatures=registry.resolve(definition.signatures),
+        early_exit=early_exit,
     )
     about = {
         "model_class": weights.model_class,
@@ -126,6 +129,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
         "dtype": settings.dtype,
         "task": dict(task),
         "without_values": missing,
+        "patience": settings.patience,
     }
     model_name = os.path.basename(os.path.abspath(settings.output_dir))
     parent, name = os.path.split(path)

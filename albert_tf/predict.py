@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import setting
-from albert_tf.serving.settings import ModelUseSettings
+from albert_tf.serving.settings import EarlyExitSettings, ModelUseSettings
 
 if TYPE_CHECKING:
     from albert_tf.tasks.predictor import Item, Predictor
@@ -30,7 +30,7 @@ _BATCHES_AT_A_TIME = 8  # are read together, so that sequences of similar length
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictSettings(ModelUseSettings):
+class PredictSettings(EarlyExitSettings, ModelUseSettings):
     """The model that answers, and how."""
 
     batch_size: int = setting(
@@ -58,6 +58,9 @@ def main(settings: PredictSettings) -> None:
         do_lower_case=settings.do_lower_case,
         max_seq_length=settings.max_seq_length,
         batch_size=settings.batch_size,
+        num_hidden_layers=settings.num_hidden_layers,
+        patience=settings.patience,
+        score_tolerance=settings.score_tolerance,
     )
     _reconfigure(sys.stdout, encoding="utf-8")
     if settings.interactive:

@@ -8,17 +8,20 @@ SIGTERM and Ctrl-C stop the server after it has answered the requests that it ha
 """
 
 import dataclasses
+import os
 import queue
 import signal
+import tempfile
 
 from albert_tf.core import flags
-from albert_tf.core.settings import Settings, setting
-from albert_tf.serving.settings import LimitSettings
+from albert_tf.core.settings import setting
+from albert_tf.serving.settings import EarlyExitSettings, LimitSettings
+from albert_tf.tasks.settings import depth_setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ServeSettings(Settings):
-    """The model and the address. The names of both flags can be omitted."""
+class ServeSettings(EarlyExitSettings):
+    """The model and the address, whose flags' names can be omitted, and how deep the model is."""
 
     folder: str = setting(
         "", "Folder of an export, with its numbered versions.", required=True, input_path=True
@@ -26,6 +29,7 @@ class ServeSettings(Settings):
     port: int = setting(
         8501, "Port of this machine; 0 selects a free one.", minimum=0, maximum=2**16 - 1
     )
+    num_hidden_layers: int | None = depth_setting()
 
 
 def main(limits: LimitSettings, settings: ServeSettings) -> None:
@@ -34,11 +38,28 @@ def main(limits: LimitSettings, settings: ServeSettings) -> None:
 
     # An Event would be locked if the signal arrives while it is waited for; this queue may be entered again.
     stop: queue.SimpleQueue[int] = queue.SimpleQueue()
-    server = make_server(settings.folder, settings.port, limits)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: stop.put(number))
-    print(f"http://127.0.0.1:{server.server_port}{server.urls[0]}", flush=True)
-    server.serve_until(stop.get)
+    with tempfile.TemporaryDirectory() as parent:
+        folder = settings.folder
+        if settings.num_hidden_layers or settings.patience:
+            folder = export_again(settings, parent)
+        server = make_server(folder, settings.port, limits)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, _: stop.put(number))
+        print(f"http://127.0.0.1:{server.server_port}{server.urls[0]}", flush=True)
+        server.serve_until(stop.get)
+
+
+def export_again(settings: ServeSettings, parent: str) -> str:
+    """Exports the newest version once more, with the depth of the settings; returns the folder of the export."""
+    from albert_tf.export import export_model
+    from albert_tf.serving.server import newest_version
+
+    version = newest_version(settings.folder)
+    folder = os.path.join(parent, os.path.basename(os.path.abspath(settings.folder)))
+    names = ("num_hidden_layers", "patience", "score_tolerance")
+    depth = {name: getattr(settings, name) for name in names}
+    export_model(version, folder, version=int(os.path.basename(version)), **depth)
+    return folder
 
 
 def run() -> None:

@@ -82,3 +82,18 @@ def test_untrained_heads_stay_untrained(tmp_path, head, format):
             load_predictor(path).predict([line])
         reasons.append(str(error.value))
     assert len(set(reasons)) == 1
+
+
+def test_a_model_is_written_and_used_with_the_layers_of_the_flag(tiny_pretrained, tmp_path):
+    convert.main(settings(tiny_pretrained, tmp_path / "deep", num_hidden_layers=3))
+    config = json.loads((tmp_path / "deep" / "config.json").read_text())
+    assert config["num_hidden_layers"] == 3
+    texts = ["anna sees bert", "carl sees dora and emil"]
+    deep = load_predictor(tmp_path / "deep").predict(texts)
+    assert load_predictor(tiny_pretrained, num_hidden_layers=3).predict(texts) == deep
+    assert load_predictor(tiny_pretrained).predict(texts) != deep
+    for name, model, depth in (("own", tmp_path / "deep", None), ("flag", tiny_pretrained, 3)):
+        folder = str(tmp_path / name)
+        export_model(str(model), folder, format="onnx", num_hidden_layers=depth)
+    files = [(tmp_path / name / "model.onnx").read_bytes() for name in ("own", "flag")]
+    assert files[0] == files[1]

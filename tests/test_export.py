@@ -21,6 +21,7 @@ from albert_tf import UserError, load_predictor, load_pretrained, save_pretraine
 from albert_tf.export import ExportSettings, export_model
 from albert_tf.model import heads
 from albert_tf.model.config import MULTI_LABEL
+from albert_tf.serve import ServeSettings, export_again
 from albert_tf.serving import warmup
 from albert_tf.serving.signatures import TOKENS
 from albert_tf.tasks.classification.text_pairs import PairSettings, TextExample, make_pair_features
@@ -648,3 +649,47 @@ def test_wrong_flags_are_named(flags, message):
 def test_a_length_above_the_models_is_rejected(sources, tmp_path):
     with pytest.raises(UserError, match=f"--max_seq_length={LENGTH + 1} is above"):
         export_model(sources("pairs"), str(tmp_path / "out"), max_seq_length=LENGTH + 1)
+
+
+# --- Depth ---
+
+DEPTH = {"num_hidden_layers": 5, "patience": 2, "score_tolerance": 0.2}
+
+
+@pytest.mark.parametrize("kind", ["pairs", "score", "labels"])
+def test_texts_leave_an_export_where_they_leave_the_predictor(sources, tmp_path, kind):
+    path = export_model(sources(kind), str(tmp_path / kind), warmup=False, **DEPTH)
+    signature = tf.saved_model.load(path).signatures["serving_default"]
+    predictor = load_predictor(sources(kind), batch_size=7, **DEPTH)
+    inputs = {"text_a": random_texts(1, 20), "text_b": random_texts(2, 20)}
+    items = ["\t".join(pair) for pair in zip(*inputs.values(), strict=True)]
+    outputs = {name: value.numpy() for name, value in signature(**inputs).items()}
+    answers = predictor.predict(items)
+    numbers = [answer["num_layers"] for answer in answers]
+    assert outputs["num_layers"].tolist() == numbers and 2 <= min(numbers) < 5
+    if kind == "score":
+        assert_close(outputs["score"], [answer["similarity"] for answer in answers])
+    else:
+        found = [list(answer["probabilities"].values()) for answer in answers]
+        assert_close(outputs["probabilities"], found)
+
+
+def test_an_export_is_served_with_another_depth(exported, sources, tmp_path):
+    settings = ServeSettings(folder=str(exported("pairs").parent), **DEPTH)
+    again = export_again(settings, str(tmp_path))
+    assert again == str(tmp_path / "pairs")  # the model keeps its name
+    text = random_texts(1, 6)
+    outputs = tf.saved_model.load(f"{again}/1").signatures["classify"](texts=tf.constant(text))
+    answers = load_predictor(sources("pairs"), **DEPTH).predict(text)
+    assert outputs["num_layers"].numpy().tolist() == [each["num_layers"] for each in answers]
+    found = [list(answer["probabilities"].values()) for answer in answers]
+    assert_close(outputs["probabilities"], found)
+
+
+@pytest.mark.parametrize("kind", ["span", "tags", "pretrained"])
+def test_patience_is_rejected_where_each_token_has_an_answer(sources, tmp_path, kind):
+    message = r"patience is for models .*; use num_hidden_layers$"
+    with pytest.raises(UserError, match=message):
+        export_model(sources(kind), str(tmp_path / "out"), patience=3)
+    with pytest.raises(UserError, match=message):
+        load_predictor(sources(kind), patience=3)

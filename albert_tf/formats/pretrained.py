@@ -4,7 +4,6 @@ Each module of `formats` reads one format into `Weights`: a configuration, and a
 All models are filled from `Weights`; it is an error if an encoder variable has no value.
 """
 
-import dataclasses
 import os
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -16,6 +15,7 @@ import tensorflow as tf
 from albert_tf.core import checksums, files, run_files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import (
+    depth,
     hub_names,
     hugging_face,
     keras_hub,
@@ -29,16 +29,17 @@ from albert_tf.formats.weights import (
     POOLER,
     LoadReport,
     Weights,
-    belongs_to_ffn,
     check,
     match,
 )
-from albert_tf.model.config import AlbertConfig, where_released
+from albert_tf.model.config import where_released
 from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining, ModelWithHead
 from albert_tf.text.tokenizer import Tokenizer
 
 
-def load_pretrained(path: files.AnyPath, *, dtype=None) -> ModelWithHead:
+def load_pretrained(
+    path: files.AnyPath, *, dtype=None, num_hidden_layers: int | None = None
+) -> ModelWithHead:
     """The model at a path: an `AlbertForPreTraining`, or the class that was fine-tuned.
 
     Args:
@@ -46,12 +47,14 @@ def load_pretrained(path: files.AnyPath, *, dtype=None) -> ModelWithHead:
         (`hf:albert/albert-base-v2`); the folder of a released TF1 archive; a keras-hub preset, a TF-Hub module, or an
         export of `albert_tf.export`; or the prefix of a checkpoint (TF1, TF Model Garden, or a run's).
       dtype: tf_keras dtype policy of the model, such as "mixed_bfloat16"; None uses the global policy.
+      num_hidden_layers: use this number of layers: the first ones or, if all layers share their parameters, any number;
+        None uses the model's own.
 
     Raises:
       UserError: the path does not exist or contains no known format; a file is damaged, or was changed after this
         project wrote it; or a variable of the encoder is missing or has another shape.
     """
-    model, _ = build_model(read_weights(path), dtype=dtype)
+    model, _ = build_model(read_weights(path, num_hidden_layers), dtype=dtype)
     return model
 
 
@@ -66,8 +69,8 @@ def build_model(weights: Weights, *, dtype=None) -> tuple[ModelWithHead, LoadRep
     return model, report
 
 
-def read_weights(path: files.AnyPath) -> Weights:
-    """Configuration, arrays and vocabulary of a model; errors as in `load_pretrained`."""
+def read_weights(path: files.AnyPath, num_hidden_layers: int | None = None) -> Weights:
+    """Configuration, arrays and vocabulary of a model; arguments and errors as in `load_pretrained`."""
     try:
         # `check` finds values that are not finite.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -75,7 +78,7 @@ def read_weights(path: files.AnyPath) -> Weights:
     except OSError as error:  # a folder that cannot be listed, for example
         raise UserError(f"{path}: cannot be read ({first_line(error)})") from None
     check(weights)
-    return weights
+    return depth.with_layers(weights, num_hidden_layers)
 
 
 def _read(path: str) -> Weights:
@@ -127,47 +130,6 @@ def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> Lo
     for name in report.loaded:
         variables[name].assign(weights.arrays[name])
     return report
-
-
-def stretched(weights: Weights, config: AlbertConfig) -> Weights:
-    """The weights of a shallower model, copied to the groups of a deeper one.
-
-    A model that shares all parameters only gets the new number of layers. Otherwise, a group gets the values of the
-    source's group at the same relative depth (paper, footnote 5; original `init_from_group0`).
-    """
-    depth = ("num_hidden_layers", "num_hidden_groups")
-    check_same_sizes(weights, config, ignored=depth)
-    for field in depth:
-        ours, theirs = getattr(config, field), getattr(weights.config, field)
-        if theirs > ours:
-            raise UserError(f"{weights.source}: {field} is {theirs}, more than the model's {ours}")
-    arrays = dict(weights.arrays)
-    for kind in ("attention_group_of_layer", "ffn_group_of_layer"):
-        for layer in range(config.num_hidden_layers):
-            source_layer = layer * weights.config.num_hidden_layers // config.num_hidden_layers
-            source_group = getattr(weights.config, kind)(source_layer)
-            group = getattr(config, kind)(layer)
-            is_ffn = kind.startswith("ffn")
-            for name, array in weights.arrays.items():
-                part = name.removeprefix(f"bert/encoder/transformer/group_{source_group}/")
-                if part != name and belongs_to_ffn(part) == is_ffn:
-                    arrays[f"bert/encoder/transformer/group_{group}/{part}"] = array
-    return dataclasses.replace(weights, config=config, arrays=arrays)
-
-
-def check_same_sizes(weights: Weights, config: AlbertConfig, ignored: tuple[str, ...] = ()) -> None:
-    """Checks that a checkpoint's configuration equals another one, apart from dropout rates.
-
-    Shapes alone would not reveal a wrong number of heads.
-    """
-    free = {"foreign", "initializer_range", *ignored}
-    for name in config.names():
-        ours, theirs = getattr(config, name), getattr(weights.config, name)
-        if name not in free and not name.endswith("dropout_prob") and ours != theirs:
-            raise UserError(
-                f"{weights.source}: its {name} is {theirs}, the model's configuration says {ours};"
-                " change --model or --albert_config_file, or give another --init_checkpoint"
-            )
 
 
 # --- Writing ---

@@ -18,7 +18,7 @@ SHARING_STRATEGIES = ("all", "attention", "ffn", "none")
 MULTI_LABEL = "multi_label_classification"  # problem_type of transformers
 _RATE = {"minimum": 0, "maximum": 0.99}
 _SIZE = {"minimum": 1, "maximum": 2**31 - 1}
-_MOST_BLOCKS = 1000  # a limit, because a file may claim any depth
+MOST_BLOCKS = 1000  # a limit, because a file may claim any depth
 
 # Keys of configuration files that have no meaning here; they are kept, but not used. First the keys of the released
 # models, then those that versions 2 to 5 of the transformers library write for an ALBERT, including settings of text
@@ -56,7 +56,7 @@ class AlbertConfig(Settings):
     vocab_size: int = setting(30000, "Number of tokens in the vocabulary.", **_SIZE)
     embedding_size: int = setting(128, "Width of the embeddings, E.", **_SIZE)
     hidden_size: int = setting(4096, "Width of the encoder, D.", **_SIZE)
-    num_hidden_layers: int = setting(12, "Number of layers.", minimum=1, maximum=_MOST_BLOCKS)
+    num_hidden_layers: int = setting(12, "Number of layers.", minimum=1, maximum=MOST_BLOCKS)
     num_hidden_groups: int = setting(
         1, "Number of groups of layers; the layers of a group share parameters.", **_SIZE
     )
@@ -101,10 +101,8 @@ class AlbertConfig(Settings):
         if self.hidden_size % heads:
             reason = f"must divide hidden_size {self.hidden_size}, got {heads}"
             self.refuse("num_attention_heads", reason)
-        if self.num_blocks > _MOST_BLOCKS:
-            reason = (
-                f"times num_hidden_layers must be at most {_MOST_BLOCKS}, got {self.num_blocks}"
-            )
+        if self.num_blocks > MOST_BLOCKS:
+            reason = f"times num_hidden_layers must be at most {MOST_BLOCKS}, got {self.num_blocks}"
             self.refuse("inner_group_num", reason)
         if groups > layers:
             reason = f"must be at most num_hidden_layers {layers}, got {groups}"
@@ -122,6 +120,11 @@ class AlbertConfig(Settings):
     def num_blocks(self) -> int:
         """Number of blocks that an input passes: layers times inner groups."""
         return self.num_hidden_layers * self.inner_group_num
+
+    @property
+    def repeats_one_layer(self) -> bool:
+        """Whether all layers share all parameters."""
+        return self.share_parameters == "all" and self.num_hidden_groups == 1
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -160,6 +163,36 @@ class AlbertConfig(Settings):
     def ffn_group_of_layer(self, layer: int) -> int:
         """The index of the copy of the feed-forward variables that a layer uses."""
         return self.group_of_layer(layer) if self.share_parameters in ("all", "ffn") else layer
+
+    def shares_at_most(self, other: "AlbertConfig") -> bool:
+        """Whether layers that share variables here also share them in another configuration, at least as deep."""
+        for kind in ("attention_group_of_layer", "ffn_group_of_layer"):
+            layers = range(self.num_hidden_layers)
+            groups = {(getattr(self, kind)(layer), getattr(other, kind)(layer)) for layer in layers}
+            if len(groups) > len({group for group, _ in groups}):
+                return False
+        return True
+
+    def with_layers(self, num_hidden_layers: int) -> "AlbertConfig":
+        """The configuration of the first layers, with the same variables in each.
+
+        The layers are in the fewest groups that this allows. If all layers share their parameters, there may also be
+        more layers than here.
+
+        Raises:
+          UserError: the number is impossible, or there are not so many layers.
+        """
+        changed = self.replace(num_hidden_layers=num_hidden_layers, num_hidden_groups=1)
+        if self.repeats_one_layer:
+            return changed
+        if num_hidden_layers > self.num_hidden_layers:
+            reason = f"must be at most {self.num_hidden_layers}, as not all layers share their parameters"
+            self.refuse("num_hidden_layers", f"{reason}; got {num_hidden_layers}")
+        groups = 1
+        while not changed.shares_at_most(self):
+            groups += 1
+            changed = changed.replace(num_hidden_groups=groups)
+        return changed
 
     def replace(self, **changes) -> "AlbertConfig":
         """A copy with some fields changed."""

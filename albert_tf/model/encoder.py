@@ -248,45 +248,56 @@ class AlbertEncoder(tf_keras.Model):
           UserError: the inputs are not such a dictionary, are longer than `max_position_embeddings`, or use another
             library's name for one of these inputs. Inputs with other names, for example labels, are ignored.
         """
-        input_ids = inputs["input_ids"]
-        segment_ids = inputs.get("segment_ids")
-        segment_ids = tf.zeros_like(input_ids) if segment_ids is None else segment_ids
         seed = training_seed(training, seed)
-        embedding_seed = fold_seed(seed, 0)
-        hidden = self.embeddings(
-            input_ids, segment_ids, inputs.get("position_ids"), seed=embedding_seed
-        )
-        if self.projection is not None:
-            hidden = self.projection(hidden)
-        plain = self._plain or not training
-        all_layers = self._apply_blocks(hidden, _mask_of(inputs), seed, plain)
-        sequence_BLD, first_positions_BS = all_layers[-1], inputs.get("first_positions")
-        if first_positions_BS is None:
-            first = sequence_BLD[:, 0]
-        else:
-            first = tf.gather(sequence_BLD, first_positions_BS, batch_dims=1)
+        hidden = self.embedded(inputs, fold_seed(seed, 0))
+        mask, all_layers = _mask_of(inputs), []
+        for index, block in enumerate(self.block_functions(plain=self._plain or not training)):
+            hidden = block(hidden, mask, fold_seed(seed, 1 + index))
+            all_layers.append(hidden)
         return {
-            "sequence_output": sequence_BLD,
-            "pooled_output": tf.cast(self.pooler(first), tf.float32),
+            "sequence_output": all_layers[-1],
+            "pooled_output": self.pooled(first_vectors(all_layers[-1], inputs)),
             "all_layers": all_layers,
         }
 
-    def _apply_blocks(self, hidden, mask, seed, plain: bool) -> list[tf.Tensor]:
-        """Applies attention and feed-forward once for each layer; if all is shared, with the same two blocks."""
+    def embedded(self, inputs, seed=None) -> tf.Tensor:
+        """The input of the first layer, [B, L, D]."""
+        input_ids, segment_ids = inputs["input_ids"], inputs.get("segment_ids")
+        segment_ids = tf.zeros_like(input_ids) if segment_ids is None else segment_ids
+        hidden = self.embeddings(input_ids, segment_ids, inputs.get("position_ids"), seed=seed)
+        return hidden if self.projection is None else self.projection(hidden)
+
+    def pooled(self, first_vectors: tf.Tensor) -> tf.Tensor:
+        """The pooled output, [..., D] float32, of the vectors of first tokens."""
+        return tf.cast(self.pooler(first_vectors), tf.float32)
+
+    def of_layers(self, all_layers, indices_K: tf.Tensor, take: Callable) -> list[tf.Tensor]:
+        """What `take` selects from the outputs of the layers with these indices, which may be drawn in the graph.
+
+        It selects from every layer, so that shapes are static; therefore, it should select few positions.
+        """
+        blocks = self.config.inner_group_num
+        taken = tf.stack([take(hidden_BLD) for hidden_BLD in all_layers[blocks - 1 :: blocks]])
+        return tf.unstack(tf.gather(taken, indices_K))
+
+    def block_functions(self, *, plain: bool) -> list[Callable]:
+        """The functions of all pairs of attention and feed-forward, in order; if all is shared, one pair many times.
+
+        They map hidden states, a mask and a seed to hidden states [B, L, D] float32.
+        """
         on_cpu = device.target_device() == "CPU"
         ops = plain_ops if plain else cpu_ops if on_cpu else accelerator_ops
         recomputed = tf.recompute_grad if on_cpu else accelerator_ops.recomputed
         attentions, ffns = self.blocks_in_order()
         attention_weights = cast_weights_per_layer(attentions, plain=plain)
         ffn_weights = cast_weights_per_layer(ffns, plain=plain)
-        outputs = []
-        for index, blocks in enumerate(zip(attentions, ffns, strict=True)):
-            layer_seed = fold_seed(seed, 1 + index)
-            layer = functools.partial(_layer, *blocks, mask, layer_seed, ops)
+
+        def apply(index: int, hidden, mask, seed=None):
+            layer = functools.partial(_layer, attentions[index], ffns[index], mask, seed, ops)
             apply = recomputed(layer) if self._recompute else layer
-            hidden = apply(hidden, attention_weights[index], ffn_weights[index])
-            outputs.append(hidden)
-        return outputs
+            return apply(hidden, attention_weights[index], ffn_weights[index])
+
+        return [functools.partial(apply, index) for index in range(len(attentions))]
 
     def blocks_in_order(self) -> tuple[list[AttentionBlock], list[FeedForwardBlock]]:
         """The blocks of every layer, with inner groups one after the other."""
@@ -318,6 +329,13 @@ def _layer(attention, ffn, mask, seed, ops, hidden, attention_weights, ffn_weigh
     """One layer. Tensors that get a gradient come last, because `tf.recompute_grad` must see them as arguments."""
     attended = attention(hidden, mask, attention_weights, fold_seed(seed, 0), ops)
     return ffn(attended, ffn_weights, fold_seed(seed, 1), ops)
+
+
+def first_vectors(hidden_BLD: tf.Tensor, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """The vector of the first token of each example, [B, D] (packed: [B, S, D])."""
+    if (first_positions_BS := inputs.get("first_positions")) is None:
+        return hidden_BLD[:, 0]
+    return tf.gather(hidden_BLD, first_positions_BS, batch_dims=1)
 
 
 def _mask_of(inputs: Mapping[str, tf.Tensor]) -> plain_ops.AttentionMask:

@@ -3,6 +3,8 @@
 Shape legend: `encoder.py`.
 """
 
+from collections.abc import Callable
+
 import tensorflow as tf
 import tf_keras
 from tensorflow.python.ops.resource_variable_ops import UninitializedVariable
@@ -15,6 +17,7 @@ from albert_tf.model.encoder import (
     Initializers,
     LayerNorm,
     dropout,
+    first_vectors,
     fold_seed,
     prefixed,
     training_seed,
@@ -40,9 +43,8 @@ class MaskedLmHead(tf_keras.layers.Layer):
             "output_bias", [config.vocab_size], initializer="zeros", experimental_autocast=False
         )
 
-    def call(self, sequence_output_BLD, word_embeddings_VE, positions_BP):
-        """Hidden states [B, L, D], word embeddings [V, E] and positions [B, P] -> logits [B, P, V] float32."""
-        masked_BPD = tf.gather(sequence_output_BLD, positions_BP, batch_dims=1)
+    def call(self, masked_BPD, word_embeddings_VE):
+        """Hidden states of masked positions [B, P, D], word embeddings [V, E] -> logits [B, P, V] float32."""
         transformed_BPE = self.layer_norm(self.transform(masked_BPD))
         logits_BPV = tf.einsum(
             "BPE,VE->BPV",
@@ -152,21 +154,37 @@ class AlbertForPreTraining(ModelWithHead):
         """Outputs of the encoder, and the logits of both heads.
 
         Args:
-          inputs: see `AlbertEncoder.call`; optional `masked_lm_positions` int [B, P] for masked-LM logits.
+          inputs: see `AlbertEncoder.call`; optional `masked_lm_positions` int [B, P] for masked-LM logits, and with
+            them `other_layers` int [K], the indices of layers whose outputs go through the heads, too.
 
         Returns:
           The encoder's dictionary and `sentence_order_logits` [B, 2] (0 in order, 1 swapped) and, if positions were
-          given, `masked_lm_logits` [B, P, V]; float32.
+          given, `masked_lm_logits` [B, P, V]; float32. `other_layers` is a list of the logits of these layers.
         """
         outputs = dict(self.encoder(inputs, training=training, seed=seed))
+
+        def masked(hidden_BLD):
+            return tf.gather(hidden_BLD, inputs["masked_lm_positions"], batch_dims=1)
+
         if "masked_lm_positions" in inputs:
-            outputs["masked_lm_logits"] = self.masked_lm_head(
-                outputs["sequence_output"],
-                self.encoder.embeddings.word_embeddings,
-                inputs["masked_lm_positions"],
-            )
+            outputs["masked_lm_logits"] = self._masked_lm_logits(masked(outputs["sequence_output"]))
         outputs["sentence_order_logits"] = self.sentence_order_head(outputs["pooled_output"])
+        if (indices_K := inputs.get("other_layers")) is not None:
+            chosen = outputs["all_layers"], indices_K
+            masked_KBPD = self.encoder.of_layers(*chosen, masked)
+            firsts = self.encoder.of_layers(*chosen, lambda hidden: first_vectors(hidden, inputs))
+            pooled = map(self.encoder.pooled, firsts)
+            outputs["other_layers"] = [
+                {
+                    "masked_lm_logits": self._masked_lm_logits(masked_BPD),
+                    "sentence_order_logits": self.sentence_order_head(pooled_BD),
+                }
+                for masked_BPD, pooled_BD in zip(masked_KBPD, pooled, strict=True)
+            ]
         return outputs
+
+    def _masked_lm_logits(self, masked_BPD):
+        return self.masked_lm_head(masked_BPD, self.encoder.embeddings.word_embeddings)
 
     def _head_layers(self):
         return {
@@ -188,10 +206,12 @@ class AlbertForSequenceClassification(ModelWithHead):
         self.head = ScoreHead(config, len(config.labels), rate, initializers)
 
     def call(self, inputs, training=False, seed=None):
-        """`logits` [B, C] float32; [B, 2, C] for ranked pairs [B, 2, L]; arguments: see `AlbertEncoder.call`."""
-        seed = training_seed(training, seed)
-        pooled = _pooled(self.encoder, inputs, training, seed)
-        return {"logits": self.head(pooled, seed=fold_seed(seed, _HEAD_SITE))}
+        """`logits` [B, C] float32; [B, 2, C] for ranked pairs [B, 2, L]; arguments: see `AlbertForPreTraining.call`."""
+        return _outputs_of_layers(self, inputs, training, seed)
+
+    def answer(self, pooled, seed=None):
+        """The outputs for pooled outputs [B, D] or [B, 2, D] of any layer."""
+        return {"logits": self.head(pooled, seed=seed)}
 
 
 class AlbertForTokenClassification(ModelWithHead):
@@ -226,11 +246,12 @@ class AlbertForMultipleChoice(ModelWithHead):
         self.head = ScoreHead(self.config, 1, self.config.classifier_dropout_prob, initializers)
 
     def call(self, inputs, training=False, seed=None):
-        """`logits` [B, C] float32; arguments: see `AlbertEncoder.call`, but all inputs are [B, C, L]."""
-        seed = training_seed(training, seed)
-        pooled_BCD = _pooled(self.encoder, inputs, training, seed)
-        scores_BC1 = self.head(pooled_BCD, seed=fold_seed(seed, _HEAD_SITE))
-        return {"logits": scores_BC1[:, :, 0]}
+        """`logits` [B, C] float32; arguments: see `AlbertForPreTraining.call`, but all inputs are [B, C, L]."""
+        return _outputs_of_layers(self, inputs, training, seed)
+
+    def answer(self, pooled_BCD, seed=None):
+        """The outputs for the pooled outputs of any layer."""
+        return {"logits": self.head(pooled_BCD, seed=seed)[:, :, 0]}
 
 
 class AlbertForSpan(ModelWithHead):
@@ -347,8 +368,24 @@ class AlbertForSpanOrNone(ModelWithHead):
 _HEAD_SITE = 1_000_000
 
 
-def _pooled(encoder, inputs, training: bool, seed):
-    """The pooled output of sequences [B, L] or [B, C, L]: [B, D] or [B, C, D]."""
+def _outputs_of_layers(model, inputs, training: bool, seed):
+    """`model.answer` for sequences [B, L] or [B, C, L], and a list of those of `other_layers`."""
+    seed, encoder = training_seed(training, seed), model.encoder
+    flat, unflattened = flattened(inputs)
+    outputs = encoder(flat, training=training, seed=seed)
+
+    def answer(pooled_BD):
+        return model.answer(unflattened(pooled_BD), seed=fold_seed(seed, _HEAD_SITE))
+
+    answers = answer(outputs["pooled_output"])
+    if (indices_K := inputs.get("other_layers")) is not None:
+        firsts = encoder.of_layers(outputs["all_layers"], indices_K, lambda hidden: hidden[:, 0])
+        answers["other_layers"] = [answer(encoder.pooled(first_BD)) for first_BD in firsts]
+    return answers
+
+
+def flattened(inputs) -> tuple[dict[str, tf.Tensor], Callable]:
+    """Inputs [B, L] of sequences [B, L] or [B, C, L], and a function that gives [B, ...] the shape of these again."""
     ids = inputs["input_ids"]
     shape = [tf.shape(ids)[axis] if size is None else size for axis, size in enumerate(ids.shape)]
     flat = {
@@ -356,8 +393,7 @@ def _pooled(encoder, inputs, training: bool, seed):
         for name in ("input_ids", "input_mask", "segment_ids")
         if name in inputs
     }
-    pooled = encoder(flat, training=training, seed=seed)["pooled_output"]
-    return tf.reshape(pooled, [*shape[:-1], encoder.config.hidden_size])
+    return flat, lambda values: tf.reshape(values, [*shape[:-1], *values.shape[1:]])
 
 
 def _masked(logits, mask):

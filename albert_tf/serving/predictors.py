@@ -7,7 +7,10 @@ from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.files import AnyPath
 from albert_tf.formats import description, pretrained
 from albert_tf.formats.weights import Weights
+from albert_tf.model.early_exit import EarlyExit, check_leaves_early
+from albert_tf.model.heads import MODEL_CLASSES
 from albert_tf.tasks import registry
+from albert_tf.tasks.classification import multi_label
 from albert_tf.tasks.predictor import Predictor
 from albert_tf.text.settings import TextSettings
 from albert_tf.text.tokenizer import Tokenizer
@@ -20,6 +23,9 @@ def load_predictor(
     do_lower_case: bool | None = None,
     max_seq_length: int | None = None,
     batch_size: int = 32,
+    num_hidden_layers: int | None = None,
+    patience: int | None = None,
+    score_tolerance: float = 0.1,
 ) -> Predictor:
     """Loads a finished model of any task, which answers texts.
 
@@ -31,6 +37,10 @@ def load_predictor(
       spm_model_file: its vocabulary, a SentencePiece model or vocab.txt, if none came with it.
       do_lower_case: whether text is lower-cased; None uses the value in the model's folder, or true if it has none.
       max_seq_length: maximum number of tokens of a sequence; None uses that of the fine-tuning, or the model's maximum.
+      num_hidden_layers: see `load_pretrained`.
+      patience: if given, a text leaves the model when this many layers in a row, at least 2, gave the same answer;
+        answers have its `num_layers`. For models with one answer to a text.
+      score_tolerance: the largest difference between scores that are the same answer.
 
     Raises:
       UserError: there is no such model, or no vocabulary for it; its task is unknown; or the length is above the
@@ -39,14 +49,32 @@ def load_predictor(
     for name, value, least in (
         ("max_seq_length", max_seq_length, 3),
         ("batch_size", batch_size, 1),
+        ("patience", patience, 2),
     ):
         if value is not None and (not isinstance(value, int) or value < least):
             raise UserError(f"{name} must be an integer of at least {least}, got {value!r}")
-    weights = pretrained.read_weights(path)
+    weights = pretrained.read_weights(path, num_hidden_layers)
     tokenizer = tokenizer_of(weights, spm_model_file, do_lower_case)
     settings = task_settings_of(weights, max_seq_length)
+    early_exit = early_exit_of(weights, settings, patience, score_tolerance)
     model, report = pretrained.build_model(weights)
-    return predictor_class_of(weights)(model, tokenizer, settings, batch_size, report.initialized)
+    predictor_class = predictor_class_of(weights)
+    return predictor_class(
+        model, tokenizer, settings, batch_size, report.initialized, early_exit=early_exit
+    )
+
+
+def early_exit_of(
+    weights: Weights, task_settings: Mapping[str, Any], patience: int | None, tolerance: float
+) -> EarlyExit | None:
+    """When texts leave a model; None without patience."""
+    if not patience:
+        return None
+    check_leaves_early(MODEL_CLASSES[weights.model_class], weights.source)
+    config, thresholds = weights.config, None
+    if config.is_multi_label:
+        thresholds = multi_label.usable_thresholds(task_settings, config.labels)
+    return EarlyExit(patience, tolerance, thresholds)
 
 
 def load_tokenizer(path: AnyPath, do_lower_case: bool | None = None) -> Tokenizer:

@@ -515,6 +515,17 @@ class Handler(BaseHTTPRequestHandler):
 
 def make_server(folder: str, port: int, limits: LimitSettings = LimitSettings()) -> Server:  # noqa: B008 - frozen
     """A server for the newest version in a folder; the folder's name is the model's name."""
+    path = newest_version(folder)
+    model = exports.load(path)
+    name = os.path.basename(os.path.abspath(folder))
+    try:
+        return Server(model, name, os.path.basename(path), port, limits)
+    except OSError as error:
+        raise UserError(f"port {port}: cannot be used ({error.strerror})") from None
+
+
+def newest_version(folder: str) -> str:
+    """The path of the highest version in the folder of an export."""
     versions = (
         [name for name in os.listdir(folder) if name.isdigit()] if os.path.isdir(folder) else []
     )
@@ -522,10 +533,4 @@ def make_server(folder: str, port: int, limits: LimitSettings = LimitSettings())
         raise UserError(
             f"{folder}: expected the folder of an export, with a numbered version in it"
         )
-    path = os.path.join(folder, max(versions, key=int))
-    model = exports.load(path)
-    name = os.path.basename(os.path.abspath(folder))
-    try:
-        return Server(model, name, os.path.basename(path), port, limits)
-    except OSError as error:
-        raise UserError(f"port {port}: cannot be used ({error.strerror})") from None
+    return os.path.join(folder, max(versions, key=int))

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 
 from albert_tf.core.settings import Settings, changed, setting
-from albert_tf.model.config import where_released
+from albert_tf.model.config import MOST_BLOCKS, where_released
 from albert_tf.tasks import registry
-from albert_tf.tasks.settings import LONGEST_SEQUENCE, files_setting
+from albert_tf.tasks.settings import LONGEST_SEQUENCE, depth_setting, files_setting
 from albert_tf.text.settings import VocabularySettings
 
 
@@ -32,6 +32,7 @@ class ModelSettings(VocabularySettings):
         "",
         "Python file or module that defines the model's task, if it is your own; its code is run.",
     )
+    num_hidden_layers: int | None = depth_setting()
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
         """Checks that --task_module exists; its code is not run."""
@@ -64,6 +65,23 @@ class ModelUseSettings(ModelSettings):
         maximum=LONGEST_SEQUENCE,
         none_value=0,
         less_memory="lower",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EarlyExitSettings(Settings):
+    """Whether texts leave the model before its last layer."""
+
+    patience: int | None = setting(
+        None,
+        "A text leaves the model when this many layers in a row gave the same answer; for models with one answer to a"
+        " text. By default, or with 0, it passes all layers.",
+        minimum=2,
+        maximum=MOST_BLOCKS,
+        none_value=0,
+    )
+    score_tolerance: float = setting(
+        0.1, "With --patience, the largest difference between scores that are the same.", minimum=0
     )
 
 

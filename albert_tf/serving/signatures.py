@@ -4,6 +4,7 @@ Texts are strings; `tokens`, `mlm`, `sop` and `tokenization_info` are those of t
 (export_to_tfhub.py). docs/serving.md lists all of them. Shape legend: `model/encoder.py`.
 """
 
+import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ import tensorflow as tf
 from albert_tf.core.errors import UserError
 from albert_tf.model import heads
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.early_exit import EarlyExit, outputs_with_patience
 from albert_tf.model.heads import ModelWithHead
 from albert_tf.serving.in_graph.squad import GraphSquad
 from albert_tf.serving.in_graph.tagging import GraphTagger
@@ -33,6 +35,7 @@ def servable(
     *,
     missing: Collection[str] = (),
     make_signatures: Callable | None = None,
+    early_exit: EarlyExit | None = None,
 ) -> tuple[tf.train.Checkpoint, Signatures]:
     """A model in the form that `tf.saved_model.save` needs, without Keras.
 
@@ -40,6 +43,7 @@ def servable(
       task: settings of the features: `max_seq_length`, and others that the class of model needs.
       missing: released names of variables without trained values; signatures that need them are left out.
       make_signatures: see `TaskDefinition.signatures`; None makes the signatures of the model's class.
+      early_exit: when texts leave the model; their signatures then also have `num_layers`.
 
     Returns:
       The object to save, and its signatures. The object is a reusable SavedModel as TF-Hub defines it: when it is
@@ -47,6 +51,9 @@ def servable(
       their released names.
     """
     parts = parts_without(missing)
+    call: Callable = model
+    if early_exit:
+        call = functools.partial(outputs_with_patience, model, early_exit=early_exit)
     if make_signatures:
         text, own = make_signatures(model, tokenizer, task)
     elif isinstance(model, heads.AlbertForSpan | heads.AlbertForSpanOrNone):
@@ -62,9 +69,9 @@ def servable(
             case heads.AlbertForPreTraining():
                 own = _pretraining(model, text, tokenizer, parts)
             case heads.AlbertForSequenceClassification():
-                own = _classify(model, text, task)
+                own = _classify(model, call, text, task)
             case heads.AlbertForMultipleChoice():
-                own = {DEFAULT: _choose(model, text, task["max_qa_length"])}
+                own = {DEFAULT: _choose(call, text, task["max_qa_length"])}
             case _:
                 raise UserError(
                     f"an {type(model).__name__} has no signatures; the definition of its task must make them"
@@ -211,7 +218,8 @@ def _pretraining(
 
 def _masked_lm_logits(model, outputs, positions_BP):
     table_VE = model.encoder.embeddings.word_embeddings
-    return model.masked_lm_head(outputs["sequence_output"], table_VE, positions_BP)
+    masked_BPD = tf.gather(outputs["sequence_output"], positions_BP, batch_dims=1)
+    return model.masked_lm_head(masked_BPD, table_VE)
 
 
 def _fill_mask(
@@ -238,22 +246,26 @@ def _fill_mask(
 
 
 def _classify(
-    model: heads.AlbertForSequenceClassification, text: GraphText, task: Mapping[str, Any]
+    model: heads.AlbertForSequenceClassification,
+    call: Callable,
+    text: GraphText,
+    task: Mapping[str, Any],
 ) -> Signatures:
     labels = model.config.labels
     thresholds = multi_label.usable_thresholds(task, labels)
 
     @_signature(*_strings("text_a", "text_b"))
     def classify_pairs(text_a, text_b):
-        logits = model(text.pairs(text_a, text_b))["logits"]
+        outputs = call(text.pairs(text_a, text_b))
+        logits = outputs["logits"]
         if model.config.is_multi_label:
             probabilities = tf.sigmoid(logits)
             names = tf.where(probabilities >= thresholds, tf.constant(labels), "")
-            return {"logits": logits, "probabilities": probabilities, "labels": names}
+            return {**outputs, "probabilities": probabilities, "labels": names}
         if len(labels) == 1:
-            return {"score": logits[:, 0]}
+            return {"score": outputs.pop("logits")[:, 0], **outputs}
         return {
-            "logits": logits,
+            **outputs,
             "probabilities": tf.nn.softmax(logits),
             "label": tf.gather(tf.constant(labels), tf.argmax(logits, axis=-1)),
         }
@@ -265,17 +277,17 @@ def _classify(
     return {DEFAULT: classify_pairs, "classify": classify}
 
 
-def _choose(model: heads.AlbertForMultipleChoice, text: GraphText, max_qa_length: int) -> Callable:
+def _choose(call: Callable, text: GraphText, max_qa_length: int) -> Callable:
     options_spec = tf.TensorSpec([None, None], tf.string, name="options")
 
     @_signature(*_strings("context", "question"), options_spec)
     def choose(context, question, options):
         features = text.choices(context, question, options, max_qa_length=max_qa_length)
-        logits = model(features)["logits"]
+        outputs = call(features)
         return {
-            "logits": logits,
-            "probabilities": tf.nn.softmax(logits),
-            "answer": tf.argmax(logits, axis=-1, output_type=tf.int32),
+            **outputs,
+            "probabilities": tf.nn.softmax(outputs["logits"]),
+            "answer": tf.argmax(outputs["logits"], axis=-1, output_type=tf.int32),
         }
 
     return choose

@@ -17,7 +17,7 @@ from albert_tf.data.datasets import Data, RecordData, TableData
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
 from albert_tf.data.reading import EXAMPLE_WEIGHTS
 from albert_tf.data.record_set import RecordSet, feature_schema, find_feature_records
-from albert_tf.formats import pretrained
+from albert_tf.formats import depth, pretrained
 from albert_tf.formats.model_card import Card
 from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.formats.weights import POOLER
@@ -64,10 +64,16 @@ class FineTuningTask(Task):
         self.source = self.source_class(config)
         self.task_name = self.source.task_name
         origin = self._origin()
-        self._weights = pretrained.read_weights(origin) if origin else None
+        num_layers = config.num_hidden_layers
+        self._weights = pretrained.read_weights(origin, num_layers) if origin else None
         self.tokenizer = self._load_vocabulary(origin)
         self._read()
         self.model_config = self._resolve_config()
+        # Weights in proportion to the number of the layer, as in PABEE (arXiv 2006.04152).
+        last = self.model_config.num_hidden_layers
+        self._numbers = config.layers_with_losses(last)
+        total = sum(self._numbers) + last
+        self.layer_weights = [number / total for number in self._numbers]
         self._make_data()
 
     def _read(self) -> None:
@@ -144,8 +150,8 @@ class FineTuningTask(Task):
             )
         check_length(config.max_seq_length, chosen.max_position_embeddings)
         if self._weights:
-            pretrained.check_same_sizes(self._weights, chosen)
-            self._weights = self._weights if has_head else self._weights.without_head()
+            weights = depth.fitted(self._weights, chosen)
+            self._weights = weights if has_head else weights.without_head()
         is_multi_label = self.source.is_multi_label
         return chosen.with_labels(self.labels, self.task_name, is_multi_label=is_multi_label)
 
@@ -290,6 +296,12 @@ class FineTuningTask(Task):
         saves = run.save_checkpoints_steps or every
         run = dataclasses.replace(run, eval_every_steps=every, save_checkpoints_steps=saves)
         return run, optimizer
+
+    def step_inputs(self, seed: tf.Tensor) -> Mapping[str, tf.Tensor]:
+        """With --depth_losses, the indices of these layers."""
+        if not self._numbers:
+            return {}
+        return {"other_layers": tf.constant(self._numbers, tf.int32) - 1}
 
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
         """The number of examples."""

@@ -36,6 +36,7 @@ class Predictor(abc.ABC):
     Args:
       task_settings: the settings on which its features depend, including `max_seq_length`.
       untrained: released names of variables without trained values.
+      early_exit: when examples leave the model; None if they pass all layers.
 
     Attributes:
       expects: description of an item, for messages.
@@ -61,12 +62,17 @@ class Predictor(abc.ABC):
         task_settings: Mapping[str, Any],
         batch_size: int,
         untrained: Sequence[str] = (),
+        early_exit: EarlyExit | None = None,
     ):
         self.model = model
         self.tokenizer = tokenizer
         self.task_settings = task_settings
         self._batch_size = batch_size
         self._untrained = untrained
+        self._early_exit = early_exit
+        self._num_layers: Sequence[
+            int
+        ] = ()  # of the examples of the last `outputs`, with early exit
         # Setting -> length -> number of texts.
         self._uncut_lengths: dict[str, Counter] = defaultdict(Counter)
         self._num_texts = self._num_empty = 0
@@ -111,6 +117,8 @@ class Predictor(abc.ABC):
         """An answer as text for a person to read, as `--interactive` prints it."""
 
     def _call(self, features):
+        if self._early_exit:
+            return outputs_with_patience(self.model, features, self._early_exit)
         outputs = dict(self.model(features, training=False))
         outputs.pop("all_layers", None)
         return outputs
@@ -168,7 +176,9 @@ class Predictor(abc.ABC):
                 parts.setdefault(name, []).append(values)
             order.append(examples)
         restored = np.argsort(np.concatenate(order), kind="stable")
-        return {name: _stacked(arrays)[restored] for name, arrays in parts.items()}
+        outputs = {name: _stacked(arrays)[restored] for name, arrays in parts.items()}
+        self._num_layers = outputs.get("num_layers", np.array([])).tolist()
+        return outputs
 
 
 def _stacked(parts: Sequence[np.ndarray]) -> np.ndarray:

@@ -11,7 +11,7 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import LARGEST_INT32, Settings, changed, setting
 from albert_tf.core.workers import num_workers_setting
-from albert_tf.model.config import MODEL_SIZES, SHARING_STRATEGIES, AlbertConfig
+from albert_tf.model.config import MODEL_SIZES, MOST_BLOCKS, SHARING_STRATEGIES, AlbertConfig
 from albert_tf.text.settings import TextSettings, VocabularySettings
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 
@@ -23,6 +23,18 @@ def files_setting(help: str, **declared: Any) -> Any:
     return setting("", help, input_path=True, changes_results=False, **declared)
 
 
+def depth_setting() -> Any:
+    """The field with the number of layers in which a model is used."""
+    return setting(
+        None,
+        "Uses the first layers of the model, this many; if all layers share their parameters, it may be more than the"
+        " model has. By default, or with 0, all.",
+        minimum=1,
+        maximum=MOST_BLOCKS,
+        none_value=0,
+    )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelChoice(VocabularySettings):
     """The vocabulary, and the sizes of a new model, which has no --init_checkpoint."""
@@ -30,8 +42,11 @@ class ModelChoice(VocabularySettings):
     model: str = setting("", "Name of the model's size.", choices=("", *MODEL_SIZES))
     albert_config_file: str = files_setting("JSON file with the model's sizes, instead of --model.")
     share_parameters: str = setting(
-        "", "Replaces the model's sharing strategy.", choices=("", *SHARING_STRATEGIES)
+        "",
+        "Replaces the model's sharing strategy; the layers of --init_checkpoint get copies of what they shared.",
+        choices=("", *SHARING_STRATEGIES),
     )
+    num_hidden_layers: int | None = depth_setting()
 
     def __post_init__(self):
         super().__post_init__()
@@ -53,13 +68,19 @@ class ModelChoice(VocabularySettings):
         }
         if self.share_parameters:
             changes["share_parameters"] = self.share_parameters
+        if self.share_parameters == "none":
+            changes["num_hidden_groups"] = 1
         if self.albert_config_file:
-            return AlbertConfig.from_json_file(self.albert_config_file).replace(**changes)
-        if not self.model and checkpoint:
-            return checkpoint.replace(**changes)
-        if vocab_size:
-            changes["vocab_size"] = vocab_size
-        return AlbertConfig.from_name(self.model).replace(**changes)
+            config = AlbertConfig.from_json_file(self.albert_config_file)
+        elif not self.model and checkpoint:
+            config = checkpoint
+        else:
+            config = AlbertConfig.from_name(self.model)
+            if vocab_size:
+                changes["vocab_size"] = vocab_size
+        if self.num_hidden_layers:
+            config = config.with_layers(self.num_hidden_layers)
+        return config.replace(**changes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -327,6 +348,10 @@ class FineTuningConfig(ModelChoice, TextSettings):
             if given[flag] and not (split == "train" and (self.train_records or self.ensemble))
         ]
 
+    def layers_with_losses(self, num_hidden_layers: int) -> list[int]:
+        """The numbers, from 1 on, of the layers besides the last whose outputs have losses."""
+        return []
+
     def check_files(self, run: FineTuningRunConfig) -> None:
         """Checks that --train_file, --eval_file and --predict_file are given when they are needed."""
         given = self.to_dict()
@@ -337,3 +362,31 @@ class FineTuningConfig(ModelChoice, TextSettings):
             self.refuse("eval_file", f"is required to evaluate{hint}")
         if run.do_predict and not given["predict_file"] and not self.ensemble:
             self.refuse("predict_file", "is required with --do_predict")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneAnswerConfig(FineTuningConfig):
+    """Settings of tasks with one answer for each example, which the head can give after any layer."""
+
+    depth_losses: str = setting(
+        "",
+        "Layers whose outputs go through the head in training, besides the last: `all`, or numbers separated by commas."
+        " A layer's weight in the loss is in proportion to its number. Such a model can be used with fewer layers.",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        numbers = self.depth_losses.split(",") if self.depth_losses not in ("", "all") else []
+        if not all(number.isascii() and number.isdigit() and int(number) for number in numbers):
+            reason = f"must be all, or numbers of layers such as 2,4; got {self.depth_losses!r}"
+            self.refuse("depth_losses", reason)
+
+    def layers_with_losses(self, num_hidden_layers: int) -> list[int]:
+        """See `FineTuningConfig`."""
+        if self.depth_losses in ("", "all"):
+            return list(range(1, num_hidden_layers)) if self.depth_losses else []
+        numbers = sorted(set(map(int, self.depth_losses.split(","))))
+        if numbers[-1] >= num_hidden_layers:
+            reason = f"={self.depth_losses} must be below the number of layers, {num_hidden_layers}"
+            self.refuse("depth_losses", reason)
+        return numbers

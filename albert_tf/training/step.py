@@ -60,8 +60,9 @@ class Trainer(orbit.StandardTrainer):
         total = tf.distribute.ReduceOp.SUM
         counts = context.all_reduce(total, dict(self.task.loss_counts(features)))
         seed = tf.stack([tf.constant(self._seed, tf.int32), tf.cast(self.global_step, tf.int32)])
+        shared = dict(self.task.step_inputs(tf.random.experimental.stateless_fold_in(seed, -1)))
         seed = tf.random.experimental.stateless_fold_in(seed, context.replica_id_in_sync_group)
-        gradients, row_square_sums, pairs = self._gradients_of_batch(features, counts, seed)
+        gradients, row_square_sums, pairs = self._gradients_of_batch(features, shared, counts, seed)
         gradients, row_square_sums = context.all_reduce(total, [gradients, row_square_sums])
         if hasattr(self.optimizer, "get_unscaled_gradients"):
             scale = tf.cast(self.optimizer.loss_scale, tf.float32)
@@ -73,17 +74,17 @@ class Trainer(orbit.StandardTrainer):
         self.optimizer.apply_gradients(pairs_to_apply, skip_gradients_aggregation=True)
         return pairs
 
-    def _batch_gradients(self, features, counts, seed):
+    def _batch_gradients(self, features, shared, counts, seed):
         """Sums of `_micro_batch_gradients` over the micro-batches of a device's batch."""
         size = self._num_micro_batches
         if size == 1:
-            return self._micro_batch_gradients(features, counts, seed)
+            return self._micro_batch_gradients(features, shared, counts, seed)
         split = {name: tf.stack(tf.split(value, size)) for name, value in features.items()}
 
         def gradients_of(index):
             micro_batch = {name: value[index] for name, value in split.items()}
             micro_batch_seed = tf.random.experimental.stateless_fold_in(seed, index)
-            return self._micro_batch_gradients(micro_batch, counts, micro_batch_seed)
+            return self._micro_batch_gradients(micro_batch, shared, counts, micro_batch_seed)
 
         _, totals = tf.while_loop(
             lambda index, _: index < size,
@@ -96,13 +97,16 @@ class Trainer(orbit.StandardTrainer):
         )
         return totals
 
-    def _micro_batch_gradients(self, features, counts, seed):
+    def _micro_batch_gradients(self, features, shared, counts, seed):
         """Gradients by variable; sums of squares of embedding rows, by the variable's index; (sum, count) pairs."""
         with tf.GradientTape() as tape:
-            outputs = self.model(features, training=True, seed=seed)
+            outputs = self.model({**features, **shared}, training=True, seed=seed)
             ratios = dict(self.task.losses(outputs, features))
-            epsilons = {name: self.task.loss_epsilons.get(name, 0.0) for name in ratios}
-            loss = tf.add_n([ratios[name].sum / (counts[name] + epsilons[name]) for name in ratios])
+            loss = self._loss(ratios, counts)
+            if weights := self.task.layer_weights:
+                loss *= 1.0 - sum(weights)
+                for weight, of_layer in zip(weights, outputs["other_layers"], strict=True):
+                    loss += weight * self._loss(self.task.losses(of_layer, features), counts)
             if hasattr(self.optimizer, "get_scaled_loss"):
                 loss = self.optimizer.get_scaled_loss(loss)
         gradients = tape.gradient(
@@ -116,3 +120,10 @@ class Trainer(orbit.StandardTrainer):
         ratios.update(self.task.metrics(outputs, features))
         pairs = {name: tf.stack(ratio) for name, ratio in ratios.items()}
         return [tf.convert_to_tensor(gradient) for gradient in gradients], row_square_sums, pairs
+
+    def _loss(self, ratios, counts) -> tf.Tensor:
+        """The sum of the losses, each divided by its count over the whole batch."""
+        epsilons = self.task.loss_epsilons
+        return tf.add_n(
+            [ratio.sum / (counts[name] + epsilons.get(name, 0.0)) for name, ratio in ratios.items()]
+        )

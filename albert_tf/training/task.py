@@ -34,6 +34,7 @@ class Task(abc.ABC):
       shown_metrics: metrics in the printed line of an evaluation; empty shows all.
       keeps: "last" or "best": the checkpoint that is finally evaluated, used for predictions and saved as the model.
       loss_epsilons: added to the count that a loss is divided by; 0 for a loss without an entry.
+      layer_weights: the weights of the losses of `other_layers` (see `step_inputs`); the last layer has the rest to 1.
       steps_flags: the flags that determine the number of training steps, for messages.
       usual_learning_rate: the default for the model; None if there is no such default.
     """
@@ -46,6 +47,7 @@ class Task(abc.ABC):
     shown_metrics: tuple[str, ...] = ()
     keeps: str = "last"
     loss_epsilons: Mapping[str, float] = {}
+    layer_weights: Sequence[float] = ()
     steps_flags: str = "--num_train_steps"
     usual_learning_rate: float | None = None
 
@@ -78,6 +80,13 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def build_model(self, *, dtype: str, recompute_activations: bool, seed: int):
         """A new model; it has the values of the initial checkpoint if there is one."""
+
+    def step_inputs(self, seed: tf.Tensor) -> Mapping[str, tf.Tensor]:
+        """More inputs of the model in training, which all devices and micro-batches of a step share.
+
+        If they make the model return `other_layers`, a list of further outputs, the task's losses of each are added.
+        """
+        return {}
 
     @abc.abstractmethod
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:

@@ -30,7 +30,7 @@ from lab.experiments.columns import COLUMNS, TABLE_TASKS
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 DEFINITIONS, SCALES = (os.path.join(FOLDER, name) for name in ("definitions", "scales"))
 
-MEASURES = ("parameters", "speed", "intrinsic", "layer_changes", "tasks")
+MEASURES = ("parameters", "speed", "intrinsic", "layer_changes", "tasks", "early_exit")
 UNTRAINED = ("parameters", "speed")  # measures that need no trained model
 TASKS = tuple(registry.preset_rows("paper"))  # the tasks for which the paper has settings
 # In a claim, replaces a row or a number: the score if the most frequent answer is given to all examples.
@@ -75,9 +75,13 @@ class Row(_Declared):
     model: Values = {}  # fields of `AlbertConfig` that differ, with the paper's sizes
     data: Values = {}  # settings of data_prep.create_pretraining_data that differ
     training: Values = {}  # settings of run_pretraining.py that differ
-    steps_factor: Positive = 1  # multiplies the scale's number of steps
+    fine_tuning: Values = {}  # settings of its fine-tuning runs that differ
+    steps_factor: Positive = 1  # multiplies the scale's number of steps, or its seconds
     text: str = "standard"  # one of the scale's texts
     warm_start_from: str = ""  # the row with fewer layers whose trained model initializes this one
+    cut_of: str = (
+        ""  # the row whose models, also fine-tuned ones, are cut to this row's depth; no own model
+    )
     same_shape: str = ""  # the BERT row with the same depth and width
     ensemble_of: tuple[str, ...] = ()  # rows whose fine-tuned models are averaged; no own model
     measures: tuple[Measure, ...] = ()  # instead of the experiment's
@@ -126,7 +130,7 @@ class Experiment(_Declared):
     initial_tasks: dict[Task, Task] = {}  # task -> the one whose fine-tuned model initializes it
     columns: tuple[ColumnName, ...] = ()
     speed_reference: str = ""  # the row whose speed is 1
-    plot: Literal["", "dots", "curves", "layers"] = ""
+    plot: Literal["", "dots", "curves", "layers", "depths"] = ""
     claims: tuple[Claim, ...] = ()
     note: str = ""  # explains the table to readers
 
@@ -147,7 +151,8 @@ class Experiment(_Declared):
 
     def with_sources(self, row: Row) -> list[Row]:
         """A row, and all rows that it is made from."""
-        sources = map(self.row, filter(None, (row.warm_start_from, *row.ensemble_of)))
+        names = row.warm_start_from, row.cut_of, *row.ensemble_of
+        sources = map(self.row, filter(None, names))
         return [row, *(each for source in sources for each in self.with_sources(source))]
 
 
@@ -296,13 +301,16 @@ def _check_experiment(experiment: Experiment) -> None:
         _check_settings(experiment.fine_tuning, fine_tuning_classes(task), where)
     references = [experiment.speed_reference, *(row.same_shape for row in experiment.rows)]
     _check_known(filter(None, references), names, "speed_reference and same_shape")
-    models = [row.name for row in experiment.rows if not row.ensemble_of]
+    models = [row.name for row in experiment.rows if not (row.ensemble_of or row.cut_of)]
     for row in experiment.rows:
         where = f"row {row.name!r}"
         above = [each for each in models if names.index(each) < names.index(row.name)]
         _check_known([row.base], MODEL_SIZES, f"{where}: base")
         _check_known(filter(None, [row.warm_start_from]), above, f"{where}: warm_start_from")
+        _check_known(filter(None, [row.cut_of]), above, f"{where}: cut_of")
         _check_known(row.ensemble_of, models, f"{where}: ensemble_of")
+        for task in experiment.tasks if row.fine_tuning else ():
+            _check_settings(row.fine_tuning, fine_tuning_classes(task), f"{where}: fine_tuning")
         _check_settings(row.model, (AlbertConfig,), f"{where}: model")
         _check_settings(row.data, (PretrainingDataSettings,), f"{where}: data")
         _check_settings(row.training, PRETRAINING, f"{where}: training")

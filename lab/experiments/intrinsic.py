@@ -36,9 +36,11 @@ BATCH = 64
 PAIR_TASKS = ("nsp", "sop")  # those whose pairs can be changed
 
 
-def load(path: str, intrinsic_dir: str) -> AlbertForPreTraining:
+def load(
+    path: str, intrinsic_dir: str, num_hidden_layers: int | None = None
+) -> AlbertForPreTraining:
     """Loads a checkpoint and checks that it fits a development set, the output of data_prep.create_intrinsic_eval."""
-    weights = read_weights(path)
+    weights = read_weights(path, num_hidden_layers)
     if weights.vocabulary:
         known = Tokenizer.from_file(weights.vocabulary).sha256
         record_set = find_pretraining_records(os.path.join(intrinsic_dir, "none"), "intrinsic_dir")

@@ -14,6 +14,7 @@ from lab.experiments.columns import COLUMNS
 
 _PANELS_A_LINE = 3
 _DOTS = ("speedup", "masked_lm", "nsp", "sop", "sst2", "nsp_held_out", "sop_held_out")
+_EXITS = {"fixed depth": "", "patience": "patience"}
 # Columns in which our numbers and the paper's fit on one axis.
 _WITH_PAPER = ("nsp", "sop", "speedup")
 
@@ -21,6 +22,7 @@ _WITH_PAPER = ("nsp", "sop", "speedup")
 def draw(measured, folder: str) -> str | None:
     """Draws the plot of an experiment, a `report.Measured`; returns its path, None if there is nothing to draw."""
     kinds = {"": lambda measured: None, "dots": _dots, "curves": _curves, "layers": _layers}
+    kinds["depths"] = _depths
     figure = kinds[measured.experiment.plot](measured)
     if not figure:
         return None
@@ -111,4 +113,41 @@ def _layers(measured):
         axes.set(xlabel="layer", title=heading, ylim=(0, None))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[1].legend(loc="lower left")  # where the curves are far above 0
+    return figure
+
+
+def _depths(measured):
+    """Draws SST-2 against layers, a line for each group of rows, and against the milliseconds of one text.
+
+    The group of a row is its name up to the comma. Points are means over seeds.
+    """
+    groups: dict[str, list[tuple[int, float]]] = {}
+    points: dict[str, list] = {}
+    for row, results in measured.rows.items():
+        if scores := measured.means(row, "sst2"):
+            depth = results[0]["declared"]["model"]["num_hidden_layers"]
+            point = (depth, statistics.fmean(scores.values()))
+            groups.setdefault(row.partition(",")[0], []).append(point)
+        for result in results:
+            for each in result["measures"].get("early exit sst2") or ():
+                key = each["patience"], each["num_hidden_layers"]
+                points.setdefault(key, []).append((each["milliseconds"], each["score"]))
+    if not groups:
+        return None
+    figure, (panels,) = new_figure(2, width=4.5, height=3.6)
+    for color, (name, line) in zip(cycle(COLORS), groups.items(), strict=False):
+        panels[0].plot(*zip(*sorted(line), strict=True), "o-", ms=4, color=color, label=name)
+    panels[0].set(xlabel="layers", ylabel="SST-2, accuracy, %", title="score by depth")
+    panels[0].xaxis.set_major_locator(MaxNLocator(integer=True))
+    panels[0].legend()
+    means = {
+        key: tuple(map(statistics.fmean, zip(*values, strict=True)))
+        for key, values in points.items()
+    }
+    for color, (title, name) in zip(COLORS, _EXITS.items(), strict=False):
+        line = [point for key, point in means.items() if bool(key[0]) == bool(name)]
+        if line:
+            panels[1].plot(*zip(*sorted(line), strict=True), "o-", ms=4, color=color, label=title)
+    panels[1].set(xlabel="milliseconds for one text", title="score by time")
+    panels[1].legend()
     return figure

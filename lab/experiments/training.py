@@ -50,7 +50,8 @@ def without_device_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 class Trained:
     """The pretraining of a row and seed, finished or not; `folder` has all runs of this model.
 
-    The row of an ensemble is not trained; its `members` are the models that it averages.
+    The row of an ensemble is not trained; its `members` are the models that it averages. A row that is cut from another
+    one has the `source` of its models.
     """
 
     def __init__(self, workspace: Workspace, experiment: Experiment, row: Row, seed: int):
@@ -60,10 +61,13 @@ class Trained:
         self.workspace, self.experiment, self.row, self.seed = workspace, experiment, row, seed
         self.model_config = workspace.scale.model_config(row)
         self.shallower = other(row.warm_start_from) if row.warm_start_from else None
+        self.source = other(row.cut_of) if row.cut_of else None
         self.members = [other(name) for name in row.ensemble_of]
         self.values = self._values()
         self.folder = workspace.path("runs", key_of(self.declared()), f"seed-{seed}")
         self.run_folder = os.path.join(self.folder, "pretraining")
+        if self.source:
+            self.run_folder = self.source.run_folder
 
     def _values(self) -> dict[str, Any]:
         """The run's settings from scale and row; for a budget in seconds, `num_train_steps` is 0."""
@@ -86,14 +90,20 @@ class Trained:
             "training": without_device_settings(self.values),
             "warm start": self.shallower.declared() if self.shallower else {},
         }
+        if self.source:
+            declared["cut of"] = self.source.declared()
+        if self.row.fine_tuning:
+            declared["fine-tuning"] = self.row.fine_tuning
         if self.members:
             declared["ensemble of"] = {each.row.name: each.declared() for each in self.members}
         if self.experiment.budget == "seconds":
-            declared["seconds"] = scale.seconds
+            declared["seconds"] = scale.seconds * row.steps_factor
         return declared
 
     def train(self) -> dict[str, Any]:
         """Trains the model, or completes its training; returns `results`."""
+        if self.source:
+            return self.source.train()
         with locked(self.folder):
             files.remove_leftovers(self.run_folder)
             if not os.path.exists(os.path.join(self.run_folder, RESULTS_FILE)):
@@ -135,7 +145,7 @@ class Trained:
         scale = self.workspace.scale
         measured = timed_run(values, scale.speed, os.path.join(self.folder, "timing"))
         steps_per_second = measured["median"] / measured["batch"]
-        steps = max(1, int(scale.seconds * steps_per_second))
+        steps = max(1, int(scale.seconds * self.row.steps_factor * steps_per_second))
         budget = {"num_train_steps": steps, "seconds": scale.seconds, **measured}
         files.write_bytes(path, json.dumps(budget, indent=2).encode())
         return steps
@@ -243,13 +253,22 @@ def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
     with locked(folder + ".lock"):
         files.remove_leftovers(folder)
         if not os.path.exists(path):
-            start = _start(trained, initial)
-            _run(trained, task, {**data, "output_dir": folder, "init_checkpoint": start})
+            own = {**data, "output_dir": folder, "init_checkpoint": _start(trained, initial)}
+            _run(trained, task, own | (_cut(trained, task) if trained.source else {}))
     return {
         **task_results(files.read_json(path)),
         **({"initial_task": initial} if initial else {}),
         "settings": os.path.basename(folder),
     }
+
+
+def _cut(trained: Trained, task: str) -> dict[str, Any]:
+    """Settings that evaluate the fine-tuned model of a row's source, with the row's number of layers."""
+    assert trained.source
+    fine_tune(trained.source, task)
+    depth = trained.model_config.num_hidden_layers
+    source = {"init_checkpoint": best_run(trained.source, task), "num_hidden_layers": depth}
+    return {"do_train": False, "num_runs": 1, **source}
 
 
 def _start(trained: Trained, initial: str) -> str:
@@ -263,7 +282,7 @@ def _start(trained: Trained, initial: str) -> str:
 
 def task_folder(trained: Trained, task: str) -> str:
     """The folder of a row's fine-tuning runs, named by a hash of all settings that change results."""
-    wanted = without_device_settings(_wanted(trained, task))
+    wanted = without_device_settings(settings_for(trained, task))
     if initial := initial_task(trained, task):
         wanted["initial task"] = os.path.basename(task_folder(trained, initial))
     return os.path.join(trained.folder, "tasks", f"{task}-{key_of(wanted)}")
@@ -291,17 +310,18 @@ def task_results(results: Mapping[str, Any]) -> dict[str, Any]:
     return {**numbers, "runs": runs} if runs else dict(numbers)
 
 
-def _wanted(trained: Trained, task: str) -> dict[str, Any]:
+def settings_for(trained: Trained, task: str) -> dict[str, Any]:
     """The scale's settings for a task, with those of its preset and those inherited from pretraining."""
     values = trained.workspace.scale.tasks[task]
     table = registry.preset_rows(values.get("preset"))
     inherited = {name: trained.values[name] for name in INHERITED if name in trained.values}
-    return {**inherited, **table.get(task, {}), **values, **trained.experiment.fine_tuning}
+    own = {**trained.experiment.fine_tuning, **trained.row.fine_tuning}
+    return {**inherited, **table.get(task, {}), **values, **own}
 
 
 def _run(trained: Trained, task: str, own: Mapping[str, Any]) -> dict:
     """Runs the task's program with the scale's settings and those in `own`; returns the contents of results.json."""
-    values = {**_wanted(trained, task), "seed": trained.seed, **own}
+    values = {**settings_for(trained, task), "seed": trained.seed, **own}
     run, optimizer, config = settings_of(values, fine_tuning_classes(task))
     task_class = registry.resolve(registry.find(task).task)
     results = repeated_runs.fine_tune(task_class, config, run, optimizer)

@@ -100,34 +100,6 @@ def test_a_checkpoint_is_found_by_prefix_index_and_folder(tmp_path):
             load_pretrained(tmp_path / other)
 
 
-def test_head_count_is_checked_though_no_shape_shows_it(tmp_path):
-    save_pretrained(AlbertForPreTraining(TINY), tmp_path)
-    weights = pretrained.read_weights(tmp_path)
-    with pytest.raises(UserError, match="num_attention_heads is 4, .* says 5"):
-        pretrained.check_same_sizes(weights, TINY.replace(num_attention_heads=5))
-    pretrained.check_same_sizes(weights, TINY.replace(hidden_dropout_prob=0.1))
-
-
-def test_warm_start_spreads_groups_by_depth(tmp_path):
-    shallow = AlbertForPreTraining(TINY.replace(num_hidden_layers=2, num_hidden_groups=2), seed=5)
-    save_pretrained(shallow, tmp_path)
-    deep_config = TINY.replace(num_hidden_layers=8, num_hidden_groups=4)
-    weights = pretrained.stretched(pretrained.read_weights(tmp_path), deep_config)
-    deep = AlbertForPreTraining(deep_config, seed=6)
-    pretrained.assign_weights(deep.named_variables(), weights)
-    ours, theirs = deep.named_variables(), shallow.named_variables()
-    for group, source in enumerate((0, 0, 1, 1)):
-        for part in ("attention_1/self/key/kernel", "ffn_1/intermediate/dense/kernel"):
-            name = "bert/encoder/transformer/group_{}/inner_group_0/" + part
-            np.testing.assert_array_equal(ours[name.format(group)], theirs[name.format(source)])
-    with pytest.raises(UserError, match="num_hidden_layers is 2, more than the model's 1"):
-        pretrained.stretched(pretrained.read_weights(tmp_path), TINY.replace(num_hidden_layers=1))
-    with pytest.raises(UserError, match="its intermediate_size is 19"):
-        pretrained.stretched(
-            pretrained.read_weights(tmp_path), deep_config.replace(intermediate_size=23)
-        )
-
-
 def test_optimizer_slots_of_tf1_checkpoints_are_left_out(tmp_path):
     save_pretrained(AlbertForPreTraining(TINY), tmp_path, format="tf1")
     prefix = str(without_checksums(tmp_path) / "model.ckpt-best")

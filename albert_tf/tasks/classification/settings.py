@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.core.settings import Settings, setting
-from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig, files_setting
+from albert_tf.tasks.settings import FineTuningRunConfig, OneAnswerConfig, files_setting
 
 GLUE_TASK_NAMES = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "AX")
 OWN_TASK = "tsv"
@@ -24,7 +24,7 @@ def task_key(name: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierConfig(FineTuningConfig):
+class ClassifierConfig(OneAnswerConfig):
     """A GLUE task, or a classification or regression task of the user's own."""
 
     task_name: str = setting(

@@ -15,7 +15,7 @@ from albert_tf.data.reading import EXAMPLE_WEIGHTS, first_batches
 from albert_tf.data.record_formats.base import mask_settings
 from albert_tf.data.record_formats.packed import SENTENCE_WEIGHTS
 from albert_tf.data.record_set import RecordSet, find_pretraining_records
-from albert_tf.formats import pretrained
+from albert_tf.formats import depth, pretrained
 from albert_tf.formats.model_card import Card
 from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.model.config import AlbertConfig
@@ -46,6 +46,10 @@ class PretrainingTask(Task):
         self.config = config
         self._find_records(run)
         self.model_config = self._resolve_model_config(run)
+        if config.depth_losses:
+            self.layer_weights = (config.depth_losses,)
+            if self.model_config.num_hidden_layers == 1:
+                config.refuse("depth_losses", "needs a model with more than one layer")
 
     def _find_records(self, run: RunConfig) -> None:
         config = self.config
@@ -91,7 +95,10 @@ class PretrainingTask(Task):
             )
 
     def _resolve_model_config(self, run: RunConfig) -> AlbertConfig:
-        weights = pretrained.read_weights(run.init_checkpoint) if run.init_checkpoint else None
+        stretches = run.warm_start_from_shallower
+        num_layers = None if stretches else self.config.num_hidden_layers
+        path = run.init_checkpoint
+        weights = pretrained.read_weights(path, num_layers) if path else None
         self._init_weights = weights
         vocab_size = next(iter(self._all_records.values())).metadata.get("vocab_size")
         model_config = self.config.chosen_config(
@@ -102,10 +109,9 @@ class PretrainingTask(Task):
             known = Tokenizer.from_file(weights.vocabulary).sha256
             for flag, record_set in self._all_records.items():
                 record_set.require_vocabulary(flag, known, weights.vocabulary, "--init_checkpoint")
-        if weights and run.warm_start_from_shallower:
-            self._init_weights = pretrained.stretched(weights, model_config)
-        elif weights:
-            pretrained.check_same_sizes(weights, model_config)
+        if weights:
+            fit = depth.stretched if stretches else depth.fitted
+            self._init_weights = fit(weights, model_config)
         return model_config
 
     def _check_fits(self, model_config: AlbertConfig, vocab_size: int | None) -> None:
@@ -187,6 +193,14 @@ class PretrainingTask(Task):
             print(report.describe(self._init_weights.source), flush=True)
             self._init_weights = None
         return model
+
+    def step_inputs(self, seed: tf.Tensor) -> Mapping[str, tf.Tensor]:
+        """With --depth_losses, the index of the other layer, int32 [1], with equal probability any but the last."""
+        if not self.layer_weights:
+            return {}
+        last = self.model_config.num_hidden_layers - 1
+        draw = tf.random.stateless_uniform([1], seed, maxval=last, dtype=tf.int32)
+        return {"other_layers": draw}
 
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
         """Number of masked tokens and of examples."""

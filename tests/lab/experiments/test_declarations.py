@@ -14,8 +14,9 @@ from tests.helpers import MICRO, TINY
 def test_every_table_and_figure_is_there():
     names = declarations.names_of(declarations.DEFINITIONS)
     own = ["width_or_sharing_steps", "width_or_sharing_time"]
-    assert names == ["figure_1", *(f"table_{number}" for number in range(1, 14)), *own]
-    for name in names:
+    tables = [f"table_{number}" for number in range(1, 14)]
+    assert names == ["any_depth", "any_depth_time", "figure_1", *tables, *own]
+    for name in names[2:]:
         for row in declarations.read_experiment(name).rows:
             assert not row.training, (name, row.name)
 
@@ -140,7 +141,9 @@ def test_what_is_wrong_in_a_file_is_found_when_it_is_read(tmp_path, text, change
 
 
 def test_unknown_names_are_rejected():
-    with pytest.raises(UserError, match="no such experiment; known are figure_1, table_1"):
+    with pytest.raises(
+        UserError, match="no such experiment; known are any_depth, any_depth_time, fig"
+    ):
         declarations.read_experiment("table_99")
     with pytest.raises(UserError, match="no such scale; known are nano, paper, ratios, shapes"):
         declarations.read_scale("huge")

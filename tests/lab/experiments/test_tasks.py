@@ -320,7 +320,7 @@ def wanted(scale: declarations.Scale, task: str) -> dict:
     name = "table_9" if task in declarations.read_experiment("table_9").tasks else "table_10"
     experiment = declarations.read_experiment(name)
     trained = Trained(Workspace(scale, "data", "work"), experiment, experiment.rows[0], 1)
-    return training._wanted(trained, task)
+    return training.settings_for(trained, task)
 
 
 @pytest.mark.parametrize("task", ["mnli", "rte", "squad2.0", "race"])

@@ -1,0 +1,71 @@
+"""Score, mean number of layers and time of a text, for every fixed depth and every patience of a fine-tuned model."""
+
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.serving.predictors import load_predictor
+from albert_tf.tasks import registry
+from lab.experiments import training
+from lab.experiments.declarations import fine_tuning_classes
+from lab.experiments.training import Trained
+
+_TIMED_TEXTS, _REPEATS = 64, 3
+
+
+def measure(trained: Trained, task: str) -> list[dict[str, Any]] | None:
+    """The points of a task by depth, then by patience; None if there is no data.
+
+    Returns:
+      Objects of `num_hidden_layers`, `patience` (None for a fixed depth), `score` in percent, `mean_layers`, and
+      `milliseconds`, the mean time of one text, of the fastest of some calls.
+    """
+    data = training.task_data(trained.workspace, task)
+    if not data:
+        return None
+    training.fine_tune(trained, task)
+    model = training.best_run(trained, task)
+    values = {**training.settings_for(trained, task), **data, "num_runs": 1, "do_train": False}
+    values |= {"init_checkpoint": model, "output_dir": "unused"}
+    run, _, config = training.settings_of(values, fine_tuning_classes(task))
+    evaluated = registry.resolve(registry.find(task).task)(config, run)
+    depth = trained.model_config.num_hidden_layers
+    uses = [(layers, None) for layers in range(1, depth + 1)]
+    uses += [(depth, patience) for patience in range(2, depth)]
+    return [_point(evaluated, model, *use) for use in uses]
+
+
+def _point(task, model: str, num_hidden_layers: int, patience: int | None) -> dict[str, Any]:
+    predictor = load_predictor(model, num_hidden_layers=num_hidden_layers, patience=patience)
+    table = task.tables["eval"]
+    outputs = predictor.outputs(table)
+    numbers = outputs.get("num_layers", np.array(num_hidden_layers))
+    predictions = task.predictions({"logits": tf.constant(outputs["logits"])}, {})
+    arrays = {name: value.numpy() for name, value in predictions.items()}
+    score = task.evaluate([arrays])[task.best_metric]
+    return {
+        "num_hidden_layers": num_hidden_layers,
+        "patience": patience,
+        "score": round(100 * float(score), 3),
+        "mean_layers": round(float(np.mean(numbers)), 3),
+        "milliseconds": round(_milliseconds(predictor, table), 3),
+    }
+
+
+def _milliseconds(predictor, table) -> float:
+    """The mean time of one text, each the fastest of some calls."""
+    seconds = []
+    for index in range(min(_TIMED_TEXTS, len(table))):
+        features = table.batch(
+            np.array([index]), int(table.lengths[index]), predictor.sequence_names
+        )
+        times = []
+        for _ in range(_REPEATS):
+            started = time.perf_counter()
+            predictor.run(features)
+            times.append(time.perf_counter() - started)
+        seconds.append(min(times))
+    return 1000 * statistics.fmean(seconds)
