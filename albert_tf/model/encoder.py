@@ -245,8 +245,8 @@ class AlbertEncoder(tf_keras.Model):
           outputs [B, L, D] of all pairs of attention and feed-forward blocks in order; float32.
 
         Raises:
-          UserError: the inputs are not such a dictionary, are longer than `max_position_embeddings`, or use another
-            library's name for one of these inputs. Inputs with other names, for example labels, are ignored.
+          UserError: the inputs are not such a dictionary, or are longer than `max_position_embeddings`. Names of other
+            libraries (`attention_mask`, `token_type_ids`) mean the same; other inputs, such as labels, are ignored.
         """
         input_ids = inputs["input_ids"]
         segment_ids = inputs.get("segment_ids")
