@@ -30,7 +30,7 @@ _BATCHES_AT_A_TIME = 8  # are read together, so that sequences of similar length
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictSettings(ModelUseSettings):
+class AnswerSettings(ModelUseSettings):
     """The model that answers, and how."""
 
     batch_size: int = setting(
@@ -40,6 +40,27 @@ class PredictSettings(ModelUseSettings):
         maximum=2**16,
         less_memory="lower",
     )
+
+    def load(self) -> "Predictor":
+        """The model with its vocabulary and its task's settings."""
+        if sys.stdin is None:
+            raise UserError("standard input is closed; expected lines to answer there")
+        from albert_tf.serving.predictors import load_predictor  # TensorFlow
+
+        self.register_task()
+        return load_predictor(
+            self.model,
+            spm_model_file=self.vocabulary_file,
+            do_lower_case=self.do_lower_case,
+            max_seq_length=self.max_seq_length,
+            batch_size=self.batch_size,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictSettings(AnswerSettings):
+    """The model that answers, and how."""
+
     interactive: bool = setting(
         False, "Whether to ask for texts, and show each answer for a person to read."
     )
@@ -47,20 +68,9 @@ class PredictSettings(ModelUseSettings):
 
 def main(settings: PredictSettings) -> None:
     """Answers the lines of standard input, or holds a conversation."""
-    if sys.stdin is None:
-        raise UserError("standard input is closed; expected lines to answer there")
-    from albert_tf.serving.predictors import load_predictor  # TensorFlow
-
-    settings.register_task()
-    predictor = load_predictor(
-        settings.model,
-        spm_model_file=settings.vocabulary_file,
-        do_lower_case=settings.do_lower_case,
-        max_seq_length=settings.max_seq_length,
-        batch_size=settings.batch_size,
-    )
-    _reconfigure(sys.stdout, encoding="utf-8")
+    predictor = settings.load()
     if settings.interactive:
+        _reconfigure(sys.stdout, encoding="utf-8")
         _reconfigure(sys.stdin, errors="replace")
         converse(predictor)
     else:
@@ -76,6 +86,7 @@ def _reconfigure(stream: Any, **options: str) -> None:
 
 def answer_lines(predictor: "Predictor", batch_size: int) -> None:
     """Answers the lines of standard input."""
+    _reconfigure(sys.stdout, encoding="utf-8")
     # Wrong bytes become half surrogate pairs, for which `parse` raises an error.
     _reconfigure(sys.stdin, encoding="utf-8-sig", errors="surrogateescape")
     if sys.stdin.isatty():

@@ -98,6 +98,22 @@ class Predictor(abc.ABC):
             warnings.warn("; ".join(remarks), stacklevel=2)
         return answers
 
+    def score(self, texts: Iterable[str]) -> list[Answer]:
+        """How likely a pretrained model finds texts, which ranks sentences and compares minimal pairs.
+
+        Each token is masked in turn, and its log probability is taken.
+
+        Returns:
+          For each text `log_likelihood` (the sum, natural logarithm), the number of `tokens`, and `perplexity` (exp of
+          the negative mean; not comparable with that of a left-to-right model, or of another vocabulary).
+
+        Raises:
+          UserError: the model has no masked-LM head, or a text is empty or too long.
+        """
+        raise UserError(
+            "this model cannot score texts: it has no masked-LM head; use a pretrained model"
+        )
+
     @abc.abstractmethod
     def check(self, item: Item) -> Any:
         """Converts an item to an example for `answers`."""
