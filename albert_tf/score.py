@@ -1,4 +1,4 @@
-"""Scores lines of standard input with a pretrained model: how likely each text is, as JSON lines.
+"""Scores lines of standard input with a pretrained model: how likely each text is.
 
     albert-tf score albert_base < sentences.txt > scores.jsonl
 
