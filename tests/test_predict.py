@@ -78,6 +78,7 @@ def test_answers_in_windows_are_the_runners(task, task_flags, tmp_path, capsys):
         for label, probability in answer["probabilities"].items():
             assert probability == pytest.approx(float(wanted[label]), abs=6e-5)
     assert min(results["eval"].values()) >= 0
+    assert not predictor.remarks()
     with pytest.raises(UserError, match="one text in windows"):
         predictor.predict([{"text_a": "a", "text_b": "b"}])
     with pytest.raises(UserError, match="--windows"):

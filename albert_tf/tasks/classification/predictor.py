@@ -1,5 +1,6 @@
 """Predicts labels or scores of texts with a finished model."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -61,6 +62,8 @@ class ClassificationPredictor(PairPredictor):
         """See `Predictor`: `label` and `probability`, or `labels`, and `probabilities` by label; or `score`."""
         settings = TextFeatureSettings(self.tokenizer, **self.settings("max_seq_length", "windows"))
         table = make_text_features(settings, examples)
+        if settings.windows:  # nothing is cut
+            table = dataclasses.replace(table, uncut_lengths={})
         logits_BC = self.outputs(table)["logits"]
         labels = self.model.config.labels
         if self.model.config.is_multi_label:
