@@ -19,6 +19,10 @@ A name is loaded when it is first used, because TensorFlow takes seconds to load
 
 import importlib
 import os
+import sys
+
+if sys.platform == "win32":
+    raise ImportError("albert-tf runs on Linux and macOS; on Windows, install it in WSL")
 
 # TensorFlow reads this when it is imported: no start-up log about missing GPUs, only errors that end the process.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

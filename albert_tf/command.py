@@ -23,6 +23,7 @@ PROGRAMS = {
     "race": "albert_tf.tasks.race.definition",
     "tag": "albert_tf.tasks.tagging.definition",
     "predict": "albert_tf.predict",
+    "score": "albert_tf.score",
     "convert": "albert_tf.convert",
     "export": "albert_tf.export",
     "serve": "albert_tf.serve",

@@ -94,6 +94,10 @@ def main(settings: ExportSettings) -> str:
         )
     weights = pretrained.read_weights(settings.model, settings.num_hidden_layers)
     task = predictors.task_settings_of(weights, settings.max_seq_length)
+    if task.get("windows"):
+        raise UserError(
+            f"{settings.model}: reads long texts in windows (--windows), which exports cannot do; use albert-tf predict"
+        )
     if settings.format == "saved_model":
         _export_saved_model(path, settings, weights, task)
     else:

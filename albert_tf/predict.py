@@ -30,7 +30,7 @@ _BATCHES_AT_A_TIME = 8  # are read together, so that sequences of similar length
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictSettings(EarlyExitSettings, ModelUseSettings):
+class AnswerSettings(ModelUseSettings):
     """The model that answers, and how."""
 
     batch_size: int = setting(
@@ -40,30 +40,46 @@ class PredictSettings(EarlyExitSettings, ModelUseSettings):
         maximum=2**16,
         less_memory="lower",
     )
+
+    def load(self) -> "Predictor":
+        """The model with its vocabulary and its task's settings."""
+        if sys.stdin is None:
+            raise UserError("standard input is closed; expected lines to answer there")
+        from albert_tf.serving.predictors import load_predictor  # TensorFlow
+
+        self.register_task()
+        return load_predictor(
+            self.model,
+            spm_model_file=self.vocabulary_file,
+            do_lower_case=self.do_lower_case,
+            max_seq_length=self.max_seq_length,
+            batch_size=self.batch_size,
+            num_hidden_layers=self.num_hidden_layers,
+            **self.early_exit(),
+        )
+
+    def early_exit(self) -> dict[str, Any]:
+        """Arguments of `load_predictor` for examples that leave the model early."""
+        return {}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictSettings(EarlyExitSettings, AnswerSettings):
+    """The model that answers, and how."""
+
     interactive: bool = setting(
         False, "Whether to ask for texts, and show each answer for a person to read."
     )
 
+    def early_exit(self) -> dict[str, Any]:
+        return {"patience": self.patience, "score_tolerance": self.score_tolerance}
+
 
 def main(settings: PredictSettings) -> None:
     """Answers the lines of standard input, or holds a conversation."""
-    if sys.stdin is None:
-        raise UserError("standard input is closed; expected lines to answer there")
-    from albert_tf.serving.predictors import load_predictor  # TensorFlow
-
-    settings.register_task()
-    predictor = load_predictor(
-        settings.model,
-        spm_model_file=settings.vocabulary_file,
-        do_lower_case=settings.do_lower_case,
-        max_seq_length=settings.max_seq_length,
-        batch_size=settings.batch_size,
-        num_hidden_layers=settings.num_hidden_layers,
-        patience=settings.patience,
-        score_tolerance=settings.score_tolerance,
-    )
-    _reconfigure(sys.stdout, encoding="utf-8")
+    predictor = settings.load()
     if settings.interactive:
+        _reconfigure(sys.stdout, encoding="utf-8")
         _reconfigure(sys.stdin, errors="replace")
         converse(predictor)
     else:
@@ -79,6 +95,7 @@ def _reconfigure(stream: Any, **options: str) -> None:
 
 def answer_lines(predictor: "Predictor", batch_size: int) -> None:
     """Answers the lines of standard input."""
+    _reconfigure(sys.stdout, encoding="utf-8")
     # Wrong bytes become half surrogate pairs, for which `parse` raises an error.
     _reconfigure(sys.stdin, encoding="utf-8-sig", errors="surrogateescape")
     if sys.stdin.isatty():
@@ -104,7 +121,7 @@ def answers(
                 line_error = UserError(f"line {number}: {error}")
                 break
             items.append(item)
-        answers_to_items = predictor.answers(examples) if examples else []
+        answers_to_items = predictor.answered(examples)
         for item, answer in zip(items, answers_to_items, strict=True):
             given = item if isinstance(item, Mapping) else {}
             repeated = {key: given[key] for key in given if key not in predictor.text_keys}
@@ -129,7 +146,7 @@ def converse(predictor: "Predictor") -> None:
         while True:
             try:
                 item = _ask(predictor.prompts)
-                (answer,) = predictor.answers([predictor.check(item)])
+                (answer,) = predictor.answered([predictor.check(item)])
             except UserError as error:
                 print(error)
                 continue

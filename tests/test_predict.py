@@ -1,13 +1,14 @@
 """Answers of finished models: those of the runners, line by line, and for a person to read.
 
-Covers: serving/predictors.py, text/masked_text.py, tasks/classification/predictor.py, tasks/pretraining/predictor.py,
-tasks/race/predictor.py, tasks/squad/predictor.py, tasks/tagging/predictor.py.
+Covers: score.py, serving/predictors.py, text/masked_text.py, tasks/classification/predictor.py,
+tasks/pretraining/predictor.py, tasks/race/predictor.py, tasks/squad/predictor.py, tasks/tagging/predictor.py.
 """
 
 import io
 import json
 import math
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -17,12 +18,13 @@ import pytest
 
 from albert_tf import UserError, load_pretrained, predict, save_pretrained
 from albert_tf.core import memory
+from albert_tf.export import export_model
 from albert_tf.model.heads import AlbertForSpan
 from albert_tf.serving import predictors
 from albert_tf.tasks.tagging import entities
 from albert_tf.text.masked_text import encode_masked, ids_within_word
 from albert_tf.text.tokenizer import Tokenizer
-from tests.helpers import ROOT, TINY, WORDS, train_spm
+from tests.helpers import ROOT, TINY, WORDS, fine_tune_here, train_spm
 
 
 def answers_to(folder, items, **settings) -> list[dict]:
@@ -57,6 +59,30 @@ def test_the_rows_of_a_table_in_memory_are_items(finished, task_files):
     predictor = predictors.load_predictor(finished("tsv").folder)
     expected = predictor.predict([row["review"] for row in rows])
     assert predictor.predict(pandas.DataFrame(rows)) == expected == predictor.predict(rows)
+    with pytest.raises(UserError, match="has no masked-LM head"):
+        predictor.score(["a"])
+
+
+@pytest.mark.parametrize("task", ["tsv", "labels"])
+def test_answers_in_windows_are_the_runners(task, task_flags, tmp_path, capsys):
+    runner, flags = task_flags[task]
+    flags = [*flags, "--windows", "--max_seq_length=8", f"--output_dir={tmp_path / 'run'}"]
+    results = fine_tune_here(runner, *flags, "--num_train_steps=2", "--do_predict")
+    assert "read in several windows of 8 tokens" in capsys.readouterr().out
+    path = next(flag for flag in flags if flag.startswith("--predict_file=")).partition("=")[2]
+    texts = [row["review"] for row in rows_of(pathlib.Path(path))]
+    expected = rows_of(tmp_path / "run" / "predictions" / "predictions.tsv")
+    predictor = predictors.load_predictor(tmp_path / "run" / "model")
+    answers = predictor.predict(texts)
+    for answer, wanted in zip(answers, expected, strict=True):
+        for label, probability in answer["probabilities"].items():
+            assert probability == pytest.approx(float(wanted[label]), abs=6e-5)
+    assert min(results["eval"].values()) >= 0
+    assert not predictor.remarks()
+    with pytest.raises(UserError, match="one text in windows"):
+        predictor.predict([{"text_a": "a", "text_b": "b"}])
+    with pytest.raises(UserError, match="--windows"):
+        export_model(str(tmp_path / "run" / "model"), str(tmp_path / "export"))
 
 
 def test_several_labels_are_the_runners(finished, task_files):
@@ -219,6 +245,53 @@ def test_masks_are_filled_from_the_masked_lm_head(tiny_pretrained):
         assert odds == pytest.approx(row[best[0]] - row[best[1]], abs=1e-4)
     first, second = (masks[0]["token"].removeprefix("▁") for masks in answer["masks"])
     assert answer["text"].split() == f"anna {first} met carl {second} .".split()
+
+
+def independent_log_likelihood(model, ids: list[int], mask_id: int) -> float:
+    """The sum of the log probabilities of ids without [CLS] and [SEP], one sequence at a time, with NumPy's head."""
+    weights = {name: value.numpy() for name, value in model.named_variables().items()}
+    table = weights["bert/embeddings/word_embeddings"].astype(np.float64)
+    head = {name: weights[f"cls/predictions/{name}"] for name in HEAD}
+    total = 0.0
+    for position in range(1, len(ids) - 1):
+        masked = [*ids[:position], mask_id, *ids[position + 1 :]]
+        hidden = model.encoder({"input_ids": [masked]})["sequence_output"].numpy()[0, position]
+        inner = hidden.astype(np.float64) @ head[HEAD[0]] + head[HEAD[1]]
+        inner *= 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (inner + 0.044715 * inner**3)))
+        inner = (inner - inner.mean()) / np.sqrt(inner.var() + model.config.layer_norm_eps)
+        logits = table @ (inner * head[HEAD[2]] + head[HEAD[3]]) + head[HEAD[4]]
+        total += logits[ids[position]] - np.log(np.exp(logits).sum())
+    return total
+
+
+HEAD = [f"transform/{name}" for name in ("dense/kernel", "dense/bias")]
+HEAD += ["transform/LayerNorm/gamma", "transform/LayerNorm/beta", "output_bias"]
+
+
+def test_scores_are_those_of_an_independent_implementation(tiny_pretrained):
+    predictor = predictors.load_predictor(tiny_pretrained, batch_size=7)
+    tokenizer = predictor.tokenizer
+    texts = ["anna saw bert .", "carl", "the old tree was bad . anna met dora there .", "anna"]
+    for text, answer in zip(texts, predictor.score(iter(texts)), strict=True):
+        ids = [tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id]
+        expected = independent_log_likelihood(predictor.model, ids, tokenizer.mask_id)
+        assert answer["log_likelihood"] == pytest.approx(expected, rel=1e-5)
+        assert answer["tokens"] == len(ids) - 2
+        assert answer["perplexity"] == pytest.approx(math.exp(-expected / (len(ids) - 2)), rel=1e-5)
+    for wrong in ("", "a\tb", "anna " * 99, 5):
+        with pytest.raises(UserError):
+            predictor.score([texts[0], wrong])
+
+
+def test_the_command_scores_lines(tiny_pretrained):
+    command = [sys.executable, "-m", "albert_tf.score"]
+    lines = 'anna saw bert .\n\n{"text": "carl", "id": 7}\na\tb\n'
+    process = subprocess.run(
+        [*command, str(tiny_pretrained)], input=lines, capture_output=True, text=True, cwd=ROOT
+    )
+    first, second = map(json.loads, process.stdout.splitlines())
+    assert first["log_likelihood"] < 0 and second["id"] == 7 and second["tokens"] >= 1
+    assert process.returncode == 1 and "line 4: a text to score has 1 to" in process.stderr
 
 
 def test_kinds_of_lines_may_be_mixed_and_padding_changes_nothing(tiny_pretrained):

@@ -178,7 +178,32 @@ class FeedForwardBlock(tf_keras.layers.Layer):
         return prefixed(layers)
 
 
-class AlbertEncoder(tf_keras.Model):
+class SavableModel(tf_keras.Model):
+    """A model that Keras can save, clone and pickle, because its sizes and its precision determine it."""
+
+    config: AlbertConfig
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        tf_keras.utils.register_keras_serializable("albert_tf")(cls)  # load_model finds it
+
+    def get_config(self):
+        """The arguments of the constructor; the values of the variables are saved apart."""
+        return {
+            "config": self.config.to_dict(),
+            "dtype": self.dtype_policy.name,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """A model with new values."""
+        return cls(
+            AlbertConfig.from_dict(config["config"]), dtype=config["dtype"], name=config["name"]
+        )
+
+
+class AlbertEncoder(SavableModel):
     """The encoder: embeddings, projection to the hidden width, blocks with shared parameters, pooler.
 
     Args:
@@ -245,8 +270,8 @@ class AlbertEncoder(tf_keras.Model):
           outputs [B, L, D] of all pairs of attention and feed-forward blocks in order; float32.
 
         Raises:
-          UserError: the inputs are not such a dictionary, are longer than `max_position_embeddings`, or use another
-            library's name for one of these inputs. Inputs with other names, for example labels, are ignored.
+          UserError: the inputs are not such a dictionary, or are longer than `max_position_embeddings`. Names of other
+            libraries (`attention_mask`, `token_type_ids`) mean the same; other inputs, such as labels, are ignored.
         """
         seed = training_seed(training, seed)
         hidden = self.embedded(inputs, fold_seed(seed, 0))

@@ -16,6 +16,7 @@ from albert_tf.model.encoder import (
     Dense,
     Initializers,
     LayerNorm,
+    SavableModel,
     dropout,
     first_vectors,
     fold_seed,
@@ -92,7 +93,7 @@ class ScoreHead(tf_keras.layers.Layer):
         return {"output_weights": self.output_weights, "output_bias": self.output_bias}
 
 
-class ModelWithHead(tf_keras.Model):
+class ModelWithHead(SavableModel):
     """An encoder and a head as a `tf_keras.Model`; the base class of the models below, which have the same arguments.
 
     Args:
@@ -115,8 +116,9 @@ class ModelWithHead(tf_keras.Model):
         dtype=None,
         recompute_activations: bool = False,
         seed: int = 0,
+        name: str | None = None,
     ):
-        super().__init__(dtype=dtype)
+        super().__init__(dtype=dtype, name=name)
         self.config = config
         self.encoder = AlbertEncoder(
             config, dtype=self.dtype_policy, recompute_activations=recompute_activations, seed=seed

@@ -8,8 +8,8 @@ import tensorflow as tf
 from albert_tf.core.errors import UserError
 from albert_tf.model.config import AlbertConfig, shortened
 
-# Names of inputs in transformers, keras-hub and the TF Model Garden, and ours.
 _SHAPED_AS_IDS = ("input_mask", "segment_ids", "position_ids", "example_numbers")
+# Names of inputs in transformers, keras-hub and the TF Model Garden, and ours of the same meaning.
 _FOREIGN_INPUTS = {
     "token_ids": "input_ids",
     "input_word_ids": "input_ids",
@@ -24,22 +24,20 @@ _FOREIGN_INPUTS = {
 
 
 def checked_inputs(inputs: Any, config: AlbertConfig) -> dict[str, Any]:
-    """The inputs of a model, with lists converted to tensors.
-
-    An input under another library's name is an error, because it would be ignored.
-    """
+    """The inputs of a model under our names, with lists converted to tensors."""
     expected = (
-        'a model expects {"input_ids": [[2, 13, 3], ...]}, ids [B, L] of its Tokenizer'
+        'a model expects {"input_ids": [[2, 13, 3], ...]}, ids [B, L], as tokenizer(texts) returns them'
         " (load_predictor(path).predict(texts) takes texts)"
     )
-    if isinstance(inputs, Mapping) and (
-        foreign := [key for key in inputs if key in _FOREIGN_INPUTS]
-    ):
-        renamed = ", ".join(f"{name} (here {_FOREIGN_INPUTS[name]})" for name in foreign)
-        names = "input_ids, input_mask and segment_ids"
-        raise UserError(f"the inputs of a model are called {names}; got {renamed}")
+    if isinstance(inputs, Mapping):
+        inputs = _renamed(inputs)
     if not isinstance(inputs, Mapping) or "input_ids" not in inputs:
         raise UserError(f"{expected}; got {shortened(inputs)}")
+    if any(type(value).__module__.startswith("keras.") for value in inputs.values()):
+        raise UserError(
+            "this model is built with tf_keras, but the input is of Keras 3: import tf_keras instead of keras, or set"
+            " TF_USE_LEGACY_KERAS=1 before TensorFlow is imported and use tf.keras"
+        )
     try:
         tensors = {
             name: value if hasattr(value, "shape") else tf.convert_to_tensor(value)
@@ -53,10 +51,21 @@ def checked_inputs(inputs: Any, config: AlbertConfig) -> dict[str, Any]:
         raise UserError(f"{expected}; got {dtype.name} {shape}")
     length, limit = shape[-1] if shape.rank else None, config.max_position_embeddings
     if length is not None and length > limit and "position_ids" not in tensors:
-        reason = f"but max_position_embeddings is {limit}: shorten the input"
+        reason = f"but max_position_embeddings is {limit}: tokenizer(texts, max_length={limit}) cuts them"
         raise UserError(f"input_ids has {length} tokens, {reason}")
     for name in _SHAPED_AS_IDS:
         if tensors.get(name) is not None and not shape.is_compatible_with(tensors[name].shape):
             got = tf.TensorShape(tensors[name].shape)
             raise UserError(f"{name} must have the shape of input_ids, {shape}; got {got}")
     return tensors
+
+
+def _renamed(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs with the names of other libraries replaced by ours."""
+    renamed: dict[str, Any] = {}
+    for name, value in inputs.items():
+        own = _FOREIGN_INPUTS.get(name, name)
+        if own in renamed or (own != name and own in inputs):
+            raise UserError(f"{name} is another name of {own}: give one of them")
+        renamed[own] = value
+    return renamed

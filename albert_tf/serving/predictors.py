@@ -79,7 +79,10 @@ def early_exit_of(
 
 def load_tokenizer(path: AnyPath, do_lower_case: bool | None = None) -> Tokenizer:
     """See `Tokenizer.from_pretrained`."""
-    return tokenizer_of(pretrained.read_weights(path), do_lower_case=do_lower_case)
+    weights = pretrained.read_weights(path)
+    tokenizer = tokenizer_of(weights, do_lower_case=do_lower_case)
+    tokenizer.max_length = weights.config.max_position_embeddings
+    return tokenizer
 
 
 def definition_of(weights: Weights) -> registry.TaskDefinition:

@@ -338,9 +338,14 @@ class LabelTask(FineTuningTask):
 
     unit = "examples"
 
+    def _averaged(self, members: Sequence[Predictions], name: str, split: str) -> np.ndarray:
+        """A prediction of every example, averaged over the members of an ensemble."""
+        del split
+        return averaged(members, name)
+
     def _answers(self, members: Sequence[Predictions], split: str = "eval") -> np.ndarray:
         """Indices of the most probable labels, int [examples]."""
-        return np.argmax(averaged(members, "probabilities"), axis=1)
+        return np.argmax(self._averaged(members, "probabilities", split), axis=1)
 
     def _describe(self, item: Any, answer: Any, truth: Any, probability: float) -> str:
         """A line about an error: item, answer and truth (indices of labels, or scores), and probability."""
@@ -359,7 +364,7 @@ class LabelTask(FineTuningTask):
         items, answers = self.items["eval"], self._answers(members)
         truths = self._column("eval", self.source.label_columns[0])
         has_labels = "probabilities" in members[0]
-        probabilities = averaged(members, "probabilities") if has_labels else None
+        probabilities = self._averaged(members, "probabilities", "eval") if has_labels else None
 
         def describe(index: int) -> str:
             probability = math.nan if probabilities is None else probabilities[index].max()
@@ -377,7 +382,8 @@ class LabelTask(FineTuningTask):
             "predicted " + ", ".join(f"{label}: {count:,}" for label, count in counts), flush=True
         )
         ids = [item.id for item in self.items["predict"]]
-        text = answer_rows(ids, self.labels, answers, averaged(members, "probabilities"))
+        probabilities = self._averaged(members, "probabilities", "predict")
+        text = answer_rows(ids, self.labels, answers, probabilities)
         return {"predictions/predictions.tsv": text, **self._raw_file(members, "predict")}
 
 

@@ -19,6 +19,7 @@ from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.settings import Settings
 from albert_tf.data.feature_table import FeatureTable, evaluation_batches
 from albert_tf.model import device
+from albert_tf.model.early_exit import EarlyExit, outputs_with_patience
 from albert_tf.model.heads import ModelWithHead
 from albert_tf.model.memory import inference_bytes
 from albert_tf.tasks.sequences import cut_report
@@ -70,9 +71,7 @@ class Predictor(abc.ABC):
         self._batch_size = batch_size
         self._untrained = untrained
         self._early_exit = early_exit
-        self._num_layers: Sequence[
-            int
-        ] = ()  # of the examples of the last `outputs`, with early exit
+        self._num_layers: Sequence[int] = ()  # of the last `outputs`, with early exit
         # Setting -> length -> number of texts.
         self._uncut_lengths: dict[str, Counter] = defaultdict(Counter)
         self._num_texts = self._num_empty = 0
@@ -97,12 +96,36 @@ class Predictor(abc.ABC):
                 examples.append(self.check(item))
             except UserError as error:
                 raise UserError(f"item {number}: {error}") from None
-        answers = self.answers(examples) if examples else []
+        answers = self.answered(examples)
         remarks = self.remarks()
         if remarks and not self._has_warned:
             self._has_warned = True
             warnings.warn("; ".join(remarks), stacklevel=2)
         return answers
+
+    def answered(self, examples: Sequence[Any]) -> list[Answer]:
+        """The answers to any number of examples; with early exit, each has the number of layers that it passed."""
+        answers = self.answers(examples) if examples else []
+        if self._early_exit:
+            pairs = zip(answers, self._num_layers, strict=True)
+            return [{**answer, "num_layers": number} for answer, number in pairs]
+        return answers
+
+    def score(self, texts: Iterable[str]) -> list[Answer]:
+        """How likely a pretrained model finds texts, which ranks sentences and compares minimal pairs.
+
+        Each token is masked in turn, and its log probability is taken.
+
+        Returns:
+          For each text `log_likelihood` (the sum, natural logarithm), the number of `tokens`, and `perplexity` (exp of
+          the negative mean; not comparable with that of a left-to-right model, or of another vocabulary).
+
+        Raises:
+          UserError: the model has no masked-LM head, or a text is empty or too long.
+        """
+        raise UserError(
+            "this model cannot score texts: it has no masked-LM head; use a pretrained model"
+        )
 
     @abc.abstractmethod
     def check(self, item: Item) -> Any:

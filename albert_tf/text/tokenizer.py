@@ -29,6 +29,7 @@ import sentencepiece
 from albert_tf.core.errors import UserError, first_line, shortened
 from albert_tf.core.files import AnyPath, read_bytes
 from albert_tf.text import wordpiece
+from albert_tf.text.sequences import Texts, model_inputs
 
 MARKER = "▁"  # U+2581: SentencePiece writes it for the space before a word
 NO_BYTE_FALLBACK = "offsets in an export need a SentencePiece model trained without byte_fallback"
@@ -147,6 +148,7 @@ class Tokenizer(abc.ABC):
       file_name: the usual name of such a file in the folder of a model.
       vocab_size: number of tokens, V.
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
+      max_length: the most tokens that the model can read; None if it is not known.
 
     Raises:
       UserError: the bytes are not a vocabulary of this kind, or a special token is missing.
@@ -159,6 +161,7 @@ class Tokenizer(abc.ABC):
     cls_id: int
     sep_id: int
     mask_id: int
+    max_length: int | None = None
 
     def __init__(
         self,
@@ -225,6 +228,33 @@ class Tokenizer(abc.ABC):
         return cls.from_bytes(
             read_bytes(path), do_lower_case=do_lower_case, keep_accents=keep_accents, source=path
         )
+
+    def __call__(
+        self,
+        texts: Texts,
+        pairs: Texts | None = None,
+        *,
+        max_length: int | None = None,
+        padding: bool | str = True,
+        truncation: bool | str = True,
+    ) -> dict[str, Any]:
+        """The inputs of a model: the ids of texts, or of pairs of texts, with [CLS] and [SEP].
+
+        Args:
+          texts: one text, which is a batch of one, or several.
+          pairs: the second texts; one without tokens counts as missing.
+          max_length: the most tokens of a sequence; None takes the attribute, which `from_pretrained` sets.
+          padding: `True` pads to the longest sequence, "max_length" to that length.
+          truncation: whether longer sequences are cut, the longer text first; if not, they are an error.
+
+        Returns:
+          `input_ids`, `input_mask` and `segment_ids`, int32 [B, L]; without padding, lists of lists.
+
+        Raises:
+          UserError: an argument is none of these, or a text does not fit.
+        """
+        max_length = max_length or self.max_length
+        return model_inputs(self, texts, pairs, max_length, padding, truncation)
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without special tokens.
@@ -536,7 +566,8 @@ class WordPieceTokenizer(Tokenizer):
 
     def __reduce__(self):
         # The cache of words is not sent to other processes.
-        return _wordpiece_tokenizer, (self.content, self.cleaning)
+        state = {"max_length": self.max_length}
+        return _wordpiece_tokenizer, (self.content, self.cleaning), state
 
     def id_to_token(self, id: int) -> str:
         return self._tokens[int(id)]

@@ -208,18 +208,22 @@ def test_an_input_of_another_shape_than_the_ids_is_refused(tiny, name):
 
 
 @pytest.mark.parametrize("part", ["model", "encoder"])
-def test_names_of_inputs_of_other_libraries_are_refused_with_ours(tiny, part):
-    model = AlbertForPreTraining(tiny)
+def test_names_of_inputs_of_other_libraries_mean_the_same(tiny, part):
+    model = noisy(AlbertForPreTraining(tiny))
     call = model if part == "model" else model.encoder
     features = random_features(BATCH)
-    call(features)  # other names, here of labels, may be there
-    ids = features["input_ids"]
-    foreign = r"attention_mask \(here input_mask\), token_type_ids \(here segment_ids\)$"
-    with pytest.raises(UserError, match=foreign):
-        call({"input_ids": ids, "attention_mask": ids, "token_type_ids": ids})
-    foreign = r"token_ids \(here input_ids\), padding_mask \(here input_mask\)$"
-    with pytest.raises(UserError, match=foreign):
-        call({"token_ids": ids, "padding_mask": ids})
+    expected = call(features)["pooled_output"]
+    ids, mask, segments = (features[name] for name in ("input_ids", "input_mask", "segment_ids"))
+    assert not np.allclose(call({"input_ids": ids})["pooled_output"], expected)
+    for names in (
+        ("input_ids", "attention_mask", "token_type_ids"),
+        ("token_ids", "padding_mask", "segment_ids"),
+        ("input_word_ids", "input_mask", "input_type_ids"),
+    ):
+        foreign = dict(zip(names, (ids, mask.astype(bool), segments), strict=True))
+        np.testing.assert_array_equal(call(foreign)["pooled_output"], expected)
+    with pytest.raises(UserError, match="attention_mask is another name of input_mask: give one"):
+        call({"input_ids": ids, "attention_mask": mask, "input_mask": mask})
 
 
 def test_every_layer_norm_has_one_epsilon(tiny):

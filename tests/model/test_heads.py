@@ -1,12 +1,15 @@
 """Task heads: names and shapes, values equal to NumPy, dropout, gradients, saving and loading."""
 
+import importlib
 import json
+import pickle
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
-from albert_tf import load_pretrained, save_pretrained
+from albert_tf import AlbertEncoder, UserError, load_pretrained, save_pretrained
 from albert_tf.formats.pretrained import read_weights
 from albert_tf.model import heads
 from tests.helpers import BATCH, LENGTH, TINY, make_task, noisy, random_features
@@ -335,3 +338,57 @@ def test_the_released_layout_keeps_every_variable(name, tmp_path):
     weights = read_weights(str(tmp_path))
     assert (weights.model_class, weights.task_settings) == (name, {"max_seq_length": 9})
     assert weights.do_lower_case is False and weights.config.labels == LABELS
+
+
+# --- Keras's own ways to save and copy
+
+
+def saved_as_keras(model, folder):
+    model.save(folder / "x.keras")
+    return tf_keras.models.load_model(folder / "x.keras")
+
+
+def saved_as_tf(model, folder):
+    model.save(folder / "x", save_format="tf")
+    return tf_keras.models.load_model(folder / "x")
+
+
+def cloned(model, folder):
+    copy = tf_keras.models.clone_model(model)
+    assert not np.allclose(copy.get_weights()[0], model.get_weights()[0])
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+def pickled(model, folder):
+    return pickle.loads(pickle.dumps(model))
+
+
+@pytest.mark.parametrize(
+    "cls, copied",
+    [(cls, saved_as_keras) for cls in heads.MODEL_CLASSES.values()]
+    + [(heads.AlbertForSequenceClassification, copy) for copy in (saved_as_tf, cloned, pickled)],
+)
+def test_keras_saves_and_copies_models(cls, copied, tmp_path):
+    model, features = noisy(make(cls)), features_for(cls)
+    expected = model(features)
+    for name, value in copied(model, tmp_path)(features).items():
+        if name != "all_layers":
+            np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+def test_an_encoder_in_a_functional_model_is_saved_with_its_precision(tmp_path):
+    encoder = AlbertEncoder(TINY, dtype="mixed_bfloat16", name="text")
+    ids = tf_keras.Input([None], dtype=tf.int32, name="input_ids")
+    outputs = tf_keras.layers.Dense(3)(encoder({"input_ids": ids})["pooled_output"])
+    model = tf_keras.Model(ids, outputs)
+    copy = saved_as_keras(model, tmp_path)
+    batch = random_features(BATCH)["input_ids"]
+    np.testing.assert_array_equal(copy(batch), model(batch))
+    assert copy.get_layer("text").dtype_policy.name == "mixed_bfloat16"
+
+
+def test_inputs_of_keras_3_are_rejected_in_one_line():
+    model = make(heads.AlbertForSequenceClassification)
+    with pytest.raises(UserError, match="input is of Keras 3: import tf_keras instead of keras"):
+        model({"input_ids": importlib.import_module("keras").Input([7], dtype="int32")})

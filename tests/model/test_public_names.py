@@ -45,6 +45,12 @@ def test_type_checkers_see_the_public_names_and_what_they_are():
     assert (ROOT / "albert_tf" / "py.typed").exists()
 
 
+def test_windows_gets_one_line():
+    code = "import sys; sys.platform = 'win32'; import albert_tf"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert process.stderr.splitlines()[-1].endswith("on Windows, install it in WSL")
+
+
 def test_python_use_prints_nothing_of_tensorflow(tiny_pretrained):
     program = f"import albert_tf; print(albert_tf.load_predictor({str(tiny_pretrained)!r}).predict(['anna']))"
     command = [sys.executable, "-c", program]

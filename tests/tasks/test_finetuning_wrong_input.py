@@ -301,6 +301,8 @@ WRONG_FLAGS = {
     f"{REVIEWS} --class_weights=good:2 --kind=regression": "--class_weights is for labels",
     f"{REVIEWS} --class_weights=balanced --train_records=.": "--class_weights=balanced",
     f"{GLUE} {MODEL} --task_name=QNLI --class_weights=balanced --pair_ranking": "--pair_ranking",
+    f"{GLUE} {MODEL} --windows": "--windows is for --task_name=tsv with one column",
+    f"{REVIEWS} --text_columns=review,name --windows": "--windows is for --task_name=tsv with one",
     f"{REVIEWS} --preset=paper": "--preset=paper has no row for tsv",
     f"squad {MODEL} --do_train=false --do_eval=false": "--do_eval or --do_train must be true",
     SQUAD: "--train_file is required to train",

@@ -1,14 +1,24 @@
 """Predicts labels or scores of texts with a finished model."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from scipy.special import expit, softmax
 
+from albert_tf.core.errors import UserError
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.classification import multi_label
-from albert_tf.tasks.classification.text_pairs import PairSettings, TextExample, make_pair_features
-from albert_tf.tasks.predictor import Answer, Item, Predictor, bars, best_label
+from albert_tf.tasks.classification.settings import ClassifierConfig
+from albert_tf.tasks.classification.text_pairs import (
+    PairSettings,
+    TextExample,
+    TextFeatureSettings,
+    make_pair_features,
+    make_text_features,
+    mean_of_windows,
+)
+from albert_tf.tasks.predictor import Answer, Item, Predictor, bars, best_label, defaults_of
 
 
 class PairPredictor(Predictor):
@@ -46,16 +56,31 @@ class PairPredictor(Predictor):
 class ClassificationPredictor(PairPredictor):
     """Predicts a label with probabilities, several labels with probabilities, or a score."""
 
+    default_settings = defaults_of(ClassifierConfig, "windows")
+
     def answers(self, examples):
         """See `Predictor`: `label` and `probability`, or `labels`, and `probabilities` by label; or `score`."""
-        logits_BC = self.outputs(self.table(examples))["logits"]
+        settings = TextFeatureSettings(self.tokenizer, **self.settings("max_seq_length", "windows"))
+        table = make_text_features(settings, examples)
+        if settings.windows:  # nothing is cut
+            table = dataclasses.replace(table, uncut_lengths={})
+        logits_BC = self.outputs(table)["logits"]
         labels = self.model.config.labels
         if self.model.config.is_multi_label:
             thresholds = multi_label.usable_thresholds(self.task_settings, labels)
-            return [reached_labels(labels, row, thresholds) for row in expit(logits_BC)]
+            rows = mean_of_windows(table, expit(logits_BC))
+            return [reached_labels(labels, row, thresholds) for row in rows]
         if len(labels) == 1:
-            return [{labels[0]: float(score)} for score in logits_BC[:, 0]]
-        return [best_label("label", labels, row) for row in softmax(logits_BC, axis=-1)]
+            scores = mean_of_windows(table, logits_BC[:, 0])
+            return [{labels[0]: float(score)} for score in scores]
+        rows = mean_of_windows(table, softmax(logits_BC, axis=-1))
+        return [best_label("label", labels, row) for row in rows]
+
+    def check(self, item):
+        example = super().check(item)
+        if example.text_b and self.task_settings["windows"]:
+            raise UserError("the model reads one text in windows; got two texts")
+        return example
 
     def shown(self, answer):
         if "probabilities" not in answer:

@@ -15,6 +15,7 @@ from albert_tf.tasks import metrics
 from albert_tf.tasks.classification import glue, multi_label, pair_ranking
 from albert_tf.tasks.classification.settings import BALANCED, ClassifierConfig
 from albert_tf.tasks.classification.source import TextSource
+from albert_tf.tasks.classification.text_pairs import FIRST_WINDOW, mean_of_windows
 from albert_tf.tasks.finetuning import (
     FineTuningTask,
     LabelTask,
@@ -61,6 +62,18 @@ class TextTask(FineTuningTask):
             self.class_weights = multi_label.given_weights(weights, self.labels)
         named = zip(self.labels, self.class_weights, strict=True)
         print(f"class weights  {'  '.join(f'{name} {weight:.4g}' for name, weight in named)}")
+
+    def _averaged(self, members: Sequence[Predictions], name: str, split: str) -> np.ndarray:
+        return mean_of_windows(self.tables[split], averaged(members, name))
+
+    def _labels(self, split: str, name: str) -> np.ndarray:
+        """The labels of the texts, [examples, labels]; those of a text's windows are equal."""
+        columns = self.tables[split].columns
+        is_first = columns.get(FIRST_WINDOW)
+        return columns[name] if is_first is None else columns[name][is_first[:, 0] == 1]
+
+    def _column(self, split: str, name: str) -> np.ndarray:
+        return self._labels(split, name)[:, 0]
 
     def _check_records(self, record_set: RecordSet) -> None:
         super()._check_records(record_set)
@@ -140,10 +153,10 @@ class ClassificationTask(TextTask, LabelTask):
     def _answers(self, members: Sequence[Predictions], split: str = "eval") -> np.ndarray:
         """Scores, float [examples], or indices of labels, int [examples]."""
         if self.is_regression:
-            return averaged(members, "scores")[:, 0]
+            return self._averaged(members, "scores", split)[:, 0]
         if not self.config.pair_ranking:
             return super()._answers(members, split)
-        probabilities = averaged(members, "probabilities")
+        probabilities = self._averaged(members, "probabilities", split)
         positive = pair_ranking.POSITIVE_LABELS[self.task_name]
         questions = [example.text_a for example in self.items[split]]
         scores = self._score(np.log(np.maximum(probabilities, np.finfo(np.float32).tiny)))
@@ -262,8 +275,8 @@ class MultiLabelTask(TextTask):
 
     def _evaluated(self, members: Sequence[Predictions]) -> tuple[np.ndarray, np.ndarray]:
         """Probabilities and truths of the development data, [examples, C]; probabilities of a diverged model are 0."""
-        probabilities = np.nan_to_num(averaged(members, "probabilities"))
-        return probabilities, self.tables["eval"].columns["label_sets"]
+        probabilities = np.nan_to_num(self._averaged(members, "probabilities", "eval"))
+        return probabilities, self._labels("eval", "label_sets")
 
     def _thresholds_for(self, probabilities: np.ndarray, truths: np.ndarray) -> np.ndarray:
         """The model's own thresholds; for a new model, the best ones."""
@@ -288,7 +301,7 @@ class MultiLabelTask(TextTask):
         """The average precision if the frequencies of the labels are the probabilities of every example."""
         if not self.eval_data:
             return {}
-        truths = self.tables["eval"].columns["label_sets"]
+        truths = self._labels("eval", "label_sets")
         frequencies = np.broadcast_to(truths.mean(axis=0), truths.shape)
         return multi_label.average_precisions(frequencies, truths)
 
@@ -323,7 +336,7 @@ class MultiLabelTask(TextTask):
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
         """The answers as a tab-separated table (id, labels, probability of every label), and the raw predictions."""
-        probabilities = averaged(members, "probabilities")
+        probabilities = self._averaged(members, "probabilities", "predict")
         thresholds = self._thresholds
         if thresholds is None:
             thresholds = np.full(len(self.labels), multi_label.DEFAULT_THRESHOLD)

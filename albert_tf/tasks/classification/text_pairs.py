@@ -4,8 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from albert_tf.data.feature_table import FeatureTable
-from albert_tf.tasks.sequences import pack_pairs
+from albert_tf.tasks.sequences import pack_pairs, windows_over
+from albert_tf.text.sequences import kept_lengths
 from albert_tf.text.tokenizer import Tokenizer
 
 
@@ -42,6 +45,16 @@ class PairSettings:
     max_seq_length: int
 
 
+@dataclasses.dataclass(frozen=True)
+class TextFeatureSettings(PairSettings):
+    """Settings of the features of a classifier; with `windows`, examples have one text."""
+
+    windows: bool = False
+
+
+FIRST_WINDOW = "first_window"
+
+
 def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) -> FeatureTable:
     """The sequences and labels of some examples.
 
@@ -63,30 +76,49 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
         uncut_lengths.append(len(ids_a) + 2 + (len(ids_b) + 1 if len(ids_b) else 0))
         length_a, length_b = kept_lengths(len(ids_a), len(ids_b), settings.max_seq_length)
         pairs.append((ids_a[:length_a], ids_b[:length_b] if length_b else None))
+    columns = _label_columns(examples)
+    uncut = {"max_seq_length": uncut_lengths}
+    return pack_pairs(settings.tokenizer, pairs, columns, uncut_lengths=uncut)
+
+
+def make_text_features(
+    settings: TextFeatureSettings, examples: Sequence[TextExample]
+) -> FeatureTable:
+    """`make_pair_features`; or, with windows, the windows of each text, one after the other.
+
+    In the second case, the column `FIRST_WINDOW` (int32 [windows, 1]) is 1 for the first window of a text.
+    """
+    if not settings.windows:
+        return make_pair_features(settings, examples)
+    room = settings.max_seq_length - 2
+    windows, owners, uncut_lengths = [], [], []
+    texts = [example.text_a for example in examples]
+    for example, ids in zip(examples, settings.tokenizer.encode_batch(texts), strict=True):
+        uncut_lengths.append(len(ids) + 2)
+        for start, length, _ in windows_over(len(ids), room, max(1, room // 2)):
+            windows.append((ids[start : start + length], None))
+            owners.append((example, start == 0))
+    columns = _label_columns([example for example, _ in owners])
+    columns[FIRST_WINDOW] = [int(is_first) for _, is_first in owners]
+    uncut = {"max_seq_length": uncut_lengths}
+    return pack_pairs(settings.tokenizer, windows, columns, uncut_lengths=uncut)
+
+
+def mean_of_windows(table: FeatureTable, values: np.ndarray) -> np.ndarray:
+    """The mean of the values [windows, ...] of each text's windows, [texts, ...]; without windows, the values."""
+    if FIRST_WINDOW not in table.columns or not len(values):
+        return values
+    firsts = np.flatnonzero(table.columns[FIRST_WINDOW][:, 0])
+    counts = np.diff([*firsts, len(values)]).reshape(-1, *[1] * (values.ndim - 1))
+    return np.add.reduceat(values, firsts, axis=0) / counts.astype(values.dtype)
+
+
+def _label_columns(examples: Sequence[TextExample]) -> dict[str, Sequence]:
+    """The column of labels of a table; see `make_pair_features`."""
     labels = [example.label for example in examples]
     kinds = {type(label) for label in labels}
     if len(kinds) > 1:
         got = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise ValueError(f"labels must be of one kind, got {got}")
     names: dict[type, str] = {int: "label_ids", float: "label_scores", tuple: "label_sets"}
-    columns = {names[kind]: labels for kind in kinds if kind in names}
-    uncut = {"max_seq_length": uncut_lengths}
-    return pack_pairs(settings.tokenizer, pairs, columns, uncut_lengths=uncut)
-
-
-def kept_lengths(num_a: int, num_b: int, max_seq_length: int) -> tuple[int, int]:
-    """Numbers of tokens of two texts to keep, so that they fit into a sequence with [CLS] and [SEP].
-
-    The longer text loses tokens first; if both are equally long, the second one does. A missing second text saves a
-    [SEP].
-
-    Example:
-      (9, 3, 10) -> (4, 3); (9, 8, 10) -> (4, 3); (9, 0, 10) -> (8, 0)
-
-    Source: classifier_utils.py:751 (`_truncate_seq_pair`), which drops one token at a time.
-    """
-    if not num_b:
-        return min(num_a, max_seq_length - 2), 0
-    room = max_seq_length - 3
-    keep_a = min(num_a, max(room - num_b, (room + 1) // 2))
-    return keep_a, min(num_b, room - keep_a)
+    return {names[kind]: labels for kind in kinds if kind in names}

@@ -1,14 +1,14 @@
-"""Uses of a pretrained model without fine-tuning: it fills masks, orders two texts, and embeds texts."""
+"""Uses of a pretrained model without fine-tuning: it fills masks, orders two texts, and embeds and scores texts."""
 
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.tasks.classification.predictor import PairPredictor
 from albert_tf.tasks.classification.text_pairs import TextExample
-from albert_tf.tasks.predictor import Answer, bars
+from albert_tf.tasks.predictor import Answer, Item, bars
 from albert_tf.text.masked_text import MASK, encode_masked
 
 _NUM_CANDIDATES = 5  # shown for each mask
@@ -91,6 +91,57 @@ class PretrainedPredictor(PairPredictor):
         ]
         ids[positions_P] = best_PK[:, 0]
         return {"text": tokenizer.decode(ids.tolist()), "masks": masks}
+
+    def score(self, texts):
+        """See `Predictor`; source: Salazar et al. 2020, Masked Language Model Scoring, sections 2 and 3."""
+        self._check_head("score texts", "cls/predictions/")
+        return self.score_rows([self.row_to_score(text) for text in texts])
+
+    def score_rows(self, rows: Sequence[list[int]]) -> list[Answer]:
+        """The scores of texts that `row_to_score` has converted."""
+        masked = [
+            (row, position)
+            for row in sorted(range(len(rows)), key=lambda row: len(rows[row]))
+            for position in range(1, len(rows[row]) - 1)
+        ]
+        sums = np.zeros(len(rows))
+        for begin in range(0, len(masked), self._batch_size):
+            batch = np.array(masked[begin : begin + self._batch_size])
+            np.add.at(sums, batch[:, 0], self._log_probabilities(rows, batch))
+        counts = [len(row) - 2 for row in rows]
+        return [
+            {
+                "log_likelihood": float(sum),
+                "tokens": count,
+                "perplexity": float(np.exp(-sum / count)),
+            }
+            for sum, count in zip(sums, counts, strict=True)
+        ]
+
+    def row_to_score(self, text: Item) -> list[int]:
+        """The ids of a text to score, with [CLS] and [SEP]; an unusable text is an error."""
+        example, limit = super().check(text), self.task_settings["max_seq_length"]
+        ids = self.tokenizer.encode(example.text_a)
+        if example.text_b is not None or not 0 < len(ids) <= limit - 2:
+            raise UserError(
+                f"a text to score has 1 to {limit - 2} tokens and no tab; got {len(ids)} tokens in {shortened(text)}"
+            )
+        return [self.tokenizer.cls_id, *ids, self.tokenizer.sep_id]
+
+    def _log_probabilities(self, rows: Sequence[list[int]], masked_B2: np.ndarray) -> np.ndarray:
+        """The log probability, float [B], of each token that is masked: int [B, 2], the indices of row and token."""
+        positions_B1 = masked_B2[:, 1:]
+        lengths = np.array([len(rows[row]) for row in masked_B2[:, 0]])
+        ids_BL = np.zeros([len(masked_B2), lengths.max()], np.int32)
+        for index, row in enumerate(masked_B2[:, 0]):
+            ids_BL[index, : lengths[index]] = rows[row]
+        truths_B1 = np.take_along_axis(ids_BL, positions_B1, axis=1)
+        np.put_along_axis(ids_BL, positions_B1, self.tokenizer.mask_id, axis=1)
+        mask_BL = (np.arange(ids_BL.shape[1]) < lengths[:, None]).astype(np.int32)
+        features: dict[str, np.ndarray] = {"input_ids": ids_BL, "input_mask": mask_BL}
+        features["masked_lm_positions"] = positions_B1.astype(np.int32)
+        logits_BV = self.run(features)["masked_lm_logits"][:, 0].astype(np.float64)
+        return np.take_along_axis(log_softmax(logits_BV, axis=-1), truths_B1, axis=1)[:, 0]
 
     def shown(self, answer):
         if "in_order" in answer:

@@ -14,11 +14,14 @@ from albert_tf.core.workers import Workers
 from albert_tf.tasks.classification.text_pairs import (
     PairSettings,
     TextExample,
-    kept_lengths,
+    TextFeatureSettings,
     make_pair_features,
+    make_text_features,
+    mean_of_windows,
 )
 from albert_tf.tasks.classification.tsv import find_labels, read_own
 from albert_tf.tasks.sequences import cut_report
+from albert_tf.text.sequences import kept_lengths
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import train_spm
 
@@ -118,6 +121,35 @@ def test_labels_and_scores_are_columns(tokenizer):
 def test_labels_of_different_kinds_are_rejected(tokenizer, other):
     with pytest.raises(ValueError, match="one kind"):
         features_of(tokenizer, [TextExample("0", "a", label=2), TextExample("1", "b", label=other)])
+
+
+def test_windows_overlap_by_half_and_their_mean_is_that_of_the_text(tokenizer):
+    texts = [" ".join(WORDS), "", "a dog"]
+    examples = [TextExample(str(i), text, label=i) for i, text in enumerate(texts)]
+    table = make_text_features(TextFeatureSettings(tokenizer, 12, windows=True), examples)
+    ids = tokenizer.encode(texts[0])
+    counts = [1 + max(0, -(-(len(ids) - 10) // 5)), 1, 1]
+    assert len(ids) > 30 and len(table) == sum(counts)
+    for window in range(counts[0]):
+        expected = [2, *ids[window * 5 : window * 5 + 10], 3]
+        assert table.sequence("input_ids", window).tolist() == expected
+    assert table.columns["label_ids"][:, 0].tolist() == np.repeat([0, 1, 2], counts).tolist()
+    assert table.uncut_lengths["max_seq_length"].tolist() == [
+        len(tokenizer.encode(text)) + 2 for text in texts
+    ]
+    values = np.arange(2 * len(table), dtype=np.float32).reshape(-1, 2) ** 2
+    expected = [part.mean(axis=0) for part in np.split(values, np.cumsum(counts)[:-1])]
+    np.testing.assert_allclose(mean_of_windows(table, values), expected, rtol=1e-6)
+    np.testing.assert_allclose(mean_of_windows(table, values[:, 1]), [e[1] for e in expected])
+    halves = [make_text_features(TextFeatureSettings(tokenizer, 12, True), [e]) for e in examples]
+    assert type(table).concatenate(halves).sha256() == table.sha256()
+
+
+def test_without_windows_texts_are_cut(tokenizer):
+    examples = [TextExample("0", " ".join(WORDS), label=1)]
+    table = make_text_features(TextFeatureSettings(tokenizer, 12), examples)
+    assert table.sha256() == features_of(tokenizer, examples, 12).sha256()
+    assert mean_of_windows(table, np.ones([1, 3])).tolist() == [[1, 1, 1]]
 
 
 def test_workers_make_the_same_table(tokenizer):

@@ -1,0 +1,37 @@
+"""Scores lines of standard input with a pretrained model: how likely each text is.
+
+    albert-tf score albert_base < sentences.txt > scores.jsonl
+
+A line is a text, or a JSON object {"text": ...}, whose other keys are copied. For each text, `log_likelihood` is the
+sum of the log probabilities of its `tokens`, each masked in turn, and `perplexity` is the exponential of their negative
+mean (pseudo-perplexity, Salazar et al. 2020). The sum compares the sentences of a minimal pair, the mean sentences of
+different lengths.
+"""
+
+import types
+from typing import Any
+
+from albert_tf.core import flags
+from albert_tf.predict import AnswerSettings, answer_lines
+
+
+def main(settings: AnswerSettings) -> None:
+    """Scores the lines of standard input."""
+    predictor: Any = settings.load()
+    predictor.score([])  # an error if the model cannot
+    scorer: Any = types.SimpleNamespace(
+        expects="a text",
+        text_keys=predictor.text_keys,
+        check=predictor.row_to_score,
+        answered=predictor.score_rows,
+    )
+    answer_lines(scorer, settings.batch_size)
+
+
+def run() -> None:
+    """Runs the program with the flags of the command line; ends the process."""
+    flags.run(main, AnswerSettings, description=__doc__, positional=("model",))
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,92 @@
+"""Texts -> the inputs of a model: [CLS] text [SEP], or [CLS] text [SEP] second text [SEP], cut and padded."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf.core.errors import UserError, shortened
+
+Texts = str | Sequence[str]
+
+
+def model_inputs(
+    tokenizer: Any,
+    texts: Texts,
+    pairs: Texts | None,
+    max_length: int | None,
+    padding: bool | str,
+    truncation: bool | str,
+) -> dict[str, Any]:
+    """See `Tokenizer.__call__`, which is the only caller."""
+    _check_choice("padding", padding, (True, False, "longest", "max_length"))
+    _check_choice("truncation", truncation, (True, False, "longest_first"))
+    if max_length is not None and (not isinstance(max_length, int) or max_length < 4):
+        raise UserError(f"max_length must be an integer of at least 4, got {max_length!r}")
+    if padding == "max_length" and not max_length:
+        raise UserError("padding='max_length' needs max_length")
+    first, second = _several("texts", texts), _several("pairs", [] if pairs is None else pairs)
+    if pairs is not None and len(first) != len(second):
+        raise UserError(f"texts and pairs must be equally many, got {len(first)} and {len(second)}")
+    ids = [array.tolist() for array in tokenizer.encode_batch([*first, *second])]
+    rows: list[list[int]] = []
+    segments: list[list[int]] = []
+    ids_of_pairs = ids[len(first) :] or [[]] * len(first)
+    for ids_a, ids_b in zip(ids, ids_of_pairs, strict=False):
+        limit = max_length or len(ids_a) + len(ids_b) + 3
+        length_a, length_b = kept_lengths(len(ids_a), len(ids_b), limit)
+        if not truncation and (length_a, length_b) != (len(ids_a), len(ids_b)):
+            raise UserError(
+                f"text {len(rows)} does not fit into max_length={max_length}; with truncation=True, it is cut"
+            )
+        end_a, end_b = [tokenizer.sep_id], [tokenizer.sep_id] * bool(length_b)
+        rows.append([tokenizer.cls_id, *ids_a[:length_a], *end_a, *ids_b[:length_b], *end_b])
+        segments.append([0] * (length_a + 2) + [1] * (length_b + len(end_b)))
+    masks = [[1] * len(row) for row in rows]
+    inputs = {"input_ids": rows, "input_mask": masks, "segment_ids": segments}
+    if not padding:
+        return inputs
+    length = max(map(len, rows), default=0)
+    if padding == "max_length" and max_length:
+        length = max_length
+    fills = {"input_ids": tokenizer.pad_id}
+    return {name: _padded(values, length, fills.get(name, 0)) for name, values in inputs.items()}
+
+
+def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
+    if value not in choices:
+        raise UserError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+
+
+def _several(name: str, texts: Texts) -> list[str]:
+    """The texts as a list; one text is a list of one."""
+    several = [texts] if isinstance(texts, str) else list(texts)
+    for text in several:
+        if not isinstance(text, str):
+            raise UserError(f"{name} must be a text or several texts, got {shortened(text)}")
+    return several
+
+
+def _padded(rows: Sequence[Sequence[int]], length: int, fill: int) -> np.ndarray:
+    padded = np.full([len(rows), length], fill, np.int32)
+    for row, values in enumerate(rows):
+        padded[row, : len(values)] = values
+    return padded
+
+
+def kept_lengths(num_a: int, num_b: int, max_seq_length: int) -> tuple[int, int]:
+    """Numbers of tokens of two texts to keep, so that they fit into a sequence with [CLS] and [SEP].
+
+    The longer text loses tokens first; if both are equally long, the second one does. A missing second text saves a
+    [SEP].
+
+    Example:
+      (9, 3, 10) -> (4, 3); (9, 8, 10) -> (4, 3); (9, 0, 10) -> (8, 0)
+
+    Source: classifier_utils.py:751 (`_truncate_seq_pair`), which drops one token at a time.
+    """
+    if not num_b:
+        return min(num_a, max_seq_length - 2), 0
+    room = max_seq_length - 3
+    keep_a = min(num_a, max(room - num_b, (room + 1) // 2))
+    return keep_a, min(num_b, room - keep_a)
