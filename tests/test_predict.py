@@ -453,7 +453,7 @@ def test_what_is_no_list_of_items_is_rejected(tiny_pretrained, items, given):
 
 @pytest.mark.parametrize("item", [b"anna", None, 7, ["anna", "bert"], {"text": b"anna"}])
 def test_an_item_that_is_no_text_is_rejected(tiny_pretrained, item):
-    with pytest.raises(UserError, match=r"^expected a text with \[MASK\] to fill, .*; got "):
+    with pytest.raises(UserError, match=r"^item 2: expected a text with \[MASK\] to fill, .*; got "):
         predictors.load_predictor(tiny_pretrained).predict(["anna", item])
 
 
@@ -466,6 +466,7 @@ def test_any_iterable_of_texts_is_answered(tiny_pretrained):
     assert predictor.predict([]) == []
 
 
+@pytest.mark.filterwarnings("ignore:.* cut at --max_seq_length")
 def test_a_text_costs_a_batch_of_one_of_its_length_and_no_new_graph(tiny_pretrained, monkeypatch):
     predictor = predictors.load_predictor(tiny_pretrained, batch_size=4)
     run, shapes = predictor.run, []
