@@ -22,6 +22,7 @@ PROGRAMS = {
     "squad": "albert_tf.tasks.squad.definition",
     "race": "albert_tf.tasks.race.definition",
     "tag": "albert_tf.tasks.tagging.definition",
+    "embed": "albert_tf.tasks.embedding.definition",
     "predict": "albert_tf.predict",
     "convert": "albert_tf.convert",
     "export": "albert_tf.export",

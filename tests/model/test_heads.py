@@ -298,6 +298,7 @@ ARCHITECTURES = {
     "AlbertForMultipleChoice": ["AlbertForMultipleChoice"],
     "AlbertForSpan": ["AlbertForQuestionAnswering"],
     "AlbertForSpanOrNone": [],
+    "AlbertForEmbedding": ["AlbertModel"],
 }
 
 

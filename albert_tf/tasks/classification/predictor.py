@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from scipy.special import expit, softmax
 
+from albert_tf.core.errors import UserError
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.classification import multi_label
 from albert_tf.tasks.classification.text_pairs import PairSettings, TextExample, make_pair_features
+from albert_tf.tasks.embedding.predictor import checked_texts, ranked
 from albert_tf.tasks.predictor import Answer, Item, Predictor, bars, best_label
 
 
@@ -56,6 +58,23 @@ class ClassificationPredictor(PairPredictor):
         if len(labels) == 1:
             return [{labels[0]: float(score)} for score in logits_BC[:, 0]]
         return [best_label("label", labels, row) for row in softmax(logits_BC, axis=-1)]
+
+    def rank(self, query: str, texts: Sequence[str]) -> list[Answer]:
+        """Texts with `index`, `score` and `text`, the highest score of the pair (query, text) first.
+
+        The score is the model's own or, of two labels, the probability of the second, such as "1".
+        """
+        labels = self.model.config.labels
+        if len(labels) > 2 or self.model.config.is_multi_label:
+            raise UserError(f"rank needs a model with one score or two labels, not {len(labels)}")
+        if not texts:
+            return []
+        examples = [TextExample("", query, text) for text in checked_texts(texts)]
+        logits_BC = self.outputs(self.table(examples))["logits"]
+        scores_B = logits_BC[:, 0] if len(labels) == 1 else softmax(logits_BC, axis=-1)[:, 1]
+        activation = self.model.config.foreign.get("sentence_transformers") or {}
+        is_sigmoid = str(activation.get("activation_fn")).endswith("Sigmoid")
+        return ranked(expit(scores_B) if is_sigmoid else scores_B, texts)
 
     def shown(self, answer):
         if "probabilities" not in answer:
