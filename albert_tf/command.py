@@ -24,6 +24,7 @@ PROGRAMS = {
     "tag": "albert_tf.tasks.tagging.definition",
     "embed": "albert_tf.tasks.embedding.definition",
     "predict": "albert_tf.predict",
+    "search": "albert_tf.search",
     "convert": "albert_tf.convert",
     "export": "albert_tf.export",
     "serve": "albert_tf.serve",

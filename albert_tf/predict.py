@@ -47,18 +47,27 @@ class PredictSettings(ModelUseSettings):
 
 def main(settings: PredictSettings) -> None:
     """Answers the lines of standard input, or holds a conversation."""
+    answer_from_input(load(settings), settings)
+
+
+def load(settings: PredictSettings) -> "Predictor":
+    """The model that answers."""
     if sys.stdin is None:
         raise UserError("standard input is closed; expected lines to answer there")
     from albert_tf.serving.predictors import load_predictor  # TensorFlow
 
     settings.register_task()
-    predictor = load_predictor(
+    return load_predictor(
         settings.model,
         spm_model_file=settings.vocabulary_file,
         do_lower_case=settings.do_lower_case,
         max_seq_length=settings.max_seq_length,
         batch_size=settings.batch_size,
     )
+
+
+def answer_from_input(predictor: "Predictor", settings: PredictSettings) -> None:
+    """Answers the lines of standard input with a predictor, or holds a conversation."""
     _reconfigure(sys.stdout, encoding="utf-8")
     if settings.interactive:
         _reconfigure(sys.stdin, errors="replace")

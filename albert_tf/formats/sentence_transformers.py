@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,8 +49,9 @@ def _modules(folder: str) -> list[tuple[str, str]]:
     for entry in entries:
         values = entry if isinstance(entry, dict) else {}
         kind, place = values.get("type"), values.get("path")
-        is_inside = isinstance(place, str) and {"..", "~"}.isdisjoint(place.split("/"))
-        if not isinstance(kind, str) or not is_inside or place.startswith("/"):
+        # Otherwise a file could name any folder of the machine.
+        is_name = isinstance(place, str) and re.fullmatch(r"[\w-]*", place)
+        if not isinstance(kind, str) or not isinstance(place, str) or not is_name:
             raise UserError(f"{path}: expected modules with type and path, got {shortened(entry)}")
         modules.append((kind.rpartition(".")[2], os.path.join(folder, place) if place else folder))
     return modules
@@ -104,18 +106,15 @@ def _read_modules(folder: str) -> Weights:
 
 def _pooling(path: str) -> str:
     values = files.read_json(path)
-    # The name, or in older folders a switch for each kind, of which several may be on.
-    chosen = values.get("pooling_mode") or [
-        name for name in values if name.startswith("pooling_mode_") and values[name] is True
-    ]
     names = {key: name for name, key in _POOLING_KEYS.items()} | {name: name for name in POOLINGS}
-    names = {name if isinstance(chosen, str) else (name,): ours for name, ours in names.items()}
-    pooling = names.get(chosen if isinstance(chosen, str) else tuple(chosen))
-    if pooling is None:
+    # The name, or in older folders a switch for each kind, of which several may be on.
+    switches = [name for name in values if name.startswith("pooling_mode_") and values[name]]
+    chosen = [values["pooling_mode"]] if "pooling_mode" in values else switches
+    if len(chosen) != 1 or not isinstance(chosen[0], str) or chosen[0] not in names:
         raise UserError(
             f"{path}: expected one pooling of {', '.join(POOLINGS)}; got {shortened(chosen)}"
         )
-    return pooling
+    return names[chosen[0]]
 
 
 def _projection(folder: str, config: AlbertConfig) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -176,7 +175,11 @@ def module_files(model: AlbertForEmbedding, task: Mapping[str, Any]) -> dict[str
         {"idx": number, "name": str(number), "path": place, "type": _PREFIX + name}
         for number, (place, name) in enumerate(zip(places, names, strict=True))
     ]
-    about = {"similarity_fn_name": "cosine", "prompts": {}, "default_prompt_name": None}
+    about: dict[str, Any] = {
+        "similarity_fn_name": "cosine",
+        "prompts": {},
+        "default_prompt_name": None,
+    }
     return {
         MODULES: _json(modules),
         SETTINGS: _json({"max_seq_length": length, "do_lower_case": False}),

@@ -87,7 +87,7 @@ class EmbeddingSource(Source):
         texts = [table.position(name) for name in self.config.columns_of(split)]
         score = table.position(score_column) if score_column else None
         numbers: dict[str, int] = {}
-        groups = []
+        groups: list[TextGroup] = []
         for row, cells in table.whole_rows():
             place = f"{path}:{row}"
             words = tuple(text_of(cells[column], place).strip() for column in texts)
@@ -103,9 +103,8 @@ class EmbeddingSource(Source):
     def _queries(self, groups: Sequence[TextGroup]) -> list[TextGroup]:
         """The different first texts of some groups, then the different second texts and those of --corpus_file."""
         path = self.config.corpus_file
-        further = read_lines(path, f"--corpus_file={path}") if path else []
-        found = [group.texts[1] for group in groups]
-        corpus = list(dict.fromkeys([*found, *filter(None, map(str.strip, further))]))
+        further = read_corpus(path, flag="corpus_file")[0] if path else []
+        corpus = list(dict.fromkeys([*(group.texts[1] for group in groups), *further]))
         place = {text: number for number, text in enumerate(corpus)}
         relevant: dict[str, set[int]] = {}
         for group in groups:
@@ -113,3 +112,20 @@ class EmbeddingSource(Source):
         self.relevant = [sorted(numbers) for numbers in relevant.values()]
         texts = [*relevant, *corpus]
         return [TextGroup(str(number), (text,)) for number, text in enumerate(texts)]
+
+
+def read_corpus(
+    path: str, text_column: str = "", *, flag: str = "corpus"
+) -> tuple[list[str], list[int]]:
+    """The texts of a file that are not empty, and the line or row of each."""
+    source = f"--{flag}={path}"
+    if text_column:
+        table = read_table(path, source=source)
+        column = table.position(text_column)
+        rows = [(row, text_of(cells[column], f"{path}:{row}")) for row, cells in table.whole_rows()]
+    else:
+        rows = list(enumerate(read_lines(path, source), start=1))
+    rows = [(row, text.strip()) for row, text in rows if text.strip()]
+    if not rows:
+        raise UserError(f"{source}: contains no texts")
+    return [text for _, text in rows], [row for row, _ in rows]

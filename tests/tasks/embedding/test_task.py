@@ -141,7 +141,7 @@ def test_each_column_has_its_own_length_and_the_same_vectors(flags_of):
 def test_a_run_trains_evaluates_and_writes_a_model(
     flags_of, embedding_files, tmp_path, loss, changes, metrics
 ):
-    more = {"num_train_steps": 12, "learning_rate": 0.01, "eval_every_steps": 6, **changes}
+    more = {"num_train_steps": 3, "learning_rate": 0.01, "eval_every_steps": 3, **changes}
     flags = flags_of(loss, **more)
     with eagerly():
         results = fine_tune_here("embedder", *flags, f"--output_dir={tmp_path}")
