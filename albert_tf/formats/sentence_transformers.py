@@ -22,7 +22,8 @@ MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
 _ABOUT = "config_sentence_transformers.json"
 # Patterns of the files that are read, besides those of the Hugging Face layout.
 FILES = (MODULES, SETTINGS, _ABOUT, "*_Pooling/config.json", "*_Dense/*")
-_PREFIX = "sentence_transformers.models."  # the names of all versions; version 6 writes others, and reads these
+_PREFIX = "sentence_transformers.models."  # version 6 writes other names, and reads these, too
+_ORDER = re.compile("Transformer Pooling( Dense)?( Normalize)?")
 _ACTIVATIONS = {
     "identity": hugging_face.IDENTITY,
     "tanh": "torch.nn.modules.activation.Tanh",
@@ -41,66 +42,61 @@ def recognizes(folder: str) -> bool:
     return files.exists(os.path.join(folder, MODULES)) and len(_modules(folder)) > 1
 
 
-def _modules(folder: str) -> list[tuple[str, str]]:
-    """The kind and the folder of each module."""
-    path = os.path.join(folder, MODULES)
-    entries = files.read_json(path, list)
-    modules = []
-    for entry in entries:
-        values = entry if isinstance(entry, dict) else {}
-        kind, place = values.get("type"), values.get("path")
-        # Otherwise a file could name any folder of the machine.
-        is_name = isinstance(place, str) and re.fullmatch(r"[\w-]*", place)
-        if not isinstance(kind, str) or not isinstance(place, str) or not is_name:
-            raise UserError(f"{path}: expected modules with type and path, got {shortened(entry)}")
-        modules.append((kind.rpartition(".")[2], os.path.join(folder, place) if place else folder))
-    return modules
-
-
 def read(folder: str) -> Weights:
     """The model in a Hugging Face folder; with modules beside it, their settings and arrays belong to the model."""
     if recognizes(folder):
         return _read_modules(folder)
-    weights, path = hugging_face.read(folder), os.path.join(folder, _ABOUT)
-    activation = files.read_json(path).get("activation_fn") if files.exists(path) else None
+    weights = hugging_face.read(folder)
+    activation = _values(os.path.join(folder, _ABOUT)).get("activation_fn")
     if not activation:
         return weights
     # A CrossEncoder of version 6; older versions have the same entry in config.json.
-    foreign = {**weights.config.foreign, "sentence_transformers": {"activation_fn": activation}}
-    return dataclasses.replace(weights, config=weights.config.replace(foreign=foreign))
+    own = {"sentence_transformers": {"activation_fn": activation}}
+    config = weights.config.replace(foreign={**weights.config.foreign, **own})
+    return dataclasses.replace(weights, config=config)
+
+
+def _values(path: str) -> dict[str, Any]:
+    return files.read_json(path) if files.exists(path) else {}
+
+
+def _modules(folder: str) -> dict[str, str]:
+    """The folder of each kind of module, in their order."""
+    path, modules = os.path.join(folder, MODULES), {}
+    for entry in files.read_json(path, list):
+        kind, place = map(entry.get, ("type", "path")) if isinstance(entry, dict) else (0, 0)
+        # Any other name could be that of any folder of the machine.
+        if not isinstance(kind, str) or not re.fullmatch(r"[\w-]*", str(place)):
+            raise UserError(f"{path}: expected modules with type and path, got {shortened(entry)}")
+        modules[kind.rpartition(".")[2]] = os.path.join(folder, place) if place else folder
+    return modules
 
 
 def _read_modules(folder: str) -> Weights:
-    (first, encoder), *others = _modules(folder)
-    kinds = [kind for kind, _ in others]
-    if first != "Transformer" or kinds not in (
-        ["Pooling", *dense, *normalize]
-        for dense in ([], ["Dense"])
-        for normalize in ([], ["Normalize"])
-    ):
+    places = _modules(folder)
+    if not _ORDER.fullmatch(" ".join(places)):
         expected = "Transformer, Pooling, and perhaps Dense and Normalize"
-        raise UserError(
-            f"{folder}: has the modules {', '.join([first, *kinds])}, expected {expected}"
-        )
+        raise UserError(f"{folder}: has the modules {', '.join(places)}, expected {expected}")
+    encoder = places["Transformer"]
     weights = hugging_face.read(encoder)
-    places = dict(others)
-    how: dict[str, Any] = {
-        "pooling": _pooling(os.path.join(places["Pooling"], CONFIG)),
-        "normalize": "Normalize" in places,
-    }
+    config = weights.config
+    pooling = _pooling(os.path.join(places["Pooling"], CONFIG))
+    how: dict[str, Any] = {"pooling": pooling, "normalize": "Normalize" in places}
     arrays = {name: array for name, array in weights.arrays.items() if name.startswith("bert/")}
     if "Dense" in places:
-        projection, own = _projection(places["Dense"], weights.config)
+        projection, activation = _projection(places["Dense"], config)
         arrays.update(projection)
-        how |= own
-    foreign = {name: value for name, value in weights.config.foreign.items() if "label" not in name}
-    config = weights.config.replace(foreign={**foreign, "sentence_embedding": how})
-    length = _max_seq_length(encoder, config.max_position_embeddings)
-    known = ("pooling", "normalize", "projection_size")
-    task = {"max_seq_length": length, **{name: how[name] for name in known if name in how}}
-    own_class = {"source": folder, "model_class": AlbertForEmbedding.__name__}
+        size = len(projection[f"{_PROJECTION}bias"])
+        how |= {"projection_size": size, "projection_activation": activation}
+    foreign = {name: value for name, value in config.foreign.items() if "label" not in name}
+    task = {name: value for name, value in how.items() if name != "projection_activation"}
     return dataclasses.replace(
-        weights, config=config, arrays=arrays, task_settings=task, **own_class
+        weights,
+        source=folder,
+        config=config.replace(foreign={**foreign, "sentence_embedding": how}),
+        arrays=arrays,
+        model_class=AlbertForEmbedding.__name__,
+        task_settings={"max_seq_length": _max_length(encoder, config), **task},
     )
 
 
@@ -109,88 +105,72 @@ def _pooling(path: str) -> str:
     names = {key: name for name, key in _POOLING_KEYS.items()} | {name: name for name in POOLINGS}
     # The name, or in older folders a switch for each kind, of which several may be on.
     switches = [name for name in values if name.startswith("pooling_mode_") and values[name]]
-    chosen = [values["pooling_mode"]] if "pooling_mode" in values else switches
-    if len(chosen) != 1 or not isinstance(chosen[0], str) or chosen[0] not in names:
-        raise UserError(
-            f"{path}: expected one pooling of {', '.join(POOLINGS)}; got {shortened(chosen)}"
-        )
+    chosen = [str(values["pooling_mode"])] if "pooling_mode" in values else switches
+    if len(chosen) != 1 or chosen[0] not in names:
+        expected = f"one pooling of {', '.join(POOLINGS)}"
+        raise UserError(f"{path}: expected {expected}; got {', '.join(chosen) or 'none'}")
     return names[chosen[0]]
 
 
-def _projection(folder: str, config: AlbertConfig) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays of a Dense module under our names, and its settings."""
+def _projection(folder: str, config: AlbertConfig) -> tuple[dict[str, np.ndarray], str]:
+    """The arrays of a Dense module under our names, and its activation."""
     path = os.path.join(folder, CONFIG)
-    name = files.read_json(path).get("activation_function", "")
-    activation = next((ours for ours, theirs in _ACTIVATIONS.items() if theirs == name), None)
-    if activation is None:
-        known = ", ".join(_ACTIVATIONS.values())
-        raise UserError(
-            f"{path}: activation_function is {shortened(name)}, expected one of {known}"
-        )
-    tensors, _ = hugging_face.read_tensors(folder)
-    weight = tensors.get("linear.weight")
-    if weight is None or weight.ndim != 2 or weight.shape[1] != config.hidden_size:
-        shape = "none" if weight is None else list(weight.shape)
-        expected = f"[values, {config.hidden_size}]"
-        raise UserError(f"{folder}: expected linear.weight {expected}, got {shape}")
-    bias = tensors.get("linear.bias", np.zeros(len(weight)))
-    arrays = {f"{_PROJECTION}kernel": weight.T, f"{_PROJECTION}bias": bias}
-    how = {"projection_size": len(weight), "projection_activation": activation}
-    return {key: array.astype(np.float32) for key, array in arrays.items()}, how
+    name = files.read_json(path).get("activation_function")
+    activation = next((ours for ours, theirs in _ACTIVATIONS.items() if theirs == name), "")
+    if not activation:
+        known = " or ".join(_ACTIVATIONS.values())
+        raise UserError(f"{path}: activation_function is {shortened(name)}, expected {known}")
+    tensors, path = hugging_face.read_tensors(folder)
+    weight = tensors.get("linear.weight", np.zeros(0))
+    if weight.shape[1:] != (config.hidden_size,):
+        expected = f"linear.weight [values, {config.hidden_size}]"
+        raise UserError(f"{path}: expected {expected}, got {list(weight.shape)}")
+    arrays = {"kernel": weight.T, "bias": tensors.get("linear.bias", np.zeros(len(weight)))}
+    return {
+        _PROJECTION + key: array.astype(np.float32) for key, array in arrays.items()
+    }, activation
 
 
-def _max_seq_length(folder: str, most: int) -> int:
+def _max_length(folder: str, config: AlbertConfig) -> int:
     """The maximum length in the module's settings, or since version 6 in the tokenizer's; otherwise the model's."""
+    most = config.max_position_embeddings
     for name, key in ((SETTINGS, "max_seq_length"), (TOKENIZER_SETTINGS, "model_max_length")):
-        path = os.path.join(folder, name)
-        value = files.read_json(path).get(key) if files.exists(path) else None
+        value = _values(os.path.join(folder, name)).get(key)
         if isinstance(value, int) and value > 2:
             return min(value, most)
     return most
 
 
 def module_files(model: AlbertForEmbedding, task: Mapping[str, Any]) -> dict[str, bytes]:
-    """The files of a folder that the Hugging Face layout does not have."""
+    """The files of a folder that the Hugging Face layout does not have, by their paths."""
     how, width = model.config.sentence_embedding, model.config.hidden_size
-    pooling: dict[str, Any] = {"word_embedding_dimension": width}
-    pooling |= {key: name == how["pooling"] for name, key in _POOLING_KEYS.items()}
-    contents = {"1_Pooling": {CONFIG: _json(pooling)}}
-    length = task.get("max_seq_length", model.config.max_position_embeddings)
+    keys = {key: name == how["pooling"] for name, key in _POOLING_KEYS.items()}
+    settings: dict[str, Any] = {"Pooling": {"word_embedding_dimension": width, **keys}}
     if model.projection:
-        dense = {
-            "in_features": width,
-            "out_features": how["projection_size"],
-            "bias": True,
-            "activation_function": _ACTIVATIONS[how["projection_activation"]],
-        }
-        kernel, bias = model.projection.kernel.numpy(), model.projection.bias.numpy()
-        tensors = {"linear.weight": np.ascontiguousarray(kernel.T), "linear.bias": bias}
-        values = safetensors.numpy.save(tensors, metadata={"format": "pt"})
-        contents["2_Dense"] = {CONFIG: _json(dense), hugging_face.WEIGHTS: values}
+        activation = {"activation_function": _ACTIVATIONS[how["projection_activation"]]}
+        sizes = {"in_features": width, "out_features": how["projection_size"], "bias": True}
+        settings["Dense"] = {**sizes, **activation}
     if how["normalize"]:
-        contents[f"{1 + len(contents)}_Normalize"] = {CONFIG: _json({})}
-    places = ["", *contents]
-    names = ["Transformer", *(place.partition("_")[2] for place in contents)]
+        settings["Normalize"] = {}
+    names = ["Transformer", *settings]
+    places = ["", *(f"{number}_{name}" for number, name in enumerate(settings, start=1))]
     modules = [
         {"idx": number, "name": str(number), "path": place, "type": _PREFIX + name}
         for number, (place, name) in enumerate(zip(places, names, strict=True))
     ]
-    about: dict[str, Any] = {
-        "similarity_fn_name": "cosine",
-        "prompts": {},
-        "default_prompt_name": None,
+    length = task.get("max_seq_length", model.config.max_position_embeddings)
+    values = {
+        MODULES: modules,
+        SETTINGS: {"max_seq_length": length, "do_lower_case": False},
+        _ABOUT: {"__version__": {}, "similarity_fn_name": "cosine", "prompts": {}},
+        **dict(zip((f"{place}/{CONFIG}" for place in places[1:]), settings.values(), strict=True)),
     }
-    return {
-        MODULES: _json(modules),
-        SETTINGS: _json({"max_seq_length": length, "do_lower_case": False}),
-        _ABOUT: _json({"__version__": {}, **about}),
-        **{
-            f"{place}/{name}": content
-            for place, own in contents.items()
-            for name, content in own.items()
-        },
+    contents = {
+        name: json.dumps(value, indent=2).encode() + b"\n" for name, value in values.items()
     }
-
-
-def _json(values: Any) -> bytes:
-    return json.dumps(values, indent=2).encode() + b"\n"
+    if model.projection:
+        kernel, bias = model.projection.kernel.numpy(), model.projection.bias.numpy()
+        tensors = {"linear.weight": np.ascontiguousarray(kernel.T), "linear.bias": bias}
+        path = f"2_Dense/{hugging_face.WEIGHTS}"
+        contents[path] = safetensors.numpy.save(tensors, metadata={"format": "pt"})
+    return contents

@@ -82,7 +82,9 @@ class EmbeddingTask(FineTuningTask):
             return {}
         vectors_BCD, weights_B = unit_length(outputs["embedding"]), example_weights(features)
         if self.config.loss == "infonce":
-            return {"embedding_loss": self._infonce(vectors_BCD, features["text_ids"])}
+            # Records have them as [B, C, 1].
+            text_ids_BC = tf.reshape(features["text_ids"], tf.shape(vectors_BCD)[:2])
+            return {"embedding_loss": self._infonce(vectors_BCD, text_ids_BC)}
         cosines_BC = tf.einsum("BD,BCD->BC", vectors_BCD[:, 0], vectors_BCD[:, 1:])
         if self.config.loss == "triplet":
             lacking = tf.nn.relu(self.config.margin - cosines_BC[:, 0] + cosines_BC[:, 1])
@@ -156,24 +158,14 @@ class EmbeddingTask(FineTuningTask):
         }
 
     def _errors(self, vectors: np.ndarray) -> str:
-        """The pairs whose rank by cosine differs most from their rank by score, or the answers found last."""
-        items = self.items["eval"]
-        if self.config.kind_of_evaluation == "retrieval":
-            found, lines = self._found(vectors), []
-            num_queries = len(self.source.relevant)
-            for query, right in enumerate(self.source.relevant):
-                if found[query, 0] not in right:
-                    best, wanted = (
-                        items[num_queries + row].texts[0] for row in (found[query, 0], right[0])
-                    )
-                    lines.append(f"{items[query].texts[0]}\n  found   {best}\n  wanted  {wanted}")
-            shown = lines[:_NUM_ERRORS]
-            title = f"The first {len(shown)} of {len(lines):,} queries whose first result is wrong"
-            return "\n".join([title, "", *shown]) + "\n"
+        """The answers that were not found, or the pairs and triplets whose cosines are most wrong."""
+        items, kind = self.items["eval"], self.config.kind_of_evaluation
+        if kind == "retrieval":
+            return self._wrong_answers(self._found(vectors))
         cosines = metrics.cosines(vectors[:, :1], vectors[:, 1:])
-        if self.config.kind_of_evaluation == "triplets":
+        if kind == "triplets":
             size = cosines[:, 1] - cosines[:, 0]
-        else:
+        else:  # the rank by cosine differs most from the rank by score
             scores = self._column("eval", "label_scores")
             size = np.abs(rankdata(cosines[:, 0]) - rankdata(scores))
         worst = np.argsort(-size, kind="stable")[:_NUM_ERRORS]
@@ -182,6 +174,19 @@ class EmbeddingTask(FineTuningTask):
             shown = "  ".join(f"{value:.3f}" for value in cosines[index])
             score = "" if items[index].score is None else f", score {items[index].score:g}"
             lines += [f"cosine {shown}{score}", *(f"  {text}" for text in items[index].texts)]
+        return "\n".join(lines) + "\n"
+
+    def _wrong_answers(self, found: np.ndarray) -> str:
+        """The first queries whose nearest text is not one of theirs."""
+        relevant = self.source.relevant
+        texts = [item.texts[0] for item in self.items["eval"]]
+        wrong = [query for query, right in enumerate(relevant) if found[query, 0] not in right]
+        shown = wrong[:_NUM_ERRORS]
+        lines = [f"The first {len(shown)} of {len(wrong):,} queries with a wrong first result", ""]
+        for query in shown:
+            best, wanted = found[query, 0], relevant[query][0]
+            lines += [texts[query], f"  found   {texts[len(relevant) + best]}"]
+            lines += [f"  wanted  {texts[len(relevant) + wanted]}"]
         return "\n".join(lines) + "\n"
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
