@@ -1,8 +1,6 @@
-"""Trains with sentence-transformers: the same model, data, batches of the same size, steps and rates.
+"""Trains with sentence-transformers as `albert-tf embed` does: the same model, data, batch size, steps and rates.
 
-python lab/embeddings/library.py '{"model": ..., "train_file": ..., "eval_file": ..., ...}'
-
-Runs in an environment with sentence-transformers, datasets and accelerate; prints JSON.
+`__main__.py` runs it in an environment with sentence-transformers: library.py '{"model": ..., ...}' prints JSON.
 """
 
 import csv
@@ -11,70 +9,63 @@ import sys
 import time
 
 
-def main(values: dict) -> dict:
-    """Scores and seconds; `values` are described by `Lab.library` in `__main__.py`."""
+def rows_of(path: str) -> list[list[str]]:
+    """The rows of a table, without its header."""
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
+
+
+def trained(values: dict):
+    """The model after its training, and the seconds of the steps."""
     import numpy as np
     import torch
-    from sentence_transformers import SentenceTransformer, losses, util
+    from sentence_transformers import SentenceTransformer, losses
 
-    torch.manual_seed(values["seed"])
     torch.set_num_threads(values["threads"])
     model = SentenceTransformer(values["model"], device="cpu")
-    model.max_seq_length = values["max_seq_length"]
-
-    def rows(path: str) -> list[dict]:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-
-    train = rows(values["train_file"])
     loss = losses.MultipleNegativesRankingLoss(model, scale=20.0)
-    decayed = [p for n, p in model.named_parameters() if "bias" not in n and "Norm" not in n]
-    other = [p for n, p in model.named_parameters() if "bias" in n or "Norm" in n]
-    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": other, "weight_decay": 0.0}]
+    named = list(model.named_parameters())
+    free = [value for name, value in named if "bias" in name or "Norm" in name or "norm" in name]
+    rest = [value for _, value in named if not any(value is other for other in free)]
+    groups = [{"params": rest, "weight_decay": 0.01}, {"params": free, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=values["learning_rate"], eps=1e-6)
-    steps, warmup = values["steps"], int(0.1 * values["steps"])
-    rng, size, first, second = (
-        np.random.default_rng(values["seed"]),
-        values["batch"],
-        *values["columns"],
-    )
-    order = np.concatenate(
-        [rng.permutation(len(train)) for _ in range(1 + steps * size // len(train))]
-    )
-    started = time.monotonic()
+    train, steps, size = rows_of(values["train_file"]), values["steps"], values["batch"]
+    rng, warmup = np.random.default_rng(values["seed"]), int(0.1 * values["steps"])
+    epochs = 1 + steps * size // len(train)
+    order = np.concatenate([rng.permutation(len(train)) for _ in range(epochs)])
     model.train()
+    started = time.monotonic()
     for step in range(steps):
-        rate = (step + 1) / warmup if step < warmup else 1 - step / steps
+        factor = (step + 1) / warmup if step < warmup else 1 - step / steps
         for group in optimizer.param_groups:
-            group["lr"] = values["learning_rate"] * rate
+            group["lr"] = values["learning_rate"] * factor
         batch = [train[index] for index in order[step * size : (step + 1) * size]]
-        features = [
-            {
-                k: v
-                for k, v in model.tokenize([row[name] for row in batch]).items()
-                if torch.is_tensor(v)
-            }
-            for name in (first, second)
-        ]
+        features = [model.preprocess([row[column] for row in batch]) for column in (0, 1)]
         optimizer.zero_grad()
-        loss(features, torch.zeros(len(batch))).backward()
+        loss(features, None).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     seconds = time.monotonic() - started
-    model.eval()
-    evaluated = rows(values["eval_file"])
+    return model.eval(), seconds
+
+
+def main(values: dict) -> dict:
+    """The seconds of the steps, and recall@10 of the questions among all paragraphs."""
+    from sentence_transformers import util
+
+    model, seconds = trained(values)
     with open(values["corpus_file"], encoding="utf-8") as file:
-        corpus = list(dict.fromkeys([row[second] for row in evaluated] + file.read().splitlines()))
-    place = {text: index for index, text in enumerate(corpus)}
-    queries: dict[str, set[int]] = {}
-    for row in evaluated:
-        queries.setdefault(row[first], set()).add(place[row[second]])
-    found = util.semantic_search(model.encode([*queries]), model.encode(corpus), top_k=10)
-    hits = [
+        corpus = list(dict.fromkeys(file.read().splitlines()))
+    places = {text: place for place, text in enumerate(corpus)}
+    relevant: dict[str, set[int]] = {}
+    for question, paragraph in rows_of(values["eval_file"]):
+        relevant.setdefault(question, set()).add(places[paragraph])
+    found = util.semantic_search(model.encode([*relevant]), model.encode(corpus), top_k=10)
+    recall = [
         len(right & {hit["corpus_id"] for hit in hits}) / len(right)
-        for right, hits in zip(queries.values(), found)
+        for right, hits in zip(relevant.values(), found, strict=True)
     ]
-    return {"seconds": seconds, "recall_at_10": sum(hits) / len(hits)}
+    return {"seconds": seconds, "recall_at_10": sum(recall) / len(recall)}
 
 
 if __name__ == "__main__":
