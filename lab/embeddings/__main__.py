@@ -44,13 +44,18 @@ class LabSettings(Settings):
     python: str = setting("", "Interpreter with sentence-transformers, for `library`.")
 
 
-def trained(settings: LabSettings, name: str, seed: int, **values: object) -> dict[str, Any]:
-    """The results of a run, and the metrics of its evaluations by step."""
+def trained(
+    settings: LabSettings, name: str, seed: int, evaluations: int = 1, **values: Any
+) -> dict[str, Any]:
+    """The results of a run of --num_train_epochs, and the metrics of its evaluations by step."""
+    num_rows = len(pathlib.Path(values["train_file"]).read_bytes().splitlines()) - 1
+    steps = max(evaluations, round(settings.num_train_epochs * num_rows / 32))
+    values = {"num_train_steps": steps, **values}
+    values["eval_every_steps"] = -(-values["num_train_steps"] // evaluations)
     folder = pathlib.Path(settings.output_dir).resolve() / "runs" / f"{name}_{seed}"
     if not (folder / "results.json").exists():
-        epochs = {"num_train_epochs": settings.num_train_epochs}
         own = {"init_checkpoint": settings.model, "seed": seed, "output_dir": folder}
-        words = [f"--{flag}={value}" for flag, value in {**epochs, **values, **own}.items()]
+        words = [f"--{flag}={value}" for flag, value in {**values, **own}.items()]
         subprocess.run([sys.executable, "run_embedder.py", *words], cwd=_ROOT, check=True)
     lines = (folder / "eval_metrics.jsonl").read_text().splitlines()
     results = files.read_json(str(folder / "results.json"))
@@ -103,7 +108,7 @@ def stsb(settings: LabSettings) -> dict[str, Any]:
     values |= {"text_columns": "sentence1,sentence2", "max_seq_length": 64}
     found = {}
     for seed in range(1, settings.num_runs + 1):
-        run = trained(settings, "stsb", seed, **values)
+        run = trained(settings, "stsb", seed, 6, **values)
         curve = {f"step_{line['step']}": line["spearman"] for line in run.pop("curve")}
         found[f"seed {seed}"] = {"spearman": run["spearman"], "seconds": run["seconds"], **curve}
     return found
@@ -159,9 +164,6 @@ def retrieved(settings: LabSettings) -> dict[str, Any]:
     queries, texts = predictor.embed(asked), predictor.embed(corpus)
     for name, change in ways.transforms(texts).items():
         found[f"untrained, {name.replace('_', ' ')}"] = score(change(queries), change(texts))
-    num_rows = len(values["train_file"].read_bytes().splitlines()) - 1
-    steps = max(1, round(settings.num_train_epochs * num_rows / 32))
-    values |= {"num_train_steps": steps, "eval_every_steps": steps}
     for seed in range(1, settings.num_runs + 1):
         run = trained(settings, "squad", seed, **values, text_columns="question,paragraph")
         run.pop("curve")
@@ -176,7 +178,7 @@ def library(settings: LabSettings) -> dict[str, Any]:
     values, steps = _squad(settings), settings.library_steps
     common = {"learning_rate": 3e-4, "max_seq_length": values.pop("max_seq_length")}
     columns = {"text_columns": "question,paragraph", "num_train_steps": steps}
-    ours = trained(settings, "library", 1, **values, **common, **columns, eval_every_steps=steps)
+    ours = trained(settings, "library", 1, **values, **common, **columns)
     model, start = load_pretrained(settings.model), str(pathlib.Path(settings.output_dir) / "start")
     embedder = AlbertForEmbedding(model.config)
     for name, variable in embedder.named_variables().items():

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
-from scipy.stats import rankdata
 
 from albert_tf.model import device
 from albert_tf.model.config import AlbertConfig
@@ -19,7 +18,6 @@ from albert_tf.training.task import Features, Files, Outputs, Predictions
 
 _BEST_METRICS = {"retrieval": "ndcg_at_10", "scores": "spearman", "triplets": "triplet_accuracy"}
 _NEVER = -1e9  # added to the score of a text that must not be chosen
-_NUM_ERRORS = 20
 _MOST_TEXTS = 2**31  # text ids are smaller
 
 
@@ -127,17 +125,13 @@ class EmbeddingTask(FineTuningTask):
 
     # --- Results ---
 
-    def _found(self, vectors: np.ndarray) -> np.ndarray:
-        """For each query of an evaluation by retrieval, the nearest texts, int [queries, most that a metric needs]."""
-        num_queries = len(self.source.relevant)
-        queries, corpus = vectors[:num_queries], vectors[num_queries:]
-        return metrics.nearest(queries, corpus, max(metrics.CUTOFFS))[0]
-
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
         """Correlations with scores, accuracy on triplets, or metrics of retrieval."""
         vectors = joined(members)
         if self.config.kind_of_evaluation == "retrieval":
-            return metrics.retrieval(self._found(vectors), self.source.relevant)
+            number = len(self.source.relevant)
+            rows, _ = metrics.nearest(vectors[:number], vectors[number:], max(metrics.CUTOFFS))
+            return metrics.retrieval(rows, self.source.relevant)
         if self.config.kind_of_evaluation == "triplets":
             return {"triplet_accuracy": metrics.triplet_accuracy(vectors)}
         return metrics.correlations(vectors, self._column("eval", "label_scores"))
@@ -151,43 +145,8 @@ class EmbeddingTask(FineTuningTask):
         return f"the model gives the same vector to all of the {len(flat):,} texts"
 
     def evaluation_files(self, members: Sequence[Predictions]) -> Files:
-        """The worst errors, and the raw predictions."""
-        return {
-            "predictions/eval_errors.txt": self._errors(joined(members)),
-            **self._raw_file(members, "eval"),
-        }
-
-    def _errors(self, vectors: np.ndarray) -> str:
-        """The answers that were not found, or the pairs and triplets whose cosines are most wrong."""
-        items, kind = self.items["eval"], self.config.kind_of_evaluation
-        if kind == "retrieval":
-            return self._wrong_answers(self._found(vectors))
-        cosines = metrics.cosines(vectors[:, :1], vectors[:, 1:])
-        if kind == "triplets":
-            size = cosines[:, 1] - cosines[:, 0]
-        else:  # the rank by cosine differs most from the rank by score
-            scores = self._column("eval", "label_scores")
-            size = np.abs(rankdata(cosines[:, 0]) - rankdata(scores))
-        worst = np.argsort(-size, kind="stable")[:_NUM_ERRORS]
-        lines = [f"The {len(worst)} worst errors of {len(items):,} examples", ""]
-        for index in worst:
-            shown = "  ".join(f"{value:.3f}" for value in cosines[index])
-            score = "" if items[index].score is None else f", score {items[index].score:g}"
-            lines += [f"cosine {shown}{score}", *(f"  {text}" for text in items[index].texts)]
-        return "\n".join(lines) + "\n"
-
-    def _wrong_answers(self, found: np.ndarray) -> str:
-        """The first queries whose nearest text is not one of theirs."""
-        relevant = self.source.relevant
-        texts = [item.texts[0] for item in self.items["eval"]]
-        wrong = [query for query, right in enumerate(relevant) if found[query, 0] not in right]
-        shown = wrong[:_NUM_ERRORS]
-        lines = [f"The first {len(shown)} of {len(wrong):,} queries with a wrong first result", ""]
-        for query in shown:
-            best, wanted = found[query, 0], relevant[query][0]
-            lines += [texts[query], f"  found   {texts[len(relevant) + best]}"]
-            lines += [f"  wanted  {texts[len(relevant) + wanted]}"]
-        return "\n".join(lines) + "\n"
+        """The vectors, in the order of the texts."""
+        return self._raw_file(members, "eval")
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
         """The vectors, in the order of the texts."""

@@ -1,7 +1,4 @@
-"""The laboratory of embeddings: vectors, whitening, BM25 and tables beside plain restatements.
-
-Covers: lab/embeddings/__main__.py, untrained.py, library.py.
-"""
+"""The laboratory of embeddings: vectors, whitening, BM25 and tables beside plain restatements."""
 
 import math
 

@@ -1,6 +1,6 @@
 """Vectors of finished models: predictor, SavedModel, ONNX, search, reranking, the server's route.
 
-Covers: serving/search.py, serving/embeddings_route.py, albert_tf/search.py.
+Covers: serving/search.py, serving/embeddings_route.py, search.py.
 """
 
 import base64
