@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import sys
 import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -66,7 +67,7 @@ class Search(Predictor):
         if index == "faiss":
             self._nearest = _graph(vectors, f"{path}.faiss", key)
         elif len(texts) > _MANY_TEXTS:
-            print(f"{len(texts):,} texts: --index=faiss answers faster", flush=True)
+            print(f"{len(texts):,} texts: --index=faiss answers faster", file=sys.stderr)
 
     def check(self, item):
         text = item.get("query", item.get("text")) if isinstance(item, dict) else item
@@ -119,7 +120,9 @@ def model_hash(predictor: Predictor) -> str:
 def _embedded(embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
     """The vectors of texts, of length 1."""
     parts = []
-    with Progress("texts", len(texts), unit="texts", seconds_between_lines=5) as progress:
+    # Standard output is for the answers.
+    shown = Progress("texts", len(texts), unit="texts", seconds_between_lines=5, file=sys.stderr)
+    with shown as progress:
         for start in range(0, len(texts), _TEXTS_AT_A_TIME):
             parts.append(unit_length(embedder.embed(texts[start : start + _TEXTS_AT_A_TIME])))
             progress.update(min(start + _TEXTS_AT_A_TIME, len(texts)))
@@ -140,7 +143,8 @@ def _kept(path: str, key: str, make: Callable[[], np.ndarray]) -> np.ndarray:
     try:
         files.write_bytes(path, file.getvalue())
     except OSError as error:
-        print(f"{path} cannot be written, so it is made again: {first_line(error)}", flush=True)
+        reason = f"so it is made again each time: {first_line(error)}"
+        print(f"{path} cannot be written, {reason}", file=sys.stderr)
     return values
 
 

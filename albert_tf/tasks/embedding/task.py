@@ -74,7 +74,7 @@ class EmbeddingTask(FineTuningTask):
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
         """The loss of --loss in training; none in evaluations, whose data may be of another kind.
 
-        The in-batch losses compare texts of all devices, but not of several micro-batches.
+        infonce and cosent compare the texts of all devices; with several micro-batches, those of one on one device.
         """
         if "text_ids" not in features:
             return {}
@@ -92,15 +92,23 @@ class EmbeddingTask(FineTuningTask):
         if self.config.loss == "cosine":
             targets_B = scores_B / self.config.max_score
             return {"embedding_loss": squared_error(cosines_BC[:, 0], targets_B, weights_B)}
-        return {"embedding_loss": cosent(cosines_BC[:, 0], scores_B, self.config.scale)}
+        context = self._context()
+        return {"embedding_loss": cosent(cosines_BC[:, 0], scores_B, self.config.scale, context)}
+
+    def _context(self):
+        """The device among the others; None if the losses are only named, or not compared over devices."""
+        # Devices cannot meet within the loop over micro-batches.
+        is_alone = self.run.gradient_accumulation_steps > 1
+        return None if is_alone else tf.distribute.get_replica_context()
 
     def _infonce(self, vectors_BCD, text_ids_BC) -> Ratio:
         """Cross entropy of the positive among the positives and negatives of all examples of the batch.
 
         A known positive of an anchor, the anchor's own text, and copies of them are never among its negatives.
         """
-        ids_XC = tf.cast(over_devices(text_ids_BC), tf.int64)
-        texts_XCD = over_devices(vectors_BCD)[:, 1:]
+        context = self._context()
+        ids_XC = tf.cast(over_devices(text_ids_BC, context), tf.int64)
+        texts_XCD = over_devices(vectors_BCD, context)[:, 1:]
         # With --train_records, the positives that are not in the batch are unknown.
         known = self._known
         known = tf.sort(tf.concat(pair_keys(ids_XC), axis=0)) if known is None else known
@@ -112,7 +120,6 @@ class EmbeddingTask(FineTuningTask):
         place_BM = tf.reshape(tf.searchsorted(known, tf.reshape(keys_BM, [-1])), tf.shape(keys_BM))
         is_known_BM = tf.gather(known, tf.minimum(place_BM, tf.size(known) - 1)) == keys_BM
         batch = tf.shape(text_ids_BC)[0]
-        context = tf.distribute.get_replica_context()  # None where the losses are only named
         own_B = tf.range(batch) + (context.replica_id_in_sync_group * batch if context else 0)
         is_own_BM = tf.range(tf.size(candidates_M)) == own_B[:, None]
         logits_BM += _NEVER * tf.cast(is_known_BM & ~is_own_BM, tf.float32)
@@ -170,14 +177,14 @@ def _key(first, second):
     return first * _MOST_TEXTS + second
 
 
-def cosent(cosines_B, scores_B, scale: float) -> Ratio:
+def cosent(cosines_B, scores_B, scale: float, context) -> Ratio:
     """log(1 + the sum of exp(scale (cos_i - cos_j)) over all pairs of examples with score_i < score_j).
 
     Every device computes the loss of the whole batch; their counts make its gradient count once.
 
     Source: Jianlin Su, "CoSENT" (https://kexue.fm/archives/8847).
     """
-    cosines_X, scores_X = over_devices(cosines_B), over_devices(scores_B)
+    cosines_X, scores_X = over_devices(cosines_B, context), over_devices(scores_B, context)
     differences_XX = scale * (cosines_X[:, None] - cosines_X)
     wrong_XX = tf.where(scores_X[:, None] < scores_X, differences_XX, _NEVER)
     loss = tf.reduce_logsumexp(tf.concat([[0.0], tf.reshape(wrong_XX, [-1])], axis=0))
@@ -185,12 +192,11 @@ def cosent(cosines_B, scores_B, scale: float) -> Ratio:
     return Ratio(loss * count, count)
 
 
-def over_devices(tensor):
+def over_devices(tensor, context):
     """The parts [B, ...] of all devices as one tensor [devices x B, ...], through which gradients flow.
 
     A sum of parts that are padded with zeros, because XLA has no gather over devices.
     """
-    context = tf.distribute.get_replica_context()
     number = context.num_replicas_in_sync if context else 1
     if number == 1:
         return tensor

@@ -176,7 +176,7 @@ def test_a_corpus_that_cannot_be_written_beside_is_searched(embedder, corpus, mo
     monkeypatch.setattr(searching.files, "write_bytes", write)
     found = searching.Search(embedder, str(corpus), *read_corpus(str(corpus)))
     assert len(found.predict(["a"])[0]["results"]) == 6
-    assert "cannot be written, so it is made again" in capsys.readouterr().out
+    assert "cannot be written, so it is made again" in capsys.readouterr().err
 
 
 def test_a_reranker_orders_the_best(embedder, reranker, corpus):

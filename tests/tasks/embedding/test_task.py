@@ -92,6 +92,16 @@ def test_a_loss_is_its_definition(flags_of, loss):
     assert float(ratio.sum / ratio.count) == pytest.approx(expected, rel=1e-5)
 
 
+def test_micro_batches_on_two_devices_train(flags_of, tmp_path):
+    """Their negatives are those of a micro-batch on one device."""
+    flags = flags_of("infonce", train_batch_size=8, num_train_steps=1, do_eval=False)
+    way = ["--distribution_strategy=mirrored", "--num_devices=2"]
+    way += ["--gradient_accumulation_steps=2", f"--output_dir={tmp_path}"]
+    fine_tune_here("embedder", *flags, *way)
+    (line,) = lines(tmp_path / "metrics.jsonl")
+    assert 0 < line["loss"] < 5
+
+
 def test_positives_outside_of_the_batch_are_no_negatives_either():
     keys = np.unique(np.concatenate(embedding.pair_keys(np.array([[0, 1], [0, 2], [3, 2]]))))
     pairs = {tuple(divmod(int(key), 2**31)) for key in keys}
