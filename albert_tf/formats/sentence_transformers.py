@@ -64,9 +64,10 @@ def _modules(folder: str) -> dict[str, str]:
     """The folder of each kind of module, in their order."""
     path, modules = os.path.join(folder, MODULES), {}
     for entry in files.read_json(path, list):
-        kind, place = map(entry.get, ("type", "path")) if isinstance(entry, dict) else (0, 0)
+        values = entry if isinstance(entry, dict) else {}
+        kind, place = str(values.get("type", "/")), str(values.get("path", "/"))
         # Any other name could be that of any folder of the machine.
-        if not isinstance(kind, str) or not re.fullmatch(r"[\w-]*", str(place)):
+        if not re.fullmatch(r"[\w-]*", place) or not re.fullmatch(r"[\w.]+", kind):
             raise UserError(f"{path}: expected modules with type and path, got {shortened(entry)}")
         modules[kind.rpartition(".")[2]] = os.path.join(folder, place) if place else folder
     return modules

@@ -32,10 +32,11 @@ class EmbeddingTask(FineTuningTask):
     def __init__(self, config: EmbeddingConfig, run: FineTuningRunConfig):
         super().__init__(config, run)
         self.best_metric = _BEST_METRICS[config.kind_of_evaluation]
-        self._known: np.ndarray | None = None  # sorted `pair_keys` of the training data
+        # Sorted `pair_keys` of the training data; a tensor, because a graph cannot contain large arrays.
+        self._known = None
         if "train" in self.tables:
             text_ids = self.tables["train"].columns["text_ids"].astype(np.int64)
-            self._known = np.unique(np.concatenate(pair_keys(text_ids)))
+            self._known = tf.constant(np.unique(np.concatenate(pair_keys(text_ids))))
 
     # --- Model ---
 
