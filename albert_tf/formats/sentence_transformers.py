@@ -89,12 +89,11 @@ def _read_modules(folder: str) -> Weights:
         arrays.update(projection)
         size = len(projection[f"{_PROJECTION}bias"])
         how |= {"projection_size": size, "projection_activation": activation}
-    foreign = {name: value for name, value in config.foreign.items() if "label" not in name}
     task = {name: value for name, value in how.items() if name != "projection_activation"}
     return dataclasses.replace(
         weights,
         source=folder,
-        config=config.replace(foreign={**foreign, "sentence_embedding": how}),
+        config=config.replace(foreign={**config.foreign, "sentence_embedding": how}),
         arrays=arrays,
         model_class=AlbertForEmbedding.__name__,
         task_settings={"max_seq_length": _max_length(encoder, config), **task},

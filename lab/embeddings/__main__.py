@@ -85,9 +85,10 @@ def untrained(settings: LabSettings) -> dict[str, Any]:
     def score(vectors: np.ndarray) -> float:
         return spearman(cosines(vectors[:half], vectors[half:]), truth)
 
-    found: dict[str, Any] = {
-        name: {"raw": score(embed(first + second))} for name, embed in ways.tfidf(fitted_on).items()
-    }
+    found: dict[str, Any] = {}
+    for name, embed in ways.tfidf(fitted_on).items():
+        products = np.asarray(embed(first).multiply(embed(second)).sum(axis=1)).ravel()
+        found[name] = {"raw": spearman(products, truth)}
     model, tokenizer = load_pretrained(settings.model), Tokenizer.from_pretrained(settings.model)
     models = {"": model, ", random weights": AlbertForPreTraining(model.config, seed=1)}
     for title, one in models.items():
@@ -159,7 +160,8 @@ def retrieved(settings: LabSettings) -> dict[str, Any]:
     asked = list(relevant)
     found: dict[str, Any] = {"BM25": retrieval(ways.bm25(corpus, asked), list(relevant.values()))}
     for name, embed in ways.tfidf(corpus).items():
-        found[name] = score(embed(asked), embed(corpus))
+        rows = ways.best_rows(embed(asked), embed(corpus))
+        found[name] = retrieval(rows, list(relevant.values()))
     predictor = load_predictor(settings.model, max_seq_length=values["max_seq_length"])
     queries, texts = predictor.embed(asked), predictor.embed(corpus)
     for name, change in ways.transforms(texts).items():

@@ -7,7 +7,6 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from albert_tf.tasks.embedding.metrics import cosines
 
-Embed = Callable[[Sequence[str]], np.ndarray]
 _BATCH = 64
 
 
@@ -59,18 +58,16 @@ def transforms(fitted_on: np.ndarray) -> dict[str, Callable[[np.ndarray], np.nda
     }
 
 
-def tfidf(texts: Sequence[str]) -> dict[str, Embed]:
-    """TF-IDF of words and of characters, fitted on texts."""
+def tfidf(texts: Sequence[str]) -> dict[str, Callable]:
+    """Functions that make TF-IDF vectors of length 1, of words and of characters, fitted on texts; sparse."""
     kinds: dict[str, dict] = {
         "words": {},
         "characters": {"analyzer": "char_wb", "ngram_range": (2, 4)},
     }
-
-    def fitted(options) -> Embed:
-        vectorizer = TfidfVectorizer(sublinear_tf=True, **options).fit(texts)
-        return lambda others: vectorizer.transform(others).toarray().astype(np.float32)
-
-    return {f"TF-IDF of {kind}": fitted(options) for kind, options in kinds.items()}
+    return {
+        f"TF-IDF of {kind}": TfidfVectorizer(sublinear_tf=True, **options).fit(texts).transform
+        for kind, options in kinds.items()
+    }
 
 
 def bm25(corpus: Sequence[str], queries: Sequence[str], k1: float = 1.5, b: float = 0.75):
@@ -83,5 +80,10 @@ def bm25(corpus: Sequence[str], queries: Sequence[str], k1: float = 1.5, b: floa
     norm = k1 * (1 - b + b * lengths / lengths.mean())
     rows = np.repeat(np.arange(len(corpus)), np.diff(counts.indptr))
     counts.data = idf[counts.indices] * counts.data * (k1 + 1) / (counts.data + norm[rows])
-    scores = (counter.transform(queries).astype(np.float32) @ counts.T).toarray()
+    return best_rows(counter.transform(queries).astype(np.float32), counts)
+
+
+def best_rows(queries, corpus) -> np.ndarray:
+    """The rows of a sparse matrix with the largest products with each row of another, int [queries, 100]."""
+    scores = (queries @ corpus.T).toarray()
     return np.argsort(-scores, axis=1, kind="stable")[:, :100]
