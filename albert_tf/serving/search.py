@@ -58,6 +58,7 @@ class Search(Predictor):
             raise UserError(
                 f"--rerank: expected a classifier of pairs, got {type(reranker).__name__}"
             )
+        super().__init__(embedder.model, embedder.tokenizer, embedder.task_settings, batch_size=1)
         self._embedder, self._texts, self._places = embedder, texts, places
         self._top_k, self._reranker, self._rerank_top = top_k, reranker, rerank_top
         path = f"{corpus}.{model_hash(embedder)[:16]}"
@@ -96,8 +97,8 @@ class Search(Predictor):
         rows = [f"{one['score']:6.3f}  {one['text']}" for one in answer["results"]]
         return "\n".join(rows)
 
-    def cut_texts(self):
-        return self._embedder.cut_texts()
+    def remarks(self):
+        return self._embedder.remarks()
 
 
 def model_hash(predictor: Predictor) -> str:

@@ -45,6 +45,7 @@ class EmbeddingPredictor(Embedder):
         text = item.get("text") if isinstance(item, dict) else item
         if not isinstance(text, str):
             self.refuse(item)
+        self.count(text)
         return text
 
     def answers(self, examples):
