@@ -12,6 +12,7 @@
   AlbertForMultipleChoice          encoder with a score for each choice (RACE)
   AlbertForSpan                    encoder with scores of answer starts and ends (SQuAD 1.1)
   AlbertForSpanOrNone              the same with a score of having no answer (SQuAD 2.0)
+  AlbertForEmbedding               encoder with one vector for each text
   UserError                        an error that the user can correct: a wrong file, flag or value
 
 A name is loaded when it is first used, because TensorFlow takes seconds to load.
@@ -41,6 +42,7 @@ _PUBLIC = {
     "AlbertForSpan": "model.heads",
     "AlbertForSpanOrNone": "model.heads",
     "AlbertForTokenClassification": "model.heads",
+    "AlbertForEmbedding": "model.heads",
     "UserError": "core.errors",
 }
 __all__ = list(_PUBLIC)

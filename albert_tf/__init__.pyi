@@ -5,6 +5,7 @@ from albert_tf.formats.pretrained import load_pretrained as load_pretrained
 from albert_tf.formats.pretrained import save_pretrained as save_pretrained
 from albert_tf.model.config import AlbertConfig as AlbertConfig
 from albert_tf.model.encoder import AlbertEncoder as AlbertEncoder
+from albert_tf.model.heads import AlbertForEmbedding as AlbertForEmbedding
 from albert_tf.model.heads import AlbertForMultipleChoice as AlbertForMultipleChoice
 from albert_tf.model.heads import AlbertForPreTraining as AlbertForPreTraining
 from albert_tf.model.heads import AlbertForSequenceClassification as AlbertForSequenceClassification

@@ -77,7 +77,11 @@ class PredictSettings(EarlyExitSettings, AnswerSettings):
 
 def main(settings: PredictSettings) -> None:
     """Answers the lines of standard input, or holds a conversation."""
-    predictor = settings.load()
+    answer_from_input(settings.load(), settings)
+
+
+def answer_from_input(predictor: "Predictor", settings: PredictSettings) -> None:
+    """Answers the lines of standard input with a predictor, or holds a conversation."""
     if settings.interactive:
         _reconfigure(sys.stdout, encoding="utf-8")
         _reconfigure(sys.stdin, errors="replace")

@@ -26,6 +26,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks import registry
 from albert_tf.tasks import runner as runner_program
 from albert_tf.tasks.classification.definition import DEFINITION as CLASSIFICATION
+from albert_tf.tasks.embedding.definition import DEFINITION as EMBEDDING
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.race.definition import DEFINITION as RACE
 from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
@@ -209,7 +210,13 @@ def documents_in(path: pathlib.Path) -> list[list[str]]:
     return [document.splitlines() for document in path.read_text("utf-8").split("\n\n")]
 
 
-RUNNERS = {"classifier": CLASSIFICATION, "squad": SQUAD, "race": RACE, "tagger": TAGGING}
+RUNNERS = {
+    "classifier": CLASSIFICATION,
+    "squad": SQUAD,
+    "race": RACE,
+    "tagger": TAGGING,
+    "embedder": EMBEDDING,
+}
 
 
 def fine_tuning_settings(runner: str, *arguments: object) -> list[Settings]:

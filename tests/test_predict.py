@@ -453,7 +453,9 @@ def test_what_is_no_list_of_items_is_rejected(tiny_pretrained, items, given):
 
 @pytest.mark.parametrize("item", [b"anna", None, 7, ["anna", "bert"], {"text": b"anna"}])
 def test_an_item_that_is_no_text_is_rejected(tiny_pretrained, item):
-    with pytest.raises(UserError, match=r"^item 2: expected a text with \[MASK\] to fill, .*; got "):
+    with pytest.raises(
+        UserError, match=r"^item 2: expected a text with \[MASK\] to fill, .*; got "
+    ):
         predictors.load_predictor(tiny_pretrained).predict(["anna", item])
 
 

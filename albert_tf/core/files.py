@@ -303,7 +303,7 @@ def write_bytes(path: str, content: bytes) -> None:
 
 
 def write_files(folder: str, contents: Mapping[str, bytes]) -> None:
-    """Writes files that belong together, given by name: all of them or none (`staged`)."""
+    """Writes files that belong together, given by their paths in a folder: all of them or none (`staged`)."""
     with staged(folder) as staging:
         for name, content in contents.items():
             path = os.path.join(staging, name)
@@ -312,6 +312,7 @@ def write_files(folder: str, contents: Mapping[str, bytes]) -> None:
 
 
 def _write(system: Any, path: str, content: bytes) -> None:
+    system.makedirs(os.path.dirname(path))
     with system.GFile(path, "wb") as file:
         file.write(content)
 

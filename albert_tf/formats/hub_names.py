@@ -13,7 +13,7 @@ from collections.abc import Collection
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.files import HUB_PREFIX
-from albert_tf.formats import hugging_face, tokenizer_files
+from albert_tf.formats import hugging_face, sentence_transformers, tokenizer_files
 
 _NAME = re.compile(HUB_PREFIX + r"(?P<model>[\w.-]+(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?")
 _SECONDS = 10  # to wait for an answer before the cache is used
@@ -105,5 +105,5 @@ def _files_to_read(names: Collection[str]) -> list[str]:
         return []
     stem, ending = weights[0].split(".")[:2]
     shards = [f"{stem}-*.{ending}"] if weights[0].endswith(hugging_face.INDEX) else []
-    optional = (*hugging_face.VOCABULARIES, tokenizer_files.SETTINGS)
+    optional = (*hugging_face.VOCABULARIES, tokenizer_files.SETTINGS, *sentence_transformers.FILES)
     return [hugging_face.CONFIG, weights[0], *shards, *optional]

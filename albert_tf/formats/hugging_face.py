@@ -27,6 +27,7 @@ from albert_tf.model.activations import ACTIVATIONS, OF_TRANSFORMERS
 from albert_tf.model.config import MULTI_LABEL, AlbertConfig
 from albert_tf.model.heads import (
     MODEL_CLASSES,
+    AlbertForEmbedding,
     AlbertForPreTraining,
     AlbertForSequenceClassification,
     AlbertForSpan,
@@ -37,6 +38,7 @@ from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPiec
 WEIGHTS = "model.safetensors"
 VOCABULARIES = (SentencePieceTokenizer.file_name, WordPieceTokenizer.file_name)
 TORCH_WEIGHTS = "pytorch_model.bin"
+IDENTITY = "torch.nn.modules.linear.Identity"  # as sentence-transformers names it
 INDEX = ".index.json"  # suffix of the index if weights are in several files
 WEIGHT_FILES = (WEIGHTS, WEIGHTS + INDEX, TORCH_WEIGHTS, TORCH_WEIGHTS + INDEX)  # preferred first
 
@@ -147,8 +149,7 @@ def read(folder: str) -> Weights:
     config = AlbertConfig.from_dict({**values, **sizes}, source=path)
     architecture = (values.get("architectures") or [""])[0]
     model_class = _class_of(architecture, own, path)
-    path = _weights_path(folder)
-    tensors = _read_shards(path) if path.endswith(INDEX) else _read_file(path)
+    tensors, path = read_tensors(folder)
     arrays = _released_arrays(_in_full(tensors, path), config, model_class, path)
     heads = [name for name in _HEAD_NAMES.values() if name in arrays]
     if model_class == AlbertForPreTraining.__name__ and heads:
@@ -199,6 +200,12 @@ def _class_of(architecture: Any, own: Mapping, path: str) -> str:
 
 
 # --- Tensors of files ---
+
+
+def read_tensors(folder: str) -> tuple[dict[str, np.ndarray], str]:
+    """The tensors in a folder by their names in its file, and the path of the file."""
+    path = _weights_path(folder)
+    return (_read_shards(path) if path.endswith(INDEX) else _read_file(path)), path
 
 
 def _weights_path(folder: str) -> str:
@@ -311,8 +318,9 @@ def write(
     cleaning: Mapping[str, bool],
     untrained: Collection[str] = (),
     card: str = "",
+    further: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Writes a model's configuration, tensors, tokenizer and description."""
+    """Writes a model's configuration, tensors, tokenizer and description, and further files, given by their paths."""
     special_ids = (0, 2, 3)
     if tokenizer:
         special_ids = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
@@ -322,11 +330,16 @@ def write(
     left_out = {*untrained}
     if model.hf_architecture in _NO_POOLER:  # our pooler is not used
         left_out.update(POOLER)
-    tensors = _their_tensors(model, left_out)
+    # The projection is in a module of its own (`sentence_transformers.py`).
+    elsewhere = {
+        name for name in model.named_variables() if name.startswith(AlbertForEmbedding.head_prefix)
+    }
+    tensors = _their_tensors(model, left_out | elsewhere)
     contents[WEIGHTS] = safetensors.numpy.save(tensors, metadata={"format": "pt"})
     config = _their_config(model, task, sorted(left_out))
     config |= zip(("pad_token_id", "bos_token_id", "eos_token_id"), special_ids, strict=True)
     contents[CONFIG] = json.dumps(config, indent=2).encode() + b"\n"
+    contents |= further or {}
     about = {model_card.FILE: card.encode()}  # no checksum, because users edit this file
     files.write_files(folder, {**checksums.with_sums(contents), **about})
 
@@ -353,10 +366,12 @@ def _their_config(
     model: ModelWithHead, task: Mapping[str, Any], left_out: Sequence[str]
 ) -> dict[str, Any]:
     """The configuration of the Hugging Face class, with a section `albert_tf` for our own settings."""
-    config = model.config
+    config, architecture = model.config, model.hf_architecture
+    if isinstance(model, AlbertForEmbedding):  # read as such only with its modules
+        architecture = "AlbertModel"
     values = {
         **config.to_dict(),
-        "architectures": [model.hf_architecture] if model.hf_architecture else [],
+        "architectures": [architecture] if architecture else [],
         "model_type": "albert",
         "dtype": "float32",
         "hidden_act": (ACTIVATIONS[config.hidden_act].transformers or (config.hidden_act,))[0],
@@ -381,4 +396,6 @@ def _their_config(
         if not config.is_multi_label:
             is_one = len(config.labels) == 1
             values["problem_type"] = "regression" if is_one else "single_label_classification"
+            if is_one:  # otherwise CrossEncoder of sentence-transformers applies one, too
+                values.setdefault("sentence_transformers", {"activation_fn": IDENTITY})
     return values

@@ -65,6 +65,11 @@ _TEXTS = {
         "It gives a part of the text as the answer even if the text does not answer the question.",
         "question-answering",
     ),
+    "AlbertForEmbedding": CardText(
+        "an encoder with one vector for each text, whose cosines say how alike the texts are",
+        "It knows likeness as in its training data, and reads only the beginning of a long text.",
+        "sentence-similarity",
+    ),
     "AlbertForSpanOrNone": CardText(
         "a reader that finds the answer in a text, or says that there is none",
         "Its head is not one of transformers'; albert_tf runs it.",

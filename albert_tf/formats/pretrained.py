@@ -22,6 +22,7 @@ from albert_tf.formats import (
     model_card,
     model_garden,
     run,
+    sentence_transformers,
     tf1,
     tf_hub,
 )
@@ -33,7 +34,12 @@ from albert_tf.formats.weights import (
     match,
 )
 from albert_tf.model.config import where_released
-from albert_tf.model.heads import MODEL_CLASSES, AlbertForPreTraining, ModelWithHead
+from albert_tf.model.heads import (
+    MODEL_CLASSES,
+    AlbertForEmbedding,
+    AlbertForPreTraining,
+    ModelWithHead,
+)
 from albert_tf.text.tokenizer import Tokenizer
 
 
@@ -84,7 +90,7 @@ def read_weights(path: files.AnyPath, num_hidden_layers: int | None = None) -> W
 def _read(path: str) -> Weights:
     """See `read_weights`; the arrays are not checked or converted."""
     if path.startswith(files.HUB_PREFIX):
-        return hugging_face.read(hub_names.fetched(path))
+        return sentence_transformers.read(hub_names.fetched(path))
     if path.startswith(files.ADDRESSES):
         raise UserError(f"{path}: {files.NOT_DOWNLOADED}")
     prefix = path.removesuffix(".index")
@@ -94,8 +100,8 @@ def _read(path: str) -> Weights:
     if not files.is_folder(path):
         expected = where_released(path) or "expected a folder, or the prefix of a checkpoint"
         raise UserError(f"{path}: no such model; {expected}")
-    if hugging_face.is_model(path):
-        return hugging_face.read(path)
+    if hugging_face.is_model(path) or sentence_transformers.recognizes(path):
+        return sentence_transformers.read(path)
     for format in (keras_hub, tf_hub):
         if format.recognizes(path):
             return format.read(path)
@@ -179,6 +185,8 @@ def save_pretrained(
         if format == "hf":
             title = model_card.title_of(folder)
             text = model_card.model_card(model, title, card or model_card.Card())
+            if isinstance(model, AlbertForEmbedding):
+                settings["further"] = sentence_transformers.module_files(model, task or {})
             hugging_face.write(model, folder, task or {}, card=text, **settings)
         else:
             tf1.write(model, folder, task or {}, **settings)

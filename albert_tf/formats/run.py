@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.core import checksums, files, run_files
 from albert_tf.core.errors import UserError
-from albert_tf.formats import checkpoint_files, hugging_face
+from albert_tf.formats import checkpoint_files, hugging_face, sentence_transformers
 from albert_tf.formats.weights import Weights, model_class_of
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining, variable_shapes
@@ -32,7 +32,7 @@ def read(folder: str, checkpoint: str = "") -> Weights:
     is_finished = files.exists(os.path.join(model_folder, hugging_face.WEIGHTS))
     checksums.verify(model_folder)
     if is_finished and not checkpoint and model_class is not AlbertForPreTraining:
-        return hugging_face.read(model_folder)
+        return sentence_transformers.read(model_folder)
     saved = run_files.checkpoints(os.path.join(folder, "checkpoints"))
     if not checkpoint and not saved:
         raise UserError(f"{folder}: the run has no checkpoint yet")

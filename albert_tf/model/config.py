@@ -11,11 +11,19 @@ from typing import Any, ClassVar
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
-from albert_tf.core.settings import Settings, setting
+from albert_tf.core.settings import LARGEST_INT32, Settings, setting
 from albert_tf.model.activations import ACTIVATIONS, OF_TRANSFORMERS
 
 SHARING_STRATEGIES = ("all", "attention", "ffn", "none")
 MULTI_LABEL = "multi_label_classification"  # problem_type of transformers
+POOLINGS = ("mean", "cls", "max")
+PROJECTION_ACTIVATIONS = ("identity", "tanh")
+SENTENCE_EMBEDDING = {
+    "pooling": "mean",
+    "projection_size": 0,
+    "projection_activation": "identity",
+    "normalize": False,
+}
 _RATE = {"minimum": 0, "maximum": 0.99}
 _SIZE = {"minimum": 1, "maximum": 2**31 - 1}
 MOST_BLOCKS = 1000  # a limit, because a file may claim any depth
@@ -36,7 +44,7 @@ _FOREIGN_KEYS = """
     encoder_no_repeat_ngram_size exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id
     length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
     output_scores remove_invalid_values repetition_penalty return_dict_in_generate suppress_tokens temperature
-    top_k top_p typical_p
+    top_k top_p typical_p sentence_embedding sentence_transformers
 """
 
 
@@ -131,6 +139,11 @@ class AlbertConfig(Settings):
         """Names of a classifier's outputs, in order; two default names if the configuration has none."""
         names = self.foreign.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
         return tuple(names[key] for key in sorted(names, key=int))
+
+    @property
+    def sentence_embedding(self) -> dict[str, Any]:
+        """How the vector of a text is made (see `AlbertForEmbedding`); a value for each of `SENTENCE_EMBEDDING`."""
+        return {**SENTENCE_EMBEDDING, **(self.foreign.get("sentence_embedding") or {})}
 
     @property
     def is_multi_label(self) -> bool:
@@ -273,6 +286,8 @@ def _check_foreign(values: Mapping[str, Any]) -> None:
     task = values.get("finetuning_task")
     if task is not None and not isinstance(task, str):
         raise UserError(f"finetuning_task must be a name, got {shortened(task)}")
+    if (own := values.get("sentence_embedding")) is not None:
+        _check_sentence_embedding(own)
     names = values.get("architectures")
     if names is not None and not _is_list_of_names(names):
         raise UserError(f"architectures must be a list of names, got {shortened(names)}")
@@ -286,6 +301,21 @@ def _check_foreign(values: Mapping[str, Any]) -> None:
         raise UserError(
             f'id2label must give a name to each of "0", "1", "2", ...; got {shortened(labels)}'
         )
+
+
+def _check_sentence_embedding(own: Any) -> None:
+    is_known = isinstance(own, dict) and own.keys() <= SENTENCE_EMBEDDING.keys()
+    values = {**SENTENCE_EMBEDDING, **own} if is_known else {}
+    if not (
+        values
+        and values["pooling"] in POOLINGS
+        and values["projection_activation"] in PROJECTION_ACTIVATIONS
+        and type(values["projection_size"]) is int
+        and 0 <= values["projection_size"] <= LARGEST_INT32
+        and type(values["normalize"]) is bool
+    ):
+        names = ", ".join(SENTENCE_EMBEDDING)
+        raise UserError(f"sentence_embedding must have {names}; got {shortened(own)}")
 
 
 def _is_list_of_names(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Task heads, and models made of encoder and head: pretraining, classification, tagging, multiple choice, SQuAD.
+"""Task heads, and models made of encoder and head: pretraining, classification, tagging, choice, SQuAD, embeddings.
 
 Shape legend: `encoder.py`.
 """
@@ -366,8 +366,92 @@ class AlbertForSpanOrNone(ModelWithHead):
         }
 
 
+class AlbertForEmbedding(ModelWithHead):
+    """Encoder whose last hidden states become one vector for each text; `AlbertConfig.sentence_embedding` says how.
+
+    They are pooled (`mean` over the tokens with [CLS] and [SEP], the vector of [CLS], or the `max` of each value),
+    projected to `projection_size` values unless it is 0, and divided by their length if `normalize` is true.
+
+    Attributes:
+      cuts_padding: whether each column of texts [B, C, L] is cut to its own longest text, which XLA cannot compile.
+
+    Source: Sentence-BERT (arXiv 1908.10084), section 3.
+    """
+
+    head_prefix = "embedding/projection/"
+    uses_pooler = False
+    cuts_padding = False
+
+    def _build_head(self, initializers):
+        how = self.config.sentence_embedding
+        size, activation = how["projection_size"], how["projection_activation"]
+        self.projection = size and Dense(
+            self.config.hidden_size,
+            size,
+            initializers,
+            "float32",
+            tf.tanh if activation == "tanh" else None,
+        )
+
+    def call(self, inputs, training=False, seed=None):
+        """`embedding` float32 [B, D], or [B, C, D] for several texts [B, C, L]; other arguments: `AlbertEncoder.call`.
+
+        D is the encoder's width or the projection's.
+        """
+        seed = training_seed(training, seed)
+        if inputs["input_ids"].shape.rank == 2:
+            return {"embedding": self._vectors(inputs, training, seed)}
+        vectors = [
+            self._vectors(self._column(inputs, column), training, fold_seed(seed, column))
+            for column in range(inputs["input_ids"].shape[1])
+        ]
+        return {"embedding": tf.stack(vectors, axis=1)}
+
+    def _column(self, inputs, column: int) -> dict[str, tf.Tensor]:
+        """One of the texts of each example, [B, L]: questions are shorter than the texts that answer them."""
+        names = ("input_ids", "input_mask", "segment_ids")
+        own = {name: inputs[name][:, column] for name in names if name in inputs}
+        if self.cuts_padding and "input_mask" in own:
+            longest = tf.reduce_max(tf.reduce_sum(own["input_mask"], axis=1))
+            length = -(-longest // _LENGTHS_ARE_MULTIPLES_OF) * _LENGTHS_ARE_MULTIPLES_OF
+            own = {name: tensor[:, :length] for name, tensor in own.items()}
+        return own
+
+    def _vectors(self, inputs, training: bool, seed):
+        outputs = self.encoder(inputs, training=training, seed=seed)
+        pooled_BD = self._pooled(outputs["sequence_output"], inputs.get("input_mask"))
+        if self.projection:
+            pooled_BD = self.projection(pooled_BD)
+        is_unit = self.config.sentence_embedding["normalize"]
+        return unit_length(pooled_BD) if is_unit else pooled_BD
+
+    def _pooled(self, hidden_BLD, mask_BL):
+        hidden_BLD, pooling = (
+            tf.cast(hidden_BLD, tf.float32),
+            self.config.sentence_embedding["pooling"],
+        )
+        if pooling == "cls":
+            return hidden_BLD[:, 0]
+        if mask_BL is None:
+            mask_BL = tf.ones(tf.shape(hidden_BLD)[:2])
+        mask_BL1 = tf.cast(mask_BL, tf.float32)[:, :, None]
+        if pooling == "max":
+            return tf.reduce_max(hidden_BLD * mask_BL1 - 1e9 * (1.0 - mask_BL1), axis=1)
+        count_B1 = tf.maximum(tf.reduce_sum(mask_BL1, axis=1), 1.0)
+        return tf.reduce_sum(hidden_BLD * mask_BL1, axis=1) / count_B1
+
+    def _head_layers(self):
+        return {self.head_prefix: self.projection} if self.projection else {}
+
+
+def unit_length(vectors):
+    """Vectors [..., D] divided by their lengths; a vector of zeros stays one, where 0 / 0 would be NaN."""
+    return tf.math.l2_normalize(vectors, axis=-1, epsilon=1e-24)
+
+
 # In the encoder, dropout sites are 0 (embeddings) and one for each pair of attention and feed-forward.
 _HEAD_SITE = 1_000_000
+_LENGTHS_ARE_MULTIPLES_OF = 32  # so that a CPU compiles its kernels for few shapes
 
 
 def _outputs_of_layers(model, inputs, training: bool, seed):

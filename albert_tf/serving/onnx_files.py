@@ -273,6 +273,8 @@ def _model_file(model: ModelWithHead, parts: Collection[str]) -> bytes:
         case heads.AlbertForTokenClassification():
             logits_BLC = graph.scores(model.head, _encoded(graph, model.encoder, *INPUTS))
             graph.output("logits", logits_BLC, "batch", "length", len(model.config.labels))
+        case heads.AlbertForEmbedding():
+            _add_embedding(graph, model)
         case heads.AlbertForMultipleChoice():
             inputs = dict.fromkeys(INPUTS, ["batch", "choices", "length"])
             _add_choices(graph, model)
@@ -330,6 +332,35 @@ def _add_pretrained(
         if "sop" in parts:
             logits_B2 = graph.scores(model.sentence_order_head, pooled_BD)
             graph.output("sop_logits", logits_B2, "batch", 2)
+
+
+def _add_embedding(graph: _Graph, model: heads.AlbertForEmbedding) -> None:
+    """See `heads.AlbertForEmbedding.call`."""
+    how, one = model.config.sentence_embedding, graph.integers(1)
+    hidden_BLD = _encoded(graph, model.encoder, *INPUTS)
+    mask_BL = graph.op("Cast", INPUTS[1], to=TensorProto.FLOAT)
+    mask_BL1 = graph.op("Unsqueeze", mask_BL, graph.integers(2))
+    masked_BLD = graph.op("Mul", hidden_BLD, mask_BL1)
+    if how["pooling"] == "cls":
+        vectors_BD = graph.first(hidden_BLD)
+    elif how["pooling"] == "max":
+        padding_BL1 = graph.op("Sub", graph.number(1), mask_BL1)
+        penalty_BL1 = graph.op("Mul", padding_BL1, graph.number(-1e9))
+        masked_BLD = graph.op("Add", masked_BLD, penalty_BL1)
+        vectors_BD = graph.op("ReduceMax", masked_BLD, one, keepdims=0)
+    else:
+        count_B1 = graph.op("ReduceSum", mask_BL1, one, keepdims=0)
+        total_BD = graph.op("ReduceSum", masked_BLD, one, keepdims=0)
+        vectors_BD = graph.op("Div", total_BD, graph.op("Max", count_B1, graph.number(1)))
+    if model.projection:
+        vectors_BD = graph.dense(model.projection, vectors_BD)
+        if how["projection_activation"] == "tanh":
+            vectors_BD = graph.op("Tanh", vectors_BD)
+    if how["normalize"]:
+        norm_B1 = graph.op("ReduceL2", vectors_BD, one, keepdims=1)
+        vectors_BD = graph.op("Div", vectors_BD, graph.op("Max", norm_B1, graph.number(1e-12)))
+    width = how["projection_size"] or model.config.hidden_size
+    graph.output("embedding", vectors_BD, "batch", width)
 
 
 def _add_choices(graph: _Graph, model: heads.AlbertForMultipleChoice) -> None:

@@ -28,7 +28,7 @@ from tensorflow.python.eager import cancellation
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
-from albert_tf.serving import exports
+from albert_tf.serving import embeddings_route, exports
 from albert_tf.serving.settings import LimitSettings
 from albert_tf.text.tokenizer import check_words
 
@@ -454,10 +454,18 @@ class Handler(BaseHTTPRequestHandler):
     def predictions(self, content: bytes) -> dict[str, Any]:
         """The answer to the body of a request."""
         server = self.server
-        if self.path not in [f"{url}:predict" for url in server.urls]:
-            raise RequestError(f"expected POST {server.urls[0]}:predict", 404)
+        paths = [f"{url}:predict" for url in server.urls]
+        if self.path not in [*paths, embeddings_route.PATH]:
+            raise RequestError(f"expected POST {paths[0]} or {embeddings_route.PATH}", 404)
         server.limit_time(self.connection, float("inf"))
         try:
+            if self.path == embeddings_route.PATH:
+                name = server.urls[0].rpartition("/")[2]
+                most = server.limits.max_instances
+                outputs_of, signatures = server.batches.outputs, list(server.model.signatures)
+                return embeddings_route.answer(
+                    content, signatures, outputs_of, model=name, most_texts=most
+                )
             with server.parsing:
                 signature_name, inputs, in_rows = parse(server.model, content, server.limits)
             outputs = server.batches.outputs(signature_name, inputs)

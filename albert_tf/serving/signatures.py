@@ -70,6 +70,8 @@ def servable(
                 own = _pretraining(model, text, tokenizer, parts)
             case heads.AlbertForSequenceClassification():
                 own = _classify(model, call, text, task)
+            case heads.AlbertForEmbedding():
+                own = _embed(model, text)
             case heads.AlbertForMultipleChoice():
                 own = {DEFAULT: _choose(call, text, task["max_qa_length"])}
             case _:
@@ -243,6 +245,14 @@ def _fill_mask(
 
 
 # --- Tasks ---
+
+
+def _embed(model: heads.AlbertForEmbedding, text: GraphText) -> Signatures:
+    @_signature(*_strings("texts"))
+    def embed(texts):
+        return model(text.pairs(texts, tf.zeros_like(texts)))
+
+    return {DEFAULT: embed, "embed": embed}
 
 
 def _classify(

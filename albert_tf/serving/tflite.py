@@ -1,4 +1,4 @@
-"""Encoders and classifiers as TFLite files, which run on phones; they take ids, one sequence of a fixed length.
+"""Encoders, embeddings and classifiers as TFLite files, which run on phones; they take ids, one fixed-length sequence.
 
 The caller tokenizes texts, because SentencePiece is not among TFLite's own operations.
 """
@@ -31,7 +31,7 @@ def convert(model: ModelWithHead, length: int, quantization: str) -> bytes:
 
     Returns:
       A model whose signature `serving_default` maps `input_ids`, `input_mask` and `segment_ids`, int32 [1, L], to
-      `sequence_output` [1, L, D] and `pooled_output` [1, D], or to `logits` [1, C]; float32.
+      `sequence_output` [1, L, D] and `pooled_output` [1, D], to `logits` [1, C] or `embedding` [1, D]; float32.
     """
     function = tf.function(_outputs_of(model), autograph=False)
     specs = {name: tf.TensorSpec([1, length], tf.int32, name=name) for name in TOKENS}
@@ -53,7 +53,7 @@ def convert(model: ModelWithHead, length: int, quantization: str) -> bytes:
 def _outputs_of(model: ModelWithHead) -> Callable[..., dict[str, tf.Tensor]]:
     """A function of ids that returns the model's outputs by name."""
     match model:
-        case heads.AlbertForSequenceClassification():
+        case heads.AlbertForSequenceClassification() | heads.AlbertForEmbedding():
             return lambda **features: model(features)
         case heads.AlbertForPreTraining():
             names = ("sequence_output", "pooled_output")
@@ -61,7 +61,7 @@ def _outputs_of(model: ModelWithHead) -> Callable[..., dict[str, tf.Tensor]]:
                 name: value for name, value in model.encoder(features).items() if name in names
             }
     raise UserError(
-        f"--format=tflite is for encoders and classifiers, not for an {type(model).__name__};"
+        f"--format=tflite is for encoders, embeddings and classifiers, not for an {type(model).__name__};"
         " export --format=saved_model"
     )
 

@@ -42,7 +42,7 @@ from albert_tf.training.task import Features, Files, Outputs, Predictions, Task
 
 EVAL_PREDICTIONS, PREDICTIONS = "predictions/eval.npz", "predictions/predict.npz"
 _SHUFFLED_RECORDS = 10_000
-_LABEL_KEYS = ("id2label", "label2id", "finetuning_task", "problem_type")
+_OWN_KEYS = ("id2label", "label2id", "finetuning_task", "problem_type", "sentence_embedding")
 
 
 class FineTuningTask(Task):
@@ -277,7 +277,7 @@ class FineTuningTask(Task):
             data["train_sha256"] = self.tables["train"].sha256()
         # A released config.json has other such values than a finished run writes.
         foreign = self.model_config.foreign
-        labels = {name: value for name, value in foreign.items() if name in _LABEL_KEYS}
+        labels = {name: value for name, value in foreign.items() if name in _OWN_KEYS}
         return {
             "task": self.config,
             "model": self.model_config.replace(foreign=labels),

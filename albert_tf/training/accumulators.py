@@ -30,14 +30,16 @@ class Accumulators(tf.Module):
         """Each sum divided by its count, or 0 if the count is 0.
 
         The first entry is `loss`, the sum of the losses; if a task has a single loss, `loss` is its only entry for
-        losses.
+        losses. It is left out if no loss was added.
         """
-        values = {}
+        values, counts = {}, {}
         for name, variable in self.pairs.items():
-            total, count = variable.numpy()
-            values[name] = float(total / count) if count else 0.0
+            total, counts[name] = variable.numpy()
+            values[name] = float(total / counts[name]) if counts[name] else 0.0
         losses = {name: value for name, value in values.items() if name.endswith("_loss")}
         metrics = {name: value for name, value in values.items() if name not in losses}
+        if not any(counts[name] for name in losses):
+            return metrics
         return {"loss": sum(losses.values()), **(losses if len(losses) > 1 else {}), **metrics}
 
 

@@ -301,6 +301,7 @@ ARCHITECTURES = {
     "AlbertForMultipleChoice": ["AlbertForMultipleChoice"],
     "AlbertForSpan": ["AlbertForQuestionAnswering"],
     "AlbertForSpanOrNone": [],
+    "AlbertForEmbedding": ["AlbertModel"],
 }
 
 

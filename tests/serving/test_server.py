@@ -143,6 +143,16 @@ def test_signatures_of_ids_masks_and_nothing(server, model):
     assert found["outputs"]["vocab_file"] == "spiece.model"
 
 
+def test_vectors_in_the_form_of_other_servers(server, model):
+    texts = ["anna met bert .", "good"]
+    expected = model.signatures["embed"](texts=tf.constant(texts))["mean_embedding"]
+    status, answer = send(server, "POST", "/v1/embeddings", json.dumps({"input": texts}))
+    assert (status, answer["model"]) == (200, "tiny")
+    assert_allclose([one["embedding"] for one in answer["data"]], expected, atol=1e-6)
+    status, answer = send(server, "POST", "/v1/embeddings", json.dumps({"input": 3}))
+    assert status == 400 and '"input" must be a text' in answer["error"]
+
+
 def test_the_state_of_the_model_and_of_a_version(server):
     for path in (URL, f"{URL}/versions/1"):
         status, found = send(server, "GET", path)

@@ -18,6 +18,7 @@ from albert_tf.tasks.classification.text_pairs import (
     make_text_features,
     mean_of_windows,
 )
+from albert_tf.tasks.embedding.predictor import checked_texts, ranked
 from albert_tf.tasks.predictor import Answer, Item, Predictor, bars, best_label, defaults_of
 
 
@@ -81,6 +82,23 @@ class ClassificationPredictor(PairPredictor):
         if example.text_b and self.task_settings["windows"]:
             raise UserError("the model reads one text in windows; got two texts")
         return example
+
+    def rank(self, query: str, texts: Sequence[str]) -> list[Answer]:
+        """Texts with `index`, `score` and `text`, the highest score of the pair (query, text) first.
+
+        The score is the model's own or, of two labels, the probability of the second, such as "1".
+        """
+        labels = self.model.config.labels
+        if len(labels) > 2 or self.model.config.is_multi_label:
+            raise UserError(f"rank needs a model with one score or two labels, not {len(labels)}")
+        if not texts:
+            return []
+        examples = [TextExample("", query, text) for text in checked_texts(texts)]
+        logits_BC = self.outputs(self.table(examples))["logits"]
+        scores_B = logits_BC[:, 0] if len(labels) == 1 else softmax(logits_BC, axis=-1)[:, 1]
+        activation = self.model.config.foreign.get("sentence_transformers") or {}
+        is_sigmoid = str(activation.get("activation_fn")).endswith("Sigmoid")
+        return ranked(expit(scores_B) if is_sigmoid else scores_B, texts)
 
     def shown(self, answer):
         if "probabilities" not in answer:

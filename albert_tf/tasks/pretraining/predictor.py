@@ -8,13 +8,14 @@ from scipy.special import log_softmax, softmax
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.tasks.classification.predictor import PairPredictor
 from albert_tf.tasks.classification.text_pairs import TextExample
+from albert_tf.tasks.embedding.predictor import Embedder, shown_vector
 from albert_tf.tasks.predictor import Answer, Item, bars
 from albert_tf.text.masked_text import MASK, encode_masked
 
 _NUM_CANDIDATES = 5  # shown for each mask
 
 
-class PretrainedPredictor(PairPredictor):
+class PretrainedPredictor(PairPredictor, Embedder):
     """Fills masks, predicts the order of two texts, or embeds a text."""
 
     expects = (
@@ -66,12 +67,13 @@ class PretrainedPredictor(PairPredictor):
         return [{"in_order": float(row[0])} for row in softmax(logits_B2, axis=-1)]
 
     def _embed(self, examples: Sequence[TextExample]) -> list[Answer]:
-        table = self.table(examples)
+        return [{"embedding": row.tolist()} for row in self.vectors(self.table(examples))]
+
+    def vectors(self, table):
+        """The mean of the last hidden states of each sequence's tokens, float32 [sequences, D]."""
         hidden_BLD = self.outputs(table)["sequence_output"]
-        return [
-            {"embedding": hidden_LD[:length].mean(axis=0).tolist()}
-            for hidden_LD, length in zip(hidden_BLD, table.lengths, strict=True)
-        ]
+        rows = zip(hidden_BLD, table.lengths, strict=True)
+        return np.stack([hidden_LD[:length].mean(axis=0) for hidden_LD, length in rows])
 
     def _fill(self, example: TextExample) -> Answer:
         text, tokenizer = example.text_a, self.tokenizer
@@ -147,9 +149,7 @@ class PretrainedPredictor(PairPredictor):
         if "in_order" in answer:
             return bars({"in order": answer["in_order"], "swapped": 1 - answer["in_order"]})
         if "embedding" in answer:
-            values = answer["embedding"]
-            first = " ".join(f"{value:.3f}" for value in values[:6])
-            return f"{len(values)} numbers: {first} ..."
+            return shown_vector(answer["embedding"])
         parts = [
             bars({entry["token"]: entry["probability"] for entry in candidates})
             for candidates in answer["masks"]

@@ -1,0 +1,176 @@
+"""Folders of the sentence-transformers library: a Hugging Face folder with the modules that make a text's vector."""
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from albert_tf.core import files
+from albert_tf.core.errors import UserError, shortened
+from albert_tf.formats import hugging_face
+from albert_tf.formats.description import CONFIG, TOKENIZER_SETTINGS
+from albert_tf.formats.weights import Weights
+from albert_tf.model.config import POOLINGS, AlbertConfig
+from albert_tf.model.heads import AlbertForEmbedding
+
+MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
+_ABOUT = "config_sentence_transformers.json"
+# Patterns of the files that are read, besides those of the Hugging Face layout.
+FILES = (MODULES, SETTINGS, _ABOUT, "*_Pooling/config.json", "*_Dense/*")
+_PREFIX = "sentence_transformers.models."  # version 6 writes other names, and reads these, too
+_ORDER = re.compile("Transformer Pooling( Dense)?( Normalize)?")
+_ACTIVATIONS = {
+    "identity": hugging_face.IDENTITY,
+    "tanh": "torch.nn.modules.activation.Tanh",
+}
+# Pooling -> the key of versions before 6; version 6 reads it, too, and writes the name under "pooling_mode".
+_POOLING_KEYS = {
+    "mean": "pooling_mode_mean_tokens",
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+}
+_PROJECTION = AlbertForEmbedding.head_prefix
+
+
+def recognizes(folder: str) -> bool:
+    """Whether a folder has the modules of sentence embeddings; a CrossEncoder of the library is a plain classifier."""
+    return files.exists(os.path.join(folder, MODULES)) and len(_modules(folder)) > 1
+
+
+def read(folder: str) -> Weights:
+    """The model in a Hugging Face folder; with modules beside it, their settings and arrays belong to the model."""
+    if recognizes(folder):
+        return _read_modules(folder)
+    weights = hugging_face.read(folder)
+    activation = _values(os.path.join(folder, _ABOUT)).get("activation_fn")
+    if not activation:
+        return weights
+    # A CrossEncoder of version 6; older versions have the same entry in config.json.
+    own = {"sentence_transformers": {"activation_fn": activation}}
+    config = weights.config.replace(foreign={**weights.config.foreign, **own})
+    return dataclasses.replace(weights, config=config)
+
+
+def _values(path: str) -> dict[str, Any]:
+    return files.read_json(path) if files.exists(path) else {}
+
+
+def _modules(folder: str) -> dict[str, str]:
+    """The folder of each kind of module, in their order."""
+    path, modules = os.path.join(folder, MODULES), {}
+    for entry in files.read_json(path, list):
+        values = entry if isinstance(entry, dict) else {}
+        kind, place = str(values.get("type", "/")), str(values.get("path", "/"))
+        # Any other name could be that of any folder of the machine.
+        if not re.fullmatch(r"[\w-]*", place) or not re.fullmatch(r"[\w.]+", kind):
+            raise UserError(f"{path}: expected modules with type and path, got {shortened(entry)}")
+        modules[kind.rpartition(".")[2]] = os.path.join(folder, place) if place else folder
+    return modules
+
+
+def _read_modules(folder: str) -> Weights:
+    places = _modules(folder)
+    if not _ORDER.fullmatch(" ".join(places)):
+        expected = "Transformer, Pooling, and perhaps Dense and Normalize"
+        raise UserError(f"{folder}: has the modules {', '.join(places)}, expected {expected}")
+    encoder = places["Transformer"]
+    weights = hugging_face.read(encoder)
+    config = weights.config
+    pooling = _pooling(os.path.join(places["Pooling"], CONFIG))
+    how: dict[str, Any] = {"pooling": pooling, "normalize": "Normalize" in places}
+    arrays = {name: array for name, array in weights.arrays.items() if name.startswith("bert/")}
+    if "Dense" in places:
+        projection, activation = _projection(places["Dense"], config)
+        arrays.update(projection)
+        size = len(projection[f"{_PROJECTION}bias"])
+        how |= {"projection_size": size, "projection_activation": activation}
+    task = {name: value for name, value in how.items() if name != "projection_activation"}
+    return dataclasses.replace(
+        weights,
+        source=folder,
+        config=config.replace(foreign={**config.foreign, "sentence_embedding": how}),
+        arrays=arrays,
+        model_class=AlbertForEmbedding.__name__,
+        task_settings={"max_seq_length": _max_length(encoder, config), **task},
+    )
+
+
+def _pooling(path: str) -> str:
+    values = files.read_json(path)
+    names = {key: name for name, key in _POOLING_KEYS.items()} | {name: name for name in POOLINGS}
+    # The name, or in older folders a switch for each kind, of which several may be on.
+    switches = [name for name in values if name.startswith("pooling_mode_") and values[name]]
+    chosen = [str(values["pooling_mode"])] if "pooling_mode" in values else switches
+    if len(chosen) != 1 or chosen[0] not in names:
+        expected = f"one pooling of {', '.join(POOLINGS)}"
+        raise UserError(f"{path}: expected {expected}; got {', '.join(chosen) or 'none'}")
+    return names[chosen[0]]
+
+
+def _projection(folder: str, config: AlbertConfig) -> tuple[dict[str, np.ndarray], str]:
+    """The arrays of a Dense module under our names, and its activation."""
+    path = os.path.join(folder, CONFIG)
+    name = files.read_json(path).get("activation_function")
+    activation = next((ours for ours, theirs in _ACTIVATIONS.items() if theirs == name), "")
+    if not activation:
+        known = " or ".join(_ACTIVATIONS.values())
+        raise UserError(f"{path}: activation_function is {shortened(name)}, expected {known}")
+    tensors, path = hugging_face.read_tensors(folder)
+    weight = tensors.get("linear.weight", np.zeros(0))
+    if weight.shape[1:] != (config.hidden_size,):
+        expected = f"linear.weight [values, {config.hidden_size}]"
+        raise UserError(f"{path}: expected {expected}, got {list(weight.shape)}")
+    arrays = {"kernel": weight.T, "bias": tensors.get("linear.bias", np.zeros(len(weight)))}
+    return {
+        _PROJECTION + key: array.astype(np.float32) for key, array in arrays.items()
+    }, activation
+
+
+def _max_length(folder: str, config: AlbertConfig) -> int:
+    """The maximum length in the module's settings, or since version 6 in the tokenizer's; otherwise the model's."""
+    most = config.max_position_embeddings
+    for name, key in ((SETTINGS, "max_seq_length"), (TOKENIZER_SETTINGS, "model_max_length")):
+        value = _values(os.path.join(folder, name)).get(key)
+        if isinstance(value, int) and value > 2:
+            return min(value, most)
+    return most
+
+
+def module_files(model: AlbertForEmbedding, task: Mapping[str, Any]) -> dict[str, bytes]:
+    """The files of a folder that the Hugging Face layout does not have, by their paths."""
+    how, width = model.config.sentence_embedding, model.config.hidden_size
+    keys = {key: name == how["pooling"] for name, key in _POOLING_KEYS.items()}
+    settings: dict[str, Any] = {"Pooling": {"word_embedding_dimension": width, **keys}}
+    if model.projection:
+        activation = {"activation_function": _ACTIVATIONS[how["projection_activation"]]}
+        sizes = {"in_features": width, "out_features": how["projection_size"], "bias": True}
+        settings["Dense"] = {**sizes, **activation}
+    if how["normalize"]:
+        settings["Normalize"] = {}
+    names = ["Transformer", *settings]
+    places = ["", *(f"{number}_{name}" for number, name in enumerate(settings, start=1))]
+    modules = [
+        {"idx": number, "name": str(number), "path": place, "type": _PREFIX + name}
+        for number, (place, name) in enumerate(zip(places, names, strict=True))
+    ]
+    length = task.get("max_seq_length", model.config.max_position_embeddings)
+    values = {
+        MODULES: modules,
+        SETTINGS: {"max_seq_length": length, "do_lower_case": False},
+        _ABOUT: {"__version__": {}, "similarity_fn_name": "cosine", "prompts": {}},
+        **dict(zip((f"{place}/{CONFIG}" for place in places[1:]), settings.values(), strict=True)),
+    }
+    contents = {
+        name: json.dumps(value, indent=2).encode() + b"\n" for name, value in values.items()
+    }
+    if model.projection:
+        kernel, bias = model.projection.kernel.numpy(), model.projection.bias.numpy()
+        tensors = {"linear.weight": np.ascontiguousarray(kernel.T), "linear.bias": bias}
+        path = f"2_Dense/{hugging_face.WEIGHTS}"
+        contents[path] = safetensors.numpy.save(tensors, metadata={"format": "pt"})
+    return contents

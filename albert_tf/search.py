@@ -1,0 +1,73 @@
+r"""Searches the texts of a file by meaning: embeds them once, and answers each line of standard input.
+
+    albert-tf search runs/embedder --corpus=texts.txt < queries.txt > found.jsonl
+    albert-tf search runs/embedder --corpus=products.csv --text_column=description --interactive
+    albert-tf search runs/embedder --corpus=texts.txt --rerank=runs/reranker --interactive
+
+The vectors are kept beside the corpus, in a file with the model's hash in its name, and are made again when the model
+or the texts change. docs/embeddings.md shows how to train both models.
+"""
+
+import dataclasses
+import importlib.util
+import sys
+
+from albert_tf.core import flags
+from albert_tf.core.settings import setting
+from albert_tf.predict import PredictSettings, answer_from_input
+from albert_tf.tasks.embedding.source import read_corpus
+from albert_tf.tasks.settings import files_setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchSettings(PredictSettings):
+    """The model, the texts, and how they are searched."""
+
+    corpus: str = files_setting("File of texts, one a line; or a table.", required=True)
+    text_column: str = setting("", "Column with the texts, if --corpus is a table with a header.")
+    top_k: int = setting(10, "Number of texts that answer a query.", minimum=1)
+    index: str = setting(
+        "exact",
+        "Search: exact compares a query with every text; faiss is approximate, and faster from about a million texts"
+        " on.",
+        choices=("exact", "faiss"),
+    )
+    rerank: str = files_setting(
+        "A classifier of pairs of query and text, with one score or two labels, which orders the best texts again."
+    )
+    rerank_top: int = setting(50, "Number of texts that --rerank orders.", minimum=1)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.index == "faiss" and not importlib.util.find_spec("faiss"):
+            self.refuse("index", "=faiss needs the package faiss: pip install faiss-cpu")
+
+
+def main(settings: SearchSettings) -> None:
+    """Answers the lines of standard input, or asks for queries."""
+    texts, places = read_corpus(settings.corpus, settings.text_column)
+    from albert_tf.serving.predictors import load_predictor  # TensorFlow
+    from albert_tf.serving.search import Search
+
+    reranker = load_predictor(settings.rerank) if settings.rerank else None
+    search = Search(
+        settings.load(),
+        settings.corpus,
+        texts,
+        places,
+        top_k=settings.top_k,
+        index=settings.index,
+        reranker=reranker,
+        rerank_top=settings.rerank_top,
+    )
+    print(f"{len(texts):,} texts", file=sys.stderr, flush=True)
+    answer_from_input(search, settings)
+
+
+def run() -> None:
+    """Runs the program with the flags of the command line; ends the process."""
+    flags.run(main, SearchSettings, description=__doc__, positional=("model",))
+
+
+if __name__ == "__main__":
+    run()

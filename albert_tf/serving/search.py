@@ -1,0 +1,168 @@
+"""Search in a corpus: its vectors, kept beside it, those nearest to a query, and a second model that reranks."""
+
+import hashlib
+import io
+import json
+import sys
+import zipfile
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf.core import files
+from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.progress import Progress
+from albert_tf.tasks.classification.predictor import ClassificationPredictor
+from albert_tf.tasks.embedding.metrics import nearest, unit_length
+from albert_tf.tasks.embedding.predictor import Embedder
+from albert_tf.tasks.predictor import Predictor
+
+_TEXTS_AT_A_TIME = 2048
+_MANY_TEXTS = 1_000_000
+_NEIGHBORS, _CANDIDATES = (
+    32,
+    256,
+)  # of faiss's graph: links of a vector; vectors that a query looks at
+
+
+class Search(Predictor):
+    """Answers a query with the texts of a corpus whose vectors are nearest, by their cosine.
+
+    Args:
+      corpus: path of the file that the texts are from; their vectors are kept beside it.
+      places: for each text its line or row in the file.
+      index: "exact", or "faiss" for a graph of neighbors, which is faster from about a million texts on, and
+        approximate.
+      reranker: a model that scores pairs of query and text; it orders the best `rerank_top` texts again.
+    """
+
+    expects = "a query"
+    text_keys = ("text", "query")
+
+    def __init__(
+        self,
+        embedder: Predictor,
+        corpus: str,
+        texts: Sequence[str],
+        places: Sequence[int],
+        *,
+        top_k: int = 10,
+        index: str = "exact",
+        reranker: Predictor | None = None,
+        rerank_top: int = 50,
+    ):
+        if not isinstance(embedder, Embedder):
+            raise UserError(f"{type(embedder).__name__}: this model has no vectors of texts")
+        if reranker and not isinstance(reranker, ClassificationPredictor):
+            raise UserError(
+                f"--rerank: expected a classifier of pairs, got {type(reranker).__name__}"
+            )
+        super().__init__(embedder.model, embedder.tokenizer, embedder.task_settings, batch_size=1)
+        self._embedder, self._texts, self._places = embedder, texts, places
+        self._top_k, self._reranker, self._rerank_top = top_k, reranker, rerank_top
+        path = f"{corpus}.{model_hash(embedder)[:16]}"
+        key = hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
+        vectors = _kept(f"{path}.vectors", key, lambda: _embedded(embedder, texts))
+        self._nearest: Callable = lambda queries, number: nearest(queries, vectors, number)
+        if index == "faiss":
+            self._nearest = _graph(vectors, f"{path}.faiss", key)
+        elif len(texts) > _MANY_TEXTS:
+            print(f"{len(texts):,} texts: --index=faiss answers faster", file=sys.stderr)
+
+    def check(self, item):
+        text = item.get("query", item.get("text")) if isinstance(item, dict) else item
+        if not isinstance(text, str):
+            self.refuse(item)
+        return text
+
+    def answers(self, examples):
+        """See `Predictor`: `query`, and `results` with `score`, `line` and `text`, the best first."""
+        number = max(self._top_k, self._rerank_top) if self._reranker else self._top_k
+        queries = unit_length(self._embedder.embed(examples))
+        answers = []
+        for query, rows, scores in zip(examples, *self._nearest(queries, number), strict=True):
+            texts = [self._texts[row] for row in rows]
+            found: list[dict[str, Any]] = [
+                {"score": float(score), "line": self._places[row], "text": text}
+                for row, score, text in zip(rows, scores, texts, strict=True)
+            ]
+            if self._reranker:
+                again = self._reranker.rank(query, texts)
+                found = [{**found[one["index"]], "score": one["score"]} for one in again]
+            answers.append({"query": query, "results": found[: self._top_k]})
+        return answers
+
+    def shown(self, answer):
+        rows = [f"{one['score']:6.3f}  {one['text']}" for one in answer["results"]]
+        return "\n".join(rows)
+
+    def remarks(self):
+        return self._embedder.remarks()
+
+
+def model_hash(predictor: Predictor) -> str:
+    """A hash of everything that vectors depend on: the model's values, its vocabulary and the maximum length."""
+    config = predictor.model.config
+    about = {
+        "class": type(predictor.model).__name__,
+        **config.to_dict(),
+        **predictor.tokenizer.cleaning,
+        "vocabulary": predictor.tokenizer.sha256,
+        "max_seq_length": predictor.task_settings["max_seq_length"],
+    }
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
+    for name, variable in sorted(predictor.model.named_variables().items()):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(variable.numpy()).data)
+    return digest.hexdigest()
+
+
+def _embedded(embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
+    """The vectors of texts, of length 1."""
+    parts = []
+    # Standard output is for the answers.
+    shown = Progress("texts", len(texts), unit="texts", seconds_between_lines=5, file=sys.stderr)
+    with shown as progress:
+        for start in range(0, len(texts), _TEXTS_AT_A_TIME):
+            parts.append(unit_length(embedder.embed(texts[start : start + _TEXTS_AT_A_TIME])))
+            progress.update(min(start + _TEXTS_AT_A_TIME, len(texts)))
+    return np.concatenate(parts)
+
+
+def _kept(path: str, key: str, make: Callable[[], np.ndarray]) -> np.ndarray:
+    """The array in a file that was made with the same key; otherwise it is made and written there."""
+    try:
+        with np.load(io.BytesIO(files.read_bytes(path)), allow_pickle=False) as file:
+            if file["key"] == key:
+                return file["values"]
+    except (UserError, ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile):
+        pass  # there is none, or it is damaged
+    values = make()
+    file = io.BytesIO()
+    np.savez(file, key=np.array(key), values=values)
+    try:
+        files.write_bytes(path, file.getvalue())
+    except OSError as error:
+        reason = f"so it is made again each time: {first_line(error)}"
+        print(f"{path} cannot be written, {reason}", file=sys.stderr)
+    return values
+
+
+def _graph(vectors: np.ndarray, path: str, key: str) -> Callable:
+    """The search of `nearest` in a graph of neighbors of faiss (arXiv 1603.09320)."""
+    import faiss
+
+    def make() -> np.ndarray:
+        index = faiss.IndexHNSWFlat(vectors.shape[1], _NEIGHBORS, faiss.METRIC_INNER_PRODUCT)
+        index.add(vectors)
+        return faiss.serialize_index(index)
+
+    index = faiss.deserialize_index(_kept(path, key, make))
+    index.hnsw.efSearch = _CANDIDATES
+
+    def search(queries: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
+        scores, rows = index.search(queries, min(number, len(vectors)))
+        return rows, scores
+
+    return search

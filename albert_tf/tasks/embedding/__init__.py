@@ -1,0 +1,1 @@
+"""Sentence embeddings: one vector for each text, close for texts of the same meaning; search and similarity."""

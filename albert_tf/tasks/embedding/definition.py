@@ -1,0 +1,22 @@
+r"""Trains sentence embeddings: vectors of texts whose cosines say how alike the texts are.
+
+    albert-tf embed --train_file=pairs.tsv --eval_file=dev.tsv --text_columns=question,answer \
+        --init_checkpoint=albert_base --output_dir=runs/embedder
+    albert-tf embed --train_file=train.tsv --eval_file=dev.tsv --text_columns=sentence1,sentence2 \
+        --loss=cosent --score_column=score --init_checkpoint=albert_base --output_dir=runs/stsb
+    albert-tf embed --do_train=false --eval_kind=scores --eval_file=dev.tsv \
+        --text_columns=sentence1,sentence2 --init_checkpoint=albert_base --output_dir=runs/untrained
+
+docs/embeddings.md describes the data, and what to do with the trained model.
+"""
+
+from albert_tf.tasks.embedding.settings import EmbeddingConfig
+from albert_tf.tasks.registry import TaskDefinition
+
+DEFINITION = TaskDefinition(
+    names=("embedding",),
+    settings=EmbeddingConfig,
+    source="albert_tf.tasks.embedding.source:EmbeddingSource",
+    task="albert_tf.tasks.embedding.task:EmbeddingTask",
+    predictors={"AlbertForEmbedding": "albert_tf.tasks.embedding.predictor:EmbeddingPredictor"},
+)

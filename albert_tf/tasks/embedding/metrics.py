@@ -1,0 +1,76 @@
+"""Exact search among vectors, and the metrics of sentence embeddings: correlations, triplets, retrieval."""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from albert_tf.tasks import metrics
+
+_QUERIES_AT_A_TIME = 256
+CUTOFFS = (1, 10, 100)
+
+
+def unit_length(vectors: np.ndarray) -> np.ndarray:
+    """Vectors [..., D] divided by their lengths; a vector of zeros stays one, where 0 / 0 would be NaN."""
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(norms > 0, norms, 1)
+
+
+def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The cosine of each pair of vectors [..., D], float [...]; 0 if one of them is zero."""
+    return (unit_length(a) * unit_length(b)).sum(axis=-1)
+
+
+def nearest(queries: np.ndarray, corpus: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of a corpus [n, D] with the largest products with each query [q, D], the best first.
+
+    Returns:
+      Indices int64 [q, number] and products float32 [q, number]; of equal products, the first row is first.
+    """
+    number = min(number, len(corpus))
+    indices, products = [], []
+    for start in range(0, len(queries), _QUERIES_AT_A_TIME):
+        scores = queries[start : start + _QUERIES_AT_A_TIME] @ corpus.T
+        # The smallest of the largest: all rows above it, and the first ones equal to it.
+        least = np.partition(scores, -number, axis=1)[:, -number]
+        for row, bound in zip(scores, least, strict=True):
+            (best,) = np.nonzero(row >= bound)
+            best = best[np.argsort(-row[best], kind="stable")][:number]
+            indices.append(best)
+            products.append(row[best])
+    shape = (-1, number)
+    return np.reshape(indices, shape).astype(np.int64), np.reshape(products, shape)
+
+
+def correlations(vectors: np.ndarray, scores: np.ndarray) -> dict[str, float]:
+    """Spearman's and Pearson's correlation of cosines with scores; vectors are [pairs, 2, D]."""
+    predicted = cosines(vectors[:, 0], vectors[:, 1])
+    return {
+        "spearman": metrics.spearman(predicted, scores),
+        "pearson": metrics.pearson(predicted, scores),
+    }
+
+
+def triplet_accuracy(vectors: np.ndarray) -> float:
+    """Share of triplets [n, 3, D] whose anchor is closer to the positive than to the negative."""
+    anchors, positives, negatives = np.moveaxis(vectors, 1, 0)
+    return float(np.mean(cosines(anchors, positives) > cosines(anchors, negatives)))
+
+
+def retrieval(found: np.ndarray, relevant: Sequence[Collection[int]]) -> dict[str, float]:
+    """Recall, mean reciprocal rank and nDCG of search results, averaged over the queries.
+
+    Args:
+      found: for each query the rows that were found, the best first, int [queries, at least 10 if there are as many].
+      relevant: for each query the rows that should be found.
+    """
+    gains = 1 / np.log2(2 + np.arange(10))
+    sums = dict.fromkeys(("ndcg_at_10", "mrr_at_10", *(f"recall_at_{k}" for k in CUTOFFS)), 0.0)
+    for rows, right in zip(found, relevant, strict=True):
+        hits = np.isin(rows, list(right))
+        for k in CUTOFFS:
+            sums[f"recall_at_{k}"] += hits[:k].sum() / len(right)
+        ranks = np.flatnonzero(hits[:10])
+        sums["mrr_at_10"] += 1 / (1 + ranks[0]) if len(ranks) else 0
+        sums["ndcg_at_10"] += gains[ranks].sum() / gains[: len(right)].sum()
+    return {name: float(total / len(relevant)) for name, total in sums.items()}

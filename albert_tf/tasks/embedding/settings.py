@@ -1,0 +1,112 @@
+"""Settings of sentence embeddings."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from albert_tf.core.settings import Settings, setting
+from albert_tf.model.config import POOLINGS, SENTENCE_EMBEDDING
+from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig, files_setting
+
+# Loss -> kind of its evaluation, if no other is chosen.
+LOSSES = {"infonce": "retrieval", "cosine": "scores", "cosent": "scores", "triplet": "triplets"}
+KINDS = ("retrieval", "scores", "triplets")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbeddingConfig(FineTuningConfig):
+    """Texts that belong together, the loss, and how a text's vector is made."""
+
+    train_file: str = files_setting("Training data: a table with a header.")
+    eval_file: str = files_setting("Development data: a table with a header.")
+    predict_file: str = files_setting("Texts, in the first of --text_columns, to embed.")
+    corpus_file: str = files_setting(
+        "Further texts for --eval_kind=retrieval, one a line: the texts of --eval_file's second column are searched"
+        " together with them."
+    )
+    text_columns: str = setting(
+        "",
+        "Names of the columns with text, separated by commas: two for scores; anchor and positive, and perhaps"
+        " negatives, for infonce; anchor, positive and negative for triplets.",
+        required=True,
+    )
+    eval_columns: str = setting("", "The same for --eval_file; by default --text_columns.")
+    score_column: str = setting("score", "Column with the score of two texts.")
+    max_score: float = setting(
+        1.0, "Score that means a cosine of 1, for --loss=cosine.", minimum=1e-6
+    )
+    loss: str = setting(
+        "infonce",
+        "Loss: infonce selects the positive among all positives and negatives of the batch; cosine fits the cosine to"
+        " the score; cosent ranks the pairs of a batch by their scores; triplet wants a margin between positive and"
+        " negative.",
+        choices=tuple(LOSSES),
+    )
+    eval_kind: str = setting(
+        "",
+        "Evaluation: correlation with scores, accuracy on triplets, or retrieval, which searches each first text's"
+        " second text among all second texts. By default, the kind that belongs to --loss.",
+        choices=("", *KINDS),
+    )
+    scale: float = setting(
+        20.0, "Factor of the cosines in infonce and cosent (1 / temperature).", minimum=1e-3
+    )
+    margin: float = setting(
+        0.5, "Wanted difference of the two cosines of a triplet.", minimum=0, maximum=2
+    )
+    pooling: str = setting(
+        str(SENTENCE_EMBEDDING["pooling"]),
+        "How a vector is made of the last hidden states: their mean, that of [CLS], or the maximum of each value.",
+        choices=POOLINGS,
+        of_model="fixed",
+    )
+    projection_size: int = setting(
+        0,
+        "Number of values of a vector, made by a new linear layer; 0 keeps the encoder's width.",
+        minimum=0,
+        maximum=2**16,
+        of_model="fixed",
+    )
+    normalize: bool = setting(False, "Whether vectors have length 1.", of_model="fixed")
+
+    def __post_init__(self):
+        super().__post_init__()
+        wanted = {"infonce": (2, 9), "triplet": (3, 3)}.get(self.loss, (2, 2))
+        self._check_columns("text_columns", wanted if self.train_file else (1, 9))
+        wanted = {"scores": (2, 2), "triplets": (3, 3)}.get(self.kind_of_evaluation, (2, 9))
+        if self.eval_file:
+            name = "eval_columns" if self.eval_columns else "text_columns"
+            self._check_columns(name, wanted)
+        if self.corpus_file and self.kind_of_evaluation != "retrieval":
+            self.refuse("corpus_file", "is for --eval_kind=retrieval")
+
+    def _check_columns(self, name: str, wanted: tuple[int, int]) -> None:
+        names, (least, most) = columns(getattr(self, name)), wanted
+        if not all(names) or len({*names}) < len(names) or not least <= len(names) <= most:
+            number = f"{least}" if least == most else f"{least} to {most}"
+            self.refuse(name, f"must be {number} names, got {getattr(self, name)!r}")
+
+    @property
+    def kind_of_evaluation(self) -> str:
+        """The kind of --eval_kind, or of --loss."""
+        return self.eval_kind or LOSSES[self.loss]
+
+    def columns_of(self, split: str) -> list[str]:
+        """Names of the text columns of a split."""
+        names = columns((split == "eval" and self.eval_columns) or self.text_columns)
+        return names[:1] if split == "predict" else names
+
+    @property
+    def sentence_embedding(self) -> dict[str, Any]:
+        """The settings of the model's head."""
+        return {name: getattr(self, name) for name in ("pooling", "projection_size", "normalize")}
+
+    def check_with(self, others: Mapping[type[Settings], Any]) -> None:
+        """Checks that the flags name the data."""
+        super().check_with(others)
+        self.check_files(others[FineTuningRunConfig])
+
+
+def columns(names: str) -> list[str]:
+    """The names in a list that is separated by commas."""
+    return [name.strip() for name in names.split(",")]

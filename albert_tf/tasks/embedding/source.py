@@ -1,0 +1,131 @@
+"""Reads the data of sentence embeddings: tables of texts that belong together -> one sequence per text."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from albert_tf.core.errors import UserError
+from albert_tf.data.feature_table import FeatureTable
+from albert_tf.data.tables import read_lines, read_table, text_of
+from albert_tf.tasks.classification.tsv import parse_value
+from albert_tf.tasks.embedding.settings import EmbeddingConfig
+from albert_tf.tasks.sequences import pack_pairs
+from albert_tf.tasks.source import FILE_FLAGS, Source
+from albert_tf.text.tokenizer import Tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class TextGroup:
+    """Texts of one row: two with a score, anchor with positive and negatives, or a single text.
+
+    Attributes:
+      text_ids: a number for each text, which equal texts share.
+    """
+
+    id: str
+    texts: tuple[str, ...]
+    text_ids: tuple[int, ...] = ()
+    score: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupSettings:
+    """Settings of the features."""
+
+    tokenizer: Tokenizer
+    max_seq_length: int
+
+
+def make_group_features(settings: GroupSettings, groups: Sequence[TextGroup]) -> FeatureTable:
+    """A table of C sequences `input_ids` and `segment_ids` for each group of C texts.
+
+    Its columns are `text_ids` [n, C] and, if the groups have scores, `label_scores` [n, 1].
+    """
+    num_texts = len(groups[0].texts) if groups else 1
+    ids = settings.tokenizer.encode_batch([text for group in groups for text in group.texts])
+    uncut = {"max_seq_length": [len(each) + 2 for each in ids]}
+    sequences = [(each[: settings.max_seq_length - 2], None) for each in ids]
+    columns: dict[str, list] = {}
+    if groups and groups[0].text_ids:
+        columns["text_ids"] = [group.text_ids for group in groups]
+    if groups and groups[0].score is not None:
+        columns["label_scores"] = [group.score for group in groups]
+    return pack_pairs(settings.tokenizer, sequences, columns, num_texts, uncut)
+
+
+class EmbeddingSource(Source):
+    """Pairs, triplets, scored pairs, or queries with a corpus; items are `TextGroup`s.
+
+    Attributes:
+      relevant: for each query of an evaluation by retrieval, the numbers of the texts to be found. The items are then
+        the queries, followed by the texts that are searched.
+    """
+
+    config: EmbeddingConfig
+    task_name = "embedding"
+    feature_function = (make_group_features, GroupSettings)
+    relevant: Sequence[Sequence[int]] = ()
+
+    def names(self, split: str) -> list[str]:
+        """See `Source`; the columns are needed by the loss only."""
+        has_scores = self.config.loss in ("cosine", "cosent")
+        columns = ["text_ids", *(["label_scores"] if has_scores else [])]
+        return [*self.sequence_names, *(columns if split == "train" else ())]
+
+    def read(self, split: str) -> list[TextGroup] | None:
+        """See `Source`."""
+        config, path = self.config, getattr(self.config, FILE_FLAGS[split])
+        if not path:
+            return None
+        kind = config.kind_of_evaluation if split == "eval" else config.loss
+        has_scores = split != "predict" and kind in ("scores", "cosine", "cosent")
+        groups = self._rows(split, path, config.score_column if has_scores else "")
+        return self._queries(groups) if split == "eval" and kind == "retrieval" else groups
+
+    def _rows(self, split: str, path: str, score_column: str) -> list[TextGroup]:
+        source = f"--{FILE_FLAGS[split]}={path}"
+        table = read_table(path, source=source)
+        texts = [table.position(name) for name in self.config.columns_of(split)]
+        score = table.position(score_column) if score_column else None
+        numbers: dict[str, int] = {}
+        groups: list[TextGroup] = []
+        for row, cells in table.whole_rows():
+            place = f"{path}:{row}"
+            words = tuple(text_of(cells[column], place).strip() for column in texts)
+            if not all(words):
+                raise UserError(f"{place}: has an empty text; leave the row out")
+            ids = tuple(numbers.setdefault(text, len(numbers)) for text in words)
+            value = None
+            if score is not None:
+                value = float(parse_value(text_of(cells[score], place), {}, place))
+            groups.append(TextGroup(str(len(groups)), words, ids, value))
+        return groups
+
+    def _queries(self, groups: Sequence[TextGroup]) -> list[TextGroup]:
+        """The different first texts of some groups, then the different second texts and those of --corpus_file."""
+        path = self.config.corpus_file
+        further = read_corpus(path, flag="corpus_file")[0] if path else []
+        corpus = list(dict.fromkeys([*(group.texts[1] for group in groups), *further]))
+        place = {text: number for number, text in enumerate(corpus)}
+        relevant: dict[str, set[int]] = {}
+        for group in groups:
+            relevant.setdefault(group.texts[0], set()).add(place[group.texts[1]])
+        self.relevant = [sorted(numbers) for numbers in relevant.values()]
+        texts = [*relevant, *corpus]
+        return [TextGroup(str(number), (text,)) for number, text in enumerate(texts)]
+
+
+def read_corpus(
+    path: str, text_column: str = "", *, flag: str = "corpus"
+) -> tuple[list[str], list[int]]:
+    """The texts of a file that are not empty, and the line or row of each."""
+    source = f"--{flag}={path}"
+    if text_column:
+        table = read_table(path, source=source)
+        column = table.position(text_column)
+        rows = [(row, text_of(cells[column], f"{path}:{row}")) for row, cells in table.whole_rows()]
+    else:
+        rows = list(enumerate(read_lines(path, source), start=1))
+    rows = [(row, text.strip()) for row, text in rows if text.strip()]
+    if not rows:
+        raise UserError(f"{source}: contains no texts")
+    return [text for _, text in rows], [row for row, _ in rows]

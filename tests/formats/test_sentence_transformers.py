@@ -1,0 +1,161 @@
+"""Folders of sentence-transformers: written, read, compared with the real library, and what is rejected."""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from albert_tf import UserError, load_predictor, load_pretrained, save_pretrained
+from albert_tf.formats.pretrained import read_weights
+from albert_tf.model.heads import AlbertForEmbedding, AlbertForSequenceClassification
+from tests.helpers import NAMES, WORDS, noisy, without_checksums
+
+TEXTS = ["anna saw a dog .", "who left the old house ?", NAMES, "red", "", f"{WORDS} {WORDS}"]
+KINDS = {
+    "mean": {},
+    "unit": {"normalize": True, "pooling": "cls"},
+    "projected": {"projection_size": 9, "projection_activation": "tanh", "pooling": "max"},
+    "all": {"projection_size": 9, "normalize": True},
+}
+TASK = {"max_seq_length": 12}
+
+
+@pytest.fixture
+def folder_of(tiny_pretrained, tmp_path):
+    """A function that writes a model of a kind, and returns its folder."""
+
+    def write(kind: str, task=TASK):
+        config = load_pretrained(tiny_pretrained).config
+        how = {"sentence_embedding": KINDS[kind]}
+        model = noisy(AlbertForEmbedding(config.replace(foreign={**config.foreign, **how}), seed=3))
+        vocabulary = tiny_pretrained / "spiece.model"
+        save_pretrained(model, tmp_path / kind, spm_model_file=vocabulary, task=task)
+        return tmp_path / kind
+
+    return write
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_written_folder_is_read_with_its_modules(folder_of, kind):
+    folder = folder_of(kind)
+    modules = json.loads((folder / "modules.json").read_text())
+    kinds = [module["type"].rpartition(".")[2] for module in modules]
+    dense, normal = "projection_size" in KINDS[kind], "normalize" in KINDS[kind]
+    assert kinds == ["Transformer", "Pooling", *["Dense"] * dense, *["Normalize"] * normal]
+    assert [module["path"] for module in modules][1:] == [
+        f"{number}_{name}" for number, name in enumerate(kinds[1:], start=1)
+    ]
+    names = safetensors.numpy.load_file(folder / "model.safetensors").keys()
+    assert not any("projection" in name.removeprefix("albert.encoder") for name in names)
+    weights = read_weights(folder)
+    assert weights.model_class == "AlbertForEmbedding"
+    assert weights.task_settings["max_seq_length"] == 12
+    assert KINDS[kind].items() <= weights.config.sentence_embedding.items()
+    vectors = load_predictor(folder).embed(TEXTS)
+    assert vectors.shape == (len(TEXTS), 9 if dense else 20)
+    if normal:
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_real_library_has_the_same_vectors(folder_of, kind, tmp_path, tiny_pretrained):
+    library = pytest.importorskip("sentence_transformers")
+    folder = folder_of(kind)
+    theirs = library.SentenceTransformer(str(folder), device="cpu")
+    ours = load_predictor(folder)
+    assert theirs.max_seq_length == 12
+    np.testing.assert_allclose(theirs.encode(TEXTS), ours.embed(TEXTS), atol=1e-5)
+    np.testing.assert_allclose(
+        theirs.similarity(theirs.encode(TEXTS[:2]), theirs.encode(TEXTS[2:4])),
+        ours.similarity(TEXTS[:2], TEXTS[2:4]),
+        atol=1e-5,
+    )
+    # What it writes itself has other keys, and no SentencePiece model.
+    theirs.save_pretrained(str(tmp_path / "theirs"))
+    again = load_predictor(tmp_path / "theirs", spm_model_file=tiny_pretrained / "spiece.model")
+    assert again.task_settings["max_seq_length"] == 12
+    np.testing.assert_allclose(again.embed(TEXTS), ours.embed(TEXTS), atol=1e-5)
+
+
+def test_a_cross_encoder_of_the_real_library_ranks_alike(tiny_pretrained, tmp_path):
+    library = pytest.importorskip("sentence_transformers")
+    config = load_pretrained(tiny_pretrained).config.with_labels(["score"], "tsv")
+    model, spm = AlbertForSequenceClassification(config, seed=3), tiny_pretrained / "spiece.model"
+    save_pretrained(noisy(model), tmp_path / "ours", spm_model_file=spm)
+    query, texts = "who saw anna ?", ["anna saw a dog .", "a red house", "bert"]
+    ours = load_predictor(tmp_path / "ours")
+    theirs = library.CrossEncoder(str(tmp_path / "ours"), device="cpu")
+    for number, (one, other) in enumerate(
+        zip(ours.rank(query, texts), theirs.rank(query, texts), strict=True)
+    ):
+        assert one["index"] == other["corpus_id"], number
+        assert one["score"] == pytest.approx(float(other["score"]), abs=1e-5)
+    import torch
+
+    theirs.activation_fn = torch.nn.Sigmoid()
+    theirs.save_pretrained(str(tmp_path / "theirs"))
+    again = load_predictor(tmp_path / "theirs", spm_model_file=spm).rank(query, texts)
+    for one, other in zip(again, theirs.rank(query, texts), strict=True):
+        assert one["score"] == pytest.approx(float(other["score"]), abs=1e-5)
+
+
+DENSE = "torch.nn.modules.activation.ReLU"
+WRONG = {
+    "another folder": ("modules.json", lambda v: v[1].update(path="../x"), "type and path"),
+    "no object": ("modules.json", lambda v: v.append(3), "type and path, got 3"),
+    "module": (
+        "modules.json",
+        lambda v: v[2].update(type="a.LSTM"),
+        "has the modules Transformer, Pooling, LSTM, Normalize",
+    ),
+    "two poolings": (
+        "1_Pooling/config.json",
+        lambda v: v.update(pooling_mode_cls_token=True),
+        "one pooling of mean, cls, max; got pooling_mode_mean_tokens, pooling_mode_cls_token",
+    ),
+    "other pooling": (
+        "1_Pooling/config.json",
+        lambda v: v.update(pooling_mode="lasttoken"),
+        "expected one pooling of mean, cls, max; got lasttoken",
+    ),
+    "activation": (
+        "2_Dense/config.json",
+        lambda v: v.update(activation_function=DENSE),
+        f"activation_function is '{DENSE}'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_not_computed_here_is_rejected_by_name(folder_of, case):
+    name, change, message = WRONG[case]
+    folder = without_checksums(folder_of("all"))
+    values = json.loads((folder / name).read_text())
+    change(values)
+    (folder / name).write_text(json.dumps(values))
+    with pytest.raises(UserError) as error:
+        read_weights(folder)
+    assert message in str(error.value)
+
+
+def test_damaged_projections_are_rejected(folder_of):
+    folder = folder_of("all")
+    path = folder / "2_Dense" / "model.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + b"x")
+    with pytest.raises(UserError, match="checksum differs"):
+        read_weights(folder)
+    without_checksums(folder)
+    safetensors.numpy.save_file({"linear.weight": np.zeros([9, 19], np.float32)}, path)
+    with pytest.raises(UserError, match=r"linear.weight \[values, 20\], got \[9, 19\]"):
+        read_weights(folder)
+
+
+@pytest.mark.parametrize("value", [{"pooling": "sum"}, {"normalize": 1}, {"other": 1}, 3])
+def test_wrong_settings_of_a_vector_are_rejected(folder_of, value):
+    folder = without_checksums(folder_of("mean"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "sentence_embedding": value}))
+    with pytest.raises(UserError, match="sentence_embedding must have pooling, projection_size"):
+        read_weights(folder)

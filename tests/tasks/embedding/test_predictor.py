@@ -1,0 +1,233 @@
+"""Vectors of finished models: predictor, SavedModel, ONNX, search, reranking, the server's route.
+
+Covers: serving/search.py, serving/embeddings_route.py, search.py.
+"""
+
+import base64
+import io
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import UserError, load_predictor, load_pretrained, save_pretrained, search
+from albert_tf.export import export_model
+from albert_tf.model.heads import AlbertForEmbedding, AlbertForSequenceClassification
+from albert_tf.serving import embeddings_route, exports
+from albert_tf.serving import search as searching
+from albert_tf.tasks.embedding.source import read_corpus
+from tests.helpers import WORDS, noisy, train_spm
+
+CORPUS = ["anna saw a dog", "the red house", "who left ?", "anna saw a dog", "bert and carl", "a"]
+HOW = {"pooling": "mean", "projection_size": 9, "normalize": True}
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_pretrained, tmp_path_factory):
+    """A finished embedder."""
+    folder = tmp_path_factory.mktemp("embedder") / "model"
+    # In graphs, the tokenizer needs a token for the comma.
+    spm = train_spm(folder.with_name("spiece.model"), [f"{WORDS} ,"] * 3, vocab_size=60)
+    config = load_pretrained(tiny_pretrained).config
+    config = config.replace(vocab_size=60, foreign={"sentence_embedding": HOW})
+    model = noisy(AlbertForEmbedding(config, seed=3))
+    save_pretrained(model, folder, spm_model_file=spm, task={"max_seq_length": 14})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def embedder(folder):
+    return load_predictor(folder)
+
+
+@pytest.fixture(scope="module")
+def reranker(tiny_pretrained, tmp_path_factory):
+    """A classifier of pairs with one score."""
+    folder = tmp_path_factory.mktemp("reranker")
+    config = load_pretrained(tiny_pretrained).config.with_labels(["score"], "tsv")
+    model = noisy(AlbertForSequenceClassification(config, seed=5))
+    save_pretrained(model, folder, spm_model_file=tiny_pretrained / "spiece.model")
+    return folder
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n\n".join(CORPUS) + "\n")
+    return path
+
+
+def test_vectors_do_not_depend_on_the_batch_and_order_the_texts(embedder):
+    vectors = embedder.embed(CORPUS)
+    assert vectors.dtype == np.float32 and vectors.shape == (6, 9)
+    for text, vector in zip(CORPUS, vectors, strict=True):
+        np.testing.assert_allclose(embedder.embed([text])[0], vector, atol=1e-6)
+        assert embedder.predict([text])[0]["embedding"] == pytest.approx(vector.tolist(), abs=1e-6)
+    products = embedder.similarity(CORPUS[:2], CORPUS)
+    np.testing.assert_allclose(products, vectors[:2] @ vectors.T, atol=1e-6)
+    order = embedder.rank(CORPUS[1], CORPUS)
+    assert [one["score"] for one in order] == pytest.approx(
+        sorted(products[1].tolist(), reverse=True), abs=1e-6
+    )
+    assert order[0] == {"index": 1, "score": pytest.approx(1), "text": CORPUS[1]}
+    assert embedder.embed([]).shape[0] == 0
+    assert embedder.shown({"embedding": [1.0] * 9}).startswith("9 numbers: 1.000 ")
+
+
+def test_a_pretrained_model_embeds_with_the_mean_of_its_tokens(tiny_pretrained):
+    predictor = load_predictor(tiny_pretrained)
+    answers = predictor.predict(CORPUS)
+    found = predictor.embed(CORPUS)
+    np.testing.assert_allclose(found, [one["embedding"] for one in answers], atol=1e-6)
+    mean = AlbertForEmbedding(predictor.model.config)
+    for name, variable in mean.named_variables().items():
+        variable.assign(predictor.model.named_variables()[name])
+    ids = [[predictor.tokenizer.cls_id, 7, 9, predictor.tokenizer.sep_id]]
+    hidden = predictor.model({"input_ids": ids})["sequence_output"]
+    expected = tf.reduce_mean(hidden, axis=1)
+    np.testing.assert_allclose(mean({"input_ids": ids})["embedding"], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("texts", ["anna", [3], b"anna"])
+def test_what_is_no_list_of_texts_is_named(embedder, texts):
+    with pytest.raises(UserError, match="expected a list of texts; got"):
+        embedder.embed(texts)
+
+
+def test_an_export_has_the_vectors_of_strings_and_the_servers_route(folder, embedder, tmp_path):
+    path = export_model(str(folder), str(tmp_path / "served"), warmup=False)
+    model = exports.load(path)
+
+    def run(name, inputs):
+        tensors = {key: tf.constant(value) for key, value in inputs.items()}
+        return {key: value.numpy() for key, value in model.signatures[name](**tensors).items()}
+
+    found = run("embed", {"texts": CORPUS})["embedding"]
+    np.testing.assert_allclose(found, embedder.embed(CORPUS), atol=1e-5)
+    for encoding in ("float", "base64"):
+        content = json.dumps({"input": CORPUS, "encoding_format": encoding, "model": "any"})
+        options = {"model": "served", "most_texts": 6}
+        answer = embeddings_route.answer(content.encode(), {*model.signatures}, run, **options)
+        assert answer["model"] == "served" and answer["object"] == "list"
+        assert [one["index"] for one in answer["data"]] == list(range(6))
+        rows = [one["embedding"] for one in answer["data"]]
+        if encoding == "base64":
+            rows = [np.frombuffer(base64.b64decode(row), "<f4") for row in rows]
+        np.testing.assert_allclose(rows, found, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "request_, signatures, message",
+    [
+        ({}, ["embed"], '"input" must be a text or a list of texts; got None'),
+        ({"input": [[1, 2]]}, ["embed"], '"input" must be a text'),
+        ({"input": []}, ["embed"], '"input" must have 1 to 2 texts; got 0'),
+        ({"input": ["a"] * 3}, ["embed"], '"input" must have 1 to 2 texts; got 3'),
+        ({"input": "a", "encoding_format": "int8"}, ["embed"], "must be float or base64"),
+        ({"input": "a"}, ["tokens"], "no signature embed"),
+    ],
+)
+def test_wrong_requests_are_named(request_, signatures, message):
+    with pytest.raises(UserError) as error:
+        embeddings_route.answer(
+            json.dumps(request_).encode(), signatures, None, model="m", most_texts=2
+        )
+    assert message in str(error.value)
+
+
+def test_search_finds_the_nearest_and_keeps_their_vectors(embedder, corpus, monkeypatch):
+    texts, places = read_corpus(str(corpus))
+    assert (texts, places) == (CORPUS, [1, 3, 5, 7, 9, 11])
+    found = searching.Search(embedder, str(corpus), texts, places, top_k=3)
+    (answer,) = found.predict(["anna saw a dog"])
+    assert [one["line"] for one in answer["results"]][:2] == [1, 7]  # equal texts in their order
+    assert answer["query"] == "anna saw a dog"
+    expected = np.sort(embedder.similarity(["anna saw a dog"], CORPUS)[0])[::-1][:3]
+    scores = [one["score"] for one in answer["results"]]
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+    kept = list(corpus.parent.glob("corpus.txt.*.vectors"))
+    assert len(kept) == 1
+    calls, embed = [], type(embedder).embed
+    monkeypatch.setattr(type(embedder), "embed", lambda s, t: calls.append(len(t)) or embed(s, t))
+    for change, expected_calls in (
+        (lambda: None, []),
+        (lambda: kept[0].write_bytes(kept[0].read_bytes()[:-30]), [6]),
+        (lambda: texts.append("new"), [7]),
+        (lambda: None, []),
+    ):
+        change()
+        searching.Search(embedder, str(corpus), texts, [*range(len(texts))])
+        assert calls == expected_calls
+        calls.clear()
+    assert list(corpus.parent.glob("corpus.txt.*.vectors")) == kept
+
+
+def test_another_model_or_length_has_another_hash(embedder, folder, tiny_pretrained):
+    models = [embedder, load_predictor(folder, max_seq_length=9), load_predictor(tiny_pretrained)]
+    assert len({searching.model_hash(model) for model in models}) == 3
+    assert searching.model_hash(load_predictor(folder)) == searching.model_hash(embedder)
+
+
+def test_a_corpus_that_cannot_be_written_beside_is_searched(embedder, corpus, monkeypatch, capsys):
+    def write(path, content):
+        raise OSError(30, "Read-only file system", path)
+
+    monkeypatch.setattr(searching.files, "write_bytes", write)
+    found = searching.Search(embedder, str(corpus), *read_corpus(str(corpus)))
+    assert len(found.predict(["a"])[0]["results"]) == 6
+    assert "cannot be written, so it is made again" in capsys.readouterr().err
+
+
+def test_a_reranker_orders_the_best(embedder, reranker, corpus):
+    model = load_predictor(reranker)
+    texts, places = read_corpus(str(corpus))
+    options = {"top_k": 2, "reranker": model, "rerank_top": 4}
+    found = searching.Search(embedder, str(corpus), texts, places, **options)
+    (answer,) = found.predict(["red house"])
+    best = embedder.rank("red house", texts)[:4]
+    again = model.rank("red house", [one["text"] for one in best])
+    assert [one["text"] for one in answer["results"]] == [one["text"] for one in again[:2]]
+    assert answer["results"][0]["score"] == pytest.approx(again[0]["score"], abs=1e-6)
+    scores = model.predict([{"text_a": "red house", "text_b": text} for text in texts])
+    ranked = {one["index"]: one["score"] for one in model.rank("red house", texts)}
+    for number, one in enumerate(scores):
+        assert ranked[number] == pytest.approx(one["score"], abs=1e-6)
+
+
+def test_faiss_finds_what_the_exact_search_finds(embedder, corpus):
+    pytest.importorskip("faiss")
+    texts, places = read_corpus(str(corpus))
+    queries = ["anna", "red", "who left the house ?"]
+    exact = searching.Search(embedder, str(corpus), texts, places, top_k=2).predict(queries)
+    for _ in range(2):  # made, then read
+        graph = searching.Search(embedder, str(corpus), texts, places, top_k=2, index="faiss")
+        for one, other in zip(exact, graph.predict(queries), strict=True):
+            scores = [found["score"] for found in one["results"]]
+            assert [found["score"] for found in other["results"]] == pytest.approx(scores, abs=1e-5)
+
+
+def test_the_program_answers_lines(folder, corpus, monkeypatch, capsys):
+    table = corpus.with_suffix(".csv")
+    table.write_text('id,text\n1,"the red, red house"\n2,a dog\n')
+    stdin = io.TextIOWrapper(io.BytesIO(b'a dog\n{"query": "house", "id": 7}\n'))
+    monkeypatch.setattr("sys.stdin", stdin)
+    monkeypatch.setattr("albert_tf.predict._reconfigure", lambda *_, **__: None)
+    search.main(search.SearchSettings(model=str(folder), corpus=str(table), text_column="text"))
+    first, second = map(json.loads, capsys.readouterr().out.splitlines()[-2:])
+    assert first["results"][0]["text"] == "a dog" and first["results"][0]["line"] == 3
+    assert second["id"] == 7 and len(second["results"]) == 2
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda e, r, c: searching.Search(load_predictor(r), c, ["a"], [1]), "has no vectors"),
+        (lambda e, r, c: searching.Search(e, c, ["a"], [1], reranker=e), "--rerank: expected a"),
+        (lambda e, r, c: read_corpus(c, "text"), "has no column 'text'"),
+        (lambda e, r, c: read_corpus(f"{c}.none"), "no such file|No such file"),
+    ],
+)
+def test_wrong_models_and_files_are_named(embedder, reranker, corpus, make, message):
+    with pytest.raises(UserError, match=message):
+        make(embedder, str(reranker), str(corpus))

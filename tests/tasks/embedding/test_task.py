@@ -1,0 +1,235 @@
+"""Training of sentence embeddings: losses, negatives of all devices, evaluation, files, wrong input.
+
+Covers: settings.py, source.py, definition.py.
+"""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import UserError, load_pretrained
+from albert_tf.tasks.embedding import task as embedding
+from tests.helpers import eagerly, fine_tune_here, fine_tuning_settings, make_task
+from tests.training.test_damaged_run import lines, weights
+
+SCALE = 7.0
+
+
+@pytest.fixture
+def flags_of(embedding_files, tiny_pretrained):
+    """A function that makes the flags for a loss."""
+
+    def flags(kind: str, **changes: object) -> list[str]:
+        name, columns = {
+            "infonce": ("pairs", "q,p"),
+            "negatives": ("triplets", "q,p,n"),
+            "triplet": ("triplets", "q,p,n"),
+        }.get(kind, ("scored", "a,b"))
+        values = {
+            "train_file": embedding_files / f"train_{name}.tsv",
+            "eval_file": embedding_files / f"dev_{name}.tsv",
+            "text_columns": columns,
+            "loss": "infonce" if kind == "negatives" else kind,
+            "init_checkpoint": tiny_pretrained,
+            "max_seq_length": 16,
+            "scale": SCALE,
+            "train_batch_size": 6,
+            "num_train_steps": 4,
+            "max_score": 3,
+            **changes,
+        }
+        return [f"--{name}={value}" for name, value in values.items()]
+
+    return flags
+
+
+def cosine(a, b) -> float:
+    return float(np.dot(a, b) / (np.linalg.norm(a) * np.linalg.norm(b)))
+
+
+def infonce(vectors, texts, known) -> float:
+    """The definition, pair by pair; `known` are pairs of a text and one of its positives."""
+    total = 0.0
+    for row, (anchor, positive, *_) in enumerate(vectors):
+        scores = [cosine(anchor, positive)]
+        for other, column in itertools.product(range(len(vectors)), range(1, len(vectors[0]))):
+            pair = texts[row][0], texts[other][column]
+            is_known = pair in known or pair[::-1] in known or pair[0] == pair[1]
+            if (other, column) != (row, 1) and not is_known:
+                scores.append(cosine(anchor, vectors[other][column]))
+        total -= SCALE * scores[0] - np.logaddexp.reduce(SCALE * np.array(scores))
+    return total / len(vectors)
+
+
+def expected_loss(made, vectors, items) -> float:
+    texts, scores = [item.texts for item in items], [item.score for item in items]
+    first = [cosine(row[0], row[1]) for row in vectors]
+    match made.config.loss:
+        case "infonce":
+            known = {tuple(item.texts[:2]) for item in made.items["train"]}
+            return infonce(vectors, texts, known)
+        case "cosine":
+            return np.mean([(c - s / 3) ** 2 for c, s in zip(first, scores, strict=True)])
+        case "triplet":
+            second = [cosine(row[0], row[2]) for row in vectors]
+            return np.mean([max(0, 0.5 - p + n) for p, n in zip(first, second, strict=True)])
+    pairs = itertools.product(zip(first, scores, strict=True), repeat=2)
+    return math.log1p(sum(math.exp(SCALE * (a - b)) for (a, s), (b, t) in pairs if s < t))
+
+
+@pytest.mark.parametrize("loss", ["infonce", "negatives", "cosine", "cosent", "triplet"])
+def test_a_loss_is_its_definition(flags_of, loss):
+    made = make_task("embedder", *flags_of(loss))
+    table, examples = made.tables["train"], np.array([3, 13, 23, 1, 0, 7])  # 3, 13, 23: one anchor
+    features = table.batch(examples, 16, made.source.names("train"))
+    vectors = np.random.default_rng(2).normal(size=(6, table.choices, 5)).astype(np.float32)
+    outputs = {"embedding": tf.constant(vectors)}
+    (ratio,) = made.losses(outputs, {k: tf.constant(v) for k, v in features.items()}).values()
+    expected = expected_loss(made, vectors, [made.items["train"][index] for index in examples])
+    assert float(ratio.sum / ratio.count) == pytest.approx(expected, rel=1e-5)
+
+
+def test_micro_batches_on_two_devices_train(flags_of, tmp_path):
+    """Their negatives are those of a micro-batch on one device."""
+    flags = flags_of("infonce", train_batch_size=8, num_train_steps=1, do_eval=False)
+    way = ["--distribution_strategy=mirrored", "--num_devices=2"]
+    way += ["--gradient_accumulation_steps=2", f"--output_dir={tmp_path}"]
+    fine_tune_here("embedder", *flags, *way)
+    (line,) = lines(tmp_path / "metrics.jsonl")
+    assert 0 < line["loss"] < 5
+
+
+def test_positives_outside_of_the_batch_are_no_negatives_either():
+    keys = np.unique(np.concatenate(embedding.pair_keys(np.array([[0, 1], [0, 2], [3, 2]]))))
+    pairs = {tuple(divmod(int(key), 2**31)) for key in keys}
+    assert pairs == {(0, 1), (1, 0), (0, 2), (2, 0), (3, 2), (2, 3), (0, 0), (3, 3)}
+
+
+@pytest.mark.parametrize("loss", ["negatives", "cosent"])
+def test_two_devices_train_as_one_with_the_same_batch(flags_of, tmp_path, loss):
+    """Adam's step does not show the size of a gradient unless epsilon is large and nothing is clipped."""
+    flags = flags_of(loss, optimizer_epsilon=0.1, max_gradient_norm=0, learning_rate=0.1)
+    flags += ["--log_every_steps=1", "--do_eval=false", "--num_train_steps=3", "--length_buckets=1"]
+    fine_tune_here("embedder", *flags, f"--output_dir={tmp_path / 'one'}")
+    two = [
+        "--distribution_strategy=mirrored",
+        "--num_devices=2",
+        f"--output_dir={tmp_path / 'two'}",
+    ]
+    fine_tune_here("embedder", *flags, *two)
+    one, two = (lines(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
+    assert len({line["loss"] for line in one}) == 3
+    for line, other in zip(one, two, strict=True):
+        assert other["loss"] == pytest.approx(line["loss"], rel=1e-4)
+    one, two = (weights(tmp_path / name) for name in ("one", "two"))
+    for name, value in one.items():
+        np.testing.assert_allclose(two[name], value, atol=1e-5, err_msg=name)
+
+
+def test_each_column_has_its_own_length_and_the_same_vectors(flags_of):
+    made = make_task("embedder", *flags_of("negatives", pooling="max", max_seq_length=64))
+    model = made.build_model(dtype="float32", recompute_activations=False, seed=1)
+    features = made.tables["train"].batch(np.arange(6), 64, made.source.names("train"))
+    assert model.cuts_padding
+    found = model(features)["embedding"]
+    model.cuts_padding = False
+    assert found.shape == [6, 3, 20]
+    np.testing.assert_allclose(found, model(features)["embedding"], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "loss, changes, metrics",
+    [
+        ("infonce", {"projection_size": 9, "normalize": True}, "ndcg_at_10 mrr_at_10 recall_at_1"),
+        ("cosent", {"pooling": "cls"}, "spearman pearson"),
+        ("triplet", {"gradient_accumulation_steps": 2}, "triplet_accuracy"),
+    ],
+)
+def test_a_run_trains_evaluates_and_writes_a_model(
+    flags_of, embedding_files, tmp_path, loss, changes, metrics
+):
+    more = {"num_train_steps": 3, "learning_rate": 0.01, "eval_every_steps": 3, **changes}
+    flags = flags_of(loss, **more)
+    with eagerly():
+        results = fine_tune_here("embedder", *flags, f"--output_dir={tmp_path}")
+    assert {*metrics.split()} <= results["eval"].keys() and "loss" not in results["eval"]
+    model = load_pretrained(tmp_path)
+    how = {name: changes[name] for name in ("pooling", "normalize") if name in changes}
+    assert how.items() <= model.config.sentence_embedding.items()
+    # The finished model is evaluated alike, with the settings of its training.
+    flags = [flag for flag in flags if "projection" not in flag and "pooling" not in flag]
+    flags += ["--do_train=false", f"--init_checkpoint={tmp_path}"]
+    with eagerly():
+        again = fine_tune_here("embedder", *flags, f"--output_dir={tmp_path / 'again'}")
+    assert again["eval"] == pytest.approx(results["eval"], abs=1e-5)
+
+
+def test_any_encoder_is_evaluated_without_training(flags_of, embedding_files, tmp_path):
+    corpus = f"--corpus_file={embedding_files / 'corpus.txt'}"
+    flags = [*flags_of("infonce"), corpus, "--do_train=false", "--do_predict"]
+    flags += [f"--predict_file={embedding_files / 'dev_pairs.tsv'}", f"--output_dir={tmp_path}"]
+    with eagerly():
+        fine_tune_here("embedder", *flags)
+    vectors = np.load(tmp_path / "predictions" / "predict.npz")["embeddings"]
+    assert vectors.shape == (14, 20)
+    searched = np.load(tmp_path / "predictions" / "eval.npz")["embeddings"]
+    assert (
+        len(searched) == 10 + 14 + 2
+    )  # questions, their texts, the corpus without a repeated line
+
+
+def test_an_ensemble_has_the_means_of_the_cosines():
+    members = [
+        {"embeddings": np.random.default_rng(seed).normal(size=(4, 2, 5))} for seed in (0, 1)
+    ]
+    found = embedding.joined(members)
+    for row in range(4):
+        own = [cosine(*member["embeddings"][row]) for member in members]
+        assert cosine(*found[row]) == pytest.approx(np.mean(own))
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"text_columns": "q"}, "--text_columns must be 2 to 9 names, got 'q'"),
+        ({"text_columns": "q,q"}, "--text_columns must be 2 to 9 names"),
+        ({"loss": "triplet"}, "--text_columns must be 3 names, got 'q,p'"),
+        ({"eval_kind": "triplets"}, "--text_columns must be 3 names, got 'q,p'"),
+        ({"eval_kind": "scores", "corpus_file": __file__}, "--corpus_file is for"),
+        ({"text_columns": "q,other"}, "has no column 'other', only 'q', 'p'"),
+        ({"loss": "cosine"}, "has no column 'score'"),
+        ({"train_file": ""}, "--train_file is required"),
+    ],
+)
+def test_wrong_input_is_named(flags_of, changes, message):
+    with pytest.raises(UserError) as error:
+        make_task("embedder", *flags_of("infonce", **changes))
+    assert message in str(error.value)
+
+
+def test_an_empty_text_is_named(flags_of, tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("q\tp\nwho\tanna\nwhat\t\n")
+    with pytest.raises(UserError, match=f"{path}:3: has an empty text"):
+        make_task("embedder", *flags_of("infonce", train_file=path))
+    run, _, _ = fine_tuning_settings("embedder", *flags_of("infonce"), "--output_dir=x")
+    assert run.do_train
+
+
+def test_records_of_pairs_train_as_the_table(flags_of, tmp_path):
+    """Without the table, the positives of the batch are known."""
+    flags = flags_of("infonce", do_eval=False)
+    fine_tune_here("embedder", *flags, f"--write_records={tmp_path / 'records'}", "--num_shards=2")
+    flags = [flag for flag in flags if not flag.startswith("--train_file")]
+    with eagerly():
+        fine_tune_here(
+            "embedder",
+            *(*flags, "--log_every_steps=1"),
+            f"--train_records={tmp_path / 'records'}",
+            f"--output_dir={tmp_path / 'run'}",
+        )
+    losses = [line["loss"] for line in lines(tmp_path / "run" / "metrics.jsonl")]
+    assert len(losses) == 4 and min(losses) > 0
