@@ -1,4 +1,4 @@
-r"""Searches the texts of a file by meaning: embeds them once, and answers each line of standard input.
+r"""Searches the texts of a file by meaning, and answers each line of standard input.
 
     albert-tf search runs/embedder --corpus=texts.txt < queries.txt > found.jsonl
     albert-tf search runs/embedder --corpus=products.csv --text_column=description --interactive
