@@ -7,7 +7,6 @@ import functools
 import json
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
@@ -28,7 +27,7 @@ from albert_tf.tasks.classification.text_pairs import PairSettings, TextExample,
 from albert_tf.tasks.race.passages import RaceQuestion, RaceSettings, make_race_features
 from albert_tf.text.tokenizer import Tokenizer
 from tests.formats.test_pretrained import files_at_most
-from tests.helpers import ROOT, TINY, settings_here, train_spm
+from tests.helpers import TINY, settings_here, train_spm
 
 LENGTH = 29  # positions of the models
 CONFIG = TINY.replace(
@@ -246,17 +245,6 @@ def test_without_thresholds_a_label_needs_a_half(spm, tokenizer, tmp_path):
     expected = [f"LABEL_{index}" for index in np.flatnonzero(probabilities >= 0.5)]
     assert answer["labels"] == [name.decode() for name in outputs["labels"].numpy()[0] if name]
     assert answer["labels"] == expected and abs(probabilities.sum() - 1) > 0.01
-
-
-def test_the_embeddings_of_the_guide_are_those_of_the_signature(exported, served):
-    guide = (ROOT / "docs" / "serving.md").read_text().partition("## Sentence embeddings")[2]
-    code = re.search(r"```python\n(.*?)```", guide, re.DOTALL)[1]
-    values: dict = {}
-    exec(code.replace("served/mrpc/1", str(exported("pretrained"))), values)
-    outputs = served("pretrained").signatures["embed"](texts=tf.constant(values["texts"]))
-    assert values["embeddings"].shape == [2, 20]
-    assert_close(values["embeddings"], outputs["mean_embedding"])
-    assert_close(tf.linalg.diag_part(values["similarities"]), [1, 1])
 
 
 def test_a_regression_has_a_score(served, sources, tokenizer):

@@ -468,7 +468,6 @@ def test_any_iterable_of_texts_is_answered(tiny_pretrained):
     assert predictor.predict([]) == []
 
 
-@pytest.mark.filterwarnings("ignore:.* cut at --max_seq_length")
 def test_a_text_costs_a_batch_of_one_of_its_length_and_no_new_graph(tiny_pretrained, monkeypatch):
     predictor = predictors.load_predictor(tiny_pretrained, batch_size=4)
     run, shapes = predictor.run, []

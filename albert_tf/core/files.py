@@ -490,7 +490,8 @@ def make_folder(path: str) -> None:
     if "://" in path:
         remote(lambda system: system.makedirs(path))
     elif not os.path.isdir(path):
-        make_folder(parent)
+        if not os.path.exists(parent):
+            make_folder(parent)
         os.makedirs(path, exist_ok=True)
         with contextlib.suppress(PermissionError):  # a folder may be written and not be read
             sync(parent)

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (its operations tokenize)
-from tensorflow.python.eager import cancellation
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
@@ -183,6 +182,14 @@ class Waiting:
     deadline: float  # of the answer, in time.monotonic()
     result: concurrent.futures.Future = dataclasses.field(default_factory=concurrent.futures.Future)
 
+    def end(self, result: dict[str, np.ndarray] | Exception) -> None:
+        """Gives the outputs or an error to who waits; of two, the first one counts."""
+        with contextlib.suppress(concurrent.futures.InvalidStateError):
+            if isinstance(result, Exception):
+                self.result.set_exception(result)
+            else:
+                self.result.set_result(result)
+
     @property
     def num_rows(self) -> int:
         """B; 0 without inputs."""
@@ -203,8 +210,14 @@ class Batches:
         # At most one for each connection.
         self._arrived: queue.SimpleQueue[Waiting] = queue.SimpleQueue()
         self._left: list[Waiting] = []  # requests that did not fit into a batch
-        self._running: tuple[float, Any] | None = None  # deadline and cancellation of the model
-        threading.Thread(target=self._run, daemon=True).start()
+        self._running: tuple[float, list[Waiting]] | None = (
+            None  # the deadline of the computed batch
+        )
+        self._start_thread()
+
+    def _start_thread(self) -> None:
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
 
     def outputs(self, signature_name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs of a signature; waits for them."""
@@ -217,12 +230,19 @@ class Batches:
             raise RequestError(_BUSY, 503) from None
 
     def end_late(self) -> None:
-        """Ends a computation that takes too long."""
+        """Rejects the requests of a computation that takes too long; another thread answers the next ones.
+
+        TensorFlow's operations cannot be stopped: the late thread ends after them.
+        """
         if (running := self._running) and time.monotonic() > running[0]:
-            running[1].start_cancel()
+            self._running = None
+            self._start_thread()
+            limit = f"{self._limits.compute_seconds:g} seconds; send fewer or shorter rows"
+            for request in running[1]:
+                request.end(RequestError(f"the computation takes longer than {limit}", 503))
 
     def _run(self) -> None:
-        while True:
+        while threading.current_thread() is self._thread:
             self._answer(self._next_batch())
 
     def _next_batch(self) -> list[Waiting]:
@@ -252,25 +272,21 @@ class Batches:
         return all(output.shape.rank and None not in output.shape[1:] for output in outputs)
 
     def _computed(self, batch: list[Waiting]) -> dict[str, np.ndarray]:
-        """The outputs for a batch, or the error of a computation that takes too long."""
+        """The outputs for a batch."""
         inputs = {
             name: tf.constant(np.concatenate([request.inputs[name] for request in batch]))
             for name in batch[0].inputs
         }
-        manager, seconds = cancellation.CancellationManager(), self._limits.compute_seconds
-        signature = manager.get_cancelable_function(self._signatures[batch[0].signature_name])
-        self._running = (time.monotonic() + seconds, manager)
+        self._running = (time.monotonic() + self._limits.compute_seconds, batch)
         try:
             return {
                 # Strings are objects; a scalar string would be bytes instead of an array.
                 name: np.array(tensor.numpy(), object if tensor.dtype == tf.string else None)
-                for name, tensor in signature(**inputs).items()
+                for name, tensor in self._signatures[batch[0].signature_name](**inputs).items()
             }
-        except tf.errors.CancelledError:
-            reason = f"takes longer than {seconds:g} seconds; send fewer or shorter rows"
-            raise RequestError(f"the computation {reason}", 503) from None
         finally:
-            self._running = None
+            if threading.current_thread() is self._thread:
+                self._running = None
 
     def _answer(self, batch: list[Waiting]) -> None:
         batch = [request for request in batch if time.monotonic() < request.deadline]
@@ -281,18 +297,18 @@ class Batches:
             outputs = self._computed(batch)
         except Exception as error:
             if len(batch) == 1:
-                batch[0].result.set_exception(error)
+                batch[0].end(error)
                 return
             for request in batch:  # one of them causes the error
                 self._answer([request])
             return
         if len(batch) == 1:
-            batch[0].result.set_result(outputs)
+            batch[0].end(outputs)
             return
         start = 0
         for request in batch:
             rows = slice(start, start + request.num_rows)
-            request.result.set_result({name: array[rows] for name, array in outputs.items()})
+            request.end({name: array[rows] for name, array in outputs.items()})
             start += request.num_rows
 
 

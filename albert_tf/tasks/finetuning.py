@@ -299,7 +299,7 @@ class FineTuningTask(Task):
 
     def step_inputs(self, seed: tf.Tensor) -> Mapping[str, tf.Tensor]:
         """With --depth_losses, the indices of these layers."""
-        if not self._numbers:
+        if not self.layer_weights:
             return {}
         return {"other_layers": tf.constant(self._numbers, tf.int32) - 1}
 

@@ -71,6 +71,9 @@ def fail(*_):
     raise Endless(f"not ended after {LIMIT} seconds")
 
 
+@pytest.mark.filterwarnings(
+    "ignore:.* found in sys.modules"
+)  # of a program that a test has imported
 @pytest.mark.parametrize("name", OURS)
 def test_every_kind_of_path_ends_a_program(name, paths, tmp_path, monkeypatch, capfd):
     fields = itertools.chain(*map(dataclasses.fields, program(name)["classes"]))

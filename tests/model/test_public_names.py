@@ -83,7 +83,9 @@ def test_inputs_that_are_no_ids_are_refused_in_one_line(model_class, inputs, giv
     with pytest.raises(UserError) as error:
         model_class(tiny)(inputs)
     message = str(error.value)
-    assert message.startswith('a model expects {"input_ids": [[2, 13, 3], ...]}, ids [B, L] of its')
+    assert message.startswith(
+        'a model expects {"input_ids": [[2, 13, 3], ...]}, ids [B, L], as tokenizer(texts)'
+    )
     assert "load_predictor(path).predict(texts) takes texts" in message
     assert message.endswith(f"; got {given}")
 

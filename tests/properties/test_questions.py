@@ -117,7 +117,8 @@ PREDICTORS = [SpanPredictor, ChoicePredictor, ClassificationPredictor]
 )
 def test_any_line_is_an_item_or_rejected_in_one_line(predictor, line):
     instance = object.__new__(predictor)  # of its model, only the class is used
-    instance.predict = lambda items: [{"answer": item} for item in items]
+    instance.task_settings, instance._num_texts, instance._num_empty = {"windows": None}, 0, 0
+    instance.answered = lambda examples: [{"answer": repr(each)} for each in examples]
     try:
         answers = list(predict.answers(instance, [line], lines_at_a_time=1))
     except UserError as error:
@@ -131,7 +132,7 @@ def test_texts_with_any_separator_are_one_line():
     lines = ["a\u2028b", "a\x85b", "a\x1cb", "a\0b"]
     echo = types.SimpleNamespace(
         check=lambda item: item,
-        predict=lambda items: [{"text": item} for item in items],
+        answered=lambda items: [{"text": item} for item in items],
         text_keys=(),
     )
     found = predict.answers(echo, lines, lines_at_a_time=2)

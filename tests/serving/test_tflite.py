@@ -83,7 +83,9 @@ def test_another_kind_of_model_is_refused(tmp_path):
     model = heads.AlbertForMultipleChoice(CONFIG)
     task = {"max_seq_length": LENGTH, "max_qa_length": 5}
     save_pretrained(model, str(tmp_path / "model"), task=task)
-    with pytest.raises(UserError, match="for encoders and classifiers, not for an AlbertForMult"):
+    with pytest.raises(
+        UserError, match="for encoders, embeddings and classifiers, not for an AlbertForMult"
+    ):
         export_model(str(tmp_path / "model"), str(tmp_path / "out"), format="tflite")
     assert not (tmp_path / "out").exists()
 

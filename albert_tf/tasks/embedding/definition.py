@@ -1,4 +1,4 @@
-"""Trains sentence embeddings: vectors whose cosines say how alike texts are.
+r"""Trains sentence embeddings: vectors whose cosines say how alike texts are.
 
     albert-tf embed --train_file=pairs.tsv --eval_file=dev.tsv --text_columns=question,answer \
         --init_checkpoint=albert_base --output_dir=runs/embedder
