@@ -94,3 +94,7 @@ def _first_line(module: str) -> str:
     spec: Any = importlib.util.find_spec(module)
     with open(spec.origin, encoding="utf-8") as file:
         return (ast.get_docstring(ast.parse(file.read())) or "").partition("\n")[0]
+
+
+if __name__ == "__main__":
+    main()
