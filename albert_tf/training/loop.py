@@ -55,7 +55,8 @@ def run(
       make_task: creates the task; called after the devices and seeds are set.
     """
     strategy = make_strategy(run_config)
-    tf_keras.utils.set_random_seed(run_config.seed)
+    # With 0, `Dataset.shuffle` would compare its own seed, a tensor, with 0.
+    tf_keras.utils.set_random_seed(run_config.seed or 1 << 31)
     if run_config.deterministic:
         tf.config.experimental.enable_op_determinism()
     # The lock is also held if nothing is trained, because an evaluation writes logs and results, too.

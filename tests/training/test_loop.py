@@ -86,6 +86,10 @@ def test_a_run_writes_logs_checkpoints_results_and_model(pretrain, records_file)
     assert load_pretrained(folder).config.hidden_size == TINY.hidden_size
 
 
+def test_a_seed_of_0_is_a_seed(pretrain):
+    assert (pretrain("--stop_after_steps=1", "--seed=0") / "checkpoints").exists()
+
+
 def test_evaluation_does_not_depend_on_the_batch(pretrain, records_file):
     folder = pretrain("--stop_after_steps=1")
     results = []
