@@ -523,9 +523,8 @@ def _move_out(system: Any, staging: str, folder: str) -> None:
     old_folders = [path for new, path in moves.items() if system.isdir(new) and system.isdir(path)]
     if len(moves) > 1 or old_folders:
         system.makedirs(replaced)
-        if (
-            system is _LOCAL
-        ):  # what a power failure leaves of the moves is completed only with `replaced`
+        # What a power failure leaves of the moves is completed only with `replaced`.
+        if system is _LOCAL:
             sync(staging)
             sync(os.path.dirname(staging))
     for new, path in moves.items():

@@ -426,10 +426,8 @@ class AlbertForEmbedding(ModelWithHead):
         return unit_length(pooled_BD) if is_unit else pooled_BD
 
     def _pooled(self, hidden_BLD, mask_BL):
-        hidden_BLD, pooling = (
-            tf.cast(hidden_BLD, tf.float32),
-            self.config.sentence_embedding["pooling"],
-        )
+        hidden_BLD = tf.cast(hidden_BLD, tf.float32)
+        pooling = self.config.sentence_embedding["pooling"]
         if pooling == "cls":
             return hidden_BLD[:, 0]
         if mask_BL is None:

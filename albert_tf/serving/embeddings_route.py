@@ -10,10 +10,8 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
 
 PATH = "/v1/embeddings"
-_VECTORS = (
-    "embedding",
-    "mean_embedding",
-)  # outputs of the signature `embed`, of which a model has one
+# Outputs of the signature `embed`, of which a model has one.
+_VECTORS = ("embedding", "mean_embedding")
 
 
 def answer(

@@ -20,10 +20,8 @@ from albert_tf.tasks.predictor import Predictor
 
 _TEXTS_AT_A_TIME = 2048
 _MANY_TEXTS = 1_000_000
-_NEIGHBORS, _CANDIDATES = (
-    32,
-    256,
-)  # of faiss's graph: links of a vector; vectors that a query looks at
+# Of faiss's graph: links of a vector; vectors that a query looks at.
+_NEIGHBORS, _CANDIDATES = 32, 256
 
 
 class Search(Predictor):

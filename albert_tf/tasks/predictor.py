@@ -171,10 +171,11 @@ class Predictor(abc.ABC):
     def run(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The model's outputs for a batch; one graph serves all batch sizes and lengths."""
         *rows, length = features["input_ids"].shape
-        if math.prod(rows) * length > self._checked_size and device.target_device() == "CPU":
-            self._checked_size = math.prod(rows) * length
-            needed = inference_bytes(self.model.config, math.prod(rows), length)
-            what = f"a prediction of {math.prod(rows)} x {length} tokens"
+        size = math.prod(rows)
+        if size * length > self._checked_size and device.target_device() == "CPU":
+            self._checked_size = size * length
+            needed = inference_bytes(self.model.config, size, length)
+            what = f"a prediction of {size} x {length} tokens"
             memory.require(needed, what, "lower --batch_size or --max_seq_length")
         specs = {
             name: tf.TensorSpec([None] * values.ndim, values.dtype)

@@ -24,6 +24,8 @@ from albert_tf.core.settings import Settings, setting
 from albert_tf.core.tables import table
 from albert_tf.tasks.embedding.metrics import cosines, nearest, retrieval, unit_length
 from albert_tf.tasks.metrics import spearman
+from albert_tf.tasks.settings import as_flag
+from lab.pages import with_table
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _RESULTS, _PAGE = (str(_ROOT / "docs/results" / f"embeddings.{end}") for end in ("json", "md"))
@@ -55,7 +57,7 @@ def trained(
     folder = pathlib.Path(settings.output_dir).resolve() / "runs" / f"{name}_{seed}"
     if not (folder / "results.json").exists():
         own = {"init_checkpoint": settings.model, "seed": seed, "output_dir": folder}
-        words = [f"--{flag}={value}" for flag, value in {**values, **own}.items()]
+        words = [as_flag(flag, value) for flag, value in {**values, **own}.items()]
         subprocess.run([sys.executable, "run_embedder.py", *words], cwd=_ROOT, check=True)
     lines = (folder / "eval_metrics.jsonl").read_text().splitlines()
     results = files.read_json(str(folder / "results.json"))
@@ -235,10 +237,7 @@ def main(settings: LabSettings) -> None:
         files.write_bytes(_RESULTS, (json.dumps(results, indent=1) + "\n").encode())
     results, text = files.read_json(_RESULTS), files.read_bytes(_PAGE).decode()
     for part in PARTS:
-        before, start, rest = text.partition(f"<!-- table {part} -->\n")
-        if start:
-            lines = "\n".join(["", *tables(part, results), "", ""])
-            text = f"{before}{start}{lines}<!-- end{rest.partition('<!-- end')[2]}"
+        text = with_table(text, part, tables(part, results))
     files.write_bytes(_PAGE, text.encode())
 
 

@@ -108,9 +108,8 @@ def embeddings_of(counts: np.ndarray, size: int, rng: np.random.Generator) -> np
     """Embeddings [V, E] whose products approximate the mutual information; those of tokens never seen are random."""
     total = counts.sum(1)
     seen = total > 0
-    context = (
-        np.maximum(total, 1) ** 0.75
-    )  # Levy, Goldberg and Dagan 2015: context distribution smoothing
+    # Context distribution smoothing: Levy, Goldberg and Dagan 2015.
+    context = np.maximum(total, 1) ** 0.75
     context /= context.sum()
     with np.errstate(divide="ignore"):
         for row, of_row in zip(counts, np.maximum(total, 1), strict=True):

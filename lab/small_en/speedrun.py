@@ -27,15 +27,13 @@ from albert_tf.core import files, flags
 from albert_tf.core.machine import commit, processor_name
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.tables import table
+from albert_tf.tasks.settings import as_flag
+from lab.pages import with_table
 
 _FOLDER = pathlib.Path(__file__).parent
 _ROOT = _FOLDER.parents[1]
-PAGE, RESULTS, RECIPES = (
-    _ROOT / "lab/speedrun.md",
-    _FOLDER / "speedrun.json",
-    _FOLDER / "speedrun.toml",
-)
-_BEGIN, _END = "<!-- table: python -m lab.small_en.speedrun -->", "<!-- end of table -->"
+PAGE, RESULTS = _ROOT / "lab/speedrun.md", _FOLDER / "speedrun.json"
+RECIPES = _FOLDER / "speedrun.toml"
 _FIRST_STEP, _REFERENCE_STEP = 10, 40  # the steps before include start-up and compilation
 
 
@@ -59,20 +57,18 @@ def recipe_of(declared: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def as_flags(values: Mapping[str, Any]) -> list[str]:
-    """The command line's flags for a dictionary of settings."""
-    return [
-        f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
-        for name, value in values.items()
-    ]
+    """Settings as they are written on a command line."""
+    return [as_flag(name, value) for name, value in values.items()]
 
 
 def records(work: pathlib.Path, text: str, values: Mapping[str, Any]) -> pathlib.Path:
     """The folder of records of a text with these settings; they are made if they do not exist."""
     folder = work / "speedrun_records" / "_".join([text, *map(str, values.values())])
-    command = [sys.executable, "-m", "data_prep.create_pretraining_data"]
-    paths = {"input_file": work / f"{text}.txt", "spm_model_file": work / "spiece.model"}
-    command += as_flags({**paths, "output_dir": folder, **values})
-    subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.DEVNULL)
+    if not (folder / "metadata.json").exists():  # it is written last
+        command = [sys.executable, "-m", "data_prep.create_pretraining_data"]
+        paths = {"input_file": work / f"{text}.txt", "spm_model_file": work / "spiece.model"}
+        command += as_flags({**paths, "output_dir": folder, **values})
+        subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.DEVNULL)
     return folder
 
 
@@ -84,8 +80,11 @@ def progress(command: list[str], folder: pathlib.Path) -> Iterator[tuple[float, 
         subprocess.Popen(command, cwd=_ROOT, stdout=output, stderr=output) as run,
     ):
         try:
-            while run.poll() is None:
-                used = sum(psutil.Process(run.pid).cpu_times()[:2])
+            used, has_ended = 0.0, False
+            while not has_ended:
+                has_ended = run.poll() is not None  # its last lines are read after its end
+                if not has_ended:
+                    used = sum(psutil.Process(run.pid).cpu_times()[:2])
                 for path, read in logs.items():
                     lines = path.read_text().splitlines() if path.exists() else []
                     logs[path] = len(lines)
@@ -114,15 +113,13 @@ class Trial:
         of_text = {**self.recipe["records"], **phase.get("records", {})}
         # Every recipe is evaluated on the same masks; only the shape of the records is that of the training.
         held_out = {**of_text, "masking": "static", "masked_lm_prob": 0.15, "dupe_factor": 1}
-        config_file = self.folder / f"{number}.json"
-        config_file.write_text(json.dumps({**self.recipe["model"], **phase.get("model", {})}))
         values = {
             **self.declared["run"],
             **self.recipe["training"],
             **phase.get("training", {}),
             "num_train_steps": phase.get("steps", 1_000_000),
             "seed": self.seed,
-            "albert_config_file": config_file,
+            "albert_config_file": self.sizes(number),
             "input_file": records(self.work, "train", of_text),
             "eval_file": records(self.work, "held_out", held_out),
             "spm_model_file": self.work / "spiece.model",
@@ -135,13 +132,19 @@ class Trial:
             values |= {"init_checkpoint": self.folder / "initial"}
         return [sys.executable, "run_pretraining.py", *as_flags(values)]
 
+    def sizes(self, number: int) -> pathlib.Path:
+        """The file with the model's configuration in a phase."""
+        path = self.folder / f"{number}.json"
+        values = {**self.recipe["model"], **self.recipe["phases"][number].get("model", {})}
+        path.write_text(json.dumps(values))
+        return path
+
     def compute_initial_values(self) -> float:
         """Writes the model with which the recipe begins, if it is not random; returns the processor seconds."""
         if not self.recipe["initial_values"]:
             return 0.0
-        self.command(0)  # writes the sizes
         values = {
-            "albert_config_file": self.folder / "0.json",
+            "albert_config_file": self.sizes(0),
             "input_file": self.work / "train.txt",
             "spm_model_file": self.work / "spiece.model",
             "output_dir": self.folder / "initial",
@@ -202,27 +205,16 @@ def page_table(declared: Mapping[str, Any], results: list[dict[str, Any]]) -> li
         if not runs:
             continue
         best = max(accuracy for each in runs for _, accuracy in each["curve"])
-        cost = (
-            f"{statistics.median(reached):,.0f}"
-            if len(reached) == len(runs)
-            else f"not reached ({best:.1%})"
-        )
+        cost, last = f"not reached ({best:.1%})", runs[-1]
+        if len(reached) == len(runs):
+            cost = f"{statistics.median(reached):,.0f}"
         spread = f"{reached[0]:,.0f} to {reached[-1]:,.0f}" if len(reached) > 1 else ""
-        rows.append(
-            (
-                f"`{name}`",
-                recipe["what"],
-                cost,
-                spread,
-                len(runs),
-                runs[-1]["date"],
-                runs[-1]["commit"],
-            )
-        )
-    return table(
-        "recipe | what it changes | reference steps | least to greatest | seeds | date | commit",
-        rows,
+        row = (f"`{name}`", recipe["what"], cost, spread, len(runs), last["date"], last["commit"])
+        rows.append(row)
+    header = (
+        "recipe | what it changes | reference steps | least to greatest | seeds | date | commit"
     )
+    return table(header, rows)
 
 
 def main(settings: SpeedrunSettings) -> None:
@@ -238,11 +230,8 @@ def main(settings: SpeedrunSettings) -> None:
             results.append(about | Trial(work, declared, name, seed).run())
             lines = ",\n".join(map(json.dumps, results))
             files.write_bytes(str(RESULTS), f"[\n{lines}\n]\n".encode())
-    before, begin, after = PAGE.read_text().partition(_BEGIN)
-    text = "\n".join([*page_table(declared, results), ""])
-    files.write_bytes(
-        str(PAGE), f"{before}{begin}\n{text}{_END}{after.partition(_END)[2]}".encode()
-    )
+    page = with_table(PAGE.read_text(), "recipes", page_table(declared, results))
+    files.write_bytes(str(PAGE), page.encode())
 
 
 if __name__ == "__main__":
