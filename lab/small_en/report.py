@@ -1,0 +1,185 @@
+"""Draws the curve of a pretraining of several runs, and computes what it cost: docs/results/small_en.md.
+
+    python -m lab.small_en.report --runs=WORK/2_layers,WORK/6_layers,WORK/last --processor_log=WORK/processor.log
+    python -m lab.small_en.report    # page and picture again, from the committed training.json
+
+`pretrain.sh` writes the processor log: a line every 30 s with the time, the process, its processor seconds, its output
+folder and its last step. The time between two lines is taken as even.
+"""
+
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from albert_tf.core import files, flags
+from albert_tf.core.plots import COLORS, new_figure, save
+from albert_tf.core.settings import Settings, setting
+from albert_tf.core.tables import table
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.flops import example_flops
+from lab.pages import with_table
+from lab.tools.plot_run import lines
+
+_ROOT = pathlib.Path(__file__).parents[2]
+CURVES = pathlib.Path(__file__).with_name("training.json")
+PAGE, PICTURE = (_ROOT / "docs/results" / f"small_en.{end}" for end in ("md", "png"))
+MAJORITY = 0.0572  # of the held-out records: `results.json` of every run
+_KEPT = ("masked_lm_accuracy", "masked_lm_loss", "sentence_order_accuracy")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportSettings(Settings):
+    """Which runs are read."""
+
+    runs: str = setting(
+        "", "Folders of the runs, in order, separated by commas; empty: the committed curves."
+    )
+    processor_log: str = setting("", "The log of processor time.")
+
+
+def processor_seconds(log: pathlib.Path, folder: str) -> tuple[list[int], list[float]]:
+    """Steps, and the processor seconds that all processes of a run had used when they were reached."""
+    steps, seconds, before, last = [0], [0.0], 0.0, ("", 0.0)
+    for line in log.read_text().splitlines():
+        _, process, used, output, *step = line.split()
+        if pathlib.Path(output).name != pathlib.Path(folder).name or not step:
+            continue
+        if process != last[0]:
+            before += last[1]
+        last = (process, float(used))
+        if int(step[0]) > steps[-1]:
+            steps.append(int(step[0]))
+            seconds.append(before + last[1])
+    return steps, seconds
+
+
+def curve(folder: str, log: pathlib.Path) -> dict[str, Any]:
+    """What is kept of a run: its sizes, its cost, and the curves of training and evaluation by step."""
+    run = pathlib.Path(folder)
+    saved = files.read_json(str(run / "config.json"))
+    records = files.read_json(str(pathlib.Path(saved["task"]["input_file"]) / "metadata.json"))
+    steps, seconds = processor_seconds(log, folder)
+    result: dict[str, Any] = {
+        "name": run.name,
+        "model": saved["model"],
+        "length": records["max_seq_length"],
+        "predictions": records["max_predictions_per_seq"],
+        "batch": saved["run"]["train_batch_size"],
+        "learning_rate": saved["optimizer"]["learning_rate"],
+    }
+    for name in ("metrics", "eval_metrics"):
+        result[name] = [
+            {"step": each["step"], "seconds": round(float(np.interp(each["step"], steps, seconds)))}
+            | {key: round(each[key], 4) for key in _KEPT}
+            for each in lines(run / f"{name}.jsonl")
+        ]
+    return result
+
+
+def totals(run: dict[str, Any]) -> dict[str, float]:
+    """Steps, tokens, processor hours and operations per processor second of a run."""
+    last = run["metrics"][-1]
+    rows = last["step"] * run["batch"]
+    operations = (
+        example_flops(AlbertConfig(**run["model"]), run["length"], run["predictions"]) * rows
+    )
+    return {
+        "steps": last["step"],
+        "tokens": rows * run["length"],
+        "hours": last["seconds"] / 3600,
+        "gflops": operations / last["seconds"] / 1e9,
+    }
+
+
+def doubled(runs: list[dict[str, Any]]) -> float:
+    """The held-out accuracy after twice the processor time, if it goes on rising as over the last doubling."""
+    hours, accuracies = held_out(runs)
+    half = np.interp(hours[-1] / 2, hours, accuracies)
+    return float(2 * accuracies[-1] - half)
+
+
+def held_out(runs: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
+    """Processor hours from the beginning of the first run, and the masked-LM accuracies reached there."""
+    hours, accuracies, before = [], [], 0.0
+    for run in runs:
+        hours += [before + each["seconds"] / 3600 for each in run["eval_metrics"]]
+        accuracies += [each["masked_lm_accuracy"] for each in run["eval_metrics"]]
+        before += run["metrics"][-1]["seconds"] / 3600
+    return hours, accuracies
+
+
+def page_table(runs: list[dict[str, Any]]) -> list[str]:
+    """The lines of the table: a row for each run, and the sum."""
+    rows, tokens, hours = [], 0.0, 0.0
+    for run in runs:
+        of = totals(run)
+        tokens, hours = tokens + of["tokens"], hours + of["hours"]
+        what = f"{run['model']['num_hidden_layers']} layers, {run['batch']} rows of {run['length']}"
+        last = run["eval_metrics"][-1]["masked_lm_accuracy"] if run["eval_metrics"] else None
+        rows.append(
+            (
+                what,
+                f"{of['steps']:,}",
+                f"{of['tokens'] / 1e6:.1f}",
+                f"{of['hours']:.2f}",
+                f"{of['gflops']:.0f}",
+                "" if last is None else f"{last:.1%}",
+            )
+        )
+    rows.append(("all", "", f"{tokens / 1e6:.1f}", f"{hours:.2f}", "", ""))
+    header = (
+        "run | steps | million tokens | processor hours | GFLOP/s per core | masked LM, held out"
+    )
+    return table(header, rows)
+
+
+def draw(runs: list[dict[str, Any]], majority: float) -> None:
+    """Held-out accuracy against processor hours, with a line where the rows or the layers change."""
+    figure, ((axes,),) = new_figure(1, width=7, height=3.8)
+    before = 0.0
+    for run, color in zip(runs, COLORS, strict=False):
+        label = f"{run['model']['num_hidden_layers']} layers, rows of {run['length']}"
+        for name, style, width in (("metrics", "-", 0.6), ("eval_metrics", "o-", 1.5)):
+            hours = [before + each["seconds"] / 3600 for each in run[name]]
+            accuracies = [100 * each["masked_lm_accuracy"] for each in run[name]]
+            axes.plot(
+                hours,
+                accuracies,
+                style,
+                ms=3,
+                lw=width,
+                color=color,
+                label=label if width > 1 else None,
+            )
+        before += run["metrics"][-1]["seconds"] / 3600
+        axes.axvline(before, color="lightgrey", lw=1, zorder=0)
+    axes.axhline(100 * majority, color="grey", ls="--", lw=1, label="majority class")
+    axes.set(
+        title="Masked LM: held out (dots) and training batches",
+        xlabel="processor hours",
+        ylabel="accuracy, %",
+    )
+    axes.legend()
+    save(figure, str(PICTURE))
+
+
+def main(settings: ReportSettings) -> None:
+    """Reads the runs, if they are given; writes the picture and the page's tables."""
+    if settings.runs:
+        log = pathlib.Path(settings.processor_log)
+        runs = [curve(folder, log) for folder in settings.runs.split(",")]
+        files.write_bytes(str(CURVES), (json.dumps(runs) + "\n").encode())
+    runs = files.read_json(str(CURVES))
+    draw(runs, MAJORITY)
+    expected = (
+        f"As over the last doubling of the time, twice as much would reach {doubled(runs):.1%}."
+    )
+    page = with_table(PAGE.read_text(), "cost", [*page_table(runs), "", expected])
+    files.write_bytes(str(PAGE), page.encode())
+
+
+if __name__ == "__main__":
+    flags.run(main, ReportSettings, description=__doc__)
