@@ -30,6 +30,18 @@ train() { # name, length, flags
   fi
 }
 
+log_processor_time() { # for report.py: time, process, its processor seconds, its folder and last step
+  while sleep 30; do
+    ps -eo pid=,times=,args= | sed -n "s|^ *\([0-9]*\) *\([0-9]*\) .*run_pretraining.*--output_dir=\($work/[^ ]*\).*|\1 \2 \3|p" |
+      while read -r process seconds folder; do
+        step=$(tail -n 1 "$folder/metrics.jsonl" 2> /dev/null | grep -o '"step": [0-9]*' | grep -o '[0-9]*') || true
+        echo "$(date +%s) $process $seconds $folder $step" >> "$work/processor.log"
+      done
+  done
+}
+log_processor_time &
+trap "kill $!" EXIT
+
 if [ ! -f "$work/spiece.model" ]; then
   "$python" -m lab.small_en.text --data_dir="$data" --output_dir="$work/text"
   "$python" -m data_prep.split_sentences --input_file="$work/text" --output_file="$work/train.txt" \
