@@ -24,6 +24,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 FOLDERS = "albert_tf|data_prep|lab|tests|docs"
+PROGRAM = r"-m albert_tf\.command (?:data )?\w+|-m [\w.]+|\w+\.py"
 PATH = re.compile(rf"`((?:{FOLDERS})/[\w/.-]*\w/?)`")
 
 
@@ -70,7 +71,8 @@ def programs_and_flags() -> dict[str, set[str]]:
     used = {}
     for page in PAGES:
         for line in re.sub(r"\\\n\s*", "", page.read_text()).splitlines():
-            if not (match := re.match(r" {4}(?:.*\| )?python (-m [\w.]+|\w+\.py)( .*)?$", line)):
+            line = line.replace("albert-tf ", "python -m albert_tf.command ")
+            if not (match := re.match(rf" {{4}}(?:.*\| )?python ({PROGRAM})( .*)?$", line)):
                 continue
             words = shlex.split((match[2] or "").replace("[", "").replace("]", ""), comments=True)
             words = words[: words.index("--")] if "--" in words else words

@@ -32,14 +32,14 @@ ORIGINAL = {
         albert_hub_module_handle do_lower_case max_seq_length do_train do_eval do_predict train_batch_size
         eval_batch_size predict_batch_size learning_rate train_step warmup_step save_checkpoints_steps
         keep_checkpoint_max iterations_per_loop use_tpu optimizer tpu_name tpu_zone gcp_project master
-        num_tpu_cores""",
+        num_tpu_cores export_dir threshold_to_export""",
     "run_squad.py": """
         albert_config_file vocab_file spm_model_file output_dir train_file predict_file train_feature_file
         predict_feature_file predict_feature_left_file init_checkpoint albert_hub_module_handle do_lower_case
         max_seq_length doc_stride max_query_length do_train do_predict train_batch_size predict_batch_size
         learning_rate num_train_epochs warmup_proportion save_checkpoints_steps iterations_per_loop n_best_size
         max_answer_length use_tpu tpu_name tpu_zone gcp_project master num_tpu_cores start_n_top end_n_top
-        dropout_prob""",
+        dropout_prob export_dir""",
     RACE: """
         data_dir albert_config_file vocab_file spm_model_file output_dir init_checkpoint albert_hub_module_handle
         task_name train_file eval_file predict_file
